@@ -118,6 +118,8 @@ pub struct WorkersConfig {
     pub transfers: TransferLimits,
     /// How they exchange vectors.
     pub exchange: ExchangeChoice,
+    /// Hosts at which they may tell others to reach them, other than those that they connect from.
+    pub peer_hosts: Vec<String>,
     /// What an earlier run learned about the workers, by name.
     pub warm_start: BTreeMap<String, WorkerStatistics>,
 }

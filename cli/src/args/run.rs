@@ -152,6 +152,10 @@ pub(crate) struct LinkArgs {
     /// summing a part; the coordinator's link carries one of each), or auto (shards where they are shorter) [default: auto].
     #[arg(long, env = "ATA_EXCHANGE", value_name = "WAY", help_heading = "Network")]
     exchange: Option<ExchangeChoice>,
+    /// Hosts, separated by commas, that workers may name (--peer-host) for others to reach them at. Any other name is ignored: they are
+    /// reached at the address from which they connect to the coordinator [default: none].
+    #[arg(long, env = "ATA_PEER_HOSTS", value_name = "HOSTS", help_heading = "Network")]
+    peer_hosts: Option<String>,
 }
 
 /// How the parameters are trained, evaluated and saved.

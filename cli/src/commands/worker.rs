@@ -1,6 +1,6 @@
 //! `ata worker`: computes gradients for a coordinator.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ fn peers(args: &WorkerArgs, endpoint: &Endpoint, index: u16) -> Result<Option<Pe
     let mut listen: SocketAddr = match args.peer_listen.as_deref() {
         Some("off") => return Ok(None),
         None if is_local() => return Ok(None),
-        None => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        None => (Ipv6Addr::UNSPECIFIED, 0).into(),
         Some(address) => address.parse().map_err(|_| {
             Failure::usage(format!("--peer-listen '{address}': expected ADDRESS:PORT, as in 0.0.0.0:7071, or off"))
         })?,

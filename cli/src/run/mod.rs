@@ -271,6 +271,7 @@ impl Run {
                 heartbeat_timeout: settings.heartbeat_timeout(),
                 transfers: TransferLimits::default(),
                 exchange: settings.exchange,
+                peer_hosts: settings.peer_hosts(),
                 warm_start,
             },
             security,

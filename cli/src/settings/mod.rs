@@ -108,6 +108,8 @@ pub(crate) struct Settings {
     pub(crate) wire: Option<WireFormat>,
     /// How workers exchange vectors.
     pub(crate) exchange: ExchangeChoice,
+    /// Hosts at which workers may tell others to reach them, separated by commas.
+    pub(crate) peer_hosts: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,6 +197,7 @@ impl Default for Settings {
             verify: 0.0,
             wire: None,
             exchange: ExchangeChoice::default(),
+            peer_hosts: String::new(),
             target_loss: None,
             target_accuracy: None,
             max_runtime_s: None,
@@ -316,6 +319,12 @@ impl Settings {
 
     pub(crate) fn time_unit(&self) -> Result<Duration, Failure> {
         parse_time_unit(&self.time_unit)
+    }
+
+    /// The hosts of `peer_hosts`.
+    pub(crate) fn peer_hosts(&self) -> Vec<String> {
+        let hosts = self.peer_hosts.split(',').map(|host| host.trim().trim_matches(['[', ']']));
+        hosts.filter(|host| !host.is_empty()).map(Into::into).collect()
     }
 
     pub(crate) fn heartbeat_timeout(&self) -> Duration {

@@ -16,6 +16,7 @@
 //! - [`engine`]: events in, effects out
 //! - [`lockstep`](Lockstep): shares for workers that step together, without an engine
 //! - [`exchange`](Exchange): the time that vectors take on the links
+//! - [`topology`]: which workers exchange vectors in shards
 //! - [`ledger`](Ledger): what a run cost
 
 mod allocation;
@@ -26,6 +27,7 @@ mod ledger;
 mod lockstep;
 pub mod policy;
 mod statistics;
+pub mod topology;
 
 pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, uniform};
 pub use batches::{BatchStatistics, Line};

@@ -34,9 +34,10 @@ pub mod proto {
 pub use bulk::{Reader, TransferRouter, Transfers};
 pub use memory::memory_bytes;
 pub use message::{
-    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello,
-    LeaseTimes, MeasuredBatch, PeerAddress, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader,
-    Shard, Shards, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
+    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
+    GradientHeader, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary,
+    Receipt, RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, Welcome, WireError,
+    WorkerName, truncated,
 };
 pub use net::{
     AcceptedConnection, ConnectError, Connection, Endpoint, Entrance, Peer, ProbeResult, Protocol, Stay, Transport,

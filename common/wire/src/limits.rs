@@ -177,3 +177,7 @@ pub const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
 
 /// Time a connection attempt may take before it counts as failed.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest time, in milliseconds, in which a chunk of another member of an exchange has to come: as long as a worker may take nothing of
+/// what the coordinator sends it.
+pub const MAX_CHUNK_TIMEOUT_MS: u32 = 60_000;

@@ -7,14 +7,14 @@ use ata_types::{
     Iteration, Lease, LeaseId, MAX_LEASE_TASKS, MAX_METRICS, TaskRange, TaskRanges, VectorId, WireFormat, WorkerId,
 };
 use ata_wire::limits::{
-    MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES, MAX_EVALUATED_BATCHES,
-    MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES, MAX_SHARDS, MAX_TASK_BATCH,
-    MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
+    MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNK_TIMEOUT_MS, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES,
+    MAX_EVALUATED_BATCHES, MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES, MAX_SHARDS,
+    MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::{
-    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello,
-    LeaseTimes, MeasuredBatch, PeerAddress, ProbeIntake, ProbeSummary, RunSpec, SessionToken, SetHeader, Shard, Shards,
-    ToWorker, TraceContext, Welcome, proto,
+    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
+    GradientHeader, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary,
+    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, Welcome, proto,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -49,12 +49,12 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         hello(),
         (any::<bool>(), prop::option::of(peer_address()))
             .prop_map(|(fuses, peer_address)| FromWorker::Ready { fuses, peer_address }),
-        (any::<u64>(), any::<u32>(), ".{0,100}").prop_map(|(vector, place, reason)| {
-            FromWorker::ExchangeFailed { vector: VectorId(vector), place: place as usize, reason }
-        }),
         (any::<u64>(), ".{0,100}", any::<bool>()).prop_map(|(vector, reason, uncomputable)| {
             FromWorker::VectorFailed { vector: VectorId(vector), reason, uncomputable }
         }),
+        exchange_report(),
+        (any::<u64>(), prop_oneof![Just(Ok(())), ".{1,100}".prop_map(Err)])
+            .prop_map(|(probe, outcome)| FromWorker::Reached { probe, outcome }),
         any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
         (any::<u64>(), ".{0,100}", any::<bool>()).prop_map(|(lease, reason, uncomputable)| FromWorker::LeaseFailed {
             lease: LeaseId(lease),
@@ -64,6 +64,16 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         vec(computed(), 1..20).prop_map(FromWorker::Progress),
         measured().prop_map(FromWorker::Measured),
     ]
+}
+
+fn exchange_report() -> impl Strategy<Value = FromWorker> {
+    let kinds = vec![PairFault::Unreachable, PairFault::Late, PairFault::Broken, PairFault::Undecodable];
+    let fault = prop::option::of((prop::sample::select(kinds), ".{0,100}"));
+    let member = (0..MAX_SHARDS, any::<u64>(), 0.0..1e9, 0.0..1e9, fault)
+        .prop_map(|(place, bytes, seconds, waiting_s, fault)| MemberReport { place, bytes, seconds, waiting_s, fault });
+    (any::<u64>(), any::<bool>(), vec(member, 0..=MAX_SHARDS)).prop_map(|(vector, has_failed, members)| {
+        FromWorker::ExchangeReport(ExchangeReport { vector: VectorId(vector), has_failed, members })
+    })
 }
 
 fn measured() -> impl Strategy<Value = MeasuredBatch> {
@@ -127,11 +137,14 @@ fn task_ranges() -> impl Strategy<Value = TaskRanges> {
 }
 
 fn collection() -> impl Strategy<Value = Collection> {
-    let shards = (any::<[u8; 16]>(), vec(peer_address(), 2..=MAX_SHARDS), any::<prop::sample::Index>());
-    let shards = shards.prop_map(|(key, members, place)| Shards {
-        key: SessionToken(key),
+    let member = (peer_address(), any::<[u8; 16]>());
+    let member = member.prop_map(|(address, key)| ShardMember { address, key: SessionToken(key) });
+    let members = vec(member, 2..=MAX_SHARDS);
+    let shards = (members, any::<prop::sample::Index>(), 1..=u64::from(MAX_CHUNK_TIMEOUT_MS));
+    let shards = shards.prop_map(|(members, place, timeout_ms)| Shards {
         place: place.index(members.len()),
         members,
+        chunk_timeout: Duration::from_millis(timeout_ms),
     });
     (1..=u64::MAX, 1..=u64::MAX, task_ranges(), 0..MAX_CHUNKS, prop::option::of(shards)).prop_map(
         |(id, iteration, tasks, first_chunk, shards)| {
@@ -173,6 +186,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
         (vec(collection(), 1..20), vec(any::<u64>().prop_map(VectorId), 0..20))
             .prop_map(|(collections, withdrawn)| ToWorker::Collect { collections, withdrawn }),
         any::<u64>().prop_map(|id| ToWorker::Collect { collections: Vec::new(), withdrawn: vec![VectorId(id)] }),
+        (any::<u64>(), peer_address()).prop_map(|(probe, address)| ToWorker::Reach { probe, address }),
         (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
     ]
 }
@@ -227,8 +241,12 @@ fn receive_from_worker(frame: &[u8]) {
             Ok(
                 FromWorker::LeaseFailed { reason, .. }
                 | FromWorker::VectorFailed { reason, .. }
-                | FromWorker::ExchangeFailed { reason, .. },
+                | FromWorker::Reached { outcome: Err(reason), .. },
             ) => assert!(reason.len() <= MAX_TEXT_BYTES),
+            Ok(FromWorker::ExchangeReport(report)) => {
+                assert!(report.members.len() <= MAX_SHARDS);
+                assert!(report.members.iter().all(|member| member.place < MAX_SHARDS && member.seconds >= 0.0));
+            }
             Ok(FromWorker::Progress(leases)) => {
                 assert!((1..=MAX_BATCH).contains(&leases.len()));
                 assert!(leases.iter().all(|lease| lease.losses.len() == lease.times.busy_s.len()));
@@ -241,7 +259,7 @@ fn receive_from_worker(frame: &[u8]) {
             Ok(FromWorker::Measured(MeasuredBatch { outcome: Err(reason), .. })) => {
                 assert!((1..=MAX_TEXT_BYTES).contains(&reason.len()));
             }
-            Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. }) | Err(_) => {}
+            Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. } | FromWorker::Reached { .. }) | Err(_) => {}
         }
     }
 }
@@ -272,7 +290,7 @@ fn receive_at_worker(frame: &[u8]) {
                 assert!((1..=MAX_PARAMETERS).contains(&welcome.run.parameters));
                 assert!((1..=MAX_TASK_BATCH).contains(&welcome.run.task_batch));
             }
-            Ok(ToWorker::Farewell { .. } | ToWorker::Units { .. }) | Err(_) => {}
+            Ok(ToWorker::Farewell { .. } | ToWorker::Units { .. } | ToWorker::Reach { .. }) | Err(_) => {}
         }
     }
 }

@@ -5,8 +5,8 @@ use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::Event;
 use ata_types::{Iteration, LeaseId, MachineId, VectorId};
 use ata_wire::{
-    ComputedLease, FarewellReason, GradientHeader, Hello, MeasuredBatch, Peer, PeerAddress, Reader, Receipt,
-    SessionToken,
+    ComputedLease, ExchangeReport, FarewellReason, GradientHeader, Hello, MeasuredBatch, Peer, PeerAddress, Reader,
+    Receipt, SessionToken,
 };
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -27,8 +27,10 @@ pub(crate) enum Command {
     Hello { hello: Hello, peer: Peer, reply: oneshot::Sender<Result<SessionHandle, Status>> },
     /// A worker can compute, as one batch per lease if it fuses.
     Ready { session: SessionToken, fuses: bool, peer_address: Option<PeerAddress> },
-    /// A member of an exchange in shards could not work with the one at some place.
-    ExchangeFailed { session: SessionToken, vector: VectorId, place: usize, reason: String },
+    /// A member of an exchange in shards says how it went.
+    ExchangeReported { session: SessionToken, report: ExchangeReport },
+    /// A worker has tried to connect to another one.
+    Reached { session: SessionToken, probe: u64, outcome: Result<(), String> },
     /// A lease failed.
     LeaseFailed { session: SessionToken, lease: LeaseId, kind: RefusalKind, reason: String },
     /// A control stream ended.
@@ -107,9 +109,8 @@ impl Driver {
         match command {
             Command::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
             Command::Ready { session, fuses, peer_address } => self.ready(session, fuses, peer_address),
-            Command::ExchangeFailed { session, vector, place, reason } => {
-                self.exchange_failed(session, vector, place, &reason);
-            }
+            Command::ExchangeReported { session, report } => self.exchange_reported(session, &report),
+            Command::Reached { session, probe, outcome } => self.reached(session, probe, outcome),
             Command::LeaseFailed { session, lease, kind, reason } => self.lease_failed(session, lease, kind, &reason),
             Command::Left { session, why } => {
                 if let Some(session) = self.sessions.close_token(session) {
@@ -169,7 +170,7 @@ impl Driver {
     fn ready(&mut self, token: SessionToken, fuses: bool, peer_address: Option<PeerAddress>) {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
-        if !session.make_ready(fuses, peer_address) {
+        if !session.make_ready(fuses, peer_address, self.info.peer_hosts()) {
             return;
         }
         let (worker, machine) = (session.worker(), session.machine());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ata_record::RunEvent;
-use ata_scheduler::{Decision, Effect, LeaseTime, WaitReason};
+use ata_scheduler::{Decision, Effect, Event, LeaseTime, WaitReason};
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 use ata_wire::FarewellReason;
 
@@ -124,6 +124,9 @@ impl Driver {
             if self.steps.is_ahead() {
                 session.send_again(self.steps.parameters());
             }
+        }
+        if self.awaits_parameters(worker, lease.iteration) {
+            self.notify(Event::UploadBlocked { worker });
         }
     }
 

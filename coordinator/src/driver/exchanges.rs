@@ -1,9 +1,10 @@
-//! Which workers exchange their vectors in shards.
-
-use std::collections::BTreeSet;
+//! Which workers exchange their vectors in shards, and how their exchanges go.
 
 use ata_scheduler::Exchange as Links;
-use ata_types::{ExchangeChoice, Iteration, MAX_SHARDS, VectorId, WorkerId};
+use ata_scheduler::topology::{Evidence, Pairs, Ways};
+use ata_types::{CHUNK_VALUES, VectorId, ExchangeChoice, Iteration, MAX_SHARDS, MachineId, WorkerId};
+use ata_wire::limits::CONNECT_TIMEOUT;
+use ata_wire::{ExchangeReport, PairFault};
 
 /// An exchange is a star again once in so many iterations, so that the links are measured anew.
 const MEASURED_EVERY: u64 = 64;
@@ -11,36 +12,101 @@ const MEASURED_EVERY: u64 = 64;
 /// After failures in a row, shards are tried again after 2 iterations, 4, 8, and so on up to 2 to this power.
 const MAX_BACKOFF: u32 = 10;
 
-/// Seconds without a chunk after which an exchange has failed: on links of 100 kB/s, one of fifteen that arrive at the same time takes
-/// them.
-const STALL_TIMEOUT_S: f64 = 20.0;
+/// The time of so many chunks may pass without one that comes to the coordinator: a member waits this long for another one, and needs as
+/// long again to say so.
+const STALL_CHUNKS: f64 = 2.5;
+
+/// Exchanges that are not over for all members. A third one begins when each member of the first has computed twice since.
+const MAX_LIVE: usize = 3;
+
+/// A request to connect to another worker is answered within this time, or the worker is busy otherwise. It is thrice the time that an
+/// attempt takes.
+const PROBE_TIMEOUT_S: f64 = 3.0 * CONNECT_TIMEOUT.as_secs_f64();
 
 /// The exchanges in shards of a run.
 #[derive(Debug)]
 pub(super) struct Exchanges {
     choice: ExchangeChoice,
-    /// Pairs of workers that could not reach each other, the lower number first.
-    unfit: BTreeSet<(WorkerId, WorkerId)>,
+    pairs: Pairs,
     /// Exchanges that failed since one did not.
     failures: u32,
     /// The first iteration in which the next one may be.
     resumes: Iteration,
-    last: Option<Exchange>,
-    /// The chunk that the exchange under way waits for, and since when.
-    awaited: Option<(u64, f64)>,
+    /// Those that are not over for all of their members, the newest last.
+    live: Vec<Exchange>,
+    /// The connection that is being tried.
+    probe: Option<Probe>,
+    probes: u64,
 }
 
-/// The exchange that began last.
+/// A connection that a worker is asked to try.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) id: u64,
+    pub(super) from: WorkerId,
+    pub(super) to: WorkerId,
+    until_s: f64,
+}
+
+/// A worker that exchanges its vector.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExchangeMember {
+    pub(super) worker: WorkerId,
+    pub(super) machine: MachineId,
+    /// What it was asked for.
+    pub(super) vector: VectorId,
+    /// Whether it has said that it has the parameters.
+    pub(super) has_parameters: bool,
+}
+
+/// An exchange, until all members have its parameters or it has failed.
 #[derive(Debug)]
 struct Exchange {
-    /// Its members, in the order of their places, and what each was asked for.
-    members: Vec<(WorkerId, VectorId)>,
+    iteration: Iteration,
+    /// In the order of their places.
+    members: Vec<ExchangeMember>,
+    /// Time in which a chunk has to come.
+    timeout_s: f64,
+    /// Whether it was given up.
     is_over: bool,
+    /// When all members were known to have begun.
+    begun_s: Option<f64>,
+    /// The chunk that the coordinator waits for, and since when.
+    awaited: Option<(u64, f64)>,
+    /// When its step was taken, as far as is known.
+    stepped_s: Option<f64>,
+    /// The member to blame if none of them names another one.
+    suspect: Option<WorkerId>,
+}
+
+impl Exchange {
+    fn is_blamed(&mut self, bad: &[WorkerId]) {
+        if !bad.is_empty() {
+            self.suspect = None;
+        }
+    }
+}
+
+/// What follows from a member's report.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The exchange failed just now.
+    pub(super) fails: Option<Iteration>,
+    /// A member that is proven to send what cannot be decoded, and why this is thought.
+    pub(super) proven: Option<(WorkerId, String)>,
 }
 
 impl Exchanges {
     pub(super) fn new(choice: ExchangeChoice) -> Self {
-        Self { choice, unfit: BTreeSet::new(), failures: 0, resumes: Iteration::FIRST, last: None, awaited: None }
+        Self {
+            choice,
+            pairs: Pairs::default(),
+            failures: 0,
+            resumes: Iteration::FIRST,
+            live: Vec::new(),
+            probe: None,
+            probes: 0,
+        }
     }
 
     /// Whether vectors may be exchanged in shards at all.
@@ -63,146 +129,211 @@ impl Exchanges {
         }
     }
 
-    /// The workers of these that can all reach each other, as far as is known.
-    pub(super) fn fit(&self, mut workers: Vec<WorkerId>) -> Vec<WorkerId> {
-        let is_unfit = |one: WorkerId, other: WorkerId| self.unfit.contains(&(one.min(other), one.max(other)));
-        loop {
-            let unreached = |worker: &WorkerId| workers.iter().filter(|other| is_unfit(*worker, **other)).count();
-            let Some(worst) = workers.iter().copied().max_by_key(unreached).filter(|worst| unreached(worst) > 0) else {
-                return workers;
-            };
-            workers.retain(|worker| *worker != worst);
+    /// Those of some workers that exchange their vectors.
+    pub(super) fn fit(&mut self, iteration: Iteration, workers: &[WorkerId]) -> Vec<WorkerId> {
+        for exchange in &mut self.live {
+            let Some(suspect) = exchange.suspect.take() else { continue };
+            for member in exchange.members.iter().filter(|member| member.worker != suspect) {
+                self.pairs.separate(iteration, suspect, member.worker);
+            }
         }
+        self.pairs.probing.members(workers)
+    }
+
+    /// The next connection to try among some workers, if none is being tried.
+    pub(super) fn next_probe(
+        &mut self,
+        now_s: f64,
+        iteration: Iteration,
+        workers: &[WorkerId],
+        may_meet: impl Fn(WorkerId, WorkerId) -> bool,
+    ) -> Option<Probe> {
+        if let Some(Probe { from, to, .. }) = self.probe.take_if(|probe| probe.until_s < now_s) {
+            self.pairs.probing.answered(iteration, from, to, false);
+        }
+        if self.probe.is_some() {
+            return None;
+        }
+        let (from, to) = self.pairs.probing.next(iteration, workers, may_meet)?;
+        self.probes += 1;
+        self.probe = Some(Probe { id: self.probes, from, to, until_s: now_s + PROBE_TIMEOUT_S });
+        self.probe
+    }
+
+    /// A worker has tried to connect to another one. Returns which one, if it was asked to.
+    pub(super) fn reached(
+        &mut self,
+        iteration: Iteration,
+        worker: WorkerId,
+        id: u64,
+        is_reached: bool,
+    ) -> Option<WorkerId> {
+        let Probe { from, to, .. } = self.probe.take_if(|probe| (probe.from, probe.id) == (worker, id))?;
+        self.pairs.probing.answered(iteration, from, to, is_reached);
+        Some(to)
+    }
+
+    /// Seconds in which a chunk has to come to another one of these members, if a vector has so many chunks.
+    pub(super) fn chunk_timeout_s(&self, members: &[WorkerId], chunks: u64, links: Option<Links>) -> f64 {
+        let others = members.len().saturating_sub(1) as f64;
+        let star_s = links.map(|links| links.own_up_s.max(links.own_down_s) / chunks as f64 * others);
+        self.pairs.chunk_timeout_s(members, 4 * CHUNK_VALUES as u64, star_s.filter(|seconds| *seconds > 0.0))
     }
 
     /// An exchange begins.
-    pub(super) fn begin(&mut self, members: Vec<(WorkerId, VectorId)>) {
-        if self.last.as_ref().is_some_and(|last| !last.is_over) {
+    pub(super) fn begin(&mut self, iteration: Iteration, members: Vec<ExchangeMember>, timeout_s: f64) {
+        self.live.push(Exchange {
+            iteration,
+            members,
+            timeout_s,
+            is_over: false,
+            begun_s: None,
+            awaited: None,
+            stepped_s: None,
+            suspect: None,
+        });
+        if self.live.len() > MAX_LIVE {
+            self.live.remove(0);
+        }
+    }
+
+    /// The exchanges that are not over in which a worker is a member.
+    pub(super) fn of(&self, worker: WorkerId) -> Vec<Iteration> {
+        let is_member = |exchange: &&Exchange| exchange.members.iter().any(|member| member.worker == worker);
+        self.live
+            .iter()
+            .filter(|exchange| !exchange.is_over)
+            .filter(is_member)
+            .map(|exchange| exchange.iteration)
+            .collect()
+    }
+
+    /// Whether a worker waits for the parameters of an iteration, which other workers pass on.
+    pub(super) fn awaits(&self, worker: WorkerId, iteration: Iteration) -> bool {
+        let mut live = self.live.iter().filter(|exchange| !exchange.is_over && exchange.iteration.next() == iteration);
+        live.any(|exchange| exchange.members.iter().any(|member| member.worker == worker && !member.has_parameters))
+    }
+
+    /// A member says how an exchange went.
+    pub(super) fn heard(
+        &mut self,
+        now_s: f64,
+        iteration: Iteration,
+        worker: WorkerId,
+        report: &ExchangeReport,
+    ) -> Option<Heard> {
+        let is_of = |member: &ExchangeMember| (member.worker, member.vector) == (worker, report.vector);
+        let at = self.live.iter().position(|exchange| exchange.members.iter().any(is_of))?;
+        let exchange = &mut self.live[at];
+        let member = exchange.members.iter_mut().find(|member| is_of(member) && !member.has_parameters)?;
+        member.has_parameters = !report.has_failed;
+        let accuser = (member.machine, worker);
+        let mut heard = Heard::default();
+        let mut ways = Ways::new();
+        // Before all have begun, one may wait for those who still compute.
+        let begun_for_s = exchange.begun_s.map_or(0.0, |begun_s| now_s - begun_s);
+        for said in &report.members {
+            let Some(from) = exchange.members.get(said.place).filter(|from| from.worker != worker) else { continue };
+            let fault = said.fault.as_ref().map(|(fault, _)| *fault);
+            ways.insert(
+                from.worker,
+                Evidence {
+                    bytes: said.bytes,
+                    seconds: said.seconds,
+                    waiting_s: if report.has_failed { said.waiting_s.min(begun_for_s) } else { 0.0 },
+                    // Those who leave an exchange that has failed break off.
+                    is_faulty: fault.is_some_and(|fault| fault != PairFault::Broken || !exchange.is_over),
+                },
+            );
+            if let Some((PairFault::Undecodable, reason)) = &said.fault {
+                let others = exchange.members.iter().filter(|other| other.worker != from.worker);
+                let others: Vec<MachineId> = others.map(|other| other.machine).collect();
+                if self.pairs.accuse(from.worker, accuser, &others) {
+                    heard.proven = Some((from.worker, reason.clone()));
+                }
+            }
+        }
+        let bad = self.pairs.heard(iteration, worker, &ways, exchange.timeout_s);
+        exchange.is_blamed(&bad);
+        if report.has_failed {
+            heard.fails = Some(exchange.iteration).filter(|_| !exchange.is_over);
+        } else if !exchange.is_over && exchange.members.iter().all(|member| member.has_parameters) {
             self.failures = 0;
+            let members: Vec<WorkerId> = exchange.members.iter().map(|member| member.worker).collect();
+            self.pairs.probing.succeeded(&members);
+            self.live.remove(at);
         }
-        self.last = Some(Exchange { members, is_over: false });
-        self.awaited = None;
+        Some(heard)
     }
 
-    /// Whether a worker is a member of the last exchange, which is not over.
-    pub(super) fn has(&self, worker: WorkerId) -> bool {
-        let mut members = self.last.iter().filter(|last| !last.is_over).flat_map(|last| &last.members);
-        members.any(|(member, _)| *member == worker)
-    }
-
-    /// A member could not work with the one at some place. Returns whether that was not known of this exchange.
-    pub(super) fn accuse(&mut self, worker: WorkerId, collection: VectorId, place: usize) -> bool {
-        let Some(last) = self.last.as_ref().filter(|last| !last.is_over) else { return false };
-        if !last.members.contains(&(worker, collection)) {
-            return false;
-        }
-        if let Some((other, _)) = last.members.get(place).filter(|(other, _)| *other != worker) {
-            self.unfit.insert((worker.min(*other), worker.max(*other)));
-        }
-        true
-    }
-
-    /// Some chunk is awaited now. Returns whether it has been for too long.
-    pub(super) fn stalls(&mut self, now_s: f64, chunk: Option<u64>) -> bool {
-        let since_s = match (self.awaited, chunk) {
-            (Some((before, since_s)), Some(chunk)) if before == chunk => since_s,
+    /// All members of the exchange whose vectors are collected have begun, and this chunk of the total is awaited from this worker.
+    /// Returns the exchange if this lasts too long.
+    pub(super) fn stalls(&mut self, now_s: f64, chunk: Option<(u64, WorkerId)>) -> Option<Iteration> {
+        let exchange = self.live.last_mut().filter(|exchange| !exchange.is_over && exchange.stepped_s.is_none())?;
+        let Some((chunk, owner)) = chunk else {
+            exchange.awaited = None;
+            return None;
+        };
+        exchange.begun_s.get_or_insert(now_s);
+        let since_s = match exchange.awaited {
+            Some((before, since_s)) if before == chunk => since_s,
             _ => now_s,
         };
-        self.awaited = chunk.map(|chunk| (chunk, since_s));
-        now_s - since_s > STALL_TIMEOUT_S
+        exchange.awaited = Some((chunk, since_s));
+        let is_late = now_s - since_s > STALL_CHUNKS * exchange.timeout_s;
+        exchange.suspect = is_late.then_some(owner);
+        is_late.then_some(exchange.iteration)
     }
 
-    /// The others no longer work with a worker.
-    pub(super) fn exclude(&mut self, worker: WorkerId) {
-        let others = self.last.iter().flat_map(|last| &last.members).map(|(other, _)| *other);
-        let pairs = others.filter(|other| *other != worker).map(|other| (worker.min(other), worker.max(other)));
-        self.unfit.extend(pairs.collect::<Vec<_>>());
+    /// Seconds after which a member of the last exchange that has computed has to begin.
+    pub(super) fn begins_within_s(&self) -> f64 {
+        self.live.last().map_or(f64::INFINITY, |exchange| STALL_CHUNKS * exchange.timeout_s)
     }
 
-    /// The last exchange ends early. Returns its members, the first time.
-    pub(super) fn end(&mut self) -> Vec<(WorkerId, VectorId)> {
-        let Some(last) = self.last.as_mut().filter(|last| !last.is_over) else { return Vec::new() };
-        last.is_over = true;
-        last.members.clone()
+    /// A member of the last exchange has computed, and does not begin.
+    pub(super) fn suspect(&mut self, worker: WorkerId) -> Option<Iteration> {
+        let exchange = self.live.last_mut().filter(|exchange| !exchange.is_over)?;
+        exchange.suspect = Some(worker);
+        Some(exchange.iteration)
     }
 
-    /// The last exchange failed in an iteration. Returns its members, the first time.
-    pub(super) fn fail(&mut self, iteration: Iteration) -> Vec<(WorkerId, VectorId)> {
-        let members = self.end();
+    /// Exchanges whose members should have said long ago that they have the parameters of up to the current iteration.
+    pub(super) fn overdue(&mut self, now_s: f64, current: Iteration, chunks: u64) -> Vec<Iteration> {
+        let mut overdue = Vec::new();
+        for exchange in self.live.iter_mut().filter(|exchange| !exchange.is_over && exchange.iteration < current) {
+            let since_s = *exchange.stepped_s.get_or_insert(now_s);
+            // Each chunk of a member may take its time, and the last ones thrice as long.
+            let rows = chunks.div_ceil(exchange.members.len() as u64) + 3;
+            if now_s - since_s > rows as f64 * exchange.timeout_s {
+                overdue.push(exchange.iteration);
+            }
+        }
+        overdue
+    }
+
+    /// An exchange ends early. Returns its members, the first time.
+    pub(super) fn end(&mut self, iteration: Iteration) -> Vec<ExchangeMember> {
+        let mut live = self.live.iter_mut();
+        let Some(exchange) = live.find(|exchange| exchange.iteration == iteration && !exchange.is_over) else {
+            return Vec::new();
+        };
+        exchange.is_over = true;
+        exchange.members.clone()
+    }
+
+    /// An exchange failed. Returns its members, the first time.
+    pub(super) fn fail(&mut self, now: Iteration, iteration: Iteration) -> Vec<ExchangeMember> {
+        let members = self.end(iteration);
         if !members.is_empty() {
             self.failures = (self.failures + 1).min(MAX_BACKOFF);
-            self.resumes = Iteration(iteration.number() + (1 << self.failures));
+            self.resumes = Iteration(now.number() + (1 << self.failures));
         }
         members
     }
 
     /// A worker is gone. If it comes back, others may reach it.
     pub(super) fn forget(&mut self, worker: WorkerId) {
-        self.unfit.retain(|(one, other)| *one != worker && *other != worker);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn worker(slot: usize) -> WorkerId {
-        WorkerId::from_slot(slot)
-    }
-
-    fn begin(exchanges: &mut Exchanges, members: usize) {
-        exchanges.begin((0..members).map(|slot| (worker(slot), VectorId(slot as u64 + 1))).collect());
-    }
-
-    /// One that nobody reaches is left out, and not those who say so.
-    #[test]
-    fn who_cannot_be_reached_is_left_out() {
-        let mut exchanges = Exchanges::new(ExchangeChoice::Auto);
-        let all: Vec<WorkerId> = (0..4).map(worker).collect();
-        assert_eq!(exchanges.fit(all.clone()), all);
-        for accuser in [0, 3] {
-            begin(&mut exchanges, 4);
-            assert!(exchanges.accuse(worker(accuser), VectorId(accuser as u64 + 1), 2));
-            assert!(!exchanges.accuse(worker(accuser), VectorId(9), 2), "that was another exchange");
-        }
-        assert_eq!(exchanges.fit(all.clone()), [0, 1, 3].map(worker));
-        exchanges.forget(worker(2));
-        assert_eq!(exchanges.fit(all.clone()), all);
-    }
-
-    #[test]
-    fn whoever_brings_an_exchange_to_a_halt_is_left_out() {
-        let mut exchanges = Exchanges::new(ExchangeChoice::Auto);
-        begin(&mut exchanges, 3);
-        let halts = [(0.0, Some(4)), (15.0, Some(4)), (19.0, Some(5)), (38.0, Some(5)), (39.1, Some(5)), (39.2, None)];
-        assert_eq!(
-            halts.map(|(now_s, chunk)| exchanges.stalls(now_s, chunk)),
-            [false, false, false, false, true, false]
-        );
-        exchanges.exclude(worker(0));
-        assert_eq!(exchanges.fit((0..4).map(worker).collect()), [1, 2, 3].map(worker));
-    }
-
-    #[test]
-    fn failures_make_exchanges_rarer_until_one_succeeds() {
-        let mut exchanges = Exchanges::new(ExchangeChoice::Auto);
-        let mut fail = |iteration| {
-            begin(&mut exchanges, 3);
-            assert!(exchanges.has(worker(2)));
-            let members = exchanges.fail(Iteration(iteration)).len();
-            assert!(!exchanges.has(worker(2)) && exchanges.fail(Iteration(iteration)).is_empty());
-            let next = (iteration + 1..iteration + 99).find(|next| exchanges.is_due(Iteration(*next)));
-            (members, next.unwrap() - iteration)
-        };
-        assert_eq!([fail(1), fail(3), fail(7)], [(3, 2), (3, 4), (3, 8)]);
-        begin(&mut exchanges, 3);
-        begin(&mut exchanges, 3);
-        exchanges.fail(Iteration(20));
-        assert!(!exchanges.is_due(Iteration(21)) && exchanges.is_due(Iteration(22)));
-        begin(&mut exchanges, 3);
-        assert_eq!(exchanges.end().len(), 3);
-        assert!(exchanges.is_due(Iteration(23)), "a member was late");
-        assert!(!exchanges.is_due(Iteration(MEASURED_EVERY)), "the links are measured");
-        assert!(!Exchanges::new(ExchangeChoice::Star).is_due(Iteration(1)));
+        self.pairs.forget(worker);
+        self.probe.take_if(|probe| probe.from == worker || probe.to == worker);
     }
 }

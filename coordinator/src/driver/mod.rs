@@ -216,7 +216,7 @@ impl Driver {
             publisher,
             trace,
             run_folder: folder,
-            info: RunInfo::new(id, spec, timeouts, files, workers.warm_start),
+            info: RunInfo::new(id, spec, timeouts, files, workers.warm_start, workers.peer_hosts),
             now_s: time_s,
             next_check_s: time_s,
             last_failure: "none".into(),

@@ -21,6 +21,8 @@ pub(super) struct RunInfo {
     files: HashMap<[u8; 32], Arc<ServedFile>>,
     /// What an earlier run learned about the workers, by name.
     warm_start: BTreeMap<String, WorkerStatistics>,
+    /// Hosts at which workers may tell others to reach them, other than those that they connect from.
+    peer_hosts: Vec<String>,
 }
 
 impl RunInfo {
@@ -30,9 +32,10 @@ impl RunInfo {
         timeouts: Timeouts,
         files: impl IntoIterator<Item = DataFile>,
         warm_start: BTreeMap<String, WorkerStatistics>,
+        peer_hosts: Vec<String>,
     ) -> Self {
         let files = files.into_iter().map(|file| (file.sha256, Arc::new(ServedFile::new(file)))).collect();
-        Self { id, spec, timeouts, files, warm_start }
+        Self { id, spec, timeouts, files, warm_start, peer_hosts }
     }
 
     /// The first message of a session.
@@ -56,6 +59,11 @@ impl RunInfo {
     pub(super) fn file(&self, sha256: &[u8]) -> Result<&Arc<ServedFile>, Status> {
         let file = <[u8; 32]>::try_from(sha256).ok().and_then(|sha256| self.files.get(&sha256));
         file.ok_or_else(|| Status::not_found("this run does not use that data set"))
+    }
+
+    /// Hosts at which workers may tell others to reach them, other than those that they connect from.
+    pub(super) fn peer_hosts(&self) -> &[String] {
+        &self.peer_hosts
     }
 
     /// What an earlier run learned about the worker of this name.

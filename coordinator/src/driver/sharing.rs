@@ -1,35 +1,50 @@
 //! Steps whose vectors workers exchange in shards among each other.
 
-use ata_types::{VectorId, WorkerId};
-use ata_wire::{SessionToken, Shard};
+use ata_record::RefusalKind;
+use ata_scheduler::Event;
+use ata_types::{Iteration, LeaseId, VectorId, WorkerId};
+use ata_wire::{Collection, ExchangeReport, PeerAddress, SessionToken, Shard, ToWorker};
 
 use super::Driver;
 use super::collections::{Member, Requests};
+use super::exchanges::{ExchangeMember, Heard, Probe};
 use super::sessions::random_token;
 use super::vectors::Asked;
 
 impl Driver {
     /// Asks those of the workers that exchange their vectors in shards, if that is shorter. Returns the others.
     pub(super) fn collect_in_shards(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
-        let members = self.members(&asked);
+        let workers = self.members(&asked);
         let is_new = asked.iter().all(|(_, collection, _)| !self.collections.has(*collection));
-        let is_worth_it = self.exchanges.are_worth_it(members.len(), self.links.now);
-        if !is_new || !is_worth_it || !self.collections.may_share(members.len()) {
+        let is_worth_it = self.exchanges.are_worth_it(workers.len(), self.links.now);
+        if !is_new || !is_worth_it || !self.collections.may_share(workers.len()) {
             return asked;
         }
-        let Ok(key) = random_token() else { return asked };
+        let Some(keys) = keys(workers.len()) else { return asked };
         let (shared, apart): (Vec<Asked>, Vec<Asked>) =
-            asked.into_iter().partition(|(worker, ..)| members.contains(worker));
-        let mut members = Vec::new();
+            asked.into_iter().partition(|(worker, ..)| workers.contains(worker));
+        let (mut members, mut machines) = (Vec::new(), Vec::new());
         for (worker, collection, leases) in shared {
-            let address = self.sessions.of_worker(worker).and_then(|session| session.peer_address().cloned());
             let leases = self.with_tasks(worker, &leases);
-            members.extend(address.map(|address| Member { worker, collection, leases, address }));
+            if let Some(session) = self.sessions.of_worker(worker)
+                && let Some(address) = session.peer_address().cloned()
+            {
+                machines.push(session.machine());
+                members.push(Member { worker, collection, leases, address });
+            }
         }
-        let requests = self.collections.ask_in_shards(self.engine.iteration(), members, key);
-        let members = requests.iter().filter(|(_, request)| request.shards.is_some());
-        self.exchanges.begin(members.map(|(worker, request)| (*worker, request.id)).collect());
-        tracing::debug!(requests = requests.len(), "vectors are exchanged in shards");
+        let (iteration, links) = (self.engine.iteration(), self.links.now);
+        let timeout_s = self.exchanges.chunk_timeout_s(&workers, self.collections.chunks(), links);
+        let requests = self.collections.ask_in_shards(iteration, members, &keys, timeout_s);
+        let member = |((worker, request), machine): (&(WorkerId, Collection), _)| ExchangeMember {
+            worker: *worker,
+            machine,
+            vector: request.id,
+            has_parameters: false,
+        };
+        let exchanged = requests.iter().filter(|(_, request)| request.shards.is_some());
+        self.exchanges.begin(iteration, exchanged.zip(machines).map(member).collect(), timeout_s);
+        tracing::debug!(requests = requests.len(), timeout_s, "vectors are exchanged in shards");
         for (worker, request) in requests {
             self.request(worker, request.into());
         }
@@ -39,71 +54,128 @@ impl Driver {
     /// The workers that may exchange their vectors in shards in this iteration.
     fn members(&mut self, asked: &[Asked]) -> Vec<WorkerId> {
         // The units of the first iteration are those of the vector that comes first.
-        if !self.exchanges.is_due(self.engine.iteration()) || self.steps.units().is_none() {
+        let iteration = self.engine.iteration();
+        if !self.exchanges.is_due(iteration) || self.steps.units().is_none() {
             return Vec::new();
         }
         let workers = asked.iter().map(|(worker, ..)| *worker);
-        let is_reachable = |worker: &WorkerId| {
-            self.sessions.of_worker(*worker).is_some_and(|session| session.peer_address().is_some())
-        };
-        let reachable: Vec<WorkerId> = workers.filter(is_reachable).collect();
-        self.exchanges.fit(reachable)
+        let reachable: Vec<WorkerId> = workers.filter(|worker| self.peer_address(*worker).is_some()).collect();
+        self.exchanges.fit(iteration, &reachable)
     }
 
-    /// A member of an exchange could not work with another one.
-    pub(super) fn exchange_failed(&mut self, token: SessionToken, vector: VectorId, place: usize, reason: &str) {
+    fn peer_address(&mut self, worker: WorkerId) -> Option<PeerAddress> {
+        self.sessions.of_worker(worker).and_then(|session| session.peer_address().cloned())
+    }
+
+    /// Has a worker connect to another one, if it is not known whether it can and their vectors may be exchanged in shards.
+    pub(super) fn probe(&mut self) {
+        if !self.exchanges.are_allowed() || self.collections.are_separate() || self.is_ending {
+            return;
+        }
+        let ready =
+            self.sessions.ready().filter_map(|session| Some((session.worker(), session.peer_address()?.clone())));
+        let ready: std::collections::BTreeMap<WorkerId, PeerAddress> = ready.collect();
+        if !self.exchanges.are_worth_it(ready.len(), self.links.now) {
+            return;
+        }
+        // One machine's loopback is another one's own.
+        let may_meet = |one: WorkerId, other: WorkerId| ready[&one].is_loopback() == ready[&other].is_loopback();
+        let workers: Vec<WorkerId> = ready.keys().copied().collect();
+        let next = self.exchanges.next_probe(self.now_s, self.engine.iteration(), &workers, may_meet);
+        if let Some(Probe { id, from, to, .. }) = next {
+            self.sessions.send(from, ToWorker::Reach { probe: id, address: ready[&to].clone() });
+        }
+    }
+
+    /// A worker has tried to connect to another one.
+    pub(super) fn reached(&mut self, token: SessionToken, probe: u64, outcome: Result<(), String>) {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
-        if self.exchanges.accuse(worker, vector, place) {
-            tracing::warn!(%worker, reason, "vectors cannot be exchanged in shards");
-            if self.collections.is_shared(vector) {
-                return self.break_exchange(reason);
-            }
-            // The step is taken, and the others may have its parameters.
-            self.exchanges.fail(self.engine.iteration());
+        let other = self.exchanges.reached(self.engine.iteration(), worker, probe, outcome.is_ok());
+        if let (Some(other), Err(reason)) = (other, outcome) {
+            tracing::info!(%worker, %other, reason, "two workers cannot exchange vectors in shards");
         }
-        self.send_whole(worker);
+        self.probe();
     }
 
-    /// Ends an exchange in shards that does not go on. Its vectors are sent apart.
-    pub(super) fn check_exchange(&mut self) {
-        let awaited = self.collections.awaited();
-        // While others are awaited, chunks in shards are not read.
-        let is_read = |chunk: u64| self.paced.may_pass(chunk, Shard::ALL);
-        let awaited = awaited.filter(|(chunk, _)| is_read(*chunk));
-        if self.exchanges.stalls(self.now_s, awaited.map(|(chunk, _)| chunk))
-            && let Some((_, worker)) = awaited
-        {
-            tracing::warn!(%worker, "vectors cannot be exchanged in shards with this worker");
-            self.exchanges.exclude(worker);
-            self.break_exchange("it does not go on");
+    /// A member of an exchange says how it went.
+    pub(super) fn exchange_reported(&mut self, token: SessionToken, report: &ExchangeReport) {
+        self.hear(token);
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        let worker = session.worker();
+        let heard = self.exchanges.heard(self.now_s, self.engine.iteration(), worker, report);
+        let Some(Heard { fails, proven }) = heard else {
+            if report.has_failed {
+                self.send_whole(worker, true);
+            }
+            return;
+        };
+        for (fault, reason) in report.members.iter().filter_map(|member| member.fault.as_ref()) {
+            tracing::warn!(%worker, ?fault, reason, "vectors cannot be exchanged in shards");
         }
+        self.notify(Event::UploadResumed { worker });
+        if let Some(iteration) = fails {
+            self.break_exchange(iteration, "a member could not work with another one");
+        }
+        if let Some((accused, reason)) = proven {
+            self.refuse(accused, RefusalKind::WrongSize, &reason);
+            self.notify(Event::Violation { worker: accused });
+        }
+    }
+
+    /// Ends exchanges in shards that do not go on. Their vectors are sent apart.
+    pub(super) fn check_exchange(&mut self) {
+        let (now_s, chunks) = (self.now_s, self.collections.chunks());
+        for iteration in self.exchanges.overdue(now_s, self.engine.iteration(), chunks) {
+            self.break_exchange(iteration, "members do not say that they have its parameters");
+        }
+        // While others are awaited, chunks in shards are not read.
+        let awaited = self.collections.awaited().filter(|(chunk, _)| self.paced.may_pass(*chunk, Shard::ALL));
+        if let Some(iteration) = self.exchanges.stalls(now_s, awaited) {
+            self.break_exchange(iteration, "it does not go on");
+        }
+        let within_s = self.exchanges.begins_within_s();
+        if let Some((worker, _)) =
+            self.overdue_vectors(within_s).into_iter().find(|(_, id)| self.collections.is_shared(*id))
+            && let Some(iteration) = self.exchanges.suspect(worker)
+        {
+            self.break_exchange(iteration, "a member that has computed does not begin");
+        }
+        self.probe();
     }
 
     /// An exchange in shards failed.
-    pub(super) fn break_exchange(&mut self, why: &str) {
-        let members = self.exchanges.fail(self.engine.iteration());
+    pub(super) fn break_exchange(&mut self, iteration: Iteration, why: &str) {
+        let members = self.exchanges.fail(self.engine.iteration(), iteration);
         if !members.is_empty() {
             tracing::info!(why, "an exchange in shards becomes a star");
-            self.send_apart(members);
+            self.send_apart(iteration, &members);
         }
     }
 
-    /// A lease of an exchange in shards ended.
+    /// A lease of the exchange whose vectors are collected ended.
     pub(super) fn end_exchange(&mut self) {
-        let members = self.exchanges.end();
-        self.send_apart(members);
+        let iteration = self.engine.iteration();
+        let members = self.exchanges.end(iteration);
+        self.send_apart(iteration, &members);
     }
 
-    /// Vectors that are exchanged in shards are sent apart from now on, and whole parameters to all members.
-    fn send_apart(&mut self, members: Vec<(WorkerId, VectorId)>) {
-        let requests = self.collections.ask_apart();
-        for (worker, id) in members {
-            self.request(worker, Requests { withdrawn: vec![id], collections: Vec::new() });
-            self.send_whole(worker);
+    /// The members of an exchange leave it. They send their vectors apart, if these have not arrived, and those who lack its parameters get
+    /// all of them.
+    fn send_apart(&mut self, iteration: Iteration, members: &[ExchangeMember]) {
+        let is_stepped = iteration < self.engine.iteration();
+        for &ExchangeMember { worker, vector, has_parameters, .. } in members {
+            self.request(worker, Requests { withdrawn: vec![vector], collections: Vec::new() });
+            if !has_parameters {
+                self.send_whole(worker, is_stepped);
+                self.notify(Event::UploadResumed { worker });
+            }
         }
-        for (worker, request) in requests {
+        if is_stepped {
+            return;
+        }
+        for (worker, request) in self.collections.ask_apart() {
             self.request(worker, request.into());
         }
         self.order_again();
@@ -111,16 +183,24 @@ impl Driver {
 
     /// A worker is gone, and the others no longer get what it had for them.
     pub(super) fn leave_exchange(&mut self, worker: WorkerId) {
-        if self.exchanges.has(worker) {
-            self.break_exchange("a member is lost");
+        for iteration in self.exchanges.of(worker) {
+            self.break_exchange(iteration, "a member is lost");
         }
         self.exchanges.forget(worker);
     }
 
-    /// Sends a worker whole parameters in place of those that it was sent in part.
-    fn send_whole(&mut self, worker: WorkerId) {
+    /// A vector that is exchanged in shards did not arrive whole. Any member may be at fault, which a star finds out.
+    pub(super) fn break_current_exchange(&mut self, why: &str) {
+        self.break_exchange(self.engine.iteration(), why);
+    }
+
+    /// Sends a worker whole parameters in place of those that it was sent in part: of the current iteration if that has begun with them, or
+    /// of the next one, if they are being written.
+    fn send_whole(&mut self, worker: WorkerId, is_stepped: bool) {
+        let current = Some(self.steps.parameters()).filter(|_| is_stepped);
+        let sets = self.steps.next().into_iter().chain(current);
         if let Some(session) = self.sessions.of_worker(worker) {
-            session.send_whole(self.steps.parameters(), self.steps.next());
+            session.send_whole(sets);
         }
     }
 
@@ -133,4 +213,28 @@ impl Driver {
             self.step(plan.with(collections));
         }
     }
+
+    /// Whether a lease is of parameters that other workers pass on to its worker.
+    pub(super) fn awaits_parameters(&self, worker: WorkerId, iteration: Iteration) -> bool {
+        self.exchanges.awaits(worker, iteration)
+    }
+
+    /// Vectors whose leases have been computed for so many seconds, and which are not announced.
+    pub(super) fn overdue_vectors(&mut self, timeout_s: f64) -> Vec<(WorkerId, VectorId)> {
+        let is_announced = |id: &VectorId| self.parked.iter().any(|parked| parked.id() == *id);
+        let computed = |id: &VectorId, lease: &LeaseId| self.results.tasks(*lease).is_some() && !is_announced(id);
+        self.collections.overdue(self.now_s, timeout_s, computed)
+    }
+}
+
+/// For each two of so many members, a secret that only they get to know; `None` without randomness.
+fn keys(members: usize) -> Option<Vec<Vec<SessionToken>>> {
+    let mut keys = vec![vec![SessionToken([0; 16]); members]; members];
+    for one in 0..members {
+        for other in one + 1..members {
+            let key = random_token().ok()?;
+            (keys[one][other], keys[other][one]) = (key, key);
+        }
+    }
+    Some(keys)
 }

@@ -48,6 +48,12 @@ pub(super) struct ParkedVector {
     reply: VectorReply,
 }
 
+impl ParkedVector {
+    pub(super) fn id(&self) -> VectorId {
+        self.id
+    }
+}
+
 impl Driver {
     /// Asks workers for the sums of the gradients of some leases.
     pub(super) fn collect(&mut self, asked: Vec<Asked>) {
@@ -147,11 +153,8 @@ impl Driver {
 
     /// Fails the vectors that were due long ago, and whose workers do not begin to send them.
     pub(super) fn check_vectors(&mut self) {
-        let is_announced = |id: &VectorId| self.parked.iter().any(|parked| parked.id == *id);
-        let computed = |id: &VectorId, lease: &LeaseId| self.results.tasks(*lease).is_some() && !is_announced(id);
         let timeout_s = self.info.timeouts().download.as_secs_f64();
-        let overdue = self.collections.overdue(self.now_s, timeout_s, computed);
-        for (worker, id) in overdue {
+        for (worker, id) in self.overdue_vectors(timeout_s) {
             self.fail_vector(worker, id, RefusalKind::NotReceived, "it does not send the vector that it is asked for");
         }
     }
@@ -192,7 +195,7 @@ impl Driver {
         }
         // Any member may be at fault. A star finds out which one is.
         if self.collections.is_shared(id) {
-            return self.break_exchange(reason);
+            return self.break_current_exchange(reason);
         }
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");

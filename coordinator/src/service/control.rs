@@ -23,9 +23,8 @@ pub(super) async fn read(
         let command = match message {
             Ok(Some(message)) => match FromWorker::try_from(message) {
                 Ok(FromWorker::Ready { fuses, peer_address }) => Command::Ready { session, fuses, peer_address },
-                Ok(FromWorker::ExchangeFailed { vector, place, reason }) => {
-                    Command::ExchangeFailed { session, vector, place, reason }
-                }
+                Ok(FromWorker::ExchangeReport(report)) => Command::ExchangeReported { session, report },
+                Ok(FromWorker::Reached { probe, outcome }) => Command::Reached { session, probe, outcome },
                 Ok(FromWorker::Heartbeat { idle }) => {
                     presence.hear_heartbeat(idle);
                     continue;

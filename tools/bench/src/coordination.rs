@@ -130,6 +130,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             heartbeat_timeout: Duration::from_secs(30),
             transfers: TransferLimits::default(),
             exchange: ExchangeChoice::default(),
+            peer_hosts: Vec::new(),
             warm_start: std::collections::BTreeMap::new(),
         },
         security: protection.security.clone(),

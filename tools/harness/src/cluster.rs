@@ -60,7 +60,7 @@ impl Cluster {
     }
 
     async fn start_in(settings: &Settings, folder: TempDir, start: Start) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let listener = TcpListener::bind((settings.listen, 0)).await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let config = config(settings, folder.path(), start);
         let (state, seen) = watch::channel(RunState::default());
@@ -110,6 +110,7 @@ impl Cluster {
             data,
             cache_bytes,
             retry_for,
+            peer_listen,
             peer_host,
             span_links,
         } = settings;
@@ -127,7 +128,7 @@ impl Cluster {
             data,
             cache: self.cache(),
             cache_bytes,
-            peers: Some(PeerConfig { listen: ([127, 0, 0, 1], 0).into(), host: Some(peer_host.into()) }),
+            peers: Some(PeerConfig { listen: peer_listen, host: peer_host.map(Into::into) }),
             retry_for,
             task_times: (!task_time.is_zero()).then_some(task_times),
             instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
@@ -278,6 +279,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             heartbeat_timeout: settings.heartbeat_timeout,
             transfers: settings.transfers,
             exchange: settings.exchange,
+            peer_hosts: settings.peer_hosts.iter().map(ToString::to_string).collect(),
             warm_start: BTreeMap::new(),
         },
         security: Arc::new(Security::Open),

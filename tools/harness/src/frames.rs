@@ -7,9 +7,10 @@ use ata_wire::proto::{
     self, GradientPart, ParameterPart, TransferPart, gradient_part, parameter_part, probe_answer, transfer_part,
 };
 use ata_wire::{
-    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader,
-    GradientUpload, Hello, LeaseTimes, MeasuredBatch, ParameterStream, Peer, ProbeIntake, ProbeSummary, Receipt,
-    RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, Welcome, chunk,
+    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
+    GradientHeader, GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, Peer,
+    PeerAddress, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, Welcome,
+    chunk,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -211,7 +212,7 @@ pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-fn from_worker() -> [FromWorker; 8] {
+fn from_worker() -> [FromWorker; 10] {
     let hello = Hello {
         name: "gpu-7.example.org".parse().expect("a name"),
         instance: 0x0123_4567_89ab_cdef,
@@ -226,6 +227,8 @@ fn from_worker() -> [FromWorker; 8] {
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true, peer_address: None },
         FromWorker::Heartbeat { idle: true },
+        FromWorker::ExchangeReport(exchange_report()),
+        FromWorker::Reached { probe: 70_000, outcome: Err("refused".into()) },
         FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into(), uncomputable: true },
         FromWorker::VectorFailed { vector: VectorId(300), reason: "no memory".into(), uncomputable: true },
         FromWorker::Progress(vec![computed(), computed()]),
@@ -234,7 +237,7 @@ fn from_worker() -> [FromWorker; 8] {
     ]
 }
 
-fn to_worker(session: SessionToken) -> [ToWorker; 7] {
+fn to_worker(session: SessionToken) -> [ToWorker; 8] {
     let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let lease = |id, first, count| {
         let tasks = TaskRange { first, count };
@@ -254,6 +257,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 7] {
         ToWorker::Units { iteration: Iteration(2), units: vec![-20, 3, -126] },
         ToWorker::Collect { collections: vec![collection(3), collection(4)], withdrawn: vec![VectorId(2)] },
         ToWorker::Evaluate { step: Iteration(9), batches: vec![0, 1, 70_000] },
+        ToWorker::Reach { probe: 300, address: PeerAddress::Open("10.0.0.9:7071".into()) },
         ToWorker::Cancel([1, 200, 70_000].map(LeaseId).into()),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
     ]
@@ -281,6 +285,12 @@ fn summary() -> ProbeSummary {
 fn computed() -> ComputedLease {
     let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1 };
     ComputedLease { lease: LeaseId(300), times, losses: vec![2.0, 2.5] }
+}
+
+fn exchange_report() -> ExchangeReport {
+    let fault = Some((PairFault::Late, "too slow".into()));
+    let late = MemberReport { place: 2, bytes: 70_000, seconds: 0.5, waiting_s: 1.5, fault };
+    ExchangeReport { vector: VectorId(300), has_failed: true, members: vec![late] }
 }
 
 fn collection(id: u64) -> Collection {

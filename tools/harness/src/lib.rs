@@ -10,6 +10,7 @@
 //! - `rate`: how fast a run goes
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
 //! - `broken`: machines that break whatever they are given
+//! - `tamper`: [`Tamper`], which passes on what a worker's peers send and get, and spoils it
 //! - `frames`: [`Frames`] of every RPC as valid examples, and a [`Reader`] of what arrives
 //! - `flood`: [`Flood`], mutated calls to a live coordinator
 
@@ -24,6 +25,7 @@ mod rate;
 mod raw;
 mod settings;
 mod spans;
+mod tamper;
 mod toy;
 
 pub use ata_fault_proxy::{Condition, FaultProxy};
@@ -37,6 +39,7 @@ pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
 pub use settings::{Settings, WorkerSettings};
 pub use spans::{KeptSpan, SpanKeeper, UNSAMPLED};
+pub use tamper::Tamper;
 pub use toy::{huge_toy, poisoned_toy, toy, wrong_toy};
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What a cluster runs, and how its workers behave.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,8 +44,12 @@ pub struct Settings {
     pub aggregate: Aggregate,
     /// How vectors are sent.
     pub format: WireFormat,
+    /// Where the coordinator listens.
+    pub listen: IpAddr,
     /// How workers exchange vectors.
     pub exchange: ExchangeChoice,
+    /// Hosts at which workers may tell others to reach them.
+    pub peer_hosts: &'static [&'static str],
     /// Share of tasks allocated beyond the budget.
     pub overcommit: f64,
     /// Time after which a silent worker is lost.
@@ -85,7 +89,9 @@ impl Default for Settings {
             verify: 0.0,
             aggregate: Aggregate::Mean,
             format: WireFormat::F32Exact,
+            listen: Ipv4Addr::LOCALHOST.into(),
             exchange: ExchangeChoice::default(),
+            peer_hosts: &[],
             overcommit: 0.0,
             // Far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
@@ -119,8 +125,10 @@ pub struct WorkerSettings {
     pub cache_bytes: u64,
     /// How long it tries to reach a coordinator.
     pub retry_for: Duration,
-    /// The host at which others are told to reach it.
-    pub peer_host: &'static str,
+    /// Where it listens for others.
+    pub peer_listen: SocketAddr,
+    /// The host at which others are told to reach it, if it is not the one that the coordinator sees.
+    pub peer_host: Option<&'static str>,
     /// What keeps its spans.
     pub span_links: SpanLinks,
 }
@@ -130,7 +138,7 @@ impl WorkerSettings {
     pub fn new(name: impl Into<String>) -> Self {
         let (task_time, retry_for) = (Duration::ZERO, Duration::from_secs(2));
         let (name, span_links) = (name.into(), SpanLinks::default());
-        let peer_host = "127.0.0.1";
+        let peer_listen = (Ipv4Addr::LOCALHOST, 0).into();
         Self {
             name,
             through: None,
@@ -140,7 +148,8 @@ impl WorkerSettings {
             data: None,
             cache_bytes: u64::MAX,
             retry_for,
-            peer_host,
+            peer_listen,
+            peer_host: None,
             span_links,
         }
     }

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ata_learn::{GradientSum, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
-    Collection, Connection, FramedSet, GradientHeader, ParameterPart, SetHeader, SetProducer, Shards, connect,
+    Collection, ConnectError, Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress,
+    ReceiveError, SetHeader, SetProducer, Shards, connect,
 };
 use bytes::Bytes;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
@@ -16,7 +18,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 
 use super::owner::{Failure, Owner};
+use super::passing::Passing;
 use super::peers::{OpenExchange, PeerUpload, Peers};
+use super::tally::Tally;
 use crate::transfer::total;
 
 /// Chunks that may wait between two tasks: enough that none of them has to wait for another.
@@ -32,9 +36,22 @@ pub(crate) struct Connections(HashMap<String, LazyConnection>);
 impl Connections {
     /// Those to the members of an exchange.
     fn of(&mut self, shards: &Shards) -> Vec<LazyConnection> {
-        let addresses: Vec<String> = shards.members.iter().map(ToString::to_string).collect();
         self.0.retain(|_, connection| connection.initialized());
-        addresses.into_iter().map(|address| self.0.entry(address).or_default().clone()).collect()
+        shards.members.iter().map(|member| self.to(&member.address)).collect()
+    }
+
+    fn to(&mut self, address: &PeerAddress) -> LazyConnection {
+        self.0.entry(address.to_string()).or_default().clone()
+    }
+
+    /// Connects to a worker anew. An exchange with it later uses this connection.
+    pub(crate) fn reach(&mut self, address: &PeerAddress) -> impl Future<Output = Result<(), String>> + Send + use<> {
+        self.forget(&address.to_string());
+        let (connection, endpoint) = (self.to(address), address.endpoint());
+        async move {
+            let made = connection.get_or_try_init(|| connect(&endpoint)).await;
+            made.map(drop).map_err(|error| error.to_string())
+        }
     }
 
     /// Closes the one to a worker that could not be worked with.
@@ -56,7 +73,7 @@ pub(crate) enum Outcome {
     /// The next chunk of the parameters.
     Chunk { at: u64, data: Bytes },
     /// Another member could not be worked with.
-    Failed { place: usize, reason: String },
+    Failed { place: usize },
 }
 
 /// An exchange, until it is dropped.
@@ -64,9 +81,10 @@ pub(crate) struct Exchange {
     pub(crate) collection: VectorId,
     /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
-    /// Whether a member could not be worked with, which the coordinator was told.
-    pub(crate) has_failed: bool,
+    /// Whether the coordinator was told how it went.
+    has_reported: bool,
     shards: Shards,
+    tally: Tally,
     connections: Vec<LazyConnection>,
     format: WireFormat,
     /// The others' sums, until they are added up.
@@ -86,6 +104,8 @@ pub(crate) struct Exchange {
 struct Arriving {
     for_others: SetProducer,
     own: mpsc::UnboundedSender<Bytes>,
+    /// How many of them have come.
+    own_count: watch::Sender<usize>,
 }
 
 impl Exchange {
@@ -100,12 +120,15 @@ impl Exchange {
         let shards = collection.shards.clone()?;
         let (sender, uploads) = mpsc::channel(shards.members.len());
         let (set, of_set) = watch::channel(None);
-        peers.open(shards.key, OpenExchange { uploads: sender, set: of_set });
+        for (place, member) in shards.members.iter().enumerate().filter(|(place, _)| *place != shards.place) {
+            peers.open(member.key, OpenExchange { place, uploads: sender.clone(), set: of_set.clone() });
+        }
         let connections = connections.of(&shards);
         let mut exchange = Self {
             collection: collection.id,
             iteration: collection.iteration,
-            has_failed: false,
+            has_reported: false,
+            tally: Tally::new(shards.members.len()),
             shards,
             connections,
             format,
@@ -120,7 +143,7 @@ impl Exchange {
         // Connections are made while the tasks are computed.
         for place in exchange.others() {
             let connection = exchange.connection(place);
-            exchange.attempt(place, async move { connection.await.map(drop) });
+            exchange.attempt(async move { connection.await.map(drop) });
         }
         Some(exchange)
     }
@@ -136,26 +159,25 @@ impl Exchange {
         let chunks = values.div_ceil(CHUNK_VALUES) as u64;
         let from = VectorId(self.shards.place as u64 + 1);
         for place in self.others() {
-            let header = GradientHeader { session: self.shards.key, vector: Some(from), ..header.clone() };
+            let session = self.shards.members[place].key;
+            let header = GradientHeader { session, vector: Some(from), ..header.clone() };
             let (connection, sums, format) = (self.connection(place), sums.to_vec(), self.format);
             let of_it = self.shards.of(place).chunks(0, chunks);
             let of_it = of_it.map(move |at| Bytes::from(encode_sums(format, &total(&sums, at))));
-            self.attempt(place, async move {
+            self.attempt(async move {
                 let sent = connection.await?.submit_gradient(header, tokio_stream::iter(of_it)).await;
-                sent.map(drop).map_err(|error| error.to_string())
+                let broken =
+                    |error: ReceiveError| Failure { place, fault: PairFault::Broken, reason: error.to_string() };
+                sent.map(drop).map_err(broken)
             });
         }
         let (totals, of_coordinator) = mpsc::channel(QUEUED_CHUNKS);
         let shard = self.shards.of(self.shards.place);
-        let owner = Owner { own: sums.to_vec(), shard, format: self.format, totals };
-        let (reports, collection) = (self.events.clone(), self.collection);
-        let uploads = self.uploads.take();
-        self.tasks.spawn(async move {
-            let Some(mut uploads) = uploads else { return };
-            if let Err(failure) = owner.run(&mut uploads).await {
-                report(&reports, collection, failure).await;
-            }
-        });
+        let (own, timeout, tally) = (sums.to_vec(), self.shards.chunk_timeout, self.tally.clone());
+        let owner = Owner { own, shard, format: self.format, totals, tally, timeout };
+        if let Some(mut uploads) = self.uploads.take() {
+            self.attempt(async move { owner.run(&mut uploads).await });
+        }
         let (alive, over) = oneshot::channel();
         self.alive = Some(alive);
         // A call that ended early would be a fault of this worker's.
@@ -166,6 +188,7 @@ impl Exchange {
     /// The next parameters begin to arrive, of which the coordinator sends this worker's chunks.
     pub(crate) fn begin_set(&mut self, header: &SetHeader) {
         let (own, from_coordinator) = mpsc::unbounded_channel();
+        let (own_count, own_counted) = watch::channel(0);
         let mut sources: Vec<Source> = Vec::new();
         let mut from_coordinator = Some(from_coordinator);
         for place in 0..self.shards.members.len() {
@@ -175,24 +198,17 @@ impl Exchange {
             }
             let (chunks, source) = mpsc::channel(QUEUED_CHUNKS);
             sources.push(Source::Member(source));
-            let (connection, key, shard) = (self.connection(place), self.shards.key, self.shards.of(place));
-            let expected = SetHeader { shard: Some(shard), ..header.clone() };
-            self.attempt(place, async move {
-                let mut stream = connection.await?.parameters(key).await.map_err(|status| status.to_string())?;
-                let mut left = shard.chunks(0, expected.chunks).count();
-                loop {
-                    match stream.next().await.map_err(|error| error.to_string())? {
-                        ParameterPart::Set(found) if found == expected => {}
-                        ParameterPart::Set(_) => return Err("it has other parameters".into()),
-                        ParameterPart::Chunk { data, .. } => {
-                            left -= 1;
-                            if chunks.send(data).await.is_err() || left == 0 {
-                                return Ok(());
-                            }
-                        }
-                    }
-                }
-            });
+            let passing = Passing {
+                place,
+                own: self.shards.of(self.shards.place),
+                own_counted: own_counted.clone(),
+                expected: SetHeader { shard: Some(self.shards.of(place)), ..header.clone() },
+                timeout: self.shards.chunk_timeout,
+                tally: self.tally.clone(),
+                chunks,
+            };
+            let (connection, key) = (self.connection(place), self.shards.members[place].key);
+            self.attempt(async move { passing.receive(connection.await?, key).await });
         }
         let (events, collection, chunks) = (self.events.clone(), self.collection, header.chunks);
         self.tasks.spawn(async move {
@@ -207,20 +223,37 @@ impl Exchange {
         });
         let for_others = SetProducer::new(header.clone());
         self.set.send_replace(Some(for_others.set()));
-        self.arriving = Some(Arriving { for_others, own });
+        self.arriving = Some(Arriving { for_others, own, own_count });
     }
 
     /// The next of this worker's chunks has come from the coordinator.
     pub(crate) fn own_chunk(&mut self, data: Bytes) {
-        let Some(Arriving { for_others, own }) = &mut self.arriving else { return };
+        let Some(Arriving { for_others, own, own_count }) = &mut self.arriving else { return };
         for_others.push(data.clone());
         // Without a receiver the set failed.
         own.send(data).unwrap_or(());
+        own_count.send_modify(|count| *count += 1);
+    }
+
+    /// The member that some chunk of the parameters belongs to has passed on what cannot be decoded. Returns its place.
+    pub(crate) fn undecodable(&self, at: u64) -> usize {
+        let place = at as usize % self.shards.members.len();
+        self.tally.fault(place, PairFault::Undecodable, "the parameters that it passes on cannot be decoded".into());
+        place
+    }
+
+    /// What to tell the coordinator of how it went, the first time.
+    pub(crate) fn report(&mut self, has_failed: bool) -> Option<ExchangeReport> {
+        if std::mem::replace(&mut self.has_reported, true) {
+            return None;
+        }
+        let members = self.tally.report(self.shards.place, Instant::now());
+        Some(ExchangeReport { vector: self.collection, has_failed, members })
     }
 
     /// The address of the member at some place.
     pub(crate) fn address(&self, place: usize) -> String {
-        self.shards.members.get(place).map(ToString::to_string).unwrap_or_default()
+        self.shards.members.get(place).map(|member| member.address.to_string()).unwrap_or_default()
     }
 
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
@@ -228,20 +261,24 @@ impl Exchange {
         (0..self.shards.members.len()).filter(move |place| *place != own)
     }
 
-    fn connection(&self, place: usize) -> impl Future<Output = Result<Connection, String>> + Send + use<> {
-        let (connection, endpoint) = (self.connections[place].clone(), self.shards.members[place].endpoint());
+    fn connection(&self, place: usize) -> impl Future<Output = Result<Connection, Failure>> + Send + use<> {
+        let (connection, endpoint) = (self.connections[place].clone(), self.shards.members[place].address.endpoint());
         async move {
             let made = connection.get_or_try_init(|| connect(&endpoint)).await;
-            made.cloned().map_err(|error| error.to_string())
+            let unreachable =
+                |error: ConnectError| Failure { place, fault: PairFault::Unreachable, reason: error.to_string() };
+            made.cloned().map_err(unreachable)
         }
     }
 
-    /// Does something with another member. A failure is reported.
-    fn attempt(&mut self, place: usize, work: impl Future<Output = Result<(), String>> + Send + 'static) {
-        let (events, collection) = (self.events.clone(), self.collection);
+    /// Does something with other members. A failure is counted, and reported.
+    fn attempt(&mut self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+        let (events, collection, tally) = (self.events.clone(), self.collection, self.tally.clone());
         self.tasks.spawn(async move {
-            if let Err(reason) = work.await {
-                report(&events, collection, Failure { place, reason }).await;
+            if let Err(Failure { place, fault, reason }) = work.await {
+                tally.fault(place, fault, reason);
+                // Without a receiver the session is over.
+                drop(events.send(ExchangeEvent { collection, outcome: Outcome::Failed { place } }).await);
             }
         });
     }
@@ -249,7 +286,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.peers.close(self.shards.key);
+        self.shards.members.iter().for_each(|member| self.peers.close(member.key));
     }
 }
 
@@ -266,10 +303,4 @@ impl Source {
             Self::Member(chunks) => chunks.recv().await,
         }
     }
-}
-
-async fn report(events: &mpsc::Sender<ExchangeEvent>, collection: VectorId, failure: Failure) {
-    let Failure { place, reason } = failure;
-    // Without a receiver the session is over.
-    drop(events.send(ExchangeEvent { collection, outcome: Outcome::Failed { place, reason } }).await);
 }

@@ -1,26 +1,25 @@
 //! Adds up the chunks that belong to this worker.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ata_learn::{GradientSum, add_sums, decode_sums, encode_sums};
 use ata_types::{CHUNK_VALUES, WireFormat};
-use ata_wire::{GradientUpload, Shard};
+use ata_wire::{GradientUpload, PairFault, Shard};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::peers::PeerUpload;
+use super::tally::{Part, Tally};
 use crate::transfer::total;
-
-/// Time that a chunk of another member may take once all of them send: a link of 100 kB/s needs 1.3 s for one, and as long for each
-/// of the others that it carries at the same time.
-const CHUNK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A member that could not be worked with, and why.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) place: usize,
+    pub(super) fault: PairFault,
     pub(super) reason: String,
 }
 
@@ -31,22 +30,38 @@ pub(super) struct Owner {
     pub(super) format: WireFormat,
     /// Takes the totals.
     pub(super) totals: mpsc::Sender<Bytes>,
+    pub(super) tally: Tally,
+    /// Time in which a chunk of another member has to come once all of them send.
+    pub(super) timeout: Duration,
+}
+
+/// Another member's sum.
+struct Source {
+    place: usize,
+    chunks: mpsc::Receiver<Result<Bytes, Failure>>,
+    /// To be sent once it has arrived.
+    arrived: oneshot::Sender<()>,
 }
 
 impl Owner {
     /// Adds up all chunks as they arrive.
     pub(super) async fn run(self, uploads: &mut mpsc::Receiver<PeerUpload>) -> Result<(), Failure> {
         // Members send when they have computed, which may take any time. The coordinator takes care of those that are late.
-        let mut senders = self.all(uploads).await?;
-        let values = self.own.first().map_or(0, |sum| sum.values.len());
+        let mut readers = JoinSet::new();
+        let mut sources = self.all(uploads, &mut readers).await?;
         let mut read = Vec::with_capacity(CHUNK_VALUES);
-        for at in self.shard.chunks(0, values.div_ceil(CHUNK_VALUES) as u64) {
+        for at in self.shard.chunks(0, self.chunks()) {
             let mut total = total(&self.own, at).into_owned();
-            for (place, upload, _) in &mut senders {
-                let failed = |reason: String| Failure { place: *place, reason };
-                let data = next_chunk(upload).await.map_err(failed)?;
+            for Source { place, chunks, .. } in &mut sources {
+                let place = *place;
+                // Without its reader the exchange is over.
+                let Some(data) = chunks.recv().await else { return Ok(()) };
                 read.clear();
-                decode_sums(self.format, &data, total.len(), &mut read).map_err(|error| failed(error.to_string()))?;
+                decode_sums(self.format, &data?, total.len(), &mut read).map_err(|error| Failure {
+                    place,
+                    fault: PairFault::Undecodable,
+                    reason: error.to_string(),
+                })?;
                 add_sums(&mut total, &read);
             }
             if self.totals.send(encode_sums(self.format, &total).into()).await.is_err() {
@@ -54,37 +69,84 @@ impl Owner {
                 return Ok(());
             }
         }
-        for (_, _, arrived) in senders {
+        for Source { arrived, .. } in sources {
             // Without the caller, nobody waits for it.
             arrived.send(()).unwrap_or(());
         }
         Ok(())
     }
 
-    /// The sums of all other members, each once, in the order of their places.
+    /// Chunks of a whole vector.
+    fn chunks(&self) -> u64 {
+        self.own.first().map_or(0, |sum| sum.values.len()).div_ceil(CHUNK_VALUES) as u64
+    }
+
+    /// The sums of all other members, each once, in the order of their places. They are read side by side, so that the time that one
+    /// of them is waited for is its own.
     async fn all(
         &self,
         uploads: &mut mpsc::Receiver<PeerUpload>,
-    ) -> Result<Vec<(usize, GradientUpload, oneshot::Sender<()>)>, Failure> {
+        readers: &mut JoinSet<()>,
+    ) -> Result<Vec<Source>, Failure> {
         let (own, members) = (self.shard.first as usize, self.shard.stride as usize);
-        let mut senders: Vec<(usize, GradientUpload, oneshot::Sender<()>)> = Vec::new();
+        let mut senders: Vec<PeerUpload> = Vec::new();
+        (0..members).filter(|place| *place != own).for_each(|place| self.tally.wait(place, Part::Sum, Instant::now()));
         while senders.len() + 1 < members {
-            let Some(PeerUpload { place, upload, arrived }) = uploads.recv().await else { return Ok(senders) };
-            if place == own || place >= members || senders.iter().any(|(other, ..)| *other == place) {
-                return Err(Failure { place, reason: format!("a sum of place {place}, which is not awaited") });
+            let Some(sum) = uploads.recv().await else { return Ok(Vec::new()) };
+            let place = sum.place;
+            if senders.iter().any(|other| other.place == place) {
+                let reason = "it sends its sum twice".into();
+                return Err(Failure { place, fault: PairFault::Undecodable, reason });
             }
-            senders.push((place, upload, arrived));
+            self.tally.stop(place, Part::Sum);
+            senders.push(sum);
         }
-        senders.sort_by_key(|(place, ..)| *place);
-        Ok(senders)
+        senders.sort_by_key(|sum| sum.place);
+        let count = self.shard.chunks(0, self.chunks()).count();
+        let source = |PeerUpload { place, upload, arrived }| {
+            let (sender, chunks) = mpsc::channel(1);
+            let reader = Reader { place, upload, timeout: self.timeout, tally: self.tally.clone(), chunks: sender };
+            readers.spawn(reader.run(count));
+            Source { place, chunks, arrived }
+        };
+        Ok(senders.into_iter().map(source).collect())
     }
 }
 
-async fn next_chunk(upload: &mut GradientUpload) -> Result<Bytes, String> {
-    match timeout(CHUNK_TIMEOUT, upload.chunk(|_| {})).await {
-        Err(_) => Err(format!("a chunk did not come within {} s", CHUNK_TIMEOUT.as_secs())),
-        Ok(Err(error)) => Err(error.to_string()),
-        Ok(Ok(None)) => Err("its sum ended early".into()),
-        Ok(Ok(Some(data))) => Ok(data),
+/// Reads a member's sum.
+struct Reader {
+    place: usize,
+    upload: GradientUpload,
+    /// Time in which a chunk has to come.
+    timeout: Duration,
+    tally: Tally,
+    /// Takes the chunks.
+    chunks: mpsc::Sender<Result<Bytes, Failure>>,
+}
+
+impl Reader {
+    /// Reads so many chunks, one ahead of the one that is added.
+    async fn run(mut self, count: usize) {
+        for _ in 0..count {
+            self.tally.wait(self.place, Part::Sum, Instant::now());
+            let chunk = match timeout(self.timeout, self.upload.chunk(|_| {})).await {
+                Err(_) => self.failed(PairFault::Late, "a chunk did not come in time".into()),
+                Ok(Err(error)) => self.failed(PairFault::Broken, error.to_string()),
+                Ok(Ok(None)) => self.failed(PairFault::Undecodable, "its sum ended early".into()),
+                Ok(Ok(Some(data))) => {
+                    self.tally.came(self.place, Part::Sum, data.len(), Instant::now());
+                    Ok(data)
+                }
+            };
+            let is_last = chunk.is_err();
+            // Without a receiver the exchange is over.
+            if self.chunks.send(chunk).await.is_err() || is_last {
+                return;
+            }
+        }
+    }
+
+    fn failed(&self, fault: PairFault, reason: String) -> Result<Bytes, Failure> {
+        Err(Failure { place: self.place, fault, reason })
     }
 }

@@ -1,6 +1,7 @@
 //! Answers the calls of other workers.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_wire::limits::{ANSWER_TIMEOUT, MAX_SHARDS};
@@ -25,16 +26,18 @@ const MEMORY_SHARE: u64 = 16;
 /// Connections of other workers that are kept open, so that none has to be made for the next step.
 const KEPT_CONNECTIONS: usize = 2 * MAX_SHARDS;
 
-/// The exchanges in which this worker takes part, for those who call it.
+/// The exchanges in which this worker takes part, by the keys of those who call it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peers {
     open: watch::Sender<HashMap<SessionToken, OpenExchange>>,
     connections: Arc<Mutex<VecDeque<Stay>>>,
 }
 
-/// An exchange, as others see it.
+/// An exchange, as another member sees it.
 #[derive(Clone, Debug)]
 pub(super) struct OpenExchange {
+    /// The place of the one who knows its key.
+    pub(super) place: usize,
     /// Takes their sums.
     pub(super) uploads: mpsc::Sender<PeerUpload>,
     /// The chunks of the next parameters that belong to this worker, once their header is known.
@@ -51,12 +54,12 @@ pub(super) struct PeerUpload {
 }
 
 impl Peers {
-    /// Lets the members of an exchange in.
+    /// Lets a member of an exchange in, by the key that it shares with this worker.
     pub(super) fn open(&self, key: SessionToken, exchange: OpenExchange) {
         self.open.send_modify(|open| drop(open.insert(key, exchange)));
     }
 
-    /// Lets nobody in any more.
+    /// No longer lets it in.
     pub(super) fn close(&self, key: SessionToken) {
         self.open.send_modify(|open| drop(open.remove(&key)));
     }
@@ -96,9 +99,8 @@ impl Transfers for Peers {
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let caller = upload.peer().clone();
         let header = GradientHeader::try_from(upload.header().await?)?;
-        let place = header.vector.map_or(0, |vector| vector.0) as usize;
-        let place = place.checked_sub(1).ok_or_else(|| Status::invalid_argument("a place is counted from 1"))?;
         let exchange = self.exchange(header.session, &caller).await?;
+        let place = exchange.place;
         let (arrived, receipt) = oneshot::channel();
         let many = |_: mpsc::error::TrySendError<PeerUpload>| Status::resource_exhausted("more sums than members");
         exchange.uploads.try_send(PeerUpload { place, upload, arrived }).map_err(many)?;
@@ -123,7 +125,13 @@ impl PeerServer {
         let PeerConfig { listen, host } = config;
         let listen = *listen;
         let failed = |cause: String| WorkerError::PeerListen { address: listen, cause };
-        let listener = TcpListener::bind(listen).await.map_err(|error| failed(error.to_string()))?;
+        // A machine without IPv6 has no address for both families.
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
+        let listener = match TcpListener::bind(listen).await {
+            Err(_) if listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => TcpListener::bind(any).await,
+            bound => bound,
+        };
+        let listener = listener.map_err(|error| failed(error.to_string()))?;
         let port = listener.local_addr().map_err(|error| failed(error.to_string()))?.port();
         let address = format!("{}:{port}", host.as_deref().unwrap_or("0.0.0.0"));
         let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;

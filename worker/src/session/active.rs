@@ -3,7 +3,7 @@
 
 use super::*;
 use ata_types::VectorId;
-use ata_wire::SetHeader;
+use ata_wire::{ExchangeReport, SetHeader};
 
 /// A session in progress.
 pub(super) struct ActiveSession<'a> {
@@ -70,6 +70,7 @@ impl ActiveSession<'_> {
                         collections.into_iter().for_each(|collection| self.collect(collection));
                     }
                     ToWorker::Evaluate { step, batches } => self.evaluations.measure(step, batches),
+                    ToWorker::Reach { probe, address } => self.sharing.reach(probe, &address),
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => return ended(reason, detail),
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
@@ -79,10 +80,9 @@ impl ActiveSession<'_> {
                     // What was computed while the connection was busy is reported at once, as much of it as a message holds.
                     permit.send(FromWorker::progress(&mut self.progress).into());
                 }
-                part = self.stream.next(), if !self.sharing.is_behind() => {
-                    self.part(part.map_err(SessionError::receive)?)?;
-                }
-                Some(event) = exchanged.recv() => self.exchange_event(event)?,
+                part = self.stream.next() => self.part(part.map_err(SessionError::receive)?)?,
+                Some(reached) = self.sharing.reached() => self.send(reached),
+                Some(event) = exchanged.recv() => self.exchange_event(event),
                 measured = self.evaluations.next() => self.send(FromWorker::Measured(measured)),
                 Some(uploaded) = self.uploads.join_next() => {
                     *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
@@ -136,7 +136,9 @@ impl ActiveSession<'_> {
         for asked in self.asked.extract_if(.., |asked| asked.collection.id == vector) {
             self.compute.cancel(&asked.withdrawn);
         }
-        if self.sharing.leave(vector) {
+        let (report, awaited) = self.sharing.leave(vector);
+        self.report(report);
+        if awaited {
             self.parameters.cut_off();
         }
     }
@@ -261,6 +263,13 @@ impl ActiveSession<'_> {
 
     /// Takes a part of a set from the coordinator.
     fn part(&mut self, part: ParameterPart) -> Result<(), SessionError> {
+        // Without its last chunks, the set before is of no use. A whole one replaces it, and differences are asked for again.
+        if matches!(part, ParameterPart::Set(_))
+            && let Some(collection) = self.sharing.replace_set()
+        {
+            self.fail_exchange(collection);
+            self.parameters.cut_off();
+        }
         match part {
             ParameterPart::Set(header) if header.shard.is_some() => {
                 self.sharing.begin_set(&header);
@@ -279,28 +288,44 @@ impl ActiveSession<'_> {
         Ok(())
     }
 
-    fn exchange_event(&mut self, event: ExchangeEvent) -> Result<(), SessionError> {
+    fn exchange_event(&mut self, event: ExchangeEvent) {
         let ExchangeEvent { collection, outcome } = event;
         match outcome {
             Outcome::Chunk { .. } if !self.sharing.awaits(collection) => {}
             Outcome::Chunk { at, data } => {
-                self.add(ParameterPart::Chunk { at, data })?;
-                if !self.parameters.is_arriving() {
+                // The chunk is another member's.
+                if self.add(ParameterPart::Chunk { at, data }).is_err() {
+                    let place = self.sharing.exchange(collection).map(|exchange| exchange.undecodable(at));
+                    place.into_iter().for_each(|place| self.member_failed(collection, place));
+                } else if !self.parameters.is_arriving() {
                     self.sharing.stop_awaiting(collection);
+                    let report = self.sharing.report(collection, false);
+                    self.report(report);
                 }
             }
-            Outcome::Failed { place, reason } => {
-                // Those who have left the exchange fail the others.
-                let Some(address) = self.sharing.fail(collection, place) else { return Ok(()) };
-                let reason = format!("the worker at {address}: {reason}");
-                tracing::warn!(reason, "cannot exchange vectors with another worker");
-                self.send(FromWorker::ExchangeFailed { vector: collection, place, reason });
-                if self.sharing.stop_awaiting(collection) {
-                    self.parameters.cut_off();
-                }
-            }
+            Outcome::Failed { place } => self.member_failed(collection, place),
         }
-        Ok(())
+    }
+
+    /// Another member of an exchange could not be worked with.
+    fn member_failed(&mut self, collection: VectorId, place: usize) {
+        if let Some(address) = self.sharing.fail(collection, place) {
+            tracing::debug!(address, "cannot exchange vectors with another worker");
+            self.fail_exchange(collection);
+        }
+    }
+
+    /// An exchange is of no use to this worker any more.
+    fn fail_exchange(&mut self, collection: VectorId) {
+        let report = self.sharing.report(collection, true);
+        self.report(report);
+        if self.sharing.stop_awaiting(collection) {
+            self.parameters.cut_off();
+        }
+    }
+
+    fn report(&self, report: Option<ExchangeReport>) {
+        report.into_iter().for_each(|report| self.send(FromWorker::ExchangeReport(report)));
     }
 
     fn submit(&self, upload: Upload) -> impl Future<Output = Result<Receipt, SessionError>> + use<> {

@@ -3,7 +3,7 @@
 
 use super::*;
 use ata_types::VectorId;
-use ata_wire::{PeerAddress, SetHeader, Shard};
+use ata_wire::{ExchangeReport, PeerAddress, SetHeader, Shard};
 use bytes::Bytes;
 
 /// The exchanges of a session: the one whose parameters arrive, and the next one.
@@ -14,6 +14,8 @@ pub(super) struct Sharing<'a> {
     exchanges: Vec<Exchange>,
     /// The set that arrives in this way.
     arriving: Option<ArrivingSet>,
+    /// Connections that are tried for the coordinator.
+    probes: JoinSet<FromWorker>,
 }
 
 /// A set of which the coordinator sends this worker's chunks.
@@ -27,7 +29,8 @@ struct ArrivingSet {
 
 impl<'a> Sharing<'a> {
     pub(super) fn new(peers: Option<&'a PeerServer>, events: mpsc::Sender<ExchangeEvent>) -> Self {
-        Self { peers, connections: Connections::default(), events, exchanges: Vec::new(), arriving: None }
+        let (connections, probes) = (Connections::default(), JoinSet::new());
+        Self { peers, connections, events, exchanges: Vec::new(), arriving: None, probes }
     }
 
     /// How other workers reach this one.
@@ -45,10 +48,27 @@ impl<'a> Sharing<'a> {
         self.exchanges.push(exchange);
     }
 
-    /// Leaves an exchange that is over. Returns whether parameters were awaited from it.
-    pub(super) fn leave(&mut self, collection: VectorId) -> bool {
+    /// Connects to another worker, for the coordinator.
+    pub(super) fn reach(&mut self, probe: u64, address: &PeerAddress) {
+        let reached = self.connections.reach(address);
+        self.probes.spawn(async move { FromWorker::Reached { probe, outcome: reached.await } });
+    }
+
+    /// The result of a connection that was tried.
+    pub(super) async fn reached(&mut self) -> Option<FromWorker> {
+        self.probes.join_next().await?.ok()
+    }
+
+    /// Leaves an exchange that is over. Returns what to tell the coordinator of it, and whether parameters were awaited from it.
+    pub(super) fn leave(&mut self, collection: VectorId) -> (Option<ExchangeReport>, bool) {
+        let report = self.report(collection, true);
         self.exchanges.retain(|exchange| exchange.collection != collection);
-        self.stop_awaiting(collection)
+        (report, self.stop_awaiting(collection))
+    }
+
+    /// What to tell the coordinator of how an exchange went, if it was not told.
+    pub(super) fn report(&mut self, collection: VectorId, has_failed: bool) -> Option<ExchangeReport> {
+        self.exchange(collection)?.report(has_failed)
     }
 
     /// The exchange that a collection asked for.
@@ -80,9 +100,10 @@ impl<'a> Sharing<'a> {
         true
     }
 
-    /// Whether the next set must not be read, since chunks of this one are still to come from others.
-    pub(super) fn is_behind(&self) -> bool {
-        self.arriving.as_ref().is_some_and(|arriving| arriving.own_left == 0 && arriving.awaits_others)
+    /// Another set begins. Returns the exchange from which parameters were awaited until now.
+    pub(super) fn replace_set(&mut self) -> Option<VectorId> {
+        let replaced = self.arriving.take()?;
+        replaced.awaits_others.then_some(replaced.collection)
     }
 
     /// Whether chunks of parameters are awaited from an exchange.
@@ -100,12 +121,10 @@ impl<'a> Sharing<'a> {
         awaited
     }
 
-    /// Forgets the connection to a member of an exchange that could not be worked with. Returns its address, the first time that
-    /// one of that exchange could not be.
+    /// Forgets the connection to a member of an exchange that could not be worked with. Returns its address.
     pub(super) fn fail(&mut self, collection: VectorId, place: usize) -> Option<String> {
-        let exchange = self.exchange(collection)?;
-        let (address, is_known) = (exchange.address(place), std::mem::replace(&mut exchange.has_failed, true));
+        let address = self.exchange(collection)?.address(place);
         self.connections.forget(&address);
-        (!is_known).then_some(address)
+        Some(address)
     }
 }

@@ -3,7 +3,8 @@
 use ata_types::{LeaseId, VectorId, WorkerId};
 
 use super::{
-    ComputedLease, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, first_batch, missing, truncated,
+    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, first_batch, missing,
+    truncated,
 };
 use crate::{PROTOCOL, proto};
 
@@ -42,14 +43,14 @@ pub enum FromWorker {
         /// As of a lease.
         uncomputable: bool,
     },
-    /// The worker could not exchange vectors with another one.
-    ExchangeFailed {
-        /// Its vector, which was to be exchanged.
-        vector: VectorId,
-        /// The place of the other worker.
-        place: usize,
-        /// Why, human-readable.
-        reason: String,
+    /// An exchange of vectors with other workers is over for this one.
+    ExchangeReport(ExchangeReport),
+    /// Whether the worker could connect to another one.
+    Reached {
+        /// Names the request.
+        probe: u64,
+        /// Why it could not, human-readable.
+        outcome: Result<(), String>,
     },
     /// Leases that the worker has computed, and whose gradients it keeps until they are collected. [`Self::progress`] makes
     /// messages within the limits.
@@ -100,9 +101,11 @@ impl From<FromWorker> for proto::WorkerMessage {
                 let peer_address = peer_address.map(|address| address.to_wire()).unwrap_or_default();
                 Kind::Ready(proto::Ready { fuses, peer_address })
             }
-            FromWorker::ExchangeFailed { vector, place, reason } => {
-                let place = u32::try_from(place).unwrap_or(u32::MAX);
-                Kind::ExchangeFailed(proto::ExchangeFailed { vector: vector.0, place, reason: truncated(reason) })
+            FromWorker::ExchangeReport(report) => Kind::ExchangeReport(report.into()),
+            FromWorker::Reached { probe, outcome } => {
+                // An empty text would be a success.
+                let failure = outcome.err().map(|why| if why.is_empty() { "no reason".into() } else { truncated(why) });
+                Kind::Reached(proto::Reached { probe, failure: failure.unwrap_or_default() })
             }
             FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
             FromWorker::LeaseFailed { lease, reason, uncomputable } => {
@@ -143,8 +146,10 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                     (!peer_address.is_empty()).then(|| PeerAddress::from_wire(&peer_address)).transpose()?;
                 Ok(Self::Ready { fuses, peer_address })
             }
-            Kind::ExchangeFailed(proto::ExchangeFailed { vector, place, reason }) => {
-                Ok(Self::ExchangeFailed { vector: VectorId(vector), place: place as usize, reason: truncated(reason) })
+            Kind::ExchangeReport(report) => Ok(Self::ExchangeReport(report.try_into()?)),
+            Kind::Reached(proto::Reached { probe, failure }) => {
+                let outcome = if failure.is_empty() { Ok(()) } else { Err(truncated(failure)) };
+                Ok(Self::Reached { probe, outcome })
             }
             Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
             Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {

@@ -9,7 +9,8 @@
 //! - `collection`: the vectors that a worker is asked for
 //! - `gradient`: the header and the receipt of a sum of gradients
 //! - `set`: the header of a set of parameters
-//! - `shards`: workers that exchange vectors among each other
+//! - `shards`: workers that exchange vectors among each other; `exchange`: what they say of each other
+//! - `peer_address`: how other workers reach a worker
 //! - `batch`: splits what is too long for one message
 //! - `probe`: the messages that measure the way to the coordinator
 //! - `trace`: the place of a lease in the trace of its iteration
@@ -17,9 +18,11 @@
 mod batch;
 mod collection;
 mod computed;
+mod exchange;
 mod from_worker;
 mod gradient;
 mod measured;
+mod peer_address;
 mod probe;
 mod run;
 mod set;
@@ -29,13 +32,15 @@ mod trace;
 
 pub use collection::Collection;
 pub use computed::{ComputedLease, LeaseTimes};
+pub use exchange::{ExchangeReport, MemberReport, PairFault};
 pub use from_worker::{FromWorker, Hello};
 pub use gradient::{GradientHeader, Receipt};
 pub use measured::{BatchFigures, MeasuredBatch};
+pub use peer_address::PeerAddress;
 pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
 pub use set::{SetHeader, Shard};
-pub use shards::{PeerAddress, Shards};
+pub use shards::{ShardMember, Shards};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
 pub use trace::TraceContext;
 

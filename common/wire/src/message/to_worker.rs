@@ -3,7 +3,8 @@
 use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, VectorId, WorkerId};
 
 use super::{
-    Collection, RunSpec, SessionToken, TraceContext, WireError, at_most, batches, check_batch, in_range, invalid,
+    Collection, PeerAddress, RunSpec, SessionToken, TraceContext, WireError, at_most, batches, check_batch, in_range,
+    invalid,
     missing, truncated, units_of,
 };
 use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES};
@@ -39,6 +40,13 @@ pub enum ToWorker {
         collections: Vec<Collection>,
         /// What was asked for earlier and is not to be sent any more; at most [`MAX_BATCH`].
         withdrawn: Vec<VectorId>,
+    },
+    /// Another worker to connect to.
+    Reach {
+        /// Names the request.
+        probe: u64,
+        /// Where.
+        address: PeerAddress,
     },
     /// The last message of a session.
     Farewell {
@@ -139,6 +147,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 collections: collections.into_iter().map(Into::into).collect(),
                 withdrawn: withdrawn.into_iter().map(|vector| vector.0).collect(),
             }),
+            ToWorker::Reach { probe, address } => Kind::Reach(proto::Reach { probe, address: address.to_wire() }),
             ToWorker::Farewell { reason, detail } => {
                 let reason = match reason {
                     FarewellReason::Finished => proto::farewell::Reason::Finished,
@@ -199,6 +208,9 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                     check_batch("number of collections", &collections, entries)?;
                 }
                 Self::Collect { collections, withdrawn: withdrawn.into_iter().map(VectorId).collect() }
+            }
+            Kind::Reach(proto::Reach { probe, address }) => {
+                Self::Reach { probe, address: PeerAddress::from_wire(&address)? }
             }
             Kind::Farewell(farewell) => {
                 let reason = match farewell.reason() {

@@ -202,6 +202,11 @@ impl Collections {
         Ok(())
     }
 
+    /// Whether vectors are kept apart until all have arrived.
+    pub(super) fn are_separate(&self) -> bool {
+        self.are_separate
+    }
+
     /// The workers of the vectors that have not been let in.
     pub(super) fn awaited_workers(&self) -> impl Iterator<Item = WorkerId> {
         let awaited = self.vectors.values().filter(|vector| vector.gate.is_none() && !vector.has_arrived);

@@ -1,7 +1,9 @@
 //! Vectors that workers exchange in shards.
 
+use std::time::Duration;
+
 use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, VectorId, WorkerId};
-use ata_wire::{Collection, PeerAddress, SessionToken, Shards};
+use ata_wire::{Collection, PeerAddress, SessionToken, ShardMember, Shards};
 
 use super::{Collections, Vector, in_vectors};
 use crate::training::Gate;
@@ -32,14 +34,17 @@ impl Collections {
         is_new && !self.are_separate && members as u64 <= self.chunks
     }
 
-    /// The engine asks several workers for their sums, which they exchange in shards. Returns what to ask each of them for.
+    /// The engine asks several workers for their sums, which they exchange in shards, with a key for each two of them and a time in
+    /// which each chunk has to come. Returns what to ask each of them for.
     pub(in crate::driver) fn ask_in_shards(
         &mut self,
         iteration: Iteration,
         members: Vec<Member>,
-        key: SessionToken,
+        keys: &[Vec<SessionToken>],
+        timeout_s: f64,
     ) -> Vec<(WorkerId, Collection)> {
         let addresses: Vec<PeerAddress> = members.iter().map(|member| member.address.clone()).collect();
+        let chunk_timeout = Duration::from_millis((1000.0 * timeout_s) as u64);
         let (mut requests, mut apart) = (Vec::new(), Vec::new());
         for (place, Member { worker, collection, leases, .. }) in members.into_iter().enumerate() {
             // Each has one vector in the exchange, and what that cannot hold goes to the coordinator.
@@ -47,7 +52,9 @@ impl Collections {
             let Some(leases) = vectors.next() else { continue };
             let plain = self.add(worker, collection, iteration, leases, 0);
             apart.extend(vectors.map(|leases| (worker, self.add(worker, collection, iteration, leases, 0))));
-            let shards = Some(Shards { key, place, members: addresses.clone() });
+            let members = addresses.iter().cloned().zip(&keys[place]);
+            let members = members.map(|(address, key)| ShardMember { address, key: *key }).collect();
+            let shards = Some(Shards { place, members, chunk_timeout });
             let request = Collection { shards, ..plain };
             if let Some(vector) = self.vectors.get_mut(&request.id) {
                 vector.request = request.clone();
@@ -59,6 +66,11 @@ impl Collections {
         self.shared = Some(SharedSum { id, members, gate: Gate::new(id, 0, self.chunks) });
         requests.extend(apart);
         requests
+    }
+
+    /// Chunks per vector.
+    pub(in crate::driver) fn chunks(&self) -> u64 {
+        self.chunks
     }
 
     /// How many workers exchange their vectors in shards.

@@ -177,16 +177,21 @@ impl Session {
         self.peer_address.as_ref()
     }
 
-    /// Records that the worker can compute, whether it computes a lease as one batch, and how others reach it. Returns `false` if
-    /// that was known.
-    pub(crate) fn make_ready(&mut self, fuses: bool, peer_address: Option<PeerAddress>) -> bool {
+    /// Records that the worker can compute, whether it computes a lease as one batch, and how others reach it: at the host that it
+    /// connected from, or at one of `allowed_hosts`. Returns `false` if that was known.
+    pub(crate) fn make_ready(
+        &mut self,
+        fuses: bool,
+        peer_address: Option<PeerAddress>,
+        allowed_hosts: &[String],
+    ) -> bool {
         if self.is_ready {
             return false;
         }
         self.is_ready = true;
         self.is_exact = !fuses && self.device == CPU;
         let host = self.connections.first().map(Stay::host);
-        self.peer_address = peer_address.map(|address| host.into_iter().fold(address, PeerAddress::seen_at));
+        self.peer_address = peer_address.zip(host).map(|(address, host)| address.seen_at(host, allowed_hosts));
         true
     }
 
@@ -313,11 +318,10 @@ impl Session {
         self.due.put(if is_whole { set.whole() } else { set.clone() });
     }
 
-    /// Sends whole parameters in place of those that the worker was sent in shards, or may have a part of.
-    pub(crate) fn send_whole(&mut self, current: &ParameterSet, next: Option<&ParameterSet>) {
-        self.needs_whole = true;
-        let sets = next.into_iter().chain([current]);
+    /// Sends whole parameters in place of those of these sets that the worker was sent in shards.
+    pub(crate) fn send_whole<'a>(&mut self, sets: impl IntoIterator<Item = &'a ParameterSet>) {
         if let Some(set) = sets.into_iter().find(|set| self.sent == Some(set.iteration)) {
+            self.needs_whole = true;
             self.put(set);
         }
     }

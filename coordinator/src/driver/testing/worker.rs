@@ -34,7 +34,7 @@ impl VirtualWorker {
                     self.asked.retain(|asked| !withdrawn.contains(&asked.id));
                     self.asked.extend(collections);
                 }
-                ToWorker::Welcome(_) | ToWorker::Units { .. } | ToWorker::Evaluate { .. } => {}
+                ToWorker::Welcome(_) | ToWorker::Units { .. } | ToWorker::Evaluate { .. } | ToWorker::Reach { .. } => {}
             }
         }
         None

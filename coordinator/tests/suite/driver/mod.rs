@@ -183,6 +183,7 @@ fn config(
             heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
             transfers: TransferLimits::default(),
             exchange: ExchangeChoice::default(),
+            peer_hosts: Vec::new(),
             warm_start: BTreeMap::new(),
         },
         security: Arc::new(Security::Open),

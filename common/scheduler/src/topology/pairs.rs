@@ -1,0 +1,253 @@
+//! How fast vectors are on the ways between workers, and who is to blame for an exchange that fails.
+//!
+//! A member of an exchange says how long it waited for each other one. This time is compared with what the way took before, and with
+//! what the member waited for the others, since all of them send it equally much at the same time. A pair is bad if either end says
+//! so. Nobody is believed about more than the pairs that it is in itself, so a member that accuses all others is the one that leaves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ata_types::{Iteration, MachineId, WorkerId};
+
+use super::Probing;
+
+/// What takes so many times as long as predicted is late.
+const LATE: f64 = 4.0;
+
+/// What remains of earlier measurements after each exchange, as for the coordinator's own link.
+const KEPT: f64 = 0.8;
+
+/// Bytes per second of a way as long as none is known: a chunk may then take 8 s.
+const FIRST_RATE: f64 = (64 << 10) as f64;
+
+/// The least time, in seconds, that a chunk is given: three packets lost in a row, or a machine that is busy otherwise. Half as much
+/// would leave out workers that are healthy, and all members wait this long for one that is stopped.
+const LEAST_TIMEOUT_S: f64 = 1.0;
+
+/// The longest time that a chunk is given. A way that needs a fourth of it for a chunk carries less than 9 kB/s.
+const MOST_TIMEOUT_S: f64 = 60.0;
+
+/// What a member of an exchange says of another one, to which the time that the exchange gave a chunk is added.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evidence {
+    /// Bytes of its chunks.
+    pub bytes: u64,
+    /// Seconds in which those that came were waited for.
+    pub seconds: f64,
+    /// Seconds for which the next one has been waited for.
+    pub waiting_s: f64,
+    /// Whether the member has anything else against it.
+    pub is_faulty: bool,
+}
+
+/// The ways into one member of an exchange, by who sends on them.
+pub type Ways = BTreeMap<WorkerId, Evidence>;
+
+/// What is known of the ways between workers.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    /// Bytes and seconds, by sender and receiver.
+    rates: BTreeMap<(WorkerId, WorkerId), (f64, f64)>,
+    /// Which workers may exchange vectors.
+    pub probing: Probing,
+    /// Those who got what cannot be decoded, by who sent it.
+    accusers: BTreeMap<WorkerId, BTreeSet<(MachineId, WorkerId)>>,
+}
+
+impl Pairs {
+    /// Seconds in which a chunk has to come in an exchange of these members. `star_s` is the time that all chunks which come at the
+    /// same time take on a worker's link, as far as it is known.
+    pub fn chunk_timeout_s(&self, members: &[WorkerId], chunk_bytes: u64, star_s: Option<f64>) -> f64 {
+        let is_way = |(from, to): &(WorkerId, WorkerId)| members.contains(from) && members.contains(to);
+        let known = self.rates.iter().filter(|(way, _)| is_way(way));
+        let slowest_s = known.map(|(_, (bytes, seconds))| seconds / bytes * chunk_bytes as f64).reduce(f64::max);
+        let chunk_s = slowest_s.or(star_s).unwrap_or(chunk_bytes as f64 / FIRST_RATE);
+        (LATE * chunk_s).clamp(LEAST_TIMEOUT_S, MOST_TIMEOUT_S)
+    }
+
+    /// A member of an exchange, in which a chunk had to come within `timeout_s`, says what came to it. Returns those with whom it
+    /// is a bad pair, which are separated.
+    pub fn heard(&mut self, iteration: Iteration, to: WorkerId, ways: &Ways, timeout_s: f64) -> Vec<WorkerId> {
+        let is_bad = |from: &WorkerId, way: &Evidence| {
+            let is_late = self.predicted_s(*from, to, ways).is_some_and(|s| way.seconds > LATE * s + timeout_s / 2.0);
+            way.is_faulty || is_late || way.waiting_s > timeout_s / 2.0
+        };
+        let bad: Vec<WorkerId> = ways.iter().filter(|(from, way)| is_bad(from, way)).map(|(from, _)| *from).collect();
+        for (&from, way) in ways {
+            if bad.contains(&from) {
+                self.separate(iteration, from, to);
+            } else if way.bytes > 0 {
+                let (bytes, seconds) = self.rates.entry((from, to)).or_default();
+                (*bytes, *seconds) = (KEPT * *bytes + way.bytes as f64, KEPT * *seconds + way.seconds);
+            }
+        }
+        bad
+    }
+
+    /// Two workers are in no exchange together for a while. What was measured between them does not count for later ones.
+    pub fn separate(&mut self, iteration: Iteration, one: WorkerId, other: WorkerId) {
+        self.probing.fail(iteration, one, other);
+        self.rates.remove(&(one, other));
+        self.rates.remove(&(other, one));
+    }
+
+    /// A worker got something from another one that cannot be decoded. Returns whether this is proven: two workers say so, of two
+    /// machines if the others that the accused works with are on more than one.
+    pub fn accuse(&mut self, accused: WorkerId, accuser: (MachineId, WorkerId), others: &[MachineId]) -> bool {
+        let accusers = self.accusers.entry(accused).or_default();
+        accusers.insert(accuser);
+        let is_on_several = others.iter().any(|machine| machine != &others[0]);
+        let machines: BTreeSet<MachineId> = accusers.iter().map(|(machine, _)| *machine).collect();
+        let is_proven = accusers.len() > 1 && (machines.len() > 1 || !is_on_several);
+        if is_proven {
+            self.accusers.remove(&accused);
+        }
+        is_proven
+    }
+
+    /// A worker is gone. If it comes back, others may reach it.
+    pub fn forget(&mut self, worker: WorkerId) {
+        self.probing.forget(worker);
+        self.rates.retain(|(from, to), _| *from != worker && *to != worker);
+        self.accusers.remove(&worker);
+    }
+
+    /// Seconds that a way may have been expected to take: as many as it took before for so many bytes, and no more than the others
+    /// into the same worker take in the middle.
+    fn predicted_s(&self, from: WorkerId, to: WorkerId, ways: &Ways) -> Option<f64> {
+        let before = self.rates.get(&(from, to)).map(|(bytes, seconds)| seconds / bytes * ways[&from].bytes as f64);
+        let mut others: Vec<f64> =
+            ways.iter().filter(|(other, _)| **other != from).map(|(_, way)| way.seconds).collect();
+        others.sort_by(f64::total_cmp);
+        // Half of the others may be slow, too.
+        let middle = others.get(others.len().saturating_sub(1) / 2).copied();
+        before.into_iter().chain(middle).reduce(f64::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn worker(slot: usize) -> WorkerId {
+        WorkerId::from_slot(slot)
+    }
+
+    /// Pairs of so many workers that all reach each other.
+    fn reachable(workers: usize) -> (Pairs, Vec<WorkerId>) {
+        let (mut pairs, all) = (Pairs::default(), (0..workers).map(worker).collect::<Vec<_>>());
+        while let Some((from, to)) = pairs.probing.next(Iteration(1), &all, |_, _| true) {
+            pairs.probing.answered(Iteration(1), from, to, true);
+        }
+        (pairs, all)
+    }
+
+    fn way(seconds: f64) -> Evidence {
+        Evidence { bytes: 1_000_000, seconds, waiting_s: 0.0, is_faulty: false }
+    }
+
+    /// What member `to` of so many says if `seconds` tells how long each way takes.
+    fn ways(to: usize, workers: usize, seconds: impl Fn(usize, usize) -> f64) -> Ways {
+        (0..workers).filter(|from| *from != to).map(|from| (worker(from), way(seconds(from, to)))).collect()
+    }
+
+    #[test]
+    fn a_chunk_is_given_four_times_what_it_takes() {
+        let (mut pairs, all) = reachable(3);
+        let timeout_s = |pairs: &Pairs, star_s| pairs.chunk_timeout_s(&all, 1 << 17, star_s);
+        assert_eq!(timeout_s(&pairs, None), 8.0, "nothing is known");
+        assert_eq!(timeout_s(&pairs, Some(0.01)), LEAST_TIMEOUT_S, "a wide link");
+        assert_eq!(timeout_s(&pairs, Some(4.0)), 16.0);
+        let slow = Evidence { bytes: 1 << 18, seconds: 1.0, ..way(0.0) };
+        assert_eq!(pairs.heard(Iteration(2), worker(0), &[(worker(1), slow)].into(), 8.0), []);
+        assert_eq!(timeout_s(&pairs, Some(4.0)), 2.0, "the slowest known");
+        let slower = Evidence { bytes: 1, ..slow };
+        pairs.heard(Iteration(2), worker(2), &[(worker(1), slower)].into(), 8.0);
+        assert_eq!(timeout_s(&pairs, None), MOST_TIMEOUT_S);
+        pairs.forget(worker(1));
+        assert_eq!(timeout_s(&pairs, None), 8.0);
+    }
+
+    /// The way from one worker to the others is slow, from the first exchange on, or becomes so.
+    #[test]
+    fn whoever_is_slow_to_all_others_leaves() {
+        for (culprit, before) in [(0, 0), (2, 0), (3, 5)] {
+            let (mut pairs, all) = reachable(4);
+            for _ in 0..before {
+                for to in 0..4 {
+                    assert_eq!(pairs.heard(Iteration(2), worker(to), &ways(to, 4, |_, _| 0.1), 1.0), []);
+                }
+            }
+            for to in 0..4 {
+                let slow = |from: usize, _| if from == culprit { 3.0 } else { 0.1 };
+                let bad = pairs.heard(Iteration(9), worker(to), &ways(to, 4, slow), 1.0);
+                assert_eq!(bad, if to == culprit { vec![] } else { vec![worker(culprit)] });
+            }
+            let others: Vec<WorkerId> = all.iter().copied().filter(|one| *one != worker(culprit)).collect();
+            assert_eq!(pairs.probing.members(&all), others);
+        }
+    }
+
+    #[test]
+    fn links_that_are_all_slow_are_nobodys_fault() {
+        let (mut pairs, all) = reachable(3);
+        for to in 0..3 {
+            assert_eq!(pairs.heard(Iteration(2), worker(to), &ways(to, 3, |_, _| 30.0), 1.0), []);
+        }
+        assert_eq!(pairs.probing.members(&all), all);
+    }
+
+    /// Between two, there is nothing to compare with but what was.
+    #[test]
+    fn a_lone_pair_is_separated_and_each_of_it_works_with_others() {
+        let (mut pairs, all) = reachable(3);
+        let two = |seconds| [(worker(1), way(seconds))].into();
+        assert_eq!(pairs.heard(Iteration(2), worker(0), &two(5.0), 1.0), [], "nothing is predicted");
+        let before = Evidence { bytes: 100_000_000, ..way(1.0) };
+        pairs.heard(Iteration(3), worker(0), &[(worker(1), before)].into(), 1.0);
+        assert_eq!(pairs.heard(Iteration(4), worker(0), &two(5.0), 1.0), [worker(1)]);
+        assert_eq!(pairs.probing.members(&all), [0, 2].map(worker));
+        assert_eq!(pairs.probing.members(&all[1..]), [1, 2].map(worker));
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_proven_by_two_of_two_machines() {
+        let mut pairs = Pairs::default();
+        let (one, two) = (MachineId(1), MachineId(2));
+        assert!(!pairs.accuse(worker(0), (one, worker(1)), &[one, one]));
+        assert!(!pairs.accuse(worker(0), (one, worker(1)), &[one, one]), "the same again");
+        assert!(pairs.accuse(worker(0), (one, worker(2)), &[one, one]), "there is but one machine");
+        assert!(!pairs.accuse(worker(0), (one, worker(1)), &[one, one, two]), "it begins anew");
+        assert!(!pairs.accuse(worker(0), (one, worker(2)), &[one, one, two]));
+        assert!(!pairs.accuse(worker(3), (two, worker(5)), &[one, one, two]), "of another one");
+        assert!(pairs.accuse(worker(0), (two, worker(5)), &[one, one, two]));
+    }
+
+    proptest! {
+        /// Whatever a single member says and however it behaves, none of the others is left out if all of their own ways work.
+        #[test]
+        fn whoever_is_common_to_the_bad_pairs_is_left_out_first(
+            workers in 3_usize..8,
+            culprit in 0_usize..8,
+            accuses in prop::collection::vec(any::<bool>(), 8),
+            accused_by in prop::collection::vec(any::<bool>(), 8),
+        ) {
+            let culprit = culprit % workers;
+            let (mut pairs, all) = reachable(workers);
+            let is_faulty = |from: usize, to: usize| {
+                to == culprit && accuses[from] || from == culprit && accused_by[to]
+            };
+            for to in 0..workers {
+                let said = (0..workers).filter(|from| *from != to);
+                let said = said.map(|from| (worker(from), Evidence { is_faulty: is_faulty(from, to), ..way(0.1) }));
+                pairs.heard(Iteration(2), worker(to), &said.collect(), 1.0);
+            }
+            let members = pairs.probing.members(&all);
+            let bad = (0..workers).filter(|other| *other != culprit && (accuses[*other] || accused_by[*other])).count();
+            prop_assert!(members.len() + 1 >= workers, "{members:?}");
+            prop_assert!(bad < 2 || !members.contains(&worker(culprit)), "{members:?}");
+            prop_assert!(bad > 0 || members.len() == workers);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! How other workers reach a worker.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::{WireError, invalid};
+use crate::limits::MAX_TEXT_BYTES;
+use crate::net::Endpoint;
+use crate::security::JoinToken;
+
+/// How other workers reach a worker.
+#[derive(Clone, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// At `HOST:PORT`, without encryption.
+    Open(String),
+    /// With a key and a secret of the worker's own.
+    Pinned(JoinToken),
+}
+
+impl PeerAddress {
+    /// The same at the host that the coordinator sees, unless the named one is among those `allowed`.
+    #[must_use]
+    pub fn seen_at(self, host: IpAddr, allowed: &[String]) -> Self {
+        let place = |address: &str| match address.rsplit_once(':') {
+            Some((named, port)) if !allowed.iter().any(|allowed| allowed == named.trim_matches(['[', ']'])) => {
+                match host.to_canonical() {
+                    IpAddr::V4(host) => format!("{host}:{port}"),
+                    IpAddr::V6(host) => format!("[{host}]:{port}"),
+                }
+            }
+            _ => address.to_owned(),
+        };
+        match self {
+            Self::Open(address) => Self::Open(place(&address)),
+            Self::Pinned(token) => {
+                let address = place(token.address.as_str()).parse().unwrap_or(token.address);
+                Self::Pinned(JoinToken { address, ..token })
+            }
+        }
+    }
+
+    /// Whether it leads each machine to itself.
+    pub fn is_loopback(&self) -> bool {
+        let endpoint = self.endpoint();
+        let (host, _) = endpoint.host_and_port();
+        host == "localhost" || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
+    }
+
+    /// Where to connect.
+    pub fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Open(address) => address.parse().expect("it was checked"),
+            Self::Pinned(token) => token.clone().into(),
+        }
+    }
+
+    pub(super) fn to_wire(&self) -> String {
+        match self {
+            Self::Open(address) => format!("http://{address}"),
+            Self::Pinned(token) => token.to_string(),
+        }
+    }
+
+    pub(super) fn from_wire(text: &str) -> Result<Self, WireError> {
+        // What is wrong with a token may be a secret.
+        let bad = || invalid("peer address", format!("{} bytes", text.len()), "http://HOST:PORT or a token");
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(bad());
+        }
+        match text.strip_prefix("http://") {
+            Some(address) => address.parse::<Endpoint>().map(|_| Self::Open(address.into())).map_err(|_| bad()),
+            None => text.parse().map(Self::Pinned).map_err(|_| bad()),
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    /// Without key and secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(address) => f.write_str(address),
+            Self::Pinned(token) => token.address.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_the_one_that_the_coordinator_sees() {
+        let allowed = ["rig".to_owned(), "fd00::7".to_owned()];
+        let seen = |text: &str, host: &str| {
+            let address = PeerAddress::from_wire(text).unwrap().seen_at(host.parse().unwrap(), &allowed);
+            address.endpoint().to_string()
+        };
+        assert_eq!(seen("http://0.0.0.0:7", "10.0.0.9"), "http://10.0.0.9:7");
+        assert_eq!(seen("http://0.0.0.0:7", "::ffff:10.0.0.9"), "http://10.0.0.9:7");
+        assert_eq!(seen("http://0.0.0.0:7", "fe80::1"), "http://[fe80::1]:7");
+        assert_eq!(seen("http://127.0.0.1:7", "10.0.0.9"), "http://10.0.0.9:7");
+        assert_eq!(seen("http://other:7", "10.0.0.9"), "http://10.0.0.9:7");
+        assert_eq!(seen("http://rig:7", "10.0.0.9"), "http://rig:7");
+        assert_eq!(seen("http://[fd00::7]:7", "10.0.0.9"), "http://[fd00::7]:7");
+    }
+
+    #[test]
+    fn loopback_leads_to_oneself() {
+        for (text, is_loopback) in [
+            ("http://127.0.0.9:7", true),
+            ("http://[::1]:7", true),
+            ("http://localhost:7", true),
+            ("http://10.0.0.9:7", false),
+            ("http://[fd00::7]:7", false),
+        ] {
+            assert_eq!(PeerAddress::from_wire(text).unwrap().is_loopback(), is_loopback, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in ["", "http://", "http://rig", "https://rig:7", "rig:7", "ata1-rig:7-x-y"] {
+            assert!(PeerAddress::from_wire(text).is_err(), "{text}");
+        }
+        assert!(PeerAddress::from_wire(&format!("http://{}:7", "r".repeat(MAX_TEXT_BYTES))).is_err());
+    }
+}

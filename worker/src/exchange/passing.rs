@@ -1,0 +1,86 @@
+//! The parameters that another member passes on.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use ata_wire::{Connection, PairFault, ParameterPart, ParameterStream, SessionToken, SetHeader, Shard};
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::owner::Failure;
+use super::tally::{Part, Tally};
+
+/// Nothing tells that the last chunks of a set have been made, but the time in which those before came. Within one such time, another
+/// member would have said for whom it waits.
+const LAST_CHUNKS: u32 = 3;
+
+/// A member's chunks of a set of parameters.
+pub(super) struct Passing {
+    pub(super) place: usize,
+    /// The chunks that this worker gets from the coordinator.
+    pub(super) own: Shard,
+    /// How many of these have come.
+    pub(super) own_counted: watch::Receiver<usize>,
+    /// The header of the member's set.
+    pub(super) expected: SetHeader,
+    /// Time in which a chunk has to come once the member has it.
+    pub(super) timeout: Duration,
+    pub(super) tally: Tally,
+    /// Takes the chunks.
+    pub(super) chunks: mpsc::Sender<Bytes>,
+}
+
+impl Passing {
+    /// Receives them all.
+    pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), Failure> {
+        let opened = connection.parameters(key).await;
+        let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;
+        let shard = self.expected.shard.unwrap_or(Shard::ALL);
+        let own: Vec<u64> = self.own.chunks(0, self.expected.chunks).collect();
+        for at in shard.chunks(0, self.expected.chunks) {
+            // The coordinator steps chunks in order: once it has sent one that comes later, the member has this one, too.
+            let (due, limit) = match own.partition_point(|own| *own < at) {
+                before if before < own.len() => (before + 1, self.timeout),
+                all => (all, LAST_CHUNKS * self.timeout),
+            };
+            let data = {
+                let mut counted = self.own_counted.clone();
+                let owed = async { counted.wait_for(|count| *count >= due).await.map(drop) };
+                let mut chunk = pin!(self.chunk(&mut stream));
+                let early = tokio::select! {
+                    biased;
+                    data = &mut chunk => Some(data),
+                    // If the sender is gone, so is the exchange.
+                    _ = owed => None,
+                };
+                if let Some(data) = early {
+                    data?
+                } else {
+                    self.tally.wait(self.place, Part::Parameters, Instant::now());
+                    let late = |_| self.failed(PairFault::Late, "its parameters did not come in time".into());
+                    timeout(limit, chunk).await.map_err(late)??
+                }
+            };
+            self.tally.came(self.place, Part::Parameters, data.len(), Instant::now());
+            if self.chunks.send(data).await.is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn chunk(&self, stream: &mut ParameterStream) -> Result<Bytes, Failure> {
+        loop {
+            match stream.next().await.map_err(|error| self.failed(PairFault::Broken, error.to_string()))? {
+                ParameterPart::Set(found) if found == self.expected => {}
+                ParameterPart::Set(_) => return Err(self.failed(PairFault::Broken, "it has other parameters".into())),
+                ParameterPart::Chunk { data, .. } => return Ok(data),
+            }
+        }
+    }
+
+    fn failed(&self, fault: PairFault, reason: String) -> Failure {
+        Failure { place: self.place, fault, reason }
+    }
+}

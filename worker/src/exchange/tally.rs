@@ -1,0 +1,107 @@
+//! How the ways from the other members of an exchange go.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ata_wire::{MemberReport, PairFault};
+
+/// What came from each member, and how long it was waited for. Clones count together.
+#[derive(Clone, Debug)]
+pub(super) struct Tally(Arc<Mutex<Vec<Way>>>);
+
+/// What comes from a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Its sum.
+    Sum,
+    /// Its chunks of the parameters.
+    Parameters,
+}
+
+/// The way from one member.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    bytes: u64,
+    seconds: f64,
+    /// Since when the next chunk of each part is waited for.
+    since: [Option<Instant>; 2],
+    fault: Option<(PairFault, String)>,
+}
+
+impl Tally {
+    pub(super) fn new(members: usize) -> Self {
+        Self(Arc::new(Mutex::new(vec![Way::default(); members])))
+    }
+
+    /// A member owes the next chunk from now on.
+    pub(super) fn wait(&self, place: usize, part: Part, now: Instant) {
+        if let Some(way) = self.ways().get_mut(place) {
+            way.since[part as usize] = Some(now);
+        }
+    }
+
+    /// A chunk has come.
+    pub(super) fn came(&self, place: usize, part: Part, bytes: usize, now: Instant) {
+        if let Some(way) = self.ways().get_mut(place) {
+            way.bytes += bytes as u64;
+            let waited = way.since[part as usize].take().map(|since| now.duration_since(since));
+            way.seconds += waited.unwrap_or_default().as_secs_f64();
+        }
+    }
+
+    /// Whether a member owes anything is not known.
+    pub(super) fn stop(&self, place: usize, part: Part) {
+        if let Some(way) = self.ways().get_mut(place) {
+            way.since[part as usize] = None;
+        }
+    }
+
+    /// A member cannot be worked with. The first reason is kept.
+    pub(super) fn fault(&self, place: usize, fault: PairFault, reason: String) {
+        if let Some(way) = self.ways().get_mut(place) {
+            way.fault.get_or_insert((fault, reason));
+        }
+    }
+
+    /// What there is to say about each member that is not at place `own`.
+    pub(super) fn report(&self, own: usize, now: Instant) -> Vec<MemberReport> {
+        let report = |(place, way): (usize, &Way)| {
+            let waits = way.since.iter().flatten().map(|since| now.duration_since(*since).as_secs_f64());
+            let waiting_s = waits.fold(0.0, f64::max);
+            let (bytes, seconds, fault) = (way.bytes, way.seconds, way.fault.clone());
+            MemberReport { place, bytes, seconds, waiting_s, fault }
+        };
+        self.ways().iter().enumerate().filter(|(place, _)| *place != own).map(report).collect()
+    }
+
+    fn ways(&self) -> MutexGuard<'_, Vec<Way>> {
+        // Nothing panics while it is locked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_the_time_in_which_a_chunk_is_owed_counts() {
+        let (tally, begin) = (Tally::new(3), Instant::now());
+        let at = |s| begin + Duration::from_secs(s);
+        tally.wait(0, Part::Sum, at(0));
+        tally.came(0, Part::Sum, 100, at(3));
+        tally.came(0, Part::Sum, 100, at(8));
+        tally.wait(0, Part::Parameters, at(9));
+        tally.wait(2, Part::Sum, at(1));
+        tally.wait(2, Part::Parameters, at(4));
+        tally.fault(2, PairFault::Late, "late".into());
+        tally.fault(2, PairFault::Broken, "it broke off".into());
+        let member = |place, bytes, seconds, waiting_s, fault| MemberReport { place, bytes, seconds, waiting_s, fault };
+        let late = Some((PairFault::Late, "late".into()));
+        tally.wait(0, Part::Sum, at(9));
+        tally.stop(0, Part::Sum);
+        assert_eq!(tally.report(1, at(10)), [member(0, 200, 3.0, 1.0, None), member(2, 0, 0.0, 9.0, late)]);
+    }
+}
