@@ -58,10 +58,11 @@ pub(crate) struct WorkerArgs {
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_TIME.as_secs()))]
     pub(crate) retry_for: u64,
     /// Where other workers reach this one, to exchange gradients and parameters in shards: HOST:PORT to listen at, or off. Port 0 is
-    /// any that is free; one for each device, if there are several [default: 0.0.0.0:0, or off if the coordinator is on this machine].
+    /// any that is free; one for each device, if there are several [default: [::]:0, which is IPv4, too, or off if the coordinator is on this machine].
     #[arg(long, env = "ATA_PEER_LISTEN", value_name = "ADDRESS")]
     pub(crate) peer_listen: Option<String>,
-    /// The host that other workers are told, if it is not the one that the coordinator sees.
+    /// The host that other workers are told, if it is not the one that the coordinator sees. The coordinator must allow it
+    /// (--peer-hosts).
     #[arg(long, env = "ATA_PEER_HOST", value_name = "HOST")]
     pub(crate) peer_host: Option<String>,
     /// CPU threads to compute with [default: all cores].
