@@ -62,6 +62,11 @@ fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientP
     })
 }
 
+/// The same, with claims that would ruin the units of all later gradients.
+fn boastful(header: GradientHeader) -> GradientHeader {
+    GradientHeader { maxima: vec![3e38], units: vec![100], ..header }
+}
+
 /// Sends a header, then severs the connection.
 async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
     let proxy = FaultProxy::to(coordinator).await;
@@ -240,12 +245,12 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
             change(&mut header, &mut values);
             peer.submit(header, &values).await.unwrap()
         }
-        Deed::Damage => peer.submit_parts(damaged(header)).await.unwrap(),
+        Deed::Damage => peer.submit_parts(damaged(boastful(header))).await.unwrap(),
         Deed::CutOff => {
             let mut sent = 0;
             // If the connection is severed before the header is read, there is nothing to refuse yet.
             while !cluster.state.borrow().refused.contains_key(&kind) {
-                cut_off(cluster.address, header.clone()).await;
+                cut_off(cluster.address, boastful(header.clone())).await;
                 let refused = cluster.state.wait_for(|state| state.refused.contains_key(&kind));
                 sent = u64::from(tokio::time::timeout(Duration::from_secs(2), refused).await.is_ok());
             }
