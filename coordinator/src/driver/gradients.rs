@@ -128,7 +128,12 @@ impl Driver {
             return not_held(reason);
         };
         let units = match self.units(&header.units) {
-            Ok(units) => units,
+            Ok(units) if self.fits(header.iteration, &units) => units,
+            Ok(_) => {
+                // Those that were agreed on meanwhile are others.
+                self.repeat_lease(token, lease);
+                return not_held("its units are not those of the iteration".into());
+            }
             Err(reason) => {
                 self.lease_failed(token, lease, RefusalKind::WrongSize, &reason);
                 return Receipt::Refused { reason };
@@ -220,6 +225,7 @@ impl Driver {
         if self.engine.report(self.now_s, worker, lease, report, &mut effects).is_ok() {
             self.effects.extend(effects);
         }
+        self.forget_units_of(worker);
     }
 
     /// Counts a refused result. The engine is notified of a violation, which no honest worker commits.

@@ -12,11 +12,13 @@ pub(super) struct Results {
     by_lease: HashMap<LeaseId, LeaseResult>,
     /// The losses of the alone leases of the next step, with their tasks.
     applied: Vec<(TaskRange, Vec<f64>)>,
+    has_alone: bool,
 }
 
 impl Results {
     /// Keeps a result until its lease ends.
     pub(super) fn insert(&mut self, lease: LeaseId, result: LeaseResult) {
+        self.has_alone |= result.alone.is_some();
         self.by_lease.insert(lease, result);
     }
 
@@ -28,6 +30,11 @@ impl Results {
     /// The tasks of a lease whose result was accepted, and that has not ended.
     pub(super) fn tasks(&self, lease: LeaseId) -> Option<TaskRange> {
         self.by_lease.get(&lease).map(|result| result.tasks)
+    }
+
+    /// Whether the gradient of an alone lease was accepted for the step.
+    pub(super) fn have_alone(&self) -> bool {
+        self.has_alone
     }
 
     /// Records that the result of an alone lease enters the next step.
@@ -49,6 +56,7 @@ impl Results {
     /// The step was taken.
     pub(super) fn stepped(&mut self) {
         self.applied.clear();
+        self.has_alone = false;
     }
 
     /// Takes two results out for a comparison. Their leases end later.

@@ -142,6 +142,11 @@ impl Steps {
         self.give(Work::Units(units));
     }
 
+    /// Forgets the units of the first step, of whose gradients none counts.
+    pub(super) fn forget_units(&mut self) {
+        self.units = None;
+    }
+
     /// Remembers the step that the engine ordered, since its vectors may get other names.
     pub(super) fn remember(&mut self, plan: &StepPlan, collections: Vec<CollectionId>) {
         self.ordered = Some((plan.clone(), collections));

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use ata_learn::Units;
+use ata_learn::{TensorSizes, Units};
 use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
 use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId};
@@ -28,7 +28,7 @@ use super::{Command, Driver, Gradient, Presence, Room, SessionHandle, UploadRefu
 use crate::config::CoordinatorConfig;
 use crate::parameters::DueSets;
 use crate::report::RunReport;
-use crate::training::{StepOrder, TrainingEvent, Work};
+use crate::training::{TrainingEvent, Work};
 use worker::computed;
 pub use worker::{Announcement, ParameterSets, UploadRoom, VectorAnnouncement, VectorUploading, VirtualWorker};
 
@@ -52,6 +52,8 @@ pub struct VirtualRun {
     now_s: f64,
     /// Length of every gradient.
     parameters: usize,
+    /// Whether the units of the first iteration are [`UNIT`], rather than what workers agree on.
+    are_units_known: bool,
     state: watch::Receiver<RunState>,
 }
 
@@ -79,15 +81,7 @@ impl From<&Work> for WorkKind {
 impl VirtualRun {
     /// Begins or resumes a run, of which the units of the first iteration are known.
     pub fn begin(config: CoordinatorConfig) -> Self {
-        let mut run = Self::begin_without_units(config);
-        if run.driver.steps.units().is_none() {
-            let exponents = vec![UNIT; run.driver.sizes.tensors()];
-            let units = Units::from_exponents(&exponents, &run.driver.sizes).expect("units of the model");
-            run.training.send(Work::Units(units.clone())).expect("the training thread runs");
-            run.driver.steps.set_units(units);
-            run.work.try_recv().expect("the same units");
-        }
-        run
+        Self { are_units_known: true, ..Self::begin_without_units(config) }
     }
 
     /// Begins or resumes a run.
@@ -100,7 +94,7 @@ impl VirtualRun {
         let training = driver.steps.intercept(given);
         driver.notify(Event::Proceed);
         let now_s = driver.now_s;
-        Self { driver, commands, work, training, now_s, parameters, state }
+        Self { driver, commands, work, training, now_s, parameters, are_units_known: false, state }
     }
 
     /// Ends the run as its loop does, while the training thread does what it was given.
@@ -123,6 +117,11 @@ impl VirtualRun {
     }
 
     fn turn(&mut self, passes_s: f64, command: Option<Command>) -> Option<Ending> {
+        if self.are_units_known && self.driver.steps.units().is_none() {
+            let exponents = vec![UNIT; self.driver.sizes.tensors()];
+            let units = Units::from_exponents(&exponents, &self.driver.sizes).expect("units of the model");
+            self.driver.steps.set_units(units);
+        }
         self.now_s += passes_s;
         self.driver.turn(self.now_s, command)
     }
@@ -169,18 +168,9 @@ impl VirtualRun {
 
     /// Makes the training thread panic.
     pub fn break_training_thread(&mut self) {
-        // A step without gradients panics.
-        let (iteration, learning_rate) = (Iteration::FIRST, 0.1);
-        let order = StepOrder {
-            iteration,
-            tasks: 1,
-            collections: Vec::new(),
-            learning_rate,
-            with_product: false,
-            writer: None,
-            trace: None,
-        };
-        self.training.send(Work::Step(order)).expect("the training thread runs");
+        // Units of another model make it panic.
+        let none = Units::from_exponents(&[], &TensorSizes::new([])).expect("units of no tensors");
+        self.training.send(Work::Units(none)).expect("the training thread runs");
     }
 
     /// Reports a failure of the training thread.

@@ -48,6 +48,14 @@ impl Driver {
         // Of equal counts the smaller, which clamp at worst, and the next step corrects that at once.
         let most = votes.values().max_by_key(|units| (count(units), Reverse(units.exponents())));
         let Some(units) = most.map(|units| (*units).clone()) else { return false };
+        let iteration = self.steps.parameters().iteration;
+        let voters: Vec<WorkerId> =
+            votes.iter().filter(|(_, own)| ***own == units).map(|(worker, _)| *worker).collect();
+        for worker in voters {
+            if let Some(session) = self.sessions.of_worker(worker) {
+                session.has_units(iteration);
+            }
+        }
         self.steps.set_units(units.clone());
         for (session, lease) in self.uploads.with_other_units(&units) {
             if let Some(waiting) = self.uploads.take(lease) {
@@ -97,6 +105,19 @@ impl Driver {
             _ => self.lease_failed(token, lease, RefusalKind::WrongSize, &reason),
         }
         UploadRefusal::NotHeld { reason }
+    }
+
+    /// Forgets the units of the first iteration if only this worker has them, whose gradient does not count.
+    pub(super) fn forget_units_of(&mut self, worker: WorkerId) {
+        let others_have_them =
+            || self.sessions.ready().any(|session| session.worker() != worker && session.knows_units());
+        let are_used = !self.collections.are_untouched() || self.results.have_alone() || others_have_them();
+        if self.steps.parameters().iteration == Iteration::FIRST && !are_used {
+            self.steps.forget_units();
+            if let Some(session) = self.sessions.of_worker(worker) {
+                session.forget_units();
+            }
+        }
     }
 
     fn send_units(&mut self, worker: WorkerId) {

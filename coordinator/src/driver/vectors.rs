@@ -202,6 +202,7 @@ impl Driver {
         if let Some(EndedVector { worker, collection }) = self.collections.failed(worker, id) {
             self.notify(Event::CollectionFailed { worker, collection });
         }
+        self.forget_units_of(worker);
         // Others of the collection may have been announced.
         self.accept_parked();
     }
@@ -227,5 +228,8 @@ impl Driver {
             let reason = "the session is over".into();
             answer(parked.reply, Err(UploadRefusal::NotHeld { reason }));
         }
+        self.forget_units_of(worker);
+        // Others may have waited for what it announces.
+        self.accept_parked();
     }
 }

@@ -6,14 +6,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, chunks, next_set, soon, toy};
-use ata_learn::{
-    DataSource, DeviceChoice, GradientSum, Quantizer, Split, TaskGradient, Tasks, TensorSizes, Units, maxima,
-};
+use ata_learn::{DataSource, DeviceChoice, GradientSum, Quantizer, Split, Tasks, TensorSizes, Units, maxima};
 use ata_record::{RefusalKind, RunEvent};
 use ata_types::{Iteration, Lease, LeaseId, TaskRange, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
-    Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, Receipt, SessionToken, ToWorker,
+    Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken, ToWorker,
     gradient_parts,
 };
 use ata_worker::WorkerError;
@@ -60,6 +58,11 @@ fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientP
         }
         part
     })
+}
+
+/// The same, with claims that would ruin the units of all later gradients.
+fn boastful(header: GradientHeader) -> GradientHeader {
+    GradientHeader { maxima: vec![3e38], units: vec![100], ..header }
 }
 
 /// Sends a header, then severs the connection.
@@ -236,12 +239,12 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
             change(&mut header, &mut values);
             peer.submit(header, &values).await.unwrap()
         }
-        Deed::Damage => peer.submit_parts(damaged(header)).await.unwrap(),
+        Deed::Damage => peer.submit_parts(damaged(boastful(header))).await.unwrap(),
         Deed::CutOff => {
             let mut sent = 0;
             // If the connection is severed before the header is read, there is nothing to refuse yet.
             while !cluster.state.borrow().refused.contains_key(&kind) {
-                cut_off(cluster.address, header.clone()).await;
+                cut_off(cluster.address, boastful(header.clone())).await;
                 let refused = cluster.state.wait_for(|state| state.refused.contains_key(&kind));
                 sent = u64::from(tokio::time::timeout(Duration::from_secs(2), refused).await.is_ok());
             }
@@ -301,7 +304,7 @@ async fn begin(peer: &Peer, header: GradientHeader) -> (mpsc::Sender<GradientPar
     (sender, async { soon("an answer", answer).await.unwrap() })
 }
 
-/// The gradient of a lease of one task, and its header, as an honest worker sends them.
+/// The gradient of a lease, and its header, as an honest worker sends them that computes it as one batch.
 fn honest(
     parameters: &[f32],
     settings: &Settings,
@@ -312,14 +315,83 @@ fn honest(
     let tasks = Tasks { seed: 1, budget: settings.budget, task_batch: settings.task_batch };
     let mut learner = data.learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
     learner.load(parameters);
-    let TaskGradient { gradient, loss } = learner.gradient(lease.lease.iteration, lease.lease.tasks.first).unwrap();
+    let Lease { iteration, tasks, .. } = lease.lease;
     let sizes = TensorSizes::new([parameters.len()]);
-    let maxima = maxima(&gradient, &sizes).unwrap();
-    let units = Units::first(&maxima, settings.budget, WireFormat::F32Exact);
+    let first = learner.gradient(iteration, 0).unwrap();
+    let units = Units::first(&maxima(&first.gradient, &sizes).unwrap(), settings.budget, WireFormat::F32Exact);
+    let (mut total, mut loss) = (vec![0.0; parameters.len()], 0.0);
+    for task in tasks.indices() {
+        let of_task = learner.gradient(iteration, task).unwrap();
+        total.iter_mut().zip(of_task.gradient).for_each(|(total, value)| *total += value);
+        loss += of_task.loss;
+    }
     let mut sum = GradientSum::new(&sizes);
-    sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes, settings.budget)).unwrap();
-    let computed = header.computed.map(|computed| ComputedLease { losses: vec![loss], ..computed });
-    (GradientHeader { units: units.exponents().to_vec(), maxima, computed, ..header }, sum.values)
+    sum.add(&total, tasks.count, &Quantizer::new(units.clone(), sizes, settings.budget)).unwrap();
+    let times = LeaseTimes { busy_s: vec![0.0], outlasted: 0 };
+    let computed = header.computed.map(|computed| ComputedLease { times, losses: vec![loss], ..computed });
+    (GradientHeader { units: units.exponents().to_vec(), maxima: sum.maxima, computed, ..header }, sum.values)
+}
+
+/// Three workers, of which one may be scripted.
+fn three() -> Settings {
+    Settings { budget: 6, min_workers: 3, ..collected() }
+}
+
+/// Ends a run of three, of which the scripted one was refused by this kind, and nobody else.
+async fn check_end_of_three(cluster: Cluster, kind: RefusalKind, times: u64) {
+    let Ended { report, events, .. } = cluster.end().await;
+    assert!(report.ended.is_ok(), "{:?}", report.ended);
+    assert_eq!(report.parameters_sha256, undisturbed(&Settings { min_workers: 1, ..three() }).await);
+    assert_eq!(report.state.refused, BTreeMap::from([(kind, times)]));
+    let bad = report.state.workers.iter().find(|(_, worker)| worker.name == "bad").expect("it took part").0;
+    let rests = |event: &RunEvent| matches!(event, RunEvent::Rest { worker, .. } if worker != bad);
+    assert!(!events.iter().any(rests), "an honest worker rests");
+}
+
+/// Of three workers, one insists on units of 2^100 in the first iteration. It is asked again, then refused, and the others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn huge_units_are_outvoted() {
+    let mut cluster = Cluster::start(&three()).await;
+    let peer = Peer::connect(cluster.address).await;
+    let mut session = peer.join("bad").await;
+    for name in ["one", "two"] {
+        cluster.worker(WorkerSettings::new(name));
+    }
+    let leases = session.assigned().await;
+    session.report(&leases).await;
+    let mut last = None;
+    for _ in 0..2 {
+        let asked = session.asked().await.remove(0);
+        let header = boastful(session.vector_header(&asked));
+        assert!(is_not_held(&peer.submit(header, &SUMS).await.unwrap()));
+        assert!(last.replace(asked.clone()).is_none_or(|last| last == asked), "the same again");
+    }
+    cluster.wait_for("the refusal", |state| state.refused.contains_key(&RefusalKind::WrongSize)).await;
+    session.leave().await;
+    check_end_of_three(cluster, RefusalKind::WrongSize, 1).await;
+}
+
+/// A worker that computes its lease as one batch sends the right values, with maxima that would ruin the units. A spot check finds
+/// it.
+#[tokio::test(flavor = "multi_thread")]
+async fn huge_maxima_of_right_values_are_a_mismatch() {
+    let settings = Settings { verify: 1.0, ..three() };
+    let mut cluster = Cluster::start(&settings).await;
+    let peer = Peer::connect(cluster.address).await;
+    let mut session = peer.hello("bad", 1).await.unwrap();
+    session.say(FromWorker::Ready { fuses: true, peer_address: None }).await;
+    for name in ["one", "two"] {
+        cluster.worker(WorkerSettings::new(name));
+    }
+    let lease = session.assigned().await[0];
+    assert!(lease.lease.is_alone);
+    let (_, parameters) = next_set(&mut peer.parameters(&session).await.unwrap()).await;
+    let (header, values) = honest(&parameters, &settings, &lease, session.header(&lease));
+    let header = GradientHeader { maxima: vec![3e38], ..header };
+    assert_eq!(peer.submit(header, &values).await.unwrap(), Receipt::Accepted);
+    cluster.wait_for("the mismatch", |state| state.refused.contains_key(&RefusalKind::Mismatched)).await;
+    session.leave().await;
+    check_end_of_three(cluster, RefusalKind::Mismatched, 1).await;
 }
 
 /// Invariant 8: a worker cannot claim more time than has passed, however much it says.

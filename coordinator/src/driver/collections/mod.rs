@@ -213,6 +213,12 @@ impl Collections {
         awaited.map(|vector| vector.worker)
     }
 
+    /// Whether no vector was let in, except those that failed before any of their chunks passed.
+    pub(super) fn are_untouched(&self) -> bool {
+        let is_asked = |vector: &Vector| vector.gate.is_none() && !vector.has_arrived;
+        self.vectors.values().all(is_asked) && self.parts.iter().all(|(_, next)| *next == 0)
+    }
+
     /// The request to repeat for a vector that was announced in other units than those of the iteration, once.
     pub(super) fn repeat(&mut self, id: VectorId) -> Option<Collection> {
         let vector = self.vectors.get_mut(&id).filter(|vector| {

@@ -52,7 +52,7 @@ pub(crate) struct Session {
     /// The iteration of the parameters that became due last.
     sent: Option<Iteration>,
     /// The iteration of the units that it was sent last.
-    units_sent: Option<Iteration>,
+    units_of: Option<Iteration>,
     /// The leases that it computes again, in the units of the first iteration.
     repeated: Vec<LeaseId>,
     download: Option<Download>,
@@ -128,7 +128,7 @@ impl Session {
             connections: Vec::new(),
             due: DueParameters::default(),
             sent: None,
-            units_sent: None,
+            units_of: None,
             repeated: Vec::new(),
             download: None,
             evaluated: None,
@@ -289,10 +289,25 @@ impl Session {
 
     /// Sends the units of an iteration, if it does not have them.
     pub(crate) fn send_units(&mut self, iteration: Iteration, units: &Units) {
-        if self.units_sent != Some(iteration) {
-            self.units_sent = Some(iteration);
+        if self.units_of != Some(iteration) {
+            self.units_of = Some(iteration);
             self.outbox.push(ToWorker::Units { iteration, units: units.exponents().to_vec() });
         }
+    }
+
+    /// Records that the worker has the units of an iteration.
+    pub(crate) fn has_units(&mut self, iteration: Iteration) {
+        self.units_of = Some(iteration);
+    }
+
+    /// Records that there are no units yet.
+    pub(crate) fn forget_units(&mut self) {
+        self.units_of = None;
+    }
+
+    /// Whether the worker has the units of an iteration.
+    pub(crate) fn knows_units(&self) -> bool {
+        self.units_of.is_some()
     }
 
     /// Whether the worker may compute a lease again without having failed: once.
