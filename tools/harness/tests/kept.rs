@@ -9,7 +9,7 @@ use ata_types::TaskOutcome;
 async fn run(settings: &Settings, workers: &[(&str, u64)]) -> Ended {
     let mut cluster = Cluster::start(settings).await;
     for (name, task_us) in workers {
-        cluster.worker(WorkerSettings { task_time: Duration::from_micros(*task_us), ..WorkerSettings::new(name) });
+        cluster.worker(WorkerSettings { task_time: Duration::from_micros(*task_us), ..WorkerSettings::new(*name) });
     }
     let ended = cluster.end().await;
     assert!(ended.report.ended.is_ok(), "{}: {:?}", settings.policy, ended.report.ended);

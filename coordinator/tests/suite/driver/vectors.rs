@@ -332,7 +332,7 @@ fn most_workers_determine_the_first_units() {
             let chunks = rig.run.chunks();
             for (at, mut reply) in replies.into_iter().enumerate() {
                 let asked = clients[at].asked.remove(0);
-                let value = sum(&clients[at], &asked);
+                let value = sum(&asked);
                 if at == liar {
                     assert!(reply.is_refused(), "{at}");
                     clients[at].read();
