@@ -365,14 +365,14 @@ mod tests {
         let member = |worker: WorkerId| ExchangeMember {
             worker,
             machine: MachineId::from(worker),
-            collection: id(iteration, worker),
+            vector: id(iteration, worker),
             has_parameters: false,
         };
         exchanges.begin(Iteration(iteration), all(members).into_iter().map(member).collect(), 1.0);
     }
 
-    fn id(iteration: u64, worker: WorkerId) -> CollectionId {
-        CollectionId(100 * iteration + worker.slot() as u64)
+    fn id(iteration: u64, worker: WorkerId) -> VectorId {
+        VectorId(100 * iteration + worker.slot() as u64)
     }
 
     /// Member `from` says what it has against another one, or that all is well.
@@ -387,7 +387,7 @@ mod tests {
             MemberReport { place, bytes: 0, seconds: 0.0, waiting_s: 0.0, fault }
         };
         let report = ExchangeReport {
-            collection: id(iteration, worker(from)),
+            vector: id(iteration, worker(from)),
             has_failed: fault.is_some(),
             members: fault.map(said).into_iter().collect(),
         };
