@@ -53,7 +53,7 @@ impl Driver {
 
     /// The workers that may exchange their vectors in shards in this iteration.
     fn members(&mut self, asked: &[Asked]) -> Vec<WorkerId> {
-        // The units of the first iteration are those of the vector that comes first.
+        // The units of the first iteration are known only once all vectors are announced.
         let iteration = self.engine.iteration();
         if !self.exchanges.is_due(iteration) || self.steps.units().is_none() {
             return Vec::new();
