@@ -232,12 +232,12 @@ impl Driver {
 
 /// For each two of so many members, a secret that only they get to know; `None` without randomness.
 fn keys(members: usize) -> Option<Vec<Vec<SessionToken>>> {
-    let mut keys = vec![vec![SessionToken([0; 16]); members]; members];
-    for one in 0..members {
-        for other in one + 1..members {
-            let key = random_token().ok()?;
-            (keys[one][other], keys[other][one]) = (key, key);
-        }
+    let mut keys: Vec<Vec<SessionToken>> = Vec::new();
+    for place in 0..members {
+        let known = keys.iter().map(|of_another| Some(of_another[place]));
+        let row: Option<Vec<SessionToken>> =
+            known.chain((place..members).map(|_| random_token().ok())).take(members).collect();
+        keys.push(row?);
     }
     Some(keys)
 }
