@@ -295,8 +295,10 @@ impl ActiveSession<'_> {
             Outcome::Chunk { at, data } => {
                 // The chunk is another member's.
                 if self.add(ParameterPart::Chunk { at, data }).is_err() {
-                    let place = self.sharing.exchange(collection).map(|exchange| exchange.undecodable(at));
-                    place.into_iter().for_each(|place| self.member_failed(collection, place));
+                    let exchange = self.sharing.exchange(collection);
+                    if let Some(place) = exchange.map(|exchange| exchange.undecodable(at)) {
+                        self.member_failed(collection, place);
+                    }
                 } else if !self.parameters.is_arriving() {
                     self.sharing.stop_awaiting(collection);
                     let report = self.sharing.report(collection, false);
@@ -325,7 +327,9 @@ impl ActiveSession<'_> {
     }
 
     fn report(&self, report: Option<ExchangeReport>) {
-        report.into_iter().for_each(|report| self.send(FromWorker::ExchangeReport(report)));
+        if let Some(report) = report {
+            self.send(FromWorker::ExchangeReport(report));
+        }
     }
 
     fn submit(&self, upload: Upload) -> impl Future<Output = Result<Receipt, SessionError>> + use<> {
