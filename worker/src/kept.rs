@@ -130,7 +130,7 @@ mod tests {
     fn kept(leases: &[u64]) -> KeptGradients {
         let mut kept = KeptGradients::default();
         for &lease in leases {
-            let sum = GradientSum { values: vec![1 << lease], maxima: vec![1.0], saturated: 0, tasks: 1 };
+            let sum = GradientSum { values: vec![1 << lease], maxima: vec![1.0], saturated: 0, vanished: 0, tasks: 1 };
             kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 0, sum, units(0)));
         }
         kept

@@ -138,7 +138,8 @@ fn training_on_synthetic_data_learns() {
             state.set_units(Units::first(&maxima, *budget, *format));
         }
         let config = state.config();
-        let quantizer = Quantizer::new(state.units().unwrap().clone(), config.sizes.clone(), config.budget);
+        let quantizer =
+            Quantizer::new(state.units().unwrap().clone(), config.sizes.clone(), config.budget, config.format);
         let mut sum = GradientSum::new(&config.sizes);
         for task in &tasks {
             sum.add(&task.gradient, 1, &quantizer).unwrap();

@@ -36,7 +36,7 @@ pub use memory::memory_bytes;
 pub use message::{
     Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello,
     LeaseTimes, MeasuredBatch, PeerAddress, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader,
-    Shard, Shards, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
+    Shard, Shards, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated, units_crc32c,
 };
 pub use net::{
     AcceptedConnection, ConnectError, Connection, Endpoint, Entrance, Peer, ProbeResult, Protocol, Stay, Transport,

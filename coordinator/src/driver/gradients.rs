@@ -120,8 +120,8 @@ impl Driver {
                 return Receipt::Refused { reason };
             }
         };
-        let GradientHeader { iteration, maxima, saturated, .. } = header;
-        let sum = GradientSum { values, maxima, saturated, tasks: held.tasks.count };
+        let GradientHeader { iteration, maxima, saturated, vanished, .. } = header;
+        let sum = GradientSum { values, maxima, saturated, vanished, tasks: held.tasks.count };
         let alone = AloneSum { sum, units: units.clone() };
         match self.report_done(token, worker, &held, computed, Some(alone)) {
             Ok(()) => {

@@ -237,10 +237,9 @@ impl VirtualRun {
 
     fn header(&self, session: SessionToken, iteration: Iteration) -> GradientHeader {
         let tensors = self.driver.sizes.tensors();
-        let units = self.driver.steps.units().map_or(vec![UNIT; tensors], |units| units.exponents().to_vec());
         let maxima = vec![1.0; tensors];
         let (leases, computed) = (Vec::new(), None);
-        GradientHeader {
+        let header = GradientHeader {
             session,
             collection: None,
             iteration,
@@ -248,8 +247,17 @@ impl VirtualRun {
             first_chunk: 0,
             computed,
             maxima,
-            units,
+            units: Vec::new(),
+            units_crc32c: 0,
             saturated: 0,
+            vanished: 0,
+        };
+        let is_current = iteration == self.driver.steps.parameters().iteration;
+        let units =
+            if is_current { self.driver.steps.units() } else { self.driver.sessions.units_of(session, iteration) };
+        match units {
+            Some(units) => header.in_units(units.exponents(), units.shifts()),
+            None => header.in_units(&vec![UNIT; tensors], &[]),
         }
     }
 

@@ -4,7 +4,7 @@ use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
 use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
-use ata_wire::{Collection, GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker};
+use ata_wire::{Collection, GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker, units_crc32c};
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -121,16 +121,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks the units of a gradient. Those of the current iteration's gradients are all the same.
+    /// Checks the units of a gradient. Those of the current iteration's gradients are all the same. The lease of an asynchronous run
+    /// may have begun earlier, with the units that its worker was sent last. Units that are not known are those of tensors.
     pub(super) fn check_units(&self, header: &GradientHeader) -> Result<Units, (RefusalKind, String)> {
         let wrong = |reason: String| (RefusalKind::WrongSize, reason);
-        let units = Units::from_exponents(&header.units, &self.sizes).map_err(|error| wrong(error.to_string()))?;
-        // The lease of an asynchronous run may have begun earlier, with the units of its iteration.
-        let is_current = header.iteration == self.steps.parameters().iteration;
-        if is_current && self.steps.units().is_some_and(|known| *known != units) {
-            return Err(wrong("its units are not those of the iteration".into()));
-        }
-        Ok(units)
+        let known = if header.iteration == self.steps.parameters().iteration {
+            self.steps.units()
+        } else {
+            self.sessions.units_of(header.session, header.iteration)
+        };
+        let units = match known {
+            Some(units) => units.clone(),
+            None => Units::from_exponents(&header.units, &self.sizes).map_err(|error| wrong(error.to_string()))?,
+        };
+        let is_same =
+            units.exponents() == header.units && units_crc32c(units.exponents(), units.shifts()) == header.units_crc32c;
+        if is_same { Ok(units) } else { Err(wrong("its units are not those of the iteration".into())) }
     }
 
     /// The units of the first gradient that counts are those of its iteration, unless they follow from earlier steps.
@@ -206,7 +212,8 @@ impl Driver {
         let AcceptedVector { gate, collection, shard, is_counted } = self.collections.accept(id)?;
         self.adopt_units(header.iteration, units);
         if !is_counted {
-            self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
+            let GradientHeader { maxima, saturated, vanished, .. } = header;
+            self.steps.count(Magnitudes { maxima, saturated, vanished });
         }
         let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
         Ok(VectorUpload { gate, collection, shard, work, paced, meter, presence })

@@ -49,7 +49,9 @@ fn header() -> GradientHeader {
         computed: None,
         maxima: vec![1.0],
         units: vec![0],
+        units_crc32c: 0,
         saturated: 0,
+        vanished: 0,
     }
 }
 

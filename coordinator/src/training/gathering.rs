@@ -22,6 +22,7 @@ pub(super) struct Gathering {
     /// The largest magnitudes so far: of everything, or of each vector if a robust estimate is made of them.
     maxima: Vec<Vec<f32>>,
     saturated: u64,
+    vanished: u64,
     order: Option<StepOrder>,
     /// How many chunks were stepped.
     stepped: u64,
@@ -39,6 +40,7 @@ impl Gathering {
             alone: Vec::new(),
             arrived: HashMap::new(),
             saturated: 0,
+            vanished: 0,
             order: None,
             stepped: 0,
         }
@@ -51,7 +53,7 @@ impl Gathering {
         self.vectors.clear();
         self.alone.clear();
         self.arrived.clear();
-        (self.saturated, self.order, self.stepped) = (0, None, 0);
+        (self.saturated, self.vanished, self.order, self.stepped) = (0, 0, None, 0);
     }
 
     /// Counts the magnitudes of some tasks.
@@ -63,6 +65,7 @@ impl Gathering {
             _ => self.maxima.push(magnitudes.maxima.clone()),
         }
         self.saturated = self.saturated.saturating_add(magnitudes.saturated);
+        self.vanished = self.vanished.saturating_add(magnitudes.vanished);
     }
 
     /// Adds a chunk of a collection.
@@ -129,6 +132,7 @@ impl Gathering {
             gradient_norm: outcome.gradient_norm,
             gradient_product: outcome.gradient_product,
             saturated: self.saturated,
+            vanished: self.vanished,
             units: state.units().cloned(),
         };
         self.clear();

@@ -321,9 +321,9 @@ fn honest(
     let maxima = maxima(&gradient, &sizes).unwrap();
     let units = Units::first(&maxima, settings.budget, WireFormat::F32Exact);
     let mut sum = GradientSum::new(&sizes);
-    sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes, settings.budget)).unwrap();
+    sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes, settings.budget, WireFormat::F32Exact)).unwrap();
     let computed = header.computed.map(|computed| ComputedLease { losses: vec![loss], ..computed });
-    (GradientHeader { units: units.exponents().to_vec(), maxima, computed, ..header }, sum.values)
+    (GradientHeader { maxima, computed, ..header }.in_units(units.exponents(), &[]), sum.values)
 }
 
 /// Invariant 8: a worker cannot claim more time than has passed, however much it says.
@@ -398,7 +398,7 @@ async fn a_repeated_gradient_is_answered_at_once() {
             }
         };
         assert_eq!(lease.lease.iteration, Iteration(iteration));
-        let header = GradientHeader { units: units.clone(), ..session.header(&lease) };
+        let header = session.header(&lease).in_units(&units, &[]);
         receipts.push(peer.submit(header.clone(), &sums).await.unwrap());
         if iteration < 3 {
             // All but the first two chunks are never sent: an answer that waited for them would not come.

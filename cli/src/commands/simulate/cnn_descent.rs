@@ -84,7 +84,7 @@ impl CnnDescent {
             if self.state.units().is_none() {
                 self.state.set_units(units.clone());
             }
-            let quantizer = Quantizer::new(units.clone(), sizes.clone(), budget);
+            let quantizer = Quantizer::new(units.clone(), sizes.clone(), budget, WireFormat::F32Exact);
             for index in range.indices() {
                 let task = gradient(index)?;
                 sum.add(&task.gradient, 1, &quantizer).map_err(|error| error.to_string())?;

@@ -3,7 +3,7 @@
 use super::Trained;
 use super::vectors::{Vectors, VectorsChunk};
 use crate::codec::encode_differences;
-use crate::exact::{Units, max_bits};
+use crate::exact::{Units, block_maxima};
 use crate::optimizer::{Range, Step};
 
 /// Values that are copied and stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
@@ -27,8 +27,8 @@ pub(super) enum ChunkGradient<'a> {
     Floats(&'a [f32]),
 }
 
-/// What a step of a chunk results in: the chunk, and the largest magnitude of the gradient in each tensor that it has a part
-/// of, if units follow from it.
+/// What a step of a chunk results in: the chunk, and the largest magnitudes of the gradient in its blocks, if units follow from
+/// them.
 pub(super) struct ChunkResult {
     pub(super) stepped: SteppedChunk,
     pub(super) maxima: Vec<(usize, f32)>,
@@ -64,11 +64,7 @@ pub(super) fn step_chunk(
             ChunkGradient::Floats(values) => &values[from..to],
         };
         if next.replica.is_some() {
-            let pieces = sizes.pieces(at + from..at + to);
-            let largest = |piece: std::ops::Range<usize>| {
-                f32::from_bits(max_bits(&sum[piece.start - at - from..piece.end - at - from]))
-            };
-            maxima.extend(pieces.map(|(tensor, piece)| (tensor, largest(piece))));
+            maxima.extend(block_maxima(sizes, at + from, sum));
         }
         step.take(next.copied(&trained.vectors, at, from, to, sum));
     }

@@ -4,6 +4,7 @@ use ata_types::CHUNK_VALUES;
 
 use super::chunk::{ChunkGradient, ChunkResult, SteppedChunk, step_chunk};
 use super::{TrainingConfig, TrainingState};
+use crate::exact::BlockMaxima;
 use crate::optimizer::Step;
 use crate::spread::{PARALLEL_FROM, spread};
 
@@ -18,8 +19,8 @@ pub(super) struct Begun {
     divisor: u64,
     /// The number of values that were stepped.
     stepped: usize,
-    /// The largest magnitude of the gradient in each tensor, if units follow from it.
-    maxima: Vec<f32>,
+    /// The largest magnitudes of the gradient, if units follow from them.
+    maxima: Option<BlockMaxima>,
     /// The mean gradient, if it is to be compared with that of the next step.
     gradient: Option<Vec<f32>>,
 }
@@ -27,8 +28,8 @@ pub(super) struct Begun {
 impl Begun {
     fn count(&mut self, values: usize, result: ChunkResult) -> SteppedChunk {
         self.stepped += values;
-        for (tensor, most) in result.maxima {
-            self.maxima[tensor] = self.maxima[tensor].max(most);
+        if let Some(maxima) = &mut self.maxima {
+            maxima.count(&result.maxima);
         }
         result.stepped
     }
@@ -64,7 +65,7 @@ impl TrainingState {
             step: Step::new(&config.optimizer, self.trained.steps + 1, rate, divisor, clip),
             divisor,
             stepped: 0,
-            maxima: vec![0.0; config.sizes.tensors()],
+            maxima: self.next.replica.is_some().then(|| BlockMaxima::new(&config.sizes)),
             gradient: None,
         });
     }
@@ -151,11 +152,14 @@ impl TrainingState {
         assert_eq!(stepped, self.parameters().len(), "every chunk was stepped once");
         let trained = &mut self.trained;
         let TrainingConfig { format, budget, .. } = trained.config;
-        // What the sum of a whole budget would have been.
-        let share = (budget as f64 / divisor as f64) as f32;
-        let of_sum: Vec<f32> = of_gradient.iter().map(|most| most * share).collect();
-        let maxima = if self.next.replica.is_some() { &of_sum } else { maxima };
-        trained.units = trained.units.as_ref().map(|units| units.next(maxima, budget, format));
+        trained.units = trained.units.as_ref().map(|units| match of_gradient {
+            Some(mut sum) => {
+                // What the sum of a whole budget would have been.
+                sum.scale((budget as f64 / divisor as f64) as f32);
+                units.next_of_blocks(&sum, budget)
+            }
+            None => units.next(maxima, budget, format),
+        });
         trained.steps += 1;
         trained.last_gradient = gradient;
         std::mem::swap(&mut trained.vectors, &mut self.next);

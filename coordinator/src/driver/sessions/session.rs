@@ -10,6 +10,7 @@ use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
 use ata_wire::{
     Assignment, FarewellReason, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, TraceContext, WorkerName,
 };
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
@@ -51,8 +52,8 @@ pub(crate) struct Session {
     due: DueParameters,
     /// The iteration of the parameters that became due last.
     sent: Option<Iteration>,
-    /// The iteration of the units that it was sent last.
-    units_sent: Option<Iteration>,
+    /// The units that it was sent last, and their iteration.
+    units_sent: Option<(Iteration, Units)>,
     download: Option<Download>,
     /// A call for the parameters of an evaluation.
     evaluated: Option<Download>,
@@ -269,17 +270,23 @@ impl Session {
         if self.sent < Some(iteration) {
             self.put(parameters);
         }
-        if self.units_sent != Some(iteration)
+        if self.units_of(iteration).is_none()
             && let Some(units) = units
         {
-            self.units_sent = Some(iteration);
-            self.outbox.push(ToWorker::Units { iteration, units: units.exponents().to_vec() });
+            self.units_sent = Some((iteration, units.clone()));
+            let (units, shifts) = (units.exponents().to_vec(), Bytes::copy_from_slice(units.shifts()));
+            self.outbox.push(ToWorker::Units { iteration, units, shifts });
         }
         let assignment = Assignment { lease: *lease, trace };
         match self.outbox.last_mut() {
             Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
             _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
         }
+    }
+
+    /// The units of an iteration that it was sent, if they are those that it was sent last.
+    pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
+        self.units_sent.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
     }
 
     /// Sends the parameters of the next iteration while they are written, since the worker is likely to compute at them.

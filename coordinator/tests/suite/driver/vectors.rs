@@ -283,6 +283,10 @@ fn run_to_the_end(rig: &mut Rig, mut clients: [&mut VirtualWorker; 2]) {
     }
 }
 
+fn other_units(header: &mut GradientHeader) {
+    *header = header.clone().in_units(&[header.units[0] + 30], &[]);
+}
+
 /// A worker whose units are others computes its tasks again, in those of the iteration: nobody waits for a vector that does not
 /// come.
 #[test]
@@ -293,7 +297,7 @@ fn tasks_whose_units_are_wrong_are_computed_again() {
     let value = sum(&other, &first);
     assert_eq!(rig.run.send_vector(other.token, &first, value).0, Some(Receipt::Accepted));
     let wrong = one.asked.remove(0);
-    assert!(rig.run.announce_changed_vector(one.token, &wrong, |header| header.units[0] += 1).is_refused());
+    assert!(rig.run.announce_changed_vector(one.token, &wrong, other_units).is_refused());
     rig.run.wait_for("the refusal", |state| state.refused.get(&RefusalKind::WrongSize) == Some(&1));
     one.read();
     other.read();
@@ -320,7 +324,7 @@ fn most_workers_determine_the_first_units_of_a_robust_estimate() {
         }
         let mut replies = Vec::new();
         for (at, client) in clients.iter().enumerate() {
-            let change: Change = if at == liar { |header| header.units[0] += 30 } else { |_| () };
+            let change: Change = if at == liar { other_units } else { |_| () };
             replies.push(rig.run.announce_changed_vector(client.token, &client.asked[0], change));
         }
         for (at, mut reply) in replies.into_iter().enumerate() {
