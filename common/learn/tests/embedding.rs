@@ -8,8 +8,8 @@ mod compact;
 /// Rare words are learned from one occurrence among a quarter of a million. With the same unit in all of the embedding, it rounds to 0.
 #[test]
 fn rare_rows_of_an_embedding_are_learned() {
-    let words = Words { rows: 4000, columns: 16, batch: 8192 };
-    let plan = Plan { steps: 20, rate: 1e-2, workers: 2, has_shifts: true };
+    let words = Words { rows: 20_000, columns: 8, batch: 16_384 };
+    let plan = Plan { steps: 40, rate: 1e-2, workers: 2, has_shifts: true };
     let (exact, _) = words.outcome(F32Exact, 16, plan);
     let (compact, traffic) = words.outcome(Compact, 16, plan);
     let (whole, without) = words.outcome(Compact, 16, Plan { has_shifts: false, ..plan });

@@ -319,7 +319,7 @@ fn honest(
     let TaskGradient { gradient, loss } = learner.gradient(lease.lease.iteration, lease.lease.tasks.first).unwrap();
     let sizes = TensorSizes::new([parameters.len()]);
     let maxima = maxima(&gradient, &sizes).unwrap();
-    let units = Units::first(&maxima, settings.budget, WireFormat::F32Exact);
+    let units = Units::first(&maxima, settings.budget);
     let mut sum = GradientSum::new(&sizes);
     sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes, settings.budget, WireFormat::F32Exact)).unwrap();
     let computed = header.computed.map(|computed| ComputedLease { losses: vec![loss], ..computed });

@@ -79,7 +79,7 @@ impl CnnDescent {
                 units
             } else {
                 let first = maxima(&gradient(0)?.gradient, &sizes).map_err(|error| error.to_string())?;
-                Units::first(&first, budget, WireFormat::F32Exact)
+                Units::first(&first, budget)
             };
             if self.state.units().is_none() {
                 self.state.set_units(units.clone());

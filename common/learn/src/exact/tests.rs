@@ -32,7 +32,7 @@ fn units(budget: u64) -> Units {
         let maxima = maxima(&gradient(task), &sizes()).unwrap();
         largest.iter_mut().zip(maxima).for_each(|(most, other)| *most = most.max(other));
     }
-    Units::first(&largest, budget, F32Exact)
+    Units::first(&largest, budget)
 }
 
 fn quantizer(budget: u64) -> Quantizer {
@@ -91,7 +91,7 @@ proptest! {
         shifts in prop::collection::vec(1u8..=255, 20),
     ) {
         let budget = owners.len() as u64;
-        let exponents = Units::first(&[1.0, 1e-3, 1e-6, 1e-9, 1e-12], budget, Compact);
+        let exponents = Units::first(&[1.0, 1e-3, 1e-6, 1e-9, 1e-12], budget);
         let units = Units::new(exponents.exponents(), &shifts, &sizes()).unwrap();
         let quantizer = Quantizer::new(units.clone(), sizes(), budget, Compact);
         let mut merged = GradientSum::new(&sizes());
@@ -144,7 +144,7 @@ fn uneven(budget: u64) -> (TensorSizes, Units) {
         maxima.count(&block_maxima(&sizes, at, part).collect::<Vec<_>>());
     }
     assert_eq!(maxima.of_tensors(), [1.0, 1.0]);
-    (sizes.clone(), Units::first(&[1.0, 1.0], 1, Compact).next_of_blocks(&maxima, budget))
+    (sizes.clone(), Units::first(&[1.0, 1.0], 1).next_of_blocks(&maxima, budget))
 }
 
 /// The smaller the last sum of a block is, the finer is its unit, as far as the budget allows.
@@ -206,7 +206,7 @@ fn a_block_that_wakes_is_neither_clamped_nor_lost() {
 fn saturation_is_counted_and_nothing_overflows() {
     for budget in [1, 2, 3, 23, 1000] {
         let sizes = TensorSizes::new([3, 1]);
-        let quantizer = Quantizer::new(Units::first(&[1.0, 1.0], budget, F32Exact), sizes.clone(), budget, F32Exact);
+        let quantizer = Quantizer::new(Units::first(&[1.0, 1.0], budget), sizes.clone(), budget, F32Exact);
         let mut sum = GradientSum::new(&sizes);
         // The range of a task's values ends between 256 and 512.
         for _ in 0..budget {
@@ -236,7 +236,7 @@ fn saturation_is_counted_and_nothing_overflows() {
 /// each step, and the relative error of the small values.
 fn follow(course: &[f32]) -> Vec<(u64, f32)> {
     let sizes = TensorSizes::new([2]);
-    let mut units = Units::first(&[course[0]], 23, F32Exact);
+    let mut units = Units::first(&[course[0]], 23);
     let step = |&most: &f32| {
         let quantizer = Quantizer::new(units.clone(), sizes.clone(), 23, F32Exact);
         let mut sum = GradientSum::new(&sizes);
@@ -271,7 +271,7 @@ fn sparse_gradients_keep_their_zeros() {
         let mut gradient = vec![0.0; 100_000];
         gradient[5000] = 1e-3;
         gradient[99_999] = -2e-3;
-        let units = Units::first(&maxima(&gradient, &sizes).unwrap(), 16, format);
+        let units = Units::first(&maxima(&gradient, &sizes).unwrap(), 16);
         let mut sum = GradientSum::new(&sizes);
         sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes.clone(), 16, format)).unwrap();
         for (at, (found, value)) in units.values(&sizes, &sum.values).iter().zip(&gradient).enumerate() {

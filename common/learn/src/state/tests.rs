@@ -30,7 +30,7 @@ fn state(rule: Rule, format: WireFormat) -> TrainingState {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let parameters = (0..config.sizes.values()).map(|_| rng.random_range(-1.0..1.0)).collect();
     let mut state = TrainingState::new(config, parameters);
-    state.set_units(Units::first(&[1.0, 1e-3, 1e-6, 0.0], 4, format));
+    state.set_units(Units::first(&[1.0, 1e-3, 1e-6, 0.0], 4));
     state
 }
 
@@ -87,7 +87,7 @@ fn a_large_vector_is_stepped_alike() {
         let config = TrainingConfig { sizes: TensorSizes::new([300_000]), ..config(Rule::Adam, format) };
         let mut states = [(); 2].map(|()| TrainingState::new(config.clone(), parameters.clone()));
         for state in &mut states {
-            state.set_units(Units::first(&[1.0], 4, format));
+            state.set_units(Units::first(&[1.0], 4));
         }
         let sums = sums(&states[0], 1);
         let gradient = states[0].units().unwrap().values(&config.sizes, &sums);
@@ -225,7 +225,7 @@ fn a_restored_state_goes_on() {
 fn what_was_saved_of_another_run_is_refused() {
     let length = LENGTHS.iter().sum();
     let saved = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), vec![0.0; length])).collect::<Vec<_>>();
-    let units = Units::first(&[1.0], 4, F32Exact);
+    let units = Units::first(&[1.0], 4);
     let adam = ["exp_avg", "exp_avg_sq"];
     for (format, parameters, vectors, units, reason) in [
         (F32Exact, length, saved(&[]), None, "'exp_avg' is missing: was it saved by another optimizer?"),

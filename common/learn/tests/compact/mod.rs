@@ -49,7 +49,7 @@ pub(crate) fn train(
         let working = state.working_parameters().to_vec();
         if state.units().is_none() {
             let first = maxima(&gradient(&working, step, 0), &sizes).unwrap();
-            state.set_units(Units::first(&first, budget, format));
+            state.set_units(Units::first(&first, budget));
         } else if !plan.has_shifts {
             let whole = Units::from_exponents(state.units().unwrap().exponents(), &sizes).unwrap();
             state.set_units(whole);
