@@ -78,10 +78,10 @@ impl Service {
         lease: LeaseId,
         peer: Peer,
     ) -> Result<(Room, UploadGuard), UploadRefusal> {
-        let (session, iteration, units) = (header.session, header.iteration, header.units.clone());
+        let (session, header) = (header.session, header.clone());
         let failed = move |kind, reason| Command::LeaseFailed { session, lease, kind, reason };
         let mut guard = UploadGuard::new(self.driver.clone(), failed);
-        let answer = self.ask(|reply| Command::Announce { session, lease, iteration, units, peer, reply }).await;
+        let answer = self.ask(|reply| Command::Announce { header, lease, peer, reply }).await;
         match answer.map_err(UploadRefusal::NoSession).flatten() {
             Ok(room) => Ok((room, guard)),
             Err(refusal) => {
@@ -165,11 +165,7 @@ impl Service {
     }
 
     /// Passes the chunks of a vector on as they arrive, as long as its gate is open.
-    async fn pass_chunks(
-        &self,
-        mut upload: GradientUpload,
-        accepted: VectorUpload,
-    ) -> Result<(), UploadError> {
+    async fn pass_chunks(&self, mut upload: GradientUpload, accepted: VectorUpload) -> Result<(), UploadError> {
         let VectorUpload { gate, first_chunk, shard, work, mut paced, meter, presence } = accepted;
         // What comes in shards has waited for other links.
         let mut transfer = (shard == Shard::ALL).then(|| meter.begin());

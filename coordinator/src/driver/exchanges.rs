@@ -2,7 +2,7 @@
 
 use ata_scheduler::Exchange as Links;
 use ata_scheduler::topology::{Evidence, Pairs, Ways};
-use ata_types::{CHUNK_VALUES, VectorId, ExchangeChoice, Iteration, MAX_SHARDS, MachineId, WorkerId};
+use ata_types::{CHUNK_VALUES, ExchangeChoice, Iteration, MAX_SHARDS, MachineId, VectorId, WorkerId};
 use ata_wire::limits::CONNECT_TIMEOUT;
 use ata_wire::{ExchangeReport, PairFault};
 

@@ -59,8 +59,8 @@ impl ActiveSession<'_> {
             self.has_work.store(!is_idle, Ordering::Relaxed);
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
-                    ToWorker::Units { iteration, units } => {
-                        let units = Units::from_exponents(&units, self.compute.sizes());
+                    ToWorker::Units { iteration, units, shifts } => {
+                        let units = Units::new(&units, &shifts, self.compute.sizes());
                         let wrong = |error: UnitsError| SessionError::protocol(error.to_string());
                         self.units = Some((iteration, units.map_err(wrong)?));
                     }

@@ -3,8 +3,8 @@
 use ata_types::{LeaseId, VectorId, WorkerId};
 
 use super::{
-    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, first_batch, missing,
-    truncated,
+    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, first_batch,
+    missing, truncated,
 };
 use crate::{PROTOCOL, proto};
 
