@@ -151,8 +151,22 @@ impl Driver {
         }
     }
 
-    /// Fails the vectors that were due long ago, and whose workers do not begin to send them.
+    /// Fails the vectors that were due long ago, and whose workers do not begin to send them, and those whose tasks others compute
+    /// again sooner than they arrive.
     pub(super) fn check_vectors(&mut self) {
+        let waits = |id: VectorId, next: Option<u64>| {
+            self.parked.iter().any(|parked| parked.id == id)
+                || next.is_some_and(|chunk| !self.paced.may_pass(chunk, Shard::ALL))
+        };
+        let is_computed = |lease| self.results.tasks(lease).is_some();
+        for (worker, id) in self.collections.late(self.now_s, waits, is_computed) {
+            self.fail_vector(
+                worker,
+                id,
+                RefusalKind::NotReceived,
+                "its vector comes later than others compute its tasks",
+            );
+        }
         let timeout_s = self.info.timeouts().download.as_secs_f64();
         for (worker, id) in self.overdue_vectors(timeout_s) {
             self.fail_vector(worker, id, RefusalKind::NotReceived, "it does not send the vector that it is asked for");

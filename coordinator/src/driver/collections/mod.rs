@@ -7,6 +7,7 @@
 //! Several workers may exchange their vectors in shards: each of them sends some chunks of the sum of all. These vectors count
 //! once all of their chunks have arrived, and until then the others are asked again if one of them is lost.
 
+mod late;
 mod shared;
 
 pub(super) use shared::Member;
@@ -20,6 +21,7 @@ use ata_wire::{Collection, GradientHeader, Shard};
 
 use super::uploads::UploadRefusal;
 use crate::training::{Gate, Magnitudes, OrderedCollection};
+use late::Progress;
 use shared::SharedSum;
 
 /// A vector that a worker was asked for.
@@ -34,8 +36,8 @@ struct Vector {
     /// The gate for its chunks, once its header was accepted.
     gate: Option<Gate>,
     has_arrived: bool,
-    /// When it was first known that its leases are computed, so that only its header is waited for.
-    due_s: Option<f64>,
+    /// How far it has come, once its leases are known to be computed.
+    progress: Option<Progress>,
     /// Whether it was asked for again, in the units of the iteration.
     is_repeated: bool,
 }
@@ -76,6 +78,8 @@ pub(super) struct Collections {
     parts: Vec<(TaskRange, u64)>,
     /// Whether the step is taken already, so that no more vectors are needed.
     is_taken: bool,
+    /// When the iteration was first looked at.
+    began_s: Option<f64>,
 }
 
 /// A vector that is let in.
@@ -104,6 +108,7 @@ impl Collections {
             are_separate,
             parts: Vec::new(),
             is_taken: false,
+            began_s: None,
         }
     }
 
@@ -150,7 +155,7 @@ impl Collections {
             leases,
             gate: None,
             has_arrived,
-            due_s: None,
+            progress: None,
             is_repeated: false,
         };
         self.vectors.insert(id, vector);
@@ -225,7 +230,7 @@ impl Collections {
             // The units of later iterations are sent with the leases.
             !vector.is_repeated && vector.request.iteration == Iteration::FIRST
         })?;
-        (vector.is_repeated, vector.due_s) = (true, None);
+        (vector.is_repeated, vector.progress) = (true, None);
         Some(vector.request.clone())
     }
 
@@ -242,7 +247,7 @@ impl Collections {
         };
         let mut overdue = Vec::new();
         for (id, vector) in self.vectors.iter_mut().filter(|(id, vector)| is_due(id, vector)) {
-            if now_s - *vector.due_s.get_or_insert(now_s) > timeout_s {
+            if now_s - vector.progress.get_or_insert(Progress::new(now_s)).due_s > timeout_s {
                 overdue.push((vector.worker, *id));
             }
         }
@@ -365,7 +370,7 @@ impl Collections {
 
     /// The step was committed.
     pub(super) fn stepped(&mut self) {
-        self.is_taken = false;
+        (self.is_taken, self.began_s) = (false, None);
         self.shared = None;
         self.vectors.clear();
         self.parts.clear();

@@ -2,6 +2,7 @@
 
 mod any_order;
 mod exactly_once;
+mod late;
 mod many_names;
 mod stops;
 mod uploads;

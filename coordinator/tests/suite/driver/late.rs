@@ -1,0 +1,87 @@
+//! Vectors that stop on their way, or trickle.
+
+use super::*;
+
+/// Longer than any pause that a worker is granted, however fast the others are.
+const LONG_S: f64 = 4.0;
+
+/// Three workers that have computed all tasks of the first iteration, and are asked for a vector each.
+fn three(rig: &mut Rig) -> [VirtualWorker; 3] {
+    let mut clients = ["a", "b", "c"].map(|name| rig.join(name, 1).unwrap());
+    for client in &mut clients {
+        client.read();
+        for lease in std::mem::take(&mut client.leases) {
+            assert!(rig.run.report(client.token, &lease).is_none());
+        }
+    }
+    clients.map(|mut client| {
+        client.read();
+        assert_eq!(client.asked.len(), 1);
+        client
+    })
+}
+
+fn rig() -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", 6, 1);
+    config.engine.min_workers = 3;
+    Rig::of(config, folder)
+}
+
+/// Lets time pass, in which all give signs of life. Returns whether one of the workers got tasks again.
+fn pass(rig: &mut Rig, clients: &mut [VirtualWorker], seconds: f64) -> bool {
+    let end_s = (seconds / 0.25) as usize;
+    for _ in 0..end_s {
+        clients.iter().for_each(VirtualWorker::hear);
+        assert!(rig.run.pass(0.25).is_none());
+    }
+    clients.iter_mut().any(|client| {
+        client.read();
+        !client.leases.is_empty()
+    })
+}
+
+fn arrive(rig: &mut Rig, client: &mut VirtualWorker) {
+    let asked = client.asked.remove(0);
+    let (receipt, ending) = rig.run.send_vector(client.token, &asked, sum(&asked));
+    assert!(receipt == Some(Receipt::Accepted) && ending.is_none());
+}
+
+/// One or two of three workers do not announce their vectors, or send only a part: others compute the tasks again, long before
+/// anything times out, and the result is the same.
+#[test]
+fn tasks_of_vectors_that_do_not_arrive_are_computed_by_others() {
+    let chunks = Rig::large("uta", 6, 1).run.chunks();
+    for stalled in 1..=2 {
+        for sent in [None, Some(0), Some(1), Some(chunks - 1)] {
+            let mut rig = rig();
+            let mut clients = three(&mut rig);
+            for client in &clients[..stalled] {
+                if let Some(sent) = sent {
+                    let upload = rig.run.announce_vector(client.token, &client.asked[0]).upload().unwrap();
+                    rig.run.send_chunks(&upload, sum(&client.asked[0]), 0..sent);
+                }
+            }
+            let others = &mut clients[stalled..];
+            others.iter_mut().for_each(|client| arrive(&mut rig, client));
+            assert!(!pass(&mut rig, &mut clients, 1.5), "a pause is no failure");
+            assert!(pass(&mut rig, &mut clients, LONG_S), "{stalled} at {sent:?}");
+            rig.run
+                .wait_for("the refusals", |state| state.refused == [(RefusalKind::NotReceived, stalled as u64)].into());
+            let (ending, sha256) = finish(&mut rig, clients.last_mut().unwrap());
+            assert_eq!(sha256, honest_end(Rig::large("uta", 6, 1)));
+            rig.run.end(ending);
+        }
+    }
+}
+
+/// What takes the others long is waited for as long.
+#[test]
+fn a_vector_has_the_time_that_the_others_took() {
+    let mut rig = rig();
+    let mut clients = three(&mut rig);
+    assert!(!pass(&mut rig, &mut clients, 3.0 * LONG_S), "nobody is waited for more than others");
+    clients[1..].iter_mut().for_each(|client| arrive(&mut rig, client));
+    assert!(!pass(&mut rig, &mut clients, 2.5 * LONG_S));
+    assert!(pass(&mut rig, &mut clients, LONG_S));
+}
