@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ata_scheduler::Exchange as Links;
+use ata_scheduler::LinkRates;
 use ata_types::{CollectionId, ExchangeChoice, Iteration, MAX_SHARDS, WorkerId};
 
 /// An exchange is a star again once in so many iterations, so that the links are measured anew.
@@ -26,6 +26,8 @@ pub(super) struct Exchanges {
     /// The first iteration in which the next one may be.
     resumes: Iteration,
     last: Option<Exchange>,
+    /// The predicted time of the step's exchange in seconds.
+    predicted_s: Option<f64>,
     /// The chunk that the exchange under way waits for, and since when.
     awaited: Option<(u64, f64)>,
 }
@@ -40,7 +42,15 @@ struct Exchange {
 
 impl Exchanges {
     pub(super) fn new(choice: ExchangeChoice) -> Self {
-        Self { choice, unfit: BTreeSet::new(), failures: 0, resumes: Iteration::FIRST, last: None, awaited: None }
+        Self {
+            choice,
+            unfit: BTreeSet::new(),
+            failures: 0,
+            resumes: Iteration::FIRST,
+            last: None,
+            predicted_s: None,
+            awaited: None,
+        }
     }
 
     /// Whether vectors may be exchanged in shards at all.
@@ -54,12 +64,13 @@ impl Exchanges {
         self.are_allowed() && iteration >= self.resumes && !is_measured
     }
 
-    /// Whether so many workers exchange their vectors in shards, given the time on the links.
-    pub(super) fn are_worth_it(&self, members: usize, links: Option<Links>) -> bool {
+    /// Whether these workers exchange their vectors in shards, given what is known of the links.
+    pub(super) fn are_worth_it(&self, members: &[WorkerId], links: &LinkRates) -> bool {
+        let times = links.times();
         match self.choice {
             ExchangeChoice::Star => false,
-            ExchangeChoice::Auto => links.is_some_and(|links| links.is_sharded(members)),
-            ExchangeChoice::Shards => (2..=MAX_SHARDS).contains(&members),
+            ExchangeChoice::Auto => times.is_sharded(&times.of(members.iter().copied())),
+            ExchangeChoice::Shards => (2..=MAX_SHARDS).contains(&members.len()) && !links.are_shards_suspended(),
         }
     }
 
@@ -75,13 +86,19 @@ impl Exchanges {
         }
     }
 
-    /// An exchange begins.
-    pub(super) fn begin(&mut self, members: Vec<(WorkerId, CollectionId)>) {
+    /// An exchange begins, which is predicted to take so many seconds.
+    pub(super) fn begin(&mut self, members: Vec<(WorkerId, CollectionId)>, predicted_s: f64) {
         if self.last.as_ref().is_some_and(|last| !last.is_over) {
             self.failures = 0;
         }
         self.last = Some(Exchange { members, is_over: false });
+        self.predicted_s = Some(predicted_s);
         self.awaited = None;
+    }
+
+    /// The predicted time of the step's exchange, if there was one.
+    pub(super) fn take_prediction(&mut self) -> Option<f64> {
+        self.predicted_s.take()
     }
 
     /// Whether a worker is a member of the last exchange, which is not over.
@@ -151,7 +168,7 @@ mod tests {
     }
 
     fn begin(exchanges: &mut Exchanges, members: usize) {
-        exchanges.begin((0..members).map(|slot| (worker(slot), CollectionId(slot as u64 + 1))).collect());
+        exchanges.begin((0..members).map(|slot| (worker(slot), CollectionId(slot as u64 + 1))).collect(), 1.0);
     }
 
     /// One that nobody reaches is left out, and not those who say so.

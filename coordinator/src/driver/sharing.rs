@@ -13,7 +13,9 @@ impl Driver {
     pub(super) fn collect_in_shards(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
         let members = self.members(&asked);
         let is_new = asked.iter().all(|(_, collection, _)| !self.collections.has(*collection));
-        let is_worth_it = self.exchanges.are_worth_it(members.len(), self.links.now);
+        let links = self.engine.links();
+        let is_worth_it = self.exchanges.are_worth_it(&members, links);
+        let predicted_s = links.times().shards_s(&links.times().of(members.iter().copied()));
         if !is_new || !is_worth_it || !self.collections.may_share(members.len()) {
             return asked;
         }
@@ -27,7 +29,8 @@ impl Driver {
             members.extend(address.map(|address| Member { worker, collection, leases, address }));
         }
         let requests = self.collections.ask_in_shards(self.engine.iteration(), members, key);
-        self.exchanges.begin(requests.iter().map(|(worker, request)| (*worker, request.id)).collect());
+        let members = requests.iter().map(|(worker, request)| (*worker, request.id)).collect();
+        self.exchanges.begin(members, predicted_s);
         tracing::debug!(members = requests.len(), "vectors are exchanged in shards");
         for (worker, request) in requests {
             self.request(worker, vec![request]);

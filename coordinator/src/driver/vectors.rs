@@ -12,7 +12,7 @@ use super::collections::{AcceptedVector, EndedVector};
 use super::commands::answer;
 use super::uploads::UploadRefusal;
 use crate::driver::Presence;
-use crate::links::LinkMeter;
+use crate::links::WorkerMeter;
 use crate::training::{Gate, Magnitudes, Paced, Work};
 
 /// A worker that the engine asks for the sum of some leases, the collection, and the leases.
@@ -33,8 +33,8 @@ pub(crate) struct VectorUpload {
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// When its chunks may be read.
     pub(crate) paced: Paced,
-    /// Measures the links.
-    pub(crate) meter: LinkMeter,
+    /// Measures the link of its worker.
+    pub(crate) meter: WorkerMeter,
     /// The presence of its session.
     pub(crate) presence: Presence,
 }
@@ -202,13 +202,14 @@ impl Driver {
         header: GradientHeader,
         units: &Units,
     ) -> Result<VectorUpload, UploadRefusal> {
-        let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
+        let session = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?;
+        let (presence, meter) = (session.presence(), self.meter.of(session.worker()));
         let AcceptedVector { gate, collection, shard, is_counted } = self.collections.accept(id)?;
         self.adopt_units(header.iteration, units);
         if !is_counted {
             self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
         }
-        let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
+        let (work, paced) = (self.steps.work(), self.paced.clone());
         Ok(VectorUpload { gate, collection, shard, work, paced, meter, presence })
     }
 

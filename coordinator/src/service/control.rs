@@ -35,6 +35,7 @@ pub(super) async fn read(
                     let kind = if uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed };
                     Command::LeaseFailed { session, lease, kind, reason }
                 }
+                Ok(FromWorker::LinkProbed { bytes, seconds }) => Command::LinkProbed { session, bytes, seconds },
                 Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
                 Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
                 Err(error) => break error.to_string(),

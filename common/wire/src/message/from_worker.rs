@@ -3,7 +3,7 @@
 use ata_types::{CollectionId, LeaseId, WorkerId};
 
 use super::{
-    ComputedLease, MeasuredBatch, PeerAddress, WireError, WorkerName, batches, check_batch, missing, truncated,
+    ComputedLease, MeasuredBatch, PeerAddress, WireError, WorkerName, batches, check_batch, invalid, missing, truncated,
 };
 use crate::{PROTOCOL, proto};
 
@@ -47,6 +47,13 @@ pub enum FromWorker {
     Progress(Vec<ComputedLease>),
     /// A batch of an evaluation is measured.
     Measured(MeasuredBatch),
+    /// The bytes of a [`super::ToWorker::ProbeLink`] have arrived.
+    LinkProbed {
+        /// The bytes.
+        bytes: u64,
+        /// Seconds that they took, more than 0.
+        seconds: f64,
+    },
 }
 
 impl FromWorker {
@@ -104,6 +111,7 @@ impl From<FromWorker> for proto::WorkerMessage {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason), uncomputable })
             }
             FromWorker::Measured(measured) => Kind::Measured(measured.into()),
+            FromWorker::LinkProbed { bytes, seconds } => Kind::LinkProbed(proto::LinkProbed { bytes, seconds }),
             FromWorker::Progress(leases) => {
                 Kind::Progress(proto::Progress { leases: leases.into_iter().map(Into::into).collect() })
             }
@@ -145,6 +153,12 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 Ok(Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable })
             }
             Kind::Measured(measured) => Ok(Self::Measured(measured.try_into()?)),
+            Kind::LinkProbed(proto::LinkProbed { bytes, seconds }) => {
+                if !(seconds > 0.0 && seconds.is_finite()) {
+                    return Err(invalid("seconds", seconds, "more than 0"));
+                }
+                Ok(Self::LinkProbed { bytes, seconds })
+            }
             Kind::Progress(proto::Progress { leases }) => {
                 let leases = leases.into_iter().map(ComputedLease::try_from).collect::<Result<Vec<_>, _>>()?;
                 check_batch("number of leases", &leases, entries)?;

@@ -34,7 +34,10 @@ impl VirtualWorker {
                     self.asked.retain(|before| asked.iter().all(|asked| asked.id != before.id));
                     self.asked.extend(asked.into_iter().filter(|asked| !asked.leases.is_empty()));
                 }
-                ToWorker::Welcome(_) | ToWorker::Units { .. } | ToWorker::Evaluate { .. } => {}
+                ToWorker::Welcome(_)
+                | ToWorker::Units { .. }
+                | ToWorker::Evaluate { .. }
+                | ToWorker::ProbeLink { .. } => {}
             }
         }
         None
