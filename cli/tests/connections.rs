@@ -66,7 +66,7 @@ impl Worker {
                 ToWorker::Collect(collections) => return Some(collections[0].clone()),
                 ToWorker::Farewell { .. } => return None,
                 ToWorker::Units { units, .. } => self.units = Some(units),
-                ToWorker::Assign(_) | ToWorker::Evaluate { .. } => {}
+                ToWorker::Assign(_) | ToWorker::Evaluate { .. } | ToWorker::ProbeLink { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -308,7 +308,7 @@ mod tests {
                 up_s: 0.0,
                 down_s: 0.1,
                 own_s: 0.2,
-                workers: vec![WorkerLink { worker: WorkerId::from_slot(1), up_s: 0.3, bytes_per_s: 1e6 }],
+                workers: vec![crate::WorkerLink { worker: WorkerId::from_slot(1), up_s: 0.3, bytes_per_s: 1e6 }],
             },
             RunEvent::Refusal {
                 time_s: 1.5,

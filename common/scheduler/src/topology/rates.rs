@@ -224,7 +224,7 @@ impl LinkRates {
         let (steps, least_bytes) = (self.steps, self.least_bytes());
         let link = self.link(worker);
         link.alone.fade(steps - std::mem::replace(&mut link.steps, steps), least_bytes);
-        link.alone.renew(throughput);
+        link.alone.renew(throughput, 0.0);
         self.refresh();
     }
 
@@ -265,8 +265,8 @@ impl LinkRates {
                 // What it once had at least says nothing of what it has now.
                 link.among = Throughput::default();
             }
-            link.alone.renew(alone);
-            link.among.renew(among);
+            link.alone.renew(alone, least_bytes);
+            link.among.renew(among, least_bytes);
         }
         self.stars = self.stars.saturating_sub(1);
         self.times.topology = if self.stars > 0 { Topology::Star } else { topology };
