@@ -69,7 +69,7 @@ impl Worker {
                 ToWorker::Farewell { .. } => return None,
                 ToWorker::Units { units, .. } => self.units = Some(units),
                 ToWorker::Assign(leases) => self.leases = leases.iter().map(|assigned| assigned.lease.id).collect(),
-                ToWorker::Evaluate { .. } => {}
+                ToWorker::Evaluate { .. } | ToWorker::ProbeLink { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -8,8 +8,8 @@ use ata_types::{
 };
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNK_TIMEOUT_MS, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES,
-    MAX_EVALUATED_BATCHES, MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES, MAX_SHARDS,
-    MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
+    MAX_EVALUATED_BATCHES, MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES,
+    MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::{
     Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
@@ -259,6 +259,7 @@ fn receive_from_worker(frame: &[u8]) {
             Ok(FromWorker::Measured(MeasuredBatch { outcome: Err(reason), .. })) => {
                 assert!((1..=MAX_TEXT_BYTES).contains(&reason.len()));
             }
+            Ok(FromWorker::LinkProbed { seconds, .. }) => assert!(seconds > 0.0 && seconds.is_finite()),
             Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. } | FromWorker::Reached { .. }) | Err(_) => {}
         }
     }
@@ -278,6 +279,7 @@ fn receive_at_worker(frame: &[u8]) {
                 assert!((1..u64::MAX).contains(&step.number()));
                 assert!((1..=MAX_EVALUATED_BATCHES).contains(&batches.len()));
             }
+            Ok(ToWorker::ProbeLink { bytes }) => assert!(bytes <= MAX_PROBE_BYTES),
             Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
             Ok(ToWorker::Collect { collections, withdrawn }) => {
                 assert!(collections.len() <= MAX_BATCH && withdrawn.len() <= MAX_BATCH);

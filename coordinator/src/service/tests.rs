@@ -1,5 +1,6 @@
 use super::*;
 use crate::driver::{Presence, Reply, SessionUploads, Uploads};
+use ata_learn::Units;
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{DataSpec, RunSpec};
 use std::task::{Context, Waker};
@@ -34,7 +35,8 @@ fn service() -> (Service, mpsc::Receiver<Command>) {
 
 fn room() -> Room {
     let (mut uploads, (reply, _)) = (Uploads::new(1), oneshot::channel());
-    uploads.wait(SESSION, WorkerId::from_slot(0), LEASE, reply);
+    let units = Units::first(&[1.0], 1, WireFormat::F32Exact);
+    uploads.wait(SESSION, WorkerId::from_slot(0), LEASE, units, reply);
     let (_, place) = uploads.next().expect("a place");
     SessionUploads::default().room(Presence::new(), place)
 }
@@ -42,10 +44,8 @@ fn room() -> Room {
 fn header() -> GradientHeader {
     GradientHeader {
         session: SESSION,
-        collection: None,
+        vector: None,
         iteration: Iteration::FIRST,
-        leases: vec![LEASE],
-        first_chunk: 0,
         computed: None,
         maxima: vec![1.0],
         units: vec![0],
