@@ -40,7 +40,7 @@ struct Worker {
     outgoing: mpsc::Sender<WorkerMessage>,
     welcome: Welcome,
     /// The units of the iteration's gradients, once the coordinator has told them.
-    units: Option<Vec<i16>>,
+    units: Option<(Vec<i16>, Bytes)>,
     /// The leases that it was assigned last.
     leases: Vec<LeaseId>,
 }
@@ -67,7 +67,7 @@ impl Worker {
             match self.next().await {
                 ToWorker::Collect { mut collections, .. } => return collections.pop(),
                 ToWorker::Farewell { .. } => return None,
-                ToWorker::Units { units, .. } => self.units = Some(units),
+                ToWorker::Units { units, shifts, .. } => self.units = Some((units, shifts)),
                 ToWorker::Assign(leases) => self.leases = leases.iter().map(|assigned| assigned.lease.id).collect(),
                 ToWorker::Evaluate { .. } | ToWorker::ProbeLink { .. } => {}
                 other => panic!("{other:?}"),
@@ -93,9 +93,13 @@ impl Worker {
             iteration: Iteration(0),
             computed: None,
             maxima: vec![0.0; tensors],
-            units: self.units.clone().unwrap_or_else(|| vec![0; tensors]),
+            units: Vec::new(),
+            units_crc32c: 0,
             saturated: 0,
+            vanished: 0,
         };
+        let (units, shifts) = self.units.clone().unwrap_or_else(|| (vec![0; tensors], Bytes::new()));
+        let header = header.in_units(&units, &shifts);
         let chunk = move |first| encode_sums(format, &vec![0; CHUNK_VALUES.min(parameters as usize - first)]).into();
         (header, (0..parameters as usize).step_by(CHUNK_VALUES).map(chunk))
     }

@@ -175,7 +175,7 @@ fn write_large_journal(folder: &Path, workers: u32) {
         write(json!({
             "event": "step", "iteration": iteration, "time_s": time_s + 9, "loss": 4.0, "runtime_s": 9.0,
             "total_worker_time_s": 100.0, "tasks": workers, "wasted": 0, "employments": workers, "results": workers,
-            "learning_rate": 0.1, "saturated": 3
+            "learning_rate": 0.1, "saturated": 3, "vanished": 5
         }));
     }
     write(json!({"event": "links", "time_s": 90, "up_s": 0.178, "down_s": 0.089, "own_s": 0.2}));
@@ -188,7 +188,9 @@ fn links_and_clamped_values_are_printed() {
     let sandbox = Sandbox::new();
     write_large_journal(&sandbox.path("run"), 3);
     let links = "a vector takes 178 ms up and 89.0 ms down on the coordinator's link, 200 ms on a worker's own\n";
-    for (command, lines) in [("explain", vec![links]), ("status", vec![links, "clamped values  24\n"])] {
+    for (command, lines) in
+        [("explain", vec![links]), ("status", vec![links, "clamped values  24\n", "rounded to 0    40\n"])]
+    {
         let printed = text(&sandbox, &[command, "run"]);
         assert!(lines.iter().all(|line| printed.contains(line)), "{printed}");
     }

@@ -26,6 +26,8 @@ pub struct RunReport {
     pub statistics: BTreeMap<String, WorkerStatistics>,
     /// Why the last checkpoint could not be written, if it could not.
     pub not_saved: Option<String>,
+    /// The number of parameters.
+    pub parameters: usize,
     /// SHA-256 of the last flat parameters as little-endian f32.
     pub parameters_sha256: [u8; 32],
 }

@@ -77,10 +77,10 @@ impl Service {
         lease: LeaseId,
         peer: Peer,
     ) -> Result<(Room, UploadGuard), UploadRefusal> {
-        let (session, iteration, units) = (header.session, header.iteration, header.units.clone());
+        let (session, header) = (header.session, header.clone());
         let failed = move |kind, reason| Command::LeaseFailed { session, lease, kind, reason };
         let mut guard = UploadGuard::new(self.driver.clone(), failed);
-        let answer = self.ask(|reply| Command::Announce { session, lease, iteration, units, peer, reply }).await;
+        let answer = self.ask(|reply| Command::Announce { header, lease, peer, reply }).await;
         match answer.map_err(UploadRefusal::NoSession).flatten() {
             Ok(room) => Ok((room, guard)),
             Err(refusal) => {

@@ -295,9 +295,10 @@ impl Worker<'_> {
             let first = first.map_err(|error| stop(&error, cancelled))?;
             let maxima = maxima(&first.gradient, &self.rounding.sizes);
             let maxima = maxima.map_err(|error| stop(&error.into(), cancelled))?;
-            Units::first(&maxima, self.rounding.budget, self.rounding.format)
+            Units::first(&maxima, self.rounding.budget)
         };
-        let quantizer = Quantizer::new(units, self.rounding.sizes.clone(), self.rounding.budget);
+        let Rounding { format, budget, sizes, .. } = &self.rounding;
+        let quantizer = Quantizer::new(units, sizes.clone(), *budget, *format);
         self.rounding.quantizer = Some((iteration, quantizer.clone()));
         Ok(quantizer)
     }

@@ -154,7 +154,7 @@ mod tests {
 
     /// A lease of one task, whose value is a bit of its own.
     fn sum(task: u64, round: u64) -> KeptSum {
-        let sum = GradientSum { values: vec![1 << task], maxima: vec![1.0], saturated: 0, tasks: 1 };
+        let sum = GradientSum { values: vec![1 << task], maxima: vec![1.0], saturated: 0, vanished: 0, tasks: 1 };
         KeptSum { tasks: tasks(&[task]), lease: Some(LeaseId(100 + task)), round: Some(round), sum: Arc::new(sum) }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ata_learn::{GradientSum, Units, add_sums, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
-use ata_wire::{ComputedLease, Connection, GradientHeader, Receipt, SessionToken};
+use ata_wire::{ComputedLease, Connection, GradientHeader, Receipt, SessionToken, units_crc32c};
 use bytes::Bytes;
 
 use crate::error::SessionError;
@@ -35,7 +35,9 @@ impl Upload {
             computed,
             maxima: maxima(&sums),
             units: units.exponents().to_vec(),
+            units_crc32c: units_crc32c(units.exponents(), units.shifts()),
             saturated: sums.iter().map(|sum| sum.saturated).sum(),
+            vanished: sums.iter().map(|sum| sum.vanished).sum(),
         };
         (header, sums)
     }
@@ -93,6 +95,7 @@ mod tests {
             values: (0..).take(values).map(|at: i32| at * factor).collect(),
             maxima: vec![factor as f32],
             saturated: 1,
+            vanished: 2,
             tasks: 1,
         };
         let sums = vec![Arc::new(sum(1)), Arc::new(sum(-3)), Arc::new(sum(5))];

@@ -146,7 +146,10 @@ impl Resumption {
     /// Reads the newest intact checkpoint, or the chosen one. Damaged ones are reported on standard error.
     pub(crate) fn load(&self, table: &ParameterTable, settings: &Settings) -> Result<Checkpoint, Failure> {
         let (store, config) = (self.store()?, settings.training_config(table)?);
-        let damaged = |name: &str, damage: &Damage| format!("{} is damaged: {damage}", store.describe(name));
+        let damaged = |name: &str, damage: &Damage| {
+            let what = if damage.is_of_other_release { "was written by another release" } else { "is damaged" };
+            format!("{} {what}: {damage}", store.describe(name))
+        };
         let found = match &self.chosen {
             Some(name) => Checkpoint::settings(|file| store.get(name, file)).ok(),
             None => newest_settings(&*store).ok().flatten(),
@@ -167,6 +170,9 @@ impl Resumption {
                 }
                 Ok(None) => return Err(Failure::data(format!("{} holds no checkpoint", store.describe("")))),
                 Err(all) => {
+                    if let Some((name, other)) = all.iter().find(|(_, damage)| damage.is_of_other_release) {
+                        return Err(Failure::data(damaged(name, other)));
+                    }
                     let all: Vec<String> = all.iter().map(|(name, damage)| damaged(name, damage)).collect();
                     return Err(Failure::data(format!("no checkpoint is whole: {}", all.join("; "))));
                 }

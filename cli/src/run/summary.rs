@@ -72,6 +72,11 @@ pub(crate) struct Summary {
     pub(crate) tasks_outlasted: u64,
     /// Values of gradients that were too large for their unit, and were clamped.
     pub(crate) saturated: u64,
+    /// Values of gradients that were not 0, and that the wire format `compact` rounded to 0.
+    pub(crate) vanished: u64,
+    /// Those of a value in all of the applied tasks' gradients.
+    #[serde(skip)]
+    pub(crate) vanished_share: f64,
     /// Steps whose vectors were exchanged in shards.
     pub(crate) sharded_steps: u64,
     /// How gradients are combined: their mean, or a robust estimate.
@@ -163,6 +168,8 @@ impl Summary {
             model: settings.model.clone(),
             tasks_outlasted: run.tasks_outlasted,
             saturated: run.saturated,
+            vanished: run.vanished,
+            vanished_share: run.vanished as f64 / (run.tasks_applied as f64 * report.parameters as f64).max(1.0),
             sharded_steps: run.sharded_steps,
             aggregate: settings.aggregate.clone(),
             verify: settings.verify,

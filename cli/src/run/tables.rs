@@ -97,6 +97,10 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
         let text = format!("{} values of gradients were too large for their unit", summary.saturated);
         lines.push(("clamped", text));
     }
+    if summary.vanished > 0 {
+        let text = format!("{:.2} % of the values of gradients", summary.vanished_share * 100.0);
+        lines.push(("rounded to 0", text));
+    }
     for (id, count) in &summary.mismatches {
         let name = &summary.worker_names[id];
         lines.push(("mismatches", format!("{count} results of worker {id} {name} differ from those of two others")));

@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn sum(tasks: u64, values: Vec<i32>) -> GradientSum {
-        GradientSum { values, maxima: vec![0.0], saturated: 0, tasks }
+        GradientSum { values, maxima: vec![0.0], saturated: 0, vanished: 0, tasks }
     }
 
     /// The definition, value by value.

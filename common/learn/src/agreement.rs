@@ -1,6 +1,6 @@
 //! Compares the results of two workers for the same tasks.
 
-use crate::exact::{GradientSum, TensorSizes, Units};
+use crate::exact::{GradientSum, TensorSizes, Units, power_of_two};
 
 /// Largest relative difference between two devices, in the L2 norm: tensor cores round inputs to the 11 bits of TF32, which
 /// is 5·10⁻⁴, and plain f32 stays below 10⁻⁵.
@@ -35,8 +35,8 @@ impl TaskResult<'_> {
         }
         // The squares of the difference and of both sums.
         let mut squares = [0.0; 3];
-        for (tensor, piece) in sizes.pieces(0..ours.len()) {
-            let unit = f64::from(units.of(tensor));
+        for (exponent, piece) in units.pieces(sizes, 0..ours.len()) {
+            let unit = f64::from(power_of_two(exponent));
             for (a, b) in ours[piece.clone()].iter().zip(&theirs[piece]) {
                 let (a, b) = (f64::from(*a) * unit, f64::from(*b) * unit);
                 for (square, value) in squares.iter_mut().zip([a - b, a, b]) {
@@ -73,8 +73,13 @@ mod tests {
         let sizes = TensorSizes::new([1, 1]);
         // The second tensor's integers are worth four times as much.
         let units = Units::from_exponents(&[-10, -8], &sizes).unwrap();
-        let sum =
-            |values: &[i32], tasks| GradientSum { values: values.into(), maxima: vec![4.0; 2], saturated: 0, tasks };
+        let sum = |values: &[i32], tasks| GradientSum {
+            values: values.into(),
+            maxima: vec![4.0; 2],
+            saturated: 0,
+            vanished: 0,
+            tasks,
+        };
         let one = sum(&[12_000, -4000], 1);
         for (values, loss, tasks, exactly, roughly) in [
             (&[12_000, -4000][..], 1.0, 1, true, true),
@@ -101,8 +106,13 @@ mod tests {
     fn maxima_compare_except_those_of_means() {
         let sizes = TensorSizes::new([1, 1]);
         let units = Units::from_exponents(&[-10, -10], &sizes).unwrap();
-        let sum =
-            |maxima: [f32; 2]| GradientSum { values: vec![8000, -4], maxima: maxima.into(), saturated: 0, tasks: 8 };
+        let sum = |maxima: [f32; 2]| GradientSum {
+            values: vec![8000, -4],
+            maxima: maxima.into(),
+            saturated: 0,
+            vanished: 0,
+            tasks: 8,
+        };
         let exact = sum([4.0, 1e-3]);
         // Whether it agrees if it is of tasks, and if it is of a batch.
         for (maxima, of_tasks, of_batch) in [

@@ -364,7 +364,7 @@ mod tests {
             learner.load(&parameters);
             let sizes = crate::exact::TensorSizes::new([512 * 512, 512]);
             let units = crate::exact::Units::from_exponents(&[-30, -30], &sizes).unwrap();
-            let quantizer = Quantizer::new(units, sizes.clone(), TASKS.budget);
+            let quantizer = Quantizer::new(units, sizes.clone(), TASKS.budget, ata_types::WireFormat::F32Exact);
             let (mut sum, mut expected) = (GradientSum::new(&sizes), GradientSum::new(&sizes));
             for task in 0..3 {
                 let loss = learner.add(Iteration(1), TaskRange::single(task), &mut sum, &quantizer).unwrap();

@@ -133,12 +133,13 @@ fn training_on_synthetic_data_learns() {
         learner.load(state.parameters());
         let tasks: Vec<_> = (0..4).map(|index| learner.gradient(Iteration(iteration), index).unwrap()).collect();
         if state.units().is_none() {
-            let TrainingConfig { sizes, budget, format, .. } = state.config();
+            let TrainingConfig { sizes, budget, .. } = state.config();
             let maxima = maxima(&tasks[0].gradient, sizes).unwrap();
-            state.set_units(Units::first(&maxima, *budget, *format));
+            state.set_units(Units::first(&maxima, *budget));
         }
         let config = state.config();
-        let quantizer = Quantizer::new(state.units().unwrap().clone(), config.sizes.clone(), config.budget);
+        let quantizer =
+            Quantizer::new(state.units().unwrap().clone(), config.sizes.clone(), config.budget, config.format);
         let mut sum = GradientSum::new(&config.sizes);
         for task in &tasks {
             sum.add(&task.gradient, 1, &quantizer).unwrap();

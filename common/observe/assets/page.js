@@ -92,6 +92,7 @@ function drawNumbers(run) {
     ["Last checkpoint", t.saved == null ? NONE : number(t.saved), t.saved != null && "iteration"],
     t.links != null && ["Vector on the link", seconds(Math.max(t.links.up_s, t.links.own_s)), linkWords(t.links)],
     t.saturated > 0 && ["Clamped values", number(t.saturated), "too large for their unit"],
+    t.vanished > 0 && ["Values rounded to 0", number(t.vanished), "of gradients"],
     t.price != null && ["Price", number(t.price)],
     t.energy_wh != null && ["Energy", wattHours(t.energy_wh)],
     refused.length > 0 && ["Refused results", number(refused.reduce((sum, [, count]) => sum + count, 0)),

@@ -75,7 +75,15 @@ impl Listener for Metrics {
         match event {
             RunEvent::Task { .. } => self.task(event),
             RunEvent::Step {
-                runtime_s, total_worker_time_s, wasted, employments, results, saturated, shards, ..
+                runtime_s,
+                total_worker_time_s,
+                wasted,
+                employments,
+                results,
+                saturated,
+                vanished,
+                shards,
+                ..
             } => {
                 registered.iterations.inc();
                 registered.iteration_s.observe(*runtime_s);
@@ -85,6 +93,7 @@ impl Listener for Metrics {
                 registered.employments.inc_by(*employments);
                 registered.results.inc_by(*results);
                 registered.saturated.inc_by(*saturated);
+                registered.vanished.inc_by(*vanished);
                 registered.sharded_steps.inc_by(u64::from(*shards > 0));
             }
             RunEvent::Refusal { kind, count, .. } => self.refusal(*kind, *count),

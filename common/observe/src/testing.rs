@@ -60,6 +60,7 @@ pub(crate) fn step(iteration: u64, time_s: f64) -> RunEvent {
         learning_rate: 0.001,
         gradient_norm: None,
         saturated: 0,
+        vanished: 0,
         shards: 0,
     }
 }

@@ -197,6 +197,9 @@ pub enum RunEvent {
         /// Values of its tasks' gradients that were too large for their unit, and were clamped; absent if there were none.
         #[serde(default, skip_serializing_if = "is_zero")]
         saturated: u64,
+        /// Values of its tasks' gradients that were not 0, and that the wire format `compact` rounded to 0; absent if there were none.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        vanished: u64,
         /// Workers that exchanged their vectors in shards; absent if they were exchanged in a star.
         #[serde(default, skip_serializing_if = "is_zero")]
         shards: u64,
@@ -395,6 +398,7 @@ pub(crate) mod tests {
             learning_rate: 0.25,
             gradient_norm: None,
             saturated: 0,
+            vanished: 0,
             shards: 0,
         }
     }

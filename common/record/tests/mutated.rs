@@ -62,6 +62,7 @@ fn journal() -> Vec<u8> {
         learning_rate: 0.5,
         gradient_norm: None,
         saturated: 1,
+        vanished: 2,
         shards: 2,
     };
     let join =

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 /// as much is 5 % slower, because a chunk is stepped only when all of it has arrived.
 pub const CHUNK_VALUES: usize = 1 << 15;
 
+/// Blocks of a vector whose units may differ: of 256 values each, or of a multiple in vectors of more than 2^28. Their shifts, of four
+/// bits, take at most 512 KiB, which fit into a control message with the exponents.
+pub const MAX_SHIFTED_BLOCKS: usize = 1 << 20;
+
 /// How gradients and parameters are represented on the wire. Every format keeps a run's bits independent of who computes what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -21,7 +21,7 @@ mod tasks;
 mod text;
 
 pub use exchange::{ExchangeChoice, ExchangeChoiceError, MAX_SHARDS};
-pub use format::{CHUNK_VALUES, WireFormat, WireFormatError};
+pub use format::{CHUNK_VALUES, MAX_SHIFTED_BLOCKS, WireFormat, WireFormatError};
 pub use ids::{CollectionId, Iteration, LeaseId, MachineId, VectorId, WorkerId};
 pub use lease::{Lease, MAX_LEASE_TASKS};
 pub use metrics::{MAX_METRIC_NAME_BYTES, MAX_METRICS};

@@ -37,7 +37,7 @@ pub use message::{
     Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
     GradientHeader, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary,
     Receipt, RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, Welcome, WireError,
-    WorkerName, truncated,
+    WorkerName, truncated, units_crc32c,
 };
 pub use net::{
     AcceptedConnection, ConnectError, Connection, Endpoint, Entrance, Peer, ProbeResult, Protocol, Stay, Transport,

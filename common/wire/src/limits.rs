@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub use ata_types::MAX_SHARDS;
-use ata_types::{CHUNK_VALUES, MAX_LEASE_TASKS};
+use ata_types::{CHUNK_VALUES, MAX_LEASE_TASKS, MAX_SHIFTED_BLOCKS};
 
 /// Bytes per chunk of a file. Its few bytes of framing cost nothing, and generated code, which reserves memory for a whole chunk, stays
 /// well below the 4 MiB that every gRPC implementation allows.
@@ -29,6 +29,10 @@ pub const MAX_CHUNKS: u64 = MAX_PARAMETERS / CHUNK_VALUES as u64;
 
 /// Tensors of a model, each of which has a unit. Models of a thousand layers have a few thousand tensors.
 pub const MAX_TENSORS: usize = 1 << 16;
+
+/// Bytes of the shifts of an iteration's units, four bits per block: 512 KiB, which are a fourth of [`MESSAGE_BYTES`] and fit into a
+/// message with the exponents of [`MAX_TENSORS`]. Larger vectors have larger blocks.
+pub const MAX_SHIFT_BYTES: usize = MAX_SHIFTED_BLOCKS / 2;
 
 /// B, tasks per iteration: beyond this, a task would be less than a millisecond of the largest cluster's work.
 pub const MAX_BUDGET: u64 = 1 << 24;

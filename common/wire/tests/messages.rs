@@ -9,7 +9,8 @@ use ata_types::{
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNK_TIMEOUT_MS, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES,
     MAX_EVALUATED_BATCHES, MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES,
-    MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
+    MAX_SHARDS, MAX_SHIFT_BYTES, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
+    REQUEST_BYTES,
 };
 use ata_wire::{
     Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
@@ -180,8 +181,9 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     prop_oneof![
         welcome,
         assign,
-        (1..=u64::MAX, vec(any::<i16>(), 0..20))
-            .prop_map(|(iteration, units)| ToWorker::Units { iteration: Iteration(iteration), units }),
+        (1..=u64::MAX, vec(any::<i16>(), 0..20), vec(any::<u8>(), 0..20)).prop_map(|(iteration, units, shifts)| {
+            ToWorker::Units { iteration: Iteration(iteration), units, shifts: shifts.into() }
+        }),
         vec(any::<u64>().prop_map(LeaseId), 1..20).prop_map(ToWorker::Cancel),
         (vec(collection(), 1..20), vec(any::<u64>().prop_map(VectorId), 0..20))
             .prop_map(|(collections, withdrawn)| ToWorker::Collect { collections, withdrawn }),
@@ -196,10 +198,11 @@ fn gradient_header() -> impl Strategy<Value = GradientHeader> {
         (computed(), any::<u64>()).prop_map(|(computed, iteration)| (None, Iteration(iteration), Some(computed)));
     let asked_for = (1..=u64::MAX).prop_map(|id| (Some(VectorId(id)), Iteration(0), None));
     let tensors = vec((0.0..f32::MAX, any::<i16>()), 0..20);
-    (any::<[u8; 16]>(), prop_oneof![alone, asked_for], tensors, any::<u64>()).prop_map(
-        |(session, (vector, iteration, computed), tensors, saturated)| {
+    (any::<[u8; 16]>(), prop_oneof![alone, asked_for], tensors, any::<(u64, u64, u32)>()).prop_map(
+        |(session, (vector, iteration, computed), tensors, (saturated, vanished, units_crc32c))| {
             let (maxima, units) = tensors.into_iter().unzip();
-            GradientHeader { session: SessionToken(session), vector, iteration, computed, maxima, units, saturated }
+            let session = SessionToken(session);
+            GradientHeader { session, vector, iteration, computed, maxima, units, units_crc32c, saturated, vanished }
         },
     )
 }
@@ -509,10 +512,20 @@ fn the_largest_messages_have_room() {
         computed: Some(computed),
         maxima: vec![1.0; MAX_TENSORS],
         units: vec![i16::MIN; MAX_TENSORS],
+        units_crc32c: u32::MAX,
         saturated: u64::MAX,
+        vanished: u64::MAX,
     });
     assert!(header.encoded_len() <= MESSAGE_BYTES - 16, "{} bytes", header.encoded_len());
     GradientHeader::try_from(header).expect("it is within the limits");
+    let units = |shifts: usize| {
+        let (units, shifts) = (vec![i16::MIN; MAX_TENSORS], vec![17; shifts].into());
+        proto::CoordinatorMessage::from(ToWorker::Units { iteration: Iteration(u64::MAX), units, shifts })
+    };
+    assert!(units(MAX_SHIFT_BYTES).encoded_len() <= MESSAGE_BYTES / 2);
+    ToWorker::try_from(units(MAX_SHIFT_BYTES)).expect("it is within the limits");
+    let error = ToWorker::try_from(units(MAX_SHIFT_BYTES + 1)).unwrap_err().to_string();
+    assert!(error.starts_with("bytes of shifts"), "{error}");
 }
 
 #[test]

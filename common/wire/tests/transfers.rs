@@ -47,7 +47,9 @@ fn header(vector: u64) -> GradientHeader {
         computed: None,
         maxima: vec![0.5, 2.0],
         units: vec![-20, 3],
+        units_crc32c: 7,
         saturated: 1,
+        vanished: 2,
     }
 }
 

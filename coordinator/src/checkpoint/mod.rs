@@ -29,8 +29,8 @@ pub(crate) use saver::{Job, SaveResult, Saver};
 
 use crate::report::RunError;
 use ata_learn::{
-    Metadata, ParameterTable, TrainingConfig, TrainingState, Units, decode_metadata, decode_model, decode_vectors,
-    encode_model, encode_vectors, hex, sha256_of_parameters,
+    Metadata, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units, decode_metadata, decode_model,
+    decode_vectors, encode_model, encode_vectors, hex, sha256_of_parameters,
 };
 use ata_scheduler::SavedEngine;
 use ata_types::{Iteration, WorkerId};
@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The version of [`Progress`] that this release writes and reads.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -117,10 +117,34 @@ impl Progress {
 struct StateFile {
     model_sha256: String,
     optimizer_sha256: String,
-    /// For each tensor, the exponent of the unit of the next gradients, if they are known.
-    units: Option<Vec<i16>>,
+    /// The units of the next gradients, if they are known.
+    units: Option<SavedUnits>,
     #[serde(flatten)]
     progress: Progress,
+}
+
+/// Units as they are saved.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedUnits {
+    /// The exponent of each tensor.
+    exponents: Vec<i16>,
+    /// The bytes of the shifts of blocks, as hexadecimal digits.
+    shifts: String,
+}
+
+impl SavedUnits {
+    fn of(units: &Units) -> Self {
+        let shifts = units.shifts().iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { exponents: units.exponents().to_vec(), shifts }
+    }
+
+    fn restore(&self, sizes: &TensorSizes) -> Result<Units, String> {
+        let digits = self.shifts.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).unwrap_or_default());
+        let shifts = digits.map(|pair| u8::from_str_radix(pair, 16)).collect::<Result<Vec<u8>, _>>();
+        let shifts = shifts.map_err(|error| format!("the shifts of units: {error}"))?;
+        Units::new(&self.exponents, &shifts, sizes).map_err(|error| error.to_string())
+    }
 }
 
 /// What is wrong with a checkpoint.
@@ -131,6 +155,8 @@ pub struct Damage {
     pub file: &'static str,
     /// What is wrong with it.
     pub reason: String,
+    /// Whether another release wrote it, rather than that it changed since.
+    pub is_of_other_release: bool,
 }
 
 impl Checkpoint {
@@ -142,7 +168,7 @@ impl Checkpoint {
         let state = StateFile {
             model_sha256: sha256(&model),
             optimizer_sha256: sha256(&optimizer),
-            units: self.training.units().map(|units| units.exponents().to_vec()),
+            units: self.training.units().map(SavedUnits::of),
             progress: self.progress.clone(),
         };
         let json = serde_json::to_string(&state).expect("names and numbers can be written");
@@ -177,7 +203,7 @@ impl Checkpoint {
                 return Err(damage(file, reason));
             }
         }
-        let units = state.units.as_deref().map(|exponents| Units::from_exponents(exponents, &config.sizes));
+        let units = state.units.map(|units| units.restore(&config.sizes));
         let units = units.transpose().map_err(|error| damage(STATE, error))?;
         let training = TrainingState::restore(config.clone(), parameters, moments, progress.iteration.number(), units)
             .map_err(|error| damage(OPTIMIZER, error))?;
@@ -219,7 +245,11 @@ fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {
         Some(version) if version == u64::from(VERSION) => {}
         other => {
             let found = other.map_or("none".into(), |version| version.to_string());
-            return Err(damage(STATE, format!("version {found}: this release reads version {VERSION}")));
+            let reason = format!(
+                "version {found}: this release reads version {VERSION}. Resume the run with the release that wrote it, or begin \
+                 a new one with its parameters (--init)"
+            );
+            return Err(Damage { is_of_other_release: true, ..damage(STATE, reason) });
         }
     }
     let mut value = value;
@@ -232,7 +262,7 @@ fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {
 }
 
 fn damage(file: &'static str, reason: impl std::fmt::Display) -> Damage {
-    Damage { file, reason: reason.to_string() }
+    Damage { file, reason: reason.to_string(), is_of_other_release: false }
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -6,7 +6,7 @@ use ata_learn::{ParameterTable, TrainingConfig};
 use ata_types::Iteration;
 
 use super::store::{NAME_PREFIX, Store};
-use super::{Checkpoint, Damage};
+use super::{Checkpoint, Damage, damage};
 
 /// The newest checkpoint that is whole.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub fn newest(
     table: &ParameterTable,
     config: &TrainingConfig,
 ) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
-    let unreadable = |cause: io::Error| vec![(store.describe(""), Damage { file: "", reason: cause.to_string() })];
+    let unreadable = |cause: io::Error| vec![(store.describe(""), damage("", cause))];
     let mut damaged = Vec::new();
     for iteration in counting(store).map_err(unreadable)? {
         let name = name_of(iteration);
@@ -68,7 +68,7 @@ pub fn newest(
             }
             Ok(other) => {
                 let reason = format!("it holds iteration {}", other.progress.iteration);
-                damaged.push((name, Damage { file: super::STATE, reason }));
+                damaged.push((name, damage(super::STATE, reason)));
             }
             Err(damage) => damaged.push((name, damage)),
         }

@@ -85,6 +85,7 @@ impl Driver {
             learning_rate: figures.learning_rate,
             gradient_norm: figures.gradient_norm,
             saturated: figures.saturated,
+            vanished: figures.vanished,
             shards: figures.shards,
         });
         self.trace.committed(cost, figures.loss);

@@ -46,15 +46,7 @@ pub(crate) enum Command {
     /// A vector did not arrive whole, failed a check, or could not be computed again.
     VectorFailed { session: SessionToken, vector: VectorId, kind: RefusalKind, reason: String },
     /// A worker is about to send an alone gradient. The reply comes once there is room for it.
-    Announce {
-        session: SessionToken,
-        lease: LeaseId,
-        iteration: Iteration,
-        /// The exponents of its units.
-        units: Vec<i16>,
-        peer: Peer,
-        reply: Reply,
-    },
+    Announce { header: GradientHeader, lease: LeaseId, peer: Peer, reply: Reply },
     /// A complete alone gradient arrived.
     Gradient(Gradient),
     /// A worker asks for the training data.
@@ -120,9 +112,7 @@ impl Driver {
                 }
             }
             Command::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
-            Command::Announce { session, lease, iteration, units, peer, reply } => {
-                self.announce(session, lease, iteration, &units, &peer, reply);
-            }
+            Command::Announce { header, lease, peer, reply } => self.announce(&header, lease, &peer, reply),
             Command::Gradient(gradient) => self.gradient(gradient),
             Command::Progress { session, computed } => self.progress(session, computed),
             Command::AnnounceVector { header, peer, reply } => self.announce_vector(header, &peer, reply),

@@ -69,6 +69,7 @@ impl Driver {
             state,
             statistics,
             not_saved: self.checkpoints.into_error(),
+            parameters: self.sizes.values(),
             parameters_sha256,
         }
     }

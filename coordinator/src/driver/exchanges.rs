@@ -19,8 +19,9 @@ const STALL_CHUNKS: f64 = 1.5;
 /// A member begins within the time of so many chunks after it has computed. It prepares its sum meanwhile.
 const BEGIN_CHUNKS: f64 = 2.5;
 
-/// Exchanges that are not over for all members. A third one begins when each member of the first has computed twice since.
-const MAX_LIVE: usize = 3;
+/// Exchanges of which what members say is heard, if they were given up. When a third one begins, each member of the first has computed
+/// twice since.
+const HEARD: usize = 3;
 
 /// A request to connect to another worker is answered within this time, or the worker is busy otherwise. It is thrice the time that an
 /// attempt takes.
@@ -199,9 +200,13 @@ impl Exchanges {
             stepped_s: None,
             suspect: None,
         });
-        if self.live.len() > MAX_LIVE {
-            self.live.remove(0);
-        }
+        let later = self.live.len().saturating_sub(HEARD);
+        let mut at = 0;
+        // The others end within a time.
+        self.live.retain(|exchange| {
+            at += 1;
+            at > later || !exchange.is_over
+        });
     }
 
     /// The predicted time of the step's exchange, if there was one.

@@ -23,21 +23,14 @@ pub(crate) struct Gradient {
 impl Driver {
     /// Queues a gradient that is about to be sent, if the worker holds that lease and does not send its gradient yet. The reply comes
     /// once there is room.
-    pub(super) fn announce(
-        &mut self,
-        token: SessionToken,
-        lease: LeaseId,
-        iteration: Iteration,
-        units: &[i16],
-        peer: &Peer,
-        reply: Reply,
-    ) {
+    pub(super) fn announce(&mut self, header: &GradientHeader, lease: LeaseId, peer: &Peer, reply: Reply) {
+        let (token, iteration) = (header.session, header.iteration);
         self.hear(token);
         let worker = match self.check_announcement(token, lease, iteration, peer) {
             Ok(worker) => worker,
             Err(refusal) => return answer(reply, Err(refusal)),
         };
-        let refused = match self.units(units) {
+        let refused = match self.units(header, iteration) {
             Ok(units) if self.fits(iteration, &units) => {
                 return self.uploads.wait(token, worker, lease, units, reply);
             }
@@ -127,7 +120,7 @@ impl Driver {
             self.refuse(worker, RefusalKind::Stale, &reason);
             return not_held(reason);
         };
-        let units = match self.units(&header.units) {
+        let units = match self.units(&header, header.iteration) {
             Ok(units) if self.fits(header.iteration, &units) => units,
             Ok(_) => {
                 // Those that were agreed on meanwhile are others.
@@ -139,8 +132,8 @@ impl Driver {
                 return Receipt::Refused { reason };
             }
         };
-        let GradientHeader { maxima, saturated, .. } = header;
-        let sum = GradientSum { values, maxima, saturated, tasks: held.tasks.count };
+        let GradientHeader { maxima, saturated, vanished, .. } = header;
+        let sum = GradientSum { values, maxima, saturated, vanished, tasks: held.tasks.count };
         let alone = AloneSum { sum, units };
         match self.report_done(token, worker, &held, computed, Some(alone)) {
             Ok(()) => {

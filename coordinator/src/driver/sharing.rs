@@ -1,5 +1,7 @@
 //! Steps whose vectors workers exchange in shards among each other.
 
+use std::collections::BTreeMap;
+
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
 use ata_types::{Iteration, LeaseId, VectorId, WorkerId};
@@ -55,7 +57,7 @@ impl Driver {
 
     /// The workers that may exchange their vectors in shards in this iteration.
     fn members(&mut self, asked: &[Asked]) -> Vec<WorkerId> {
-        // The units of the first iteration are those of the vector that comes first.
+        // The units of the first iteration are known only once all vectors are announced.
         let iteration = self.engine.iteration();
         if !self.exchanges.is_due(iteration) || self.steps.units().is_none() {
             return Vec::new();
@@ -74,16 +76,17 @@ impl Driver {
         if !self.exchanges.are_allowed() || self.collections.are_separate() || self.is_ending {
             return;
         }
-        let ready =
-            self.sessions.ready().filter_map(|session| Some((session.worker(), session.peer_address()?.clone())));
-        let ready: std::collections::BTreeMap<WorkerId, PeerAddress> = ready.collect();
+        let iteration = self.engine.iteration();
+        let working = self.sessions.ready().filter(|session| !session.is_idle(iteration));
+        let ready: BTreeMap<WorkerId, PeerAddress> =
+            working.filter_map(|session| Some((session.worker(), session.peer_address()?.clone()))).collect();
         let workers: Vec<WorkerId> = ready.keys().copied().collect();
         if !self.exchanges.are_worth_it(&workers, self.engine.links()) {
             return;
         }
         // One machine's loopback is another one's own.
         let may_meet = |one: WorkerId, other: WorkerId| ready[&one].is_loopback() == ready[&other].is_loopback();
-        let next = self.exchanges.next_probe(self.now_s, self.engine.iteration(), &workers, may_meet);
+        let next = self.exchanges.next_probe(self.now_s, iteration, &workers, may_meet);
         if let Some(Probe { id, from, to, .. }) = next {
             self.sessions.send(from, ToWorker::Reach { probe: id, address: ready[&to].clone() });
         }
@@ -231,12 +234,12 @@ impl Driver {
 
 /// For each two of so many members, a secret that only they get to know; `None` without randomness.
 fn keys(members: usize) -> Option<Vec<Vec<SessionToken>>> {
-    let mut keys = vec![vec![SessionToken([0; 16]); members]; members];
-    for one in 0..members {
-        for other in one + 1..members {
-            let key = random_token().ok()?;
-            (keys[one][other], keys[other][one]) = (key, key);
-        }
+    let mut keys: Vec<Vec<SessionToken>> = Vec::new();
+    for place in 0..members {
+        let known = keys.iter().map(|of_another| Some(of_another[place]));
+        let row: Option<Vec<SessionToken>> =
+            known.chain((place..members).map(|_| random_token().ok())).take(members).collect();
+        keys.push(row?);
     }
     Some(keys)
 }

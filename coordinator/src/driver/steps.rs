@@ -19,6 +19,8 @@ pub(super) struct StepFigures {
     pub(super) gradient_norm: Option<f64>,
     /// How many values of the tasks' gradients were out of the units' range.
     pub(super) saturated: u64,
+    /// How many of them became 0, and were not.
+    pub(super) vanished: u64,
     /// How many workers exchanged their vectors in shards.
     pub(super) shards: u64,
 }
@@ -236,9 +238,10 @@ impl Steps {
     /// vectors in shards. Returns whether more versions of the parameters are in memory
     /// than may be.
     pub(super) fn finish(&mut self, result: StepResult, shards: u64) -> bool {
-        let StepResult { learning_rate, gradient_norm, saturated, units, .. } = result;
+        let StepResult { learning_rate, gradient_norm, saturated, vanished, units, .. } = result;
         (self.is_under_way, self.ordered) = (false, None);
-        self.figures = StepFigures { loss: self.figures.loss, learning_rate, gradient_norm, saturated, shards };
+        self.figures =
+            StepFigures { loss: self.figures.loss, learning_rate, gradient_norm, saturated, vanished, shards };
         self.units = units;
         if let Some(next) = self.next.take() {
             self.parameters = next;

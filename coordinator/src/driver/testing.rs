@@ -219,10 +219,10 @@ impl VirtualRun {
 
     /// Announces a gradient.
     pub fn announce(&mut self, session: SessionToken, lease: &Lease) -> Announcement {
-        let units = self.header(session, lease.iteration).units;
-        let (lease, iteration, peer) = (lease.id, lease.iteration, Peer::default());
+        let header = self.header(session, lease.iteration);
+        let (lease, peer) = (lease.id, Peer::default());
         let (reply, answer) = oneshot::channel();
-        assert!(self.turn(0.0, Some(Command::Announce { session, lease, iteration, units, peer, reply })).is_none());
+        assert!(self.turn(0.0, Some(Command::Announce { header, lease, peer, reply })).is_none());
         Announcement(answer)
     }
 
@@ -242,9 +242,25 @@ impl VirtualRun {
 
     fn header(&self, session: SessionToken, iteration: Iteration) -> GradientHeader {
         let tensors = self.driver.sizes.tensors();
-        let units = self.driver.steps.units().map_or(vec![UNIT; tensors], |units| units.exponents().to_vec());
         let maxima = vec![1.0; tensors];
-        GradientHeader { session, vector: None, iteration, computed: None, maxima, units, saturated: 0 }
+        let header = GradientHeader {
+            session,
+            vector: None,
+            iteration,
+            computed: None,
+            maxima,
+            units: Vec::new(),
+            units_crc32c: 0,
+            saturated: 0,
+            vanished: 0,
+        };
+        let is_current = iteration == self.driver.steps.parameters().iteration;
+        let units =
+            if is_current { self.driver.steps.units() } else { self.driver.sessions.units_of(session, iteration) };
+        match units {
+            Some(units) => header.in_units(units.exponents(), units.shifts()),
+            None => header.in_units(&vec![UNIT; tensors], &[]),
+        }
     }
 
     /// Values in integers of the first unit: `value` in the first chunk, twice as much in the second, and so on.

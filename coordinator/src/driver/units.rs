@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_types::{Iteration, LeaseId, VectorId, WorkerId};
-use ata_wire::SessionToken;
+use ata_wire::{GradientHeader, SessionToken, units_crc32c};
 
 use super::Driver;
 use super::uploads::UploadRefusal;
@@ -22,9 +22,18 @@ const ENOUGH_VOTES: usize = 3;
 const OTHER_UNITS: &str = "its units are not those of the iteration";
 
 impl Driver {
-    /// The units in a header.
-    pub(super) fn units(&self, exponents: &[i16]) -> Result<Units, String> {
-        Units::from_exponents(exponents, &self.sizes).map_err(|error| error.to_string())
+    /// The units that a header names, of a gradient of some iteration. Units that are not known are those of tensors.
+    pub(super) fn units(&self, header: &GradientHeader, iteration: Iteration) -> Result<Units, String> {
+        let is_current = iteration == self.steps.parameters().iteration;
+        let known = if is_current { self.steps.units() } else { self.sessions.units_of(header.session, iteration) };
+        let is_named = |units: &&Units| {
+            units.exponents() == header.units && units_crc32c(units.exponents(), units.shifts()) == header.units_crc32c
+        };
+        if let Some(units) = known.filter(is_named) {
+            return Ok(units.clone());
+        }
+        let units = Units::from_exponents(&header.units, &self.sizes).map_err(|error| error.to_string())?;
+        Some(units).filter(|units| is_named(&units)).ok_or_else(|| OTHER_UNITS.into())
     }
 
     /// Whether a gradient of an iteration may have these units, as far as it is known.
@@ -53,7 +62,7 @@ impl Driver {
             votes.iter().filter(|(_, own)| ***own == units).map(|(worker, _)| *worker).collect();
         for worker in voters {
             if let Some(session) = self.sessions.of_worker(worker) {
-                session.has_units(iteration);
+                session.has_units(iteration, units.clone());
             }
         }
         self.steps.set_units(units.clone());

@@ -109,7 +109,7 @@ impl Driver {
             return answer(reply, Err(UploadRefusal::NotHeld { reason }));
         }
         let id = header.vector.unwrap_or(VectorId(0));
-        let units = match self.units(&header.units) {
+        let units = match self.units(&header, self.engine.iteration()) {
             Ok(units) => units,
             Err(reason) => {
                 self.fail_vector(worker, id, RefusalKind::WrongSize, &reason);
@@ -162,7 +162,8 @@ impl Driver {
     fn accept_vector(&mut self, id: VectorId, header: GradientHeader) -> Result<VectorUpload, UploadRefusal> {
         let session = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?;
         let (presence, meter) = (session.presence(), self.meter.of(session.worker()));
-        let magnitudes = Magnitudes { maxima: header.maxima, saturated: header.saturated };
+        let GradientHeader { maxima, saturated, vanished, .. } = header;
+        let magnitudes = Magnitudes { maxima, saturated, vanished };
         let AcceptedVector { gate, first_chunk, shard } = self.collections.accept(id, magnitudes)?;
         let (work, paced) = (self.steps.work(), self.paced.clone());
         Ok(VectorUpload { gate, first_chunk, shard, work, paced, meter, presence })

@@ -35,7 +35,7 @@ fn service() -> (Service, mpsc::Receiver<Command>) {
 
 fn room() -> Room {
     let (mut uploads, (reply, _)) = (Uploads::new(1), oneshot::channel());
-    let units = Units::first(&[1.0], 1, WireFormat::F32Exact);
+    let units = Units::first(&[1.0], 1);
     uploads.wait(SESSION, WorkerId::from_slot(0), LEASE, units, reply);
     let (_, place) = uploads.next().expect("a place");
     SessionUploads::default().room(Presence::new(), place)
@@ -49,7 +49,9 @@ fn header() -> GradientHeader {
         computed: None,
         maxima: vec![1.0],
         units: vec![0],
+        units_crc32c: 0,
         saturated: 0,
+        vanished: 0,
     }
 }
 

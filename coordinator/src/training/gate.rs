@@ -102,9 +102,9 @@ mod tests {
             assert!(gate.let_through(at, vec![at as i32], pass));
         };
         for saturated in [2, 3] {
-            gate.announce(Magnitudes { maxima: vec![1.0], saturated });
+            gate.announce(Magnitudes { maxima: vec![1.0], saturated, vanished: 0 });
         }
-        [1, 3, 0, 2].map(&mut send);
+        [1, 3, 0, 2].into_iter().for_each(&mut send);
         assert_eq!(gate.next(), 4);
         send(4);
         assert_eq!(passed, [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 2)]);
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn what_has_not_passed_does_not_count() {
         let gate = Gate::new(VectorId(1), 0, 4);
-        gate.announce(Magnitudes { maxima: vec![3e38], saturated: 0 });
+        gate.announce(Magnitudes { maxima: vec![3e38], saturated: 0, vanished: 0 });
         for at in [0, 1, 3] {
             assert!(gate.let_through(at, Vec::new(), |chunk| assert!(chunk.magnitudes.is_empty(), "chunk {at}")));
         }

@@ -22,6 +22,7 @@ pub(super) struct Gathering {
     /// The largest magnitudes so far: of everything, or of each vector if a robust estimate is made of them.
     maxima: Vec<Vec<f32>>,
     saturated: u64,
+    vanished: u64,
     order: Option<StepOrder>,
     /// How many chunks were stepped.
     stepped: u64,
@@ -39,6 +40,7 @@ impl Gathering {
             alone: Vec::new(),
             arrived: HashMap::new(),
             saturated: 0,
+            vanished: 0,
             order: None,
             stepped: 0,
         }
@@ -51,11 +53,11 @@ impl Gathering {
         self.vectors.clear();
         self.alone.clear();
         self.arrived.clear();
-        (self.saturated, self.order, self.stepped) = (0, None, 0);
+        (self.saturated, self.vanished, self.order, self.stepped) = (0, 0, None, 0);
     }
 
     /// Counts the magnitudes of some tasks.
-    fn count(&mut self, Magnitudes { maxima, saturated }: Magnitudes) {
+    fn count(&mut self, Magnitudes { maxima, saturated, vanished }: Magnitudes) {
         match self.maxima.first_mut() {
             Some(all) if self.summation.aggregate == Aggregate::Mean => {
                 all.iter_mut().zip(&maxima).for_each(|(most, other)| *most = most.max(*other));
@@ -63,11 +65,13 @@ impl Gathering {
             _ => self.maxima.push(maxima),
         }
         self.saturated = self.saturated.saturating_add(saturated);
+        self.vanished = self.vanished.saturating_add(vanished);
     }
 
     /// Counts the magnitudes of a sum.
     fn count_sum(&mut self, sum: &GradientSum) {
-        self.count(Magnitudes { maxima: sum.maxima.clone(), saturated: sum.saturated });
+        let (maxima, saturated, vanished) = (sum.maxima.clone(), sum.saturated, sum.vanished);
+        self.count(Magnitudes { maxima, saturated, vanished });
     }
 
     /// Adds a chunk of a collection.
@@ -78,8 +82,8 @@ impl Gathering {
             let vector = self.vectors.entry(collection).or_insert_with(|| GradientSum::new(&self.sizes));
             vector.values[range].copy_from_slice(&sums);
             // A vector that is kept apart has one header.
-            for Magnitudes { maxima, saturated } in magnitudes {
-                (vector.maxima, vector.saturated) = (maxima, saturated);
+            for Magnitudes { maxima, saturated, vanished } in magnitudes {
+                (vector.maxima, vector.saturated, vector.vanished) = (maxima, saturated, vanished);
             }
         } else {
             add_sums(&mut self.sums[range], &sums);
@@ -142,6 +146,7 @@ impl Gathering {
             gradient_norm: outcome.gradient_norm,
             gradient_product: outcome.gradient_product,
             saturated: self.saturated,
+            vanished: self.vanished,
             units: state.units().cloned(),
         };
         self.clear();

@@ -61,11 +61,12 @@ pub(crate) enum Work {
     Parameters(std_mpsc::SyncSender<Vec<f32>>),
 }
 
-/// The largest magnitudes of some tasks' gradients, per tensor, and how many values were out of the units' range.
+/// The largest magnitudes of some tasks' gradients, per tensor, how many values were out of the units' range, and how many became 0.
 #[derive(Debug)]
 pub(crate) struct Magnitudes {
     pub(crate) maxima: Vec<f32>,
     pub(crate) saturated: u64,
+    pub(crate) vanished: u64,
 }
 
 /// A chunk of a collection; a collection's chunks come in order.
@@ -158,6 +159,8 @@ pub(crate) struct StepResult {
     pub(crate) gradient_product: Option<f64>,
     /// How many values of the tasks' gradients were out of the units' range.
     pub(crate) saturated: u64,
+    /// How many of them became 0, and were not.
+    pub(crate) vanished: u64,
     /// The units of the next gradients.
     pub(crate) units: Option<Units>,
 }

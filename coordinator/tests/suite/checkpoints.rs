@@ -8,7 +8,7 @@ use ata_coordinator::testing::{sample_checkpoint, save_checkpoints};
 use ata_coordinator::{
     Checkpoint, Damage, FolderStore, FoundCheckpoint, Progress, Retention, Store, go_on_from, newest, newest_settings,
 };
-use ata_learn::{Metadata, Optimizer, ParameterTable, Rule, TrainingConfig, hex};
+use ata_learn::{Metadata, Optimizer, ParameterTable, Rule, TensorSizes, TrainingConfig, Units, hex};
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
 use ata_types::{Iteration, WireFormat, WorkerId};
@@ -251,22 +251,46 @@ fn if_all_are_damaged_all_are_named() {
     assert_eq!(damaged.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["step-000005", "step-000004"]);
 }
 
+/// The units of blocks are part of it.
+#[test]
+fn finer_units_are_saved() {
+    let sizes = TensorSizes::new([PARAMETERS]);
+    let mut saved = checkpoint(1);
+    for shifts in [vec![], vec![0xc1; PARAMETERS.div_ceil(512)]] {
+        let units = Units::new(&[-20], &shifts, &sizes).unwrap();
+        saved.training.set_units(units.clone());
+        let files = saved.encode(&table(), &Metadata::new());
+        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
+        let found = Checkpoint::decode(&table(), &config(PARAMETERS), read).unwrap();
+        assert_eq!(found, saved);
+        assert_eq!(found.training.units(), Some(&units));
+    }
+}
+
 #[test]
 fn another_release_optimizer_and_format_are_refused() {
     let mut other = checkpoint(1);
-    other.progress.version += 1;
-    let decode = |checkpoint: &Checkpoint, config: &TrainingConfig| {
+    // The release before had no units of blocks.
+    other.progress.version = 4;
+    let decoded = |checkpoint: &Checkpoint, config: &TrainingConfig| {
         let files = checkpoint.encode(&table(), &Metadata::new());
         let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
-        Checkpoint::decode(&table(), config, read).map_err(|damage| damage.to_string())
+        Checkpoint::decode(&table(), config, read)
+    };
+    let decode = |checkpoint: &Checkpoint, config: &TrainingConfig| {
+        decoded(checkpoint, config).map_err(|damage| damage.to_string())
     };
     let config = config(PARAMETERS);
     assert_eq!(decode(&checkpoint(1), &config), Ok(checkpoint(1)));
     let release = format!("this release reads version {}", checkpoint(1).progress.version);
-    assert!(decode(&other, &config).unwrap_err().contains(&release));
+    let refused = decoded(&other, &config).unwrap_err();
+    assert!(
+        refused.is_of_other_release && refused.reason.starts_with("version 4: ") && refused.reason.contains(&release)
+    );
     let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
     let sgd = TrainingConfig { optimizer: sgd, ..config.clone() };
-    assert!(decode(&checkpoint(1), &sgd).unwrap_err().contains("saved by another optimizer"));
+    let refused = decoded(&checkpoint(1), &sgd).unwrap_err();
+    assert!(!refused.is_of_other_release && refused.reason.contains("saved by another optimizer"));
     let compact = TrainingConfig { format: WireFormat::Compact, ..config };
     assert!(decode(&checkpoint(1), &compact).unwrap_err().contains("another wire format"));
 }

@@ -22,8 +22,8 @@ pub(crate) fn measure() -> Vec<Figure> {
 fn figures(parameters: usize, count: u64) -> [Figure; 3] {
     let gradients: Vec<Vec<f32>> = (0..count).map(|task| vec![task as f32; parameters]).collect();
     let sizes = TensorSizes::new([parameters]);
-    let units = Units::first(&[count as f32], count, WireFormat::F32Exact);
-    let quantizer = Quantizer::new(units, sizes.clone(), count);
+    let units = Units::first(&[count as f32], count);
+    let quantizer = Quantizer::new(units, sizes.clone(), count, WireFormat::F32Exact);
     let mut total = GradientSum::new(&sizes);
     let add = |total: &mut GradientSum, gradient: &[f32]| total.add(gradient, 1, &quantizer).expect("it is finite");
     let sums: Vec<GradientSum> = gradients

@@ -45,7 +45,7 @@ fn state(parameters: usize) -> TrainingState {
     let sizes = TensorSizes::new([parameters]);
     let config = TrainingConfig { optimizer: Optimizer::default(), sizes, format, budget: BUDGET };
     let mut state = TrainingState::new(config, vec![0.1; parameters]);
-    state.set_units(Units::first(&[1.0], BUDGET, format));
+    state.set_units(Units::first(&[1.0], BUDGET));
     state
 }
 

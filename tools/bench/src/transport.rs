@@ -130,7 +130,9 @@ impl Client {
             computed: None,
             maxima: vec![1.0],
             units: vec![0],
+            units_crc32c: 0,
             saturated: 0,
+            vanished: 0,
         };
         let (sums, length) = (sums.clone(), sums.len());
         let started = Instant::now();

@@ -224,6 +224,7 @@ mod tests {
             learning_rate: 0.1,
             gradient_norm: None,
             saturated: 0,
+            vanished: 0,
             shards: 0,
         }
     }

@@ -225,8 +225,7 @@ fn own_evaluation(model: &dyn Model, source: &DataSource) -> OwnEvaluation {
 fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig {
     let model = (settings.models)(settings.model).expect("a model");
     let seed = 1;
-    let generated = DataSource::Generated { seed };
-    let source = settings.data.as_ref().map_or(generated, |path| DataSource::File(path.clone()));
+    let source = settings.data.clone().map_or(DataSource::Generated { seed }, DataSource::File);
     let split = || match &settings.data {
         Some(path) => SplitData::of_file(path).expect("a file"),
         None => SplitData::Generated { seed },

@@ -255,7 +255,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 9] {
             run: run(),
         }),
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
-        ToWorker::Units { iteration: Iteration(2), units: vec![-20, 3, -126] },
+        ToWorker::Units { iteration: Iteration(2), units: vec![-20, 3, -126], shifts: vec![0, 0x3a].into() },
         ToWorker::Collect { collections: vec![collection(3), collection(4)], withdrawn: vec![VectorId(2)] },
         ToWorker::Evaluate { step: Iteration(9), batches: vec![0, 1, 70_000] },
         ToWorker::Reach { probe: 300, address: PeerAddress::Open("10.0.0.9:7071".into()) },
@@ -333,7 +333,9 @@ fn gradient_parts(session: SessionToken, vector: Option<VectorId>) -> Vec<Gradie
         computed: vector.is_none().then(computed),
         maxima: vec![0.5, 3.0],
         units: vec![-20, -17],
+        units_crc32c: 0x1234_5678,
         saturated: 1,
+        vanished: 300,
     };
     let chunks = halves().map(|data| gradient_part::Kind::Chunk(chunk(data)));
     let parts = std::iter::once(gradient_part::Kind::Header(header.into())).chain(chunks);

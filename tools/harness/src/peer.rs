@@ -181,9 +181,12 @@ impl Session {
             iteration,
             computed: None,
             maxima: vec![1.0],
-            units: vec![UNIT],
+            units: Vec::new(),
+            units_crc32c: 0,
             saturated: 0,
+            vanished: 0,
         }
+        .in_units(&[UNIT], &[])
     }
 
     /// Reports that leases are computed, in no time.

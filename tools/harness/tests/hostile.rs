@@ -318,7 +318,7 @@ fn honest(
     let Lease { iteration, tasks, .. } = lease.lease;
     let sizes = TensorSizes::new([parameters.len()]);
     let first = learner.gradient(iteration, 0).unwrap();
-    let units = Units::first(&maxima(&first.gradient, &sizes).unwrap(), settings.budget, WireFormat::F32Exact);
+    let units = Units::first(&maxima(&first.gradient, &sizes).unwrap(), settings.budget);
     let (mut total, mut loss) = (vec![0.0; parameters.len()], 0.0);
     for task in tasks.indices() {
         let of_task = learner.gradient(iteration, task).unwrap();
@@ -326,10 +326,10 @@ fn honest(
         loss += of_task.loss;
     }
     let mut sum = GradientSum::new(&sizes);
-    sum.add(&total, tasks.count, &Quantizer::new(units.clone(), sizes, settings.budget)).unwrap();
+    sum.add(&total, tasks.count, &Quantizer::new(units.clone(), sizes, settings.budget, WireFormat::F32Exact)).unwrap();
     let times = LeaseTimes { busy_s: vec![0.0], outlasted: 0 };
     let computed = header.computed.map(|computed| ComputedLease { times, losses: vec![loss], ..computed });
-    (GradientHeader { units: units.exponents().to_vec(), maxima: sum.maxima, computed, ..header }, sum.values)
+    (GradientHeader { maxima: sum.maxima, computed, ..header }.in_units(units.exponents(), &[]), sum.values)
 }
 
 /// Three workers, of which one may be scripted.
@@ -466,7 +466,7 @@ async fn a_repeated_gradient_is_answered_at_once() {
             }
         };
         assert_eq!(lease.lease.iteration, Iteration(iteration));
-        let header = GradientHeader { units: units.clone(), ..session.header(&lease) };
+        let header = session.header(&lease).in_units(&units, &[]);
         receipts.push(peer.submit(header.clone(), &sums).await.unwrap());
         if iteration < 3 {
             // All but the first two chunks are never sent: an answer that waited for them would not come.

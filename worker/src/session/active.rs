@@ -61,8 +61,8 @@ impl ActiveSession<'_> {
             self.has_work.store(!is_idle, Ordering::Relaxed);
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
-                    ToWorker::Units { iteration, units } => {
-                        let units = Units::from_exponents(&units, self.compute.sizes());
+                    ToWorker::Units { iteration, units, shifts } => {
+                        let units = Units::new(&units, &shifts, self.compute.sizes());
                         let wrong = |error: UnitsError| SessionError::protocol(error.to_string());
                         self.units = Some((iteration, units.map_err(wrong)?));
                     }
@@ -315,8 +315,10 @@ impl ActiveSession<'_> {
             Outcome::Chunk { at, data } => {
                 // The chunk is another member's.
                 if self.add(ParameterPart::Chunk { at, data }).is_err() {
-                    let place = self.sharing.exchange(collection).map(|exchange| exchange.undecodable(at));
-                    place.into_iter().for_each(|place| self.member_failed(collection, place));
+                    let exchange = self.sharing.exchange(collection);
+                    if let Some(place) = exchange.map(|exchange| exchange.undecodable(at)) {
+                        self.member_failed(collection, place);
+                    }
                 } else if !self.parameters.is_arriving() {
                     self.sharing.stop_awaiting(collection);
                     let report = self.sharing.report(collection, false);
@@ -345,7 +347,9 @@ impl ActiveSession<'_> {
     }
 
     fn report(&self, report: Option<ExchangeReport>) {
-        report.into_iter().for_each(|report| self.send(FromWorker::ExchangeReport(report)));
+        if let Some(report) = report {
+            self.send(FromWorker::ExchangeReport(report));
+        }
     }
 
     fn submit(&self, upload: Upload) -> impl Future<Output = Result<Receipt, SessionError>> + use<> {

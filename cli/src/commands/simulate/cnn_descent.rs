@@ -79,12 +79,12 @@ impl CnnDescent {
                 units
             } else {
                 let first = maxima(&gradient(0)?.gradient, &sizes).map_err(|error| error.to_string())?;
-                Units::first(&first, budget, WireFormat::F32Exact)
+                Units::first(&first, budget)
             };
             if self.state.units().is_none() {
                 self.state.set_units(units.clone());
             }
-            let quantizer = Quantizer::new(units.clone(), sizes.clone(), budget);
+            let quantizer = Quantizer::new(units.clone(), sizes.clone(), budget, WireFormat::F32Exact);
             for index in range.indices() {
                 let task = gradient(index)?;
                 sum.add(&task.gradient, 1, &quantizer).map_err(|error| error.to_string())?;

@@ -69,6 +69,9 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
     if totals.saturated > 0 {
         facts.push(("clamped values", totals.saturated.to_string()));
     }
+    if totals.vanished > 0 {
+        facts.push(("rounded to 0", totals.vanished.to_string()));
+    }
     facts.extend(totals.saved.map(|saved| ("saved", format!("iteration {saved}"))));
     facts.extend(totals.price.map(|price| ("price", format!("{price:.2}"))));
     facts.extend(totals.energy_wh.map(|energy_wh| ("energy", format!("{energy_wh:.1} Wh"))));

@@ -10,9 +10,7 @@ mod sums;
 pub use differences::{apply_differences, encode_differences};
 pub use sums::{decode_sums, encode_sums};
 
-/// Values that share a number of bits or a scale: their largest one costs the others few bits, and a byte for all of them
-/// costs 0.03 bits a value.
-const BLOCK: usize = 256;
+use crate::exact::BLOCK;
 
 /// Why bytes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

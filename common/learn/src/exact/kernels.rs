@@ -70,6 +70,14 @@ pub(crate) fn count_clamped(values: &[f32], factor: f32, limit: f32) -> u64 {
     values.iter().filter(|value| (*value * factor).abs() > limit).count() as u64
 }
 
+/// The number of values that are not 0, and of which [`quantize_add`] makes 0.
+pub(crate) fn count_vanished(values: &[f32], factor: f32) -> u64 {
+    vectorized(
+        #[inline(always)]
+        || values.iter().map(|value| u32::from(*value != 0.0 && (*value * factor).abs() <= 0.5)).sum::<u32>().into(),
+    )
+}
+
 /// Adds integers, one by one. Sums of at most a budget of tasks do not overflow.
 pub fn add_sums(sums: &mut [i32], others: &[i32]) {
     vectorized(
@@ -113,6 +121,7 @@ mod tests {
             assert_eq!(sums, expected, "{name}");
         }
         assert_eq!(count_clamped(&values, 1.0, 50.0), 4);
+        assert_eq!(count_vanished(&values, 1.0), 4);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! # Layout
 //! - `sizes`: [`TensorSizes`], where each tensor lies in a flat vector
 //! - `units`: [`Units`], the power of two per tensor that one integer step stands for, and how it follows the gradients
+//! - `shifts`: the finer units of blocks of small values
 //! - `sum`: [`GradientSum`], the integers of some tasks, and [`Quantizer`], how they are made
 //! - `kernels`: the loops over values
 
 mod kernels;
+mod shifts;
 mod sizes;
 mod sum;
 #[cfg(test)]
@@ -15,6 +17,7 @@ mod units;
 
 pub use kernels::add_sums;
 pub(crate) use kernels::{max_bits, power_of_two};
+pub(crate) use shifts::{BLOCK, BlockMaxima, block_maxima};
 pub use sizes::TensorSizes;
 pub(crate) use sum::TensorGradient;
 pub use sum::{GradientSum, NotFinite, Quantizer, maxima};

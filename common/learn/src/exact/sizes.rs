@@ -49,6 +49,21 @@ impl TensorSizes {
         });
         pieces.filter(|(_, piece)| !piece.is_empty())
     }
+
+    /// The parts of a range that lie in one tensor and one block of `length` values each, as the indices of both and the part's
+    /// range.
+    pub(crate) fn blocks(
+        &self,
+        range: Range<usize>,
+        length: usize,
+    ) -> impl Iterator<Item = (usize, usize, Range<usize>)> + '_ {
+        self.pieces(range).flat_map(move |(tensor, piece)| {
+            (piece.start / length..piece.end.div_ceil(length)).map(move |block| {
+                let end = (block * length).saturating_add(length);
+                (tensor, block, piece.start.max(block * length)..piece.end.min(end))
+            })
+        })
+    }
 }
 
 #[cfg(test)]
@@ -69,8 +84,15 @@ mod tests {
             let range = cuts[0].min(cuts[1])..cuts[0].max(cuts[1]);
             let pieces: Vec<_> = sizes.pieces(range.clone()).collect();
             let found: Vec<_> = pieces.iter().flat_map(|(tensor, piece)| piece.clone().map(|at| (at, *tensor))).collect();
-            prop_assert_eq!(found, range.map(|at| (at, owners[at])).collect::<Vec<_>>());
+            prop_assert_eq!(found, range.clone().map(|at| (at, owners[at])).collect::<Vec<_>>());
             prop_assert!(pieces.windows(2).all(|pair| pair[0].0 < pair[1].0), "one piece per tensor");
+            for length in [1, 3, usize::MAX] {
+                let blocks = sizes.blocks(range.clone(), length).flat_map(|(tensor, block, part)| {
+                    part.map(move |at| (at, tensor, block))
+                });
+                let expected = range.clone().map(|at| (at, owners[at], at / length));
+                prop_assert_eq!(blocks.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+            }
         }
     }
 }

@@ -1,10 +1,14 @@
 //! The sum of some tasks' gradients, as integers.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use ata_nn::linear::WeightGradient;
+use ata_types::WireFormat;
 
-use super::kernels::{add_sums, count_clamped, max_bits, quantize_add, quantize_subtract};
+use super::kernels::{
+    add_sums, count_clamped, count_vanished, max_bits, power_of_two, quantize_add, quantize_subtract,
+};
 use super::units::limit;
 use super::{TensorSizes, Units};
 
@@ -18,6 +22,8 @@ pub struct Quantizer {
     sizes: TensorSizes,
     /// The largest magnitude of a task's integers.
     limit: u64,
+    /// Whether values that become 0 are counted. In the exact format they are far below the rounding of a sum of f32.
+    counts_vanished: bool,
 }
 
 impl Quantizer {
@@ -25,9 +31,16 @@ impl Quantizer {
     ///
     /// # Panics
     /// If there is not one unit per tensor.
-    pub fn new(units: Units, sizes: TensorSizes, budget: u64) -> Self {
+    pub fn new(units: Units, sizes: TensorSizes, budget: u64, format: WireFormat) -> Self {
         assert_eq!(units.exponents().len(), sizes.tensors());
-        Self { units, sizes, limit: limit(budget) }
+        Self { units, sizes, limit: limit(budget), counts_vanished: format == WireFormat::Compact }
+    }
+
+    /// The parts of `values`, which begin at value `at` of the flat vector, that have one unit each: the factor that makes
+    /// integers of them, and their range in `values`.
+    fn factors(&self, at: usize, values: usize) -> impl Iterator<Item = (f32, Range<usize>)> {
+        let pieces = self.units.pieces(&self.sizes, at..at + values);
+        pieces.map(move |(exponent, piece)| (power_of_two(-exponent), piece.start - at..piece.end - at))
     }
 
     /// The units.
@@ -108,6 +121,8 @@ pub struct GradientSum {
     pub maxima: Vec<f32>,
     /// How many values of the tasks' gradients were out of range and clamped.
     pub saturated: u64,
+    /// How many of them were not 0 and became the integer 0; counted in the compact format.
+    pub vanished: u64,
     /// The number of tasks.
     pub tasks: u64,
 }
@@ -115,13 +130,19 @@ pub struct GradientSum {
 impl GradientSum {
     /// The sum of no tasks.
     pub fn new(sizes: &TensorSizes) -> Self {
-        Self { values: vec![0; sizes.values()], maxima: vec![0.0; sizes.tensors()], saturated: 0, tasks: 0 }
+        Self {
+            values: vec![0; sizes.values()],
+            maxima: vec![0.0; sizes.tensors()],
+            saturated: 0,
+            vanished: 0,
+            tasks: 0,
+        }
     }
 
     /// Makes it the sum of no tasks again, whatever its values are: the next gradient replaces them.
     pub fn clear(&mut self) {
         self.maxima.fill(0.0);
-        (self.saturated, self.tasks) = (0, 0);
+        (self.saturated, self.vanished, self.tasks) = (0, 0, 0);
     }
 
     /// Adds the gradient of a task, or the sum of the gradients of `tasks` tasks that were computed as one batch. If a number
@@ -150,19 +171,24 @@ impl GradientSum {
         let limit = at_most(quantizer.limit.saturating_mul(tasks).min(i32::MAX as u64));
         let is_first = self.tasks == 0;
         let mut maxima = vec![0.0; self.maxima.len()];
-        let mut saturated = 0;
+        let [mut saturated, mut vanished] = [0; 2];
         for (tensor, range) in quantizer.sizes.pieces(0..self.values.len()) {
-            let factor = quantizer.units.reciprocal(tensor);
-            let (most, clamped) = (AtomicU32::new(0), AtomicU64::new(0));
-            tensors[tensor].visit(&mut self.values[range.clone()], |_, block, sums| {
+            let (most, [clamped, lost]) = (AtomicU32::new(0), [const { AtomicU64::new(0) }; 2]);
+            tensors[tensor].visit(&mut self.values[range.clone()], |first, block, sums| {
                 if is_first {
                     // Here they are in a cache, and not before.
                     sums.fill(0);
                 }
-                let bits = quantize_add(sums, block, factor, limit);
-                most.fetch_max(bits, Ordering::Relaxed);
-                if f32::from_bits(bits) * factor > limit {
-                    clamped.fetch_add(count_clamped(block, factor, limit), Ordering::Relaxed);
+                for (factor, piece) in quantizer.factors(range.start + first, block.len()) {
+                    let values = &block[piece.clone()];
+                    let bits = quantize_add(&mut sums[piece], values, factor, limit);
+                    most.fetch_max(bits, Ordering::Relaxed);
+                    if f32::from_bits(bits) * factor > limit {
+                        clamped.fetch_add(count_clamped(values, factor, limit), Ordering::Relaxed);
+                    }
+                    if quantizer.counts_vanished {
+                        lost.fetch_add(count_vanished(values, factor), Ordering::Relaxed);
+                    }
                 }
             });
             maxima[tensor] = f32::from_bits(most.into_inner());
@@ -171,19 +197,23 @@ impl GradientSum {
                 return Err(tensors[tensor].first_not_finite(range.start, range.len()));
             }
             saturated += clamped.into_inner();
+            vanished += lost.into_inner();
         }
         for most in &mut maxima {
             *most /= tasks.max(1) as f32;
         }
-        self.count(&maxima, saturated, tasks);
+        self.count(&maxima, [saturated, vanished], tasks);
         Ok(())
     }
 
     /// Subtracts what the first tensors of a gradient added.
     fn take_back(&mut self, tensors: &[TensorGradient<'_>], quantizer: &Quantizer, limit: f32) {
-        for ((tensor, range), gradient) in quantizer.sizes.pieces(0..self.values.len()).zip(tensors) {
-            let factor = quantizer.units.reciprocal(tensor);
-            gradient.visit(&mut self.values[range], |_, block, sums| quantize_subtract(sums, block, factor, limit));
+        for ((_, range), gradient) in quantizer.sizes.pieces(0..self.values.len()).zip(tensors) {
+            gradient.visit(&mut self.values[range.clone()], |first, block, sums| {
+                for (factor, piece) in quantizer.factors(range.start + first, block.len()) {
+                    quantize_subtract(&mut sums[piece.clone()], &block[piece], factor, limit);
+                }
+            });
         }
     }
 
@@ -197,15 +227,16 @@ impl GradientSum {
             self.values.fill(0);
         }
         add_sums(&mut self.values, &other.values);
-        self.count(&other.maxima, other.saturated, other.tasks);
+        self.count(&other.maxima, [other.saturated, other.vanished], other.tasks);
     }
 
     /// Adds everything except the values.
-    fn count(&mut self, maxima: &[f32], saturated: u64, tasks: u64) {
+    fn count(&mut self, maxima: &[f32], [saturated, vanished]: [u64; 2], tasks: u64) {
         for (most, other) in self.maxima.iter_mut().zip(maxima) {
             *most = most.max(*other);
         }
         self.saturated += saturated;
+        self.vanished += vanished;
         self.tasks += tasks;
     }
 }

@@ -32,11 +32,11 @@ fn units(budget: u64) -> Units {
         let maxima = maxima(&gradient(task), &sizes()).unwrap();
         largest.iter_mut().zip(maxima).for_each(|(most, other)| *most = most.max(other));
     }
-    Units::first(&largest, budget, F32Exact)
+    Units::first(&largest, budget)
 }
 
 fn quantizer(budget: u64) -> Quantizer {
-    Quantizer::new(units(budget), sizes(), budget)
+    Quantizer::new(units(budget), sizes(), budget, F32Exact)
 }
 
 fn sum_of(tasks: impl IntoIterator<Item = u64>, quantizer: &Quantizer) -> GradientSum {
@@ -84,6 +84,35 @@ proptest! {
         prop_assert_eq!(merged, sum_of(0..owners.len() as u64, &quantizer));
     }
 
+    /// The same if the units of blocks differ, whatever they are.
+    #[test]
+    fn every_grouping_gives_the_same_integers_with_shifts(
+        owners in prop::collection::vec(0usize..3, 2..12),
+        shifts in prop::collection::vec(1u8..=255, 20),
+    ) {
+        let budget = owners.len() as u64;
+        let exponents = Units::first(&[1.0, 1e-3, 1e-6, 1e-9, 1e-12], budget);
+        let units = Units::new(exponents.exponents(), &shifts, &sizes()).unwrap();
+        let quantizer = Quantizer::new(units.clone(), sizes(), budget, Compact);
+        let mut merged = GradientSum::new(&sizes());
+        for owner in 0..3 {
+            let tasks = (0..budget).rev().filter(|task| owners[*task as usize] == owner);
+            merged.merge(&sum_of(tasks, &quantizer));
+        }
+        let sum = sum_of(0..budget, &quantizer);
+        prop_assert_eq!(&merged, &sum);
+        let gradients: Vec<_> = (0..budget).map(gradient).collect();
+        let coarsest = exponents.exponents().iter().map(|exponent| power_of_two(*exponent));
+        let found = units.values(&sizes(), &sum.values);
+        for ((_, piece), unit) in sizes().pieces(0..found.len()).zip(coarsest) {
+            for at in piece {
+                let exact: f32 = gradients.iter().map(|gradient| gradient[at]).sum();
+                let is_clamped = gradients.iter().any(|gradient| gradient[at].abs() > unit * 1000.0);
+                prop_assert!(is_clamped || (found[at] - exact).abs() <= unit * budget as f32, "{}: {}", found[at], exact);
+            }
+        }
+    }
+
     /// A gradient that is refused leaves no trace, wherever the number that is not finite is.
     #[test]
     fn what_is_not_finite_is_refused(at in any::<prop::sample::Index>(), kind in 0usize..3) {
@@ -99,12 +128,85 @@ proptest! {
     }
 }
 
+/// The sums of four blocks: of values around 1, of none, of a millionth, and of half a one and a millionth in two tensors.
+fn uneven(budget: u64) -> (TensorSizes, Units) {
+    let sizes = TensorSizes::new([3 * 256 + 100, 156]);
+    let mut sum = vec![1.0; 1024];
+    sum[256..512].fill(0.0);
+    sum[512..768].fill(1e-6);
+    sum[768..868].fill(0.5);
+    sum[868..].fill(1e-6);
+    sum[900] = 1.0;
+    let mut maxima = BlockMaxima::new(&sizes);
+    // Parts that are not those of the blocks, as chunks of a step may be.
+    for at in [0, 300, 600, 900] {
+        let part = &sum[at..(at + 300).min(1024)];
+        maxima.count(&block_maxima(&sizes, at, part).collect::<Vec<_>>());
+    }
+    assert_eq!(maxima.of_tensors(), [1.0, 1.0]);
+    (sizes.clone(), Units::first(&[1.0, 1.0], 1).next_of_blocks(&maxima, budget))
+}
+
+/// The smaller the last sum of a block is, the finer is its unit, as far as the budget allows.
+#[test]
+fn small_blocks_have_finer_units() {
+    for (budget, finest) in [(1, 15), (2, 15), (3, 14), (64, 10), (1000, 6), (1 << 15, 1)] {
+        let (sizes, units) = uneven(budget);
+        let exponents: Vec<i16> = units.pieces(&sizes, 0..1024).map(|(exponent, _)| exponent).collect();
+        let shifts: Vec<i16> = exponents.iter().map(|exponent| units.exponents()[0] - exponent).collect();
+        assert_eq!(shifts, [0, finest, finest, 0, 0], "B = {budget}");
+        let shifts = [finest << 4, finest].map(|byte| byte as u8);
+        assert_eq!(units.shifts(), shifts);
+        assert_eq!(Units::new(units.exponents(), &shifts, &sizes), Ok(units));
+    }
+    assert!(uneven(1 << 16).1.shifts().is_empty(), "there is no room for finer units");
+    // Units stay those of normal numbers.
+    let sizes = TensorSizes::new([600]);
+    let mut sum = BlockMaxima::new(&sizes);
+    sum.count(&block_maxima(&sizes, 0, &[&[1e-33; 256][..], &[0.0; 300]].concat()).collect::<Vec<_>>());
+    let smallest = Units::from_exponents(&[-120], &sizes).unwrap().next_of_blocks(&sum, 1);
+    assert_eq!(smallest.pieces(&sizes, 0..600).map(|(exponent, _)| exponent).collect::<Vec<_>>(), [-121, -126, -126]);
+}
+
+/// A block that was zero, or small, is neither clamped nor lost when it wakes up: with twice the largest value of the tensor, or with a
+/// millionth of it.
+#[test]
+fn a_block_that_wakes_is_neither_clamped_nor_lost() {
+    for budget in [1, 23, 64, 1000] {
+        let (sizes, units) = uneven(budget);
+        for (size, relative) in [(2.0, 1e-4), (1e-6, 1.0 / 16.0)] {
+            for (format, shifts) in [(F32Exact, units.clone()), (Compact, units.clone())] {
+                let mut gradient = vec![0.0; 1024];
+                gradient[256..768].fill(-size);
+                let mut sum = GradientSum::new(&sizes);
+                sum.add(&gradient, 1, &Quantizer::new(shifts.clone(), sizes.clone(), budget, format)).unwrap();
+                assert_eq!((sum.saturated, sum.vanished), (0, 0), "B = {budget}, {size}");
+                let found = shifts.values(&sizes, &sum.values);
+                let error = |at: usize| ((found[at] + size) / size).abs();
+                assert!(
+                    (256..768).all(|at| error(at) <= relative || budget == 1000),
+                    "B = {budget}, {size}: {found:?}"
+                );
+            }
+        }
+        // In the units of tensors they are lost, which is counted.
+        let whole = Units::from_exponents(units.exponents(), &sizes).unwrap();
+        let mut sum = GradientSum::new(&sizes);
+        let gradient = [&[0.0; 256][..], &[1e-6; 512], &[-0.0; 256]].concat();
+        sum.add(&gradient, 1, &Quantizer::new(whole.clone(), sizes.clone(), budget, Compact)).unwrap();
+        assert_eq!((sum.vanished, sum.values.iter().any(|value| *value != 0)), (512, false));
+        let copy = sum.clone();
+        sum.merge(&copy);
+        assert_eq!(sum.vanished, 1024);
+    }
+}
+
 /// A task's values beyond the range are clamped, so that no sum of the budget's tasks overflows.
 #[test]
 fn saturation_is_counted_and_nothing_overflows() {
     for budget in [1, 2, 3, 23, 1000] {
         let sizes = TensorSizes::new([3, 1]);
-        let quantizer = Quantizer::new(Units::first(&[1.0, 1.0], budget, F32Exact), sizes.clone(), budget);
+        let quantizer = Quantizer::new(Units::first(&[1.0, 1.0], budget), sizes.clone(), budget, F32Exact);
         let mut sum = GradientSum::new(&sizes);
         // The range of a task's values ends between 256 and 512.
         for _ in 0..budget {
@@ -134,9 +236,9 @@ fn saturation_is_counted_and_nothing_overflows() {
 /// each step, and the relative error of the small values.
 fn follow(course: &[f32]) -> Vec<(u64, f32)> {
     let sizes = TensorSizes::new([2]);
-    let mut units = Units::first(&[course[0]], 23, F32Exact);
+    let mut units = Units::first(&[course[0]], 23);
     let step = |&most: &f32| {
-        let quantizer = Quantizer::new(units.clone(), sizes.clone(), 23);
+        let quantizer = Quantizer::new(units.clone(), sizes.clone(), 23, F32Exact);
         let mut sum = GradientSum::new(&sizes);
         sum.add(&[most, most / 100.0], 1, &quantizer).unwrap();
         let small = units.values(&sizes, &sum.values)[1];
@@ -169,9 +271,9 @@ fn sparse_gradients_keep_their_zeros() {
         let mut gradient = vec![0.0; 100_000];
         gradient[5000] = 1e-3;
         gradient[99_999] = -2e-3;
-        let units = Units::first(&maxima(&gradient, &sizes).unwrap(), 16, format);
+        let units = Units::first(&maxima(&gradient, &sizes).unwrap(), 16);
         let mut sum = GradientSum::new(&sizes);
-        sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes.clone(), 16)).unwrap();
+        sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes.clone(), 16, format)).unwrap();
         for (at, (found, value)) in units.values(&sizes, &sum.values).iter().zip(&gradient).enumerate() {
             assert!((found - value).abs() <= 1e-3 * value.abs(), "{format}, value {at}: {found}");
         }

@@ -1,15 +1,20 @@
 //! The unit of each tensor's integers, and how it follows the gradients.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ata_types::WireFormat;
 
 use super::TensorSizes;
 use super::kernels::{dequantize, power_of_two};
+use super::shifts::{BlockMaxima, Shifts, block_values};
 use crate::spread::{PARALLEL_FROM, RANGE, spread};
 
 /// The exponents whose power of two is a normal f32, like its reciprocal.
-const EXPONENTS: std::ops::RangeInclusive<i16> = -126..=126;
+const EXPONENTS: std::ops::RangeInclusive<i16> = LEAST_EXPONENT..=126;
+
+/// The least of them.
+pub(super) const LEAST_EXPONENT: i16 = -126;
 
 /// How far above the last step's largest value the range of a task's integers ends, as a factor. When the loss is close to zero,
 /// the largest value grows more than tenfold in a step now and then. 16 clamps values in the 200 iterations of a default run, 64
@@ -22,9 +27,13 @@ const COMPACT_HEADROOM: f64 = 2.0;
 /// The largest integer of 15 bits, so that most blocks of compact sums take 16 with the sign.
 const COMPACT_LIMIT: f64 = 32_767.0;
 
-/// The unit 2^e of each tensor's integers, fixed for an iteration. It is cheap to clone.
+/// The unit 2^e of each tensor's integers, fixed for an iteration, and by how many bits those of blocks of small values are finer.
+/// It is cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Units(Arc<[i16]>);
+pub struct Units {
+    exponents: Arc<[i16]>,
+    shifts: Shifts,
+}
 
 /// Exponents from outside are no units of the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +49,17 @@ pub enum UnitsError {
     /// One of them is out of range.
     #[error("the exponent of a unit is {0}: expected one from -126 to 126")]
     Range(i16),
+    /// The shifts are not those of the blocks.
+    #[error("{found} bytes of shifts: expected {expected}, or none if all are 0; half a byte per block")]
+    ShiftBytes {
+        /// The number of bytes.
+        found: usize,
+        /// The number of bytes if not all shifts are 0.
+        expected: usize,
+    },
+    /// Shifts are written in another way than the only one: all are 0, or the half byte after the last one is not.
+    #[error("the shifts are all 0, or half a byte follows the last one: expected none, or the bits of it to be 0")]
+    Padding,
 }
 
 /// How much larger than the first task's values those of other tasks of the first iteration may be, in addition to what later
@@ -48,22 +68,17 @@ const FIRST_HEADROOM: f64 = 4.0;
 
 impl Units {
     /// The units of the first iteration, of which `maxima`, the largest magnitudes in each tensor of one task's gradient, are
-    /// known. A tensor of zeros gets the unit of the largest values of all.
-    pub fn first(maxima: &[f32], budget: u64, format: WireFormat) -> Self {
+    /// known. A tensor of zeros gets the unit of the largest values of all. They are the same in each format: as nothing is known about
+    /// blocks yet, the first sums of the compact one are as exact, and as large, as the others.
+    pub fn first(maxima: &[f32], budget: u64) -> Self {
         let largest = maxima.iter().copied().fold(0.0, f32::max);
         // A gradient that is zero everywhere says nothing about the next one.
         let fallback = if largest > 0.0 { largest } else { 1.0 };
-        let growth = match format {
-            // Other tasks may have larger values, and a tensor of few numbers often does.
-            WireFormat::F32Exact => FIRST_HEADROOM,
-            // The noise of B tasks grows as √B. A sum that grows faster takes more bits, and nothing is lost.
-            WireFormat::Compact => (budget as f64).sqrt(),
-        };
         let exponent = |&most: &f32| {
             let most = if most > 0.0 { most } else { fallback };
-            exponent_for(f64::from(most) * growth, budget, format)
+            exponent_for(f64::from(most) * FIRST_HEADROOM, budget, WireFormat::F32Exact)
         };
-        Self(maxima.iter().map(exponent).collect())
+        Self::of_tensors(maxima.iter().map(exponent).collect())
     }
 
     /// The units of the next iteration, from the largest magnitudes of the last step in each tensor: of its tasks' gradients,
@@ -73,40 +88,67 @@ impl Units {
         let exponent = |(&last, &most): (&i16, &f32)| {
             exponent_for(f64::from(most), budget, format).max(last - 1).max(*EXPONENTS.start())
         };
-        Self(self.0.iter().zip(maxima).map(exponent).collect())
+        Self::of_tensors(self.exponents.iter().zip(maxima).map(exponent).collect())
     }
 
-    /// Units from outside.
+    /// The units of the next iteration of the compact format: also those of blocks follow the last sum, of a whole budget.
+    #[must_use]
+    pub(crate) fn next_of_blocks(&self, sum: &BlockMaxima, budget: u64) -> Self {
+        let next = self.next(&sum.of_tensors(), budget, WireFormat::Compact);
+        Self { shifts: sum.shifts(&next.exponents, budget), ..next }
+    }
+
+    /// The same unit in all of a tensor.
+    fn of_tensors(exponents: Arc<[i16]>) -> Self {
+        Self { exponents, shifts: Shifts::none() }
+    }
+
+    /// Units from outside, the same in all of a tensor.
     pub fn from_exponents(exponents: &[i16], sizes: &TensorSizes) -> Result<Self, UnitsError> {
+        Self::new(exponents, &[], sizes)
+    }
+
+    /// Units from outside, as [`Units::exponents`] and [`Units::shifts`] write them.
+    pub fn new(exponents: &[i16], shifts: &[u8], sizes: &TensorSizes) -> Result<Self, UnitsError> {
         if exponents.len() != sizes.tensors() {
             return Err(UnitsError::Count { found: exponents.len(), expected: sizes.tensors() });
         }
-        match exponents.iter().find(|exponent| !EXPONENTS.contains(exponent)) {
-            Some(exponent) => Err(UnitsError::Range(*exponent)),
-            None => Ok(Self(exponents.into())),
+        let units = Self { exponents: exponents.into(), shifts: Shifts::read(shifts, sizes.values())? };
+        let finest = units.pieces(sizes, 0..sizes.values()).map(|(exponent, _)| exponent);
+        let wrong = exponents.iter().copied().chain(finest).find(|exponent| !EXPONENTS.contains(exponent));
+        match wrong {
+            Some(exponent) => Err(UnitsError::Range(exponent)),
+            None => Ok(units),
         }
     }
 
     /// The exponent e of each tensor.
     pub fn exponents(&self) -> &[i16] {
-        &self.0
+        &self.exponents
     }
 
-    /// The unit of a tensor.
-    pub(crate) fn of(&self, tensor: usize) -> f32 {
-        power_of_two(self.0[tensor])
+    /// By how many bits the units of blocks are finer than their tensors': four bits for each block, the first of two blocks in the
+    /// low ones; empty if none is.
+    pub fn shifts(&self) -> &[u8] {
+        &self.shifts.0
     }
 
-    /// The factor that makes a tensor's values integers.
-    pub(super) fn reciprocal(&self, tensor: usize) -> f32 {
-        power_of_two(-self.0[tensor])
+    /// The parts of a range of the flat vector that have one unit each, with its exponent.
+    pub(crate) fn pieces<'a>(
+        &'a self,
+        sizes: &'a TensorSizes,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = (i16, Range<usize>)> + 'a {
+        let block = if self.shifts.0.is_empty() { usize::MAX } else { block_values(sizes.values()) };
+        let blocks = sizes.blocks(range, block);
+        blocks.map(|(tensor, block, piece)| (self.exponents[tensor] - self.shifts.of(block), piece))
     }
 
     /// Writes the part of a sum that begins at value `at` of the flat vector as floats.
     pub(crate) fn write_values(&self, sizes: &TensorSizes, at: usize, sums: &[i32], values: &mut [f32]) {
-        for (tensor, piece) in sizes.pieces(at..at + sums.len()) {
+        for (exponent, piece) in self.pieces(sizes, at..at + sums.len()) {
             let piece = piece.start - at..piece.end - at;
-            dequantize(&sums[piece.clone()], self.of(tensor), &mut values[piece]);
+            dequantize(&sums[piece.clone()], power_of_two(exponent), &mut values[piece]);
         }
     }
 
@@ -166,8 +208,8 @@ mod tests {
                 for (format, share) in
                     [(F32Exact, HEADROOM / limit(budget) as f64), (Compact, COMPACT_HEADROOM / COMPACT_LIMIT)]
                 {
-                    let next = Units(Arc::new([-126])).next(&[most], budget, format);
-                    let filled = f64::from(most) * share / f64::from(next.of(0));
+                    let next = Units::of_tensors([-126].into()).next(&[most], budget, format);
+                    let filled = f64::from(most) * share / f64::from(power_of_two(next.exponents()[0]));
                     assert!(filled > 0.5 && filled <= 1.0, "{format}, B = {budget}, {most}: {filled}");
                 }
             }
@@ -177,13 +219,15 @@ mod tests {
     #[test]
     fn a_unit_rises_at_once_and_falls_by_a_bit() {
         for format in [F32Exact, Compact] {
-            let start = Units::first(&[1.0], 16, format);
+            let start = Units::first(&[1.0], 16);
             let at = |maxima: &[f32]| {
                 let last = maxima.iter().fold(start.clone(), |units, most| units.next(&[*most], 16, format));
                 last.exponents()[0] - start.exponents()[0]
             };
             let settled = at(&[1.0; 8]);
-            assert_eq!(settled, -2, "{format}: the headroom of the first iteration is gone");
+            if format == F32Exact {
+                assert_eq!(settled, -2, "the headroom of the first iteration is gone");
+            }
             for (maxima, expected) in [
                 (&[1024.0][..], settled + 10),
                 (&[1024.0, 1.0, 1.0], settled + 8),
@@ -198,12 +242,10 @@ mod tests {
 
     #[test]
     fn a_tensor_of_zeros_begins_with_the_largest_unit() {
-        for format in [F32Exact, Compact] {
-            let units = Units::first(&[0.25, 0.0, 2.0], 8, format);
-            let [small, zero, large] = units.exponents()[..] else { unreachable!() };
-            assert_eq!((large - small, zero), (3, large));
-            assert_eq!(Units::first(&[0.0, 0.0], 8, format), Units::first(&[1.0, 1.0], 8, format));
-        }
+        let units = Units::first(&[0.25, 0.0, 2.0], 8);
+        let [small, zero, large] = units.exponents()[..] else { unreachable!() };
+        assert_eq!((large - small, zero), (3, large));
+        assert_eq!(Units::first(&[0.0, 0.0], 8), Units::first(&[1.0, 1.0], 8));
     }
 
     /// Whatever maxima arrive, the units are ones that may be sent.
@@ -218,10 +260,27 @@ mod tests {
             let error = Units::from_exponents(exponents, &sizes).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
+        let sizes_of_blocks = TensorSizes::new([300, 400]);
+        for (shifts, reason) in [
+            (&[0, 0][..], "all 0"),
+            (&[1], "1 bytes of shifts: expected 2"),
+            (&[1, 0, 0], "3 bytes of shifts: expected 2"),
+            (&[1, 16], "half a byte follows"),
+            (&[0, 15], "is -127: expected"),
+        ] {
+            let error = Units::new(&[0, -112], shifts, &sizes_of_blocks).unwrap_err().to_string();
+            assert!(error.contains(reason), "{shifts:?}: {error}");
+        }
+        let mutated = ata_mutator::Mutator::new(1, vec![vec![0x21, 0x03], vec![0x21]]);
+        ata_mutator::feed(mutated, 5000, |shifts| {
+            let units = Units::new(&[0, -112], shifts, &sizes_of_blocks);
+            assert!(units.as_ref().is_err() || units.as_ref().unwrap().shifts() == shifts);
+            units.is_ok()
+        });
         for maxima in [[f32::NAN, f32::INFINITY], [-1.0, f32::MAX], [1e-45, -f32::NAN]] {
             for format in [F32Exact, Compact] {
                 for budget in [0, 1, u64::MAX] {
-                    let first = Units::first(&maxima, budget, format);
+                    let first = Units::first(&maxima, budget);
                     for units in [first.next(&maxima, budget, format), first] {
                         assert_eq!(Units::from_exponents(units.exponents(), &sizes), Ok(units));
                     }

@@ -3,7 +3,7 @@
 use super::Trained;
 use super::vectors::{Vectors, VectorsChunk};
 use crate::codec::encode_differences;
-use crate::exact::{TensorSizes, Units, max_bits};
+use crate::exact::{Units, block_maxima};
 use crate::optimizer::{Range, Step};
 
 /// Values that are copied and stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
@@ -27,8 +27,7 @@ pub(super) enum ChunkGradient<'a> {
     Floats(&'a [f32]),
 }
 
-/// What a step of a chunk results in: the chunk, and the largest magnitude of the gradient in each tensor that it has a part
-/// of.
+/// What a step of a chunk results in: the chunk, and the largest magnitudes of the gradient in its blocks.
 pub(super) struct ChunkResult {
     pub(super) stepped: SteppedChunk,
     pub(super) maxima: Vec<(usize, f32)>,
@@ -63,16 +62,10 @@ pub(super) fn step_chunk(
             }
             ChunkGradient::Floats(values) => &values[from..to],
         };
-        maxima.extend(largest(sizes, at + from, sum));
+        maxima.extend(block_maxima(sizes, at + from, sum));
         step.take(next.copied(&trained.vectors, at, from, to, sum));
     }
     ChunkResult { stepped: next.finish(&trained.vectors, at), maxima }
-}
-
-/// The largest magnitude in each tensor of which `values`, from `at` on in the flat vector, are a part.
-pub(super) fn largest(sizes: &TensorSizes, at: usize, values: &[f32]) -> impl Iterator<Item = (usize, f32)> {
-    let pieces = sizes.pieces(at..at + values.len());
-    pieces.map(move |(tensor, piece)| (tensor, f32::from_bits(max_bits(&values[piece.start - at..piece.end - at]))))
 }
 
 impl VectorsChunk<'_> {

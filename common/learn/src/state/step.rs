@@ -2,8 +2,9 @@
 
 use ata_types::CHUNK_VALUES;
 
-use super::chunk::{ChunkGradient, ChunkResult, SteppedChunk, largest, step_chunk};
+use super::chunk::{ChunkGradient, ChunkResult, SteppedChunk, step_chunk};
 use super::{TrainingConfig, TrainingState};
+use crate::exact::{BlockMaxima, block_maxima};
 use crate::optimizer::Step;
 use crate::spread::{PARALLEL_FROM, spread};
 
@@ -23,8 +24,8 @@ pub(super) struct Begun {
     divisor: u64,
     /// The number of values that were stepped.
     stepped: usize,
-    /// The largest magnitude of the gradient in each tensor.
-    maxima: Vec<f32>,
+    /// The largest magnitudes of the gradient.
+    maxima: BlockMaxima,
     /// The mean gradient, if it is to be compared with that of the next step.
     gradient: Option<Vec<f32>>,
 }
@@ -32,14 +33,8 @@ pub(super) struct Begun {
 impl Begun {
     fn count(&mut self, values: usize, result: ChunkResult) -> SteppedChunk {
         self.stepped += values;
-        self.count_maxima(result.maxima);
+        self.maxima.count(&result.maxima);
         result.stepped
-    }
-
-    fn count_maxima(&mut self, maxima: impl IntoIterator<Item = (usize, f32)>) {
-        for (tensor, most) in maxima {
-            self.maxima[tensor] = self.maxima[tensor].max(most);
-        }
     }
 }
 
@@ -73,7 +68,7 @@ impl TrainingState {
             step: Step::new(&config.optimizer, self.trained.steps + 1, rate, divisor, clip),
             divisor,
             stepped: 0,
-            maxima: vec![0.0; config.sizes.tensors()],
+            maxima: BlockMaxima::new(&config.sizes),
             gradient: None,
         });
     }
@@ -108,9 +103,9 @@ impl TrainingState {
         let mut divisor = divisor;
         let mut gradient_product = None;
         // Those of the sum, as in a step by chunks: those of the mean are rounded.
-        let mut of_sum = Vec::new();
+        let mut of_sum = BlockMaxima::new(&self.trained.config.sizes);
         if with_product {
-            of_sum.extend(largest(&self.trained.config.sizes, 0, &gradient));
+            of_sum.count(&block_maxima(&self.trained.config.sizes, 0, &gradient).collect::<Vec<_>>());
             let share = 1.0 / divisor as f32;
             for value in &mut gradient {
                 *value *= share;
@@ -126,8 +121,7 @@ impl TrainingState {
         if let Some(begun) = self.begun.as_mut().filter(|_| with_product) {
             begun.gradient = Some(gradient);
             begun.divisor = tasks;
-            begun.maxima.fill(0.0);
-            begun.count_maxima(of_sum);
+            begun.maxima = of_sum;
         }
         (StepOutcome { gradient_product, gradient_norm }, chunks)
     }
@@ -163,7 +157,7 @@ impl TrainingState {
     /// If no step was begun.
     pub fn believed(&self, claimed: &[f32]) -> Vec<f32> {
         let Begun { maxima, .. } = self.begun.as_ref().expect("a step was begun");
-        claimed.iter().zip(maxima).map(|(claimed, of_sum)| claimed.min(MOST_CANCELLED * of_sum)).collect()
+        claimed.iter().zip(maxima.of_tensors()).map(|(claimed, of_sum)| claimed.min(MOST_CANCELLED * of_sum)).collect()
     }
 
     /// Makes the step that was begun part of the state, and moves the units on. `maxima` are the largest magnitudes of the
@@ -172,16 +166,19 @@ impl TrainingState {
     /// # Panics
     /// If no step was begun, or not all of it was taken.
     pub fn commit_step(&mut self, maxima: &[f32]) {
-        let Begun { divisor, stepped, maxima: of_gradient, gradient, .. } =
-            self.begun.take().expect("a step was begun");
+        let Begun { divisor, stepped, maxima: mut sum, gradient, .. } = self.begun.take().expect("a step was begun");
         assert_eq!(stepped, self.parameters().len(), "every chunk was stepped once");
         let trained = &mut self.trained;
         let TrainingConfig { format, budget, .. } = trained.config;
-        // What the sum of a whole budget would have been.
-        let share = (budget as f64 / divisor as f64) as f32;
-        let of_sum: Vec<f32> = of_gradient.iter().map(|most| most * share).collect();
-        let maxima = if self.next.replica.is_some() { &of_sum } else { maxima };
-        trained.units = trained.units.as_ref().map(|units| units.next(maxima, budget, format));
+        let has_blocks = self.next.replica.is_some();
+        trained.units = trained.units.as_ref().map(|units| {
+            if !has_blocks {
+                return units.next(maxima, budget, format);
+            }
+            // What the sum of a whole budget would have been.
+            sum.scale((budget as f64 / divisor as f64) as f32);
+            units.next_of_blocks(&sum, budget)
+        });
         trained.steps += 1;
         trained.last_gradient = gradient;
         std::mem::swap(&mut trained.vectors, &mut self.next);

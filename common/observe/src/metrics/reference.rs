@@ -70,6 +70,7 @@ fn full_run(metrics: &mut Metrics) -> RunState {
             learning_rate: 1.0,
             gradient_norm: Some(1.0),
             saturated: 0,
+            vanished: 0,
             shards: 0,
         },
         RunEvent::Links { time_s: 1.0, up_s: 1.0, down_s: 1.0, own_s: 1.0, workers: Vec::new() },

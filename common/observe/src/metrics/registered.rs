@@ -33,6 +33,7 @@ pub(super) struct Registered {
     pub(super) employments: Counter,
     pub(super) results: Counter,
     pub(super) saturated: Counter,
+    pub(super) vanished: Counter,
     pub(super) sharded_steps: Counter,
     pub(super) refusals: Family<KindLabel, Counter>,
     pub(super) faults: Family<KindLabel, Counter>,
@@ -59,6 +60,7 @@ impl Registered {
             employments: Counter::default(),
             results: Counter::default(),
             saturated: Counter::default(),
+            vanished: Counter::default(),
             sharded_steps: Counter::default(),
             refusals: Family::default(),
             faults: Family::default(),
@@ -80,6 +82,8 @@ impl Registered {
         r.register("ata_results", "Results that workers sent, each of one task or several", all.results.clone());
         let saturated = "Values of gradients that were too large for their unit, and were clamped";
         r.register("ata_saturated_values", saturated, all.saturated.clone());
+        let vanished = "Values of gradients that were not 0, and that the wire format compact rounded to 0";
+        r.register("ata_vanished_values", vanished, all.vanished.clone());
         let sharded = "Steps whose vectors workers exchanged in shards";
         r.register("ata_sharded_steps", sharded, all.sharded_steps.clone());
         r.register("ata_refusals", "Results that were refused, by reason", all.refusals.clone());

@@ -9,8 +9,8 @@ use crate::testing;
 /// A step for which 7 values were clamped.
 fn clamped_step() -> RunEvent {
     let mut step = testing::step(1, 1.0);
-    let RunEvent::Step { saturated, shards, .. } = &mut step else { unreachable!("it is a step") };
-    (*saturated, *shards) = (7, 3);
+    let RunEvent::Step { saturated, vanished, shards, .. } = &mut step else { unreachable!("it is a step") };
+    (*saturated, *vanished, *shards) = (7, 9, 3);
     step
 }
 
@@ -50,6 +50,7 @@ fn events_are_counted() {
         "ata_refusals_total{kind=\"not finite\"} 3",
         "ata_faults_total{kind=\"rest\"} 1",
         "ata_saturated_values_total 7",
+        "ata_vanished_values_total 9",
         "ata_sharded_steps_total 1",
         "ata_link_up_seconds 0.25",
         "ata_task_duration_seconds_count 1",

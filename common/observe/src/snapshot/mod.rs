@@ -118,6 +118,9 @@ pub struct Totals {
     pub results: u64,
     /// Values of gradients that were too large for their unit, and were clamped.
     pub saturated: u64,
+    /// Values of gradients that were not 0, and that the wire format `compact` rounded to 0.
+    #[serde(default)]
+    pub vanished: u64,
     /// Steps whose vectors were exchanged in shards.
     #[serde(default)]
     pub sharded_steps: u64,
@@ -288,6 +291,7 @@ impl Totals {
             employments: run.employments,
             results: run.results,
             saturated: run.saturated,
+            vanished: run.vanished,
             sharded_steps: run.sharded_steps,
             links: run.links,
             first_loss: run.first_loss,

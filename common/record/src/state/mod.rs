@@ -92,6 +92,8 @@ pub struct RunState {
     pub results: u64,
     /// Values of gradients that were too large for their unit, and were clamped.
     pub saturated: u64,
+    /// Values of gradients that were not 0, and that the wire format `compact` rounded to 0.
+    pub vanished: u64,
     /// Steps whose vectors were exchanged in shards.
     pub sharded_steps: u64,
     /// The time that vectors take on the links, if it was measured.
@@ -358,6 +360,7 @@ impl RunState {
             learning_rate,
             gradient_norm,
             saturated,
+            vanished,
             shards,
         } = step
         else {
@@ -372,6 +375,7 @@ impl RunState {
         self.results += results;
         // A worker counts them, and may send any number.
         self.saturated = self.saturated.saturating_add(saturated);
+        self.vanished = self.vanished.saturating_add(vanished);
         self.sharded_steps += u64::from(shards > 0);
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);

@@ -31,6 +31,7 @@ fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
         learning_rate: 0.1,
         gradient_norm: None,
         saturated: 5,
+        vanished: 7,
         shards: 4,
     }
 }
@@ -63,7 +64,7 @@ fn costs_add_up_over_committed_iterations() {
     }
     assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
     assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
-    assert_eq!((state.saturated, state.sharded_steps), (10, 2));
+    assert_eq!((state.saturated, state.vanished, state.sharded_steps), (10, 14, 2));
     let links = state.links.expect("they were measured").to_string();
     assert_eq!(links, "200 ms up and 50.0 ms down on the coordinator's link, 300 ms on a worker's own");
     assert_eq!(state.tasks_outlasted, 4, "of all that were computed");

@@ -3,7 +3,7 @@
 use ata_types::{Iteration, VectorId};
 use bytes::Bytes;
 
-use super::{ComputedLease, SessionToken, WireError, array, at_most, invalid, truncated, units_of};
+use super::{ComputedLease, SessionToken, WireError, array, at_most, invalid, truncated, units_crc32c, units_of};
 use crate::limits::MAX_TENSORS;
 use crate::proto::{self, gradient_receipt::Verdict};
 
@@ -22,11 +22,21 @@ pub struct GradientHeader {
     pub maxima: Vec<f32>,
     /// For each tensor, the exponent of the unit whose multiples the sum holds.
     pub units: Vec<i16>,
+    /// What identifies the units, those of blocks included ([`crate::units_crc32c`]).
+    pub units_crc32c: u32,
     /// How many values of the tasks' gradients were too large for their unit.
     pub saturated: u64,
+    /// How many of them became 0, and were not; counted in the compact format.
+    pub vanished: u64,
 }
 
 impl GradientHeader {
+    /// The same for a sum in other units, as [`crate::ToWorker::Units`] has them.
+    #[must_use]
+    pub fn in_units(self, exponents: &[i16], shifts: &[u8]) -> Self {
+        Self { units: exponents.to_vec(), units_crc32c: units_crc32c(exponents, shifts), ..self }
+    }
+
     /// Checks that the fields agree on whether a lease is sent alone.
     fn check_alone(&self) -> Result<(), WireError> {
         match (self.vector, self.iteration, &self.computed) {
@@ -49,7 +59,9 @@ impl From<GradientHeader> for proto::GradientHeader {
             computed: header.computed.map(Into::into),
             maxima: header.maxima.into_iter().flat_map(f32::to_le_bytes).collect(),
             units: header.units.into_iter().map(i32::from).collect(),
+            units_crc32c: header.units_crc32c,
             saturated: header.saturated,
+            vanished: header.vanished,
         }
     }
 }
@@ -69,7 +81,9 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
             computed: header.computed.map(ComputedLease::try_from).transpose()?,
             maxima,
             units,
+            units_crc32c: header.units_crc32c,
             saturated: header.saturated,
+            vanished: header.vanished,
         };
         header.check_alone()?;
         Ok(header)

@@ -104,6 +104,13 @@ fn units_of(exponents: Vec<i32>) -> Result<Vec<i16>, WireError> {
     exponents.into_iter().map(unit).collect()
 }
 
+/// What identifies the units of a gradient: the CRC-32C of their exponents and shifts, as [`ToWorker::Units`] has them.
+pub fn units_crc32c(exponents: &[i16], shifts: &[u8]) -> u32 {
+    let mut bytes: Vec<u8> = exponents.iter().flat_map(|exponent| exponent.to_le_bytes()).collect();
+    bytes.extend_from_slice(shifts);
+    crc_fast::crc32_iscsi(&bytes)
+}
+
 fn array<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], WireError> {
     bytes.try_into().map_err(|_| invalid(field, format!("{} bytes", bytes.len()), format!("{N} bytes")))
 }

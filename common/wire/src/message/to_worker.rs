@@ -1,12 +1,13 @@
 //! The coordinator's messages on the control stream.
 
 use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, VectorId, WorkerId};
+use bytes::Bytes;
 
 use super::{
     Collection, PeerAddress, RunSpec, SessionToken, TraceContext, WireError, at_most, batches, check_batch, in_range,
     invalid, missing, truncated, units_of,
 };
-use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_PROBE_BYTES};
+use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_PROBE_BYTES, MAX_SHIFT_BYTES};
 use crate::proto;
 
 /// A message from the coordinator on the control stream.
@@ -21,6 +22,8 @@ pub enum ToWorker {
         iteration: Iteration,
         /// The exponent of each tensor's unit.
         units: Vec<i16>,
+        /// By how many bits the units of blocks are finer, four bits each; empty if none is.
+        shifts: Bytes,
     },
     /// Leases to compute in this order; at most [`MAX_BATCH`].
     Assign(Vec<Assignment>),
@@ -139,9 +142,10 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 };
                 Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
             }
-            ToWorker::Units { iteration, units } => Kind::Units(proto::Units {
+            ToWorker::Units { iteration, units, shifts } => Kind::Units(proto::Units {
                 iteration: iteration.number(),
                 exponents: units.into_iter().map(i32::from).collect(),
+                shifts,
             }),
             ToWorker::Evaluate { step, batches } => Kind::Evaluate(proto::Evaluate { step: step.number(), batches }),
             ToWorker::ProbeLink { bytes } => Kind::ProbeLink(proto::ProbeLink { bytes }),
@@ -174,9 +178,10 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
     fn try_from(message: proto::CoordinatorMessage) -> Result<Self, WireError> {
         use proto::coordinator_message::Kind;
         Ok(match message.kind.ok_or_else(|| missing("coordinator message"))? {
-            Kind::Units(proto::Units { iteration, exponents }) => Self::Units {
+            Kind::Units(proto::Units { iteration, exponents, shifts }) => Self::Units {
                 iteration: Iteration(in_range("iteration", iteration, u64::MAX)?),
                 units: units_of(exponents)?,
+                shifts: at_most("bytes of shifts", shifts.len() as u64, MAX_SHIFT_BYTES as u64).map(|_| shifts)?,
             },
             Kind::Welcome(welcome) => Self::Welcome(Welcome {
                 session: SessionToken::from_wire(&welcome.session)?,

@@ -18,6 +18,7 @@ pub(crate) use session::Session;
 
 use std::collections::HashMap;
 
+use ata_learn::Units;
 use ata_types::{Iteration, MachineId, WorkerId};
 use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
 use rand::TryRng;
@@ -85,6 +86,11 @@ impl Sessions {
     /// The session of a token.
     pub(crate) fn of_token(&mut self, token: SessionToken) -> Result<&mut Session, Status> {
         self.by_token.get_mut(&token).ok_or_else(|| Status::unauthenticated("no such session"))
+    }
+
+    /// The units of an iteration that a session was sent, if they are those that it was sent last.
+    pub(crate) fn units_of(&self, token: SessionToken, iteration: Iteration) -> Option<&Units> {
+        self.by_token.get(&token)?.units_of(iteration)
     }
 
     /// The session of a worker.

@@ -10,6 +10,7 @@ use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
 use ata_wire::{
     Assignment, FarewellReason, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, TraceContext, WorkerName,
 };
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
@@ -51,8 +52,8 @@ pub(crate) struct Session {
     due: DueParameters,
     /// The iteration of the parameters that became due last.
     sent: Option<Iteration>,
-    /// The iteration of the units that it was sent last.
-    units_of: Option<Iteration>,
+    /// The units that it was sent last, and their iteration.
+    units_sent: Option<(Iteration, Units)>,
     /// The leases that it computes again, in the units of the first iteration.
     repeated: Vec<LeaseId>,
     download: Option<Download>,
@@ -128,8 +129,8 @@ impl Session {
             connections: Vec::new(),
             due: DueParameters::default(),
             sent: None,
-            units_of: None,
             repeated: Vec::new(),
+            units_sent: None,
             download: None,
             evaluated: None,
             data: Weak::new(),
@@ -289,25 +290,31 @@ impl Session {
 
     /// Sends the units of an iteration, if it does not have them.
     pub(crate) fn send_units(&mut self, iteration: Iteration, units: &Units) {
-        if self.units_of != Some(iteration) {
-            self.units_of = Some(iteration);
-            self.outbox.push(ToWorker::Units { iteration, units: units.exponents().to_vec() });
+        if self.units_of(iteration).is_none() {
+            self.has_units(iteration, units.clone());
+            let (units, shifts) = (units.exponents().to_vec(), Bytes::copy_from_slice(units.shifts()));
+            self.outbox.push(ToWorker::Units { iteration, units, shifts });
         }
     }
 
     /// Records that the worker has the units of an iteration.
-    pub(crate) fn has_units(&mut self, iteration: Iteration) {
-        self.units_of = Some(iteration);
+    pub(crate) fn has_units(&mut self, iteration: Iteration, units: Units) {
+        self.units_sent = Some((iteration, units));
     }
 
     /// Records that there are no units yet.
     pub(crate) fn forget_units(&mut self) {
-        self.units_of = None;
+        self.units_sent = None;
     }
 
     /// Whether the worker has the units of an iteration.
     pub(crate) fn knows_units(&self) -> bool {
-        self.units_of.is_some()
+        self.units_sent.is_some()
+    }
+
+    /// The units of an iteration, if they are those that the worker has.
+    pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
+        self.units_sent.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
     }
 
     /// Whether the worker may compute a lease again without having failed: once.

@@ -158,7 +158,7 @@ fn units_are_sent_once_an_iteration() {
     let (mut said, mut messages) = (Vec::new(), Vec::new());
     while let Ok(message) = opened.handle.messages.try_recv() {
         match message {
-            ToWorker::Units { iteration, units } => said.push((iteration.number(), units, messages.len())),
+            ToWorker::Units { iteration, units, .. } => said.push((iteration.number(), units, messages.len())),
             ToWorker::Assign(batch) => messages.extend(batch),
             other => panic!("{other:?}"),
         }

@@ -9,7 +9,7 @@ const C: SessionToken = SessionToken([3; 16]);
 
 fn wait(uploads: &mut Uploads, session: SessionToken, lease: u64) -> oneshot::Receiver<Result<Room, UploadRefusal>> {
     let (reply, answer) = oneshot::channel();
-    let units = Units::first(&[1.0], 1, WireFormat::F32Exact);
+    let units = Units::first(&[1.0], 1);
     uploads.wait(session, worker(session), LeaseId(lease), units, reply);
     answer
 }

@@ -276,6 +276,14 @@ fn run_to_the_end(rig: &mut Rig, mut clients: [&mut VirtualWorker; 2]) {
     }
 }
 
+fn other_units(header: &mut GradientHeader) {
+    *header = header.clone().in_units(&[header.units[0] + 30], &[]);
+}
+
+fn smaller_units(header: &mut GradientHeader) {
+    *header = header.clone().in_units(&[header.units[0] - 1], &[]);
+}
+
 /// A worker whose units are others is asked again, which is no failure. If it insists on them, others compute its tasks: nobody
 /// waits for a vector that does not come.
 #[test]
@@ -286,10 +294,10 @@ fn a_vector_in_other_units_is_asked_for_again() {
     let value = sum(&first);
     assert_eq!(rig.run.send_vector(other.token, &first, value).0, Some(Receipt::Accepted));
     let wrong = one.asked.remove(0);
-    assert!(rig.run.announce_changed_vector(one.token, &wrong, |header| header.units[0] += 1).is_refused());
+    assert!(rig.run.announce_changed_vector(one.token, &wrong, other_units).is_refused());
     one.read();
     assert_eq!(one.asked, [wrong.clone()]);
-    assert!(rig.run.announce_changed_vector(one.token, &wrong, |header| header.units[0] += 1).is_refused());
+    assert!(rig.run.announce_changed_vector(one.token, &wrong, other_units).is_refused());
     rig.run.wait_for("the refusal", |state| state.refused == BTreeMap::from([(RefusalKind::WrongSize, 1)]));
     one.asked.clear();
     one.read();
@@ -326,7 +334,7 @@ fn most_workers_determine_the_first_units() {
             let mut replies = Vec::new();
             for (at, client) in clients.iter().enumerate() {
                 assert!(replies.iter_mut().all(VectorAnnouncement::is_waiting), "not all are announced");
-                let change: Change = if at == liar { |header| header.units[0] += 30 } else { |_| () };
+                let change: Change = if at == liar { other_units } else { |_| () };
                 replies.push(rig.run.announce_changed_vector(client.token, &client.asked[0], change));
             }
             let chunks = rig.run.chunks();
@@ -368,7 +376,7 @@ fn of_two_the_smaller_units_are_taken() {
         let (mut rig, clients) = three(Aggregate::Mean);
         let announced: Vec<_> = (0..2)
             .map(|at| {
-                let change: Change = if at == smaller { |header| header.units[0] -= 1 } else { |_| () };
+                let change: Change = if at == smaller { smaller_units } else { |_| () };
                 rig.run.announce_changed_vector(clients[at].token, &clients[at].asked[0], change)
             })
             .collect();

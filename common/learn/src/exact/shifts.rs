@@ -1,0 +1,146 @@
+//! By how many bits the units of blocks of values are finer than those of their tensors, so that small values are not lost.
+//!
+//! The rule, and why no sum overflows by it, is in docs/explanation/reproducibility.md.
+
+use std::sync::Arc;
+
+use ata_types::MAX_SHIFTED_BLOCKS;
+
+use super::TensorSizes;
+use super::kernels::max_bits;
+use super::units::{LEAST_EXPONENT, UnitsError, ceil_log2};
+
+/// Values that share a unit, and a number of bits or a scale on the wire: their largest one costs the others few bits, and a byte
+/// for all of them costs 0.03 bits a value.
+pub(crate) const BLOCK: usize = 256;
+
+/// The bits that the largest sum of a block has at least, if the finest unit allows for them. Together with the sign and with room
+/// for twice that sum they are 12, which is a width on the wire.
+const KEPT_BITS: i16 = 10;
+
+/// The largest shift, since one takes four bits.
+const MAX_SHIFT: i16 = 15;
+
+/// The values of a block of a vector of so many.
+pub(super) fn block_values(values: usize) -> usize {
+    values.div_ceil(MAX_SHIFTED_BLOCKS).next_power_of_two().max(BLOCK)
+}
+
+/// A shift for each block of a vector, four bits each, the first of two blocks in the low ones. Empty if all are 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shifts(pub(super) Arc<[u8]>);
+
+impl Shifts {
+    /// All shifts are 0.
+    pub(super) fn none() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Shifts from outside, of a vector of so many values. Shifts have one representation, so that equal ones are equal bytes.
+    pub(super) fn read(bytes: &[u8], values: usize) -> Result<Self, UnitsError> {
+        let blocks = values.div_ceil(block_values(values));
+        let is_padded = || blocks % 2 == 1 && bytes[blocks / 2] > 15;
+        if bytes.is_empty() {
+            Ok(Self::none())
+        } else if bytes.len() != blocks.div_ceil(2) {
+            Err(UnitsError::ShiftBytes { found: bytes.len(), expected: blocks.div_ceil(2) })
+        } else if bytes.iter().all(|byte| *byte == 0) || is_padded() {
+            Err(UnitsError::Padding)
+        } else {
+            Ok(Self(bytes.into()))
+        }
+    }
+
+    fn packed(shifts: &[i16]) -> Self {
+        if shifts.iter().all(|shift| *shift == 0) {
+            return Self::none();
+        }
+        let byte = |pair: &[i16]| (pair[0] | pair.get(1).unwrap_or(&0) << 4) as u8;
+        Self(shifts.chunks(2).map(byte).collect())
+    }
+
+    /// The shift of a block.
+    pub(super) fn of(&self, block: usize) -> i16 {
+        let byte = self.0.get(block / 2).copied().unwrap_or(0);
+        i16::from(byte >> (block % 2 * 4) & 15)
+    }
+}
+
+/// The largest magnitudes of a gradient in each tensor's part of each block.
+#[derive(Debug)]
+pub(crate) struct BlockMaxima {
+    sizes: TensorSizes,
+    /// The part of a tensor in a block has the index of the block plus that of the tensor, both of which rise along the vector.
+    largest: Vec<f32>,
+}
+
+/// The largest magnitudes of `values`, which begin at value `at` of the flat vector, with their indices in [`BlockMaxima`].
+pub(crate) fn block_maxima(sizes: &TensorSizes, at: usize, values: &[f32]) -> impl Iterator<Item = (usize, f32)> {
+    sizes.blocks(at..at + values.len(), block_values(sizes.values())).map(move |(tensor, block, piece)| {
+        (tensor + block, f32::from_bits(max_bits(&values[piece.start - at..piece.end - at])))
+    })
+}
+
+impl BlockMaxima {
+    /// Those of a gradient of zeros.
+    pub(crate) fn new(sizes: &TensorSizes) -> Self {
+        let blocks = sizes.values().div_ceil(block_values(sizes.values()));
+        Self { sizes: sizes.clone(), largest: vec![0.0; blocks + sizes.tensors()] }
+    }
+
+    /// Counts what [`block_maxima`] found.
+    pub(crate) fn count(&mut self, maxima: &[(usize, f32)]) {
+        for (at, most) in maxima {
+            self.largest[*at] = self.largest[*at].max(*most);
+        }
+    }
+
+    /// Makes them those of the gradient times `factor`.
+    pub(crate) fn scale(&mut self, factor: f32) {
+        self.largest.iter_mut().for_each(|most| *most *= factor);
+    }
+
+    /// The tensor, the block, and the largest magnitude of each part.
+    fn parts(&self) -> impl Iterator<Item = (usize, usize, f32)> {
+        let values = self.sizes.values();
+        let parts = self.sizes.blocks(0..values, block_values(values));
+        parts.map(|(tensor, block, _)| (tensor, block, self.largest[tensor + block]))
+    }
+
+    /// The largest magnitude in each tensor.
+    pub(crate) fn of_tensors(&self) -> Vec<f32> {
+        let mut maxima = vec![0.0_f32; self.sizes.tensors()];
+        self.parts().for_each(|(tensor, _, most)| maxima[tensor] = maxima[tensor].max(most));
+        maxima
+    }
+
+    /// The shifts of the blocks, whose tensors' units have these exponents. A block of several tensors takes the largest that one
+    /// of them asks for: none of them overflows by any.
+    pub(super) fn shifts(&self, exponents: &[i16], budget: u64) -> Shifts {
+        let finest = finest(budget);
+        if finest == 0 {
+            return Shifts::none();
+        }
+        let values = self.sizes.values();
+        let mut shifts = vec![(0, finest); values.div_ceil(block_values(values))];
+        for (tensor, block, most) in self.parts() {
+            let exponent = exponents[tensor];
+            let wanted = if most == 0.0 { finest } else { exponent + KEPT_BITS - floor_log2(most) };
+            let (shift, limit) = &mut shifts[block];
+            (*shift, *limit) = ((*shift).max(wanted), (*limit).min(exponent - LEAST_EXPONENT));
+        }
+        let shifts: Vec<i16> = shifts.into_iter().map(|(shift, limit)| shift.min(limit)).collect();
+        Shifts::packed(&shifts)
+    }
+}
+
+/// The largest shift with which a task's value of twice the largest magnitude of a tensor's last sum, which takes 15 bits in the
+/// tensor's unit, fits into the 31 − log₂ B bits of a task's integers.
+fn finest(budget: u64) -> i16 {
+    (16 - ceil_log2(budget as f64)).clamp(0, MAX_SHIFT)
+}
+
+/// The largest exponent of a power of two that is at most `value`, of a positive f32.
+fn floor_log2(value: f32) -> i16 {
+    (f64::from(value).to_bits() >> 52) as i16 - 1023
+}
