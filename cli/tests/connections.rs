@@ -69,7 +69,7 @@ impl Worker {
                 ToWorker::Farewell { .. } => return None,
                 ToWorker::Units { units, shifts, .. } => self.units = Some((units, shifts)),
                 ToWorker::Assign(leases) => self.leases = leases.iter().map(|assigned| assigned.lease.id).collect(),
-                ToWorker::Evaluate { .. } => {}
+                ToWorker::Evaluate { .. } | ToWorker::ProbeLink { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

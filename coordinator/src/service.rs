@@ -25,7 +25,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
 use crate::driver::{Command, GAVE_WAY, Gradient, Room, SessionHandle, UploadRefusal, VectorUpload};
-use crate::links::Transfer;
 use crate::probe::{ProbeAnswers, Probes};
 use crate::send_file::DataTransfer;
 use crate::training::Work;
@@ -167,21 +166,18 @@ impl Service {
     /// Passes the chunks of a vector on as they arrive, as long as its gate is open.
     async fn pass_chunks(&self, mut upload: GradientUpload, accepted: VectorUpload) -> Result<(), UploadError> {
         let VectorUpload { gate, first_chunk, shard, work, mut paced, meter, presence } = accepted;
-        // What comes in shards has waited for other links.
-        let mut transfer = (shard == Shard::ALL).then(|| meter.begin());
+        let mut transfer = meter.begin(shard == Shard::ALL);
         let mut due = shard.chunks(first_chunk, self.chunks()).peekable();
         while let Some(at) = due.next() {
             if !paced.may_pass(at, shard) {
-                wait(&mut transfer, true);
+                transfer.wait(true);
                 paced.until(at, shard).await;
-                wait(&mut transfer, false);
+                transfer.wait(false);
             }
             let missing = UploadError::Missing { at, chunks: self.chunks() };
             let heard = |bytes| {
                 presence.receive(bytes);
-                if let Some(transfer) = &mut transfer {
-                    transfer.receive(bytes);
-                }
+                transfer.receive(bytes);
             };
             let chunk = upload.chunk(heard).await?.ok_or(missing)?;
             let sums = self.sums(&chunk, at)?;
@@ -194,9 +190,7 @@ impl Service {
                 return Err(UploadError::NotAsked);
             }
         }
-        if let Some(transfer) = transfer {
-            transfer.finish();
-        }
+        transfer.finish();
         Ok(())
     }
 
@@ -219,13 +213,6 @@ impl Service {
             None => Ok(()),
             Some(_) => Err(UploadError::TooLong { chunks: self.chunks() }),
         }
-    }
-}
-
-/// Whether a transfer that is measured waits for others from now on.
-fn wait(transfer: &mut Option<Transfer>, is_waiting: bool) {
-    if let Some(transfer) = transfer {
-        transfer.wait(is_waiting);
     }
 }
 

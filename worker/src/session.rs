@@ -215,6 +215,7 @@ async fn prepare_and_work(
         rounds: 0,
         progress: Vec::new(),
         uploads: JoinSet::new(),
+        probes: JoinSet::new(),
         worked,
         has_work,
     };

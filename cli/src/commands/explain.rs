@@ -47,8 +47,18 @@ impl Output for Explanation {
         let mut text = escaped(&title).into_owned() + "\n";
         text.extend(expected_s.map(|expected_s| format!("expected to take {}\n", seconds(expected_s))));
         text.extend(links.map(|links| format!("a vector takes {links}\n")));
-        let header =
-            ["worker", "tasks", "timed", "mean time (95 %)", "bound", "overhead", "done after", "+1 task", "-1 task"];
+        let header = [
+            "worker",
+            "tasks",
+            "timed",
+            "mean time (95 %)",
+            "bound",
+            "overhead",
+            "vector",
+            "done after",
+            "+1 task",
+            "-1 task",
+        ];
         let table = Table {
             title: "Workers; the last two columns say how long the iteration would take".into(),
             header: header.map(String::from).into(),
@@ -57,6 +67,9 @@ impl Output for Explanation {
         text += &render_table(&table, WORKERS_SHOWN);
         if workers.iter().any(|worker| worker.share.bound_s.is_some()) {
             text += "\nbound: the time of a task that the policy reckons with\n";
+        }
+        if workers.iter().any(|worker| worker.share.vector_s.is_some()) {
+            text += "\nvector: the time that its gradient takes on its own link\n";
         }
         let why = |WorkerExplanation { share, .. }: &WorkerExplanation| {
             format!("\n{} {}: {}", share.number, escaped(&share.name), escaped(&share.why))
@@ -82,6 +95,7 @@ fn row(of: &WorkerExplanation) -> Vec<String> {
         mean,
         time(share.bound_s),
         seconds(of.overhead_s),
+        time(share.vector_s),
         time(of.finish_s),
         time(of.one_more_s),
         time(of.one_less_s),

@@ -35,7 +35,10 @@ pub struct ChangeSpec {
     /// Workers whose tasks take `factor` times as long from now on.
     #[serde(alias = "workers", skip_serializing_if = "Option::is_none")]
     pub slow_down: Option<Workers>,
-    /// See `slow_down`; below 1 the workers become faster.
+    /// Workers on whose links vectors take `factor` times as long from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_link: Option<Workers>,
+    /// See `slow_down` and `slow_link`; below 1 the workers or links become faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
     /// Workers that are lost.
@@ -112,11 +115,13 @@ impl ChangeSpec {
         if let Some([a, b]) = self.swap {
             kinds.push(vec![Change::Swap(worker(name, a, workers)?, worker(name, b, workers)?)]);
         }
-        if let Some(slow) = &self.slow_down {
+        let slower: [(_, fn(WorkerId, f64) -> Change); 2] =
+            [(&self.slow_down, Change::SlowDown), (&self.slow_link, Change::SlowLink)];
+        for (slow, change) in slower {
+            let Some(slow) = slow else { continue };
             let factor = self.factor.unwrap_or(f64::NAN);
             check(name, &format!("factor {factor}"), factor.is_finite() && factor > 0.0, "a positive factor")?;
-            let slow = slow.expand(name, workers)?;
-            kinds.push(slow.into_iter().map(|worker| Change::SlowDown(worker, factor)).collect());
+            kinds.push(slow.expand(name, workers)?.into_iter().map(|worker| change(worker, factor)).collect());
         }
         let mut of_each = |affected: &Option<Workers>, change: fn(WorkerId) -> Change| {
             let Some(affected) = affected else { return Ok(()) };
@@ -132,7 +137,7 @@ impl ChangeSpec {
             _ => bad(
                 name,
                 "no change, or several",
-                "one of swap = [I, J], slow_down = I with factor = X, leave = I, join = I, hang = I, fail = I",
+                "one of swap = [I, J], slow_down = I or slow_link = I with factor = X, leave = I, join = I, hang = I, fail = I",
             ),
         }
     }
@@ -143,6 +148,7 @@ fn undone(name: &str, changes: &[Change]) -> Result<Vec<Change>, ExperimentError
     let undone = |change: &Change| match *change {
         Change::Swap(a, b) => Ok(Change::Swap(a, b)),
         Change::SlowDown(worker, factor) => Ok(Change::SlowDown(worker, 1.0 / factor)),
+        Change::SlowLink(worker, factor) => Ok(Change::SlowLink(worker, 1.0 / factor)),
         Change::Leave(worker) => Ok(Change::Join(worker)),
         Change::Join(worker) => Ok(Change::Leave(worker)),
         Change::Hang(_) | Change::Fail(_) => {

@@ -13,6 +13,7 @@ const COLUMNS = [
   { key: "tasks", title: "Tasks now", value: (w) => w.tasks, number: true, make: tasksCell },
   { key: "mean", title: "Mean time of a task", value: (w) => w.mean_s, make: timeCell },
   { key: "bound", title: "Policy’s bound", value: (w) => w.bound_s, number: true, make: plain((w) => seconds(w.bound_s)) },
+  { key: "vector", title: "Vector on its link", value: (w) => w.vector_s, number: true, only: true, make: plain((w) => seconds(w.vector_s)) },
   { key: "share", title: "Busy", value: (w) => w.busy_share, make: shareCell },
   { key: "applied", title: "Tasks applied", value: (w) => w.applied, number: true, make: plain((w) => number(w.applied)) },
   { key: "troubles", title: "Failures, losses, rests", value: troubles, number: true,

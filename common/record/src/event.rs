@@ -16,6 +16,17 @@ use fields::{is_zero, named_numbers, number, numbers};
 /// The version of [`RunEvent`], which is the only one that this release reads.
 pub const JOURNAL_VERSION: u32 = 3;
 
+/// A worker's own link.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerLink {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Seconds that a gradient takes on it.
+    pub up_s: f64,
+    /// Bytes of gradients per second that it carries at least.
+    pub bytes_per_s: f64,
+}
+
 /// Something that happened in a run: one line of its journal.
 ///
 /// Times named `time_s` are seconds since the coordinator started, not counting the time for which its process was
@@ -201,8 +212,11 @@ pub enum RunEvent {
         up_s: f64,
         /// Seconds that parameters take on the coordinator's link; 0 as above.
         down_s: f64,
-        /// Seconds that the slower of the two takes on a worker's own link.
+        /// Seconds that the slower of the two takes on the fastest own link of a worker.
         own_s: f64,
+        /// The links of workers that were first measured, or have changed by more than a tenth; 64 at most.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        workers: Vec<WorkerLink>,
     },
     /// Results were refused, or a worker reported failures. Those of one worker and kind within a second share an event.
     Refusal {

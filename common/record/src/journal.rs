@@ -157,9 +157,14 @@ fn check(event: &RunEvent) -> Result<(), String> {
             worker(*id)?;
             time("rest_s", *rest_s)
         }
-        RunEvent::Links { up_s, down_s, own_s, .. } => {
+        RunEvent::Links { up_s, down_s, own_s, workers, .. } => {
             let times = [("up_s", up_s), ("down_s", down_s), ("own_s", own_s)];
-            times.into_iter().try_for_each(|(name, value)| time(name, *value))
+            times.into_iter().try_for_each(|(name, value)| time(name, *value))?;
+            workers.iter().try_for_each(|link| {
+                worker(link.worker)?;
+                time("up_s", link.up_s)?;
+                time("bytes_per_s", link.bytes_per_s)
+            })
         }
         RunEvent::Refusal { worker: id, count: results, .. } => {
             worker(*id)?;
@@ -298,7 +303,13 @@ mod tests {
                 },
             },
             RunEvent::Rest { time_s: 0.1 + 0.2, worker: WorkerId::from_slot(1), rest_s: 1.0, strikes: 3 },
-            RunEvent::Links { time_s: 1.25, up_s: 0.0, down_s: 0.1, own_s: 0.2 },
+            RunEvent::Links {
+                time_s: 1.25,
+                up_s: 0.0,
+                down_s: 0.1,
+                own_s: 0.2,
+                workers: vec![crate::WorkerLink { worker: WorkerId::from_slot(1), up_s: 0.3, bytes_per_s: 1e6 }],
+            },
             RunEvent::Refusal {
                 time_s: 1.5,
                 worker: WorkerId::from_slot(1),

@@ -95,7 +95,7 @@ fn journal() -> Vec<u8> {
         },
         RunEvent::Rest { time_s: 0.5, worker: worker(2), rest_s: 1.0, strikes: 1 },
         step(1, 0.7),
-        RunEvent::Links { time_s: 0.7, up_s: 0.1, down_s: 0.05, own_s: 0.1 },
+        RunEvent::Links { time_s: 0.7, up_s: 0.1, down_s: 0.05, own_s: 0.1, workers: Vec::new() },
         RunEvent::Evaluation {
             time_s: 0.8,
             iteration: Iteration(1),

@@ -15,14 +15,12 @@
 //! - [`policy`]: one policy per file, and the registry that builds them by name
 //! - [`engine`]: events in, effects out
 //! - [`lockstep`](Lockstep): shares for workers that step together, without an engine
-//! - [`exchange`](Exchange): the time that vectors take on the links
-//! - [`topology`]: which workers exchange vectors in shards
+//! - [`topology`]: what is known of the [links](LinkRates), the [time](LinkTimes) that vectors take, and who exchanges them with whom
 //! - [`ledger`](Ledger): what a run cost
 
 mod allocation;
 mod batches;
 pub mod engine;
-mod exchange;
 mod ledger;
 mod lockstep;
 pub mod policy;
@@ -35,7 +33,6 @@ pub use engine::{
     AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report, RestoreError,
     SavedEngine, Verify, WaitReason,
 };
-pub use exchange::{Exchange, Topology};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{
@@ -43,6 +40,7 @@ pub use policy::{
     SchedulerRng, StepOutcome, Truth, build_policy, policy_kind,
 };
 pub use statistics::WorkerStatistics;
+pub use topology::{LinkRates, LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};
 
 /// The README's programs are compiled and run with the tests.
 #[cfg(doctest)]

@@ -267,6 +267,7 @@ impl World {
             // One that is cut short may be over.
             Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 0.0 && strikes >= 1),
             // A worker that joins again is lost first.
+            Effect::ProbeLink { .. } => {}
             Effect::Wait { .. } => assert!(self.present.len() <= 1 + usize::from(self.verify.is_some())),
             Effect::Finish { .. } | Effect::Abort { .. } => self.over = true,
         }

@@ -24,6 +24,8 @@ pub enum Change {
     Join(WorkerId),
     /// A worker hangs from now on: it finishes nothing, and joins again at once whenever it is evicted.
     Hang(WorkerId),
+    /// Vectors take this many times as long on a worker's own link from now on, in each direction. Nothing without links.
+    SlowLink(WorkerId, f64),
     /// A worker fails from now on: its leases fail when they would be done.
     Fail(WorkerId),
 }

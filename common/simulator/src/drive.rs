@@ -174,6 +174,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             Effect::Committed { .. } => self.committed(),
             Effect::Finish { .. } => return Some(self.ended(Ok(self.now))),
             Effect::Abort { reason } => return Some(self.ended(Err(SimulationError::Aborted(reason)))),
+            Effect::ProbeLink { worker, bytes } => self.cluster.probe_link(self.now, worker, bytes),
             Effect::Rest { .. } | Effect::Wait { .. } => {}
         }
         None
@@ -291,6 +292,10 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         while let Some((_, change)) = self.speeds.pop_if(|(at, _)| *at <= next) {
             self.change(change);
         }
+        for observed in self.cluster.observed(self.now) {
+            self.handle(Event::LinkObserved(observed));
+        }
+        self.cluster.counts_with(self.engine.links().times());
         self.cluster.begins(next);
         self.handle(Event::Proceed);
     }
@@ -355,6 +360,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             Occurrence::Joined(worker, machine) => self.joined(worker, machine),
             Occurrence::Lost(worker) => self.handle(Event::WorkerLost { worker }),
             Occurrence::Forgotten(worker) => self.handle(Event::WorkerForgotten { worker }),
+            Occurrence::Observed(observed) => self.handle(Event::LinkObserved(observed)),
             Occurrence::Unnoticed => {}
         }
         Ok(())

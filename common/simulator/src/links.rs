@@ -1,8 +1,6 @@
 //! The links between workers and coordinator, and the vectors that travel on them.
 
-use std::collections::VecDeque;
-
-use ata_scheduler::{Exchange, Topology};
+use ata_scheduler::{LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};
 use ata_types::WorkerId;
 
 /// Each worker and the coordinator have a link. In a star, the workers share the coordinator's.
@@ -20,122 +18,198 @@ pub struct Links {
     pub topology: Topology,
 }
 
-impl Links {
-    /// The time that vectors take on these links, as the engine counts with it.
-    pub fn exchange(&self) -> Exchange {
-        Exchange {
-            up_s: self.up_bytes / self.head_rate,
-            down_s: self.down_bytes / self.head_rate,
-            own_up_s: self.up_bytes / self.worker_rate,
-            own_down_s: self.down_bytes / self.worker_rate,
-            topology: self.topology,
-        }
+/// The links at a moment: those of workers may differ.
+#[derive(Clone, Debug)]
+pub(crate) struct CurrentLinks {
+    pub(crate) links: Links,
+    /// The rate of each worker's own link, by slot.
+    rates: Vec<f64>,
+}
+
+impl CurrentLinks {
+    pub(crate) fn new(links: Links, workers: usize) -> Self {
+        Self { links, rates: vec![links.worker_rate; workers] }
+    }
+
+    /// Vectors take this many times as long on a worker's link.
+    fn slow_down(&mut self, worker: WorkerId, factor: f64) {
+        self.rates[worker.slot()] /= factor;
+    }
+
+    fn rate(&self, worker: WorkerId) -> f64 {
+        self.rates[worker.slot()]
+    }
+
+    /// The links as the engine counts with them.
+    pub(crate) fn setting(&self) -> LinkSetting {
+        let Links { head_rate, up_bytes, down_bytes, topology, .. } = self.links;
+        let own = |rate: &f64| OwnTimes { up_s: up_bytes / rate, down_s: down_bytes / rate };
+        let times = LinkTimes {
+            up_s: up_bytes / head_rate,
+            down_s: down_bytes / head_rate,
+            own: self.rates.iter().map(|rate| Some(own(rate))).collect(),
+            others: own(&self.rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max)),
+            topology,
+        };
+        LinkSetting { times, up_bytes, down_bytes }
     }
 
     /// How long the parameters take to one worker, alone on the coordinator's link.
-    pub(crate) fn download(&self) -> f64 {
-        self.down_bytes / self.worker_rate.min(self.head_rate)
+    pub(crate) fn download(&self, worker: WorkerId) -> f64 {
+        self.links.down_bytes / self.rate(worker).min(self.links.head_rate)
     }
 
-    /// How long the parameters take to so many workers at once.
-    pub(crate) fn downloads(&self, workers: usize) -> f64 {
-        (workers as f64 * self.down_bytes / self.head_rate).max(self.down_bytes / self.worker_rate)
+    /// How long the parameters take to these workers at once, on their own links and as so many sets on the coordinator's.
+    pub(crate) fn downloads(&self, sets: usize, workers: impl Iterator<Item = WorkerId>) -> f64 {
+        let slowest = workers.map(|worker| self.rate(worker)).fold(f64::INFINITY, f64::min);
+        (sets as f64 * self.links.down_bytes / self.links.head_rate).max(self.links.down_bytes / slowest)
     }
 }
 
-/// A gradient that travels to the coordinator.
+/// What a worker sends to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Upload<K> {
     pub(crate) worker: WorkerId,
     pub(crate) key: K,
     /// When it set off; until then, it waits for those that its worker sends before it.
     pub(crate) began: f64,
-    /// How many bytes every upload under way has received when this one ends, counted as [`Uploads::received`] is.
-    ends_at: f64,
+    pub(crate) bytes: f64,
+    left: f64,
+    /// Bytes in a unit of time now.
+    rate: f64,
+    /// What arrived since it was last observed: bytes and time at the rate of its worker's link, and at less than that.
+    at_own: (f64, f64),
+    at_less: (f64, f64),
 }
 
-/// Uploads under way: all have the same size, and the same part of the coordinator's link, so that the first to begin is the
-/// first to end. A worker sends one at a time.
+/// Uploads under way. Those whose workers have fast links share what the others leave of the coordinator's link evenly. A worker sends one
+/// at a time.
 #[derive(Debug)]
 pub(crate) struct Uploads<K> {
-    links: Links,
-    /// Bytes that an upload would have received if it had been under way from the start.
-    received: f64,
-    /// When that was.
+    /// As of this time.
     at: f64,
-    under_way: VecDeque<Upload<K>>,
+    under_way: Vec<Upload<K>>,
     /// Those that their workers send next.
-    waiting: VecDeque<(WorkerId, K)>,
+    waiting: Vec<Upload<K>>,
 }
 
 impl<K: Copy + PartialEq> Uploads<K> {
-    pub(crate) fn new(links: Links) -> Self {
-        Self { links, received: 0.0, at: 0.0, under_way: VecDeque::new(), waiting: VecDeque::new() }
+    pub(crate) fn new() -> Self {
+        Self { at: 0.0, under_way: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Bytes in a unit of time that each upload receives now.
-    fn rate(&self) -> f64 {
-        self.links.worker_rate.min(self.links.head_rate / self.under_way.len() as f64)
-    }
-
-    fn advance(&mut self, now: f64) {
-        if !self.under_way.is_empty() {
-            self.received += self.rate() * (now - self.at);
+    /// Lets time pass, during which nothing begins or ends.
+    fn advance(&mut self, links: &CurrentLinks, now: f64) {
+        let passed = now - self.at;
+        for upload in &mut self.under_way {
+            let bytes = upload.rate * passed;
+            upload.left -= bytes;
+            let seen = if upload.rate < links.rate(upload.worker) { &mut upload.at_less } else { &mut upload.at_own };
+            (seen.0, seen.1) = (seen.0 + bytes, seen.1 + passed);
         }
         self.at = now;
     }
 
-    /// A worker sends a gradient.
-    pub(crate) fn begin(&mut self, now: f64, worker: WorkerId, key: K) {
-        self.advance(now);
-        self.waiting.push_back((worker, key));
+    /// Shares the coordinator's link (max-min fairness): each gets the same part, unless its worker's link carries less.
+    fn share(&mut self, links: &CurrentLinks) {
+        let mut order: Vec<usize> = (0..self.under_way.len()).collect();
+        order.sort_by(|a, b| links.rate(self.under_way[*a].worker).total_cmp(&links.rate(self.under_way[*b].worker)));
+        let mut left = links.links.head_rate;
+        for (done, &at) in order.iter().enumerate() {
+            let upload = &mut self.under_way[at];
+            upload.rate = links.rate(upload.worker).min(left / (order.len() - done) as f64);
+            left -= upload.rate;
+        }
+    }
+
+    /// A worker sends something.
+    pub(crate) fn begin(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, key: K, bytes: f64) {
+        self.advance(links, now);
+        let (at_own, at_less) = ((0.0, 0.0), (0.0, 0.0));
+        self.waiting.push(Upload { worker, key, began: now, bytes, left: bytes, rate: 0.0, at_own, at_less });
         self.begin_next(worker);
+        self.share(links);
     }
 
     fn begin_next(&mut self, worker: WorkerId) {
         if self.under_way.iter().any(|upload| upload.worker == worker) {
             return;
         }
-        let next = self.waiting.iter().position(|(sender, _)| *sender == worker);
-        if let Some((_, key)) = next.and_then(|next| self.waiting.remove(next)) {
-            let ends_at = self.received + self.links.up_bytes;
-            self.under_way.push_back(Upload { worker, key, began: self.at, ends_at });
+        if let Some(next) = self.waiting.iter().position(|upload| upload.worker == worker) {
+            let next = self.waiting.remove(next);
+            self.under_way.push(Upload { began: self.at, ..next });
         }
+    }
+
+    /// What a worker sends takes this many times as long from now on.
+    pub(crate) fn change(&mut self, links: &mut CurrentLinks, now: f64, worker: WorkerId, factor: f64) {
+        self.advance(links, now);
+        links.slow_down(worker, factor);
+        self.share(links);
+    }
+
+    /// When the next upload ends, and which one.
+    fn next(&self) -> Option<(f64, usize)> {
+        let ends = self.under_way.iter().map(|upload| self.at + (upload.left / upload.rate).max(0.0));
+        ends.zip(0..).min_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
     /// When the next upload ends.
     pub(crate) fn next_at(&self) -> Option<f64> {
-        let first = self.under_way.front()?;
-        Some(self.at + ((first.ends_at - self.received) / self.rate()).max(0.0))
+        self.next().map(|(at, _)| at)
     }
 
     /// The upload that ends next, which it now does.
-    pub(crate) fn end(&mut self) -> Option<(f64, Upload<K>)> {
-        let at = self.next_at()?;
-        self.advance(at);
-        let ended = self.under_way.pop_front()?;
+    pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, Upload<K>)> {
+        let (at, next) = self.next()?;
+        self.advance(links, at);
+        let ended = self.under_way.remove(next);
         self.begin_next(ended.worker);
+        self.share(links);
         Some((at, ended))
     }
 
+    /// What was observed of those under way since this was last called, but for `probe`.
+    pub(crate) fn observe(&mut self, links: &CurrentLinks, now: f64, probe: K) -> Vec<Observed> {
+        self.advance(links, now);
+        self.under_way.iter_mut().filter(|upload| upload.key != probe).flat_map(Upload::observe).collect()
+    }
+
     /// An upload is no longer needed; returns whether there was one.
-    pub(crate) fn cancel(&mut self, now: f64, worker: WorkerId, key: K) -> bool {
-        self.remove(now, worker, |other| *other == key)
+    pub(crate) fn cancel(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, key: K) -> bool {
+        self.remove(links, now, worker, |other| *other == key)
     }
 
     /// A worker is gone.
-    pub(crate) fn lose(&mut self, now: f64, worker: WorkerId) {
-        self.remove(now, worker, |_| true);
+    pub(crate) fn lose(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId) {
+        self.remove(links, now, worker, |_| true);
     }
 
-    fn remove(&mut self, now: f64, worker: WorkerId, is_removed: impl Fn(&K) -> bool) -> bool {
-        self.advance(now);
+    /// Whether a worker sends this, or will.
+    pub(crate) fn has(&self, worker: WorkerId, key: K) -> bool {
+        self.under_way.iter().chain(&self.waiting).any(|upload| upload.worker == worker && upload.key == key)
+    }
+
+    fn remove(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, is_removed: impl Fn(&K) -> bool) -> bool {
+        self.advance(links, now);
         let before = self.under_way.len() + self.waiting.len();
-        self.waiting.retain(|(sender, key)| *sender != worker || !is_removed(key));
-        self.under_way.retain(|upload| upload.worker != worker || !is_removed(&upload.key));
+        let is_kept = |upload: &Upload<K>| upload.worker != worker || !is_removed(&upload.key);
+        self.waiting.retain(is_kept);
+        self.under_way.retain(is_kept);
         let is_found = self.under_way.len() + self.waiting.len() < before;
         self.begin_next(worker);
+        self.share(links);
         is_found
+    }
+}
+
+impl<K> Upload<K> {
+    /// What was observed of it since this was last called.
+    pub(crate) fn observe(&mut self) -> impl Iterator<Item = Observed> + use<K> {
+        let worker = self.worker;
+        let seen = [(std::mem::take(&mut self.at_own), Seen::Alone), (std::mem::take(&mut self.at_less), Seen::Among)];
+        let observed = seen.into_iter().filter(|((bytes, _), _)| *bytes > 0.0);
+        observed.map(move |((bytes, seconds), seen)| Observed::Gradient { worker, bytes, seconds, seen })
     }
 }
 
@@ -143,26 +217,29 @@ impl<K: Copy + PartialEq> Uploads<K> {
 mod tests {
     use super::*;
 
-    const LINKS: Links =
-        Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
+    fn links() -> CurrentLinks {
+        let links =
+            Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
+        CurrentLinks::new(links, 5)
+    }
 
     fn worker(number: u32) -> WorkerId {
         WorkerId::new(number).unwrap()
     }
 
     fn ends(uploads: &mut Uploads<u32>) -> Vec<(f64, u32)> {
-        std::iter::from_fn(|| uploads.end().map(|(at, upload)| (at, upload.key))).collect()
+        std::iter::from_fn(|| uploads.end(&links()).map(|(at, upload)| (at, upload.key))).collect()
     }
 
     /// When uploads of different workers end that begin at these times.
     fn ends_of(begins: &[f64]) -> Vec<f64> {
-        let mut uploads = Uploads::new(LINKS);
+        let mut uploads = Uploads::new();
         let mut found = Vec::new();
         for (number, begins) in (1..).zip(begins) {
             while uploads.next_at().is_some_and(|at| at <= *begins) {
-                found.extend(uploads.end().map(|(at, _)| at));
+                found.extend(uploads.end(&links()).map(|(at, _)| at));
             }
-            uploads.begin(*begins, worker(number), number);
+            uploads.begin(&links(), *begins, worker(number), number, 100.0);
         }
         found.extend(ends(&mut uploads).into_iter().map(|(at, _)| at));
         found
@@ -186,26 +263,54 @@ mod tests {
 
     #[test]
     fn a_worker_sends_one_gradient_at_a_time() {
-        let mut uploads = Uploads::new(LINKS);
-        uploads.begin(0.0, worker(1), 1);
-        uploads.begin(0.0, worker(1), 2);
+        let mut uploads = Uploads::new();
+        uploads.begin(&links(), 0.0, worker(1), 1, 100.0);
+        uploads.begin(&links(), 0.0, worker(1), 2, 100.0);
         assert_eq!(ends(&mut uploads), [(10.0, 1), (20.0, 2)]);
     }
 
     #[test]
     fn what_a_lost_worker_sends_vanishes() {
-        let mut uploads = Uploads::new(LINKS);
-        (1..=4).for_each(|number| uploads.begin(0.0, worker(number), number));
-        uploads.begin(0.0, worker(1), 5);
-        uploads.lose(10.0, worker(1));
-        assert!(uploads.cancel(10.0, worker(2), 2) && !uploads.cancel(10.0, worker(2), 2));
+        let mut uploads = Uploads::new();
+        (1..=4).for_each(|number| uploads.begin(&links(), 0.0, worker(number), number, 100.0));
+        uploads.begin(&links(), 0.0, worker(1), 5, 100.0);
+        uploads.lose(&links(), 10.0, worker(1));
+        assert!(uploads.cancel(&links(), 10.0, worker(2), 2) && !uploads.cancel(&links(), 10.0, worker(2), 2));
         assert_eq!(ends(&mut uploads), [(15.0, 3), (15.0, 4)], "half was received at 5 a second");
+    }
+
+    /// Two links of 10 and one of 2 on one of 20: the fast ones get 9 each.
+    #[test]
+    fn a_slow_link_leaves_its_part_to_others() {
+        let mut links = links();
+        links.slow_down(worker(3), 5.0);
+        let mut uploads = Uploads::new();
+        (1..=3).for_each(|number| uploads.begin(&links, 0.0, worker(number), number, 90.0));
+        let observed = uploads.observe(&links, 5.0, 9);
+        let gradient = |number, bytes, seen| Observed::Gradient { worker: worker(number), bytes, seconds: 5.0, seen };
+        let expected = [gradient(1, 45.0, Seen::Among), gradient(2, 45.0, Seen::Among), gradient(3, 10.0, Seen::Alone)];
+        assert_eq!(observed, expected);
+        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.key)), Some((10.0, 1)));
+        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.key)), Some((10.0, 2)));
+        uploads.change(&mut links, 20.0, worker(3), 0.2);
+        assert!(uploads.has(worker(3), 3) && !uploads.has(worker(3), 2));
+        let (at, mut last) = uploads.end(&links).unwrap();
+        assert_eq!(at, 25.0);
+        let rest = Observed::Gradient { worker: worker(3), bytes: 80.0, seconds: 20.0, seen: Seen::Alone };
+        assert_eq!(last.observe().collect::<Vec<_>>(), [rest]);
     }
 
     #[test]
     fn the_engine_counts_with_the_slowest_part() {
-        let own = Exchange { own_up_s: 10.0, own_down_s: 5.0, ..Exchange::default() };
-        assert_eq!(LINKS.exchange(), Exchange { up_s: 5.0, down_s: 2.5, ..own });
-        assert_eq!((LINKS.download(), LINKS.downloads(1), LINKS.downloads(4)), (5.0, 5.0, 10.0));
+        let mut links = links();
+        links.slow_down(worker(2), 10.0);
+        let LinkSetting { times, up_bytes, down_bytes } = links.setting();
+        assert_eq!((times.up_s, times.down_s, up_bytes, down_bytes), (5.0, 2.5, 100.0, 50.0));
+        let own = [OwnTimes { up_s: 10.0, down_s: 5.0 }, OwnTimes { up_s: 100.0, down_s: 50.0 }];
+        assert_eq!(times.of([worker(1), worker(2)]), own);
+        assert_eq!((times.others, links.download(worker(1)), links.download(worker(2))), (own[0], 5.0, 50.0));
+        let fast = [1, 3, 4].map(worker);
+        assert_eq!([1, 4].map(|sets| links.downloads(sets, fast.into_iter())), [5.0, 10.0]);
+        assert_eq!(links.downloads(1, [worker(2)].into_iter()), 50.0);
     }
 }

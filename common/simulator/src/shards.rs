@@ -1,6 +1,6 @@
 //! An exchange in shards: the workers of a step sum their vectors among each other.
 
-use ata_scheduler::Exchange;
+use ata_scheduler::{LinkTimes, Observed};
 use ata_types::{CollectionId, WorkerId};
 
 /// One worker's sum over its leases.
@@ -9,7 +9,11 @@ pub(crate) type Part = (WorkerId, CollectionId);
 /// An exchange in shards. It begins when the last of its members has computed, since no shard can be summed before.
 #[derive(Debug)]
 pub(crate) struct ShardExchange {
-    exchange: Exchange,
+    /// What the engine predicted for the whole exchange.
+    predicted_s: f64,
+    /// How long the sums take, and the whole exchange.
+    sums_s: f64,
+    window_s: f64,
     members: Vec<Part>,
     /// Those whose members have computed them.
     computed: Vec<Part>,
@@ -19,10 +23,15 @@ pub(crate) struct ShardExchange {
 }
 
 impl ShardExchange {
-    /// An exchange among these members, if they are as many as would exchange vectors in shards.
-    pub(crate) fn new(exchange: Exchange, members: Vec<Part>) -> Option<Self> {
-        exchange.is_sharded(members.len()).then(|| Self {
-            exchange,
+    /// An exchange among these members, if the engine counts with one for them, given what it knows of the links. Its time follows from
+    /// the links as they are.
+    pub(crate) fn new(known: &LinkTimes, links: &LinkTimes, members: Vec<Part>) -> Option<Self> {
+        let workers = || members.iter().map(|(worker, _)| *worker);
+        let (own, known_own) = (links.of(workers()), known.of(workers()));
+        known.is_sharded(&known_own).then(|| Self {
+            predicted_s: known.shards_s(&known_own),
+            sums_s: own.iter().map(|own| own.up_s).fold(links.up_s, f64::max),
+            window_s: links.shards_s(&own),
             computed: Vec::with_capacity(members.len()),
             members,
             began: None,
@@ -50,7 +59,7 @@ impl ShardExchange {
     /// the coordinator gets one.
     pub(crate) fn arrives_at(&self) -> Option<f64> {
         let began = self.began.filter(|_| !self.is_delivered())?;
-        Some(began + self.exchange.own_up_s.max(self.exchange.up_s))
+        Some(began + self.sums_s)
     }
 
     /// The next of the parts that arrive in the sums, which it now does.
@@ -65,10 +74,15 @@ impl ShardExchange {
         self.delivered >= self.members.len()
     }
 
+    /// What is observed of it once all parts have arrived.
+    pub(crate) fn observe(&self, at: f64) -> Option<Observed> {
+        let predicted_s = self.predicted_s;
+        self.began.map(|began| Observed::Shards { seconds: at - began, predicted_s })
+    }
+
     /// When all members have the new parameters, if the exchange has begun.
     pub(crate) fn ends_at(&self) -> Option<f64> {
-        let workers = self.members.len();
-        self.began.map(|began| began + self.exchange.window_s(workers, workers))
+        self.began.map(|began| began + self.window_s)
     }
 
     /// The parts that were computed and have not arrived: their workers send them to the coordinator instead.
@@ -81,10 +95,17 @@ impl ShardExchange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ata_scheduler::Topology;
+    use ata_scheduler::{OwnTimes, Topology};
 
-    const EXCHANGE: Exchange =
-        Exchange { up_s: 10.0, down_s: 5.0, own_up_s: 10.0, own_down_s: 5.0, topology: Topology::Shards };
+    fn links(topology: Topology) -> LinkTimes {
+        let others = OwnTimes { up_s: 10.0, down_s: 5.0 };
+        LinkTimes { up_s: 10.0, down_s: 5.0, others, topology, ..LinkTimes::default() }
+    }
+
+    fn exchange(members: Vec<Part>) -> Option<ShardExchange> {
+        let links = links(Topology::Shards);
+        ShardExchange::new(&links, &links, members)
+    }
 
     fn parts(workers: u32) -> Vec<Part> {
         (1..=workers).map(|number| (WorkerId::new(number).unwrap(), CollectionId(number.into()))).collect()
@@ -92,7 +113,7 @@ mod tests {
 
     #[test]
     fn it_begins_with_the_last_part_and_ends_with_the_window() {
-        let mut shards = ShardExchange::new(EXCHANGE, parts(4)).unwrap();
+        let mut shards = exchange(parts(4)).unwrap();
         for (at, part) in [1.0, 2.0, 4.0, 7.0].into_iter().zip(parts(4)) {
             assert_eq!((shards.arrives_at(), shards.ends_at()), (None, None));
             shards.compute(at, part);
@@ -109,11 +130,11 @@ mod tests {
     #[test]
     fn what_was_computed_and_did_not_arrive_is_sent_again() {
         let all = parts(3);
-        let mut shards = ShardExchange::new(EXCHANGE, all.clone()).unwrap();
+        let mut shards = exchange(all.clone()).unwrap();
         shards.compute(1.0, all[2]);
         shards.compute(2.0, all[1]);
         assert_eq!(shards.give_up().collect::<Vec<_>>(), [all[2], all[1]]);
-        let mut shards = ShardExchange::new(EXCHANGE, all.clone()).unwrap();
+        let mut shards = exchange(all.clone()).unwrap();
         for part in &all {
             shards.compute(1.0, *part);
         }
@@ -123,7 +144,19 @@ mod tests {
 
     #[test]
     fn a_star_is_none() {
-        assert!(ShardExchange::new(EXCHANGE, parts(1)).is_none());
-        assert!(ShardExchange::new(Exchange { topology: Topology::Star, ..EXCHANGE }, parts(4)).is_none());
+        assert!(exchange(parts(1)).is_none());
+        let star = links(Topology::Star);
+        assert!(ShardExchange::new(&star, &links(Topology::Shards), parts(4)).is_none());
+    }
+
+    /// One link is slower than the engine knows.
+    #[test]
+    fn it_takes_as_long_as_the_slowest_link() {
+        let known = links(Topology::Shards);
+        let own = vec![Some(OwnTimes { up_s: 100.0, down_s: 5.0 })];
+        let mut shards = ShardExchange::new(&known, &LinkTimes { own, ..known.clone() }, parts(4)).unwrap();
+        parts(4).into_iter().for_each(|part| shards.compute(1.0, part));
+        assert_eq!((shards.arrives_at(), shards.ends_at()), (Some(101.0), Some(104.75)));
+        assert_eq!(shards.observe(101.0), Some(Observed::Shards { seconds: 100.0, predicted_s: 13.75 }));
     }
 }

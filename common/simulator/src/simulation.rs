@@ -1,6 +1,6 @@
 //! A virtual cluster, and what happens to it.
 
-use ata_scheduler::{AbortReason, Engine, Event, WorkerStatistics};
+use ata_scheduler::{AbortReason, Engine, WorkerStatistics};
 use ata_types::WorkerId;
 
 use crate::change::{Change, Moment};
@@ -90,8 +90,8 @@ impl<T: TaskTimes> Simulation<T> {
         match (&mut self.network, self.links) {
             (None, None) => Driver::new(engine, observer, workers, &self.changes, &self.priors).run(&at_first),
             (None, Some(links)) => {
-                engine.handle(0.0, Event::LinksMeasured { exchange: links.exchange() }, &mut Vec::new());
                 let cluster = LinkedCluster::new(workers, self.workers, links);
+                engine.know_links(cluster.setting());
                 Driver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
             }
             (Some(_), Some(_)) => panic!("links are for runs without a network"),

@@ -2,7 +2,8 @@
 
 use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Exchange, Policy, PolicyContext, Rule, StepOutcome, Topology, build_policy,
+    Decision, Effect, Engine, EngineConfig, LinkTimes, OwnTimes, Policy, PolicyContext, Rule, StepOutcome, Topology,
+    build_policy,
 };
 use ata_simulator::{Change, LawTimes, Links, Moment, Observer, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
@@ -118,10 +119,17 @@ fn a_step_ends_with_its_last_vector() {
     assert_close(&fixed(&[2, 1], &[10.0, 20.0], None, Vec::new()), &[20.0; 3], "without links");
 }
 
+/// The time of vectors on links that are alike.
+fn known(links: Links) -> LinkTimes {
+    let Links { worker_rate, head_rate, up_bytes, down_bytes, topology } = links;
+    let others = OwnTimes { up_s: up_bytes / worker_rate, down_s: down_bytes / worker_rate };
+    LinkTimes { up_s: up_bytes / head_rate, down_s: down_bytes / head_rate, others, topology, ..LinkTimes::default() }
+}
+
 /// The step time that the formulas predict: RAS with the windows of the fastest workers, for the best number of them.
-fn predicted(times: &[f64], budget: u64, exchange: Exchange) -> f64 {
+fn predicted(times: &[f64], budget: u64, links: &LinkTimes) -> f64 {
     let of = |workers: usize| {
-        let windows: Vec<f64> = (1..=workers).map(|rank| exchange.window_s(rank, workers)).collect();
+        let windows = links.windows_s(&vec![links.others; workers]);
         let ends =
             |(time, window): (&f64, &f64)| (1..=budget).map(|tasks| window + tasks as f64 * time).collect::<Vec<_>>();
         let mut ends: Vec<f64> = times.iter().zip(&windows).flat_map(ends).collect();
@@ -150,7 +158,7 @@ fn steps_take_as_long_as_predicted() {
 fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
     let found = named_of("ata-auto", (budget, LEARNING + MEASURED), times, Some(links));
     let found = found[LEARNING..].iter().sum::<f64>() / MEASURED as f64;
-    let expected = predicted(times, budget, links.exchange());
+    let expected = predicted(times, budget, &known(links));
     let ratio = found / expected;
     assert!((0.99..1.05).contains(&ratio), "{} workers, {links:?}: {found} for {expected}", times.len());
     found
@@ -292,4 +300,33 @@ fn a_worker_that_was_idle_is_not_dearer() {
     let best = fixed(&[9, 4, 3, 2, 1, 1, 1, 1, 1], &times[..9], Some(links), Vec::new());
     let (found, best) = (found.last().unwrap(), best.last().unwrap());
     assert!(*found <= 1.01 * best, "{found} is over {best}");
+}
+
+/// Three workers of 20 ms; the gradient takes a millisecond or two on any link, and the third's becomes slow at 20 steps and recovers at
+/// 150. In a star or in shards, of any rate: found within three steps, then no slower than without it, and in use again after recovery.
+#[test]
+fn a_worker_with_a_slow_link_is_left_out_until_it_recovers() {
+    let slow = WorkerId::from_slot(2);
+    for topology in [Topology::Star, Topology::Shards] {
+        for (head_rate, rate) in [(1e6, 200.0), (1e6, 20.0), (125e3, 200.0), (125e3, 20.0), (1e6, 1.0)] {
+            let links = Links { worker_rate: 125e3, head_rate, up_bytes: 270e3, down_bytes: 135e3, topology };
+            let of = |workers: usize, iterations, changes| {
+                let context = PolicyContext { workers: Some(workers as u32), ..PolicyContext::default() };
+                let policy = build_policy("ata-auto", &context).unwrap();
+                run(policy, (24, iterations), &[20.0; 3][..workers], Some(links), changes)
+            };
+            let factor = links.worker_rate / rate;
+            let changes = [(20, factor), (150, 1.0 / factor)];
+            let change = |(iteration, factor)| (Moment::Iteration(iteration), Change::SlowLink(slow, factor));
+            let found = of(3, 300, changes.map(change).to_vec());
+            let without = *of(2, 20, Vec::new()).last().unwrap();
+            let (before, what) = (found[18], format!("{topology:?}, {head_rate}, {rate}"));
+            assert!(found[19] > 2.0 * before, "{what}: the link is slow: {found:?}");
+            let left_out = &found[22..149];
+            assert!(left_out.iter().all(|step| *step <= 1.05 * without), "{what}: {left_out:?} for {without}");
+            let recovered = found[150..].iter().position(|step| *step <= 1.01 * before);
+            assert!(recovered.is_some_and(|steps| steps <= 70), "{what}: {recovered:?}");
+            assert!(found[290..].iter().all(|step| *step <= 1.01 * before), "{what}: {:?}", &found[290..]);
+        }
+    }
 }

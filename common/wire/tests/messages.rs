@@ -262,6 +262,7 @@ fn receive_from_worker(frame: &[u8]) {
             Ok(FromWorker::Measured(MeasuredBatch { outcome: Err(reason), .. })) => {
                 assert!((1..=MAX_TEXT_BYTES).contains(&reason.len()));
             }
+            Ok(FromWorker::LinkProbed { seconds, .. }) => assert!(seconds > 0.0 && seconds.is_finite()),
             Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. } | FromWorker::Reached { .. }) | Err(_) => {}
         }
     }
@@ -281,6 +282,7 @@ fn receive_at_worker(frame: &[u8]) {
                 assert!((1..u64::MAX).contains(&step.number()));
                 assert!((1..=MAX_EVALUATED_BATCHES).contains(&batches.len()));
             }
+            Ok(ToWorker::ProbeLink { bytes }) => assert!(bytes <= MAX_PROBE_BYTES),
             Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
             Ok(ToWorker::Collect { collections, withdrawn }) => {
                 assert!(collections.len() <= MAX_BATCH && withdrawn.len() <= MAX_BATCH);

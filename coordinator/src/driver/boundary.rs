@@ -2,18 +2,16 @@
 
 use ata_learn::Aggregate;
 use ata_record::RunEvent;
-use ata_scheduler::{Event, Exchange, IterationCost, StepOutcome, Topology};
+use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
 use ata_types::WorkerId;
-use ata_wire::WorkerName;
+use ata_wire::{SessionToken, WorkerName};
 
 use super::Driver;
 use super::checkpoints::{SaveRecord, Snapshot};
 use super::steps::StepPlan;
 use crate::checkpoint::SaveResult;
+use crate::links::Metered;
 use crate::training::{StepOrder, StepResult};
-
-/// The share by which a time on the links changes before it is recorded again: below this it is noise.
-const LINK_CHANGE: f64 = 0.1;
 
 impl Driver {
     /// Orders a step, whose chunks are sent to those who contribute to it as soon as they are stepped.
@@ -106,27 +104,29 @@ impl Driver {
         self.notify(Event::Proceed);
     }
 
-    /// Tells the engine how long vectors travel, and records it if that has changed.
+    /// Tells the engine what was observed of the links since the last step, and records what has changed.
     fn measure_links(&mut self) {
-        let Some(exchange) = self.meter.stepped(self.steps.set_bytes()) else { return };
-        let can_share = self.exchanges.are_allowed() && self.sessions.are_all_reachable();
-        let exchange = Exchange { topology: if can_share { Topology::Shards } else { Topology::Star }, ..exchange };
-        self.links.now = Some(exchange);
-        self.notify(Event::LinksMeasured { exchange });
-        let (up_s, down_s, own_s) = (exchange.up_s, exchange.down_s, exchange.own_up_s.max(exchange.own_down_s));
-        let has_changed = |last: Exchange| {
-            let pairs = [
-                (up_s, last.up_s),
-                (down_s, last.down_s),
-                (exchange.own_up_s, last.own_up_s),
-                (exchange.own_down_s, last.own_down_s),
-            ];
-            pairs.into_iter().any(|(now_s, last_s)| (now_s - last_s).abs() > LINK_CHANGE * last_s)
-        };
-        if self.links.recorded.is_none_or(has_changed) {
-            self.links.recorded = Some(exchange);
-            self.publisher.publish(RunEvent::Links { time_s: self.now_s, up_s, down_s, own_s });
+        let predicted_s = self.exchanges.take_prediction();
+        let Some(Metered { observed, up_bytes }) = self.meter.stepped(predicted_s) else { return };
+        for observed in observed {
+            self.notify(Event::LinkObserved(observed));
         }
+        let can_share = self.exchanges.are_allowed() && self.sessions.are_all_reachable();
+        let topology = if can_share { Topology::Shards } else { Topology::Star };
+        let down_bytes = self.steps.set_bytes() as f64;
+        self.notify(Event::LinkObserved(Observed::Step { up_bytes, down_bytes, topology }));
+        let event = self.links.changed(self.now_s, self.engine.links(), self.engine.present());
+        if let Some(event) = event {
+            self.publisher.publish(event);
+        }
+    }
+
+    /// A worker's link was probed.
+    pub(super) fn link_probed(&mut self, token: SessionToken, bytes: u64, seconds: f64) {
+        self.hear(token);
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        let observed = Observed::Probed { worker: session.worker(), bytes: bytes as f64, seconds };
+        self.notify(Event::LinkObserved(observed));
     }
 
     /// Begins to save the state after the last step. No step may be under way.

@@ -57,6 +57,8 @@ pub(crate) enum Command {
     MeasuredHere(BatchResult),
     /// A worker has measured one.
     Measured { session: SessionToken, measured: MeasuredBatch },
+    /// The bytes that a worker was asked for to measure its link have arrived.
+    LinkProbed { session: SessionToken, bytes: u64, seconds: f64 },
     /// A worker is ready to receive the parameters of an evaluation.
     EvaluatedParameters {
         session: SessionToken,
@@ -127,6 +129,7 @@ impl Driver {
             Command::Training(TrainingEvent::Failed) => self.steps.fail(),
             Command::MeasuredHere(result) => self.measured_here(result),
             Command::Measured { session, measured } => self.measured(session, measured),
+            Command::LinkProbed { session, bytes, seconds } => self.link_probed(session, bytes, seconds),
             Command::EvaluatedParameters { session, step, reader, reply } => {
                 answer(reply, self.evaluated_parameters(session, step, reader));
             }

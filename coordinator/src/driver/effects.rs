@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ata_record::RunEvent;
 use ata_scheduler::{Decision, Effect, Event, LeaseTime, WaitReason};
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
-use ata_wire::FarewellReason;
+use ata_wire::{FarewellReason, ToWorker};
 
 use super::publisher::EndedLease;
 use super::steps::StepPlan;
@@ -56,6 +56,7 @@ impl Driver {
                 let asked = self.asked_with((worker, collection, leases));
                 self.collect(asked);
             }
+            Effect::ProbeLink { worker, bytes } => self.sessions.send(worker, ToWorker::ProbeLink { bytes }),
             Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product } => {
                 let losses = self.results.losses(collected.iter().map(|(_, lease)| lease.id));
                 let plan = StepPlan {

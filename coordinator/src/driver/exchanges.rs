@@ -1,7 +1,7 @@
 //! Which workers exchange their vectors in shards, and how their exchanges go.
 
-use ata_scheduler::Exchange as Links;
 use ata_scheduler::topology::{Evidence, Pairs, Ways};
+use ata_scheduler::{LinkRates, LinkTimes, OwnTimes};
 use ata_types::{CHUNK_VALUES, ExchangeChoice, Iteration, MAX_SHARDS, MachineId, VectorId, WorkerId};
 use ata_wire::limits::CONNECT_TIMEOUT;
 use ata_wire::{ExchangeReport, PairFault};
@@ -36,6 +36,8 @@ pub(super) struct Exchanges {
     failures: u32,
     /// The first iteration in which the next one may be.
     resumes: Iteration,
+    /// The predicted time of the step's exchange in seconds.
+    predicted_s: Option<f64>,
     /// Those that are not over for all of their members, the newest last.
     live: Vec<Exchange>,
     /// The connection that is being tried.
@@ -99,6 +101,7 @@ impl Exchanges {
             pairs: Pairs::default(),
             failures: 0,
             resumes: Iteration::FIRST,
+            predicted_s: None,
             live: Vec::new(),
             probe: None,
             probes: 0,
@@ -116,12 +119,13 @@ impl Exchanges {
         self.are_allowed() && iteration >= self.resumes && !is_measured
     }
 
-    /// Whether so many workers exchange their vectors in shards, given the time on the links.
-    pub(super) fn are_worth_it(&self, members: usize, links: Option<Links>) -> bool {
+    /// Whether these workers exchange their vectors in shards, given what is known of the links.
+    pub(super) fn are_worth_it(&self, members: &[WorkerId], links: &LinkRates) -> bool {
+        let times = links.times();
         match self.choice {
             ExchangeChoice::Star => false,
-            ExchangeChoice::Auto => links.is_some_and(|links| links.is_sharded(members)),
-            ExchangeChoice::Shards => (2..=MAX_SHARDS).contains(&members),
+            ExchangeChoice::Auto => times.is_sharded(&times.of(members.iter().copied())),
+            ExchangeChoice::Shards => (2..=MAX_SHARDS).contains(&members.len()) && !links.are_shards_suspended(),
         }
     }
 
@@ -133,7 +137,7 @@ impl Exchanges {
                 self.pairs.separate(iteration, suspect, member.worker);
             }
         }
-        self.pairs.probing.members(workers)
+        self.pairs.reach.members(workers)
     }
 
     /// The next connection to try among some workers, if none is being tried.
@@ -145,12 +149,12 @@ impl Exchanges {
         may_meet: impl Fn(WorkerId, WorkerId) -> bool,
     ) -> Option<Probe> {
         if let Some(Probe { from, to, .. }) = self.probe.take_if(|probe| probe.until_s < now_s) {
-            self.pairs.probing.answered(iteration, from, to, false);
+            self.pairs.reach.answered(iteration, from, to, false);
         }
         if self.probe.is_some() {
             return None;
         }
-        let (from, to) = self.pairs.probing.next(iteration, workers, may_meet)?;
+        let (from, to) = self.pairs.reach.next(iteration, workers, may_meet)?;
         self.probes += 1;
         self.probe = Some(Probe { id: self.probes, from, to, until_s: now_s + PROBE_TIMEOUT_S });
         self.probe
@@ -165,19 +169,27 @@ impl Exchanges {
         is_reached: bool,
     ) -> Option<WorkerId> {
         let Probe { from, to, .. } = self.probe.take_if(|probe| (probe.from, probe.id) == (worker, id))?;
-        self.pairs.probing.answered(iteration, from, to, is_reached);
+        self.pairs.reach.answered(iteration, from, to, is_reached);
         Some(to)
     }
 
     /// Seconds in which a chunk has to come to another one of these members, if a vector has so many chunks.
-    pub(super) fn chunk_timeout_s(&self, members: &[WorkerId], chunks: u64, links: Option<Links>) -> f64 {
+    pub(super) fn chunk_timeout_s(&self, members: &[WorkerId], chunks: u64, times: &LinkTimes) -> f64 {
         let others = members.len().saturating_sub(1) as f64;
-        let star_s = links.map(|links| links.own_up_s.max(links.own_down_s) / chunks as f64 * others);
-        self.pairs.chunk_timeout_s(members, 4 * CHUNK_VALUES as u64, star_s.filter(|seconds| *seconds > 0.0))
+        let slowest_s = times.of(members.iter().copied()).iter().map(OwnTimes::longest_s).fold(0.0, f64::max);
+        let star_s = Some(slowest_s / chunks as f64 * others).filter(|seconds| *seconds > 0.0);
+        self.pairs.chunk_timeout_s(members, 4 * CHUNK_VALUES as u64, star_s)
     }
 
-    /// An exchange begins.
-    pub(super) fn begin(&mut self, iteration: Iteration, members: Vec<ExchangeMember>, timeout_s: f64) {
+    /// An exchange begins, in which a chunk has to come within `timeout_s`, and which is predicted to take `predicted_s`.
+    pub(super) fn begin(
+        &mut self,
+        iteration: Iteration,
+        members: Vec<ExchangeMember>,
+        timeout_s: f64,
+        predicted_s: f64,
+    ) {
+        self.predicted_s = Some(predicted_s);
         self.live.push(Exchange {
             iteration,
             members,
@@ -195,6 +207,11 @@ impl Exchanges {
             at += 1;
             at > later || !exchange.is_over
         });
+    }
+
+    /// The predicted time of the step's exchange, if there was one.
+    pub(super) fn take_prediction(&mut self) -> Option<f64> {
+        self.predicted_s.take()
     }
 
     /// The exchanges that are not over in which a worker is a member.
@@ -264,7 +281,7 @@ impl Exchanges {
         } else if !exchange.is_over && exchange.members.iter().all(|member| member.has_parameters) {
             self.failures = 0;
             let members: Vec<WorkerId> = exchange.members.iter().map(|member| member.worker).collect();
-            self.pairs.probing.succeeded(&members);
+            self.pairs.reach.succeeded(&members);
             self.live.remove(at);
         }
         Some(heard)
@@ -317,12 +334,14 @@ impl Exchanges {
 
     /// An exchange ends early. Returns its members, the first time.
     pub(super) fn end(&mut self, iteration: Iteration) -> Vec<ExchangeMember> {
-        let mut live = self.live.iter_mut();
-        let Some(exchange) = live.find(|exchange| exchange.iteration == iteration && !exchange.is_over) else {
-            return Vec::new();
-        };
-        exchange.is_over = true;
-        exchange.members.clone()
+        let is_of = |exchange: &Exchange| exchange.iteration == iteration && !exchange.is_over;
+        let Some(at) = self.live.iter().position(is_of) else { return Vec::new() };
+        if at + 1 == self.live.len() {
+            // How long it took until it failed says nothing of the links.
+            self.predicted_s = None;
+        }
+        self.live[at].is_over = true;
+        self.live[at].members.clone()
     }
 
     /// An exchange failed. Returns its members, the first time.
@@ -373,7 +392,7 @@ mod tests {
             vector: id(iteration, worker),
             has_parameters: false,
         };
-        exchanges.begin(Iteration(iteration), all(members).into_iter().map(member).collect(), 1.0);
+        exchanges.begin(Iteration(iteration), all(members).into_iter().map(member).collect(), 1.0, 1.0);
     }
 
     fn id(iteration: u64, worker: WorkerId) -> VectorId {

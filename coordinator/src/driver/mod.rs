@@ -70,7 +70,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
 use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig};
-use crate::links::{LinkMeter, MeasuredLinks};
+use crate::links::{LinkMeter, RecordedLinks};
 use crate::report::{RunError, RunReport, StopReason};
 use crate::training::{self, Pace, Paced, Summation};
 use ata_learn::{Aggregate, TensorSizes};
@@ -120,7 +120,7 @@ pub(crate) struct Driver {
     /// Vectors that wait for reports on their leases.
     parked: Vec<ParkedVector>,
     meter: LinkMeter,
-    links: MeasuredLinks,
+    links: RecordedLinks,
     exchanges: Exchanges,
     /// The pace of the steps, for those who receive chunks.
     paced: Paced,
@@ -205,7 +205,7 @@ impl Driver {
             collections: Collections::new(chunks, summation.is_separate()),
             parked: Vec::new(),
             meter: LinkMeter::default(),
-            links: MeasuredLinks::default(),
+            links: RecordedLinks::default(),
             exchanges: Exchanges::new(workers.exchange),
             paced,
             sizes,

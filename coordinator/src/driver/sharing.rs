@@ -18,7 +18,7 @@ impl Driver {
     pub(super) fn collect_in_shards(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
         let workers = self.members(&asked);
         let is_new = asked.iter().all(|(_, collection, _)| !self.collections.has(*collection));
-        let is_worth_it = self.exchanges.are_worth_it(workers.len(), self.links.now);
+        let is_worth_it = self.exchanges.are_worth_it(&workers, self.engine.links());
         if !is_new || !is_worth_it || !self.collections.may_share(workers.len()) {
             return asked;
         }
@@ -35,8 +35,9 @@ impl Driver {
                 members.push(Member { worker, collection, leases, address });
             }
         }
-        let (iteration, links) = (self.engine.iteration(), self.links.now);
-        let timeout_s = self.exchanges.chunk_timeout_s(&workers, self.collections.chunks(), links);
+        let (iteration, times) = (self.engine.iteration(), self.engine.links().times());
+        let timeout_s = self.exchanges.chunk_timeout_s(&workers, self.collections.chunks(), times);
+        let predicted_s = times.shards_s(&times.of(workers));
         let requests = self.collections.ask_in_shards(iteration, members, &keys, timeout_s);
         let member = |((worker, request), machine): (&(WorkerId, Collection), _)| ExchangeMember {
             worker: *worker,
@@ -45,7 +46,8 @@ impl Driver {
             has_parameters: false,
         };
         let exchanged = requests.iter().filter(|(_, request)| request.shards.is_some());
-        self.exchanges.begin(iteration, exchanged.zip(machines).map(member).collect(), timeout_s);
+        let exchanged = exchanged.zip(machines).map(member).collect();
+        self.exchanges.begin(iteration, exchanged, timeout_s, predicted_s);
         tracing::debug!(requests = requests.len(), timeout_s, "vectors are exchanged in shards");
         for (worker, request) in requests {
             self.request(worker, request.into());
@@ -78,12 +80,12 @@ impl Driver {
         let working = self.sessions.ready().filter(|session| !session.is_idle(iteration));
         let ready: BTreeMap<WorkerId, PeerAddress> =
             working.filter_map(|session| Some((session.worker(), session.peer_address()?.clone()))).collect();
-        if !self.exchanges.are_worth_it(ready.len(), self.links.now) {
+        let workers: Vec<WorkerId> = ready.keys().copied().collect();
+        if !self.exchanges.are_worth_it(&workers, self.engine.links()) {
             return;
         }
         // One machine's loopback is another one's own.
         let may_meet = |one: WorkerId, other: WorkerId| ready[&one].is_loopback() == ready[&other].is_loopback();
-        let workers: Vec<WorkerId> = ready.keys().copied().collect();
         let next = self.exchanges.next_probe(self.now_s, iteration, &workers, may_meet);
         if let Some(Probe { id, from, to, .. }) = next {
             self.sessions.send(from, ToWorker::Reach { probe: id, address: ready[&to].clone() });

@@ -12,7 +12,7 @@ use super::collections::{AcceptedVector, EndedVector, Requests};
 use super::commands::answer;
 use super::uploads::UploadRefusal;
 use crate::driver::Presence;
-use crate::links::LinkMeter;
+use crate::links::WorkerMeter;
 use crate::training::{Gate, Magnitudes, Paced, Work};
 
 /// A worker that the engine asks for the sum of some leases, the collection, and the leases.
@@ -33,8 +33,8 @@ pub(crate) struct VectorUpload {
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// When its chunks may be read.
     pub(crate) paced: Paced,
-    /// Measures the links.
-    pub(crate) meter: LinkMeter,
+    /// Measures the link of its worker.
+    pub(crate) meter: WorkerMeter,
     /// The presence of its session.
     pub(crate) presence: Presence,
 }
@@ -174,11 +174,12 @@ impl Driver {
     }
 
     fn accept_vector(&mut self, id: VectorId, header: GradientHeader) -> Result<VectorUpload, UploadRefusal> {
-        let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
+        let session = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?;
+        let (presence, meter) = (session.presence(), self.meter.of(session.worker()));
         let GradientHeader { maxima, saturated, vanished, .. } = header;
         let magnitudes = Magnitudes { maxima, saturated, vanished };
         let AcceptedVector { gate, first_chunk, shard } = self.collections.accept(id, magnitudes)?;
-        let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
+        let (work, paced) = (self.steps.work(), self.paced.clone());
         Ok(VectorUpload { gate, first_chunk, shard, work, paced, meter, presence })
     }
 

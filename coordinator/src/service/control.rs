@@ -36,6 +36,7 @@ pub(super) async fn read(
                 Ok(FromWorker::VectorFailed { vector, reason, uncomputable }) => {
                     Command::VectorFailed { session, vector, kind: kind(uncomputable), reason }
                 }
+                Ok(FromWorker::LinkProbed { bytes, seconds }) => Command::LinkProbed { session, bytes, seconds },
                 Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
                 Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
                 Err(error) => break error.to_string(),

@@ -212,7 +212,7 @@ pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-fn from_worker() -> [FromWorker; 10] {
+fn from_worker() -> [FromWorker; 11] {
     let hello = Hello {
         name: "gpu-7.example.org".parse().expect("a name"),
         instance: 0x0123_4567_89ab_cdef,
@@ -234,10 +234,11 @@ fn from_worker() -> [FromWorker; 10] {
         FromWorker::Progress(vec![computed(), computed()]),
         FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 3, outcome: Ok(figures) }),
         FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 4, outcome: Err("no test data".into()) }),
+        FromWorker::LinkProbed { bytes: 262_144, seconds: 1.25 },
     ]
 }
 
-fn to_worker(session: SessionToken) -> [ToWorker; 8] {
+fn to_worker(session: SessionToken) -> [ToWorker; 9] {
     let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let lease = |id, first, count| {
         let tasks = TaskRange { first, count };
@@ -258,6 +259,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 8] {
         ToWorker::Collect { collections: vec![collection(3), collection(4)], withdrawn: vec![VectorId(2)] },
         ToWorker::Evaluate { step: Iteration(9), batches: vec![0, 1, 70_000] },
         ToWorker::Reach { probe: 300, address: PeerAddress::Open("10.0.0.9:7071".into()) },
+        ToWorker::ProbeLink { bytes: 262_144 },
         ToWorker::Cancel([1, 200, 70_000].map(LeaseId).into()),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
     ]

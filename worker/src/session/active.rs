@@ -32,6 +32,8 @@ pub(super) struct ActiveSession<'a> {
     pub(super) progress: Vec<ComputedLease>,
     /// Uploads in progress; each returns whether its gradient counts.
     pub(super) uploads: JoinSet<Result<bool, SessionError>>,
+    /// The probe of the link that is under way.
+    pub(super) probes: JoinSet<Option<(u64, f64)>>,
     /// Whether any gradient counted.
     pub(super) worked: &'a mut bool,
     /// Whether the worker holds a lease, for its heartbeats.
@@ -71,6 +73,7 @@ impl ActiveSession<'_> {
                     }
                     ToWorker::Evaluate { step, batches } => self.evaluations.measure(step, batches),
                     ToWorker::Reach { probe, address } => self.sharing.reach(probe, &address),
+                    ToWorker::ProbeLink { bytes } => self.probe_link(bytes),
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => return ended(reason, detail),
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
@@ -84,10 +87,27 @@ impl ActiveSession<'_> {
                 Some(reached) = self.sharing.reached() => self.send(reached),
                 Some(event) = exchanged.recv() => self.exchange_event(event),
                 measured = self.evaluations.next() => self.send(FromWorker::Measured(measured)),
+                Some(probed) = self.probes.join_next() => {
+                    // One that failed, because others are measuring or the link is too slow, is tried again later.
+                    if let Ok(Some((bytes, seconds))) = probed {
+                        self.send(FromWorker::LinkProbed { bytes, seconds });
+                    }
+                }
                 Some(uploaded) = self.uploads.join_next() => {
                     *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
                 }
             }
+        }
+    }
+
+    /// Sends bytes that only measure the link, one probe at a time.
+    fn probe_link(&mut self, bytes: u64) {
+        if self.probes.is_empty() {
+            let bulk = self.bulk.clone();
+            self.probes.spawn(async move {
+                let probed = bulk.probe(bytes, 0).await.ok()?;
+                Some((bytes, probed.until_answer.as_secs_f64()))
+            });
         }
     }
 

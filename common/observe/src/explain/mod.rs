@@ -53,6 +53,10 @@ pub struct WorkerShare {
     pub high_s: Option<f64>,
     /// The policy's bound on its time for a task, or estimate.
     pub bound_s: Option<f64>,
+    /// Time that its vector takes on its own link, if that was measured.
+    pub vector_s: Option<f64>,
+    /// Bytes per second that its link carries at least.
+    pub link_bytes_per_s: Option<f64>,
     /// The reasons in a sentence or two.
     pub why: String,
 }
@@ -215,6 +219,8 @@ fn explain_worker(run: &RunState, outlook: &Outlook, id: WorkerId, worker: &Work
             low_s,
             high_s,
             bound_s: worker.bound_s,
+            vector_s: worker.link.map(|link| link.up_s),
+            link_bytes_per_s: worker.link.map(|link| link.bytes_per_s),
             why: String::new(),
         },
         overhead_s,

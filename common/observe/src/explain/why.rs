@@ -27,6 +27,13 @@ pub(super) fn sentence(
         }
         None => without_share(outlook, of),
     };
+    if let (Some(vector_s), Some(bytes_per_s)) = (of.share.vector_s, of.share.link_bytes_per_s) {
+        let mb_per_s = bytes_per_s / 1e6;
+        append(
+            &mut text,
+            format_args!(" Its vector takes {} on its own link, at {mb_per_s:.3} MB/s.", seconds(vector_s)),
+        );
+    }
     if of.share.probe {
         text += " It computes one task more as a probe, to learn its speed; the step does not wait for it.";
     }

@@ -73,7 +73,7 @@ fn full_run(metrics: &mut Metrics) -> RunState {
             vanished: 0,
             shards: 0,
         },
-        RunEvent::Links { time_s: 1.0, up_s: 1.0, down_s: 1.0, own_s: 1.0 },
+        RunEvent::Links { time_s: 1.0, up_s: 1.0, down_s: 1.0, own_s: 1.0, workers: Vec::new() },
         RunEvent::Evaluation {
             time_s: 1.0,
             iteration: Iteration(1),

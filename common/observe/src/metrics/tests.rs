@@ -32,7 +32,7 @@ fn exposed() -> String {
         RunEvent::Rest { time_s: 1.0, worker: testing::worker(1), rest_s: 1.0, strikes: 1 },
         RunEvent::Checkpoint { time_s: 1.0, iteration: ata_types::Iteration(1), path: "x".into(), seconds: 0.5 },
         clamped_step(),
-        RunEvent::Links { time_s: 1.0, up_s: 0.25, down_s: 0.0, own_s: 0.5 },
+        RunEvent::Links { time_s: 1.0, up_s: 0.25, down_s: 0.0, own_s: 0.5, workers: Vec::new() },
     ] {
         metrics.on_event(&event);
         state.apply(&event);

@@ -12,7 +12,7 @@ pub struct Links {
     pub up_s: f64,
     /// Seconds that parameters take on the coordinator's link; 0 as above.
     pub down_s: f64,
-    /// Seconds that the slower of the two takes on a worker's own link.
+    /// Seconds that the slower of the two takes on the fastest own link of a worker.
     pub own_s: f64,
 }
 

@@ -56,8 +56,8 @@ fn costs_add_up_over_committed_iterations() {
         step(1, 3.5, 4.0),
         task(3, Some(7.0), TaskOutcome::Applied),
         step(2, 6.0, 3.0),
-        RunEvent::Links { time_s: 6.0, up_s: 9.0, down_s: 9.0, own_s: 9.0 },
-        RunEvent::Links { time_s: 6.5, up_s: 0.2, down_s: 0.05, own_s: 0.3 },
+        RunEvent::Links { time_s: 6.0, up_s: 9.0, down_s: 9.0, own_s: 9.0, workers: Vec::new() },
+        RunEvent::Links { time_s: 6.5, up_s: 0.2, down_s: 0.05, own_s: 0.3, workers: Vec::new() },
         task(1, Some(5.0), TaskOutcome::Applied),
     ] {
         state.apply(&event);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ata_types::TaskOutcome;
 
-use crate::event::RunEvent;
+use crate::event::{RunEvent, WorkerLink};
 
 /// Times kept per worker, of tasks and of assignments: enough for a distribution, and affordable with thousands of workers.
 const TIMES_KEPT: usize = 4096;
@@ -26,6 +26,8 @@ pub struct WorkerState {
     pub expelled: Option<String>,
     /// The policy's last bound on its seconds per task, or estimate.
     pub bound_s: Option<f64>,
+    /// Its own link, once it was measured.
+    pub link: Option<WorkerLink>,
     /// Its tasks that entered a step.
     pub tasks_applied: u64,
     /// Seconds it spent on those.

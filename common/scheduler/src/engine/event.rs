@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::limits::FinishReason;
-use crate::exchange::Exchange;
 use crate::ledger::IterationCost;
 use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
+use crate::topology::Observed;
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 /// Something that happened, passed to the engine together with its time. Events are never refused; a worker's reports
@@ -63,11 +63,8 @@ pub enum Event {
         /// Whether they agree.
         agree: bool,
     },
-    /// The links were measured. Later decisions count with it.
-    LinksMeasured {
-        /// The time that vectors take on them.
-        exchange: Exchange,
-    },
+    /// Something was observed of the links. Later decisions count with it.
+    LinkObserved(Observed),
     /// A collection arrived whole: its worker is no longer needed for it.
     Delivered {
         /// The worker.
@@ -131,6 +128,14 @@ pub enum Effect {
         worker: WorkerId,
         /// The lease.
         lease: Lease,
+    },
+    /// Have a worker send so many bytes that no step waits for, and report [`Observed::Probed`] if they arrive. A worker that is
+    /// still sending those of an earlier probe need not.
+    ProbeLink {
+        /// The worker.
+        worker: WorkerId,
+        /// The bytes.
+        bytes: u64,
     },
     /// A lease ended. Every lease that was assigned ends exactly once.
     End {

@@ -16,8 +16,8 @@ impl Shared {
         let budget = take + spare;
         // If shares may be cancelled before they are complete, each task is a lease of its own.
         let fuses = if spare == 0 { self.roster.fuses() } else { &[] };
-        let round =
-            Round { iteration: number, budget, workers, statistics: &self.statistics, fuses, exchange: self.exchange };
+        let links = self.links.times();
+        let round = Round { iteration: number, budget, workers, statistics: &self.statistics, fuses, links };
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
         let allocated = decision.check(workers.len())?;
         if budget > take {

@@ -73,6 +73,7 @@ use std::ops::ControlFlow;
 use crate::ledger::Ledger;
 use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
+use crate::topology::{LinkRates, LinkSetting};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
 use leases::OverdueWorker;
 use phase::{Between, Collecting, Exit, Flow, Over, Phase};
@@ -105,7 +106,7 @@ impl Engine {
             Event::UploadBlocked { worker } => engine.shared.leases.block_upload(now_s, worker),
             Event::UploadResumed { worker } => engine.shared.resume_upload(worker),
             Event::Compared { tasks, first, second, agree } => engine.compared(tasks, (first, second), agree),
-            Event::LinksMeasured { exchange } => engine.shared.exchange = exchange,
+            Event::LinkObserved(observed) => engine.shared.links.observe(observed),
             Event::Delivered { worker, collection } => engine.delivered(worker, collection),
             Event::CollectionFailed { worker, collection } => {
                 engine.collect(|collecting, shared| collecting.collection_failed(shared, worker, collection));
@@ -164,6 +165,16 @@ impl Engine {
     /// The workers that are present, ascending.
     pub fn present(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.shared.roster.all_present()
+    }
+
+    /// What is known of the links.
+    pub fn links(&self) -> &LinkRates {
+        &self.shared.links
+    }
+
+    /// The rates of all links are known before the run begins.
+    pub fn know_links(&mut self, setting: LinkSetting) {
+        self.shared.links = LinkRates::known(setting);
     }
 
     /// A lease, if the worker holds it.

@@ -9,10 +9,10 @@ use super::failures::FailureStreak;
 use super::leases::{EndedLease, FinishedLease, Leases};
 use super::priors::Priors;
 use super::roster::Roster;
-use crate::exchange::Exchange;
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
+use crate::topology::LinkRates;
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 /// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
@@ -46,8 +46,8 @@ pub(super) struct Shared {
     pub(super) arrivals: VecDeque<AcceptedResult>,
     /// Leases to cancel once they are too late, oldest first; some may have ended.
     pub(super) granted: VecDeque<(WorkerId, Lease)>,
-    /// The time that vectors take on the links.
-    pub(super) exchange: Exchange,
+    /// What is known of the links.
+    pub(super) links: LinkRates,
     /// How many collections were begun.
     pub(super) collections: u64,
     /// Empty, for the next iteration to reuse.
@@ -81,7 +81,7 @@ impl Shared {
             results: 0,
             arrivals: VecDeque::new(),
             granted: VecDeque::new(),
-            exchange: Exchange::default(),
+            links: LinkRates::default(),
             collections: 0,
             spare: EmployedWorkers::default(),
             began_s: None,
@@ -143,6 +143,7 @@ impl Shared {
             self.priors.forget(worker);
             *self.ledger.worker(worker) = WorkerCost::default();
             self.policy.forget(worker);
+            self.links.forget(worker);
         }
         is_known
     }
@@ -188,7 +189,7 @@ impl Shared {
         }
         if let Some(overhead_s) = overhead_s {
             // To wait for parameters is no overhead of each assignment.
-            let parameters_s = if had_parameters { 0.0 } else { self.exchange.set_s() };
+            let parameters_s = if had_parameters { 0.0 } else { self.links.times().set_s(worker) };
             self.observe_overhead(worker, (overhead_s - parameters_s).max(0.0));
         } else {
             self.set_deadline(worker);

@@ -26,12 +26,12 @@ pub use saved::SavedLockstep;
 
 use crate::allocation::uniform;
 use crate::engine::{Purpose, stream};
-use crate::exchange::Exchange;
 use crate::policy::{
     Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyKind, Round, StepOutcome, build_policy,
     policy_kind,
 };
 use crate::statistics::{MOST, WorkerStatistics};
+use crate::topology::LinkTimes;
 use ata_types::{Iteration, WorkerId};
 use growth::Growth;
 use members::Members;
@@ -203,7 +203,7 @@ impl Lockstep {
             workers,
             statistics: &self.statistics,
             fuses: &[],
-            exchange: Exchange::default(),
+            links: &LinkTimes::default(),
         };
         let decision = self.policy.decide(&round, &mut stream(self.seed, iteration, Purpose::Policy));
         let refused = |problem| LockstepError::Decision { iteration, policy: self.policy.name(), problem };

@@ -130,9 +130,9 @@ impl Policy for Affine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::Exchange;
     use crate::policy::tests::decide;
     use crate::statistics::WorkerStatistics;
+    use crate::topology::LinkTimes;
     use ata_types::Iteration;
     use rand::SeedableRng;
 
@@ -211,7 +211,7 @@ mod tests {
             workers: &workers,
             statistics: &statistics,
             fuses: &[],
-            exchange: Exchange::default(),
+            links: &LinkTimes::default(),
         };
         let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
         assert_eq!(decision.allocation, [2, 8]);

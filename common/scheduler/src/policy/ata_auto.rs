@@ -28,6 +28,7 @@ use super::{
 };
 use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
+use crate::topology::OwnTimes;
 use ata_types::WorkerId;
 use belief::NoisePool;
 use candidates::position;
@@ -256,7 +257,7 @@ impl Policy for AtaAuto {
             let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };
             return Decision::new(vec![1; n], Collect::Race { tasks: round.budget }, rule);
         }
-        let outline = Outline::new(candidates.iter().map(|candidate| &candidate.member), n, round.exchange);
+        let outline = Outline::new(candidates.iter().map(|candidate| &candidate.member), n, round.links);
         let k = round.iteration.number();
         let shares = candidates.iter().map(|candidate| (candidate.position, candidate.member.share)).collect();
         let allocation = PerWorker::sparse(n, shares);
@@ -275,10 +276,16 @@ impl Policy for AtaAuto {
         let limits_s = self.probed.iter().copied().zip(limits_s);
         let limits_s = limits_s.filter(|(_, limit_s)| *limit_s < outline.longest_s).collect();
         self.spending = if outline.longest_s > 0.0 { outline.all_s / outline.longest_s } else { 1.0 };
+        let used: Vec<OwnTimes> = candidates
+            .iter()
+            .map(|candidate| candidate.member)
+            .filter(|member| member.share > 0)
+            .map(|member| member.own)
+            .collect();
         let preferences = Preferences {
             time_price: self.time_price.unwrap_or(self.spending),
             caution,
-            fallback_s: round.exchange.fallback_s(outline.used),
+            fallback_s: round.links.fallback_s(&used),
         };
         let scores = PerWorker::sparse(
             n,

@@ -64,8 +64,8 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 
 pub use crate::engine::{Actions, Activity, IterationView};
-use crate::exchange::Exchange;
 use crate::statistics::WorkerStatistics;
+use crate::topology::LinkTimes;
 use ata_types::{Iteration, WorkerId};
 
 /// The one source of randomness in the scheduler: seeded, and the same on every platform.
@@ -195,7 +195,7 @@ pub struct Round<'a> {
     /// Which workers compute their whole share as one batch, at a cost of o + a·s, by slot. Those beyond its end do not.
     pub fuses: &'a [bool],
     /// The time that vectors take on the links.
-    pub exchange: Exchange,
+    pub links: &'a LinkTimes,
 }
 
 impl Round<'_> {
@@ -242,7 +242,7 @@ pub(crate) mod tests {
             workers: &workers,
             statistics: &statistics,
             fuses: &[],
-            exchange: Exchange::default(),
+            links: &LinkTimes::default(),
         };
         policy.decide(&round, &mut SchedulerRng::seed_from_u64(5))
     }

@@ -74,8 +74,8 @@ pub(super) fn in_proportion(weights: &[f64], budget: u64, rng: &mut SchedulerRng
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::Exchange;
     use crate::statistics::WorkerStatistics;
+    use crate::topology::LinkTimes;
     use ata_types::{Iteration, WorkerId};
     use proptest::prelude::*;
     use rand::SeedableRng;
@@ -116,7 +116,7 @@ mod tests {
                 .map(|&observed| WorkerStatistics { observed, total_s: 2.0, ..WorkerStatistics::default() })
                 .collect();
             let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-            let round = Round { iteration: Iteration(1), budget, workers: &workers, statistics: &statistics, fuses: &[], exchange: Exchange::default() };
+            let round = Round { iteration: Iteration(1), budget, workers: &workers, statistics: &statistics, fuses: &[], links: &LinkTimes::default() };
             let mut rng = SchedulerRng::seed_from_u64(seed);
             let (allocation, rule) = new_workers_first(&round, Rule::Ras, &mut rng, |known, left, rng| {
                 assert!(known.iter().all(|&i| observed[i] > 0) && left > 0);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ata_types::{Iteration, MachineId, WorkerId};
 
-use super::Probing;
+use super::Reach;
 
 /// What takes so many times as long as predicted is late.
 const LATE: f64 = 4.0;
@@ -48,7 +48,7 @@ pub struct Pairs {
     /// Bytes and seconds, by sender and receiver.
     rates: BTreeMap<(WorkerId, WorkerId), (f64, f64)>,
     /// Which workers may exchange vectors.
-    pub probing: Probing,
+    pub reach: Reach,
     /// Those who got what cannot be decoded, by who sent it.
     accusers: BTreeMap<WorkerId, BTreeSet<(MachineId, WorkerId)>>,
 }
@@ -85,7 +85,7 @@ impl Pairs {
 
     /// Two workers are in no exchange together for a while. What was measured between them does not count for later ones.
     pub fn separate(&mut self, iteration: Iteration, one: WorkerId, other: WorkerId) {
-        self.probing.fail(iteration, one, other);
+        self.reach.fail(iteration, one, other);
         self.rates.remove(&(one, other));
         self.rates.remove(&(other, one));
     }
@@ -106,7 +106,7 @@ impl Pairs {
 
     /// A worker is gone. If it comes back, others may reach it.
     pub fn forget(&mut self, worker: WorkerId) {
-        self.probing.forget(worker);
+        self.reach.forget(worker);
         self.rates.retain(|(from, to), _| *from != worker && *to != worker);
         self.accusers.remove(&worker);
     }
@@ -137,8 +137,8 @@ mod tests {
     /// Pairs of so many workers that all reach each other.
     fn reachable(workers: usize) -> (Pairs, Vec<WorkerId>) {
         let (mut pairs, all) = (Pairs::default(), (0..workers).map(worker).collect::<Vec<_>>());
-        while let Some((from, to)) = pairs.probing.next(Iteration(1), &all, |_, _| true) {
-            pairs.probing.answered(Iteration(1), from, to, true);
+        while let Some((from, to)) = pairs.reach.next(Iteration(1), &all, |_, _| true) {
+            pairs.reach.answered(Iteration(1), from, to, true);
         }
         (pairs, all)
     }
@@ -185,7 +185,7 @@ mod tests {
                 assert_eq!(bad, if to == culprit { vec![] } else { vec![worker(culprit)] });
             }
             let others: Vec<WorkerId> = all.iter().copied().filter(|one| *one != worker(culprit)).collect();
-            assert_eq!(pairs.probing.members(&all), others);
+            assert_eq!(pairs.reach.members(&all), others);
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
         for to in 0..3 {
             assert_eq!(pairs.heard(Iteration(2), worker(to), &ways(to, 3, |_, _| 30.0), 1.0), []);
         }
-        assert_eq!(pairs.probing.members(&all), all);
+        assert_eq!(pairs.reach.members(&all), all);
     }
 
     /// Between two, there is nothing to compare with but what was.
@@ -207,8 +207,8 @@ mod tests {
         let before = Evidence { bytes: 100_000_000, ..way(1.0) };
         pairs.heard(Iteration(3), worker(0), &[(worker(1), before)].into(), 1.0);
         assert_eq!(pairs.heard(Iteration(4), worker(0), &two(5.0), 1.0), [worker(1)]);
-        assert_eq!(pairs.probing.members(&all), [0, 2].map(worker));
-        assert_eq!(pairs.probing.members(&all[1..]), [1, 2].map(worker));
+        assert_eq!(pairs.reach.members(&all), [0, 2].map(worker));
+        assert_eq!(pairs.reach.members(&all[1..]), [1, 2].map(worker));
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
                 let said = said.map(|from| (worker(from), Evidence { is_faulty: is_faulty(from, to), ..way(0.1) }));
                 pairs.heard(Iteration(2), worker(to), &said.collect(), 1.0);
             }
-            let members = pairs.probing.members(&all);
+            let members = pairs.reach.members(&all);
             let bad = (0..workers).filter(|other| *other != culprit && (accuses[*other] || accused_by[*other])).count();
             prop_assert!(members.len() + 1 >= workers, "{members:?}");
             prop_assert!(bad < 2 || !members.contains(&worker(culprit)), "{members:?}");

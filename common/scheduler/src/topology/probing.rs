@@ -1,124 +1,89 @@
-//! Which workers reach each other.
-//!
-//! It is found out before they exchange vectors, by one connection at a time in each direction. A pair that failed is tried again, more
-//! and more rarely.
+//! When a link that is not in use is measured again.
 
 use std::collections::BTreeMap;
 
-use ata_types::{Iteration, WorkerId};
+use super::times::OwnTimes;
+use ata_types::WorkerId;
 
-/// A pair that failed is tried again after so many iterations, and twice as many after each failure that follows. The cost of a pair
-/// that never works is the time that its exchange takes to fail: at half of this, a run of 1000 iterations pays it once more.
-const RETRY_AFTER: u64 = 8;
+/// A link on which a vector takes this many times as long as on the fastest one is slow: its worker may have been left out because of it.
+const SLOW: f64 = 1.5;
 
-/// After this many failures, it is tried every 1024 iterations.
-const MOST_DOUBLINGS: u32 = 7;
+/// The most steps between two probes of a link: one that recovers is used again this many steps later.
+const LONGEST_WAIT: u64 = 64;
 
-/// What is known of the connections between workers.
-#[derive(Debug, Default)]
-pub struct Probing {
-    /// By the two workers, the lower number first.
-    pairs: BTreeMap<(WorkerId, WorkerId), Pair>,
+/// Steps between the probes of any two links. A probe carries about as many bytes as a vector at most, so that all of them are about a
+/// quarter of a worker's load on the coordinator's link.
+const GAP: u64 = 4;
+
+/// Bytes of a probe, of small vectors and of large ones. More than the most would not tell more, and fewer than the least pass a link that
+/// was idle in one burst.
+const BYTES: std::ops::RangeInclusive<u64> = 16_384..=262_144;
+
+/// Slow links, which are probed more and more rarely while they stay so: after 1, 2, 4, … steps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probing {
+    links: BTreeMap<WorkerId, Slow>,
+    /// The step from which on the next probe may be sent.
+    resumes: u64,
 }
 
-/// Two workers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pair {
-    /// Whether the first reaches the second, and the other way around.
-    reached: [bool; 2],
-    /// Failures since vectors were exchanged.
-    failures: u32,
-    /// The first iteration in which it may be tried again.
-    due: Iteration,
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    /// The step from which on it is probed.
+    due: u64,
+    /// Steps to the probe after that.
+    wait: u64,
+    /// Vectors in a row that were as fast as others.
+    fast: u64,
 }
 
-impl Pair {
-    fn is_good(&self) -> bool {
-        self.reached == [true; 2]
-    }
-}
-
-fn key(one: WorkerId, other: WorkerId) -> (WorkerId, WorkerId) {
-    (one.min(other), one.max(other))
+/// Whether a worker with these times may have been left out because of its link.
+pub(super) fn is_slow(own: OwnTimes, fastest: OwnTimes) -> bool {
+    own.longest_s() > SLOW * fastest.longest_s()
 }
 
 impl Probing {
-    /// The connection to try next among these workers: who is to connect, and to whom. `may_meet` tells whether two of them may
-    /// connect at all. Those with the fewest failures come first, so that an unreachable one does not keep others waiting.
-    pub fn next(
-        &self,
-        iteration: Iteration,
-        workers: &[WorkerId],
-        may_meet: impl Fn(WorkerId, WorkerId) -> bool,
-    ) -> Option<(WorkerId, WorkerId)> {
-        let mut failures: BTreeMap<WorkerId, u32> = BTreeMap::new();
-        for ((one, other), pair) in &self.pairs {
-            for worker in [one, other] {
-                *failures.entry(*worker).or_default() += pair.failures;
+    /// Bytes of a probe, if a gradient has `up_bytes`.
+    pub(super) fn bytes(up_bytes: f64) -> u64 {
+        (up_bytes as u64).clamp(*BYTES.start(), *BYTES.end())
+    }
+
+    /// A worker's vector was observed in a step.
+    pub(super) fn observed(&mut self, worker: WorkerId, step: u64, is_slow: bool) {
+        match self.links.get_mut(&worker) {
+            Some(slow) if is_slow => {
+                // It looked better than it is: what lasts is found after as many probes as before.
+                slow.due = step + slow.wait;
+                slow.fast = 0;
             }
-        }
-        let of = |worker: &WorkerId| failures.get(worker).copied().unwrap_or(0);
-        let pairs = workers.iter().flat_map(|one| workers.iter().map(move |other| (*one, *other)));
-        let open = pairs.filter(|(one, other)| one < other && may_meet(*one, *other)).filter_map(|(one, other)| {
-            let pair = self.pairs.get(&(one, other)).copied().unwrap_or_default();
-            let way = if pair.reached[0] { (other, one) } else { (one, other) };
-            (!pair.is_good() && pair.due <= iteration).then_some((of(&one).max(of(&other)), way))
-        });
-        open.min().map(|(_, way)| way)
-    }
-
-    /// A worker has tried to connect to another one.
-    pub fn answered(&mut self, iteration: Iteration, from: WorkerId, to: WorkerId, is_reached: bool) {
-        if is_reached {
-            let pair = self.pairs.entry(key(from, to)).or_default();
-            pair.reached[usize::from(from > to)] = true;
-        } else {
-            self.fail(iteration, from, to);
-        }
-    }
-
-    /// Two workers cannot exchange vectors. They are tried again later.
-    pub(super) fn fail(&mut self, iteration: Iteration, one: WorkerId, other: WorkerId) {
-        let pair = self.pairs.entry(key(one, other)).or_default();
-        // Both ends may say so.
-        if pair.due > iteration {
-            return;
-        }
-        let due = Iteration(iteration.number() + (RETRY_AFTER << pair.failures.min(MOST_DOUBLINGS)));
-        *pair = Pair { reached: [false; 2], failures: pair.failures + 1, due };
-    }
-
-    /// Workers have exchanged vectors.
-    pub fn succeeded(&mut self, workers: &[WorkerId]) {
-        for ((one, other), pair) in &mut self.pairs {
-            if pair.is_good() && workers.contains(one) && workers.contains(other) {
-                pair.failures = 0;
+            Some(slow) => {
+                slow.fast += 1;
+                if slow.fast >= slow.wait {
+                    self.links.remove(&worker);
+                }
             }
+            None if is_slow => {
+                self.links.insert(worker, Slow { due: step + 1, wait: 1, fast: 0 });
+            }
+            None => {}
         }
     }
 
-    /// A worker is gone. If it comes back, others may reach it.
     pub(super) fn forget(&mut self, worker: WorkerId) {
-        self.pairs.retain(|(one, other), _| *one != worker && *other != worker);
+        self.links.remove(&worker);
     }
 
-    /// Those of some workers that exchange vectors: the one that is in the most pairs which do not work leaves, until all pairs work. Of
-    /// several, the one whose pairs failed more often does, and then the one of the higher number.
-    pub fn members(&self, workers: &[WorkerId]) -> Vec<WorkerId> {
-        let mut members = workers.to_vec();
-        members.sort_unstable();
-        loop {
-            let of = |one: WorkerId| {
-                let pairs = members.iter().filter(move |other| **other != one).map(move |other| key(one, *other));
-                let pairs: Vec<Pair> = pairs.map(|pair| self.pairs.get(&pair).copied().unwrap_or_default()).collect();
-                let bad = pairs.iter().filter(|pair| !pair.is_good()).count();
-                (bad, pairs.iter().map(|pair| pair.failures).sum::<u32>(), one)
-            };
-            match members.iter().map(|member| of(*member)).max() {
-                Some((1.., _, worst)) => members.retain(|member| *member != worst),
-                _ => return members,
-            }
+    /// The link to probe after a step, of the candidates.
+    pub(super) fn next(&mut self, step: u64, is_candidate: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
+        if step < self.resumes {
+            return None;
         }
+        let due = self.links.iter_mut().filter(|(worker, slow)| slow.due <= step && is_candidate(**worker));
+        let (worker, slow) = due.min_by_key(|(_, slow)| slow.due)?;
+        slow.wait = (2 * slow.wait).min(LONGEST_WAIT);
+        slow.due = step + slow.wait;
+        self.resumes = step + GAP;
+        Some(*worker)
     }
 }
 
@@ -126,79 +91,42 @@ impl Probing {
 mod tests {
     use super::*;
 
-    fn workers(slots: &[usize]) -> Vec<WorkerId> {
-        slots.iter().map(|slot| WorkerId::from_slot(*slot)).collect()
+    fn link() -> WorkerId {
+        WorkerId::from_slot(3)
     }
 
-    /// Tries all that is due, where only some connections work. Returns how many were tried.
-    fn probe(probing: &mut Probing, at: u64, all: &[WorkerId], works: impl Fn(usize, usize) -> bool) -> usize {
-        let mut tried = 0;
-        while let Some((from, to)) = probing.next(Iteration(at), all, |_, _| true) {
-            probing.answered(Iteration(at), from, to, works(from.slot(), to.slot()));
-            tried += 1;
-        }
-        tried
+    fn probes(probing: &mut Probing, steps: std::ops::Range<u64>) -> Vec<u64> {
+        steps.filter(|step| probing.next(*step, |_| true).is_some()).collect()
     }
 
     #[test]
-    fn only_those_who_reach_each_other_are_members() {
-        let (mut probing, all) = (Probing::default(), workers(&[0, 1, 2, 3]));
-        assert_eq!(probing.members(&all).len(), 1, "nothing is known");
-        assert_eq!(probe(&mut probing, 1, &all[..2], |_, _| true), 2, "in both directions");
-        assert_eq!(probing.members(&all), workers(&[0, 1]));
-        // Nobody reaches 3, and it reaches all.
-        assert_eq!(probe(&mut probing, 1, &all, |_, to| to != 3), 4 + 3);
-        assert_eq!(probing.members(&all), workers(&[0, 1, 2]));
-        probing.forget(all[3]);
-        assert_eq!(probe(&mut probing, 1, &all, |_, _| true), 6);
-        assert_eq!(probing.members(&all), all);
-    }
-
-    /// The coordinator knows that some can never meet.
-    #[test]
-    fn those_who_must_not_meet_are_not_tried() {
-        let (mut probing, all) = (Probing::default(), workers(&[0, 1, 2]));
-        let may_meet = |one: WorkerId, other: WorkerId| one.slot() != 1 && other.slot() != 1;
-        while let Some((from, to)) = probing.next(Iteration(1), &all, may_meet) {
-            assert!(may_meet(from, to));
-            probing.answered(Iteration(1), from, to, true);
-        }
-        assert_eq!(probing.members(&all), workers(&[0, 2]));
+    fn probes_become_rarer_and_never_end() {
+        let mut probing = Probing::default();
+        assert!(probes(&mut probing, 0..10).is_empty());
+        probing.observed(link(), 10, true);
+        assert_eq!(probes(&mut probing, 10..400), [11, 15, 19, 27, 43, 75, 139, 203, 267, 331, 395]);
+        assert_eq!(probing.next(1000, |_| false), None, "it is away, or fast again");
     }
 
     #[test]
-    fn an_unreachable_worker_does_not_keep_others_waiting() {
-        let (mut probing, all) = (Probing::default(), workers(&[0, 1, 2, 3, 4]));
-        let mut failures = 0;
-        while probing.members(&all).len() < 4 {
-            let (from, to) = probing.next(Iteration(1), &all, |_, _| true).unwrap();
-            let is_reached = from.slot() != 0 && to.slot() != 0;
-            failures += usize::from(!is_reached);
-            probing.answered(Iteration(1), from, to, is_reached);
-        }
-        // After the first one, it may be the fault of either.
-        assert_eq!(failures, 2);
+    fn a_link_that_is_slow_again_is_probed_as_rarely_as_before() {
+        let mut probing = Probing::default();
+        probing.observed(link(), 0, true);
+        assert_eq!(probes(&mut probing, 0..12), [1, 5, 9]);
+        probing.observed(link(), 12, false);
+        probing.observed(link(), 13, true);
+        assert_eq!(probes(&mut probing, 13..40), [21, 37]);
+        (40..72).for_each(|step| probing.observed(link(), step, false));
+        probing.observed(link(), 72, true);
+        assert_eq!(probes(&mut probing, 72..80), [73, 77], "it was fast for long");
     }
 
     #[test]
-    fn a_pair_is_tried_again_more_and_more_rarely() {
-        let (mut probing, all) = (Probing::default(), workers(&[0, 1]));
-        let mut at = 1;
-        let mut waits = Vec::new();
-        for _ in 0..10 {
-            assert_eq!(probe(&mut probing, at, &all, |_, _| true), 2);
-            assert_eq!(probing.members(&all), all);
-            probing.fail(Iteration(at), all[0], all[1]);
-            probing.fail(Iteration(at), all[1], all[0]);
-            assert_eq!(probing.members(&all).len(), 1);
-            let due = (at..).find(|at| probing.next(Iteration(*at), &all, |_, _| true).is_some()).unwrap();
-            waits.push(due - at);
-            at = due;
-        }
-        assert_eq!(waits, [8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]);
-        probe(&mut probing, at, &all, |_, _| true);
-        probing.succeeded(&all);
-        probing.fail(Iteration(at), all[0], all[1]);
-        assert!(probing.next(Iteration(at + 8), &all, |_, _| true).is_some());
+    fn links_take_turns() {
+        let mut probing = Probing::default();
+        (0..3).for_each(|slot| probing.observed(WorkerId::from_slot(slot), 0, true));
+        let turns: Vec<usize> = (1..25).filter_map(|step| Some(probing.next(step, |_| true)?.slot())).collect();
+        assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+        assert_eq!([1.0, 1e5, 1e9].map(Probing::bytes), [16_384, 100_000, 262_144]);
     }
 }

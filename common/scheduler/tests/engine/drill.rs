@@ -390,7 +390,7 @@ impl Drill {
             Effect::Compare { tasks, first, second } => {
                 self.next.push_back(Event::Compared { tasks, first, second, agree: true });
             }
-            Effect::Rest { .. } | Effect::Wait { .. } => {}
+            Effect::Rest { .. } | Effect::Wait { .. } | Effect::ProbeLink { .. } => {}
         }
     }
 

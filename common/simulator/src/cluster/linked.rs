@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Engine, Report};
+use ata_scheduler::{Engine, LinkSetting, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence, SpeedView};
 use crate::change::Change;
-use crate::links::{Links, Uploads};
+use crate::links::{CurrentLinks, Links, Upload, Uploads};
 use crate::observer::Observer;
 use crate::shards::ShardExchange;
 use crate::times::TaskTimes;
@@ -19,12 +19,18 @@ enum Parcel {
     /// The gradient of a lease that is sent alone.
     Alone(LeaseId),
     Collection(CollectionId),
+    /// Bytes that measure the link.
+    Probe,
 }
 
 pub(crate) struct LinkedCluster<'a, T> {
     workers: VirtualWorkers<'a, T>,
-    links: Links,
+    links: CurrentLinks,
+    /// The links that the engine counts with.
+    known: LinkTimes,
     uploads: Uploads<Parcel>,
+    /// What was observed of the links since the last step.
+    observed: Vec<Observed>,
     /// Leases that will be sent alone, until they are computed.
     alone: BTreeSet<LeaseId>,
     /// The times of leases that are sent alone, and have not arrived.
@@ -54,8 +60,10 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     pub(crate) fn new(workers: VirtualWorkers<'a, T>, count: u32, links: Links) -> Self {
         Self {
             workers,
-            links,
-            uploads: Uploads::new(links),
+            links: CurrentLinks::new(links, count as usize),
+            known: LinkTimes::default(),
+            uploads: Uploads::new(),
+            observed: Vec::new(),
             alone: BTreeSet::new(),
             sent: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -71,6 +79,16 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
+    /// The links as the engine counts with them.
+    pub(crate) fn setting(&self) -> LinkSetting {
+        self.links.setting()
+    }
+
+    /// A worker sends a gradient.
+    fn send(&mut self, now: f64, worker: WorkerId, parcel: Parcel) {
+        self.uploads.begin(&self.links, now, worker, parcel, self.links.links.up_bytes);
+    }
+
     /// A worker sends the collections that it has computed.
     fn send_computed(&mut self, now: f64, worker: WorkerId) {
         let kept = &self.kept;
@@ -79,7 +97,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         for (part, _) in computed.collect::<Vec<_>>() {
             match &mut self.shards {
                 Some(shards) if shards.contains(part) => shards.compute(now, part),
-                _ => self.uploads.begin(now, worker, Parcel::Collection(part.1)),
+                _ => self.send(now, worker, Parcel::Collection(part.1)),
             }
         }
     }
@@ -94,7 +112,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
         let workers: BTreeSet<WorkerId> = fresh.iter().map(|(worker, _)| *worker).collect();
         if !std::mem::replace(&mut self.has_asked, true) && workers.len() == fresh.len() {
-            self.shards = ShardExchange::new(self.links.exchange(), fresh.clone());
+            self.shards = ShardExchange::new(&self.known, &self.links.setting().times, fresh.clone());
         }
         for (worker, _) in fresh {
             self.send_computed(now, worker);
@@ -105,7 +123,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     fn give_up_shards(&mut self, now: f64, left: WorkerId) {
         for (worker, collection) in self.shards.take().into_iter().flat_map(ShardExchange::give_up) {
             if worker != left {
-                self.uploads.begin(now, worker, Parcel::Collection(collection));
+                self.send(now, worker, Parcel::Collection(collection));
             }
         }
     }
@@ -120,7 +138,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         };
         if is_alone {
             self.sent.insert(lease, busy.to_vec());
-            self.uploads.begin(at, worker, Parcel::Alone(lease));
+            self.send(at, worker, Parcel::Alone(lease));
             return Some((at, Occurrence::Unnoticed));
         }
         self.reported.clear();
@@ -132,8 +150,15 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
 
     /// A gradient arrives.
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
-        let (at, upload) = self.uploads.end()?;
+        let (at, mut upload) = self.uploads.end(&self.links)?;
+        if upload.key != Parcel::Probe {
+            self.observed.extend(upload.observe());
+        }
         let occurrence = match upload.key {
+            Parcel::Probe => {
+                let Upload { worker, bytes, began, .. } = upload;
+                Occurrence::Observed(Observed::Probed { worker, bytes, seconds: at - began })
+            }
             Parcel::Alone(lease) => {
                 self.arrived.insert(lease, upload.began);
                 self.reported = self.sent.remove(&lease)?;
@@ -152,6 +177,9 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         let shards = self.shards.as_mut()?;
         let at = shards.arrives_at()?;
         let (worker, collection) = shards.deliver()?;
+        if shards.is_delivered() {
+            self.observed.extend(shards.observe(at));
+        }
         Some((at, Occurrence::Delivered(worker, collection)))
     }
 
@@ -160,7 +188,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         if self.shards.as_ref().is_some_and(|shards| shards.has_member(worker) && !shards.is_delivered()) {
             self.give_up_shards(now, worker);
         }
-        self.uploads.lose(now, worker);
+        self.uploads.lose(&self.links, now, worker);
         self.asked.retain(|(holder, _), _| *holder != worker);
         self.parameters[worker.slot()] = None;
     }
@@ -178,7 +206,10 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     }
 
     fn change(&mut self, now: f64, change: Change) {
-        self.workers.change(now, change);
+        match change {
+            Change::SlowLink(worker, factor) => self.uploads.change(&mut self.links, now, worker, factor),
+            _ => self.workers.change(now, change),
+        }
     }
 
     fn begins(&mut self, iteration: u64) {
@@ -198,7 +229,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         }
         let parameters = &mut self.parameters[worker.slot()];
         let has_them = *parameters >= Some(lease.iteration);
-        let ready = if has_them { now } else { now + self.links.download() };
+        let ready = if has_them { now } else { now + self.links.download(worker) };
         *parameters = (*parameters).max(Some(lease.iteration));
         self.workers.assign_from(now, ready, worker, lease);
     }
@@ -232,10 +263,11 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         let began = std::mem::replace(&mut self.last_began, f64::NEG_INFINITY);
         let shards = self.shards.take();
         let is_member = |worker: &WorkerId| shards.as_ref().is_some_and(|shards| shards.has_member(*worker));
-        let others = contributors.iter().filter(|worker| !is_member(worker)).count();
+        let others = || contributors.iter().copied().filter(|worker| !is_member(worker));
         let ends_at = shards.as_ref().and_then(ShardExchange::ends_at);
         // The coordinator sends the members of an exchange in shards one set of parameters together.
-        let star_ends_at = began + self.links.downloads(others + usize::from(shards.is_some()));
+        let sets = others().count() + usize::from(shards.is_some());
+        let star_ends_at = began + self.links.downloads(sets, others());
         (ends_at.map_or(star_ends_at, |ends_at| star_ends_at.max(ends_at)) - now).max(0.0)
     }
 
@@ -243,7 +275,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         self.alone.remove(&lease.id);
         self.kept.remove(&lease.id);
         if self.sent.remove(&lease.id).is_some() {
-            self.uploads.cancel(now, worker, Parcel::Alone(lease.id));
+            self.uploads.cancel(&self.links, now, worker, Parcel::Alone(lease.id));
             return;
         }
         if let (Some(began), TaskOutcome::Applied) = (self.arrived.remove(&lease.id), outcome) {
@@ -255,6 +287,24 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
         self.clear(now, worker);
         self.workers.close(now, worker)
+    }
+
+    fn probe_link(&mut self, now: f64, worker: WorkerId, bytes: u64) {
+        if !self.uploads.has(worker, Parcel::Probe) {
+            self.uploads.begin(&self.links, now, worker, Parcel::Probe, bytes as f64);
+        }
+    }
+
+    fn observed(&mut self, now: f64) -> Vec<Observed> {
+        let mut observed = std::mem::take(&mut self.observed);
+        observed.extend(self.uploads.observe(&self.links, now, Parcel::Probe));
+        let Links { up_bytes, down_bytes, topology, .. } = self.links.links;
+        observed.push(Observed::Step { up_bytes, down_bytes, topology });
+        observed
+    }
+
+    fn counts_with(&mut self, links: &LinkTimes) {
+        self.known.clone_from(links);
     }
 
     fn settle(&mut self, now: f64) {

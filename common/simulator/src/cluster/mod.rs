@@ -14,7 +14,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 
-use ata_scheduler::{Engine, Report};
+use ata_scheduler::{Engine, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 pub(crate) use linked::LinkedCluster;
@@ -60,6 +60,17 @@ pub(crate) trait Cluster: SpeedView + Sized {
         0.0
     }
 
+    /// The coordinator has a worker send bytes that no step waits for.
+    fn probe_link(&mut self, _now: f64, _worker: WorkerId, _bytes: u64) {}
+
+    /// What the coordinator observed of the links since the last step.
+    fn observed(&mut self, _now: f64) -> Vec<Observed> {
+        Vec::new()
+    }
+
+    /// The engine counts with these links from now on.
+    fn counts_with(&mut self, _links: &LinkTimes) {}
+
     /// The coordinator closes a worker's session; returns when the worker is to be started again, if that is up to the
     /// driver.
     fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64>;
@@ -90,6 +101,8 @@ pub(crate) enum Occurrence<'a> {
     Delivered(WorkerId, CollectionId),
     /// A worker gives a collection up.
     CollectionFailed(WorkerId, CollectionId),
+    /// Something is known of a link.
+    Observed(Observed),
     /// A worker joins.
     Joined(WorkerId, MachineId),
     /// A worker is lost.

@@ -265,7 +265,7 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
             Change::Hang(worker) => self.set_health(now, worker, Health::Hangs),
             Change::Fail(worker) => self.set_health(now, worker, Health::Fails),
             Change::Join(worker) => self.set_health(now, worker, Health::Good),
-            Change::Leave(_) => {}
+            Change::Leave(_) | Change::SlowLink(..) => {}
         }
     }
 

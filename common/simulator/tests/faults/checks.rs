@@ -247,6 +247,7 @@ impl Checks {
                 self.counts.add("runs given up", 1);
                 self.state = State::Aborted;
             }
+            Effect::ProbeLink { .. } => {}
             Effect::Abort { reason } => panic!("{reason}"),
         }
     }

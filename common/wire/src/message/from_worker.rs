@@ -4,7 +4,7 @@ use ata_types::{LeaseId, VectorId, WorkerId};
 
 use super::{
     ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, first_batch,
-    missing, truncated,
+    invalid, missing, truncated,
 };
 use crate::{PROTOCOL, proto};
 
@@ -57,6 +57,13 @@ pub enum FromWorker {
     Progress(Vec<ComputedLease>),
     /// A batch of an evaluation is measured.
     Measured(MeasuredBatch),
+    /// The bytes of a [`super::ToWorker::ProbeLink`] have arrived.
+    LinkProbed {
+        /// The bytes.
+        bytes: u64,
+        /// Seconds that they took, more than 0.
+        seconds: f64,
+    },
 }
 
 impl FromWorker {
@@ -115,6 +122,7 @@ impl From<FromWorker> for proto::WorkerMessage {
                 Kind::VectorFailed(proto::VectorFailed { vector: vector.0, reason: truncated(reason), uncomputable })
             }
             FromWorker::Measured(measured) => Kind::Measured(measured.into()),
+            FromWorker::LinkProbed { bytes, seconds } => Kind::LinkProbed(proto::LinkProbed { bytes, seconds }),
             FromWorker::Progress(leases) => {
                 Kind::Progress(proto::Progress { leases: leases.into_iter().map(Into::into).collect() })
             }
@@ -159,6 +167,12 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 Ok(Self::VectorFailed { vector: VectorId(vector), reason: truncated(reason), uncomputable })
             }
             Kind::Measured(measured) => Ok(Self::Measured(measured.try_into()?)),
+            Kind::LinkProbed(proto::LinkProbed { bytes, seconds }) => {
+                if !(seconds > 0.0 && seconds.is_finite()) {
+                    return Err(invalid("seconds", seconds, "more than 0"));
+                }
+                Ok(Self::LinkProbed { bytes, seconds })
+            }
             Kind::Progress(proto::Progress { leases }) => {
                 let leases = leases.into_iter().map(ComputedLease::try_from).collect::<Result<Vec<_>, _>>()?;
                 check_batch("number of leases", &leases, entries)?;

@@ -7,7 +7,7 @@ use super::{
     Collection, PeerAddress, RunSpec, SessionToken, TraceContext, WireError, at_most, batches, check_batch, in_range,
     invalid, missing, truncated, units_of,
 };
-use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_SHIFT_BYTES};
+use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_PROBE_BYTES, MAX_SHIFT_BYTES};
 use crate::proto;
 
 /// A message from the coordinator on the control stream.
@@ -33,6 +33,11 @@ pub enum ToWorker {
         step: Iteration,
         /// The batches.
         batches: Vec<u64>,
+    },
+    /// Send so many bytes that no step waits for, at most [`MAX_PROBE_BYTES`].
+    ProbeLink {
+        /// The bytes.
+        bytes: u64,
     },
     /// Leases that are no longer needed; at most [`MAX_BATCH`].
     Cancel(Vec<LeaseId>),
@@ -143,6 +148,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 shifts,
             }),
             ToWorker::Evaluate { step, batches } => Kind::Evaluate(proto::Evaluate { step: step.number(), batches }),
+            ToWorker::ProbeLink { bytes } => Kind::ProbeLink(proto::ProbeLink { bytes }),
             ToWorker::Cancel(leases) => {
                 Kind::Cancel(proto::Cancellations { leases: leases.into_iter().map(|lease| lease.0).collect() })
             }
@@ -200,6 +206,9 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
             Kind::Evaluate(proto::Evaluate { step, batches }) => {
                 in_range("number of batches", batches.len() as u64, MAX_EVALUATED_BATCHES as u64)?;
                 Self::Evaluate { step: Iteration(in_range("step", step, u64::MAX - 1)?), batches }
+            }
+            Kind::ProbeLink(proto::ProbeLink { bytes }) => {
+                Self::ProbeLink { bytes: in_range("bytes", bytes, MAX_PROBE_BYTES)? }
             }
             Kind::Cancel(proto::Cancellations { leases }) => {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;

@@ -34,7 +34,11 @@ impl VirtualWorker {
                     self.asked.retain(|asked| !withdrawn.contains(&asked.id));
                     self.asked.extend(collections);
                 }
-                ToWorker::Welcome(_) | ToWorker::Units { .. } | ToWorker::Evaluate { .. } | ToWorker::Reach { .. } => {}
+                ToWorker::Welcome(_)
+                | ToWorker::Units { .. }
+                | ToWorker::Evaluate { .. }
+                | ToWorker::ProbeLink { .. }
+                | ToWorker::Reach { .. } => {}
             }
         }
         None

@@ -60,6 +60,8 @@ impl Between {
             }
         };
         let count = workers.len() as u64;
+        let probed = shared.links.next_probe(&workers);
+        shared.effects.extend(probed.map(|(worker, bytes)| Effect::ProbeLink { worker, bytes }));
         shared.effects.push(Effect::Start { iteration: self.next, workers, decision: Arc::clone(&decision) });
         Some(Phase::Collecting(Box::new(Collecting::new(shared, self.next, count, decision))))
     }

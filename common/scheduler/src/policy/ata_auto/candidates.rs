@@ -7,8 +7,8 @@ use super::AtaAuto;
 use super::links::share_with_links;
 use super::pace::Pace;
 use super::plan::Member;
-use crate::exchange::Exchange;
 use crate::policy::Round;
+use crate::topology::LinkTimes;
 use ata_types::WorkerId;
 
 /// How many workers beyond those in use may help within an iteration: the fastest.
@@ -26,14 +26,15 @@ impl AtaAuto {
         let newcomers = self.newcomers(round);
         let budget = round.budget - newcomers.len() as u64;
         let mut candidates = self.share(round, budget, caution);
-        if !round.exchange.is_free() {
-            share_over_links(&mut candidates, round.exchange, budget, caution);
+        if !round.links.is_free() {
+            share_over_links(&mut candidates, round.links, budget, caution);
         }
         let times_s = candidates.iter().map(|candidate| candidate.member.pace.time_s(candidate.member.share));
         let longest_s = times_s.fold(0.0, f64::max);
         let unknown = |i: usize, mean_s: f64, share: u64| {
             let pace = Pace::unknown(mean_s, self.noise.pooled().variation, self.hazard());
-            Candidate { position: i, member: Member { worker: round.workers[i], pace, share } }
+            let worker = round.workers[i];
+            Candidate { position: i, member: Member { worker, pace, share, own: round.links.own(worker) } }
         };
         if !candidates.is_empty() && candidates.iter().all(|candidate| candidate.member.share > 0) {
             // Nobody knows how fast these are, but they may help if all others hang.
@@ -65,9 +66,12 @@ impl AtaAuto {
                 next = order.next();
                 let worker = round.workers[i];
                 let model = &self.models[worker.slot()];
-                if let Some(pace) = model.pace(pooled, self.hazard(), round.fuses(i)) {
+                if let Some(mut pace) = model.pace(pooled, self.hazard(), round.fuses(i)) {
+                    let own = round.links.own(worker);
+                    // By which its vector takes longer than others, so that a slow link counts as much as slow tasks.
+                    pace.window_s = own.longest_s() - round.links.others.longest_s();
                     offers.push(Reverse((pace.index_s(1, caution).to_bits(), candidates.len())));
-                    candidates.push(Candidate { position: i, member: Member { worker, pace, share: 0 } });
+                    candidates.push(Candidate { position: i, member: Member { worker, pace, share: 0, own } });
                 }
             } else if left > 0
                 && let Some(mut offer) = offers.peek_mut()
@@ -109,11 +113,11 @@ fn keep_likely(candidates: &mut Vec<Candidate>, caution: f64) {
 }
 
 /// Shares the tasks anew, with the time that vectors take on the links.
-fn share_over_links(candidates: &mut [Candidate], exchange: Exchange, budget: u64, caution: f64) {
+fn share_over_links(candidates: &mut [Candidate], links: &LinkTimes, budget: u64, caution: f64) {
     let first_s = |candidate: &Candidate| candidate.member.pace.index_s(1, caution);
     candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
     let mut members: Vec<Member> = candidates.iter().map(|candidate| candidate.member).collect();
-    share_with_links(&mut members, exchange, budget, caution);
+    share_with_links(&mut members, links, budget, caution);
     for (candidate, member) in candidates.iter_mut().zip(members) {
         candidate.member = member;
     }

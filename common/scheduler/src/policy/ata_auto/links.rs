@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::plan::Member;
-use crate::exchange::{Exchange, Topology};
+use crate::topology::{LinkTimes, OwnTimes, Topology};
 use ata_types::MAX_SHARDS;
 
 /// Numbers of workers are tried one by one up to this one, and then in steps of a quarter: near the best number, a quarter more
@@ -14,14 +14,14 @@ const ALL_UP_TO: usize = 16;
 /// Shares `budget` tasks among so many of the fastest members that the step is predicted to end the soonest, given how long
 /// vectors travel, and notes in each member's pace how long before the end it must be done.
 ///
-/// The members are in the order of their index for one task. RAS over prefixes: with n workers, the j-th fastest must be done
-/// w(j, n) before the end ([`Exchange::window_s`]).
-pub(super) fn share_with_links(members: &mut [Member], exchange: Exchange, budget: u64, caution: f64) {
+/// The members are in the order of their index for one task, with the time on their own links. RAS over prefixes: with n workers, the
+/// j-th fastest must be done w(j, n) before the end ([`LinkTimes::windows_s`]).
+pub(super) fn share_with_links(members: &mut [Member], links: &LinkTimes, budget: u64, caution: f64) {
     let mut best: Option<(f64, Vec<Member>)> = None;
     let mut worse = 0;
     for workers in prefixes(members.len()) {
         let mut fastest = members[..workers].to_vec();
-        let end_s = share(&mut fastest, exchange, budget, caution);
+        let end_s = share(&mut fastest, links, budget, caution);
         if best.as_ref().is_none_or(|(best_s, _)| end_s < *best_s) {
             best = Some((end_s, fastest));
             worse = 0;
@@ -29,7 +29,7 @@ pub(super) fn share_with_links(members: &mut [Member], exchange: Exchange, budge
             worse += 1;
             // In a star, the time falls and then rises with the number of workers, but for whole tasks. With shards, it hardly rises,
             // and whole tasks make the most of it.
-            let may_be_sharded = exchange.topology == Topology::Shards && workers < MAX_SHARDS;
+            let may_be_sharded = links.topology == Topology::Shards && workers < MAX_SHARDS;
             if worse >= 3 && !may_be_sharded {
                 break;
             }
@@ -38,9 +38,12 @@ pub(super) fn share_with_links(members: &mut [Member], exchange: Exchange, budge
     let Some((_, fastest)) = best else { return };
     let workers = fastest.len();
     members[..workers].copy_from_slice(&fastest);
+    let mut own: Vec<OwnTimes> = fastest.iter().map(|member| member.own).collect();
     for member in &mut members[workers..] {
         // It would be one more.
-        (member.share, member.pace.window_s) = (0, exchange.window_s(workers + 1, workers + 1));
+        own.push(member.own);
+        (member.share, member.pace.window_s) = (0, links.windows_s(&own)[workers]);
+        own.pop();
     }
 }
 
@@ -53,10 +56,10 @@ fn prefixes(members: usize) -> impl Iterator<Item = usize> {
 }
 
 /// RAS for these members, all of which send a vector. Returns the predicted end of the step.
-fn share(members: &mut [Member], exchange: Exchange, budget: u64, caution: f64) -> f64 {
-    let workers = members.len();
-    for (rank, member) in (1..).zip(members.iter_mut()) {
-        (member.share, member.pace.window_s) = (0, exchange.window_s(rank, workers));
+fn share(members: &mut [Member], links: &LinkTimes, budget: u64, caution: f64) -> f64 {
+    let own: Vec<OwnTimes> = members.iter().map(|member| member.own).collect();
+    for (window_s, member) in links.windows_s(&own).into_iter().zip(members.iter_mut()) {
+        (member.share, member.pace.window_s) = (0, window_s);
     }
     let next = |member: &Member| member.pace.index_s(member.share + 1, caution).to_bits();
     let mut offers: BinaryHeap<Reverse<(u64, usize)>> =
@@ -79,54 +82,63 @@ mod tests {
     use crate::policy::ata_auto::pace::tests::pace;
     use ata_types::WorkerId;
 
-    /// Shares of 23 tasks among workers of constant times, in milliseconds.
-    fn shares(times_ms: &[f64], exchange: Exchange) -> Vec<u64> {
-        shares_of(23, times_ms, exchange)
+    /// Links on which a gradient takes `up_s`, of workers and coordinator, and parameters half of it.
+    fn links(up_s: f64) -> LinkTimes {
+        let others = OwnTimes { up_s, down_s: up_s / 2.0 };
+        LinkTimes { up_s, down_s: up_s / 2.0, others, ..LinkTimes::default() }
     }
 
-    fn shares_of(budget: u64, times_ms: &[f64], exchange: Exchange) -> Vec<u64> {
+    /// Shares of 23 tasks among workers of constant times, in milliseconds.
+    fn shares(times_ms: &[f64], links: &LinkTimes) -> Vec<u64> {
+        shares_of(23, times_ms, links)
+    }
+
+    fn shares_of(budget: u64, times_ms: &[f64], links: &LinkTimes) -> Vec<u64> {
         let member = |(slot, ms): (usize, &f64)| {
             let pace = Pace { mean_s: ms / 1e3, overhead_s: 0.0, doubt: 0.0, ..pace(0.0) };
-            Member { worker: WorkerId::from_slot(slot), pace, share: 0 }
+            let worker = WorkerId::from_slot(slot);
+            Member { worker, pace, share: 0, own: links.own(worker) }
         };
         let mut members: Vec<Member> = times_ms.iter().enumerate().map(member).collect();
-        share_with_links(&mut members, exchange, budget, 1.0);
+        share_with_links(&mut members, links, budget, 1.0);
         members.iter().map(|member| member.share).collect()
     }
 
     #[test]
     fn a_narrow_link_is_worth_fewer_workers() {
         let times_ms = [20.0, 40.0, 80.0, 160.0];
-        let link = |up_s| Exchange {
-            up_s,
-            down_s: up_s / 2.0,
-            own_up_s: up_s,
-            own_down_s: up_s / 2.0,
-            topology: Topology::Star,
-        };
-        assert_eq!(shares(&times_ms, Exchange::default()), [13, 6, 3, 1]);
-        assert_eq!(shares(&times_ms, link(0.001)), [13, 6, 3, 1], "as good as without links");
-        assert_eq!(shares(&times_ms, link(0.178)), [18, 5, 0, 0]);
-        assert_eq!(shares(&times_ms, link(2.0)), [23, 0, 0, 0]);
-        let wide_head = Exchange { up_s: 0.0178, down_s: 0.0089, ..link(0.178) };
-        assert!(shares(&times_ms, wide_head).iter().all(|share| *share > 0));
+        assert_eq!(shares(&times_ms, &LinkTimes::default()), [13, 6, 3, 1]);
+        assert_eq!(shares(&times_ms, &links(0.001)), [13, 6, 3, 1], "as good as without links");
+        assert_eq!(shares(&times_ms, &links(0.178)), [18, 5, 0, 0]);
+        assert_eq!(shares(&times_ms, &links(2.0)), [23, 0, 0, 0]);
+        let wide_head = LinkTimes { up_s: 0.0178, down_s: 0.0089, ..links(0.178) };
+        assert!(shares(&times_ms, &wide_head).iter().all(|share| *share > 0));
+    }
+
+    /// Three workers of 20 ms, one of which has a slow uplink: the less it is worth, the fewer tasks it has.
+    #[test]
+    fn a_worker_with_a_slow_link_has_fewer_tasks_or_none() {
+        for (up_s, expected) in [(0.0, [8, 8, 8]), (0.1, [10, 10, 4]), (0.24, [12, 12, 0]), (14.0, [12, 12, 0])] {
+            let slow = OwnTimes { up_s, down_s: 0.0 };
+            let links = LinkTimes { own: vec![None, None, Some(slow)], ..LinkTimes::default() };
+            assert_eq!(shares_of(24, &[20.0; 3], &links), expected, "{up_s}");
+        }
     }
 
     /// Workers of 20 ms on links of the same rate: a gradient takes 178 ms, and parameters 89 ms.
     #[test]
     fn shards_are_worth_more_workers() {
-        let star =
-            Exchange { up_s: 0.178, down_s: 0.089, own_up_s: 0.178, own_down_s: 0.089, topology: Topology::Star };
-        let shards = Exchange { topology: Topology::Shards, ..star };
+        let star = links(0.178);
+        let shards = LinkTimes { topology: Topology::Shards, ..star.clone() };
         for (workers, budget, in_star, in_shards) in
             [(16, 23, 2, 12), (16, 64, 3, 16), (40, 23, 2, 23), (40, 64, 3, 25)]
         {
-            let employed = |exchange| {
-                let shares = shares_of(budget, &vec![20.0; workers], exchange);
+            let employed = |links| {
+                let shares = shares_of(budget, &vec![20.0; workers], links);
                 assert_eq!(shares.iter().sum::<u64>(), budget);
                 shares.iter().filter(|share| **share > 0).count()
             };
-            assert_eq!([employed(star), employed(shards)], [in_star, in_shards], "{workers} workers, {budget} tasks");
+            assert_eq!([employed(&star), employed(&shards)], [in_star, in_shards], "{workers} workers, {budget} tasks");
         }
     }
 

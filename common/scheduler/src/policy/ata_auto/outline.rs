@@ -1,7 +1,7 @@
 //! The outline of ATA-Auto's plan for an iteration, from which the cost of a probe follows.
 
 use super::plan::Member;
-use crate::exchange::Exchange;
+use crate::topology::LinkTimes;
 
 /// What a plan takes.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Outline {
 }
 
 impl Outline {
-    pub(super) fn new<'a>(members: impl Iterator<Item = &'a Member>, workers: usize, exchange: Exchange) -> Self {
+    pub(super) fn new<'a>(members: impl Iterator<Item = &'a Member>, workers: usize, links: &LinkTimes) -> Self {
         let mut outline =
             Self { used: 0, workers, all_s: 0.0, longest_s: 0.0, fastest_s: f64::INFINITY, download: 0.0 };
         let mut step_s = 0.0_f64;
@@ -36,7 +36,7 @@ impl Outline {
         }
         // Whole parameters, which a worker needs that did not take part in the last step, take about as long as its vector and the
         // differences together.
-        let download_s = exchange.up_s + exchange.down_s;
+        let download_s = links.up_s + links.down_s;
         outline.download = if download_s > 0.0 { download_s / step_s } else { 0.0 };
         outline
     }

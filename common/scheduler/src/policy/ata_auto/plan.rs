@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::pace::Pace;
 use crate::policy::{Actions, Activity, IterationView};
+use crate::topology::OwnTimes;
 use ata_types::WorkerId;
 
 /// A worker that may compute in the iteration under way.
@@ -13,6 +14,8 @@ pub(super) struct Member {
     pub(super) pace: Pace,
     /// Tasks planned for it.
     pub(super) share: u64,
+    /// How long vectors take on its own link.
+    pub(super) own: OwnTimes,
 }
 
 /// How much work and risk a second of runtime is worth.
@@ -22,7 +25,7 @@ pub(super) struct Preferences {
     pub(super) time_price: f64,
     /// Standard deviations that are added to expected times, β.
     pub(super) caution: f64,
-    /// Seconds of runtime lost if a worker with a share is overtaken ([`Exchange::fallback_s`](crate::Exchange::fallback_s)).
+    /// Seconds of runtime lost if a worker with a share is overtaken ([`LinkTimes::fallback_s`](crate::LinkTimes::fallback_s)).
     pub(super) fallback_s: f64,
 }
 
@@ -99,7 +102,7 @@ impl Plan {
             self.stop_probes(began_s, view.now_s, actions);
         } else {
             self.began_s = Some(view.now_s);
-            for Member { worker, pace, share } in self.members.iter().map(|ready| &ready.member) {
+            for Member { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
                 let part = first_part(pace, *share);
                 actions.begin.push((*worker, part));
                 if pace.is_queued(part) {
@@ -311,7 +314,12 @@ mod tests {
     use rand::SeedableRng;
 
     fn member(number: usize, mean_s: f64) -> Member {
-        Member { worker: WorkerId::from_slot(number), pace: Pace { mean_s, ..pace(0.3) }, share: 0 }
+        Member {
+            worker: WorkerId::from_slot(number),
+            pace: Pace { mean_s, ..pace(0.3) },
+            share: 0,
+            own: OwnTimes::default(),
+        }
     }
 
     proptest! {

@@ -1,0 +1,341 @@
+//! What was learned about each link.
+
+use super::probing::{Probing, is_slow};
+use super::throughput::Throughput;
+use super::times::{LinkTimes, OwnTimes, Topology};
+use ata_types::WorkerId;
+
+/// Vectors that arrive together this much slower than one alone are limited by their senders' links, and not by the coordinator's; and
+/// those that arrive faster than as many alone would. Half of the vectors would have to wait for a link to come in below this.
+const WIDE: f64 = 0.75;
+
+/// Bytes of a worker that must have arrived alone before their rate counts, or a quarter of a vector if that is less: fewer pass a link
+/// that was idle in one burst.
+const MEASURABLE_BYTES: f64 = 262_144.0;
+
+/// An exchange in shards that takes this many times its predicted time is limited by a link that nobody knows to be slow…
+const SUSPICIOUS: f64 = 3.0;
+
+/// …if it takes at least this much longer, in seconds: less is due to busy processors.
+const SUSPICIOUS_S: f64 = 0.05;
+
+/// The most steps in a star in a row after suspicious exchanges.
+const MOST_STARS: u64 = 64;
+
+/// What else arrived while bytes of a gradient did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing.
+    Alone,
+    /// Other gradients, so that the coordinator's link may have been full.
+    Among,
+    /// Others that are slower, for which this one had to wait most of the time.
+    HeldBack,
+}
+
+/// Something that was observed of the links.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Observed {
+    /// Bytes of a worker's gradients arrived, of vectors that are whole or not, in the seconds in which nobody but its sender held them
+    /// up.
+    Gradient {
+        /// The worker.
+        worker: WorkerId,
+        /// The bytes.
+        bytes: f64,
+        /// The seconds.
+        seconds: f64,
+        /// What else arrived.
+        seen: Seen,
+    },
+    /// A worker has sent bytes that no step waited for, because of [`crate::Effect::ProbeLink`].
+    Probed {
+        /// The worker.
+        worker: WorkerId,
+        /// The bytes.
+        bytes: f64,
+        /// Seconds that they took.
+        seconds: f64,
+    },
+    /// Several gradients arrived at the same time.
+    Together {
+        /// Bytes of all of them.
+        bytes: f64,
+        /// Seconds in which at least two arrived.
+        seconds: f64,
+        /// These seconds, each as often as gradients arrived in it.
+        vector_seconds: f64,
+    },
+    /// The gradients of a step were exchanged in shards.
+    Shards {
+        /// Seconds from when the last member had computed until all sums had arrived.
+        seconds: f64,
+        /// What [`LinkTimes::shards_s`] said before.
+        predicted_s: f64,
+    },
+    /// A step was taken. What was observed before belongs to it.
+    Step {
+        /// Bytes of a gradient.
+        up_bytes: f64,
+        /// Bytes of the parameters.
+        down_bytes: f64,
+        /// How workers may exchange vectors.
+        topology: Topology,
+    },
+}
+
+/// Links whose rates are known from the start, as those of a simulation are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkSetting {
+    /// The time that vectors take on them.
+    pub times: LinkTimes,
+    /// Bytes of a gradient.
+    pub up_bytes: f64,
+    /// Bytes of the parameters.
+    pub down_bytes: f64,
+}
+
+/// What is known of a worker's link.
+#[derive(Clone, Copy, Debug, Default)]
+struct OwnLink {
+    /// Of gradients that nothing but the worker's own link held up.
+    alone: Throughput,
+    /// Of those that shared the coordinator's link: their rate is the least that the worker's own link has.
+    among: Throughput,
+    /// Seconds of the parameters, if they were known from the start. Otherwise the link counts as one of the same rate in both
+    /// directions.
+    down_s: Option<f64>,
+    /// What was observed since the last step, by [`Seen`].
+    fresh: [Throughput; 3],
+    /// Steps until the last in which it was observed.
+    steps: u64,
+}
+
+/// The rates of the links of a run, learned from what is observed.
+#[derive(Clone, Debug, Default)]
+pub struct LinkRates {
+    up_bytes: f64,
+    down_bytes: f64,
+    /// By slot.
+    workers: Vec<OwnLink>,
+    /// Workers that were observed since the last step.
+    fresh: Vec<WorkerId>,
+    /// Bytes of gradients that arrived together.
+    together: Throughput,
+    /// How many these were, in place of bytes.
+    vectors: Throughput,
+    /// Both since the last step.
+    fresh_together: (Throughput, Throughput),
+    /// Seconds of a gradient and of parameters on the coordinator's link, if they were known from the start.
+    head: Option<(f64, f64)>,
+    /// Steps so far.
+    steps: u64,
+    /// Steps that are still stars because exchanges in shards were suspicious, and those after the next suspicious one.
+    stars: u64,
+    next_stars: u64,
+    probing: Probing,
+    times: LinkTimes,
+}
+
+impl LinkRates {
+    /// The links of a run in which all rates are known, until they are observed to be others.
+    pub fn known(setting: LinkSetting) -> Self {
+        let LinkSetting { times, up_bytes, down_bytes } = setting;
+        let link = |own: &Option<OwnTimes>| {
+            let OwnTimes { up_s, down_s } = own.unwrap_or(times.others);
+            OwnLink { alone: Throughput::new(up_bytes, up_s), down_s: Some(down_s), ..OwnLink::default() }
+        };
+        let workers = times.own.iter().map(link).collect();
+        Self { up_bytes, down_bytes, workers, head: Some((times.up_s, times.down_s)), times, ..Self::default() }
+    }
+
+    /// The time that vectors take, as far as it is known.
+    pub fn times(&self) -> &LinkTimes {
+        &self.times
+    }
+
+    /// Whether steps are stars for now because exchanges in shards took too long.
+    pub fn are_shards_suspended(&self) -> bool {
+        self.stars > 0
+    }
+
+    /// Bytes per second that a worker's gradients arrive with at least, if they were observed.
+    pub fn up_per_s(&self, worker: WorkerId) -> Option<f64> {
+        let link = self.workers.get(worker.slot())?;
+        link.alone.per_s().into_iter().chain(link.among.per_s()).reduce(f64::max)
+    }
+
+    /// Takes in what was observed.
+    pub fn observe(&mut self, observed: Observed) {
+        match observed {
+            Observed::Gradient { worker, bytes, seconds, seen } => self.add(worker, seen as usize, bytes, seconds),
+            Observed::Probed { worker, bytes, seconds } => self.probed(worker, Throughput::new(bytes, seconds)),
+            Observed::Together { bytes, seconds, vector_seconds } => {
+                self.fresh_together.0.add(Throughput::new(bytes, seconds));
+                self.fresh_together.1.add(Throughput::new(vector_seconds, seconds));
+            }
+            Observed::Shards { seconds, predicted_s } => self.exchanged(seconds, predicted_s),
+            Observed::Step { up_bytes, down_bytes, topology } => {
+                (self.up_bytes, self.down_bytes) = (up_bytes, down_bytes);
+                self.stepped(topology);
+            }
+        }
+    }
+
+    /// A worker's number is given to another one.
+    pub fn forget(&mut self, worker: WorkerId) {
+        if let Some(link) = self.workers.get_mut(worker.slot()) {
+            *link = OwnLink::default();
+            self.times.own[worker.slot()] = None;
+            self.probing.forget(worker);
+        }
+    }
+
+    /// The worker of these, ascending, whose link is to be probed now, and with how many bytes: one that was slow, and of which nothing
+    /// was observed for some time. At most one in a few steps.
+    pub fn next_probe(&mut self, present: &[WorkerId]) -> Option<(WorkerId, u64)> {
+        let times = &self.times;
+        let is_candidate =
+            |worker: WorkerId| present.binary_search(&worker).is_ok() && is_slow(times.own(worker), times.others);
+        let worker = self.probing.next(self.steps, is_candidate)?;
+        Some((worker, Probing::bytes(self.up_bytes)))
+    }
+
+    fn link(&mut self, worker: WorkerId) -> &mut OwnLink {
+        let slots = self.workers.len().max(worker.slot() + 1);
+        self.workers.resize(slots, OwnLink::default());
+        self.times.own.resize(slots, None);
+        &mut self.workers[worker.slot()]
+    }
+
+    fn add(&mut self, worker: WorkerId, kind: usize, bytes: f64, seconds: f64) {
+        let link = self.link(worker);
+        let is_first = link.fresh == [Throughput::default(); 3];
+        link.fresh[kind].add(Throughput::new(bytes, seconds));
+        if is_first {
+            self.fresh.push(worker);
+        }
+    }
+
+    fn probed(&mut self, worker: WorkerId, throughput: Throughput) {
+        if throughput.per_s().is_none() {
+            return;
+        }
+        let (steps, least_bytes) = (self.steps, self.least_bytes());
+        let link = self.link(worker);
+        link.alone.fade(steps - std::mem::replace(&mut link.steps, steps), least_bytes);
+        link.alone.renew(throughput, 0.0);
+        self.refresh();
+    }
+
+    /// While nobody knows which link is slow, steps are stars, in which each is measured; more of them each time, since the reason may
+    /// be none of these links.
+    fn exchanged(&mut self, seconds: f64, predicted_s: f64) {
+        if seconds > SUSPICIOUS * predicted_s && seconds > predicted_s + SUSPICIOUS_S {
+            self.next_stars = (2 * self.next_stars).clamp(1, MOST_STARS);
+            self.stars = self.next_stars + 1;
+        } else {
+            self.next_stars = 0;
+        }
+    }
+
+    fn stepped(&mut self, topology: Topology) {
+        self.steps += 1;
+        self.together.fade(1, 0.0);
+        self.vectors.fade(1, 0.0);
+        let (together, vectors) = std::mem::take(&mut self.fresh_together);
+        let fresh = std::mem::take(&mut self.fresh);
+        let is_shared = together.per_s().is_none_or(|per_s| self.may_be_heads(per_s, &fresh));
+        if is_shared {
+            self.together.add(together);
+            self.vectors.add(vectors);
+        }
+        let (steps, least_bytes) = (self.steps, self.least_bytes());
+        for worker in &fresh {
+            let link = &mut self.workers[worker.slot()];
+            let passed = steps - std::mem::replace(&mut link.steps, steps);
+            let [mut alone, mut among, held_back] = std::mem::take(&mut link.fresh);
+            link.alone.fade(passed, least_bytes);
+            link.among.fade(passed, least_bytes);
+            if !is_shared {
+                alone.add(std::mem::take(&mut among));
+            }
+            among.add(held_back);
+            if alone.bytes >= least_bytes {
+                // What it once had at least says nothing of what it has now.
+                link.among = Throughput::default();
+            }
+            link.alone.renew(alone, least_bytes);
+            link.among.renew(among, least_bytes);
+        }
+        self.stars = self.stars.saturating_sub(1);
+        self.times.topology = if self.stars > 0 { Topology::Star } else { topology };
+        self.refresh();
+        for worker in fresh {
+            self.probing.observed(worker, self.steps, is_slow(self.times.own(worker), self.times.others));
+        }
+    }
+
+    /// Whether the coordinator's link may be what limits workers whose gradients arrived at this rate together. It carries at least as much
+    /// as one of them alone did before; if all together were slower than that, they were so themselves.
+    fn may_be_heads(&self, together_per_s: f64, workers: &[WorkerId]) -> bool {
+        let is_reached = |alone: f64| together_per_s >= WIDE * alone;
+        let known: Vec<f64> =
+            workers.iter().filter_map(|worker| self.alone_per_s(&self.workers[worker.slot()])).collect();
+        if known.is_empty() {
+            return self.workers.iter().filter_map(|link| self.alone_per_s(link)).all(is_reached);
+        }
+        known.into_iter().any(is_reached)
+    }
+
+    /// The rate of a worker's gradients that nothing but its own link held up, if it was measured.
+    fn alone_per_s(&self, link: &OwnLink) -> Option<f64> {
+        link.alone.per_s().filter(|_| link.alone.bytes >= self.least_bytes())
+    }
+
+    /// Bytes that must have arrived before their rate counts.
+    fn least_bytes(&self) -> f64 {
+        MEASURABLE_BYTES.min(self.up_bytes / 4.0)
+    }
+
+    /// Derives the times from the rates.
+    fn refresh(&mut self) {
+        let mut all_alone: Vec<f64> = self.workers.iter().filter_map(|link| self.alone_per_s(link)).collect();
+        let middle = all_alone.len() / 2;
+        let usual = (!all_alone.is_empty()).then(|| *all_alone.select_nth_unstable_by(middle, f64::total_cmp).1);
+        let own: Vec<Option<OwnTimes>> = self.workers.iter().map(|link| self.own(link, usual)).collect();
+        let known = || own.iter().flatten();
+        let least = |of: fn(&OwnTimes) -> f64| known().map(of).reduce(f64::min).unwrap_or(0.0);
+        self.times.others = OwnTimes { up_s: least(|own| own.up_s), down_s: least(|own| own.down_s) };
+        self.times.own = own;
+        (self.times.up_s, self.times.down_s) = self.head.unwrap_or_else(|| {
+            let per_s = self.head_per_s(usual);
+            (per_s.map_or(0.0, |per_s| self.up_bytes / per_s), per_s.map_or(0.0, |per_s| self.down_bytes / per_s))
+        });
+    }
+
+    /// The times on a worker's own link; `usual` is the rate of others.
+    fn own(&self, link: &OwnLink, usual: Option<f64>) -> Option<OwnTimes> {
+        let least = link.among.per_s();
+        let up_per_s = match self.alone_per_s(link) {
+            Some(alone) => alone.max(least.unwrap_or(0.0)),
+            // The coordinator's link was full, so that its own one is probably as fast as others are.
+            None => least?.max(usual.unwrap_or(0.0)),
+        };
+        let down_s = link.down_s.unwrap_or(self.down_bytes / up_per_s);
+        Some(OwnTimes { up_s: self.up_bytes / up_per_s, down_s })
+    }
+
+    /// The rate of the coordinator's link, if it is narrower than those of all who send at the same time.
+    fn head_per_s(&self, usual: Option<f64>) -> Option<f64> {
+        let (together, vectors) = (self.together.per_s()?, self.vectors.per_s()?);
+        match usual {
+            // Without vectors that arrived alone, it may be the limit: fewer workers are tried, until it is known.
+            None => Some(together),
+            Some(usual) => (together < WIDE * vectors * usual).then_some(together.max(usual)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

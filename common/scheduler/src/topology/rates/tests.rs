@@ -1,0 +1,173 @@
+use super::*;
+
+const UP_BYTES: f64 = 1e6;
+
+fn worker(slot: usize) -> WorkerId {
+    WorkerId::from_slot(slot)
+}
+
+fn gradient(slot: usize, bytes: f64, seconds: f64, seen: Seen) -> Observed {
+    Observed::Gradient { worker: worker(slot), bytes, seconds, seen }
+}
+
+fn together(bytes: f64, seconds: f64, vectors: f64) -> Observed {
+    Observed::Together { bytes, seconds, vector_seconds: vectors * seconds }
+}
+
+/// A step after which these were observed.
+fn step(rates: &mut LinkRates, observed: &[Observed]) {
+    observed.iter().for_each(|observed| rates.observe(*observed));
+    rates.observe(Observed::Step { up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0, topology: Topology::Shards });
+}
+
+fn own_s(rates: &LinkRates, slot: usize) -> f64 {
+    rates.times().own(worker(slot)).up_s
+}
+
+/// Three vectors on links of 1e7 bytes per second: one alone takes 0.1 s.
+fn equal_links(rates: &mut LinkRates, steps: usize) {
+    for _ in 0..steps {
+        let alone = (0..3).map(|slot| gradient(slot, UP_BYTES, 0.1, Seen::Alone));
+        step(rates, &alone.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn nothing_is_known_before_a_vector_has_arrived() {
+    let mut rates = LinkRates::default();
+    assert!(rates.times().is_free());
+    step(&mut rates, &[]);
+    assert!(rates.times().is_free());
+    equal_links(&mut rates, 1);
+    let own = OwnTimes { up_s: 0.1, down_s: 0.05 };
+    assert_eq!(rates.times().of([worker(0), worker(9)]), [own; 2], "of an unknown one, too");
+    assert_eq!((rates.times().up_s, rates.times().topology), (0.0, Topology::Shards));
+    assert_eq!(rates.up_per_s(worker(2)), Some(1e7));
+}
+
+#[test]
+fn the_narrower_link_is_found() {
+    // Three of 1e6 bytes in this time, after one alone in 0.1 s.
+    for (seconds, up_s) in [(0.3, 0.1), (0.1, 0.0), (0.15, 0.05)] {
+        let mut rates = LinkRates::default();
+        let mut observed = vec![gradient(0, UP_BYTES, 0.1, Seen::Alone), together(3.0 * UP_BYTES, seconds, 3.0)];
+        observed.extend((0..3).map(|slot| gradient(slot, UP_BYTES, seconds, Seen::Among)));
+        step(&mut rates, &observed);
+        assert!((rates.times().up_s - up_s).abs() < 1e-9, "{seconds}: {}", rates.times().up_s);
+        for slot in 0..3 {
+            assert!((own_s(&rates, slot) - 0.1).abs() < 1e-9, "what was slower is due to the coordinator's link");
+        }
+    }
+}
+
+/// Until a vector has arrived alone, the coordinator's link may be the limit.
+#[test]
+fn vectors_that_only_arrived_together_share_a_link() {
+    let mut rates = LinkRates::default();
+    let mut observed = vec![together(3.0 * UP_BYTES, 0.3, 3.0)];
+    observed.extend((0..3).map(|slot| gradient(slot, UP_BYTES, 0.3, Seen::Among)));
+    step(&mut rates, &observed);
+    assert!((rates.times().up_s - 0.1).abs() < 1e-9);
+}
+
+/// The others wait for it, so that all three are as slow together as it is.
+#[test]
+fn a_slow_uplink_is_found_at_once_and_is_not_the_coordinators() {
+    for (waits, alone) in [(Seen::HeldBack, true), (Seen::HeldBack, false), (Seen::Among, true), (Seen::Among, false)] {
+        let mut rates = LinkRates::default();
+        equal_links(&mut rates, 10);
+        let seconds = UP_BYTES / 2e5;
+        let tail = if alone { UP_BYTES / 2.0 } else { 0.0 };
+        let mut observed = vec![
+            gradient(2, UP_BYTES - tail, seconds, Seen::Among),
+            gradient(2, tail, tail / 2e5, Seen::Alone),
+            together(3.0 * UP_BYTES, seconds, 3.0),
+        ];
+        observed.extend((0..2).map(|slot| gradient(slot, UP_BYTES, 0.02, waits)));
+        step(&mut rates, &observed);
+        assert!(own_s(&rates, 2) > 1.0, "{waits:?}, {alone}: {rates:?}");
+        assert!(own_s(&rates, 0) < 0.11 && own_s(&rates, 1) < 0.11, "{waits:?}, {alone}: {rates:?}");
+        assert_eq!(rates.times().up_s, 0.0, "{waits:?}, {alone}");
+    }
+}
+
+/// It was fast among others once.
+#[test]
+fn a_link_that_becomes_slow_is_not_judged_by_what_it_was() {
+    let mut rates = LinkRates::default();
+    for _ in 0..10 {
+        let mut observed = vec![gradient(0, UP_BYTES, 0.1, Seen::Alone), together(3.0 * UP_BYTES, 0.1, 3.0)];
+        observed.extend((0..3).map(|slot| gradient(slot, UP_BYTES, 0.1, Seen::Among)));
+        step(&mut rates, &observed);
+    }
+    step(&mut rates, &[gradient(2, 1e5, 5.0, Seen::Among), together(1e5, 5.0, 2.0)]);
+    assert!(own_s(&rates, 2) < 0.2, "too little to say");
+    step(&mut rates, &[gradient(2, 4e5, 20.0, Seen::Among), together(4e5, 20.0, 2.0)]);
+    assert!(own_s(&rates, 2) > 10.0, "{rates:?}");
+}
+
+#[test]
+fn a_slow_link_is_probed_until_it_recovers() {
+    let mut rates = LinkRates::default();
+    equal_links(&mut rates, 3);
+    let present: Vec<WorkerId> = (0..3).map(worker).collect();
+    assert_eq!(rates.next_probe(&present), None);
+    step(&mut rates, &[gradient(1, UP_BYTES, 5.0, Seen::Alone)]);
+    step(&mut rates, &[]);
+    assert_eq!(rates.next_probe(&[worker(0), worker(2)]), None, "it is away");
+    assert_eq!(rates.next_probe(&present), Some((worker(1), 262_144)));
+    let mut probes = 0;
+    for _ in 0..200 {
+        step(&mut rates, &[]);
+        if let Some((probed, bytes)) = rates.next_probe(&present) {
+            probes += 1;
+            let bytes = bytes as f64;
+            rates.observe(Observed::Probed { worker: probed, bytes, seconds: bytes / 2e5 });
+        }
+    }
+    assert!((4..8).contains(&probes) && own_s(&rates, 1) > 3.0, "{probes}");
+    let found = (0..=64).position(|_| {
+        step(&mut rates, &[]);
+        rates.next_probe(&present).is_some()
+    });
+    assert!(found.is_some());
+    rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 0.0262144 });
+    assert!((own_s(&rates, 1) - 0.1).abs() < 1e-9, "{}", own_s(&rates, 1));
+    (0..200).for_each(|_| step(&mut rates, &[]));
+    assert_eq!(rates.next_probe(&present), None, "it is as fast as others");
+}
+
+/// After an exchange in shards that takes too long, the links are measured in a star.
+#[test]
+fn a_slow_exchange_in_shards_is_followed_by_stars() {
+    let mut rates = LinkRates::default();
+    let mut stars = |seconds| {
+        step(&mut rates, &[Observed::Shards { seconds, predicted_s: 0.2 }]);
+        let is_star = |rates: &mut LinkRates| {
+            let is_star = rates.times().topology == Topology::Star;
+            if is_star {
+                step(rates, &[]);
+            }
+            is_star
+        };
+        std::iter::repeat_with(|| is_star(&mut rates)).take_while(|is_star| *is_star).count()
+    };
+    assert_eq!([0.2, 0.5, 0.7, 0.7, 0.7, 0.2, 0.7].map(&mut stars), [0, 0, 1, 2, 4, 0, 1]);
+    assert_eq!((0..10).map(|_| stars(9.0)).max(), Some(64));
+}
+
+#[test]
+fn known_links_are_those_of_the_setting() {
+    let own = vec![Some(OwnTimes { up_s: 3.0, down_s: 1.0 }), Some(OwnTimes { up_s: 0.3, down_s: 0.1 })];
+    let others = OwnTimes { up_s: 0.3, down_s: 0.1 };
+    let times = LinkTimes { up_s: 0.7, down_s: 0.2, own, others, topology: Topology::Shards };
+    let mut rates =
+        LinkRates::known(LinkSetting { times: times.clone(), up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0 });
+    assert_eq!(*rates.times(), times);
+    step(&mut rates, &[]);
+    assert_eq!(*rates.times(), times);
+    step(&mut rates, &[gradient(1, UP_BYTES, 9.0, Seen::Alone)]);
+    assert!(own_s(&rates, 1) > 4.0 && rates.times().own(worker(1)).down_s == 0.1);
+    rates.forget(worker(1));
+    assert_eq!(rates.times().own[1], None);
+}

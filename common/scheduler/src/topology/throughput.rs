@@ -1,0 +1,112 @@
+//! Bytes and seconds of which a rate follows.
+
+/// What remains of earlier measurements after each step: a rate is that of the last five steps or so, so that it follows a link that
+/// others use, and bears a stall.
+const KEPT: f64 = 0.8;
+
+/// A rate this many times the known one, or less than the known one by as much, means that the link has changed. Less than that is noise,
+/// which an average evens out.
+const CHANGED: f64 = 4.0;
+
+/// What remains of earlier measurements if the link is slower all at once. A stall of a single step is about half believed then, and a
+/// link that stays slow to four fifths after three.
+const DOUBTED: f64 = 0.25;
+
+/// Bytes that passed a link in some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Throughput {
+    pub(super) bytes: f64,
+    pub(super) seconds: f64,
+}
+
+impl Throughput {
+    pub(super) fn new(bytes: f64, seconds: f64) -> Self {
+        Self { bytes, seconds }
+    }
+
+    /// Bytes per second, if some passed.
+    pub(super) fn per_s(&self) -> Option<f64> {
+        (self.bytes > 0.0 && self.seconds > 0.0).then(|| self.bytes / self.seconds)
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.bytes += more.bytes;
+        self.seconds += more.seconds;
+    }
+
+    /// Takes in what was measured now; less than `least_bytes` is no sign of a change.
+    pub(super) fn renew(&mut self, now: Self, least_bytes: f64) {
+        if let (Some(known), Some(new)) = (self.per_s(), now.per_s())
+            && now.bytes >= least_bytes
+        {
+            // One that has recovered is measured once, since it is not in use.
+            let kept = if new > CHANGED * known {
+                0.0
+            } else if known > CHANGED * new {
+                DOUBTED
+            } else {
+                1.0
+            };
+            self.scale(kept);
+        }
+        self.add(now);
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.bytes *= factor;
+        self.seconds *= factor;
+    }
+
+    /// So many steps have passed. As much weight as `least_bytes` have remains, so that little that is new is no reason to forget a rate.
+    pub(super) fn fade(&mut self, steps: u64, least_bytes: f64) {
+        let kept = KEPT.powi(steps.min(1000) as i32).max((least_bytes / self.bytes).min(1.0));
+        self.scale(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a link that has carried 100 bytes a second for long.
+    fn usual() -> Throughput {
+        let mut link = Throughput::default();
+        assert_eq!(link.per_s(), None);
+        for _ in 0..50 {
+            step(&mut link, 1.0);
+        }
+        link
+    }
+
+    /// A step in which 100 bytes took so many seconds. Returns the rate.
+    fn step(link: &mut Throughput, seconds: f64) -> f64 {
+        link.fade(1, 0.0);
+        link.renew(Throughput::new(100.0, seconds), 100.0);
+        link.per_s().unwrap()
+    }
+
+    #[test]
+    fn a_slow_link_is_found_in_three_steps_and_one_that_has_recovered_in_one() {
+        for seconds in [5.0, 20.0, 100.0, 1e4] {
+            let mut link = usual();
+            let found: Vec<f64> = (0..3).map(|_| 100.0 / step(&mut link, seconds) / seconds).collect();
+            assert!(found[0] > 0.4 && found[2] > 0.8, "{seconds}: {found:?}");
+            assert_eq!(step(&mut link, 1.0), 100.0);
+        }
+        let noisy = step(&mut usual(), 2.0);
+        assert!((80.0..90.0).contains(&noisy), "{noisy}");
+    }
+
+    #[test]
+    fn little_that_is_new_changes_nothing() {
+        let (mut link, few) = (usual(), |seconds| Throughput::new(1.0, seconds));
+        let bytes = link.bytes;
+        link.renew(few(1e-6), 100.0);
+        link.renew(few(0.1), 100.0);
+        assert!((link.bytes - bytes - 2.0).abs() < 1e-9 && (link.per_s().unwrap() - 100.0).abs() < 3.0);
+        link.fade(1000, 60.0);
+        assert!((link.bytes - 60.0).abs() < 1e-9 && (link.per_s().unwrap() - 100.0).abs() < 3.0);
+        link.fade(1000, 1e9);
+        assert!((link.bytes - 60.0).abs() < 1e-9, "it does not grow");
+    }
+}

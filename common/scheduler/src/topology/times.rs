@@ -1,0 +1,249 @@
+//! The time that vectors take on the links: the part of an iteration that more workers make longer.
+
+use ata_types::{MAX_SHARDS, WorkerId};
+
+/// The most that shards may take of a star's time: a star recovers more simply when a worker is lost. In simulations of 2,160 clusters,
+/// 1 makes no difference of a thousandth on average, but more of them take over 1 % longer than in a star.
+const SHARDS_TO_STAR: f64 = 0.9;
+
+/// The ways on which workers may exchange vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// All vectors pass the coordinator's link.
+    #[default]
+    Star,
+    /// Each of the n workers of a step may sum a shard, 1/n of the values, for all, if that is shorter
+    /// ([`LinkTimes::is_sharded`]).
+    Shards,
+}
+
+/// How long vectors take on a worker's own link, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnTimes {
+    /// Seconds that a gradient takes.
+    pub up_s: f64,
+    /// Seconds that parameters take.
+    pub down_s: f64,
+}
+
+impl OwnTimes {
+    /// The longer of both.
+    pub fn longest_s(&self) -> f64 {
+        self.up_s.max(self.down_s)
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self { up_s: self.up_s.max(other.up_s), down_s: self.down_s.max(other.down_s) }
+    }
+}
+
+/// How long gradients and parameters travel, in seconds. The default is a network that takes no time.
+///
+/// In a star, each worker sends one vector per iteration to the coordinator, which steps a chunk as soon as it has that chunk of
+/// all of them, and sends it back at once. With shards, each worker gets its shard of the others' vectors, sends the sum to the
+/// coordinator, and passes the stepped shard on to the others. docs/explanation/links.md derives the formulas.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinkTimes {
+    /// Seconds that a gradient takes on the coordinator's link, on the way to it.
+    pub up_s: f64,
+    /// Seconds that parameters take on the coordinator's link, on the way from it.
+    pub down_s: f64,
+    /// Of each worker whose link was measured, by slot.
+    pub own: Vec<Option<OwnTimes>>,
+    /// What is expected of the others: the shortest that is known, because they have to be tried to be measured.
+    pub others: OwnTimes,
+    /// How the workers may exchange vectors.
+    pub topology: Topology,
+}
+
+impl LinkTimes {
+    /// The times on a worker's own link.
+    pub fn own(&self, worker: WorkerId) -> OwnTimes {
+        self.own.get(worker.slot()).copied().flatten().unwrap_or(self.others)
+    }
+
+    /// The times on the own links of some workers.
+    pub fn of(&self, workers: impl IntoIterator<Item = WorkerId>) -> Vec<OwnTimes> {
+        workers.into_iter().map(|worker| self.own(worker)).collect()
+    }
+
+    /// Seconds from the end of a worker's last task to the end of the step, for each of those that contribute, the fastest first, on
+    /// whichever way [`is_sharded`](Self::is_sharded) says.
+    pub fn windows_s(&self, members: &[OwnTimes]) -> Vec<f64> {
+        if self.is_sharded(members) {
+            return vec![self.shards_s(members); members.len()];
+        }
+        (1..).zip(members).map(|(rank, own)| self.star_s(rank, members.len(), own.longest_s())).collect()
+    }
+
+    /// Whether these workers exchange their vectors in shards: that is possible, and takes at least a tenth less than a star does on
+    /// average over their ranks.
+    pub fn is_sharded(&self, members: &[OwnTimes]) -> bool {
+        let workers = members.len();
+        if self.topology != Topology::Shards || !(2..=MAX_SHARDS).contains(&workers) {
+            return false;
+        }
+        let of_both_ends_s = |own: &OwnTimes| {
+            let own_s = own.longest_s();
+            (self.star_s(1, workers, own_s) + self.star_s(workers, workers, own_s)) / 2.0
+        };
+        let star_s = members.iter().map(of_both_ends_s).sum::<f64>() / workers as f64;
+        self.shards_s(members) < SHARDS_TO_STAR * star_s
+    }
+
+    /// Seconds by which the window of these workers grows if they began an exchange in shards, and one of them leaves it: the others
+    /// then fall back to a star.
+    pub fn fallback_s(&self, members: &[OwnTimes]) -> f64 {
+        if !self.is_sharded(members) {
+            return 0.0;
+        }
+        let workers = members.len();
+        self.star_s(workers, workers, slowest(members).longest_s()) - self.shards_s(members)
+    }
+
+    /// Seconds that a set of parameters takes to a worker that did not contribute to the last step, if no other one does.
+    pub fn set_s(&self, worker: WorkerId) -> f64 {
+        self.down_s.max(self.own(worker).down_s)
+    }
+
+    /// Whether vectors take no time.
+    pub fn is_free(&self) -> bool {
+        let own = self.own.iter().flatten().chain([&self.others]);
+        [self.up_s, self.down_s] == [0.0; 2] && own.copied().all(|own| own == OwnTimes::default())
+    }
+
+    /// max(j·u, n·d, o): the slower ones send first, one after the other, and the fastest computes the longest.
+    fn star_s(&self, rank: usize, workers: usize, own_s: f64) -> f64 {
+        (rank as f64 * self.up_s).max(workers as f64 * self.down_s).max(own_s)
+    }
+
+    /// max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d, u, d), for each of them, on the slowest of their links: no shard is summed before
+    /// the last worker has computed, and each has a part of every vector. The coordinator's link carries each value once in each
+    /// direction.
+    pub fn shards_s(&self, members: &[OwnTimes]) -> f64 {
+        let OwnTimes { up_s, down_s } = slowest(members);
+        let others = (members.len() - 1) as f64 / members.len() as f64;
+        let sent_s = up_s + others * down_s;
+        let received_s = others * up_s + down_s;
+        sent_s.max(received_s).max(self.up_s).max(self.down_s)
+    }
+}
+
+fn slowest(members: &[OwnTimes]) -> OwnTimes {
+    members.iter().copied().fold(OwnTimes::default(), OwnTimes::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times of so many workers whose links are alike.
+    fn alike(own: OwnTimes, workers: usize) -> Vec<OwnTimes> {
+        vec![own; workers]
+    }
+
+    #[test]
+    fn the_narrowest_part_of_the_way_counts() {
+        let links = LinkTimes { up_s: 2.0, down_s: 1.0, ..LinkTimes::default() };
+        for own in [OwnTimes { up_s: 3.0, down_s: 1.5 }, OwnTimes { up_s: 1.5, down_s: 3.0 }] {
+            assert_eq!(links.windows_s(&alike(own, 1)), [3.0]);
+            assert_eq!(links.windows_s(&alike(own, 4)), [4.0, 4.0, 6.0, 8.0]);
+        }
+    }
+
+    /// A slow uplink makes its own worker's window longer, and nobody else's; in shards, everybody's.
+    #[test]
+    fn a_slow_link_is_its_workers_alone_in_a_star() {
+        let fast = OwnTimes { up_s: 1.0, down_s: 0.5 };
+        let members = [fast, fast, OwnTimes { up_s: 20.0, down_s: 0.5 }];
+        let star = LinkTimes { up_s: 1.0, down_s: 0.5, ..LinkTimes::default() };
+        assert_eq!(star.windows_s(&members), [1.5, 2.0, 20.0]);
+        let may_share = LinkTimes { topology: Topology::Shards, ..star };
+        assert!(may_share.is_sharded(&members[..2]) && !may_share.is_sharded(&members));
+        assert!((may_share.shards_s(&members) - (20.0 + 0.5 * 2.0 / 3.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn only_times_of_zero_are_free() {
+        let free = LinkTimes {
+            topology: Topology::Shards,
+            own: vec![None, Some(OwnTimes::default())],
+            ..LinkTimes::default()
+        };
+        assert!(free.is_free() && LinkTimes::default().is_free());
+        let some = OwnTimes { up_s: 0.0, down_s: 1.0 };
+        for taken in [
+            LinkTimes { up_s: 1.0, ..free.clone() },
+            LinkTimes { down_s: 1.0, ..free.clone() },
+            LinkTimes { own: vec![Some(some)], ..free.clone() },
+            LinkTimes { others: some, ..free.clone() },
+        ] {
+            assert!(!taken.is_free(), "{taken:?}");
+        }
+    }
+
+    /// Links of equal rates at the workers and the coordinator, as in the table of docs/explanation/links.md.
+    fn equal(up_s: f64, down_s: f64) -> (LinkTimes, OwnTimes) {
+        (LinkTimes { up_s, down_s, topology: Topology::Shards, ..LinkTimes::default() }, OwnTimes { up_s, down_s })
+    }
+
+    #[test]
+    fn shards_spread_the_load_of_the_coordinators_link() {
+        let (links, own) = equal(1.0, 1.0);
+        for ((links, own), workers, expected) in [
+            (equal(1.0, 1.0), 2, 1.5),
+            (equal(1.0, 1.0), 4, 1.75),
+            (equal(1.0, 1.0), 8, 1.875),
+            (equal(1.0, 1.0), 16, 1.9375),
+            (equal(1.0, 0.5), 4, 1.375),
+            (equal(0.5, 1.0), 4, 1.375),
+            // The coordinator's link is narrower than a worker's.
+            ((LinkTimes { up_s: 5.0, ..links.clone() }, own), 4, 5.0),
+            ((LinkTimes { down_s: 6.0, ..links.clone() }, own), 4, 6.0),
+        ] {
+            let members = alike(own, workers);
+            assert!(links.is_sharded(&members), "{links:?}, {workers}");
+            // Of whatever rank.
+            assert_eq!(links.windows_s(&members), vec![expected; workers], "{links:?}, {workers}");
+            let star = LinkTimes { topology: Topology::Star, ..links };
+            assert!(!star.is_sharded(&members) && star.windows_s(&members)[workers - 1] > expected);
+        }
+    }
+
+    #[test]
+    fn a_step_that_falls_back_takes_as_long_as_a_star() {
+        let (links, own) = equal(1.0, 0.5);
+        assert_eq!(links.fallback_s(&alike(own, 4)), 4.0 - 1.375);
+        assert_eq!([1, MAX_SHARDS + 1].map(|workers| links.fallback_s(&alike(own, workers))), [0.0; 2], "it is one");
+        assert_eq!(LinkTimes { topology: Topology::Star, ..links }.fallback_s(&alike(own, 4)), 0.0);
+    }
+
+    #[test]
+    fn a_star_is_used_unless_shards_are_shorter_by_a_tenth() {
+        let (even, own) = equal(1.0, 1.0);
+        let half = OwnTimes { up_s: 1.0, down_s: 0.5 };
+        let wide_head = LinkTimes { up_s: 0.1, down_s: 0.1, ..even.clone() };
+        let narrow_down = LinkTimes { up_s: 0.1, down_s: 0.05, ..even.clone() };
+        let own_only = LinkTimes { up_s: 0.0, down_s: 0.0, ..even.clone() };
+        let free = LinkTimes { topology: Topology::Shards, ..LinkTimes::default() };
+        for (links, own, workers, is_sharded) in [
+            (&even, own, 0, false),
+            (&even, own, 1, false),
+            (&even, own, 2, true),
+            (&even, own, MAX_SHARDS, true),
+            (&even, own, MAX_SHARDS + 1, false),
+            // 1.9375 against 1.6, 1.95 against 2.0, 1.9545 against 2.2.
+            (&wide_head, own, 16, false),
+            (&wide_head, own, 20, false),
+            (&wide_head, own, 22, true),
+            // 1.475 against 1.0 for the fastest and 2.0 for the slowest, 1.479 against 1.2 and 2.4.
+            (&narrow_down, half, 20, false),
+            (&narrow_down, half, 24, true),
+            (&own_only, own, 8, false),
+            (&free, OwnTimes::default(), 8, false),
+        ] {
+            assert_eq!(links.is_sharded(&alike(own, workers)), is_sharded, "{links:?}, {workers}");
+        }
+        assert_eq!(wide_head.windows_s(&alike(own, 20))[0], 2.0, "a star's");
+    }
+}

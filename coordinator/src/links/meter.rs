@@ -1,0 +1,394 @@
+//! Measures the vectors that arrive: how many bytes of whom, in which time, and what else arrived meanwhile.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ata_scheduler::{Observed, Seen};
+use ata_types::WorkerId;
+
+/// What was observed since the last step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Metered {
+    /// Of the links.
+    pub(crate) observed: Vec<Observed>,
+    /// Mean bytes of the last vectors.
+    pub(crate) up_bytes: f64,
+}
+
+/// Measures the vectors that arrive. Clones measure together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LinkMeter(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// Vectors that arrive, and those of them that wait for others: they are not read, and what was sent of them ahead still fills
+    /// the link.
+    open: HashMap<u64, Open>,
+    waiting: usize,
+    /// Names of vectors so far.
+    named: u64,
+    /// Since when this many are open and waiting.
+    since: Instant,
+    /// Seconds so far in which one vector was open, and was read.
+    alone_s: f64,
+    /// What each worker sent since the last step.
+    senders: BTreeMap<WorkerId, Sender>,
+    together: Together,
+    /// Bytes of whole vectors, and how many these were.
+    vectors: (u64, u64),
+    /// The step's exchange in shards: vectors of it that arrive, when the first began, and when the last ended.
+    shards: Option<(usize, Instant, Instant)>,
+}
+
+/// A vector that arrives.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    worker: WorkerId,
+    is_waiting: bool,
+    since: Instant,
+    /// [`State::alone_s`] then.
+    alone_s: f64,
+}
+
+/// What a worker sent since the last step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sender {
+    /// Bytes and seconds in which it was alone, and in which it was read while others were open.
+    alone: (f64, f64),
+    among: (f64, f64),
+    /// Seconds in which it waited for others.
+    waited_s: f64,
+}
+
+/// While more than one was open. Time in which all wait does not count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Together {
+    bytes: f64,
+    seconds: f64,
+    /// Seconds, each as often as vectors were open in it.
+    vector_seconds: f64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            open: HashMap::new(),
+            waiting: 0,
+            named: 0,
+            since: Instant::now(),
+            alone_s: 0.0,
+            senders: BTreeMap::new(),
+            together: Together::default(),
+            vectors: (0, 0),
+            shards: None,
+        }
+    }
+}
+
+impl State {
+    /// Enters the time that has passed. To be called before vectors begin, end, or wait.
+    fn pass(&mut self, now: Instant) {
+        let seconds = now.saturating_duration_since(self.since).as_secs_f64();
+        self.since = now;
+        let open = self.open.len();
+        if open > 1 && open > self.waiting {
+            self.together.seconds += seconds;
+            self.together.vector_seconds += open as f64 * seconds;
+        } else if open == 1 && self.waiting == 0 {
+            self.alone_s += seconds;
+        }
+    }
+
+    /// Enters the time of a vector since this was last called.
+    fn settle(&mut self, now: Instant, name: u64) {
+        let total_alone_s = self.alone_s;
+        let Some(open) = self.open.get_mut(&name) else { return };
+        let seconds = now.saturating_duration_since(open.since).as_secs_f64();
+        let sender = self.senders.entry(open.worker).or_default();
+        if open.is_waiting {
+            sender.waited_s += seconds;
+        } else {
+            let alone_s = total_alone_s - open.alone_s;
+            sender.alone.1 += alone_s;
+            sender.among.1 += (seconds - alone_s).max(0.0);
+        }
+        (open.since, open.alone_s) = (now, total_alone_s);
+    }
+
+    fn begin(&mut self, now: Instant, worker: WorkerId) -> u64 {
+        self.pass(now);
+        self.named += 1;
+        let open = Open { worker, is_waiting: false, since: now, alone_s: self.alone_s };
+        self.open.insert(self.named, open);
+        self.named
+    }
+
+    fn receive(&mut self, worker: WorkerId, bytes: f64) {
+        let sender = self.senders.entry(worker).or_default();
+        if self.open.len() > 1 {
+            sender.among.0 += bytes;
+            self.together.bytes += bytes;
+        } else {
+            sender.alone.0 += bytes;
+        }
+    }
+
+    fn wait(&mut self, now: Instant, name: u64, is_waiting: bool) {
+        self.pass(now);
+        self.settle(now, name);
+        if let Some(open) = self.open.get_mut(&name)
+            && open.is_waiting != is_waiting
+        {
+            open.is_waiting = is_waiting;
+            self.waiting = if is_waiting { self.waiting + 1 } else { self.waiting - 1 };
+        }
+    }
+
+    fn end(&mut self, now: Instant, name: u64) {
+        self.wait(now, name, false);
+        self.open.remove(&name);
+    }
+
+    fn finished(&mut self, bytes: u64) {
+        let (all_bytes, vectors) = &mut self.vectors;
+        // The last ones count most.
+        if *vectors >= 16 {
+            (*all_bytes, *vectors) = (*all_bytes / 2, *vectors / 2);
+        }
+        (*all_bytes, *vectors) = (*all_bytes + bytes, *vectors + 1);
+    }
+
+    /// What was observed, vectors that still arrive included.
+    fn stepped(&mut self, now: Instant, predicted_s: Option<f64>) -> Option<Metered> {
+        self.pass(now);
+        for name in self.open.keys().copied().collect::<Vec<_>>() {
+            self.settle(now, name);
+        }
+        let shards = self.shards.take().filter(|(open, ..)| *open == 0);
+        let exchange = shards.zip(predicted_s).map(|((_, began, ended), predicted_s)| Observed::Shards {
+            seconds: ended.saturating_duration_since(began).as_secs_f64(),
+            predicted_s,
+        });
+        let (bytes, vectors) = self.vectors;
+        if vectors == 0 {
+            return None;
+        }
+        let mut observed: Vec<Observed> = exchange.into_iter().collect();
+        for (worker, Sender { alone, among, waited_s }) in std::mem::take(&mut self.senders) {
+            let others = if waited_s > among.1 { Seen::HeldBack } else { Seen::Among };
+            for ((bytes, seconds), seen) in [(alone, Seen::Alone), (among, others)] {
+                if seconds > 0.0 {
+                    observed.push(Observed::Gradient { worker, bytes, seconds, seen });
+                }
+            }
+        }
+        let Together { bytes: together, seconds, vector_seconds } = std::mem::take(&mut self.together);
+        if seconds > 0.0 {
+            observed.push(Observed::Together { bytes: together, seconds, vector_seconds });
+        }
+        Some(Metered { observed, up_bytes: bytes as f64 / vectors as f64 })
+    }
+}
+
+impl LinkMeter {
+    /// Measures what a worker sends.
+    pub(crate) fn of(&self, worker: WorkerId) -> WorkerMeter {
+        WorkerMeter { meter: self.clone(), worker }
+    }
+
+    /// What was observed since the last step, in which an exchange in shards was predicted to take `predicted_s`. Nothing, before the
+    /// first vector has arrived.
+    pub(crate) fn stepped(&self, predicted_s: Option<f64>) -> Option<Metered> {
+        self.state().stepped(Instant::now(), predicted_s)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is locked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Measures what a worker sends.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerMeter {
+    meter: LinkMeter,
+    worker: WorkerId,
+}
+
+impl WorkerMeter {
+    /// A vector begins to arrive, whole or in shards. What comes in shards has waited for other links, so that only the time of all of it
+    /// together counts.
+    pub(crate) fn begin(self, is_whole: bool) -> Transfer {
+        let now = Instant::now();
+        let mut state = self.meter.state();
+        let name = is_whole.then(|| state.begin(now, self.worker));
+        if !is_whole {
+            state.shards.get_or_insert((0, now, now)).0 += 1;
+        }
+        drop(state);
+        Transfer { meter: self.meter, worker: self.worker, name, bytes: 0, is_waiting: false }
+    }
+}
+
+/// A vector that arrives.
+pub(crate) struct Transfer {
+    meter: LinkMeter,
+    worker: WorkerId,
+    /// `None` if it comes in shards.
+    name: Option<u64>,
+    bytes: u64,
+    is_waiting: bool,
+}
+
+impl Transfer {
+    /// Bytes have arrived.
+    pub(crate) fn receive(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if self.name.is_some() {
+            self.meter.state().receive(self.worker, bytes as f64);
+        }
+    }
+
+    /// Whether it waits for others from now on.
+    pub(crate) fn wait(&mut self, is_waiting: bool) {
+        if let Some(name) = self.name
+            && self.is_waiting != is_waiting
+        {
+            self.is_waiting = is_waiting;
+            self.meter.state().wait(Instant::now(), name, is_waiting);
+        }
+    }
+
+    /// It has arrived whole.
+    pub(crate) fn finish(self) {
+        if self.name.is_some() {
+            self.meter.state().finished(self.bytes);
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut state = self.meter.state();
+        match self.name {
+            Some(name) => state.end(now, name),
+            None => {
+                if let Some((open, _, ended)) = &mut state.shards {
+                    *open = open.saturating_sub(1);
+                    *ended = now;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Something that happens to the vector of a worker at a time, in seconds.
+    enum Happens {
+        Begins,
+        Receives(u64),
+        Waits(bool),
+        Ends,
+    }
+    use Happens::{Begins, Ends, Receives, Waits};
+
+    /// What is observed of this by `until_s`.
+    fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
+        let began = Instant::now();
+        let mut state = State { since: began, vectors: (1, 1), ..State::default() };
+        let mut names = HashMap::new();
+        for (at_s, slot, happens) in happened {
+            let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
+            match happens {
+                Begins => drop(names.insert(*slot, state.begin(now, worker))),
+                Receives(bytes) => state.receive(worker, *bytes as f64),
+                Waits(is_waiting) => state.wait(now, names[slot], *is_waiting),
+                Ends => state.end(now, names[slot]),
+            }
+        }
+        state.stepped(began + Duration::from_secs(until_s), None).unwrap().observed
+    }
+
+    fn gradient(slot: usize, bytes: f64, seconds: f64, seen: Seen) -> Observed {
+        Observed::Gradient { worker: WorkerId::from_slot(slot), bytes, seconds, seen }
+    }
+
+    #[test]
+    fn vectors_arrive_alone_and_together() {
+        let found = metered(
+            9,
+            &[
+                (0, 0, Begins),
+                (2, 0, Receives(20)),
+                (2, 1, Begins),
+                (6, 0, Receives(30)),
+                (6, 1, Receives(10)),
+                (6, 0, Ends),
+                (7, 1, Receives(5)),
+                (7, 1, Ends),
+            ],
+        );
+        let expected = [
+            gradient(0, 20.0, 2.0, Seen::Alone),
+            gradient(0, 30.0, 4.0, Seen::Among),
+            gradient(1, 5.0, 1.0, Seen::Alone),
+            gradient(1, 10.0, 4.0, Seen::Among),
+            Observed::Together { bytes: 40.0, seconds: 4.0, vector_seconds: 8.0 },
+        ];
+        assert_eq!(found, expected);
+    }
+
+    /// Time in which a vector waits for others is not its sender's, and time in which all wait is nobody's.
+    #[test]
+    fn who_is_held_back_is_told_from_who_holds_up() {
+        let found = metered(
+            10,
+            &[
+                (0, 0, Begins),
+                (0, 1, Begins),
+                (1, 0, Receives(8)),
+                (1, 0, Waits(true)),
+                (7, 1, Receives(8)),
+                (7, 1, Waits(true)),
+                (9, 1, Waits(false)),
+                (9, 0, Waits(false)),
+            ],
+        );
+        let expected = [
+            gradient(0, 8.0, 2.0, Seen::HeldBack),
+            gradient(1, 8.0, 8.0, Seen::Among),
+            Observed::Together { bytes: 16.0, seconds: 8.0, vector_seconds: 16.0 },
+        ];
+        assert_eq!(found, expected);
+    }
+
+    /// A vector that has not arrived whole counts with what has.
+    #[test]
+    fn what_still_arrives_counts() {
+        let found = metered(50, &[(0, 3, Begins), (10, 3, Receives(1))]);
+        assert_eq!(found, [gradient(3, 1.0, 50.0, Seen::Alone)]);
+        assert_eq!(State::default().stepped(Instant::now(), None), None, "nothing has arrived");
+    }
+
+    #[test]
+    fn an_exchange_in_shards_is_measured_as_a_whole() {
+        let meter = LinkMeter::default();
+        meter.of(WorkerId::from_slot(0)).begin(true).finish();
+        let shards: Vec<Transfer> = (0..3).map(|slot| meter.of(WorkerId::from_slot(slot)).begin(false)).collect();
+        let still_open = meter.stepped(Some(0.5)).unwrap().observed;
+        assert!(!still_open.iter().any(|observed| matches!(observed, Observed::Shards { .. })));
+        drop(shards);
+        (0..3).for_each(|slot| meter.of(WorkerId::from_slot(slot)).begin(false).finish());
+        let observed = meter.stepped(Some(0.5)).unwrap().observed;
+        assert!(
+            matches!(observed[..], [Observed::Shards { seconds, predicted_s: 0.5 }] if seconds < 60.0),
+            "{observed:?}"
+        );
+    }
+}
