@@ -155,7 +155,9 @@ mod tests {
         let known = links(Topology::Shards);
         let own = vec![Some(OwnTimes { up_s: 100.0, down_s: 5.0 })];
         let mut shards = ShardExchange::new(&known, &LinkTimes { own, ..known.clone() }, parts(4)).unwrap();
-        parts(4).into_iter().for_each(|part| shards.compute(1.0, part));
+        for part in parts(4) {
+            shards.compute(1.0, part);
+        }
         assert_eq!((shards.arrives_at(), shards.ends_at()), (Some(101.0), Some(104.75)));
         assert_eq!(shards.observe(101.0), Some(Observed::Shards { seconds: 100.0, predicted_s: 13.75 }));
     }

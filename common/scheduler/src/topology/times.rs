@@ -85,7 +85,7 @@ impl LinkTimes {
         }
         let of_both_ends_s = |own: &OwnTimes| {
             let own_s = own.longest_s();
-            (self.star_s(1, workers, own_s) + self.star_s(workers, workers, own_s)) / 2.0
+            f64::midpoint(self.star_s(1, workers, own_s), self.star_s(workers, workers, own_s))
         };
         let star_s = members.iter().map(of_both_ends_s).sum::<f64>() / workers as f64;
         self.shards_s(members) < SHARDS_TO_STAR * star_s

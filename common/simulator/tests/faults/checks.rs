@@ -239,7 +239,7 @@ impl Checks {
             Effect::Compare { .. } => panic!("no lease is checked by a second worker"),
             // The failures may have been before a crash.
             Effect::Rest { rest_s, strikes, .. } => assert!(*rest_s >= 0.0 && *strikes > 0),
-            Effect::Wait { .. } => {}
+            Effect::Wait { .. } | Effect::ProbeLink { .. } => {}
             Effect::Finish { .. } => self.state = State::Over,
             Effect::Abort { reason: AbortReason::TasksFailed { .. } } => {
                 let failures = self.failures;
@@ -247,7 +247,6 @@ impl Checks {
                 self.counts.add("runs given up", 1);
                 self.state = State::Aborted;
             }
-            Effect::ProbeLink { .. } => {}
             Effect::Abort { reason } => panic!("{reason}"),
         }
     }

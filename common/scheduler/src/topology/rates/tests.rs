@@ -16,7 +16,9 @@ fn together(bytes: f64, seconds: f64, vectors: f64) -> Observed {
 
 /// A step after which these were observed.
 fn step(rates: &mut LinkRates, observed: &[Observed]) {
-    observed.iter().for_each(|observed| rates.observe(*observed));
+    for observed in observed {
+        rates.observe(*observed);
+    }
     rates.observe(Observed::Step { up_bytes: UP_BYTES, down_bytes: UP_BYTES / 2.0, topology: Topology::Shards });
 }
 
@@ -131,7 +133,7 @@ fn a_slow_link_is_probed_until_it_recovers() {
         rates.next_probe(&present).is_some()
     });
     assert!(found.is_some());
-    rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 0.0262144 });
+    rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 262_144.0 / 1e7 });
     assert!((own_s(&rates, 1) - 0.1).abs() < 1e-9, "{}", own_s(&rates, 1));
     (0..200).for_each(|_| step(&mut rates, &[]));
     assert_eq!(rates.next_probe(&present), None, "it is as fast as others");
