@@ -34,7 +34,8 @@ fn service() -> (Service, mpsc::Receiver<Command>) {
 
 fn room() -> Room {
     let (mut uploads, (reply, _)) = (Uploads::new(1), oneshot::channel());
-    uploads.wait(SESSION, WorkerId::from_slot(0), LEASE, reply);
+    let units = ata_learn::Units::first(&[1.0], 1, WireFormat::F32Exact);
+    uploads.wait(SESSION, WorkerId::from_slot(0), LEASE, units, reply);
     let (_, place) = uploads.next().expect("a place");
     SessionUploads::default().room(Presence::new(), place)
 }

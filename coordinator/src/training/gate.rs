@@ -104,7 +104,7 @@ mod tests {
         for saturated in [2, 3] {
             gate.announce(Magnitudes { maxima: vec![1.0], saturated });
         }
-        [1, 3, 0, 2].map(&mut send);
+        [1, 3, 0, 2].into_iter().for_each(&mut send);
         assert_eq!(gate.next(), 4);
         send(4);
         assert_eq!(passed, [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 2)]);
