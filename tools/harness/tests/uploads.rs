@@ -74,19 +74,25 @@ async fn whoever_waits_for_room_misses_no_deadline() {
     // Long enough that all three have announced their gradients by then.
     let settings = Settings { budget: 9, min_workers: 3, lease_timeout_s: 8.0, ..settings() };
     let mut cluster = Cluster::start(&settings).await;
-    let mut uploads = Vec::new();
-    let mut senders = Vec::new();
+    let (mut senders, mut assigned) = (Vec::new(), Vec::new());
     for name in ["hung", "hung-too", "waiting"] {
         senders.push(Sender::join(&cluster, name).await);
     }
     for sender in &mut senders {
         let leases = sender.session.assigned().await;
         assert_eq!(leases.len(), 2, "its own, and one that it checks");
+        assigned.push(leases);
+    }
+    // There is no room before all three agree on the units.
+    let first = senders[2].announce(&assigned[2][0]).await;
+    let mut hanging = Vec::new();
+    for (sender, leases) in senders.iter().zip(&assigned).take(2) {
         for lease in leases {
-            uploads.push(sender.announce(&lease).await);
+            hanging.push(sender.announce(lease).await);
         }
     }
-    assert_eq!(uploads.pop().unwrap().complete().await, Receipt::Accepted);
+    assert_eq!(first.complete().await, Receipt::Accepted);
+    assert_eq!(senders[2].announce(&assigned[2][1]).await.complete().await, Receipt::Accepted);
     cluster.wait_for("the losses", |state| state.workers.values().filter(|worker| !worker.present).count() >= 2).await;
     cluster.stop();
     let Ended { report, events, .. } = cluster.end().await;
