@@ -115,14 +115,15 @@ impl ChangeSpec {
         if let Some([a, b]) = self.swap {
             kinds.push(vec![Change::Swap(worker(name, a, workers)?, worker(name, b, workers)?)]);
         }
-        let slower: [(_, fn(WorkerId, f64) -> Change); 2] =
-            [(&self.slow_down, Change::SlowDown), (&self.slow_link, Change::SlowLink)];
-        for (slow, change) in slower {
-            let Some(slow) = slow else { continue };
+        let mut slower = |slow: &Option<Workers>, change: fn(WorkerId, f64) -> Change| {
+            let Some(slow) = slow else { return Ok(()) };
             let factor = self.factor.unwrap_or(f64::NAN);
             check(name, &format!("factor {factor}"), factor.is_finite() && factor > 0.0, "a positive factor")?;
             kinds.push(slow.expand(name, workers)?.into_iter().map(|worker| change(worker, factor)).collect());
-        }
+            Ok::<_, ExperimentError>(())
+        };
+        slower(&self.slow_down, Change::SlowDown)?;
+        slower(&self.slow_link, Change::SlowLink)?;
         let mut of_each = |affected: &Option<Workers>, change: fn(WorkerId) -> Change| {
             let Some(affected) = affected else { return Ok(()) };
             kinds.push(affected.expand(name, workers)?.into_iter().map(change).collect());

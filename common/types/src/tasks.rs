@@ -137,7 +137,9 @@ impl FromIterator<TaskRange> for TaskRanges {
         let mut sorted = Vec::from_iter(ranges);
         sorted.sort_unstable();
         let mut all = Self::default();
-        sorted.into_iter().for_each(|range| all.insert(range));
+        for range in sorted {
+            all.insert(range);
+        }
         all
     }
 }

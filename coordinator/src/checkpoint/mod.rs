@@ -135,8 +135,8 @@ struct SavedUnits {
 
 impl SavedUnits {
     fn of(units: &Units) -> Self {
-        let shifts = units.shifts().iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { exponents: units.exponents().to_vec(), shifts }
+        let digits: Vec<String> = units.shifts().iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { exponents: units.exponents().to_vec(), shifts: digits.concat() }
     }
 
     fn restore(&self, sizes: &TensorSizes) -> Result<Units, String> {

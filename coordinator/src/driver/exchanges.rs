@@ -472,7 +472,9 @@ mod tests {
             let halts = halts.map(|(now_s, chunk)| exchanges.stalls(now_s, Some((chunk, worker(0)))).is_some());
             assert_eq!(halts, [false, false, false, false, true]);
             exchanges.fail(Iteration(2), Iteration(2));
-            blamed.into_iter().for_each(|fault| drop(hear(&mut exchanges, 2, 1, Some(fault))));
+            for fault in blamed {
+                drop(hear(&mut exchanges, 2, 1, Some(fault)));
+            }
             let fit = exchanges.fit(Iteration(3), &all(3));
             assert_eq!(fit, others.map(worker), "{blamed:?}");
             assert_eq!(exchanges.is_due(Iteration(3)), blamed.is_some());

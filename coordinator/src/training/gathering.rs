@@ -87,7 +87,9 @@ impl Gathering {
             }
         } else {
             add_sums(&mut self.sums[range], &sums);
-            magnitudes.into_iter().for_each(|magnitudes| self.count(magnitudes));
+            for of_vector in magnitudes {
+                self.count(of_vector);
+            }
         }
         self.arrived.insert(collection, at + 1);
     }
@@ -217,7 +219,9 @@ impl Gathering {
             Some(GradientSum { tasks: collection.tasks, ..vector })
         });
         let vectors: Vec<GradientSum> = collected.chain(self.alone.drain(..).map(|alone| alone.sum)).collect();
-        vectors.iter().for_each(|vector| self.count_sum(vector));
+        for vector in &vectors {
+            self.count_sum(vector);
+        }
         let units = units.expect("a step has gradients");
         if self.summation.aggregate != Aggregate::Mean {
             return (self.summation.aggregate.gradient(&vectors, units, &self.sizes), 1);

@@ -68,8 +68,12 @@ impl ActiveSession<'_> {
                     }
                     ToWorker::Assign(assignments) => assignments.into_iter().for_each(|assignment| self.assigned(assignment)),
                     ToWorker::Collect { collections, withdrawn } => {
-                        withdrawn.into_iter().for_each(|vector| self.withdraw(vector));
-                        collections.into_iter().for_each(|collection| self.collect(collection));
+                        for vector in withdrawn {
+                            self.withdraw(vector);
+                        }
+                        for collection in collections {
+                            self.collect(collection);
+                        }
                     }
                     ToWorker::Evaluate { step, batches } => self.evaluations.measure(step, batches),
                     ToWorker::Reach { probe, address } => self.sharing.reach(probe, &address),

@@ -12,7 +12,6 @@ use crate::proto;
 
 /// A message from the coordinator on the control stream.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "there is one Welcome in a session")]
 pub enum ToWorker {
     /// The first message of a session.
     Welcome(Welcome),
@@ -183,22 +182,7 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 units: units_of(exponents)?,
                 shifts: at_most("bytes of shifts", shifts.len() as u64, MAX_SHIFT_BYTES as u64).map(|_| shifts)?,
             },
-            Kind::Welcome(welcome) => Self::Welcome(Welcome {
-                session: SessionToken::from_wire(&welcome.session)?,
-                worker: WorkerId::new(welcome.number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?,
-                run_id: truncated(welcome.run_id),
-                heartbeat_interval_ms: in_range(
-                    "heartbeat_interval_ms",
-                    welcome.heartbeat_interval_ms.into(),
-                    u32::MAX.into(),
-                )? as u32,
-                idle_heartbeat_interval_ms: in_range(
-                    "idle_heartbeat_interval_ms",
-                    welcome.idle_heartbeat_interval_ms.into(),
-                    u32::MAX.into(),
-                )? as u32,
-                run: welcome.run.ok_or_else(|| missing("run"))?.try_into()?,
-            }),
+            Kind::Welcome(welcome) => Self::Welcome(welcome.try_into()?),
             Kind::Assign(proto::Assignments { leases }) => {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
                 Self::Assign(leases.into_iter().map(Assignment::try_from).collect::<Result<_, _>>()?)
@@ -237,6 +221,29 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 };
                 Self::Farewell { reason, detail: truncated(farewell.detail) }
             }
+        })
+    }
+}
+
+impl TryFrom<proto::Welcome> for Welcome {
+    type Error = WireError;
+
+    fn try_from(welcome: proto::Welcome) -> Result<Self, WireError> {
+        Ok(Self {
+            session: SessionToken::from_wire(&welcome.session)?,
+            worker: WorkerId::new(welcome.number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?,
+            run_id: truncated(welcome.run_id),
+            heartbeat_interval_ms: in_range(
+                "heartbeat_interval_ms",
+                welcome.heartbeat_interval_ms.into(),
+                u32::MAX.into(),
+            )? as u32,
+            idle_heartbeat_interval_ms: in_range(
+                "idle_heartbeat_interval_ms",
+                welcome.idle_heartbeat_interval_ms.into(),
+                u32::MAX.into(),
+            )? as u32,
+            run: welcome.run.ok_or_else(|| missing("run"))?.try_into()?,
         })
     }
 }

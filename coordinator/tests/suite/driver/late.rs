@@ -63,7 +63,9 @@ fn tasks_of_vectors_that_do_not_arrive_are_computed_by_others() {
                 }
             }
             let others = &mut clients[stalled..];
-            others.iter_mut().for_each(|client| arrive(&mut rig, client));
+            for client in others {
+                arrive(&mut rig, client);
+            }
             assert!(!pass(&mut rig, &mut clients, 1.5), "a pause is no failure");
             assert!(pass(&mut rig, &mut clients, LONG_S), "{stalled} at {sent:?}");
             rig.run
@@ -81,7 +83,9 @@ fn a_vector_has_the_time_that_the_others_took() {
     let mut rig = rig();
     let mut clients = three(&mut rig);
     assert!(!pass(&mut rig, &mut clients, 3.0 * LONG_S), "nobody is waited for more than others");
-    clients[1..].iter_mut().for_each(|client| arrive(&mut rig, client));
+    for client in &mut clients[1..] {
+        arrive(&mut rig, client);
+    }
     assert!(!pass(&mut rig, &mut clients, 2.5 * LONG_S));
     assert!(pass(&mut rig, &mut clients, LONG_S));
 }

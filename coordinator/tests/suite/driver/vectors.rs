@@ -296,7 +296,7 @@ fn a_vector_in_other_units_is_asked_for_again() {
     let wrong = one.asked.remove(0);
     assert!(rig.run.announce_changed_vector(one.token, &wrong, other_units).is_refused());
     one.read();
-    assert_eq!(one.asked, [wrong.clone()]);
+    assert_eq!(one.asked, std::slice::from_ref(&wrong));
     assert!(rig.run.announce_changed_vector(one.token, &wrong, other_units).is_refused());
     rig.run.wait_for("the refusal", |state| state.refused == BTreeMap::from([(RefusalKind::WrongSize, 1)]));
     one.asked.clear();
@@ -362,7 +362,7 @@ fn most_workers_determine_the_first_units() {
                 }
                 ending = ending.or_else(|| rig.step());
             }
-            assert_eq!((aggregate != Aggregate::Mean) || rig.run.parameters_sha256() == expected(), true);
+            assert!(aggregate != Aggregate::Mean || rig.run.parameters_sha256() == expected());
             let report = rig.run.end(ending.unwrap());
             assert!(report.state.refused.is_empty(), "{:?}", report.state.refused);
         }
