@@ -72,6 +72,8 @@ pub struct ProblemConfig {
     pub specification: String,
     /// Samples per task.
     pub task_batch: u32,
+    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
+    pub skip_bad_samples: bool,
     /// The data that gradients are computed on.
     pub data: SplitData,
 }
@@ -283,6 +285,7 @@ impl CoordinatorConfig {
             seed: self.engine.seed,
             budget: self.engine.budget,
             task_batch: problem.task_batch,
+            skip_bad_samples: problem.skip_bad_samples,
             data: problem.data.spec(),
             test_data: self.evaluation.source.spec(),
             format: self.training.format,

@@ -1,16 +1,16 @@
 //! The thread that computes gradients, measures times and, on request, emulates slowness.
 
 mod collect;
+mod samples;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{
-    DataError, GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, maxima, with_own_threads,
-};
+use ata_learn::{GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, with_own_threads};
 use ata_types::{Iteration, LeaseId, TaskRange, VectorId, WireFormat};
 use ata_wire::{Collection, ComputedLease, LeaseTimes, RunSpec};
 use tokio::sync::mpsc;
@@ -18,10 +18,6 @@ use tokio::sync::mpsc;
 use crate::config::TaskTime;
 use crate::kept::{KeptGradients, KeptSum};
 use crate::trace::HeldLease;
-
-/// Milliseconds between attempts to read the samples of a task, 1.3 s in all, after which a disk that was busy answers again. If
-/// it does not, the lease fails, and another worker computes it. The sum is far below the shortest lease timeout.
-const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
@@ -93,13 +89,23 @@ impl Compute {
         let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
         let (parameters, largest) = (run.parameters as usize, if fuses { run.budget } else { 1 });
         let rounding = Rounding { format: run.format, budget: run.budget, sizes: sizes.clone(), quantizer: None };
+        let skips_bad_samples = run.skip_bad_samples;
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
                     let kept = KeptGradients::default();
-                    let worker = Worker { learner: learner(), fuses, task_time, events: &events, rounding, kept };
+                    let worker = Worker {
+                        learner: learner(),
+                        fuses,
+                        task_time,
+                        events: &events,
+                        rounding,
+                        kept,
+                        skips_bad_samples,
+                        skipped: BTreeSet::new(),
+                    };
                     worker.run(&vec![0.0; parameters], largest, &received)
                 });
                 // burn panics if a device fails. The session is notified, and the process survives.
@@ -153,6 +159,10 @@ struct Worker<'a> {
     events: &'a mpsc::Sender<ComputeEvent>,
     rounding: Rounding,
     kept: KeptGradients,
+    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
+    skips_bad_samples: bool,
+    /// Those that were left out so far, each of which is named once.
+    skipped: BTreeSet<u64>,
 }
 
 /// How gradients become integers.
@@ -291,10 +301,7 @@ impl Worker<'_> {
             units
         } else {
             // The same for all workers, whatever tasks they have.
-            let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0));
-            let first = first.map_err(|error| stop(&error, cancelled))?;
-            let maxima = maxima(&first.gradient, &self.rounding.sizes);
-            let maxima = maxima.map_err(|error| stop(&error.into(), cancelled))?;
+            let maxima = self.first_maxima(iteration, cancelled).map_err(|error| stop(&error, cancelled))?;
             Units::first(&maxima, self.rounding.budget)
         };
         let Rounding { format, budget, sizes, .. } = &self.rounding;
@@ -317,38 +324,14 @@ impl Worker<'_> {
         }
         // Reading the samples is part of the task, since the device waits for them.
         let started = Instant::now();
-        let add = |learner: &mut dyn Learner| learner.add(iteration, tasks, &mut *sum, quantizer);
-        let loss = self.retried(cancelled, add).map_err(|error| stop(&error, cancelled))?;
-        if !loss.is_finite() {
-            // The coordinator would refuse the lease, whose gradient could then not be separated from others any more.
-            let reason = format!("the loss is {loss}: expected a finite number");
-            return Err(Stop::Failed { reason, uncomputable: true });
-        }
+        let loss = self.add_batch(iteration, tasks, cancelled, quantizer, sum);
+        let loss = loss.map_err(|error| stop(&error, cancelled))?;
         let computed = started.elapsed();
         let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
         Ok(Measurement { loss, busy, is_outlasted: rest.is_none() })
-    }
-
-    /// Computes something. Samples that cannot be read are read again.
-    fn retried<T>(
-        &mut self,
-        cancelled: &CancelFlag,
-        mut compute: impl FnMut(&mut dyn Learner) -> Result<T, LearnerError>,
-    ) -> Result<T, LearnerError> {
-        let mut waits_ms = READ_WAITS_MS.into_iter();
-        loop {
-            let result = compute(&mut *self.learner);
-            let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
-            match waits_ms.next() {
-                Some(wait_ms) if is_unreadable && !cancelled.is_set() => {
-                    wait(Duration::from_millis(wait_ms), cancelled);
-                }
-                _ => return result,
-            }
-        }
     }
 }
 
@@ -376,7 +359,7 @@ fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
         LearnerError::Data(_) => Stop::Failed { reason: error.to_string(), uncomputable: false },
-        LearnerError::NotFinite(_) | LearnerError::Problem(_) => {
+        LearnerError::NotFinite(_) | LearnerError::Loss(_) | LearnerError::Problem(_) => {
             Stop::Failed { reason: error.to_string(), uncomputable: true }
         }
         LearnerError::Device(reason) => Stop::Broken(reason.clone()),

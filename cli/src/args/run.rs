@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::run::resume::Resumption;
-use crate::settings::{EvaluateOn, Flags, Settings, Tag, as_setting, parse_tag};
+use crate::settings::{EvaluateOn, Flags, OnBadSample, Settings, Tag, as_setting, parse_tag};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -219,6 +219,11 @@ pub(crate) struct TrainingArgs {
         help_heading = "Training"
     )]
     label_smoothing: Option<f64>,
+    /// What becomes of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip (they
+    /// are left out of the mean of their task, and each worker names them in its log). A task that has no other samples ends the run in
+    /// any case [default: stop].
+    #[arg(long, env = "ATA_ON_BAD_SAMPLE", value_name = "WHAT", help_heading = "Training")]
+    on_bad_sample: Option<OnBadSample>,
     /// Start from the parameters in this model.safetensors, for example one written by PyTorch. A coordinator that does not have --model
     /// takes it from this file, if ata has written it (`ata init`): then its workers evaluate the parameters.
     #[arg(long, env = "ATA_INIT", value_name = "FILE", help_heading = "Training")]

@@ -51,7 +51,7 @@ use crate::args::CommonArgs;
 use crate::failure::{Exit, Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
 use crate::output::{Output, escaped, note, show_progress};
-use crate::settings::Settings;
+use crate::settings::{OnBadSample, Settings};
 use crate::signals::Signal;
 use crate::telemetry;
 use counterfactual::counterfactuals;
@@ -247,7 +247,13 @@ impl Run {
             },
             engine: engine::engine_config(&settings, min_workers),
             policy: PolicyConfig { policy, specification: settings.policy_specification()? },
-            problem: ProblemConfig { model, specification, task_batch: settings.task_batch, data: training },
+            problem: ProblemConfig {
+                model,
+                specification,
+                task_batch: settings.task_batch,
+                skip_bad_samples: settings.on_bad_sample == OnBadSample::Skip,
+                data: training,
+            },
             training: TrainingConfig {
                 start,
                 aggregate: settings.aggregate()?,

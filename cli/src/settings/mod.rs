@@ -6,6 +6,7 @@ mod evaluation;
 mod keys;
 mod labels;
 pub(crate) mod policy_list;
+mod samples;
 mod security;
 mod sources;
 mod time_unit;
@@ -18,6 +19,7 @@ pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
 pub(crate) use evaluation::EvaluateOn;
 use labels::check_labels;
 pub(crate) use labels::{Tag, as_setting, parse_tag};
+pub(crate) use samples::OnBadSample;
 pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder, data_folder};
 use sources::merge;
 pub(crate) use sources::{Flags, read_file, read_text};
@@ -71,6 +73,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,
+    pub(crate) on_bad_sample: OnBadSample,
     /// A model file to begin with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) init: Option<PathBuf>,
@@ -177,6 +180,7 @@ impl Default for Settings {
             clip_norm: None,
             augment: None,
             label_smoothing: 0.0,
+            on_bad_sample: OnBadSample::default(),
             init: None,
             eval_every: None,
             evaluate_on: EvaluateOn::default(),

@@ -13,6 +13,7 @@ use crate::model::OpenData;
 use crate::nn;
 use crate::precision::Precision;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
+use crate::sift::{Sifted, sift};
 
 /// Computes the gradients of a run's tasks at given parameters.
 pub trait Learner: Send {
@@ -38,7 +39,7 @@ pub trait Learner: Send {
     }
 
     /// Adds the gradients of a range of at least one task, as [`Learner::fused`] computes them, to a sum. Returns Σ loss over the
-    /// tasks. If a gradient is not finite, the sum stays as it is.
+    /// tasks. If a gradient or the loss is not finite, that is an error, and the sum stays as it is.
     fn add(
         &mut self,
         iteration: Iteration,
@@ -50,8 +51,15 @@ pub trait Learner: Send {
             TaskRange { first, count: 1 } => self.gradient(iteration, first)?,
             tasks => self.fused(iteration, tasks)?,
         };
+        let loss = finite(loss)?;
         sum.add(&gradient, tasks.count, quantizer)?;
         Ok(loss)
+    }
+
+    /// Finds the samples of a task that have no finite loss or gradient: called if those of the task are not finite. By default
+    /// that is not possible; [`sift`] does it for learners that compute any samples of a task as one batch.
+    fn sift(&mut self, _iteration: Iteration, _index: u64) -> Result<Option<Sifted>, LearnerError> {
+        Ok(None)
     }
 
     /// Says which tasks are computed next, `at_once` of them as one batch, so that later batches can be prepared while the first
@@ -74,6 +82,18 @@ pub struct TaskGradient {
     pub loss: f64,
 }
 
+impl TaskGradient {
+    /// Whether the loss and all of the gradient are finite.
+    pub fn is_finite(&self) -> bool {
+        self.loss.is_finite() && self.gradient.iter().all(|value| value.is_finite())
+    }
+}
+
+/// Refuses a loss that is infinite or NaN.
+pub fn finite(loss: f64) -> Result<f64, LearnerError> {
+    if loss.is_finite() { Ok(loss) } else { Err(LearnerError::Loss(loss)) }
+}
+
 /// Why a gradient could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnerError {
@@ -83,6 +103,9 @@ pub enum LearnerError {
     /// The gradient holds a number that is not finite.
     #[error(transparent)]
     NotFinite(#[from] NotFinite),
+    /// The loss is not finite.
+    #[error("the loss is {0}: expected a finite number")]
+    Loss(f64),
     /// The problem's own code failed, as it will on any worker.
     #[error("{0}")]
     Problem(String),
@@ -145,19 +168,28 @@ impl<P: Problem> BurnLearner<P> {
             self.data.samples.expect_shards(&shards);
         }
         let samples: Vec<TaskSample> = tasks.indices().flat_map(|task| self.tasks.task(iteration, task)).collect();
+        self.batch_of(&samples)
+    }
+
+    fn batch_of(&self, samples: &[TaskSample]) -> Result<Batch<P>, DataError> {
         match &self.on_device {
-            Some(on_device) => on_device.training_batch(&samples),
-            None => self.data.samples.training_batch(&samples),
+            Some(on_device) => on_device.training_batch(samples),
+            None => self.data.samples.training_batch(samples),
         }
     }
 
+    /// The mean over some samples of a task.
+    fn gradient_of(&self, samples: &[TaskSample]) -> Result<TaskGradient, LearnerError> {
+        let (loss, parts) = self.gradients(&self.batch_of(&ring(samples))?, 1)?.read()?;
+        Ok(task_gradient(loss, parts))
+    }
+
     /// The sums over the tasks of one batch, on the device.
-    fn gradients(&mut self, (iteration, tasks): TaskBatch) -> Result<Gradients, LearnerError> {
-        let batch = self.batch((iteration, tasks))?;
+    fn gradients(&self, batch: &Batch<P>, tasks: u64) -> Result<Gradients, LearnerError> {
         let network = self.network.as_ref().expect("a network is only taken to be put back");
-        let loss = self.data.problem.loss(network, &batch, &self.device);
+        let loss = self.data.problem.loss(network, batch, &self.device);
         // Tasks are of equal size: the sum of their mean losses is their number times the mean over all their samples.
-        let loss = if tasks.count == 1 { loss } else { loss * tasks.count as f64 };
+        let loss = if tasks == 1 { loss } else { loss * tasks as f64 };
         let gradients = Gradients::of(loss, network);
         // The device computes while the host goes on.
         self.device.flush()?;
@@ -169,7 +201,8 @@ impl<P: Problem> BurnLearner<P> {
         let mut sum: Option<Gradients> = None;
         for first in tasks.indices().step_by(self.fused_tasks as usize) {
             let count = self.fused_tasks.min(tasks.end() - first);
-            let gradients = self.gradients((iteration, TaskRange { first, count }))?;
+            let batch = self.batch((iteration, TaskRange { first, count }))?;
+            let gradients = self.gradients(&batch, count)?;
             sum = Some(match sum {
                 Some(sum) => sum.plus(gradients),
                 None => gradients,
@@ -200,8 +233,7 @@ impl<P: Problem> Learner for BurnLearner<P> {
 
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
         let (loss, parts) = self.read(iteration, tasks)?;
-        let tensors: Vec<TensorData> = parts.into_iter().map(Part::into_data).collect();
-        Ok(TaskGradient { gradient: flat::concatenate(&tensors), loss: f64::from(loss) })
+        Ok(task_gradient(loss, parts))
     }
 
     fn add(
@@ -216,9 +248,15 @@ impl<P: Problem> Learner for BurnLearner<P> {
             // A layer used a copy of its weight.
             (_, false) => self.read(iteration, tasks)?,
         };
+        let loss = finite(loss.into())?;
         let tensors: Vec<TensorGradient> = parts.iter().map(Part::gradient).collect();
         sum.add_tensors(&tensors, tasks.count, quantizer)?;
-        Ok(f64::from(loss))
+        Ok(loss)
+    }
+
+    fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
+        let samples = self.tasks.task(iteration, index);
+        sift(&samples, |sample| sample.index, |samples| self.gradient_of(samples)).map(Some)
     }
 
     fn announce(&mut self, iteration: Iteration, tasks: TaskRange, at_once: u64) {
@@ -234,6 +272,18 @@ impl<P: Problem> Learner for BurnLearner<P> {
         let tasks = sizes.chain([largest]).map(|count| TaskRange { first: 0, count });
         tasks.into_iter().try_for_each(|tasks| self.fused(Iteration::FIRST, tasks).map(drop))
     }
+}
+
+fn task_gradient(loss: f32, parts: Vec<Part<TensorData>>) -> TaskGradient {
+    let tensors: Vec<TensorData> = parts.into_iter().map(Part::into_data).collect();
+    TaskGradient { gradient: flat::concatenate(&tensors), loss: loss.into() }
+}
+
+/// The same samples as those of a task of their own: each one's next is among them.
+fn ring(samples: &[TaskSample]) -> Vec<TaskSample> {
+    let last = samples.len().cast_signed() - 1;
+    let next = |at: isize| if at < last { 1 } else { -last };
+    (0..).zip(samples).map(|(at, sample)| TaskSample { next: next(at), ..*sample }).collect()
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod optimizer;
 mod precision;
 mod problem;
 mod process;
+mod sift;
 mod spread;
 mod state;
 mod table;
@@ -55,7 +56,7 @@ pub use evaluation_threads::{BatchResult, EvaluationOrder, EvaluationThreads, Me
 pub use evaluator::{ClassCount, Evaluation, EvaluationBatches, EvaluationSum, Evaluator};
 pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsError, add_sums, maxima};
 pub use flat::with_parameters;
-pub use learner::{Learner, LearnerError, TaskGradient};
+pub use learner::{Learner, LearnerError, TaskGradient, finite};
 pub use model::{
     Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape, Model, ModelError,
     ModelResolver, Network, ResNet18, ResNet20, builtin_model, model,
@@ -69,5 +70,6 @@ pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleN
 pub use precision::{Precision, PrecisionError};
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
+pub use sift::{Sifted, sift};
 pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

@@ -107,13 +107,15 @@ fn data_spec() -> impl Strategy<Value = DataSpec> {
 fn run_spec() -> impl Strategy<Value = RunSpec> {
     let data = (data_spec(), data_spec());
     let format = prop_oneof![Just(WireFormat::F32Exact), Just(WireFormat::Compact)];
-    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, data, format).prop_map(
-        |(model, parameters, seed, budget, task_batch, (data, test_data), format)| RunSpec {
+    let tasks = (1..=MAX_TASK_BATCH, any::<bool>());
+    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, tasks, data, format).prop_map(
+        |(model, parameters, seed, budget, (task_batch, skip_bad_samples), (data, test_data), format)| RunSpec {
             model,
             parameters,
             seed,
             budget,
             task_batch,
+            skip_bad_samples,
             data,
             test_data,
             format,

@@ -18,6 +18,7 @@ fn service() -> (Service, mpsc::Receiver<Command>) {
         seed: 1,
         budget: 1,
         task_batch: 1,
+        skip_bad_samples: false,
         test_data: data.clone(),
         data,
         format,

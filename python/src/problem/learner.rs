@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TaskGradient, TaskSampler};
+use ata_learn::{
+    DataError, GradientSum, Learner, LearnerError, Quantizer, Sifted, TaskGradient, TaskSampler, finite, sift,
+};
 use ata_types::{Iteration, TaskRange};
 
 use super::Raised;
@@ -24,20 +26,14 @@ impl PythonLearner {
         Self { computation, tasks, seed, load_failure: None, announced: None }
     }
 
-    /// Computes the samples of tasks as one batch, and passes on their mean loss and its gradient.
-    fn compute<T>(
-        &mut self,
-        iteration: Iteration,
-        tasks: TaskRange,
-        take: impl FnOnce(f64, &[f32]) -> T,
-    ) -> Result<T, LearnerError> {
-        let batch = self.batch(iteration, tasks);
+    /// Computes samples as one batch, and passes on their mean loss and its gradient.
+    fn compute<T>(&self, batch: &Batch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, LearnerError> {
         let computation = self.computation.as_ref().map_err(|reason| LearnerError::Device(reason.clone()))?;
         if let Some(reason) = &self.load_failure {
             return Err(LearnerError::Device(reason.clone()));
         }
         // An exception fails these tasks. Others, and other workers, may fare better.
-        computation.gradient(&batch, take).map_err(|raised| match raised {
+        computation.gradient(batch, take).map_err(|raised| match raised {
             Raised { text, may_pass: true } => DataError::Problem(text).into(),
             Raised { text, may_pass: false } => LearnerError::Problem(text),
         })
@@ -81,7 +77,8 @@ impl Learner for PythonLearner {
     }
 
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
-        self.compute(iteration, tasks, |loss, gradient| TaskGradient {
+        let batch = self.batch(iteration, tasks);
+        self.compute(&batch, |loss, gradient| TaskGradient {
             gradient: summed(gradient, tasks).into_owned(),
             loss: loss * tasks.count as f64,
         })
@@ -95,10 +92,21 @@ impl Learner for PythonLearner {
         sum: &mut GradientSum,
         quantizer: &Quantizer,
     ) -> Result<f64, LearnerError> {
-        let added = self.compute(iteration, tasks, |loss, gradient| {
-            sum.add(&summed(gradient, tasks), tasks.count, quantizer).map(|()| loss * tasks.count as f64)
-        })?;
-        Ok(added?)
+        let batch = self.batch(iteration, tasks);
+        self.compute(&batch, |loss, gradient| {
+            let loss = finite(loss * tasks.count as f64)?;
+            sum.add(&summed(gradient, tasks), tasks.count, quantizer)?;
+            Ok(loss)
+        })?
+    }
+
+    fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
+        let Batch { samples, key } = self.batch(iteration, TaskRange::single(index));
+        let gradient = |samples: &[u64]| {
+            let batch = Batch { samples: samples.to_vec(), key };
+            self.compute(&batch, |loss, gradient| TaskGradient { gradient: gradient.to_vec(), loss })
+        };
+        sift(&samples, |sample| *sample, gradient).map(Some)
     }
 }
 

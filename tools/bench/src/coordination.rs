@@ -116,6 +116,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             model,
             specification: "cnn".into(),
             task_batch: 16,
+            skip_bad_samples: false,
             data: SplitData::Generated { seed: 1 },
         },
         training: TrainingConfig {

@@ -264,6 +264,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             model,
             specification: settings.model.into(),
             task_batch: settings.task_batch,
+            skip_bad_samples: settings.skip_bad_samples,
             data: split(),
         },
         training: TrainingConfig {

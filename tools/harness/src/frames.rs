@@ -273,6 +273,7 @@ fn run() -> RunSpec {
         seed: 1,
         budget: 23,
         task_batch: 16,
+        skip_bad_samples: false,
         test_data: data.clone(),
         data,
         format: WireFormat::Compact,

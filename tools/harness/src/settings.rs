@@ -24,6 +24,8 @@ pub struct Settings {
     pub data: Option<PathBuf>,
     /// Samples per task.
     pub task_batch: u32,
+    /// Whether bad samples are left out.
+    pub skip_bad_samples: bool,
     /// B.
     pub budget: u64,
     /// Iterations.
@@ -78,6 +80,7 @@ impl Default for Settings {
             models: toy,
             data: None,
             task_batch: 1,
+            skip_bad_samples: false,
             budget: 12,
             iterations: 20,
             min_workers: 1,

@@ -130,6 +130,48 @@ async fn its_file_is_fetched_by_hash_or_read_in_place() {
     assert_eq!(alone.end().await.report.parameters_sha256, ended.report.parameters_sha256);
 }
 
+/// The training data has 80 samples, of which the one of index 5 is NaN.
+fn bad_data(folder: &TempDir) -> PathBuf {
+    let path = data(folder, "bad.txt", 100);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let line = |(at, line): (usize, &str)| if at == 6 { "0.06 NaN\n".into() } else { format!("{line}\n") };
+    std::fs::write(&path, text.lines().enumerate().map(line).collect::<String>()).unwrap();
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_sample_ends_the_run_and_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = bad_data(&folder);
+    let mut cluster = Cluster::start(&Settings { outage_s: 6.0, ..settings(&path, 2) }).await;
+    cluster.worker(worker("one", None));
+    cluster.worker(WorkerSettings { fuses: true, ..worker("two", None) });
+    let reason = cluster.end().await.report.ended.unwrap_err().to_string();
+    for part in ["sample 5 of the training data", "--on-bad-sample skip"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+}
+
+/// The same parameters, whoever computes the task without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_sample_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = bad_data(&folder);
+    let mut hashes = Vec::new();
+    for (policy, workers, fuses) in [("uta", 1, false), ("ata-auto", 3, false), ("uta", 1, true)] {
+        let mut cluster =
+            Cluster::start(&Settings { policy, skip_bad_samples: true, ..settings(&path, workers) }).await;
+        for at in 0..workers {
+            cluster.worker(WorkerSettings { fuses, ..worker(&format!("worker-{at}"), None) });
+        }
+        let ended = cluster.end().await;
+        assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+        assert!(ended.report.state.last_loss.unwrap() < 0.05);
+        hashes.push(ended.report.parameters_sha256);
+    }
+    assert_eq!(hashes[0], hashes[1]);
+}
+
 /// A copy with other content is refused, and a damaged cache is mended.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_content_is_found_out() {

@@ -1,8 +1,9 @@
 use ata_types::{Lease, TaskRanges};
 use ata_wire::{Assignment, DataSpec, SpanLinks};
 
-use ata_learn::TaskGradient;
+use ata_learn::{DataError, TaskGradient};
 
+use super::samples::READ_WAITS_MS;
 use super::*;
 
 const ITERATION: Iteration = Iteration(1);
@@ -55,6 +56,7 @@ impl Thread {
             seed: 1,
             budget: 8,
             task_batch: 1,
+            skip_bad_samples: false,
             data: DataSpec::Generated { seed: 1 },
             test_data: DataSpec::Generated { seed: 1 },
             format: WireFormat::F32Exact,

@@ -20,6 +20,8 @@ pub struct RunSpec {
     pub budget: u64,
     /// Samples per task.
     pub task_batch: u32,
+    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
+    pub skip_bad_samples: bool,
     /// The training data.
     pub data: DataSpec,
     /// The data that parameters are evaluated on.
@@ -55,6 +57,7 @@ impl From<RunSpec> for proto::RunSpec {
             seed: run.seed,
             budget: run.budget,
             task_batch: run.task_batch,
+            skip_bad_samples: run.skip_bad_samples,
             data: Some(run.data.into()),
             test_data: Some(run.test_data.into()),
             format: match run.format {
@@ -76,6 +79,7 @@ impl TryFrom<proto::RunSpec> for RunSpec {
             seed: run.seed,
             budget: in_range("budget", run.budget, MAX_BUDGET)?,
             task_batch: in_range("task_batch", run.task_batch.into(), MAX_TASK_BATCH.into())? as u32,
+            skip_bad_samples: run.skip_bad_samples,
             data: run.data.ok_or_else(|| missing("data"))?.try_into()?,
             test_data: run.test_data.ok_or_else(|| missing("test_data"))?.try_into()?,
             format: format_of(run.format)?,

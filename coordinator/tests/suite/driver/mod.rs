@@ -166,6 +166,7 @@ fn config(
             model,
             specification: "test".into(),
             task_batch: 1,
+            skip_bad_samples: false,
             data: SplitData::Generated { seed: 1 },
         },
         training: TrainingConfig {

@@ -1,0 +1,123 @@
+//! What becomes of samples that cannot be read, or give no finite gradient.
+
+use std::time::Duration;
+
+use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, Sifted, TaskGradient, maxima};
+use ata_types::{Iteration, TaskRange};
+
+use super::{CancelFlag, Worker, wait};
+
+/// Milliseconds between attempts to read the samples of a task, 1.3 s in all, after which a disk that was busy answers again. If
+/// it does not, the lease fails, and another worker computes it. The sum is far below the shortest lease timeout.
+pub(super) const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
+
+/// The most bad samples of a task that are named.
+const MOST_NAMED: usize = 8;
+
+impl Worker<'_> {
+    /// Adds the gradients of tasks to `sum`, as one batch, and returns their loss. If they are not finite, it computes task by task.
+    pub(super) fn add_batch(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        cancelled: &CancelFlag,
+        quantizer: &Quantizer,
+        sum: &mut GradientSum,
+    ) -> Result<f64, LearnerError> {
+        match self.retried(cancelled, |learner| learner.add(iteration, tasks, &mut *sum, quantizer)) {
+            Err(error @ (LearnerError::NotFinite(_) | LearnerError::Loss(_))) if tasks.count == 1 => {
+                let task = self.without_bad_samples(iteration, tasks.first, error, cancelled)?;
+                sum.add(&task.gradient, 1, quantizer)?;
+                Ok(task.loss)
+            }
+            Err(LearnerError::NotFinite(_) | LearnerError::Loss(_)) => tasks
+                .indices()
+                .map(|task| self.add_batch(iteration, TaskRange::single(task), cancelled, quantizer, sum))
+                .sum(),
+            result => result,
+        }
+    }
+
+    /// The largest magnitudes in the gradient of an iteration's first task.
+    pub(super) fn first_maxima(
+        &mut self,
+        iteration: Iteration,
+        cancelled: &CancelFlag,
+    ) -> Result<Vec<f32>, LearnerError> {
+        let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0))?;
+        match maxima(&first.gradient, &self.rounding.sizes) {
+            Ok(maxima) => Ok(maxima),
+            Err(error) => {
+                let first = self.without_bad_samples(iteration, 0, error.into(), cancelled)?;
+                Ok(maxima(&first.gradient, &self.rounding.sizes)?)
+            }
+        }
+    }
+
+    /// A task that failed with this error, without its bad samples; or an error that names them.
+    fn without_bad_samples(
+        &mut self,
+        iteration: Iteration,
+        task: u64,
+        error: LearnerError,
+        cancelled: &CancelFlag,
+    ) -> Result<TaskGradient, LearnerError> {
+        match self.retried(cancelled, |learner| learner.sift(iteration, task))? {
+            Some(Sifted { bad, rest: Some(rest) }) if bad.is_empty() || self.skips_bad_samples => {
+                if !rest.is_finite() {
+                    return Err(error);
+                }
+                for sample in bad {
+                    if self.skipped.insert(sample) {
+                        tracing::warn!(
+                            sample,
+                            "a sample of the training data gives no finite gradient: it is left out"
+                        );
+                    }
+                }
+                Ok(rest)
+            }
+            Some(Sifted { bad, rest }) if !bad.is_empty() => {
+                Err(LearnerError::Problem(named(&bad, rest.is_none(), &error)))
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Computes something. Samples that cannot be read are read again.
+    fn retried<T>(
+        &mut self,
+        cancelled: &CancelFlag,
+        mut compute: impl FnMut(&mut dyn Learner) -> Result<T, LearnerError>,
+    ) -> Result<T, LearnerError> {
+        let mut waits_ms = READ_WAITS_MS.into_iter();
+        loop {
+            let result = compute(&mut *self.learner);
+            let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
+            match waits_ms.next() {
+                Some(wait_ms) if is_unreadable && !cancelled.is_set() => {
+                    wait(Duration::from_millis(wait_ms), cancelled);
+                }
+                _ => return result,
+            }
+        }
+    }
+}
+
+/// Why the task with these bad samples cannot be computed, and what helps.
+fn named(bad: &[u64], all: bool, error: &LearnerError) -> String {
+    let mut names: Vec<String> = bad.iter().take(MOST_NAMED).map(u64::to_string).collect();
+    if bad.len() > MOST_NAMED {
+        names.push("…".into());
+    }
+    let which = if bad.len() == 1 { "sample" } else { "samples" };
+    let verb = if bad.len() == 1 { "gives" } else { "give" };
+    let way_out = if all {
+        // If all were left out of such a task, a training that diverges would go on without gradients.
+        "no other sample is in the task. If the data is sound, the training diverges: a lower learning rate may help. Otherwise \
+         remove it, or start with a larger --task-batch and --on-bad-sample skip"
+    } else {
+        "remove it, or start with --on-bad-sample skip"
+    };
+    format!("{which} {} of the training data {verb} no finite gradient ({error}): {way_out}", names.join(", "))
+}
