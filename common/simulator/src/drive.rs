@@ -7,6 +7,7 @@ use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, Wo
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
 use crate::agenda::Agenda;
+use crate::appointment::Appointment;
 use crate::change::{Change, Moment, in_order};
 use crate::cluster::{Cluster, Occurrence};
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
@@ -16,20 +17,6 @@ use crate::simulation::SimulationError;
 
 /// The result of a run: the virtual time at its end.
 type RunEnd = Result<f64, SimulationError>;
-
-/// Something that happens at a time.
-#[derive(Clone, Copy)]
-enum Appointment {
-    Change(Change),
-    /// A worker that was evicted comes back.
-    Return(WorkerId),
-    /// The step of this order is taken, unless it was replaced.
-    StepEnd(u64),
-    /// The next iteration has waited as long as the observer said.
-    WaitEnd,
-    /// The coordinator starts again.
-    Restart,
-}
 
 pub(crate) struct Driver<'a, C, O> {
     engine: &'a mut Engine,

@@ -15,6 +15,7 @@
 //! - `problem`: [`Problem`], what a simulated run optimizes
 
 mod agenda;
+mod appointment;
 mod change;
 mod cluster;
 mod descent;

@@ -287,7 +287,8 @@ impl VirtualRun {
         asked: &Collection,
         change: impl FnOnce(&mut GradientHeader),
     ) -> VectorAnnouncement {
-        let mut header = GradientHeader { vector: Some(asked.id), ..self.header(session, Iteration(0)) };
+        let header = self.header(session, asked.iteration);
+        let mut header = GradientHeader { vector: Some(asked.id), iteration: Iteration(0), ..header };
         change(&mut header);
         let (reply, answer) = oneshot::channel();
         assert!(self.turn(0.0, Some(Command::AnnounceVector { header, peer: Peer::default(), reply })).is_none());

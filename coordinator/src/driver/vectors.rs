@@ -66,6 +66,8 @@ impl Driver {
             let requests = self.collections.ask(worker, collection, self.engine.iteration(), &leases);
             self.request(worker, requests);
         }
+        // While vectors are on their way, workers have time to find out whom they reach.
+        self.probe();
     }
 
     /// Some leases of a worker with their tasks.

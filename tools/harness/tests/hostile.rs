@@ -62,7 +62,7 @@ fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientP
 
 /// The same, with claims that would ruin the units of all later gradients.
 fn boastful(header: GradientHeader) -> GradientHeader {
-    GradientHeader { maxima: vec![3e38], units: vec![100], ..header }
+    GradientHeader { maxima: vec![3e38], ..header }.in_units(&[100], &[])
 }
 
 /// Sends a header, then severs the connection.

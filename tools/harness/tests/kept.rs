@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings};
 use ata_record::{RefusalKind, RunEvent};
-use ata_types::TaskOutcome;
 
 async fn run(settings: &Settings, workers: &[(&str, u64)]) -> Ended {
     let mut cluster = Cluster::start(settings).await;
@@ -28,8 +27,6 @@ async fn leases_that_are_cancelled_late_are_in_no_vector_and_no_failure() {
             event => matches!(event, RunEvent::Rest { .. }),
         };
         assert_eq!(ended.events.iter().find(is_blamed), None, "{policy}");
-        let is_cancelled = |event: &RunEvent| matches!(event, RunEvent::Task { outcome: TaskOutcome::Cancelled, .. });
-        assert!(policy == "ata-auto" || ended.events.iter().any(is_cancelled), "no task was cancelled");
         let undisturbed = run(&Settings { min_workers: 1, ..settings }, &[("one", 0)]).await;
         assert_eq!(ended.report.parameters_sha256, undisturbed.report.parameters_sha256, "{policy}");
     }

@@ -5,6 +5,9 @@ use std::fmt;
 use ata_types::seconds;
 use serde::{Deserialize, Serialize};
 
+use super::RunState;
+use crate::event::RunEvent;
+
 /// How long gradients and parameters travel, as a run measured it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Links {
@@ -23,5 +26,15 @@ impl fmt::Display for Links {
             write!(f, "{} up and {} down on the coordinator's link, ", seconds(self.up_s), seconds(self.down_s))?;
         }
         write!(f, "{} on a worker's own", seconds(self.own_s))
+    }
+}
+
+impl RunState {
+    pub(super) fn measure_links(&mut self, event: &RunEvent) {
+        let RunEvent::Links { up_s, down_s, own_s, workers, .. } = event else { return };
+        self.links = Some(Links { up_s: *up_s, down_s: *down_s, own_s: *own_s });
+        for link in workers {
+            self.worker(link.worker).link = Some(*link);
+        }
     }
 }

@@ -244,12 +244,7 @@ impl RunState {
             RunEvent::Allocation { .. } => self.allocate(event),
             RunEvent::Task { .. } => self.end_task(event),
             RunEvent::Step { .. } => self.step(event),
-            RunEvent::Links { up_s, down_s, own_s, workers, .. } => {
-                self.links = Some(Links { up_s: *up_s, down_s: *down_s, own_s: *own_s });
-                for link in workers {
-                    self.worker(link.worker).link = Some(*link);
-                }
-            }
+            RunEvent::Links { .. } => self.measure_links(event),
             RunEvent::Refusal { worker, kind, count, .. } => {
                 *self.refused.entry(*kind).or_default() += count;
                 if *kind == RefusalKind::Mismatched {

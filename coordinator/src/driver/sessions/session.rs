@@ -1,5 +1,8 @@
 //! The session of one connected worker.
 
+mod outbox;
+mod units;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -7,10 +10,7 @@ use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
-use ata_wire::{
-    Assignment, FarewellReason, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, TraceContext, WorkerName,
-};
-use bytes::Bytes;
+use ata_wire::{Assignment, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, TraceContext, WorkerName};
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
@@ -288,47 +288,6 @@ impl Session {
         }
     }
 
-    /// Sends the units of an iteration, if it does not have them.
-    pub(crate) fn send_units(&mut self, iteration: Iteration, units: &Units) {
-        if self.units_of(iteration).is_none() {
-            self.has_units(iteration, units.clone());
-            let (units, shifts) = (units.exponents().to_vec(), Bytes::copy_from_slice(units.shifts()));
-            self.outbox.push(ToWorker::Units { iteration, units, shifts });
-        }
-    }
-
-    /// Records that the worker has the units of an iteration.
-    pub(crate) fn has_units(&mut self, iteration: Iteration, units: Units) {
-        self.units_sent = Some((iteration, units));
-    }
-
-    /// Records that there are no units yet.
-    pub(crate) fn forget_units(&mut self) {
-        self.units_sent = None;
-    }
-
-    /// Whether the worker has the units of an iteration.
-    pub(crate) fn knows_units(&self) -> bool {
-        self.units_sent.is_some()
-    }
-
-    /// The units of an iteration, if they are those that the worker has.
-    pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
-        self.units_sent.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
-    }
-
-    /// Whether the worker may compute a lease again without having failed: once.
-    pub(crate) fn may_repeat(&self, lease: LeaseId) -> bool {
-        !self.repeated.contains(&lease)
-    }
-
-    /// Has a lease that the worker holds computed again.
-    pub(crate) fn assign_again(&mut self, lease: &Lease) {
-        self.repeated.push(lease.id);
-        self.sending.ended(lease.id);
-        self.outbox.push(ToWorker::Assign(vec![Assignment { lease: *lease, trace: None }]));
-    }
-
     /// Sends the parameters of the next iteration while they are written, since the worker is likely to compute at them.
     pub(crate) fn send_ahead(&mut self, next: &ParameterSet) {
         self.put(next);
@@ -425,22 +384,5 @@ impl Session {
         let sending = Arc::new(());
         self.data = Arc::downgrade(&sending);
         Ok(sending)
-    }
-
-    /// Adds a message to the outbox.
-    pub(crate) fn push(&mut self, message: ToWorker) {
-        self.outbox.push(message);
-    }
-
-    /// Queues the messages of the outbox; returns `false` if the worker does not read them fast enough, or is gone.
-    pub(crate) fn flush(&mut self) -> bool {
-        self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
-    }
-
-    /// Sends a farewell, and ends the session.
-    pub(crate) fn farewell(mut self, reason: FarewellReason, detail: impl Into<String>) {
-        self.outbox.push(ToWorker::Farewell { reason, detail: detail.into() });
-        // The session ends whether or not the worker receives it.
-        self.flush();
     }
 }

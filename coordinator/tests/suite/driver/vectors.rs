@@ -276,12 +276,18 @@ fn run_to_the_end(rig: &mut Rig, mut clients: [&mut VirtualWorker; 2]) {
     }
 }
 
+fn change_units(header: &mut GradientHeader, by: i16) {
+    let mut units = header.units.clone();
+    units[0] += by;
+    *header = header.clone().in_units(&units, &[]);
+}
+
 fn other_units(header: &mut GradientHeader) {
-    *header = header.clone().in_units(&[header.units[0] + 30], &[]);
+    change_units(header, 30);
 }
 
 fn smaller_units(header: &mut GradientHeader) {
-    *header = header.clone().in_units(&[header.units[0] - 1], &[]);
+    change_units(header, -1);
 }
 
 /// A worker whose units are others is asked again, which is no failure. If it insists on them, others compute its tasks: nobody

@@ -1,0 +1,51 @@
+//! The units that a worker has, and what it computes again in those of the first iteration.
+
+use ata_learn::Units;
+use ata_types::{Iteration, Lease, LeaseId};
+use ata_wire::{Assignment, ToWorker};
+use bytes::Bytes;
+
+use super::Session;
+
+impl Session {
+    /// Sends the units of an iteration, if it does not have them.
+    pub(crate) fn send_units(&mut self, iteration: Iteration, units: &Units) {
+        if self.units_of(iteration).is_none() {
+            self.has_units(iteration, units.clone());
+            let (units, shifts) = (units.exponents().to_vec(), Bytes::copy_from_slice(units.shifts()));
+            self.outbox.push(ToWorker::Units { iteration, units, shifts });
+        }
+    }
+
+    /// Records that the worker has the units of an iteration.
+    pub(crate) fn has_units(&mut self, iteration: Iteration, units: Units) {
+        self.units_sent = Some((iteration, units));
+    }
+
+    /// Records that there are no units yet.
+    pub(crate) fn forget_units(&mut self) {
+        self.units_sent = None;
+    }
+
+    /// Whether the worker has the units of an iteration.
+    pub(crate) fn knows_units(&self) -> bool {
+        self.units_sent.is_some()
+    }
+
+    /// The units of an iteration, if they are those that the worker has.
+    pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
+        self.units_sent.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
+    }
+
+    /// Whether the worker may compute a lease again without having failed: once.
+    pub(crate) fn may_repeat(&self, lease: LeaseId) -> bool {
+        !self.repeated.contains(&lease)
+    }
+
+    /// Has a lease that the worker holds computed again.
+    pub(crate) fn assign_again(&mut self, lease: &Lease) {
+        self.repeated.push(lease.id);
+        self.sending.ended(lease.id);
+        self.outbox.push(ToWorker::Assign(vec![Assignment { lease: *lease, trace: None }]));
+    }
+}
