@@ -161,17 +161,13 @@ impl Driver {
                 || next.is_some_and(|chunk| !self.paced.may_pass(chunk, Shard::ALL))
         };
         let is_computed = |lease| self.results.tasks(lease).is_some();
-        for (worker, id) in self.collections.late(self.now_s, waits, is_computed) {
-            self.fail_vector(
-                worker,
-                id,
-                RefusalKind::NotReceived,
-                "its vector comes later than others compute its tasks",
-            );
-        }
-        let timeout_s = self.info.timeouts().download.as_secs_f64();
-        for (worker, id) in self.overdue_vectors(timeout_s) {
-            self.fail_vector(worker, id, RefusalKind::NotReceived, "it does not send the vector that it is asked for");
+        let late = self.collections.late(self.now_s, waits, is_computed);
+        let late = late.into_iter().map(|vector| (vector, "its vector comes later than others compute its tasks"));
+        let overdue = self.overdue_vectors(self.info.timeouts().download.as_secs_f64());
+        let overdue = overdue.into_iter().map(|vector| (vector, "it does not send the vector that it is asked for"));
+        for ((worker, id), reason) in late.chain(overdue) {
+            self.fail_vector(worker, id, RefusalKind::NotReceived, reason);
+            self.request(worker, Requests { withdrawn: vec![id], collections: Vec::new() });
         }
     }
 
