@@ -229,13 +229,7 @@ impl Run {
         let (test, own_test, by_workers) = (self.test, self.own_test, self.by_workers);
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
         let model_metadata = model::metadata(&specification, &*model);
-        if settings.aggregate()? != Aggregate::Mean {
-            let how = &settings.aggregate;
-            note!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
-        }
-        if settings.verify > 0.0 {
-            note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
-        }
+        say_what_is_special(&settings)?;
         let config = CoordinatorConfig {
             run: RunConfig {
                 id: folder.run_id.clone(),
@@ -288,6 +282,18 @@ impl Run {
         drop(display.await);
         Ok(EndedRun { report: report?, settings, device_name, observers })
     }
+}
+
+/// Says how the sums of this run differ from those of others.
+fn say_what_is_special(settings: &Settings) -> Result<(), Failure> {
+    if settings.aggregate()? != Aggregate::Mean {
+        let how = &settings.aggregate;
+        note!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
+    }
+    if settings.verify > 0.0 {
+        note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
+    }
+    Ok(())
 }
 
 /// A run that is over, successful or not.

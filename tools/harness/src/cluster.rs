@@ -222,13 +222,15 @@ fn own_evaluation(model: &dyn Model, source: &DataSource) -> OwnEvaluation {
     OwnEvaluation { data, device: DeviceChoice::Cpu.open().expect("there is a CPU") }
 }
 
+/// Of the data and the run.
+const SEED: u64 = 1;
+
 fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig {
     let model = (settings.models)(settings.model).expect("a model");
-    let seed = 1;
-    let source = settings.data.clone().map_or(DataSource::Generated { seed }, DataSource::File);
+    let source = settings.data.clone().map_or(DataSource::Generated { seed: SEED }, DataSource::File);
     let split = || match &settings.data {
         Some(path) => SplitData::of_file(path).expect("a file"),
-        None => SplitData::Generated { seed },
+        None => SplitData::Generated { seed: SEED },
     };
     CoordinatorConfig {
         run: RunConfig {
@@ -247,7 +249,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             outage_s: settings.outage_s,
             verify: (settings.verify > 0.0).then_some(Verify { share: settings.verify, secret: 7 }),
             overcommit: settings.overcommit,
-            seed,
+            seed: SEED,
             ..EngineConfig::default()
         },
         policy: PolicyConfig {
