@@ -63,7 +63,7 @@ impl Worker<'_> {
         cancelled: &CancelFlag,
     ) -> Result<TaskGradient, LearnerError> {
         match self.retried(cancelled, |learner| learner.sift(iteration, task))? {
-            Some(Sifted { bad, rest: Some(rest) }) if bad.is_empty() || self.skips_bad_samples => {
+            Some(Sifted { bad, rest: Some(rest) }) if !bad.is_empty() && self.skips_bad_samples => {
                 if !rest.is_finite() {
                     return Err(error);
                 }
