@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
 
 fuzz_target!(|rest: &[u8]| {
-    let digest = hex(&Sha256::digest(rest).into());
+    let digest = hex(&Sha256::digest(rest));
     let state = [b"{\"sha256\":\"", digest.as_bytes(), rest].concat();
     let table = ParameterTable::vector("theta", 5);
     let settings = Checkpoint::settings(|_| Ok(state.clone()));

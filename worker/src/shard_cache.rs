@@ -241,7 +241,7 @@ impl Shared {
     /// whose process was killed: nobody else downloads while the folder is locked.
     fn make_room(&self) -> Result<(), DataError> {
         let expected = lock(&self.expected).clone();
-        let names: HashSet<String> = expected.iter().map(hex).collect();
+        let names: HashSet<String> = expected.iter().map(|digest| hex(digest)).collect();
         let mut shards = Vec::new();
         for entry in std::fs::read_dir(&self.folder).map_err(DataError::cache(&self.folder))? {
             let entry = entry.map_err(DataError::cache(&self.folder))?;

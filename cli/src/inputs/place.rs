@@ -98,7 +98,7 @@ impl DataPlace {
 
 /// Fetches the indices of both splits into a folder under `cache`, and returns it.
 fn fetch_indices(objects: &Objects, cache: &Path) -> Result<PathBuf, Failure> {
-    let digest = ata_learn::hex(&Sha256::digest(objects.url()).into());
+    let digest = ata_learn::hex(&Sha256::digest(objects.url()));
     let folder = cache.join("indices").join(&digest[..32]);
     let written = |path: &Path| DataError::cache(path.to_owned());
     std::fs::create_dir_all(&folder).map_err(written(&folder))?;

@@ -135,8 +135,7 @@ struct SavedUnits {
 
 impl SavedUnits {
     fn of(units: &Units) -> Self {
-        let digits: Vec<String> = units.shifts().iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { exponents: units.exponents().to_vec(), shifts: digits.concat() }
+        Self { exponents: units.exponents().to_vec(), shifts: hex(units.shifts()) }
     }
 
     fn restore(&self, sizes: &TensorSizes) -> Result<Units, String> {
@@ -266,5 +265,5 @@ fn damage(file: &'static str, reason: impl std::fmt::Display) -> Damage {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes).into())
+    hex(&Sha256::digest(bytes))
 }

@@ -111,7 +111,7 @@ impl Driver {
         for observed in observed {
             self.notify(Event::LinkObserved(observed));
         }
-        let can_share = self.exchanges.are_allowed() && self.sessions.are_all_reachable();
+        let can_share = self.exchanges.plan.is_allowed() && self.sessions.are_all_reachable();
         let topology = if can_share { Topology::Shards } else { Topology::Star };
         let down_bytes = self.steps.set_bytes() as f64;
         self.notify(Event::LinkObserved(Observed::Step { up_bytes, down_bytes, topology }));

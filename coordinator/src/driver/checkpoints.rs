@@ -222,8 +222,8 @@ mod tests {
     use ata_types::WireFormat;
 
     fn order(tasks: u64, writer: Option<SetWriter>) -> StepOrder {
-        let (iteration, collections) = (Iteration(3), Vec::new());
-        StepOrder { iteration, tasks, collections, learning_rate: 0.1, with_product: false, writer, trace: None }
+        let (iteration, vectors) = (Iteration(3), Vec::new());
+        StepOrder { iteration, tasks, vectors, learning_rate: 0.1, with_product: false, writer, trace: None }
     }
 
     /// Only the first order for a step can write the next parameters.

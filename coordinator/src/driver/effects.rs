@@ -62,7 +62,7 @@ impl Driver {
                 let plan = StepPlan {
                     iteration,
                     tasks: tasks.iter().map(|range| range.count).sum(),
-                    collections: self.collections.ordered(&collections),
+                    vectors: self.collections.ordered(&collections),
                     loss: self.mean_loss(&losses),
                     lr_factor,
                     with_product,

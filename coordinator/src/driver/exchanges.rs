@@ -1,16 +1,9 @@
-//! Which workers exchange their vectors in shards, and how their exchanges go.
+//! How exchanges in shards go.
 
-use ata_scheduler::topology::{Evidence, Pairs, Ways};
-use ata_scheduler::{LinkRates, LinkTimes, OwnTimes};
-use ata_types::{CHUNK_VALUES, ExchangeChoice, Iteration, MAX_SHARDS, MachineId, VectorId, WorkerId};
+use ata_scheduler::topology::{Evidence, ShardPlan, Ways};
+use ata_types::{ExchangeChoice, Iteration, MachineId, VectorId, WorkerId};
 use ata_wire::limits::CONNECT_TIMEOUT;
 use ata_wire::{ExchangeReport, PairFault};
-
-/// An exchange is a star again once in so many iterations, so that the links are measured anew.
-const MEASURED_EVERY: u64 = 64;
-
-/// After failures in a row, shards are tried again after 2 iterations, 4, 8, and so on up to 2 to this power.
-const MAX_BACKOFF: u32 = 10;
 
 /// The time of so many chunks may pass without one that comes to the coordinator: a member waits for another one during the first, and
 /// has half as long to say so.
@@ -30,12 +23,8 @@ const PROBE_TIMEOUT_S: f64 = 3.0 * CONNECT_TIMEOUT.as_secs_f64();
 /// The exchanges in shards of a run.
 #[derive(Debug)]
 pub(super) struct Exchanges {
-    choice: ExchangeChoice,
-    pairs: Pairs,
-    /// Exchanges that failed since one did not.
-    failures: u32,
-    /// The first iteration in which the next one may be.
-    resumes: Iteration,
+    /// Whether there are any, and of whom.
+    pub(super) plan: ShardPlan,
     /// The predicted time of the step's exchange in seconds.
     predicted_s: Option<f64>,
     /// Those that are not over for all of their members, the newest last.
@@ -96,37 +85,7 @@ pub(super) struct Heard {
 
 impl Exchanges {
     pub(super) fn new(choice: ExchangeChoice) -> Self {
-        Self {
-            choice,
-            pairs: Pairs::default(),
-            failures: 0,
-            resumes: Iteration::FIRST,
-            predicted_s: None,
-            live: Vec::new(),
-            probe: None,
-            probes: 0,
-        }
-    }
-
-    /// Whether vectors may be exchanged in shards at all.
-    pub(super) fn are_allowed(&self) -> bool {
-        self.choice != ExchangeChoice::Star
-    }
-
-    /// Whether the vectors of an iteration may be.
-    pub(super) fn is_due(&self, iteration: Iteration) -> bool {
-        let is_measured = iteration.number().is_multiple_of(MEASURED_EVERY);
-        self.are_allowed() && iteration >= self.resumes && !is_measured
-    }
-
-    /// Whether these workers exchange their vectors in shards, given what is known of the links.
-    pub(super) fn are_worth_it(&self, members: &[WorkerId], links: &LinkRates) -> bool {
-        let times = links.times();
-        match self.choice {
-            ExchangeChoice::Star => false,
-            ExchangeChoice::Auto => times.is_sharded(&times.of(members.iter().copied())),
-            ExchangeChoice::Shards => (2..=MAX_SHARDS).contains(&members.len()) && !links.are_shards_suspended(),
-        }
+        Self { plan: ShardPlan::new(choice), predicted_s: None, live: Vec::new(), probe: None, probes: 0 }
     }
 
     /// Those of some workers that exchange their vectors.
@@ -134,10 +93,10 @@ impl Exchanges {
         for exchange in &mut self.live {
             let Some(suspect) = exchange.suspect.take() else { continue };
             for member in exchange.members.iter().filter(|member| member.worker != suspect) {
-                self.pairs.separate(iteration, suspect, member.worker);
+                self.plan.pairs.separate(iteration, suspect, member.worker);
             }
         }
-        self.pairs.reach.members(workers)
+        self.plan.pairs.reach.members(workers)
     }
 
     /// The next connection to try among some workers, if none is being tried.
@@ -149,12 +108,12 @@ impl Exchanges {
         may_meet: impl Fn(WorkerId, WorkerId) -> bool,
     ) -> Option<Probe> {
         if let Some(Probe { from, to, .. }) = self.probe.take_if(|probe| probe.until_s < now_s) {
-            self.pairs.reach.answered(iteration, from, to, false);
+            self.plan.pairs.reach.answered(iteration, from, to, false);
         }
         if self.probe.is_some() {
             return None;
         }
-        let (from, to) = self.pairs.reach.next(iteration, workers, may_meet)?;
+        let (from, to) = self.plan.pairs.reach.next(iteration, workers, may_meet)?;
         self.probes += 1;
         self.probe = Some(Probe { id: self.probes, from, to, until_s: now_s + PROBE_TIMEOUT_S });
         self.probe
@@ -169,16 +128,8 @@ impl Exchanges {
         is_reached: bool,
     ) -> Option<WorkerId> {
         let Probe { from, to, .. } = self.probe.take_if(|probe| (probe.from, probe.id) == (worker, id))?;
-        self.pairs.reach.answered(iteration, from, to, is_reached);
+        self.plan.pairs.reach.answered(iteration, from, to, is_reached);
         Some(to)
-    }
-
-    /// Seconds in which a chunk has to come to another one of these members, if a vector has so many chunks.
-    pub(super) fn chunk_timeout_s(&self, members: &[WorkerId], chunks: u64, times: &LinkTimes) -> f64 {
-        let others = members.len().saturating_sub(1) as f64;
-        let slowest_s = times.of(members.iter().copied()).iter().map(OwnTimes::longest_s).fold(0.0, f64::max);
-        let star_s = Some(slowest_s / chunks as f64 * others).filter(|seconds| *seconds > 0.0);
-        self.pairs.chunk_timeout_s(members, 4 * CHUNK_VALUES as u64, star_s)
     }
 
     /// An exchange begins, in which a chunk has to come within `timeout_s`, and which is predicted to take `predicted_s`.
@@ -265,23 +216,22 @@ impl Exchanges {
             if let Some((PairFault::Undecodable, reason)) = &said.fault {
                 let others = exchange.members.iter().filter(|other| other.worker != from.worker);
                 let others: Vec<MachineId> = others.map(|other| other.machine).collect();
-                if self.pairs.accuse(from.worker, accuser, &others) {
+                if self.plan.pairs.accuse(from.worker, accuser, &others) {
                     heard.proven = Some((from.worker, reason.clone()));
                 }
             }
         }
-        let bad = self.pairs.heard(iteration, worker, &ways, exchange.timeout_s);
+        let bad = self.plan.pairs.heard(iteration, worker, &ways, exchange.timeout_s);
         if !bad.is_empty() {
             // Who is to blame is out, and the others need not wait.
             exchange.suspect = None;
-            (self.failures, self.resumes) = (0, iteration.next());
+            self.plan.cleared(iteration);
         }
         if report.has_failed {
             heard.fails = Some(exchange.iteration).filter(|_| !exchange.is_over);
         } else if !exchange.is_over && exchange.members.iter().all(|member| member.has_parameters) {
-            self.failures = 0;
             let members: Vec<WorkerId> = exchange.members.iter().map(|member| member.worker).collect();
-            self.pairs.reach.succeeded(&members);
+            self.plan.succeeded(&members);
             self.live.remove(at);
         }
         Some(heard)
@@ -348,177 +298,17 @@ impl Exchanges {
     pub(super) fn fail(&mut self, now: Iteration, iteration: Iteration) -> Vec<ExchangeMember> {
         let members = self.end(iteration);
         if !members.is_empty() {
-            self.failures = (self.failures + 1).min(MAX_BACKOFF);
-            self.resumes = Iteration(now.number() + (1 << self.failures));
+            self.plan.failed(now);
         }
         members
     }
 
     /// A worker is gone. If it comes back, others may reach it.
     pub(super) fn forget(&mut self, worker: WorkerId) {
-        self.pairs.forget(worker);
+        self.plan.pairs.forget(worker);
         self.probe.take_if(|probe| probe.from == worker || probe.to == worker);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use ata_wire::MemberReport;
-
-    use super::*;
-
-    fn worker(slot: usize) -> WorkerId {
-        WorkerId::from_slot(slot)
-    }
-
-    fn all(members: usize) -> Vec<WorkerId> {
-        (0..members).map(worker).collect()
-    }
-
-    /// Members that all reach each other, of machines of their own.
-    fn exchanges(members: usize) -> Exchanges {
-        let mut exchanges = Exchanges::new(ExchangeChoice::Shards);
-        while let Some(Probe { id, from, .. }) = exchanges.next_probe(0.0, Iteration(1), &all(members), |_, _| true) {
-            assert!(exchanges.next_probe(0.0, Iteration(1), &all(members), |_, _| true).is_none(), "one at a time");
-            exchanges.reached(Iteration(1), from, id, true);
-        }
-        exchanges
-    }
-
-    fn begin(exchanges: &mut Exchanges, iteration: u64, members: usize) {
-        let member = |worker: WorkerId| ExchangeMember {
-            worker,
-            machine: MachineId::from(worker),
-            vector: id(iteration, worker),
-            has_parameters: false,
-        };
-        exchanges.begin(Iteration(iteration), all(members).into_iter().map(member).collect(), 1.0, 1.0);
-    }
-
-    fn id(iteration: u64, worker: WorkerId) -> VectorId {
-        VectorId(100 * iteration + worker.slot() as u64)
-    }
-
-    /// Member `from` says what it has against another one, or that all is well.
-    fn hear(
-        exchanges: &mut Exchanges,
-        iteration: u64,
-        from: usize,
-        fault: Option<(usize, PairFault)>,
-    ) -> Option<Heard> {
-        let said = |(place, fault)| {
-            let fault = Some((fault, "why".into()));
-            MemberReport { place, bytes: 0, seconds: 0.0, waiting_s: 0.0, fault }
-        };
-        let report = ExchangeReport {
-            vector: id(iteration, worker(from)),
-            has_failed: fault.is_some(),
-            members: fault.map(said).into_iter().collect(),
-        };
-        exchanges.heard(10.0, Iteration(iteration), worker(from), &report)
-    }
-
-    #[test]
-    fn all_accusations_of_an_exchange_count() {
-        let mut exchanges = exchanges(4);
-        begin(&mut exchanges, 2, 4);
-        let heard = hear(&mut exchanges, 2, 0, Some((2, PairFault::Late))).unwrap();
-        assert_eq!(heard, Heard { fails: Some(Iteration(2)), proven: None });
-        assert_eq!(exchanges.fail(Iteration(2), Iteration(2)).len(), 4);
-        assert_eq!(exchanges.fail(Iteration(2), Iteration(2)).len(), 0, "it has failed");
-        // Those who leave break off.
-        assert_eq!(hear(&mut exchanges, 2, 1, Some((0, PairFault::Broken))), Some(Heard::default()));
-        assert_eq!(hear(&mut exchanges, 2, 3, Some((2, PairFault::Late))), Some(Heard::default()));
-        assert_eq!(exchanges.fit(Iteration(3), &all(4)), [0, 1, 3].map(worker));
-        assert_eq!(hear(&mut exchanges, 7, 3, None), None, "there is no such exchange");
-    }
-
-    #[test]
-    fn a_proven_fault_names_the_member() {
-        let mut exchanges = exchanges(3);
-        begin(&mut exchanges, 2, 3);
-        let garbage = Some((1, PairFault::Undecodable));
-        assert_eq!(hear(&mut exchanges, 2, 0, garbage).unwrap().proven, None);
-        assert_eq!(hear(&mut exchanges, 2, 2, garbage).unwrap().proven, Some((worker(1), "why".into())));
-    }
-
-    /// It is not forgotten when the next one begins.
-    #[test]
-    fn an_exchange_lives_until_all_have_its_parameters() {
-        let mut exchanges = exchanges(3);
-        begin(&mut exchanges, 2, 3);
-        assert_eq!(hear(&mut exchanges, 2, 0, None), Some(Heard::default()));
-        begin(&mut exchanges, 3, 3);
-        assert_eq!([0, 1].map(|slot| exchanges.awaits(worker(slot), Iteration(3))), [false, true]);
-        assert_eq!(exchanges.of(worker(1)), [2, 3].map(Iteration));
-        assert_eq!(hear(&mut exchanges, 2, 1, Some((2, PairFault::Late))).unwrap().fails, Some(Iteration(2)));
-        let lacking: Vec<bool> =
-            exchanges.fail(Iteration(3), Iteration(2)).iter().map(|member| !member.has_parameters).collect();
-        assert_eq!(lacking, [false, true, true]);
-        assert_eq!(exchanges.of(worker(1)), [Iteration(3)]);
-        for slot in 0..3 {
-            hear(&mut exchanges, 3, slot, None);
-        }
-        assert_eq!(exchanges.of(worker(1)), []);
-    }
-
-    /// If a member names somebody, that counts, and if not, the one who owes a chunk is to blame.
-    #[test]
-    fn whoever_brings_an_exchange_to_a_halt_is_left_out() {
-        for (blamed, others) in [(None, [1, 2]), (Some((2, PairFault::Late)), [0, 1])] {
-            let mut exchanges = exchanges(3);
-            begin(&mut exchanges, 2, 3);
-            let halts = [(0.0, 4), (1.0, 4), (1.4, 5), (2.8, 5), (3.0, 5)];
-            let halts = halts.map(|(now_s, chunk)| exchanges.stalls(now_s, Some((chunk, worker(0)))).is_some());
-            assert_eq!(halts, [false, false, false, false, true]);
-            exchanges.fail(Iteration(2), Iteration(2));
-            if blamed.is_some() {
-                hear(&mut exchanges, 2, 1, blamed);
-            }
-            let fit = exchanges.fit(Iteration(3), &all(3));
-            assert_eq!(fit, others.map(worker), "{blamed:?}");
-            assert_eq!(exchanges.is_due(Iteration(3)), blamed.is_some());
-        }
-    }
-
-    #[test]
-    fn members_that_do_not_say_they_have_the_parameters_are_not_waited_for() {
-        let mut exchanges = exchanges(3);
-        begin(&mut exchanges, 2, 3);
-        assert_eq!(exchanges.overdue(50.0, Iteration(2), 9), [], "the step is not taken");
-        assert_eq!([50.0, 55.9].map(|now_s| exchanges.overdue(now_s, Iteration(3), 9)), [[], []]);
-        assert_eq!(exchanges.overdue(56.1, Iteration(3), 9), [Iteration(2)]);
-    }
-
-    #[test]
-    fn a_connection_that_is_never_reported_counts_as_failed() {
-        let mut exchanges = Exchanges::new(ExchangeChoice::Shards);
-        let mut next = |now_s, members| exchanges.next_probe(now_s, Iteration(1), &all(members), |_, _| true);
-        assert!(next(0.0, 3).is_some() && next(PROBE_TIMEOUT_S, 3).is_none());
-        let Probe { from, to, .. } = next(PROBE_TIMEOUT_S + 0.1, 3).unwrap();
-        assert_ne!((from, to), (worker(0), worker(1)));
-        exchanges.forget(to);
-        assert!(exchanges.probe.is_none());
-    }
-
-    #[test]
-    fn failures_make_exchanges_rarer_until_one_succeeds() {
-        let mut exchanges = exchanges(2);
-        let mut fail = |iteration| {
-            begin(&mut exchanges, iteration, 2);
-            exchanges.fail(Iteration(iteration), Iteration(iteration));
-            (iteration + 1..iteration + 99).find(|next| exchanges.is_due(Iteration(*next))).unwrap() - iteration
-        };
-        assert_eq!([fail(1), fail(3), fail(7)], [2, 4, 8]);
-        begin(&mut exchanges, 15, 2);
-        (0..2).for_each(|slot| drop(hear(&mut exchanges, 15, slot, None)));
-        begin(&mut exchanges, 16, 2);
-        exchanges.fail(Iteration(16), Iteration(16));
-        assert!(!exchanges.is_due(Iteration(17)) && exchanges.is_due(Iteration(18)));
-        begin(&mut exchanges, 18, 2);
-        assert_eq!(exchanges.end(Iteration(18)).len(), 2);
-        assert!(exchanges.is_due(Iteration(19)), "a member was late");
-        assert!(!exchanges.is_due(Iteration(MEASURED_EVERY)), "the links are measured");
-        assert!(!Exchanges::new(ExchangeChoice::Star).is_due(Iteration(1)));
-    }
-}
+mod tests;

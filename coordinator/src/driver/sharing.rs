@@ -18,7 +18,7 @@ impl Driver {
     pub(super) fn collect_in_shards(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
         let workers = self.members(&asked);
         let is_new = asked.iter().all(|(_, collection, _)| !self.collections.has(*collection));
-        let is_worth_it = self.exchanges.are_worth_it(&workers, self.engine.links());
+        let is_worth_it = self.exchanges.plan.is_worth_it(&workers, self.engine.links());
         if !is_new || !is_worth_it || !self.collections.may_share(workers.len()) {
             return asked;
         }
@@ -36,7 +36,7 @@ impl Driver {
             }
         }
         let (iteration, times) = (self.engine.iteration(), self.engine.links().times());
-        let timeout_s = self.exchanges.chunk_timeout_s(&workers, self.collections.chunks(), times);
+        let timeout_s = self.exchanges.plan.chunk_timeout_s(&workers, self.collections.chunks(), times);
         let predicted_s = times.shards_s(&times.of(workers));
         let requests = self.collections.ask_in_shards(iteration, members, &keys, timeout_s);
         let member = |((worker, request), machine): (&(WorkerId, Collection), _)| ExchangeMember {
@@ -59,7 +59,7 @@ impl Driver {
     fn members(&mut self, asked: &[Asked]) -> Vec<WorkerId> {
         // The units of the first iteration are known only once all vectors are announced.
         let iteration = self.engine.iteration();
-        if !self.exchanges.is_due(iteration) || self.steps.units().is_none() {
+        if !self.exchanges.plan.is_due(iteration) || self.steps.units().is_none() {
             return Vec::new();
         }
         let workers = asked.iter().map(|(worker, ..)| *worker);
@@ -73,7 +73,7 @@ impl Driver {
 
     /// Has a worker connect to another one, if it is not known whether it can and their vectors may be exchanged in shards.
     pub(super) fn probe(&mut self) {
-        if !self.exchanges.are_allowed() || self.collections.are_separate() || self.is_ending {
+        if !self.exchanges.plan.is_allowed() || self.collections.are_separate() || self.is_ending {
             return;
         }
         let iteration = self.engine.iteration();
@@ -81,7 +81,7 @@ impl Driver {
         let ready: BTreeMap<WorkerId, PeerAddress> =
             working.filter_map(|session| Some((session.worker(), session.peer_address()?.clone()))).collect();
         let workers: Vec<WorkerId> = ready.keys().copied().collect();
-        if !self.exchanges.are_worth_it(&workers, self.engine.links()) {
+        if !self.exchanges.plan.is_worth_it(&workers, self.engine.links()) {
             return;
         }
         // One machine's loopback is another one's own.
@@ -171,7 +171,7 @@ impl Driver {
     fn send_apart(&mut self, iteration: Iteration, members: &[ExchangeMember]) {
         let is_stepped = iteration < self.engine.iteration();
         for &ExchangeMember { worker, vector, has_parameters, .. } in members {
-            self.request(worker, Requests { withdrawn: vec![vector], collections: Vec::new() });
+            self.request(worker, Requests::withdrawal(vector));
             if !has_parameters {
                 self.send_whole(worker, is_stepped);
                 self.notify(Event::UploadResumed { worker });

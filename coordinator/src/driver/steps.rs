@@ -7,7 +7,7 @@ use ata_types::{CollectionId, Iteration, WireFormat};
 use ata_wire::TraceContext;
 
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};
-use crate::training::{AloneSum, Comparison, OrderedCollection, StepOrder, StepResult, Work};
+use crate::training::{AloneSum, Comparison, OrderedVector, StepOrder, StepResult, Work};
 
 /// The figures of a step, for the record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) struct StepFigures {
 pub(super) struct StepPlan {
     pub(super) iteration: Iteration,
     pub(super) tasks: u64,
-    pub(super) collections: Vec<OrderedCollection>,
+    pub(super) vectors: Vec<OrderedVector>,
     /// Mean loss of the tasks.
     pub(super) loss: f64,
     pub(super) lr_factor: f64,
@@ -40,8 +40,8 @@ pub(super) struct StepPlan {
 
 impl StepPlan {
     /// The same, of other vectors.
-    pub(super) fn with(self, collections: Vec<OrderedCollection>) -> Self {
-        Self { collections, ..self }
+    pub(super) fn with(self, vectors: Vec<OrderedVector>) -> Self {
+        Self { vectors, ..self }
     }
 }
 
@@ -177,7 +177,7 @@ impl Steps {
     /// Makes the order for the step of an iteration. Also returns the parameters that it will result in, if it is the first
     /// order.
     pub(super) fn order(&mut self, plan: StepPlan) -> (StepOrder, Option<ParameterSet>) {
-        let StepPlan { iteration, tasks, collections, loss, lr_factor, with_product, trace } = plan;
+        let StepPlan { iteration, tasks, vectors, loss, lr_factor, with_product, trace } = plan;
         let learning_rate = self.learning_rate.at(iteration.number()) * lr_factor;
         self.figures = StepFigures { loss, learning_rate, ..StepFigures::default() };
         let (next, writer) = if self.next.is_none() {
@@ -187,7 +187,7 @@ impl Steps {
         } else {
             (None, None)
         };
-        (StepOrder { iteration, tasks, collections, learning_rate, with_product, writer, trace }, next)
+        (StepOrder { iteration, tasks, vectors, learning_rate, with_product, writer, trace }, next)
     }
 
     /// Adds the gradient of an alone lease to those of the next step.

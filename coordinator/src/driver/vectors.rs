@@ -167,7 +167,7 @@ impl Driver {
         let overdue = overdue.into_iter().map(|vector| (vector, "it does not send the vector that it is asked for"));
         for ((worker, id), reason) in late.chain(overdue) {
             self.fail_vector(worker, id, RefusalKind::NotReceived, reason);
-            self.request(worker, Requests { withdrawn: vec![id], collections: Vec::new() });
+            self.request(worker, Requests::withdrawal(id));
         }
     }
 

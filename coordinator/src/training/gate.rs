@@ -1,4 +1,4 @@
-//! Lets the chunks of a collection through to the training thread, until it is closed.
+//! Lets the chunks of a vector through to the training thread, until it is closed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub(crate) struct Gate(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     /// Names the sum for the training thread.
-    collection: VectorId,
+    vector: VectorId,
     is_open: bool,
     /// Chunks of a whole vector.
     chunks: u64,
@@ -30,9 +30,9 @@ struct State {
 
 impl Gate {
     /// A gate for the chunks of a sum of `chunks` chunks, from `first` on.
-    pub(crate) fn new(collection: VectorId, first: u64, chunks: u64) -> Self {
+    pub(crate) fn new(vector: VectorId, first: u64, chunks: u64) -> Self {
         let (early, magnitudes) = (BTreeMap::new(), Vec::new());
-        let state = State { collection, is_open: true, chunks, next: first, early, magnitudes };
+        let state = State { vector, is_open: true, chunks, next: first, early, magnitudes };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -48,11 +48,11 @@ impl Gate {
         if state.is_open {
             state.early.insert(at, sums);
             while let Some(sums) = state.early.remove(&state.next) {
-                let (collection, at) = (state.collection, state.next);
+                let (vector, at) = (state.vector, state.next);
                 state.next += 1;
                 let is_last = state.next == state.chunks;
                 let magnitudes = if is_last { std::mem::take(&mut state.magnitudes) } else { Vec::new() };
-                pass(SumChunk { collection, at, sums, magnitudes });
+                pass(SumChunk { vector, at, sums, magnitudes });
             }
         }
         state.is_open
@@ -96,7 +96,7 @@ mod tests {
         let (gate, mut passed) = (Gate::new(VectorId(7), 0, 5), Vec::new());
         let mut send = |at: u64| {
             let pass = |chunk: SumChunk| {
-                assert_eq!(chunk.collection, VectorId(7));
+                assert_eq!(chunk.vector, VectorId(7));
                 passed.push((chunk.at, chunk.sums[0], chunk.magnitudes.len()));
             };
             assert!(gate.let_through(at, vec![at as i32], pass));

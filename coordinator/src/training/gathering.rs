@@ -6,7 +6,7 @@ use std::ops::Range;
 use ata_learn::{Aggregate, GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, VectorId};
 
-use super::{AloneSum, Magnitudes, OrderedCollection, Pace, StepOrder, StepResult, SumChunk, Summation};
+use super::{AloneSum, Magnitudes, OrderedVector, Pace, StepOrder, StepResult, SumChunk, Summation};
 
 /// Sums the gradients of a step as they arrive, in any order, and steps each chunk once all have it.
 pub(super) struct Gathering {
@@ -17,7 +17,7 @@ pub(super) struct Gathering {
     /// The vectors that have arrived, if they are.
     vectors: HashMap<VectorId, GradientSum>,
     alone: Vec<AloneSum>,
-    /// The first chunk of each collection that has not arrived.
+    /// The first chunk of each vector that has not arrived.
     arrived: HashMap<VectorId, u64>,
     /// The largest magnitudes so far: of everything, or of each vector if a robust estimate is made of them.
     maxima: Vec<Vec<f32>>,
@@ -74,12 +74,12 @@ impl Gathering {
         self.count(Magnitudes { maxima, saturated, vanished });
     }
 
-    /// Adds a chunk of a collection.
+    /// Adds a chunk of a vector.
     pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
-        let SumChunk { collection, at, sums, magnitudes } = chunk;
+        let SumChunk { vector: id, at, sums, magnitudes } = chunk;
         let range = range(at, self.sums.len());
         if self.summation.is_separate() {
-            let vector = self.vectors.entry(collection).or_insert_with(|| GradientSum::new(&self.sizes));
+            let vector = self.vectors.entry(id).or_insert_with(|| GradientSum::new(&self.sizes));
             vector.values[range].copy_from_slice(&sums);
             // A vector that is kept apart has one header.
             for Magnitudes { maxima, saturated, vanished } in magnitudes {
@@ -91,7 +91,7 @@ impl Gathering {
                 self.count(of_vector);
             }
         }
-        self.arrived.insert(collection, at + 1);
+        self.arrived.insert(id, at + 1);
     }
 
     /// Adds the gradient of an alone lease. Its units are those of its iteration, which may be an earlier one.
@@ -118,14 +118,13 @@ impl Gathering {
         self.sums.len().div_ceil(CHUNK_VALUES) as u64
     }
 
-    /// Steps what all collections of the step have. Returns the result once that is everything.
+    /// Steps what all vectors of the step have. Returns the result once that is everything.
     pub(super) fn advance(&mut self, state: &mut TrainingState, pace: &Pace) -> Option<StepResult> {
         let order = self.order.as_ref()?;
-        let arrived =
-            |ordered: &OrderedCollection| self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk);
-        let ready = order.collections.iter().map(arrived).min().unwrap_or(self.chunks());
+        let arrived = |ordered: &OrderedVector| self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk);
+        let ready = order.vectors.iter().map(arrived).min().unwrap_or(self.chunks());
         let is_whole =
-            order.collections.is_empty() || self.summation.is_separate() || state.needs_whole(order.with_product);
+            order.vectors.is_empty() || self.summation.is_separate() || state.needs_whole(order.with_product);
         let outcome = if !is_whole {
             self.step_chunks(state, ready);
             pace.set(Some(self.stepped));
@@ -214,9 +213,9 @@ impl Gathering {
                 order.tasks,
             );
         }
-        let collected = order.collections.iter().filter_map(|collection| {
-            let vector = self.vectors.remove(&collection.id)?;
-            Some(GradientSum { tasks: collection.tasks, ..vector })
+        let collected = order.vectors.iter().filter_map(|ordered| {
+            let vector = self.vectors.remove(&ordered.id)?;
+            Some(GradientSum { tasks: ordered.tasks, ..vector })
         });
         let vectors: Vec<GradientSum> = collected.chain(self.alone.drain(..).map(|alone| alone.sum)).collect();
         for vector in &vectors {

@@ -6,7 +6,7 @@
 //! # Layout
 //! - here: what the thread is given and reports, and its loop
 //! - `gathering`: the gradients of the step that is under way
-//! - `gate`: ends a collection whose worker is lost; `pacing`: holds back those who are far ahead
+//! - `gate`: ends a vector whose worker is lost; `pacing`: holds back those who are far ahead
 
 mod gate;
 mod gathering;
@@ -45,7 +45,7 @@ impl Summation {
 pub(crate) enum Work {
     /// Use these units for the gradients of the first step.
     Units(Units),
-    /// Add a chunk of a collection.
+    /// Add a chunk of a vector.
     Chunk(SumChunk),
     /// Add the gradient of an alone lease to those of the next step.
     Add(AloneSum),
@@ -69,9 +69,9 @@ pub(crate) struct Magnitudes {
     pub(crate) vanished: u64,
 }
 
-/// A chunk of a collection; a collection's chunks come in order.
+/// A chunk of a vector; a vector's chunks come in order.
 pub(crate) struct SumChunk {
-    pub(crate) collection: VectorId,
+    pub(crate) vector: VectorId,
     pub(crate) at: u64,
     pub(crate) sums: Vec<i32>,
     /// Those of all of its tasks, with the last chunk. They are claims, which count only for what has arrived whole.
@@ -90,7 +90,7 @@ pub(crate) struct StepOrder {
     pub(crate) iteration: Iteration,
     /// Number of tasks whose gradients make it.
     pub(crate) tasks: u64,
-    pub(crate) collections: Vec<OrderedCollection>,
+    pub(crate) vectors: Vec<OrderedVector>,
     pub(crate) learning_rate: f64,
     /// Whether the inner product with the last step's gradient is wanted.
     pub(crate) with_product: bool,
@@ -108,9 +108,9 @@ impl StepOrder {
     }
 }
 
-/// A collection that a step waits for, or has.
+/// A vector that a step waits for, or has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OrderedCollection {
+pub(crate) struct OrderedVector {
     pub(crate) id: VectorId,
     /// The first chunk that it has; those before came from a worker that was lost.
     pub(crate) first_chunk: u64,

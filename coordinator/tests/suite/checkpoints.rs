@@ -170,7 +170,7 @@ fn a_state_that_was_edited_does_no_harm() {
     let tokens = ["null", "-1", "1e308", "18446744073709551615", "[", "{", "\"", "0.0", "[[1,\"a\"]]"];
     let mutator = Mutator::new(1, vec![content]).with_tokens(&tokens);
     feed(mutator, 20_000, |rest| {
-        let state = [PREFIX.as_bytes(), hex(&Sha256::digest(rest).into()).as_bytes(), rest].concat();
+        let state = [PREFIX.as_bytes(), hex(&Sha256::digest(rest)).as_bytes(), rest].concat();
         let read = |name: &str| {
             let whole = || files.iter().find(|(file, _)| *file == name).unwrap().1.clone();
             Ok(if name == STATE { state.clone() } else { whole() })

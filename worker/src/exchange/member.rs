@@ -20,7 +20,7 @@ use tokio_stream::{Stream, StreamExt};
 use super::owner::{Failure, Owner};
 use super::passing::Passing;
 use super::peers::{OpenExchange, PeerUpload, Peers};
-use super::tally::Tally;
+use super::tally::WayTally;
 use crate::transfer::total;
 
 /// Chunks that may wait between two tasks: enough that none of them has to wait for another.
@@ -64,7 +64,7 @@ impl Connections {
 #[derive(Debug)]
 pub(crate) struct ExchangeEvent {
     /// The vector that was asked for.
-    pub(crate) collection: VectorId,
+    pub(crate) vector: VectorId,
     pub(crate) outcome: Outcome,
 }
 
@@ -78,13 +78,13 @@ pub(crate) enum Outcome {
 
 /// An exchange, until it is dropped.
 pub(crate) struct Exchange {
-    pub(crate) collection: VectorId,
+    pub(crate) vector: VectorId,
     /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
     /// Whether the coordinator was told how it went.
     has_reported: bool,
     shards: Shards,
-    tally: Tally,
+    tally: WayTally,
     connections: Vec<LazyConnection>,
     format: WireFormat,
     /// The others' sums, until they are added up.
@@ -125,10 +125,10 @@ impl Exchange {
         }
         let connections = connections.of(&shards);
         let mut exchange = Self {
-            collection: collection.id,
+            vector: collection.id,
             iteration: collection.iteration,
             has_reported: false,
-            tally: Tally::new(shards.members.len()),
+            tally: WayTally::new(shards.members.len()),
             shards,
             connections,
             format,
@@ -210,13 +210,13 @@ impl Exchange {
             let (connection, key) = (self.connection(place), self.shards.members[place].key);
             self.attempt(async move { passing.receive(connection.await?, key).await });
         }
-        let (events, collection, chunks) = (self.events.clone(), self.collection, header.chunks);
+        let (events, vector, chunks) = (self.events.clone(), self.vector, header.chunks);
         self.tasks.spawn(async move {
             for at in 0..chunks {
                 let source = at as usize % sources.len();
                 // If it ends early, the failure is reported.
                 let Some(data) = sources[source].next().await else { return };
-                if events.send(ExchangeEvent { collection, outcome: Outcome::Chunk { at, data } }).await.is_err() {
+                if events.send(ExchangeEvent { vector, outcome: Outcome::Chunk { at, data } }).await.is_err() {
                     return;
                 }
             }
@@ -248,7 +248,7 @@ impl Exchange {
             return None;
         }
         let members = self.tally.report(self.shards.place, Instant::now());
-        Some(ExchangeReport { vector: self.collection, has_failed, members })
+        Some(ExchangeReport { vector: self.vector, has_failed, members })
     }
 
     /// The address of the member at some place.
@@ -273,12 +273,12 @@ impl Exchange {
 
     /// Does something with other members. A failure is counted, and reported.
     fn attempt(&mut self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) {
-        let (events, collection, tally) = (self.events.clone(), self.collection, self.tally.clone());
+        let (events, vector, tally) = (self.events.clone(), self.vector, self.tally.clone());
         self.tasks.spawn(async move {
             if let Err(Failure { place, fault, reason }) = work.await {
                 tally.fault(place, fault, reason);
                 // Without a receiver the session is over.
-                drop(events.send(ExchangeEvent { collection, outcome: Outcome::Failed { place } }).await);
+                drop(events.send(ExchangeEvent { vector, outcome: Outcome::Failed { place } }).await);
             }
         });
     }

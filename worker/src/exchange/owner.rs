@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::peers::PeerUpload;
-use super::tally::{Part, Tally};
+use super::tally::{Part, WayTally};
 use crate::transfer::total;
 
 /// A member that could not be worked with, and why.
@@ -30,7 +30,7 @@ pub(super) struct Owner {
     pub(super) format: WireFormat,
     /// Takes the totals.
     pub(super) totals: mpsc::Sender<Bytes>,
-    pub(super) tally: Tally,
+    pub(super) tally: WayTally,
     /// Time in which a chunk of another member has to come once all of them send.
     pub(super) timeout: Duration,
 }
@@ -119,7 +119,7 @@ struct Reader {
     upload: GradientUpload,
     /// Time in which a chunk has to come.
     timeout: Duration,
-    tally: Tally,
+    tally: WayTally,
     /// Takes the chunks.
     chunks: mpsc::Sender<Result<Bytes, Failure>>,
 }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::owner::Failure;
-use super::tally::{Part, Tally};
+use super::tally::{Part, WayTally};
 
 /// Nothing tells that the last chunks of a set have been made, but the time in which those before came. Within one such time, another
 /// member would have said for whom it waits.
@@ -26,7 +26,7 @@ pub(super) struct Passing {
     pub(super) expected: SetHeader,
     /// Time in which a chunk has to come once the member has it.
     pub(super) timeout: Duration,
-    pub(super) tally: Tally,
+    pub(super) tally: WayTally,
     /// Takes the chunks.
     pub(super) chunks: mpsc::Sender<Bytes>,
 }

@@ -7,7 +7,7 @@ use ata_wire::{MemberReport, PairFault};
 
 /// What came from each member, and how long it was waited for. Clones count together.
 #[derive(Clone, Debug)]
-pub(super) struct Tally(Arc<Mutex<Vec<Way>>>);
+pub(super) struct WayTally(Arc<Mutex<Vec<Way>>>);
 
 /// What comes from a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Way {
     fault: Option<(PairFault, String)>,
 }
 
-impl Tally {
+impl WayTally {
     pub(super) fn new(members: usize) -> Self {
         Self(Arc::new(Mutex::new(vec![Way::default(); members])))
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn only_the_time_in_which_a_chunk_is_owed_counts() {
-        let (tally, begin) = (Tally::new(3), Instant::now());
+        let (tally, begin) = (WayTally::new(3), Instant::now());
         let at = |s| begin + Duration::from_secs(s);
         tally.wait(0, Part::Sum, at(0));
         tally.came(0, Part::Sum, 100, at(3));

@@ -270,8 +270,8 @@ impl ActiveSession<'_> {
     }
 
     /// Adds a sum to those of the other members of its exchange, and sends the coordinator the totals of this worker's chunks.
-    fn exchange(&mut self, collection: VectorId, upload: Upload) {
-        let Some(exchange) = self.sharing.exchange(collection) else { return };
+    fn exchange(&mut self, vector: VectorId, upload: Upload) {
+        let Some(exchange) = self.sharing.exchange(vector) else { return };
         let (header, sums) = upload.into_parts(self.welcome.session);
         let (totals, over) = exchange.send(&header, &sums);
         let bulk = self.bulk.clone();
@@ -289,9 +289,9 @@ impl ActiveSession<'_> {
     fn part(&mut self, part: ParameterPart) -> Result<(), SessionError> {
         // Without its last chunks, the set before is of no use. A whole one replaces it, and differences are asked for again.
         if matches!(part, ParameterPart::Set(_))
-            && let Some(collection) = self.sharing.replace_set()
+            && let Some(vector) = self.sharing.replace_set()
         {
-            self.fail_exchange(collection);
+            self.fail_exchange(vector);
             self.parameters.cut_off();
         }
         match part {
@@ -313,39 +313,39 @@ impl ActiveSession<'_> {
     }
 
     fn exchange_event(&mut self, event: ExchangeEvent) {
-        let ExchangeEvent { collection, outcome } = event;
+        let ExchangeEvent { vector, outcome } = event;
         match outcome {
-            Outcome::Chunk { .. } if !self.sharing.awaits(collection) => {}
+            Outcome::Chunk { .. } if !self.sharing.awaits(vector) => {}
             Outcome::Chunk { at, data } => {
                 // The chunk is another member's.
                 if self.add(ParameterPart::Chunk { at, data }).is_err() {
-                    let exchange = self.sharing.exchange(collection);
+                    let exchange = self.sharing.exchange(vector);
                     if let Some(place) = exchange.map(|exchange| exchange.undecodable(at)) {
-                        self.member_failed(collection, place);
+                        self.member_failed(vector, place);
                     }
                 } else if !self.parameters.is_arriving() {
-                    self.sharing.stop_awaiting(collection);
-                    let report = self.sharing.report(collection, false);
+                    self.sharing.stop_awaiting(vector);
+                    let report = self.sharing.report(vector, false);
                     self.report(report);
                 }
             }
-            Outcome::Failed { place } => self.member_failed(collection, place),
+            Outcome::Failed { place } => self.member_failed(vector, place),
         }
     }
 
     /// Another member of an exchange could not be worked with.
-    fn member_failed(&mut self, collection: VectorId, place: usize) {
-        if let Some(address) = self.sharing.fail(collection, place) {
+    fn member_failed(&mut self, vector: VectorId, place: usize) {
+        if let Some(address) = self.sharing.fail(vector, place) {
             tracing::debug!(address, "cannot exchange vectors with another worker");
-            self.fail_exchange(collection);
+            self.fail_exchange(vector);
         }
     }
 
     /// An exchange is of no use to this worker any more.
-    fn fail_exchange(&mut self, collection: VectorId) {
-        let report = self.sharing.report(collection, true);
+    fn fail_exchange(&mut self, vector: VectorId) {
+        let report = self.sharing.report(vector, true);
         self.report(report);
-        if self.sharing.stop_awaiting(collection) {
+        if self.sharing.stop_awaiting(vector) {
             self.parameters.cut_off();
         }
     }

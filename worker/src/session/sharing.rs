@@ -20,7 +20,7 @@ pub(super) struct Sharing<'a> {
 
 /// A set of which the coordinator sends this worker's chunks.
 struct ArrivingSet {
-    collection: VectorId,
+    vector: VectorId,
     /// Chunks that the coordinator has not sent.
     own_left: usize,
     /// Whether chunks of other members are awaited.
@@ -60,20 +60,20 @@ impl<'a> Sharing<'a> {
     }
 
     /// Leaves an exchange that is over. Returns what to tell the coordinator of it, and whether parameters were awaited from it.
-    pub(super) fn leave(&mut self, collection: VectorId) -> (Option<ExchangeReport>, bool) {
-        let report = self.report(collection, true);
-        self.exchanges.retain(|exchange| exchange.collection != collection);
-        (report, self.stop_awaiting(collection))
+    pub(super) fn leave(&mut self, vector: VectorId) -> (Option<ExchangeReport>, bool) {
+        let report = self.report(vector, true);
+        self.exchanges.retain(|exchange| exchange.vector != vector);
+        (report, self.stop_awaiting(vector))
     }
 
     /// What to tell the coordinator of how an exchange went, if it was not told.
-    pub(super) fn report(&mut self, collection: VectorId, has_failed: bool) -> Option<ExchangeReport> {
-        self.exchange(collection)?.report(has_failed)
+    pub(super) fn report(&mut self, vector: VectorId, has_failed: bool) -> Option<ExchangeReport> {
+        self.exchange(vector)?.report(has_failed)
     }
 
     /// The exchange that a collection asked for.
-    pub(super) fn exchange(&mut self, collection: VectorId) -> Option<&mut Exchange> {
-        self.exchanges.iter_mut().find(|exchange| exchange.collection == collection)
+    pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut Exchange> {
+        self.exchanges.iter_mut().find(|exchange| exchange.vector == vector)
     }
 
     /// Begins a set in shards. Without its exchange, the coordinator is about to send all of it.
@@ -81,20 +81,20 @@ impl<'a> Sharing<'a> {
         let shard = header.shard.unwrap_or(Shard::ALL);
         let own_left = shard.chunks(0, header.chunks).count();
         let exchange = self.exchanges.iter_mut().find(|exchange| exchange.iteration.next() == header.iteration);
-        let collection = exchange.map(|exchange| {
+        let vector = exchange.map(|exchange| {
             exchange.begin_set(header);
-            exchange.collection
+            exchange.vector
         });
-        let awaits_others = collection.is_some();
-        self.arriving = Some(ArrivingSet { collection: collection.unwrap_or(VectorId(0)), own_left, awaits_others });
+        let awaits_others = vector.is_some();
+        self.arriving = Some(ArrivingSet { vector: vector.unwrap_or(VectorId(0)), own_left, awaits_others });
     }
 
     /// Takes a chunk from the coordinator, if it is one of this worker's own of a set in shards.
     pub(super) fn own_chunk(&mut self, data: &Bytes) -> bool {
         let Some(arriving) = self.arriving.as_mut().filter(|arriving| arriving.own_left > 0) else { return false };
         arriving.own_left -= 1;
-        let collection = arriving.collection;
-        if let Some(exchange) = self.exchange(collection) {
+        let vector = arriving.vector;
+        if let Some(exchange) = self.exchange(vector) {
             exchange.own_chunk(data.clone());
         }
         true
@@ -103,18 +103,18 @@ impl<'a> Sharing<'a> {
     /// Another set begins. Returns the exchange from which parameters were awaited until now.
     pub(super) fn replace_set(&mut self) -> Option<VectorId> {
         let replaced = self.arriving.take()?;
-        replaced.awaits_others.then_some(replaced.collection)
+        replaced.awaits_others.then_some(replaced.vector)
     }
 
     /// Whether chunks of parameters are awaited from an exchange.
-    pub(super) fn awaits(&self, collection: VectorId) -> bool {
+    pub(super) fn awaits(&self, vector: VectorId) -> bool {
         let mut arriving = self.arriving.iter();
-        arriving.any(|arriving| arriving.collection == collection && arriving.awaits_others)
+        arriving.any(|arriving| arriving.vector == vector && arriving.awaits_others)
     }
 
     /// Awaits no more chunks from an exchange. Returns whether any were awaited.
-    pub(super) fn stop_awaiting(&mut self, collection: VectorId) -> bool {
-        let awaited = self.awaits(collection);
+    pub(super) fn stop_awaiting(&mut self, vector: VectorId) -> bool {
+        let awaited = self.awaits(vector);
         if let Some(arriving) = self.arriving.as_mut().filter(|_| awaited) {
             arriving.awaits_others = false;
         }
@@ -122,8 +122,8 @@ impl<'a> Sharing<'a> {
     }
 
     /// Forgets the connection to a member of an exchange that could not be worked with. Returns its address.
-    pub(super) fn fail(&mut self, collection: VectorId, place: usize) -> Option<String> {
-        let address = self.exchange(collection)?.address(place);
+    pub(super) fn fail(&mut self, vector: VectorId, place: usize) -> Option<String> {
+        let address = self.exchange(vector)?.address(place);
         self.connections.forget(&address);
         Some(address)
     }

@@ -118,9 +118,9 @@ pub fn sha256_of_file(path: &Path) -> Result<[u8; 32], DataError> {
     Ok(DataFile::identify(path)?.sha256)
 }
 
-/// A SHA-256 digest in its usual form of 64 hexadecimal digits.
-pub fn hex(digest: &[u8; 32]) -> String {
-    digest.map(|byte| format!("{byte:02x}")).concat()
+/// Bytes as hexadecimal digits, two for each, as digests are usually written.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }
 
 #[cfg(test)]

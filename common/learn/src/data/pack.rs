@@ -108,7 +108,7 @@ impl Unpacked {
             Source::Cifar10(cifar) => cifar.fingerprint()?,
         });
         let parent = cache.join("packed");
-        let target = parent.join(&hex(&digest.finalize().into())[..32]);
+        let target = parent.join(&hex(&digest.finalize())[..32]);
         let is_whole =
             [Split::Train, Split::Test].iter().all(|split| PackedFile::open(&target.join(split.packed_name())).is_ok());
         if is_whole {

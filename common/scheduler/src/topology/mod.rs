@@ -8,17 +8,23 @@
 //! - `rates`: [`LinkRates`], what was learned about each link
 //! - `throughput`: bytes and seconds of which a rate follows
 //! - `probing`: when a link that is not in use is measured again
-//! - `pairs`: [`Pairs`], how fast vectors are on the ways between workers, and who is to blame for an exchange that fails
+//! - `pairs`: [`WorkerPairs`], how fast vectors are on the ways between workers, and who is to blame for an exchange that fails
 //! - `reach`: [`Reach`], which workers reach each other
+//! - `plan`: [`ShardPlan`], in which iterations which workers exchange vectors in shards
+//! - `lateness`: [`VectorProgress`], and when a vector is no longer waited for
 
+mod lateness;
 mod pairs;
+mod plan;
 mod probing;
 mod rates;
 mod reach;
 mod throughput;
 mod times;
 
-pub use pairs::{Evidence, Pairs, Ways};
+pub use lateness::VectorProgress;
+pub use pairs::{Evidence, Ways, WorkerPairs};
+pub use plan::ShardPlan;
 pub use rates::{LinkRates, LinkSetting, Observed, Seen};
 pub use reach::Reach;
 pub use times::{LinkTimes, OwnTimes, Topology};

@@ -44,7 +44,7 @@ pub type Ways = BTreeMap<WorkerId, Evidence>;
 
 /// What is known of the ways between workers.
 #[derive(Debug, Default)]
-pub struct Pairs {
+pub struct WorkerPairs {
     /// Bytes and seconds, by sender and receiver.
     rates: BTreeMap<(WorkerId, WorkerId), (f64, f64)>,
     /// Which workers may exchange vectors.
@@ -53,7 +53,7 @@ pub struct Pairs {
     accusers: BTreeMap<WorkerId, BTreeSet<(MachineId, WorkerId)>>,
 }
 
-impl Pairs {
+impl WorkerPairs {
     /// Seconds in which a chunk has to come in an exchange of these members. `star_s` is the time that all chunks which come at the
     /// same time take on a worker's link, as far as it is known.
     pub fn chunk_timeout_s(&self, members: &[WorkerId], chunk_bytes: u64, star_s: Option<f64>) -> f64 {
@@ -135,8 +135,8 @@ mod tests {
     }
 
     /// Pairs of so many workers that all reach each other.
-    fn reachable(workers: usize) -> (Pairs, Vec<WorkerId>) {
-        let (mut pairs, all) = (Pairs::default(), (0..workers).map(worker).collect::<Vec<_>>());
+    fn reachable(workers: usize) -> (WorkerPairs, Vec<WorkerId>) {
+        let (mut pairs, all) = (WorkerPairs::default(), (0..workers).map(worker).collect::<Vec<_>>());
         while let Some((from, to)) = pairs.reach.next(Iteration(1), &all, |_, _| true) {
             pairs.reach.answered(Iteration(1), from, to, true);
         }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_chunk_is_given_four_times_what_it_takes() {
         let (mut pairs, all) = reachable(3);
-        let timeout_s = |pairs: &Pairs, star_s| pairs.chunk_timeout_s(&all, 1 << 17, star_s);
+        let timeout_s = |pairs: &WorkerPairs, star_s| pairs.chunk_timeout_s(&all, 1 << 17, star_s);
         assert_eq!(timeout_s(&pairs, None), 8.0, "nothing is known");
         assert_eq!(timeout_s(&pairs, Some(0.01)), LEAST_TIMEOUT_S, "a wide link");
         assert_eq!(timeout_s(&pairs, Some(4.0)), 16.0);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_decoded_is_proven_by_two_of_two_machines() {
-        let mut pairs = Pairs::default();
+        let mut pairs = WorkerPairs::default();
         let (one, two) = (MachineId(1), MachineId(2));
         assert!(!pairs.accuse(worker(0), (one, worker(1)), &[one, one]));
         assert!(!pairs.accuse(worker(0), (one, worker(1)), &[one, one]), "the same again");

@@ -8,20 +8,22 @@
 //! once all of their chunks have arrived, and until then the others are asked again if one of them is lost.
 
 mod late;
+mod requests;
 mod shared;
 
+pub(super) use requests::Requests;
 pub(super) use shared::Member;
 
 use std::collections::{BTreeMap, HashSet};
 
 use ata_record::RefusalKind;
+use ata_scheduler::topology::VectorProgress;
 use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, VectorId, WorkerId};
 use ata_wire::limits::MAX_RANGES;
 use ata_wire::{Collection, GradientHeader, Shard};
 
 use super::uploads::UploadRefusal;
-use crate::training::{Gate, Magnitudes, OrderedCollection};
-use late::Progress;
+use crate::training::{Gate, Magnitudes, OrderedVector};
 use shared::SharedSum;
 
 /// A vector that a worker was asked for.
@@ -37,7 +39,7 @@ struct Vector {
     gate: Option<Gate>,
     has_arrived: bool,
     /// How far it has come, once its leases are known to be computed.
-    progress: Option<Progress>,
+    progress: Option<VectorProgress>,
     /// Whether it was asked for again, in the units of the iteration.
     is_repeated: bool,
 }
@@ -46,19 +48,6 @@ impl Vector {
     /// The chunks that the worker sends.
     fn shard(&self) -> Option<Shard> {
         self.request.shards.as_ref().map(|shards| shards.of(shards.place))
-    }
-}
-
-/// What to tell a worker about its vectors.
-#[derive(Debug, Default)]
-pub(super) struct Requests {
-    pub(super) withdrawn: Vec<VectorId>,
-    pub(super) collections: Vec<Collection>,
-}
-
-impl From<Collection> for Requests {
-    fn from(collection: Collection) -> Self {
-        Self { withdrawn: Vec::new(), collections: vec![collection] }
     }
 }
 
@@ -247,7 +236,7 @@ impl Collections {
         };
         let mut overdue = Vec::new();
         for (id, vector) in self.vectors.iter_mut().filter(|(id, vector)| is_due(id, vector)) {
-            if now_s - vector.progress.get_or_insert(Progress::new(now_s)).due_s > timeout_s {
+            if now_s - vector.progress.get_or_insert(VectorProgress::new(now_s)).due_s > timeout_s {
                 overdue.push((vector.worker, *id));
             }
         }
@@ -331,19 +320,19 @@ impl Collections {
     }
 
     /// The vectors of some of the engine's collections, for the order of a step.
-    pub(super) fn ordered(&self, collections: &[CollectionId]) -> Vec<OrderedCollection> {
+    pub(super) fn ordered(&self, collections: &[CollectionId]) -> Vec<OrderedVector> {
         let of_them = self.vectors.iter().filter(|(_, vector)| collections.contains(&vector.part_of));
         let (shared, apart): (Vec<_>, Vec<_>) = of_them.partition(|(id, _)| self.is_shared(**id));
         let tasks = |vector: &Vector| vector.leases.iter().map(|(_, tasks)| tasks.count).sum::<u64>();
-        let mut ordered: Vec<OrderedCollection> = Vec::new();
-        ordered.extend(apart.into_iter().map(|(id, vector)| OrderedCollection {
+        let mut ordered: Vec<OrderedVector> = Vec::new();
+        ordered.extend(apart.into_iter().map(|(id, vector)| OrderedVector {
             id: *id,
             first_chunk: vector.request.first_chunk,
             tasks: tasks(vector),
         }));
         if let Some(SharedSum { id, .. }) = self.shared.as_ref().filter(|_| !shared.is_empty()) {
             let tasks = shared.iter().map(|(_, vector)| tasks(vector)).sum();
-            ordered.push(OrderedCollection { id: *id, first_chunk: 0, tasks });
+            ordered.push(OrderedVector { id: *id, first_chunk: 0, tasks });
         }
         ordered
     }
@@ -391,14 +380,4 @@ fn in_vectors(mut leases: Vec<(LeaseId, TaskRange)>) -> Vec<Vec<(LeaseId, TaskRa
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_in_many_ranges_are_several_vectors() {
-        let lease = |first: u64| (LeaseId(first), TaskRange::single(first));
-        let sizes = |leases: Vec<_>| in_vectors(leases).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(sizes((0..200_000).rev().map(lease).collect()), [200_000], "they are one range");
-        assert_eq!(sizes((0..70_000).map(|at| lease(2 * at)).collect()), [MAX_RANGES, 70_000 - MAX_RANGES]);
-    }
-}
+mod tests;

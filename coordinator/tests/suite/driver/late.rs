@@ -5,22 +5,6 @@ use super::*;
 /// Longer than any pause that a worker is granted, however fast the others are.
 const LONG_S: f64 = 4.0;
 
-/// Three workers that have computed all tasks of the first iteration, and are asked for a vector each.
-fn three(rig: &mut Rig) -> [VirtualWorker; 3] {
-    let mut clients = ["a", "b", "c"].map(|name| rig.join(name, 1).unwrap());
-    for client in &mut clients {
-        client.read();
-        for lease in std::mem::take(&mut client.leases) {
-            assert!(rig.run.report(client.token, &lease).is_none());
-        }
-    }
-    clients.map(|mut client| {
-        client.read();
-        assert_eq!(client.asked.len(), 1);
-        client
-    })
-}
-
 fn rig() -> Rig {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", 6, 1);
@@ -55,7 +39,7 @@ fn tasks_of_vectors_that_do_not_arrive_are_computed_by_others() {
     for stalled in 1..=2 {
         for sent in [None, Some(0), Some(1), Some(chunks - 1)] {
             let mut rig = rig();
-            let mut clients = three(&mut rig);
+            let mut clients = asked(&mut rig, ["a", "b", "c"]);
             for client in &clients[..stalled] {
                 if let Some(sent) = sent {
                     let upload = rig.run.announce_vector(client.token, &client.asked[0]).upload().unwrap();
@@ -81,7 +65,7 @@ fn tasks_of_vectors_that_do_not_arrive_are_computed_by_others() {
 #[test]
 fn a_vector_has_the_time_that_the_others_took() {
     let mut rig = rig();
-    let mut clients = three(&mut rig);
+    let mut clients = asked(&mut rig, ["a", "b", "c"]);
     assert!(!pass(&mut rig, &mut clients, 3.0 * LONG_S), "nobody is waited for more than others");
     for client in &mut clients[1..] {
         arrive(&mut rig, client);

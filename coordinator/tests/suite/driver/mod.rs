@@ -122,6 +122,47 @@ fn is_busy(client: &VirtualWorker) -> bool {
     !client.leases.is_empty() || !client.asked.is_empty()
 }
 
+/// Workers that have computed all tasks of the first iteration, and have not read what they are asked for.
+fn computed<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] {
+    let mut clients = names.map(|name| rig.join(name, 1).unwrap());
+    for client in &mut clients {
+        client.read();
+        assert!(!client.leases.is_empty());
+        for lease in std::mem::take(&mut client.leases) {
+            assert!(rig.run.report(client.token, &lease).is_none());
+        }
+    }
+    clients
+}
+
+/// The same, asked for a vector each.
+fn asked<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] {
+    computed(rig, names).map(|mut client| {
+        client.read();
+        assert_eq!(client.asked.len(), 1);
+        client
+    })
+}
+
+/// Has workers do all that they have to do until the run ends.
+fn run_to_the_end<'a>(rig: &mut Rig, clients: impl IntoIterator<Item = &'a mut VirtualWorker>) -> Ending {
+    let mut clients: Vec<&mut VirtualWorker> = clients.into_iter().collect();
+    loop {
+        let mut ending = None;
+        for client in &mut clients {
+            client.read();
+            client.hear();
+            while ending.is_none() && is_busy(client) {
+                ending = rig.work(client);
+                client.read();
+            }
+        }
+        if let Some(ending) = ending.or_else(|| rig.step()) {
+            return ending;
+        }
+    }
+}
+
 /// The values of a lease's gradient: whole numbers, so that their sum is the same in every order.
 fn honest_value(lease: &Lease) -> f32 {
     value(lease.iteration, lease.tasks)

@@ -9,23 +9,7 @@ const BUDGET: u64 = 6;
 
 /// Two workers that have computed all tasks of the first iteration, and are asked for a vector each.
 fn two(rig: &mut Rig) -> [VirtualWorker; 2] {
-    two_that_compute(rig).map(|mut client| {
-        client.read();
-        assert_eq!(client.asked.len(), 1);
-        client
-    })
-}
-
-fn two_that_compute(rig: &mut Rig) -> [VirtualWorker; 2] {
-    let mut clients = ["a", "b"].map(|name| rig.join(name, 1).unwrap());
-    for client in &mut clients {
-        client.read();
-        assert!(!client.leases.is_empty());
-        for lease in std::mem::take(&mut client.leases) {
-            assert!(rig.run.report(client.token, &lease).is_none());
-        }
-    }
-    clients
+    asked(rig, ["a", "b"])
 }
 
 /// The values of all leases of a worker.
@@ -260,22 +244,6 @@ fn headers_that_differ_from_what_is_asked_for_change_nothing() {
     }
 }
 
-/// Has two workers do all that they have to do until the run ends.
-fn run_to_the_end(rig: &mut Rig, mut clients: [&mut VirtualWorker; 2]) {
-    let mut ending = None;
-    while ending.is_none() {
-        for client in &mut clients {
-            client.read();
-            client.hear();
-            while ending.is_none() && is_busy(client) {
-                ending = rig.work(client);
-                client.read();
-            }
-        }
-        ending = ending.or_else(|| rig.step());
-    }
-}
-
 fn change_units(header: &mut GradientHeader, by: i16) {
     let mut units = header.units.clone();
     units[0] += by;
@@ -319,14 +287,7 @@ fn three(aggregate: Aggregate) -> (Rig, [VirtualWorker; 3]) {
     let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", BUDGET, 2);
     (config.training.aggregate, config.engine.min_workers) = (aggregate, 3);
     let mut rig = Rig { run: VirtualRun::begin_without_units(config), folder };
-    let mut clients = ["a", "b", "c"].map(|name| rig.join(name, 1).unwrap());
-    for client in &mut clients {
-        client.read();
-        for lease in std::mem::take(&mut client.leases) {
-            assert!(rig.run.report(client.token, &lease).is_none());
-        }
-        client.read();
-    }
+    let clients = asked(&mut rig, ["a", "b", "c"]);
     (rig, clients)
 }
 
@@ -356,20 +317,9 @@ fn most_workers_determine_the_first_units() {
                     assert_eq!(rig.run.vector_arrived(&asked).0, Some(Receipt::Accepted));
                 }
             }
-            let mut ending = None;
-            while ending.is_none() {
-                for client in &mut clients {
-                    client.read();
-                    client.hear();
-                    while ending.is_none() && is_busy(client) {
-                        ending = rig.work(client);
-                        client.read();
-                    }
-                }
-                ending = ending.or_else(|| rig.step());
-            }
+            let ending = run_to_the_end(&mut rig, &mut clients);
             assert!(aggregate != Aggregate::Mean || rig.run.parameters_sha256() == expected());
-            let report = rig.run.end(ending.unwrap());
+            let report = rig.run.end(ending);
             assert!(report.state.refused.is_empty(), "{:?}", report.state.refused);
         }
     }

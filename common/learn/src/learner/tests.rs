@@ -1,0 +1,137 @@
+use burn::module::Module;
+
+use super::*;
+use crate::data::{DataSource, Images, Split};
+use crate::model::{Cnn, CnnWidths, ImageClassifier, ImageParameters};
+
+const TASKS: Tasks = Tasks { seed: 1, budget: 8, task_batch: 4 };
+
+/// A learner on the CPU device; if `as_gpu`, it has its samples there and prepares batches, as on another device.
+fn learner(as_gpu: bool, fused_tasks: u64) -> Box<dyn Learner> {
+    let widths: CnnWidths = "4/4/8/16".parse().unwrap();
+    let problem = Arc::new(ImageClassifier::new(ImageParameters::default(), move |shape, device: &Device| {
+        Cnn::new(widths, shape, device)
+    }));
+    let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+    let count = problem.network(&Device::flex()).num_params();
+    let on_device = as_gpu.then(|| samples.on_device(&Device::flex()).unwrap().unwrap());
+    let data = Arc::new(OpenData { problem, samples });
+    let new = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
+    let mut learner = BurnLearner { on_device, prepares: as_gpu, fused_tasks, ..new };
+    let parameters: Vec<f32> =
+        (0..count as u32).map(|at: u32| (at.wrapping_mul(2_654_435_761) as f32).sin() / 9.0).collect();
+    learner.load(&parameters);
+    Box::new(learner)
+}
+
+fn bits(task: &TaskGradient) -> (Vec<u32>, u64) {
+    (task.gradient.iter().map(|value| value.to_bits()).collect(), task.loss.to_bits())
+}
+
+#[test]
+fn gradients_are_the_same_bits_with_samples_on_the_device() {
+    let (mut host, mut device) = (learner(false, 8), learner(true, 8));
+    for (iteration, index) in [(1, 0), (1, 1), (1, 7), (3, 9)] {
+        // The hint is right once.
+        device.announce(Iteration(1), TaskRange { first: 0, count: 8 }, 1);
+        let expected = host.gradient(Iteration(iteration), index).unwrap();
+        assert_eq!(bits(&device.gradient(Iteration(iteration), index).unwrap()), bits(&expected));
+    }
+}
+
+/// In bf16, every number has a relative error of up to 2⁻⁹, so a gradient is near that in f32, and not the same.
+#[test]
+fn gradients_in_bf16_are_near_those_in_f32() {
+    for model in ["cnn:widths=4/4/8/16", "resnet20"] {
+        let model = crate::builtin_model(model).unwrap();
+        let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+        let parameters = model.initial_parameters(1).unwrap();
+        let [expected, found] = [Precision::F32, Precision::Bf16].map(|precision| {
+            let device = crate::DeviceChoice::Cpu.open().unwrap().with_precision(precision).unwrap();
+            let mut learner = data.clone().learner(&device, TASKS);
+            learner.load(&parameters);
+            learner.fused(Iteration::FIRST, TaskRange { first: 0, count: 2 }).unwrap()
+        });
+        let error = apart(&found, &expected);
+        assert!((1e-4..0.1).contains(&error), "{error}");
+        assert!((found.loss / expected.loss - 1.0).abs() < 0.01, "{} is not near {}", found.loss, expected.loss);
+    }
+}
+
+/// The distance of two gradients relative to the second, in the L2 norm.
+fn apart(found: &TaskGradient, expected: &TaskGradient) -> f64 {
+    let norm = |of: &dyn Fn(f64, f64) -> f64| {
+        let pairs = found.gradient.iter().zip(&expected.gradient);
+        pairs.map(|(a, b)| of(f64::from(*a), f64::from(*b)).powi(2)).sum::<f64>().sqrt()
+    };
+    norm(&|found, expected| found - expected) / norm(&|_, expected| expected)
+}
+
+/// ‖fused − summed‖ ≤ 1e-5 ‖summed‖, which is also what `ata doctor` asks of a GPU.
+#[test]
+fn a_lease_as_one_batch_is_the_sum_of_its_tasks_but_for_rounding() {
+    for (first, count, at_once) in [(0, 8, 8), (3, 5, 8), (0, 8, 3), (2, 1, 8)] {
+        let mut learner = learner(true, at_once);
+        let fused = learner.fused(Iteration(2), TaskRange { first, count }).unwrap();
+        let mut summed = TaskGradient { gradient: vec![0.0; fused.gradient.len()], loss: 0.0 };
+        for index in first..first + count {
+            let task = learner.gradient(Iteration(2), index).unwrap();
+            summed.gradient.iter_mut().zip(task.gradient).for_each(|(sum, value)| *sum += value);
+            summed.loss += task.loss;
+        }
+        let error = apart(&fused, &summed);
+        assert!(error <= 1e-5, "{count} tasks: {error}");
+        assert!((fused.loss / summed.loss - 1.0).abs() <= 1e-5, "{} is not {}", fused.loss, summed.loss);
+    }
+}
+
+/// A layer of 512 inputs and outputs, whose weight has 1 MiB.
+#[derive(Module, Debug)]
+struct OneLayer {
+    layer: crate::nn::Linear,
+    /// Whether the layer is used twice.
+    twice: bool,
+    /// Whether the weight of another layer is computed from this one's.
+    derived: bool,
+}
+
+impl crate::model::Network for OneLayer {
+    fn forward(&self, images: burn::tensor::Tensor<4>) -> burn::tensor::Tensor<2> {
+        let x = images.flatten::<2>(1, 3).narrow(1, 0, 512);
+        let mut y = self.layer.forward(x);
+        if self.twice {
+            y = self.layer.forward(y);
+        }
+        if self.derived {
+            y = self.layer.twice_the_weight().forward(y);
+        }
+        y.narrow(1, 0, 100)
+    }
+}
+
+/// Sums from factors are those of the gradients, bit for bit, however a layer's weight is used.
+#[test]
+fn factors_add_up_to_the_same_sum() {
+    for (twice, derived) in [(false, false), (true, false), (false, true)] {
+        let problem = Arc::new(ImageClassifier::new(ImageParameters::default(), move |_, device: &Device| {
+            let layer = burn::nn::LinearConfig::new(512, 512).init(device);
+            OneLayer { layer: crate::nn::Linear::new(layer), twice, derived }
+        }));
+        let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+        let data = Arc::new(OpenData { problem, samples });
+        let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
+        let parameters: Vec<f32> = (0..513 * 512).map(|at| (at as f32).sin() / 22.0).collect();
+        learner.load(&parameters);
+        let sizes = crate::exact::TensorSizes::new([512 * 512, 512]);
+        let units = crate::exact::Units::from_exponents(&[-30, -30], &sizes).unwrap();
+        let quantizer = Quantizer::new(units, sizes.clone(), TASKS.budget, ata_types::WireFormat::F32Exact);
+        let (mut sum, mut expected) = (GradientSum::new(&sizes), GradientSum::new(&sizes));
+        for task in 0..3 {
+            let loss = learner.add(Iteration(1), TaskRange::single(task), &mut sum, &quantizer).unwrap();
+            let TaskGradient { gradient, loss: of_task } = learner.gradient(Iteration(1), task).unwrap();
+            expected.add(&gradient, 1, &quantizer).unwrap();
+            assert_eq!(loss.to_bits(), of_task.to_bits());
+        }
+        assert!(sum == expected && sum.values.iter().any(|value| *value != 0), "{twice} {derived}");
+    }
+}
