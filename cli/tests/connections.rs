@@ -89,9 +89,7 @@ impl Worker {
         let tensors = builtin_model(&model).unwrap().table().tensors.len();
         let header = GradientHeader {
             session: self.welcome.session,
-            vector: Some(collection.id),
-            iteration: Iteration(0),
-            computed: None,
+            vector: collection.id,
             maxima: vec![0.0; tensors],
             units: Vec::new(),
             units_crc32c: 0,

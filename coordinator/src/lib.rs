@@ -27,6 +27,7 @@ mod driver;
 mod links;
 mod parameters;
 mod probe;
+mod reduction;
 mod report;
 mod send_file;
 mod service;

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use ata_learn::{CodecError, decode_sums};
 use ata_record::RefusalKind;
-use ata_types::{CHUNK_VALUES, Iteration, LeaseId, VectorId, WireFormat};
+use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
 };
 use ata_wire::{
-    ComputedLease, FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError,
-    SessionToken, Shard, TransferError, Transfers,
+    FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError, SessionToken, Shard,
+    TransferError, Transfers,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -24,8 +24,9 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::driver::{Command, GAVE_WAY, Gradient, Room, SessionHandle, UploadRefusal, VectorUpload};
+use crate::driver::{Command, SessionHandle, VectorUpload};
 use crate::probe::{ProbeAnswers, Probes};
+use crate::reduction::{Sink, UploadRefusal};
 use crate::send_file::DataTransfer;
 use crate::training::Work;
 use guard::UploadGuard;
@@ -70,63 +71,6 @@ impl Service {
         answer.await.map_err(|_| over())
     }
 
-    /// Waits for room for an alone gradient. If the call is dropped from now on, the lease fails.
-    async fn announce(
-        &self,
-        header: &GradientHeader,
-        lease: LeaseId,
-        peer: Peer,
-    ) -> Result<(Room, UploadGuard), UploadRefusal> {
-        let (session, header) = (header.session, header.clone());
-        let failed = move |kind, reason| Command::LeaseFailed { session, lease, kind, reason };
-        let mut guard = UploadGuard::new(self.driver.clone(), failed);
-        let answer = self.ask(|reply| Command::Announce { header, lease, peer, reply }).await;
-        match answer.map_err(UploadRefusal::NoSession).flatten() {
-            Ok(room) => Ok((room, guard)),
-            Err(refusal) => {
-                guard.disarm();
-                Err(refusal)
-            }
-        }
-    }
-
-    /// Receives an alone gradient that has room, and sends the result to the driver, even if this is dropped.
-    async fn receive_alone(
-        &self,
-        upload: GradientUpload,
-        header: GradientHeader,
-        computed: ComputedLease,
-        room: Room,
-        mut guard: UploadGuard,
-    ) -> Result<Receipt, Status> {
-        let received = tokio::select! {
-            received = self.all_sums(upload, |bytes| room.receive(bytes)) => received,
-            () = room.session_ended() => Err(Status::unauthenticated("the session is over").into()),
-            () = room.gives_way() => Err(Status::deadline_exceeded(GAVE_WAY).into()),
-        };
-        let values = match received {
-            Ok(values) => values,
-            Err(error) => return guard.fail(error).await,
-        };
-        let (reply, receipt) = oneshot::channel();
-        guard.settle(Command::Gradient(Gradient { header, computed, values, reply })).await?;
-        let receipt = receipt.await;
-        // The driver has the gradient now.
-        drop(room);
-        receipt.map_err(|_| over())
-    }
-
-    /// Receives all chunks of a sum.
-    async fn all_sums(&self, mut upload: GradientUpload, heard: impl Fn(usize)) -> Result<Vec<i32>, UploadError> {
-        let mut values = Vec::new();
-        for at in 0..self.chunks() {
-            let chunk = upload.chunk(&heard).await?.ok_or(UploadError::Missing { at, chunks: self.chunks() })?;
-            values.append(&mut self.sums(&chunk, at)?);
-        }
-        self.end(&mut upload).await?;
-        Ok(values)
-    }
-
     /// Receives a vector that was asked for, chunk by chunk, and sends the result to the driver, even if this is dropped.
     async fn receive_vector(
         &self,
@@ -134,7 +78,7 @@ impl Service {
         header: GradientHeader,
         peer: Peer,
     ) -> Result<Receipt, Status> {
-        let (session, vector) = (header.session, header.vector.unwrap_or(VectorId(0)));
+        let (session, vector) = (header.session, header.vector);
         let failed = move |kind, reason| Command::VectorFailed { session, vector, kind, reason };
         let mut guard = UploadGuard::new(self.driver.clone(), failed);
         let answer = self.ask(|reply| Command::AnnounceVector { header, peer, reply }).await;
@@ -147,27 +91,59 @@ impl Service {
         };
         let presence = accepted.presence.clone();
         let received = tokio::select! {
-            received = self.pass_chunks(upload, accepted) => received,
+            received = self.receive(upload, accepted) => received,
             () = presence.ended() => Err(Status::unauthenticated("the session is over").into()),
         };
-        match received {
-            Ok(()) => {}
+        let values = match received {
+            Ok(values) => values,
             Err(UploadError::NotAsked) => {
                 guard.disarm();
                 return Ok(Receipt::NotHeld { reason: UploadError::NotAsked.to_string() });
             }
             Err(error) => return guard.fail(error).await,
-        }
+        };
         let (reply, receipt) = oneshot::channel();
-        guard.settle(Command::VectorArrived { vector, reply }).await?;
+        guard.settle(Command::VectorArrived { session, vector, values, reply }).await?;
         receipt.await.map_err(|_| over())
     }
 
-    /// Passes the chunks of a vector on as they arrive, as long as its gate is open.
-    async fn pass_chunks(&self, mut upload: GradientUpload, accepted: VectorUpload) -> Result<(), UploadError> {
-        let VectorUpload { gate, first_chunk, shard, work, mut paced, meter, presence } = accepted;
-        let mut transfer = meter.begin(shard == Shard::ALL);
-        let mut due = shard.chunks(first_chunk, self.chunks()).peekable();
+    /// Receives the chunks of a vector that was let in. Returns its values, if they are put together.
+    async fn receive(&self, upload: GradientUpload, accepted: VectorUpload) -> Result<Option<Vec<i32>>, UploadError> {
+        match &accepted.sink {
+            Sink::Gate(gate) => {
+                let (gate, work) = (gate.clone(), accepted.work.clone());
+                // Without a training thread the run is over.
+                let pass = |at, sums| gate.let_through(at, sums, |chunk| drop(work.send(Work::Chunk(chunk))));
+                self.pass_chunks(upload, &accepted, |_| {}, pass).await.map(|()| None)
+            }
+            Sink::Whole(whole) => {
+                let mut values = Vec::new();
+                let append = |_, mut sums: Vec<i32>| {
+                    values.append(&mut sums);
+                    whole.receive_chunk();
+                    true
+                };
+                tokio::select! {
+                    passed = self.pass_chunks(upload, &accepted, |bytes| whole.receive(bytes), append) => passed?,
+                    () = whole.ended() => return Err(UploadError::NotAsked),
+                }
+                Ok(Some(values))
+            }
+        }
+    }
+
+    /// Passes the chunks of a vector on as they arrive, as long as `pass` takes them.
+    async fn pass_chunks(
+        &self,
+        mut upload: GradientUpload,
+        accepted: &VectorUpload,
+        received: impl Fn(usize),
+        mut pass: impl FnMut(u64, Vec<i32>) -> bool,
+    ) -> Result<(), UploadError> {
+        let VectorUpload { first_chunk, shard, meter, presence, .. } = accepted;
+        let (shard, mut paced) = (*shard, accepted.paced.clone());
+        let mut transfer = meter.clone().begin(shard == Shard::ALL);
+        let mut due = shard.chunks(*first_chunk, self.chunks()).peekable();
         while let Some(at) = due.next() {
             if !paced.may_pass(at, shard) {
                 transfer.wait(true);
@@ -176,7 +152,8 @@ impl Service {
             }
             let missing = UploadError::Missing { at, chunks: self.chunks() };
             let heard = |bytes| {
-                presence.receive(bytes);
+                presence.hear();
+                received(bytes);
                 transfer.receive(bytes);
             };
             let chunk = upload.chunk(heard).await?.ok_or(missing)?;
@@ -185,8 +162,7 @@ impl Service {
                 // A vector counts with its last chunk, so that nothing may follow it.
                 self.end(&mut upload).await?;
             }
-            // Without a training thread the run is over.
-            if !gate.let_through(at, sums, |chunk| drop(work.send(Work::Chunk(chunk)))) {
+            if !pass(at, sums) {
                 return Err(UploadError::NotAsked);
             }
         }
@@ -288,15 +264,10 @@ impl Transfers for Service {
     }
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
-        let mut header = GradientHeader::try_from(upload.header().await?)?;
+        let header = GradientHeader::try_from(upload.header().await?)?;
         // Only the worker that was asked may send it.
         let peer = upload.peer().clone();
-        let Some(computed) = header.computed.take() else { return self.receive_vector(upload, header, peer).await };
-        // Until there is room, HTTP/2 flow control makes the sender wait.
-        match self.announce(&header, computed.lease, peer).await {
-            Ok((room, guard)) => self.receive_alone(upload, header, computed, room, guard).await,
-            Err(refusal) => refusal.into(),
-        }
+        self.receive_vector(upload, header, peer).await
     }
 }
 

@@ -46,8 +46,8 @@ impl CancelFlag {
 pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
-    /// A lease was computed. Its gradient is kept, unless it is alone.
-    Computed { lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum> },
+    /// A lease was computed. Its gradient is kept.
+    Computed { lease: HeldLease, computed: ComputedLease },
     /// A vector is to be sent.
     Collected { vector: VectorId, sum: CollectedSum },
     /// Tasks of a vector could not be computed again.
@@ -215,13 +215,8 @@ impl Worker<'_> {
         drop(span);
         match computed {
             Ok((computed, units)) => {
-                let alone = if lease.is_alone() {
-                    Some(CollectedSum { sums: vec![Arc::new(sum)], units })
-                } else {
-                    self.kept.add(lease.iteration(), &units, KeptSum::of(&lease, sum));
-                    None
-                };
-                self.report(ComputeEvent::Computed { lease, computed, alone });
+                self.kept.add(lease.iteration(), &units, KeptSum::of(&lease, sum));
+                self.report(ComputeEvent::Computed { lease, computed });
             }
             Err(stop) => {
                 self.kept.give_back(sum);

@@ -1,14 +1,13 @@
 //! The spans of a lease in the worker, as children of the coordinator's span of that lease.
 //!
 //! ```text
-//! lease                   from its assignment to the coordinator's receipt
+//! lease                   from its assignment until its gradient is kept
 //!   parameters            waiting for the parameters of its iteration
 //!   compute               on the compute thread, emulated slowness included
-//!   upload                until the receipt
 //! ```
 
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
-use ata_wire::{Assignment, Receipt, SpanLinks, TRACE_TARGET, WorkerName};
+use ata_wire::{Assignment, SpanLinks, TRACE_TARGET, WorkerName};
 use tracing::field::Empty;
 use tracing::{Span, debug_span};
 
@@ -23,7 +22,7 @@ pub(crate) struct HeldLease {
 impl HeldLease {
     /// Begins the span of a lease, if the coordinator keeps a trace. Sums of the session were asked for `round` times so far.
     pub(crate) fn new(assignment: Assignment, round: u64, links: SpanLinks, worker: &WorkerName) -> Self {
-        let Assignment { lease, trace } = assignment;
+        let Assignment { lease, vector: _, trace } = assignment;
         let span = links.below(trace, || {
             debug_span!(
                 target: TRACE_TARGET,
@@ -54,10 +53,6 @@ impl HeldLease {
         self.round
     }
 
-    pub(crate) fn is_alone(&self) -> bool {
-        self.lease.is_alone
-    }
-
     pub(crate) fn tasks(&self) -> TaskRange {
         self.lease.tasks
     }
@@ -72,11 +67,6 @@ impl HeldLease {
         self.child(
             |parent| debug_span!(target: TRACE_TARGET, parent: parent, "compute", busy_s = Empty, outlasted = Empty),
         )
-    }
-
-    /// Begins the span of sending the gradient.
-    pub(crate) fn upload_span(&self) -> Span {
-        self.child(|parent| debug_span!(target: TRACE_TARGET, parent: parent, "upload"))
     }
 
     /// A child of the lease's span. If that is not kept, a child would be a trace of its own, so there is none.
@@ -94,13 +84,5 @@ impl HeldLease {
 
     pub(crate) fn record_failed(&self) {
         self.span.record("outcome", "failed").record("otel.status_code", "ERROR");
-    }
-
-    pub(crate) fn record_receipt(&self, receipt: &Receipt) {
-        match receipt {
-            Receipt::Accepted => self.span.record("outcome", "accepted"),
-            Receipt::NotHeld { .. } => self.span.record("outcome", "no longer held"),
-            Receipt::Refused { .. } => self.span.record("outcome", "refused").record("otel.status_code", "ERROR"),
-        };
     }
 }

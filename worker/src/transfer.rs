@@ -4,21 +4,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ata_learn::{GradientSum, Units, add_sums, encode_sums};
-use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
-use ata_wire::{ComputedLease, Connection, GradientHeader, Receipt, SessionToken, units_crc32c};
+use ata_types::{CHUNK_VALUES, VectorId, WireFormat};
+use ata_wire::{Connection, GradientHeader, Receipt, SessionToken, units_crc32c};
 use bytes::Bytes;
 
 use crate::error::SessionError;
 
-/// A sum of gradients to send.
+/// A vector to send.
 pub(crate) struct Upload {
-    /// The vector that was asked for, unless the sum is that of one alone lease.
-    pub(crate) vector: Option<VectorId>,
-    /// The iteration of the alone lease.
-    pub(crate) iteration: Iteration,
+    pub(crate) vector: VectorId,
     pub(crate) first_chunk: u64,
-    /// What was measured while the alone lease was computed.
-    pub(crate) computed: Option<ComputedLease>,
     /// The sums that make it up.
     pub(crate) sums: Vec<Arc<GradientSum>>,
     pub(crate) units: Units,
@@ -27,12 +22,10 @@ pub(crate) struct Upload {
 impl Upload {
     /// What precedes its chunks, and the sums that make these up.
     pub(crate) fn into_parts(self, session: SessionToken) -> (GradientHeader, Vec<Arc<GradientSum>>) {
-        let Self { vector, iteration, first_chunk: _, computed, sums, units } = self;
+        let Self { vector, first_chunk: _, sums, units } = self;
         let header = GradientHeader {
             session,
             vector,
-            iteration,
-            computed,
             maxima: maxima(&sums),
             units: units.exponents().to_vec(),
             units_crc32c: units_crc32c(units.exponents(), units.shifts()),
@@ -43,7 +36,7 @@ impl Upload {
     }
 }
 
-/// Sends a sum. Returns whether it counts.
+/// Sends a vector. Returns whether it counts.
 pub(crate) async fn submit(
     connection: Connection,
     session: SessionToken,

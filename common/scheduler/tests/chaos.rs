@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 mod unruly;
 
 use ata_scheduler::{
-    Collect, Effect, Engine, EngineConfig, Event, Policy, PolicyContext, Refusal, Report, StepOutcome, Verify,
-    WorkerStatistics, build_policy,
+    Collect, Collection, Effect, Engine, EngineConfig, Event, Policy, PolicyContext, Refusal, Report, StepOutcome,
+    Verify, WorkerStatistics, build_policy,
 };
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 use proptest::prelude::*;
@@ -119,10 +119,8 @@ struct World {
     /// Leases reported, which the engine has not ended yet.
     reported: BTreeMap<LeaseId, (WorkerId, Lease)>,
     /// What workers are asked for, and have not delivered.
-    collections: BTreeMap<(WorkerId, CollectionId), Vec<LeaseId>>,
-    /// Leases whose gradients were delivered in collections.
-    delivered: BTreeSet<LeaseId>,
-    delivered_collections: Vec<(CollectionId, Vec<LeaseId>)>,
+    collections: BTreeMap<(WorkerId, CollectionId), Vec<Lease>>,
+    delivered: BTreeMap<CollectionId, Vec<Lease>>,
     /// Leases that are over, however they ended.
     over_leases: Vec<(WorkerId, Lease)>,
     joining: Option<WorkerId>,
@@ -135,7 +133,7 @@ struct World {
     /// Whether the step is committed just now.
     committing: bool,
     /// Results that the engine wants compared.
-    comparisons: Vec<(TaskRange, LeaseId, LeaseId)>,
+    comparisons: Vec<(TaskRange, CollectionId, CollectionId)>,
     /// The share of leases that are checked, if any are.
     verify: Option<f64>,
     /// The workers that were expelled or mismatched in the iteration under way.
@@ -170,8 +168,7 @@ impl World {
             out: BTreeMap::new(),
             reported: BTreeMap::new(),
             collections: BTreeMap::new(),
-            delivered: BTreeSet::new(),
-            delivered_collections: Vec::new(),
+            delivered: BTreeMap::new(),
             over_leases: Vec::new(),
             joining: None,
             may_proceed: true,
@@ -197,8 +194,8 @@ impl World {
 
     /// Whether a lease is a probe, or another worker was faster.
     fn is_unneeded(&self, lease: Lease) -> bool {
-        let kept = self.reported.values().map(|(_, lease)| lease).filter(|kept| !kept.is_alone);
-        self.is_probe(lease) || self.taken.iter().chain(kept).any(|taken| lease.tasks.overlaps(taken.tasks))
+        let mut kept = self.reported.values().filter(|(_, kept)| kept.own.is_none() || self.is_delivered(kept));
+        self.is_probe(lease) || kept.any(|(_, kept)| lease.tasks.overlaps(kept.tasks))
     }
 
     fn tell(&mut self, event: Event) {
@@ -224,8 +221,7 @@ impl World {
         }
         // A result that must be confirmed may wait for a second worker.
         let fewest = usize::from(self.verify.is_some());
-        let is_collecting = !self.over && self.to_commit.is_none() && self.comparisons.is_empty();
-        if !is_collecting || self.present.len() <= fewest || !self.out.is_empty() {
+        if self.present.len() <= fewest || !self.is_stalled() {
             self.idle_since_s = None;
             return;
         }
@@ -245,12 +241,13 @@ impl World {
                 self.began_with = workers.len() as u64;
                 self.allocated = match decision.collect {
                     Collect::InParts { tasks } => tasks,
+                    Collect::First { .. } => u64::MAX,
                     _ => decision.allocation.iter().sum(),
                 };
             }
             Effect::Assign { worker, lease } => self.assigned(worker, lease),
             Effect::End { worker, lease, outcome, .. } => self.ended(worker, lease, outcome),
-            Effect::Collect { worker, collection, leases } => self.asked(worker, collection, leases),
+            Effect::Collect { collections, .. } => collections.into_iter().for_each(|asked| self.asked(asked)),
             Effect::Step { iteration, tasks, collections, collected, .. } => {
                 self.step(iteration.number(), &tasks, &collections, &collected);
             }
@@ -275,13 +272,16 @@ impl World {
 
     /// Every lease ends once, and in a way it may.
     fn ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
-        let was_kept = self.reported.contains_key(&lease.id) && !lease.is_alone;
+        let was_kept = self.reported.contains_key(&lease.id) && lease.own.is_none();
         let held = if self.reported.contains_key(&lease.id) { &mut self.reported } else { &mut self.out };
         assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
+        if let Some(own) = lease.own {
+            self.collections.remove(&(worker, own));
+        }
         match outcome {
             TaskOutcome::Applied => {
                 assert!(self.verify != Some(1.0) || !is_wrong(worker, lease.id), "a lie is taken");
-                assert_eq!(lease.is_alone, !self.committing, "what is collected is applied once the step is taken");
+                assert!(self.committing, "a result is applied once the step is taken");
                 self.taken.push(lease);
             }
             TaskOutcome::Ignored => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
@@ -298,7 +298,7 @@ impl World {
             TaskOutcome::Failed => assert!(self.failed > 0),
         }
         if matches!(outcome, TaskOutcome::Lost | TaskOutcome::Failed) {
-            assert!(!self.delivered.contains(&lease.id), "what was delivered is not lost");
+            assert!(!self.is_delivered(&lease), "what was delivered is not lost");
             if was_kept {
                 // A step that waited for it is taken back.
                 self.to_commit = None;
@@ -312,7 +312,8 @@ impl World {
         assert!(self.present.contains(&worker), "only workers that are present get tasks");
         assert_eq!(lease.id, LeaseId(self.leases), "a lease id is used once");
         self.leases += 1;
-        assert!(lease.is_alone || !self.is_asynchronous());
+        assert!(lease.own.is_some() || !self.is_asynchronous());
+        assert!(lease.own.is_none() || self.is_asynchronous() || self.verify.is_some());
         // Of a step of one task per worker, a batch may hold several that were lost, and be lost itself.
         let is_retried = matches!(self.takes, Takes::Workers(_)) && self.join_fusing != 0;
         assert!(lease.tasks.count == 1 || matches!(self.takes, Takes::All) || is_retried);
@@ -322,26 +323,31 @@ impl World {
             assert_eq!(lease.iteration, self.engine.iteration());
         }
         self.out.insert(lease.id, (worker, lease));
+        self.collections.extend(lease.own.map(|own| ((worker, own), vec![lease])));
     }
 
     /// A worker is asked for leases of its own that are in no other collection, or for fewer than before.
-    fn asked(&mut self, worker: WorkerId, collection: CollectionId, leases: Vec<LeaseId>) {
+    fn asked(&mut self, Collection { worker, id, leases }: Collection) {
         assert!(self.present.contains(&worker), "only workers that are present are asked");
-        let held = |lease: &LeaseId| self.out.get(lease).or_else(|| self.reported.get(lease)).copied();
         for lease in &leases {
-            let (holder, held) = held(lease).expect("only leases that have not ended are collected");
-            assert!(holder == worker && !held.is_alone && !self.is_probe(held));
+            let held = self.out.get(&lease.id).or_else(|| self.reported.get(&lease.id));
+            assert_eq!(held, Some(&(worker, *lease)), "only leases that have not ended are collected");
+            assert!(!self.is_probe(*lease));
         }
-        let before = self.collections.remove(&(worker, collection));
+        let before = self.collections.remove(&(worker, id));
         let is_in_another = self.collections.values().flatten().any(|lease| leases.contains(lease));
-        assert!(!is_in_another && leases.iter().all(|lease| !self.delivered.contains(lease)), "collected twice");
+        assert!(!is_in_another && !leases.iter().any(|lease| self.is_delivered(lease)), "collected twice");
         match before {
             Some(before) => assert!(leases.len() < before.len() && leases.iter().all(|lease| before.contains(lease))),
             None => assert!(!leases.is_empty()),
         }
         if !leases.is_empty() {
-            self.collections.insert((worker, collection), leases);
+            self.collections.insert((worker, id), leases);
         }
+    }
+
+    fn is_delivered(&self, lease: &Lease) -> bool {
+        self.delivered.values().flatten().any(|delivered| delivered == lease)
     }
 
     /// Whether no step takes a lease, whatever its result.
@@ -351,10 +357,9 @@ impl World {
 
     /// What was kept is in exactly one of the collections that the step waits for, or has.
     fn check_collected(&self, collections: &[CollectionId], collected: &[(WorkerId, Lease)]) {
-        let open = self.collections.iter().map(|((_, id), leases)| (*id, leases));
-        let all: BTreeMap<CollectionId, &Vec<LeaseId>> =
-            open.chain(self.delivered_collections.iter().map(|(id, leases)| (*id, leases))).collect();
-        let mut asked: Vec<LeaseId> = collections.iter().flat_map(|id| all[id].iter().copied()).collect();
+        let open = self.collections.iter().map(|((_, id), leases)| (id, leases));
+        let all: BTreeMap<&CollectionId, &Vec<Lease>> = open.chain(&self.delivered).collect();
+        let mut asked: Vec<LeaseId> = collections.iter().flat_map(|id| all[id]).map(|lease| lease.id).collect();
         let mut kept: Vec<LeaseId> = collected.iter().map(|(_, lease)| lease.id).collect();
         asked.sort_unstable();
         kept.sort_unstable();
@@ -364,9 +369,11 @@ impl World {
 
     fn committed(&mut self) {
         self.applied += self.taken.drain(..).map(|lease| lease.tasks.count).sum::<u64>();
-        self.collections.clear();
-        self.delivered.clear();
-        self.delivered_collections.clear();
+        let is_open = |leases: &Vec<Lease>| {
+            leases.iter().any(|lease| self.out.contains_key(&lease.id) || self.reported.contains_key(&lease.id))
+        };
+        self.collections.retain(|_, leases| is_open(leases));
+        self.delivered.retain(|_, leases| is_open(leases));
         self.committing = false;
         self.may_proceed = true;
     }
@@ -380,21 +387,22 @@ impl World {
     ) {
         assert_eq!(self.to_commit, None, "a step is ordered again only if it was taken back");
         self.check_collected(collections, collected);
-        let taken: Vec<Lease> = self.taken.iter().copied().chain(collected.iter().map(|(_, lease)| *lease)).collect();
         let indices = |ranges: &mut dyn Iterator<Item = TaskRange>| {
             let mut indices: Vec<u64> = ranges.flat_map(TaskRange::indices).collect();
             indices.sort_unstable();
             indices
         };
-        let expected = indices(&mut taken.iter().map(|lease| lease.tasks));
-        assert_eq!(indices(&mut tasks.iter().copied()), expected, "the step takes what was taken");
+        let expected = indices(&mut collected.iter().map(|(_, lease)| lease.tasks));
+        assert_eq!(indices(&mut tasks.iter().copied()), expected, "the step takes what was collected");
         assert!(expected.is_sorted_by(|a, b| a < b), "each task once");
         let count = expected.len() as u64;
         match self.takes {
             Takes::All => assert_eq!(tasks, [TaskRange { first: 0, count: self.budget }]),
             Takes::Budget => assert_eq!(count, self.budget),
             Takes::Workers(k) => assert_eq!(count, k.min(self.began_with)),
-            Takes::One { max_delay } => assert!(count == 1 && iteration - taken[0].iteration.number() < max_delay),
+            Takes::One { max_delay } => {
+                assert!(count == 1 && iteration - collected[0].1.iteration.number() < max_delay);
+            }
         }
         self.to_commit = Some(iteration);
     }
@@ -422,14 +430,23 @@ impl World {
         self.joining = None;
     }
 
+    /// Whether nothing is computed, compared or committed, and no collection of one lease is sent.
+    fn is_stalled(&self) -> bool {
+        let is_sent = |(worker, lease): &(WorkerId, Lease)| {
+            lease.own.is_some_and(|own| self.collections.contains_key(&(*worker, own)))
+        };
+        let is_idle = !self.over && self.to_commit.is_none() && self.comparisons.is_empty() && self.out.is_empty();
+        is_idle && !self.reported.values().any(is_sent)
+    }
+
     /// Whether the engine waits after several failures in a row.
     fn is_paused(&mut self) -> bool {
-        self.failed + self.evicted >= 3 && self.out.is_empty() && self.engine.poll_timeout().is_some()
+        self.failed + self.evicted >= 3 && self.is_stalled() && self.engine.poll_timeout().is_some()
     }
 
     /// Whether a result waits for a second worker to confirm it.
     fn waits_for_a_witness(&self) -> bool {
-        self.verify.is_some() && self.out.is_empty() && self.comparisons.is_empty() && self.to_commit.is_none()
+        self.verify.is_some() && self.is_stalled()
     }
 
     /// What a worker reports, or reported, on a lease.
@@ -437,8 +454,11 @@ impl World {
         vec![busy_s; if self.fusing.contains(&worker) { 1 } else { lease.tasks.count as usize }]
     }
 
-    fn compared(&mut self, (tasks, first, second): (TaskRange, LeaseId, LeaseId)) {
-        let is_honest = |lease| !is_wrong(self.reported[&lease].0, lease);
+    fn compared(&mut self, (tasks, first, second): (TaskRange, CollectionId, CollectionId)) {
+        let is_honest = |collection| {
+            let lease = self.delivered[&collection][0].id;
+            !is_wrong(self.reported[&lease].0, lease)
+        };
         let agree = is_honest(first) && is_honest(second);
         self.tell(Event::Compared { tasks, first, second, agree });
     }
@@ -472,6 +492,7 @@ impl World {
                 let busy_s = self.times(worker, lease, 1.0);
                 let told = self.report(worker, lease.id, Report::Done { busy_s: &busy_s });
                 assert_eq!(told, Err(Refusal::NotHeld(lease.id)));
+                lease.own.into_iter().for_each(|collection| self.tell(Event::Delivered { worker, collection }));
             }
             Fault::Pass | Fault::Fail | Fault::FailCollection | Fault::Repeat => {
                 self.now_s = self.engine.poll_timeout().map_or(self.now_s, |at_s| self.now_s.max(at_s)) + 0.1;
@@ -484,15 +505,14 @@ impl World {
 
     /// Collections of which the worker has computed all leases.
     fn deliverable(&self) -> Vec<(WorkerId, CollectionId)> {
-        let is_computed = |leases: &[LeaseId]| leases.iter().all(|lease| self.reported.contains_key(lease));
+        let is_computed = |leases: &[Lease]| leases.iter().all(|lease| self.reported.contains_key(&lease.id));
         self.collections.iter().filter(|(_, leases)| is_computed(leases)).map(|(key, _)| *key).collect()
     }
 
     /// A collection arrives.
     fn deliver(&mut self, (worker, collection): (WorkerId, CollectionId)) {
         let leases = self.collections.remove(&(worker, collection)).unwrap();
-        self.delivered.extend(&leases);
-        self.delivered_collections.push((collection, leases));
+        self.delivered.insert(collection, leases);
         self.tell(Event::Delivered { worker, collection });
     }
 
@@ -518,6 +538,8 @@ impl World {
             self.reported.insert(lease.id, (worker, lease));
             let busy_s = self.times(worker, lease, 0.1);
             self.report(worker, lease.id, Report::Done { busy_s: &busy_s }).unwrap();
+        } else if let Some(collection) = deliverable.first() {
+            self.deliver(*collection);
         }
     }
 }
@@ -544,9 +566,7 @@ fn check(policy: &str, config: EngineConfig, takes: Takes, (join_fusing, machine
             }
             // All workers were lost: without a new one the run would not continue.
             None if world.present.is_empty() && world.to_commit.is_none() => world.join(WorkerId::from_slot(8)),
-            None if world.is_paused() && world.comparisons.is_empty() && world.to_commit.is_none() => {
-                world.suffer(Fault::Pass, 0);
-            }
+            None if world.is_paused() => world.suffer(Fault::Pass, 0),
             None if world.waits_for_a_witness() => {
                 let absent = (8..20).map(WorkerId::from_slot).find(|worker| !world.present.contains(worker));
                 world.join(absent.unwrap());

@@ -1,9 +1,9 @@
 //! The virtual-time driver of the engine: carries out its effects, and tells it what happens.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, WorkerStatistics};
+use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, Report, WorkerStatistics};
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
 use crate::agenda::Agenda;
@@ -26,8 +26,6 @@ pub(crate) struct Driver<'a, C, O> {
     effects: Vec<Effect>,
     /// …and how many of them are carried out.
     done: usize,
-    /// Leases applied since the last step.
-    applied: Vec<(WorkerId, Lease)>,
     orders: Orders,
     outstanding: Outstanding,
     /// Changes of speed at iterations, latest first…
@@ -61,7 +59,6 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             cluster,
             effects: Vec::new(),
             done: 0,
-            applied: Vec::new(),
             orders: Orders::default(),
             outstanding: Outstanding::default(),
             speeds: Vec::new(),
@@ -137,8 +134,10 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
                 self.cluster.assign(self.now, worker, lease);
             }
             Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, lease, outcome, time),
-            Effect::Collect { worker, collection, leases } => {
-                self.cluster.collect(self.now, worker, collection, leases);
+            Effect::Collect { collections, .. } => {
+                for asked in collections {
+                    self.cluster.collect(self.now, asked);
+                }
             }
             Effect::Evict { worker, .. } => {
                 if let Some(back_at) = self.cluster.close(self.now, worker) {
@@ -172,9 +171,8 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.cluster.end(self.now, worker, &lease, outcome, is_computed);
         match outcome {
             // It was in the step that was just taken.
-            TaskOutcome::Applied if !lease.is_alone => return,
-            TaskOutcome::Applied => self.applied.push((worker, lease)),
-            _ if is_computed => self.orders.lose(lease.id),
+            TaskOutcome::Applied => return,
+            _ if is_computed => self.orders.lose(&lease),
             _ => {}
         }
         self.outstanding.ended(lease.iteration);
@@ -228,8 +226,8 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
     /// Lets the time of the step pass, if all that it waits for has arrived.
     fn end_step(&mut self) {
         let Some(order) = self.orders.complete() else { return };
-        let (number, workers) = (order.number, self.contributors(order));
-        let time = self.cluster.exchange(self.now, &workers) + self.observer.step_time();
+        let number = order.number;
+        let time = self.cluster.exchange(self.now, order) + self.observer.step_time();
         if time > 0.0 {
             self.appointments.add(self.now + time, Appointment::StepEnd(number));
         } else {
@@ -237,22 +235,13 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         }
     }
 
-    /// The workers whose gradients make a step, ascending, if the cluster wants to know.
-    fn contributors(&self, order: &Order) -> Vec<WorkerId> {
-        if !self.cluster.delivers() {
-            return Vec::new();
-        }
-        let all = self.applied.iter().chain(&order.collected);
-        all.map(|(worker, _)| *worker).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
     /// The step of an order is taken, unless the order was replaced.
     fn step(&mut self, number: u64) {
         let Some(Order { iteration, lr_factor, collected, .. }) = self.orders.take(number) else { return };
-        for (_, lease) in &collected {
+        let leases: Vec<Lease> = collected.into_iter().map(|(_, lease)| lease).collect();
+        for lease in &leases {
             self.outstanding.ended(lease.iteration);
         }
-        let leases: Vec<Lease> = self.applied.drain(..).chain(collected).map(|(_, lease)| lease).collect();
         let outcome = self.observer.step(&Step {
             iteration: iteration.number(),
             now: self.now,
@@ -325,6 +314,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
     }
 
     fn occur(&mut self) -> Result<(), SimulationError> {
+        let delivers = self.cluster.delivers();
         let Some((at, occurrence)) = self.cluster.pop(self.engine, self.observer) else {
             return Err(SimulationError::NobodyLeft { at: self.now, iteration: self.engine.iteration().number() });
         };
@@ -332,14 +322,20 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.clock = self.clock.max(self.now - self.ahead);
         match occurrence {
             Occurrence::Report(worker, lease, report) => {
+                let own = self.engine.lease(worker, lease).filter(|_| !delivers).and_then(|lease| lease.own);
                 // An engine that replaced another one refuses reports on leases that it does not know.
                 let answer = self.engine.report(self.clock, worker, lease, report, &mut self.effects);
                 self.observer.reported(worker, lease, answer, &self.effects);
+                if let (Report::Done { .. }, Ok(()), Some(collection)) = (report, answer, own) {
+                    self.handle(Event::Delivered { worker, collection });
+                }
             }
             Occurrence::Delivered(worker, collection) => {
-                self.orders.deliver(collection);
+                let is_awaited = self.orders.deliver(collection);
                 self.handle(Event::Delivered { worker, collection });
-                self.end_step();
+                if is_awaited {
+                    self.end_step();
+                }
             }
             Occurrence::CollectionFailed(worker, collection) => {
                 self.handle(Event::CollectionFailed { worker, collection });
@@ -359,7 +355,6 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.cluster.settle(self.now);
         self.effects.clear();
         self.done = 0;
-        self.applied.clear();
         self.orders.clear();
         self.outstanding = Outstanding::default();
         self.appointments.retain(|next| matches!(next, Appointment::Change(_)));

@@ -42,7 +42,7 @@ pub enum Message {
     Alive(Session),
     /// The session is over.
     Gone(Session),
-    /// A worker gets a lease.
+    /// A worker gets a lease, and is asked for the collection of its own, if it has one.
     Assign(Session, Lease),
     /// A lease is no longer needed.
     Cancel(Session, LeaseId),

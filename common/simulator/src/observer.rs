@@ -111,8 +111,7 @@ pub struct Step<'a> {
     pub iteration: u64,
     /// The virtual time.
     pub now: f64,
-    /// The leases whose results enter it: first those that arrived alone, then those of collections, each in the order in which
-    /// they were reported.
+    /// The leases whose results enter it, in the order in which they were reported or, if they have collections of their own, used.
     pub leases: &'a [Lease],
     /// Factor on the learning rate.
     pub lr_factor: f64,

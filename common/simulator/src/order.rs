@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, WorkerId};
 
 /// An optimizer step that waits to be taken.
 pub(crate) struct Order {
@@ -10,7 +10,7 @@ pub(crate) struct Order {
     pub(crate) number: u64,
     pub(crate) iteration: Iteration,
     pub(crate) lr_factor: f64,
-    collections: Vec<CollectionId>,
+    pub(crate) collections: Vec<CollectionId>,
     /// The leases in the collections.
     pub(crate) collected: Vec<(WorkerId, Lease)>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Order {
 pub(crate) struct Orders {
     placed: u64,
     open: Option<Order>,
-    /// Collections that arrived since the last step.
+    /// Collections that arrived, and have not been in a step.
     delivered: BTreeSet<CollectionId>,
 }
 
@@ -37,9 +37,10 @@ impl Orders {
         self.open = Some(Order { number: self.placed, iteration, lr_factor, collections, collected });
     }
 
-    /// A collection arrived.
-    pub(crate) fn deliver(&mut self, collection: CollectionId) {
+    /// A collection arrived. Returns whether the open order waited for it.
+    pub(crate) fn deliver(&mut self, collection: CollectionId) -> bool {
         self.delivered.insert(collection);
+        self.open.as_ref().is_some_and(|order| order.collections.contains(&collection))
     }
 
     /// The open order, if all that it waits for has arrived.
@@ -48,15 +49,20 @@ impl Orders {
         self.open.as_ref().filter(is_delivered)
     }
 
-    /// A result is lost: an order that takes it will not be carried out.
-    pub(crate) fn lose(&mut self, lease: LeaseId) {
-        self.open.take_if(|order| order.collected.iter().any(|(_, collected)| collected.id == lease));
+    /// A result enters no step: an order that takes it will not be carried out.
+    pub(crate) fn lose(&mut self, lease: &Lease) {
+        if let Some(own) = &lease.own {
+            self.delivered.remove(own);
+        }
+        self.open.take_if(|order| order.collected.iter().any(|(_, collected)| collected == lease));
     }
 
     /// Takes the order of this number, if it is still open.
     pub(crate) fn take(&mut self, number: u64) -> Option<Order> {
         let order = self.open.take_if(|order| order.number == number)?;
-        self.delivered.clear();
+        for collection in &order.collections {
+            self.delivered.remove(collection);
+        }
         Some(order)
     }
 

@@ -261,14 +261,30 @@ fn a_narrow_link_is_worth_fewer_workers() {
     assert!(best < 0.6 * all, "{best} and {all}");
 }
 
-/// A greedy policy's workers wait until each gradient has arrived.
+/// The worker of a greedy policy sends one sum a step, and that of an asynchronous one waits until its gradient has arrived.
 #[test]
-fn gradients_that_are_sent_alone_take_time_each() {
+fn a_step_of_one_worker_takes_one_vector() {
     for (policy, tasks) in [("gta", 23.0), ("asgd", 1.0)] {
         let found = named(policy, 3, &TASK[..1], Some(LINKS));
-        let expected = tasks * (20.0 + 10.0);
-        assert_close(&found[1..], &[expected; 2], policy);
+        assert_close(&found[1..], &[tasks * 20.0 + 10.0; 2], policy);
     }
+}
+
+/// Greedy workers have 13, 6, 3 and 1 of the first 23 results by 260, and the first two have theirs by 40. Then each sends its sum.
+#[test]
+fn workers_send_once_it_is_known_who_was_first() {
+    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 30.0, down_bytes: 15.0, ..LINKS };
+    for (policy, expected) in [("gta", 260.0 + 4.0 * 30.0), ("k-sync:k=2", 40.0 + 2.0 * 30.0)] {
+        assert_close(&named(policy, 3, &TASK, Some(links))[1..], &[expected; 2], policy);
+    }
+}
+
+/// The first gradient arrives at 30.1, and its step lasts until 40. The second one arrives meanwhile, and its step follows until 45,
+/// 10 after its upload began. The third arrives at 60.1.
+#[test]
+fn a_gradient_that_waits_for_its_step_does_not_change_the_one_before() {
+    let broad_down = Links { up_bytes: 1.0, down_bytes: 100.0, ..LINKS };
+    assert_close(&named("asgd", 4, &[20.0, 25.0], Some(broad_down)), &[30.1, 9.9, 20.1, 10.0], "asgd");
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ata_scheduler::policy::POLICIES;
 use ata_scheduler::{
-    Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine, StepOutcome, Truth,
-    WorkerStatistics, build_policy,
+    Collection, Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine,
+    StepOutcome, Truth, WorkerStatistics, build_policy,
 };
 use ata_simulator::{Change, EngineTime, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
-use ata_types::{CollectionId, WorkerId};
+use ata_types::{CollectionId, Lease, WorkerId};
 use proptest::prelude::*;
 
 const WORKERS: u32 = 6;
@@ -72,15 +72,19 @@ impl Observer for Log<'_> {
         // Leases that end with the break itself are reported by one engine only, and so is what was wasted on them.
         let effect = match effect {
             Effect::Committed { cost } => Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost } },
-            // Each engine numbers its collections from 1 on.
-            Effect::Collect { worker, leases, .. } => {
-                Effect::Collect { worker: *worker, collection: CollectionId(0), leases: leases.clone() }
+            Effect::Assign { worker, lease } => Effect::Assign { worker: *worker, lease: unnumbered(lease) },
+            Effect::End { worker, lease, outcome, time } => {
+                Effect::End { worker: *worker, lease: unnumbered(lease), outcome: *outcome, time: *time }
+            }
+            Effect::Collect { iteration, collections } => {
+                let unnumbered = |asked: &Collection| Collection { id: CollectionId(0), ..asked.clone() };
+                Effect::Collect { iteration: *iteration, collections: collections.iter().map(unnumbered).collect() }
             }
             Effect::Step { iteration, tasks, collected, lr_factor, with_product, .. } => Effect::Step {
                 iteration: *iteration,
                 tasks: tasks.clone(),
                 collections: Vec::new(),
-                collected: collected.clone(),
+                collected: collected.iter().map(|(worker, lease)| (*worker, unnumbered(lease))).collect(),
                 lr_factor: *lr_factor,
                 with_product: *with_product,
             },
@@ -88,6 +92,11 @@ impl Observer for Log<'_> {
         };
         self.effects.push((now, effect));
     }
+}
+
+/// Each engine numbers its collections from 1 on.
+fn unnumbered(lease: &Lease) -> Lease {
+    Lease { own: lease.own.map(|_| CollectionId(0)), ..*lease }
 }
 
 fn policy(name: &str) -> Box<dyn ata_scheduler::Policy> {

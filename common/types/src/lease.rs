@@ -1,6 +1,6 @@
 //! Leases.
 
-use crate::{Iteration, LeaseId, TaskRange};
+use crate::{CollectionId, Iteration, LeaseId, TaskRange};
 
 /// The most tasks a lease may have: a worker reports one time per task in one message, and a lost lease is recomputed
 /// whole.
@@ -15,7 +15,7 @@ pub struct Lease {
     pub iteration: Iteration,
     /// The tasks.
     pub tasks: TaskRange,
-    /// Whether its gradient is sent alone, as soon as it is computed. Otherwise the worker only reports that it is done, and
-    /// keeps the gradient until it is collected, in one vector with those of other leases.
-    pub is_alone: bool,
+    /// The collection of its own, if its gradient is asked for together with it, and used whole: to make a step of its own, or to
+    /// be compared with another worker's. Otherwise its worker is asked later for one sum over several leases.
+    pub own: Option<CollectionId>,
 }

@@ -55,4 +55,4 @@ pub use transfer::{
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 10;
+pub const PROTOCOL: u32 = 11;

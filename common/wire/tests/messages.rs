@@ -165,11 +165,12 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
             ToWorker::Welcome(welcome)
         },
     );
-    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, any::<bool>(), trace()).prop_map(
-        |(id, iteration, count, first, is_alone, trace)| {
+    let vector = prop::option::of((1..=u64::MAX).prop_map(VectorId));
+    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, vector, trace()).prop_map(
+        |(id, iteration, count, first, vector, trace)| {
             let tasks = TaskRange { first, count };
-            let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks, is_alone };
-            Assignment { lease, trace }
+            let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks, own: None };
+            Assignment { lease, vector, trace }
         },
     );
     let assign = vec(assign, 1..20).prop_map(ToWorker::Assign);
@@ -196,15 +197,12 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
 }
 
 fn gradient_header() -> impl Strategy<Value = GradientHeader> {
-    let alone =
-        (computed(), any::<u64>()).prop_map(|(computed, iteration)| (None, Iteration(iteration), Some(computed)));
-    let asked_for = (1..=u64::MAX).prop_map(|id| (Some(VectorId(id)), Iteration(0), None));
     let tensors = vec((0.0..f32::MAX, any::<i16>()), 0..20);
-    (any::<[u8; 16]>(), prop_oneof![alone, asked_for], tensors, any::<(u64, u64, u32)>()).prop_map(
-        |(session, (vector, iteration, computed), tensors, (saturated, vanished, units_crc32c))| {
+    (any::<[u8; 16]>(), 1..=u64::MAX, tensors, any::<(u64, u64, u32)>()).prop_map(
+        |(session, vector, tensors, (saturated, vanished, units_crc32c))| {
             let (maxima, units) = tensors.into_iter().unzip();
-            let session = SessionToken(session);
-            GradientHeader { session, vector, iteration, computed, maxima, units, units_crc32c, saturated, vanished }
+            let (session, vector) = (SessionToken(session), VectorId(vector));
+            GradientHeader { session, vector, maxima, units, units_crc32c, saturated, vanished }
         },
     )
 }
@@ -306,7 +304,6 @@ fn receive_in_bulk(frame: &[u8]) {
     if let Ok(Ok(header)) = proto::GradientHeader::decode(frame).map(GradientHeader::try_from) {
         assert_eq!(header.maxima.len(), header.units.len());
         assert!(header.maxima.iter().all(|maximum| maximum.is_finite() && maximum.is_sign_positive()));
-        assert_eq!(header.computed.is_some(), header.vector.is_none());
     }
     if let Ok(Ok(header)) = proto::SetHeader::decode(frame).map(SetHeader::try_from) {
         assert!(header.chunks <= MAX_CHUNKS && header.iteration.number() > 0);
@@ -479,7 +476,7 @@ fn computed_leases() -> Vec<ComputedLease> {
 fn the_largest_messages_have_room() {
     let trace = TraceContext::parse(TRACEPARENT);
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
-    let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, is_alone: true };
+    let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, own: None };
     // Tasks all over the indices, so that the numbers are long.
     let collection = |ranges: usize| Collection {
         id: VectorId(u64::MAX),
@@ -490,7 +487,7 @@ fn the_largest_messages_have_room() {
     };
     let collect = |collections| ToWorker::Collect { collections, withdrawn: vec![VectorId(u64::MAX); MAX_BATCH] };
     for message in [
-        ToWorker::Assign(vec![Assignment { lease, trace }; MAX_BATCH]),
+        ToWorker::Assign(vec![Assignment { lease, vector: Some(VectorId(u64::MAX)), trace }; MAX_BATCH]),
         ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]),
         collect(vec![collection(MAX_BATCH_ENTRIES / MAX_BATCH); MAX_BATCH]),
         collect(vec![collection(MAX_RANGES)]),
@@ -502,16 +499,9 @@ fn the_largest_messages_have_room() {
     let progress = proto::WorkerMessage::from(FromWorker::Progress(computed_leases()));
     assert!(progress.encoded_len() <= REQUEST_BYTES, "{} bytes", progress.encoded_len());
     FromWorker::try_from(progress).expect("it is within the limits");
-    let computed = ComputedLease {
-        lease: LeaseId(u64::MAX),
-        times: LeaseTimes { busy_s: vec![0.1; MAX_LEASE_TASKS as usize], outlasted: u64::MAX },
-        losses: vec![0.1; MAX_LEASE_TASKS as usize],
-    };
     let header = proto::GradientHeader::from(GradientHeader {
         session: SessionToken([1; 16]),
-        vector: None,
-        iteration: Iteration(u64::MAX),
-        computed: Some(computed),
+        vector: VectorId(u64::MAX),
         maxima: vec![1.0; MAX_TENSORS],
         units: vec![i16::MIN; MAX_TENSORS],
         units_crc32c: u32::MAX,
@@ -531,36 +521,29 @@ fn the_largest_messages_have_room() {
 }
 
 #[test]
-fn the_header_of_a_sum_must_agree_with_itself() {
-    let alone = proto::GradientHeader {
+fn the_header_of_a_vector_must_agree_with_itself() {
+    let good = proto::GradientHeader {
         session: vec![0; 16].into(),
-        iteration: 3,
-        computed: Some(proto::ComputedLease { lease: 7, busy_s: vec![1.0], losses: vec![2.0], outlasted: 0 }),
+        vector: 1,
         maxima: [1.0_f32, 0.0].into_iter().flat_map(f32::to_le_bytes).collect(),
         units: vec![-20, 5],
         ..Default::default()
     };
-    let asked_for = proto::GradientHeader { vector: 1, iteration: 0, computed: None, ..alone.clone() };
-    for good in [&alone, &asked_for] {
-        GradientHeader::try_from(good.clone()).unwrap();
-    }
-    let check = |field: &str, change: &dyn Fn(&mut proto::GradientHeader), of: &proto::GradientHeader| {
-        let mut header = of.clone();
+    GradientHeader::try_from(good.clone()).unwrap();
+    let check = |field: &str, change: &dyn Fn(&mut proto::GradientHeader)| {
+        let mut header = good.clone();
         change(&mut header);
         let error = GradientHeader::try_from(header).unwrap_err().to_string();
         assert!(error.starts_with(field), "{field}: {error}");
     };
-    check("computed is missing", &|header| header.computed = None, &alone);
-    check("computed is present", &|header| header.vector = 1, &alone);
-    check("iteration is 3", &|header| header.iteration = 3, &asked_for);
-    check("number of losses", &|header| header.computed.as_mut().unwrap().losses.clear(), &alone);
-    check("number of units", &|header| header.units.truncate(1), &alone);
-    check("number of units", &|header| header.units = vec![0; MAX_TENSORS + 1], &alone);
-    check("unit is 32768", &|header| header.units[1] = 1 << 15, &alone);
-    check("maximum", &|header| header.maxima.truncate(7), &alone);
-    check("bytes of maxima", &|header| header.maxima = vec![0; 4 * MAX_TENSORS + 4].into(), &alone);
+    check("vector is 0", &|header| header.vector = 0);
+    check("number of units", &|header| header.units.truncate(1));
+    check("number of units", &|header| header.units = vec![0; MAX_TENSORS + 1]);
+    check("unit is 32768", &|header| header.units[1] = 1 << 15);
+    check("maximum", &|header| header.maxima.truncate(7));
+    check("bytes of maxima", &|header| header.maxima = vec![0; 4 * MAX_TENSORS + 4].into());
     for maximum in [f32::NAN, f32::INFINITY, -1.0, -0.0] {
-        check("maximum is", &|header| header.maxima = [maximum; 2].map(f32::to_le_bytes).concat().into(), &alone);
+        check("maximum is", &|header| header.maxima = [maximum; 2].map(f32::to_le_bytes).concat().into());
     }
 }
 

@@ -42,9 +42,7 @@ fn set_header(iteration: u64) -> SetHeader {
 fn header(vector: u64) -> GradientHeader {
     GradientHeader {
         session: SESSION,
-        vector: Some(VectorId(vector)),
-        iteration: Iteration(0),
-        computed: None,
+        vector: VectorId(vector),
         maxima: vec![0.5, 2.0],
         units: vec![-20, 3],
         units_crc32c: 7,
@@ -79,7 +77,7 @@ impl Transfers for Own {
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let found = GradientHeader::try_from(upload.header().await?)?;
-        if found.vector == Some(VectorId(2)) {
+        if found.vector == VectorId(2) {
             std::future::pending::<()>().await;
         }
         assert_eq!(found, header(1));

@@ -16,9 +16,10 @@ use crate::training::{StepOrder, StepResult};
 impl Driver {
     /// Orders a step, whose chunks are sent to those who contribute to it as soon as they are stepped.
     pub(super) fn step(&mut self, plan: StepPlan) {
+        let collections = plan.collections.clone();
         let (order, next) = self.steps.order(plan);
         if let Some(next) = next {
-            for (worker, shard) in self.collections.contributors() {
+            for (worker, shard) in self.reduction.contributors(&collections) {
                 if let Some(session) = self.sessions.of_worker(worker) {
                     session.send_ahead(&next.in_shard(shard));
                 }
@@ -55,17 +56,16 @@ impl Driver {
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, Event::StepCommitted { iteration, outcome }, &mut effects);
         if effects.is_empty() {
-            self.collections.taken();
+            self.reduction.taken();
             self.sessions.send_again(self.steps.parameters());
             return self.steps.keep(result);
         }
-        if self.steps.finish(result, self.collections.members()) {
+        if self.steps.finish(result, self.reduction.members()) {
             for session in self.sessions.close_oldest(self.steps.parameters().iteration) {
                 self.dismiss(session, "it reads its parameters too slowly for this coordinator's memory");
             }
         }
-        self.collections.stepped();
-        self.results.stepped();
+        self.reduction.stepped();
         self.effects.extend(effects);
     }
 

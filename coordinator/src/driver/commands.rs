@@ -13,11 +13,10 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::sessions::{OpenedSession, Session, SessionHandle};
-use super::uploads::Reply;
-use super::vectors::VectorReply;
-use super::{Driver, Ending, Gradient};
+use super::{Driver, Ending};
 use crate::checkpoint::SaveResult;
 use crate::parameters::{DueSets, TrainedParameters};
+use crate::reduction::VectorReply;
 use crate::send_file::File;
 use crate::training::TrainingEvent;
 
@@ -37,18 +36,14 @@ pub(crate) enum Command {
     Left { session: SessionToken, why: String },
     /// A worker is ready to receive parameters.
     Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
-    /// A worker has computed leases whose gradients it keeps.
+    /// A worker has computed leases, whose gradients it keeps.
     Progress { session: SessionToken, computed: Vec<ComputedLease> },
     /// A worker is about to send a vector that was asked for. The reply comes once its leases are known to be computed.
     AnnounceVector { header: GradientHeader, peer: Peer, reply: VectorReply },
-    /// All chunks of a vector were passed on.
-    VectorArrived { vector: VectorId, reply: oneshot::Sender<Receipt> },
+    /// All chunks of a vector were passed on, or put together.
+    VectorArrived { session: SessionToken, vector: VectorId, values: Option<Vec<i32>>, reply: oneshot::Sender<Receipt> },
     /// A vector did not arrive whole, failed a check, or could not be computed again.
     VectorFailed { session: SessionToken, vector: VectorId, kind: RefusalKind, reason: String },
-    /// A worker is about to send an alone gradient. The reply comes once there is room for it.
-    Announce { header: GradientHeader, lease: LeaseId, peer: Peer, reply: Reply },
-    /// A complete alone gradient arrived.
-    Gradient(Gradient),
     /// A worker asks for the training data.
     Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
     /// A message of the training thread.
@@ -77,7 +72,7 @@ impl Command {
     /// iteration that will not be completed.
     pub(super) fn matters_at_end(&self) -> bool {
         match self {
-            Self::Training(event) => !matches!(event, TrainingEvent::Comparison(..)),
+            Self::Training(event) => !matches!(event, TrainingEvent::Comparison { .. }),
             Self::MeasuredHere(_) | Self::Save(_) | Self::RecordFailed(_) => true,
             _ => false,
         }
@@ -112,18 +107,18 @@ impl Driver {
                 }
             }
             Command::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
-            Command::Announce { header, lease, peer, reply } => self.announce(&header, lease, &peer, reply),
-            Command::Gradient(gradient) => self.gradient(gradient),
             Command::Progress { session, computed } => self.progress(session, computed),
             Command::AnnounceVector { header, peer, reply } => self.announce_vector(header, &peer, reply),
-            Command::VectorArrived { vector, reply } => self.vector_arrived(vector, reply),
+            Command::VectorArrived { session, vector, values, reply } => {
+                self.vector_arrived(session, vector, values, reply);
+            }
             Command::VectorFailed { session, vector, kind, reason } => {
                 self.vector_failed(session, vector, kind, &reason);
             }
             Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
             Command::Training(TrainingEvent::Step(result)) => self.step_finished(result),
-            Command::Training(TrainingEvent::Comparison(comparison, agree)) => {
-                self.comparison_finished(*comparison, agree);
+            Command::Training(TrainingEvent::Comparison { tasks, collections: [first, second], agree }) => {
+                self.notify(Event::Compared { tasks, first, second, agree });
             }
             Command::Training(TrainingEvent::Abandoned) => self.steps.abandoned(),
             Command::Training(TrainingEvent::Failed) => self.steps.fail(),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use ata_record::RunEvent;
 use ata_scheduler::{Decision, Effect, Event, LeaseTime, WaitReason};
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
-use ata_wire::{FarewellReason, ToWorker};
+use ata_wire::{Assignment, FarewellReason, ToWorker};
 
 use super::publisher::EndedLease;
 use super::steps::StepPlan;
-use super::vectors::Asked;
 use super::{Driver, Ending};
+use crate::reduction::Requests;
 use crate::report::StopReason;
 
 /// Workers of an allocation that are named whether or not they got a task. If there are more, those without one are left
@@ -52,24 +52,20 @@ impl Driver {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
                 self.publisher.publish(RunEvent::Rest { time_s: self.now_s, worker, rest_s, strikes });
             }
-            Effect::Collect { worker, collection, leases } => {
-                let asked = self.asked_with((worker, collection, leases));
-                self.collect(asked);
-            }
+            Effect::Collect { iteration, collections } => self.collect(iteration, collections),
             Effect::ProbeLink { worker, bytes } => self.sessions.send(worker, ToWorker::ProbeLink { bytes }),
             Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product } => {
-                let losses = self.results.losses(collected.iter().map(|(_, lease)| lease.id));
-                let plan = StepPlan {
+                let losses = self.leases.losses(collected.iter().map(|(_, lease)| lease.id));
+                self.order(StepPlan {
                     iteration,
                     tasks: tasks.iter().map(|range| range.count).sum(),
-                    vectors: self.collections.ordered(&collections),
+                    vectors: self.reduction.ordered(&collections),
+                    collections,
                     loss: self.mean_loss(&losses),
                     lr_factor,
                     with_product,
                     trace: self.trace.place(),
-                };
-                self.steps.remember(&plan, collections);
-                self.step(plan);
+                });
             }
             Effect::Committed { cost } => self.committed(&cost),
             Effect::Wait { reason } => {
@@ -80,16 +76,6 @@ impl Driver {
             Effect::Finish { reason } => self.ending = Some(Ending::Stop(StopReason::Finished(reason))),
             Effect::Abort { reason } => self.ending = Some(Ending::Abort(reason)),
         }
-    }
-
-    /// All workers that the engine asks for sums at the same time.
-    fn asked_with(&mut self, first: Asked) -> Vec<Asked> {
-        let mut asked = vec![first];
-        while let Some(Effect::Collect { .. }) = self.effects.front() {
-            let Some(Effect::Collect { worker, collection, leases }) = self.effects.pop_front() else { break };
-            asked.push((worker, collection, leases));
-        }
-        asked
     }
 
     fn publish_allocation(&mut self, iteration: Iteration, workers: &Arc<[WorkerId]>, decision: &Decision) {
@@ -119,38 +105,34 @@ impl Driver {
 
     fn assign(&mut self, worker: WorkerId, lease: &Lease) {
         let trace = self.trace.lease_begins(worker, lease);
+        self.leases.assigned(worker, *lease);
+        let assignment = Assignment { lease: *lease, vector: self.reduction.own(worker, lease), trace };
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
-            session.assign(lease, self.steps.parameters(), self.steps.units(), trace);
+            session.assign(assignment, self.steps.parameters(), self.steps.units());
             if self.steps.is_ahead() {
                 session.send_again(self.steps.parameters());
             }
         }
         if self.awaits_parameters(worker, lease.iteration) {
-            self.notify(Event::UploadBlocked { worker });
+            self.notify(Event::Blocked { worker });
         }
     }
 
     fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, time: LeaseTime) {
         self.trace.lease_ends(lease.id, outcome);
-        self.cancel_upload(lease.id);
+        let withdrawn = self.reduction.lease_ended(lease, outcome);
+        self.request(worker, Requests { withdrawn, ..Requests::default() });
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease);
-            // A worker keeps the gradient of a lease that is not alone until it hears that it is not needed.
-            if outcome == TaskOutcome::Cancelled || outcome == TaskOutcome::Ignored && !lease.is_alone {
+            // A worker keeps a gradient until it hears that it is not needed.
+            if matches!(outcome, TaskOutcome::Cancelled | TaskOutcome::Ignored) {
                 session.cancel(lease.id);
             }
         }
-        let result = self.results.remove(lease.id);
+        let result = self.leases.ended(lease.id);
         let times = result.as_ref().map(|result| &result.times);
         self.publisher.lease_ended(self.now_s, &EndedLease { worker, lease, outcome, time, times });
-        if let Some(mut result) = result
-            && outcome == TaskOutcome::Applied
-            && let Some(alone) = result.alone.take()
-        {
-            self.results.apply(&result);
-            self.steps.add(alone);
-        }
         self.refuse_if_contradicted(worker, lease, outcome);
     }
 

@@ -3,8 +3,8 @@
 //! # Layout
 //! - here: [`Driver`], its loop, and the passing of time
 //! - `commands`: [`Command`], what other tasks send, and how sessions begin and end
-//! - `gradients`: leases that are computed, and alone gradients; `vectors`: the sums that workers are asked for;
-//!   `sharing`: those that workers exchange among each other
+//! - `reports`: leases that are computed; `vectors`: the sums that workers are asked for; `sharing`: those that workers exchange
+//!   among each other; `units`: those of the first iteration
 //! - `effects`: the engine's effects
 //! - `boundary`: what happens between two iterations: step, evaluation, checkpoint
 //! - `measurements`: batches of the test data that are measured
@@ -14,9 +14,7 @@
 //! - `start`: the state in which a run begins
 //! - `run_info`: what a worker gets to know when it joins
 //! - `sessions`: the connected workers
-//! - `uploads`: room for the gradients that arrive
-//! - `results`: results that were accepted; `collections`: vectors that were asked for; `exchanges`: who
-//!   exchanges them in shards
+//! - `leases`: what workers hold, and what they reported
 //! - `refusals`: gradients that were refused
 //! - `steps`: the parameters, and the training thread
 //! - `evaluations`, `checkpoints`: what runs next to the iterations
@@ -26,17 +24,15 @@
 mod boundary;
 mod checkpoints;
 mod clock;
-mod collections;
 mod commands;
 mod effects;
 mod ending;
 mod evaluations;
-mod exchanges;
-mod gradients;
+mod leases;
 mod measurements;
 mod publisher;
 mod refusals;
-mod results;
+mod reports;
 mod run_info;
 mod sessions;
 mod sharing;
@@ -45,16 +41,11 @@ mod steps;
 pub(crate) mod testing;
 mod trace;
 mod units;
-mod uploads;
 mod vectors;
 
 pub(crate) use commands::Command;
-pub(crate) use gradients::Gradient;
 pub(crate) use sessions::{Presence, SessionHandle};
-pub(crate) use uploads::{GAVE_UP, GAVE_WAY, Room, UploadRefusal};
-#[cfg(test)]
-pub(crate) use uploads::{Reply, SessionUploads};
-pub(crate) use vectors::VectorUpload;
+pub(crate) use vectors::{GAVE_UP, VectorUpload};
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -71,24 +62,22 @@ use tokio::sync::{mpsc, watch};
 use crate::checkpoint::Saver;
 use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig};
 use crate::links::{LinkMeter, RecordedLinks};
+use crate::reduction::Reduction;
+use crate::reduction::exchanges::Exchanges;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::training::{self, Pace, Paced, Summation};
 use ata_learn::{Aggregate, TensorSizes};
 use checkpoints::{Checkpoints, RunDescription};
 use clock::{Clock, tick};
-use collections::Collections;
 use evaluations::Evaluations;
-use exchanges::Exchanges;
+use leases::Leases;
 use publisher::Publisher;
 use refusals::Refusals;
-use results::Results;
 use run_info::RunInfo;
 use sessions::{Session, Sessions};
 use start::{StartState, Starter};
 use steps::{InitialState, Steps};
 use trace::Trace;
-pub(crate) use uploads::Uploads;
-use vectors::ParkedVector;
 
 /// Drives the engine with real workers.
 ///
@@ -98,9 +87,9 @@ use vectors::ParkedVector;
 /// # Methods
 /// - Construction: [`Self::new`], once.
 /// - Loop: [`Self::run`], which calls [`Self::turn`] for each command and at least once per tick. A turn calls, in this order,
-///   `command`, `check_time`, `grant_uploads` and `carry_out_all`.
-/// - Commands (`commands`, `gradients`): `hello`, `ready`, `parameters`, `announce`, `gradient` and so on answer gRPC handlers;
-///   `step_finished`, `comparison_finished`, `save_finished` (`boundary`) and `measured_here` (`measurements`) take in what threads
+///   `command`, `check_time` and `carry_out_all`.
+/// - Commands (`commands`, `reports`, `vectors`): `hello`, `ready`, `parameters`, `announce_vector` and so on answer gRPC handlers;
+///   `step_finished`, `save_finished` (`boundary`) and `measured_here` (`measurements`) take in what threads
 ///   did.
 /// - Effects (`effects`): a method per effect. `committed` (`boundary`) begins what is due between two iterations.
 /// - Events: `notify` passes an event to the engine and queues the effects.
@@ -113,12 +102,9 @@ pub(crate) struct Driver {
     ended_sessions: Vec<(Session, &'static str)>,
     info: RunInfo,
     sessions: Sessions,
-    uploads: Uploads,
-    results: Results,
+    leases: Leases,
     refusals: Refusals,
-    collections: Collections,
-    /// Vectors that wait for reports on their leases.
-    parked: Vec<ParkedVector>,
+    reduction: Reduction,
     meter: LinkMeter,
     links: RecordedLinks,
     exchanges: Exchanges,
@@ -199,11 +185,9 @@ impl Driver {
             effects: VecDeque::new(),
             ended_sessions: Vec::new(),
             sessions: Sessions::restored(names),
-            uploads: Uploads::new(transfers.uploads(spec.parameters)),
-            results: Results::default(),
+            leases: Leases::default(),
             refusals: Refusals::default(),
-            collections: Collections::new(chunks, summation.is_separate()),
-            parked: Vec::new(),
+            reduction: Reduction::new(chunks, summation.is_separate(), transfers.uploads(spec.parameters)),
             meter: LinkMeter::default(),
             links: RecordedLinks::default(),
             exchanges: Exchanges::new(workers.exchange),
@@ -235,12 +219,10 @@ impl Driver {
         let mut clock = Clock::new(Instant::now(), self.now_s, self.tick());
         // A checkpoint does not hold the evaluation after its last step.
         self.evaluate_if_due();
-        let room_freed = self.uploads.freed();
         self.notify(Event::Proceed);
         let ending = loop {
             let command = tokio::select! {
                 command = commands.recv() => command,
-                () = room_freed.notified() => None,
                 () = tokio::time::sleep(self.until_next_check()) => None,
                 () = &mut stop => break Ending::Stop(StopReason::Stopped),
             };
@@ -258,7 +240,6 @@ impl Driver {
             self.command(command);
         }
         self.check_time();
-        self.grant_uploads();
         self.carry_out_all();
         self.take_ending()
     }
@@ -284,7 +265,6 @@ impl Driver {
     fn check_time(&mut self) {
         if self.now_s >= self.next_check_s {
             self.check_sessions();
-            self.check_uploads();
             self.check_vectors();
             self.check_exchange();
             self.write_refusals(false);

@@ -4,30 +4,32 @@ use std::collections::BTreeMap;
 
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
-use ata_types::{Iteration, LeaseId, VectorId, WorkerId};
+use ata_types::{Iteration, WorkerId};
 use ata_wire::{Collection, ExchangeReport, PeerAddress, SessionToken, Shard, ToWorker};
 
 use super::Driver;
-use super::collections::{Member, Requests};
-use super::exchanges::{ExchangeMember, Heard, Probe};
 use super::sessions::random_token;
-use super::vectors::Asked;
+use super::steps::StepPlan;
+use crate::reduction::exchanges::{ExchangeMember, Heard, Probe};
+use crate::reduction::{Member, Requests};
 
 impl Driver {
     /// Asks those of the workers that exchange their vectors in shards, if that is shorter. Returns the others.
-    pub(super) fn collect_in_shards(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
-        let workers = self.members(&asked);
-        let is_new = asked.iter().all(|(_, collection, _)| !self.collections.has(*collection));
+    pub(super) fn collect_in_shards(
+        &mut self,
+        iteration: Iteration,
+        asked: Vec<ata_scheduler::Collection>,
+    ) -> Vec<ata_scheduler::Collection> {
+        let workers = self.members(iteration, &asked);
+        let is_new = asked.iter().all(|asked| !self.reduction.has(asked.id));
         let is_worth_it = self.exchanges.plan.is_worth_it(&workers, self.engine.links());
-        if !is_new || !is_worth_it || !self.collections.may_share(workers.len()) {
+        if !is_new || !is_worth_it || !self.reduction.may_share(workers.len()) {
             return asked;
         }
         let Some(keys) = keys(workers.len()) else { return asked };
-        let (shared, apart): (Vec<Asked>, Vec<Asked>) =
-            asked.into_iter().partition(|(worker, ..)| workers.contains(worker));
+        let (shared, apart): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| workers.contains(&asked.worker));
         let (mut members, mut machines) = (Vec::new(), Vec::new());
-        for (worker, collection, leases) in shared {
-            let leases = self.with_tasks(worker, &leases);
+        for ata_scheduler::Collection { worker, id: collection, leases } in shared {
             if let Some(session) = self.sessions.of_worker(worker)
                 && let Some(address) = session.peer_address().cloned()
             {
@@ -35,10 +37,10 @@ impl Driver {
                 members.push(Member { worker, collection, leases, address });
             }
         }
-        let (iteration, times) = (self.engine.iteration(), self.engine.links().times());
-        let timeout_s = self.exchanges.plan.chunk_timeout_s(&workers, self.collections.chunks(), times);
+        let times = self.engine.links().times();
+        let timeout_s = self.exchanges.plan.chunk_timeout_s(&workers, self.reduction.chunks(), times);
         let predicted_s = times.shards_s(&times.of(workers));
-        let requests = self.collections.ask_in_shards(iteration, members, &keys, timeout_s);
+        let requests = self.reduction.ask_in_shards(iteration, members, &keys, timeout_s);
         let member = |((worker, request), machine): (&(WorkerId, Collection), _)| ExchangeMember {
             worker: *worker,
             machine,
@@ -56,13 +58,12 @@ impl Driver {
     }
 
     /// The workers that may exchange their vectors in shards in this iteration.
-    fn members(&mut self, asked: &[Asked]) -> Vec<WorkerId> {
+    fn members(&mut self, iteration: Iteration, asked: &[ata_scheduler::Collection]) -> Vec<WorkerId> {
         // The units of the first iteration are known only once all vectors are announced.
-        let iteration = self.engine.iteration();
         if !self.exchanges.plan.is_due(iteration) || self.steps.units().is_none() {
             return Vec::new();
         }
-        let workers = asked.iter().map(|(worker, ..)| *worker);
+        let workers = asked.iter().map(|asked| asked.worker);
         let reachable: Vec<WorkerId> = workers.filter(|worker| self.peer_address(*worker).is_some()).collect();
         self.exchanges.fit(iteration, &reachable)
     }
@@ -73,10 +74,10 @@ impl Driver {
 
     /// Has a worker connect to another one, if it is not known whether it can and their vectors may be exchanged in shards.
     pub(super) fn probe(&mut self) {
-        if !self.exchanges.plan.is_allowed() || self.collections.are_separate() || self.is_ending {
+        if !self.exchanges.plan.is_allowed() || self.reduction.are_separate() || self.is_ending {
             return;
         }
-        let iteration = self.engine.iteration();
+        let iteration = self.iteration();
         let working = self.sessions.ready().filter(|session| !session.is_idle(iteration));
         let ready: BTreeMap<WorkerId, PeerAddress> =
             working.filter_map(|session| Some((session.worker(), session.peer_address()?.clone()))).collect();
@@ -97,7 +98,8 @@ impl Driver {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
-        let other = self.exchanges.reached(self.engine.iteration(), worker, probe, outcome.is_ok());
+        let iteration = self.iteration();
+        let other = self.exchanges.reached(iteration, worker, probe, outcome.is_ok());
         if let (Some(other), Err(reason)) = (other, outcome) {
             tracing::info!(%worker, %other, reason, "two workers cannot exchange vectors in shards");
         }
@@ -109,7 +111,8 @@ impl Driver {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
-        let heard = self.exchanges.heard(self.now_s, self.engine.iteration(), worker, report);
+        let iteration = self.iteration();
+        let heard = self.exchanges.heard(self.now_s, iteration, worker, report);
         let Some(Heard { fails, proven }) = heard else {
             if report.has_failed {
                 self.send_whole(worker, true);
@@ -119,7 +122,7 @@ impl Driver {
         for (fault, reason) in report.members.iter().filter_map(|member| member.fault.as_ref()) {
             tracing::warn!(%worker, ?fault, reason, "vectors cannot be exchanged in shards");
         }
-        self.notify(Event::UploadResumed { worker });
+        self.notify(Event::Resumed { worker });
         if let Some(iteration) = fails {
             self.break_exchange(iteration, "a member could not work with another one");
         }
@@ -131,18 +134,18 @@ impl Driver {
 
     /// Ends exchanges in shards that do not go on. Their vectors are sent apart.
     pub(super) fn check_exchange(&mut self) {
-        let (now_s, chunks) = (self.now_s, self.collections.chunks());
-        for iteration in self.exchanges.overdue(now_s, self.engine.iteration(), chunks) {
+        let (now_s, iteration, chunks) = (self.now_s, self.iteration(), self.reduction.chunks());
+        for iteration in self.exchanges.overdue(now_s, iteration, chunks) {
             self.break_exchange(iteration, "members do not say that they have its parameters");
         }
         // While others are awaited, chunks in shards are not read.
-        let awaited = self.collections.awaited().filter(|(chunk, _)| self.paced.may_pass(*chunk, Shard::ALL));
+        let awaited = self.reduction.awaited().filter(|(chunk, _)| self.paced.may_pass(*chunk, Shard::ALL));
         if let Some(iteration) = self.exchanges.stalls(now_s, awaited) {
             self.break_exchange(iteration, "it does not go on");
         }
         let within_s = self.exchanges.begins_within_s();
         if let Some((worker, _)) =
-            self.overdue_vectors(within_s).into_iter().find(|(_, id)| self.collections.is_shared(*id))
+            self.reduction.overdue(now_s, within_s).into_iter().find(|(_, id)| self.reduction.is_shared(*id))
             && let Some(iteration) = self.exchanges.suspect(worker)
         {
             self.break_exchange(iteration, "a member that has computed does not begin");
@@ -152,7 +155,8 @@ impl Driver {
 
     /// An exchange in shards failed.
     pub(super) fn break_exchange(&mut self, iteration: Iteration, why: &str) {
-        let members = self.exchanges.fail(self.engine.iteration(), iteration);
+        let now = self.iteration();
+        let members = self.exchanges.fail(now, iteration);
         if !members.is_empty() {
             tracing::info!(why, "an exchange in shards becomes a star");
             self.send_apart(iteration, &members);
@@ -161,7 +165,7 @@ impl Driver {
 
     /// A lease of the exchange whose vectors are collected ended.
     pub(super) fn end_exchange(&mut self) {
-        let iteration = self.engine.iteration();
+        let iteration = self.iteration();
         let members = self.exchanges.end(iteration);
         self.send_apart(iteration, &members);
     }
@@ -169,18 +173,18 @@ impl Driver {
     /// The members of an exchange leave it. They send their vectors apart, if these have not arrived, and those who lack its parameters get
     /// all of them.
     fn send_apart(&mut self, iteration: Iteration, members: &[ExchangeMember]) {
-        let is_stepped = iteration < self.engine.iteration();
+        let is_stepped = iteration < self.iteration();
         for &ExchangeMember { worker, vector, has_parameters, .. } in members {
             self.request(worker, Requests::withdrawal(vector));
             if !has_parameters {
                 self.send_whole(worker, is_stepped);
-                self.notify(Event::UploadResumed { worker });
+                self.notify(Event::Resumed { worker });
             }
         }
         if is_stepped {
             return;
         }
-        for (worker, request) in self.collections.ask_apart() {
+        for (worker, request) in self.reduction.ask_apart() {
             self.request(worker, request.into());
         }
         self.order_again();
@@ -196,7 +200,7 @@ impl Driver {
 
     /// A vector that is exchanged in shards did not arrive whole. Any member may be at fault, which a star finds out.
     pub(super) fn break_current_exchange(&mut self, why: &str) {
-        self.break_exchange(self.engine.iteration(), why);
+        self.break_exchange(self.iteration(), why);
     }
 
     /// Sends a worker whole parameters in place of those that it was sent in part: of the current iteration if that has begun with them, or
@@ -211,24 +215,17 @@ impl Driver {
 
     /// Orders the step that is under way again, if its vectors have other names now.
     fn order_again(&mut self) {
-        let Some((plan, collections)) = self.steps.ordered() else { return };
+        let Some(plan) = self.steps.ordered() else { return };
         // The engine orders it itself once others have computed what is lost.
-        if collections.iter().all(|collection| self.collections.has(*collection)) {
-            let collections = self.collections.ordered(&collections);
-            self.step(plan.with(collections));
+        if self.are_asked(&plan.collections) {
+            let vectors = self.reduction.ordered(&plan.collections);
+            self.step(StepPlan { vectors, ..plan });
         }
     }
 
     /// Whether a lease is of parameters that other workers pass on to its worker.
     pub(super) fn awaits_parameters(&self, worker: WorkerId, iteration: Iteration) -> bool {
         self.exchanges.awaits(worker, iteration)
-    }
-
-    /// Vectors whose leases have been computed for so many seconds, and which are not announced.
-    pub(super) fn overdue_vectors(&mut self, timeout_s: f64) -> Vec<(WorkerId, VectorId)> {
-        let is_announced = |id: &VectorId| self.parked.iter().any(|parked| parked.id() == *id);
-        let computed = |id: &VectorId, lease: &LeaseId| self.results.tasks(*lease).is_some() && !is_announced(id);
-        self.collections.overdue(self.now_s, timeout_s, computed)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The optimizer steps: the current parameters, and the thread that changes them.
 
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 
 use ata_learn::{LearningRate, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, WireFormat};
 use ata_wire::TraceContext;
 
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};
-use crate::training::{AloneSum, Comparison, OrderedVector, StepOrder, StepResult, Work};
+use crate::training::{Comparison, HeldSum, OrderedVector, StepOrder, StepResult, Work};
 
 /// The figures of a step, for the record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,19 +30,14 @@ pub(super) struct StepFigures {
 pub(super) struct StepPlan {
     pub(super) iteration: Iteration,
     pub(super) tasks: u64,
+    /// The collections that make it, and their vectors that are not used whole.
+    pub(super) collections: Vec<CollectionId>,
     pub(super) vectors: Vec<OrderedVector>,
     /// Mean loss of the tasks.
     pub(super) loss: f64,
     pub(super) lr_factor: f64,
     pub(super) with_product: bool,
     pub(super) trace: Option<TraceContext>,
-}
-
-impl StepPlan {
-    /// The same, of other vectors.
-    pub(super) fn with(self, vectors: Vec<OrderedVector>) -> Self {
-        Self { vectors, ..self }
-    }
 }
 
 /// The current parameters, and the training thread.
@@ -62,8 +57,8 @@ pub(super) struct Steps {
     versions: Versions,
     /// The figures of the last step that was ordered.
     figures: StepFigures,
-    /// The step that the engine ordered, and its collections.
-    ordered: Option<(StepPlan, Vec<CollectionId>)>,
+    /// The step that the engine ordered.
+    ordered: Option<StepPlan>,
     /// Whether the thread was given a step whose result it has not reported.
     is_under_way: bool,
     /// A step that is taken, while the engine waits for results that it no longer needs.
@@ -150,12 +145,12 @@ impl Steps {
     }
 
     /// Remembers the step that the engine ordered, since its vectors may get other names.
-    pub(super) fn remember(&mut self, plan: &StepPlan, collections: Vec<CollectionId>) {
-        self.ordered = Some((plan.clone(), collections));
+    pub(super) fn remember(&mut self, plan: &StepPlan) {
+        self.ordered = Some(plan.clone());
     }
 
-    /// The step that the engine ordered, and its collections.
-    pub(super) fn ordered(&self) -> Option<(StepPlan, Vec<CollectionId>)> {
+    /// The step that the engine ordered.
+    pub(super) fn ordered(&self) -> Option<StepPlan> {
         self.ordered.clone()
     }
 
@@ -177,7 +172,7 @@ impl Steps {
     /// Makes the order for the step of an iteration. Also returns the parameters that it will result in, if it is the first
     /// order.
     pub(super) fn order(&mut self, plan: StepPlan) -> (StepOrder, Option<ParameterSet>) {
-        let StepPlan { iteration, tasks, vectors, loss, lr_factor, with_product, trace } = plan;
+        let StepPlan { iteration, tasks, collections: _, vectors, loss, lr_factor, with_product, trace } = plan;
         let learning_rate = self.learning_rate.at(iteration.number()) * lr_factor;
         self.figures = StepFigures { loss, learning_rate, ..StepFigures::default() };
         let (next, writer) = if self.next.is_none() {
@@ -190,12 +185,12 @@ impl Steps {
         (StepOrder { iteration, tasks, vectors, learning_rate, with_product, writer, trace }, next)
     }
 
-    /// Adds the gradient of an alone lease to those of the next step.
-    pub(super) fn add(&mut self, alone: AloneSum) {
-        self.give(Work::Add(alone));
+    /// Adds a vector that was put together to those of the next step.
+    pub(super) fn add(&mut self, held: Arc<HeldSum>) {
+        self.give(Work::Add(held));
     }
 
-    /// Compares two results on the thread, since they may be large.
+    /// Compares two vectors on the thread.
     pub(super) fn compare(&mut self, comparison: Comparison) {
         self.give(Work::Compare(comparison));
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ata_learn::{TensorSizes, Units};
 use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
-use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId};
+use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId, VectorId};
 use ata_wire::{
     Assignment, Collection, ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt,
     SessionToken, ToWorker,
@@ -23,14 +23,14 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use super::Ending;
-use super::uploads::Uploads;
-use super::{Command, Driver, Gradient, Presence, Room, SessionHandle, UploadRefusal, VectorUpload};
+use super::{Command, Driver, Presence, SessionHandle, VectorUpload};
 use crate::config::CoordinatorConfig;
 use crate::parameters::DueSets;
+use crate::reduction::{Reduction, Sink, UploadRefusal};
 use crate::report::RunReport;
 use crate::training::{TrainingEvent, Work};
 use worker::computed;
-pub use worker::{Announcement, ParameterSets, UploadRoom, VectorAnnouncement, VectorUploading, VirtualWorker};
+pub use worker::{ParameterSets, VectorAnnouncement, VectorUploading, VirtualWorker};
 
 /// Commands that threads may have sent before a test handles them.
 const QUEUED_COMMANDS: usize = 64;
@@ -217,37 +217,12 @@ impl VirtualRun {
         self.turn(passes_s, Some(Command::LeaseFailed { session, lease, kind, reason: "a test".into() }))
     }
 
-    /// Announces a gradient.
-    pub fn announce(&mut self, session: SessionToken, lease: &Lease) -> Announcement {
-        let header = self.header(session, lease.iteration);
-        let (lease, peer) = (lease.id, Peer::default());
-        let (reply, answer) = oneshot::channel();
-        assert!(self.turn(0.0, Some(Command::Announce { header, lease, peer, reply })).is_none());
-        Announcement(answer)
-    }
-
-    /// Sends a gradient of these values, whose tasks took no time.
-    pub fn send_gradient(
-        &mut self,
-        session: SessionToken,
-        lease: &Lease,
-        value: f32,
-    ) -> (Option<Receipt>, Option<Ending>) {
-        let header = self.header(session, lease.iteration);
-        let (computed, values) = (computed(lease), self.sums(value));
-        let (reply, mut answer) = oneshot::channel();
-        let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, computed, values, reply })));
-        (answer.try_recv().ok(), ending)
-    }
-
     fn header(&self, session: SessionToken, iteration: Iteration) -> GradientHeader {
         let tensors = self.driver.sizes.tensors();
         let maxima = vec![1.0; tensors];
         let header = GradientHeader {
             session,
-            vector: None,
-            iteration,
-            computed: None,
+            vector: VectorId(0),
             maxima,
             units: Vec::new(),
             units_crc32c: 0,
@@ -288,7 +263,7 @@ impl VirtualRun {
         change: impl FnOnce(&mut GradientHeader),
     ) -> VectorAnnouncement {
         let header = self.header(session, asked.iteration);
-        let mut header = GradientHeader { vector: Some(asked.id), iteration: Iteration(0), ..header };
+        let mut header = GradientHeader { vector: asked.id, ..header };
         change(&mut header);
         let (reply, answer) = oneshot::channel();
         assert!(self.turn(0.0, Some(Command::AnnounceVector { header, peer: Peer::default(), reply })).is_none());
@@ -299,9 +274,10 @@ impl VirtualRun {
     pub fn send_chunks(&self, upload: &VectorUploading, value: f32, chunks: Range<u64>) -> u64 {
         let sums = self.sums(value);
         let of_them = sums.chunks(CHUNK_VALUES).zip(0..).filter(|(_, at)| chunks.contains(at));
-        let send = |sums: &[i32], at: u64| {
-            upload.0.gate.let_through(at, sums.to_vec(), |chunk| drop(upload.0.work.send(Work::Chunk(chunk))))
-        };
+        let Sink::Gate(gate) = &upload.0.sink else { return 0 };
+        let work = &upload.0.work;
+        let send =
+            |sums: &[i32], at: u64| gate.let_through(at, sums.to_vec(), |chunk| drop(work.send(Work::Chunk(chunk))));
         of_them.filter(|(sums, at)| send(sums, *at)).count() as u64
     }
 
@@ -310,10 +286,21 @@ impl VirtualRun {
         self.parameters.div_ceil(CHUNK_VALUES) as u64
     }
 
-    /// Reports that a vector has arrived.
-    pub fn vector_arrived(&mut self, asked: &Collection) -> (Option<Receipt>, Option<Ending>) {
+    /// Reports that a vector has passed its gate.
+    pub fn vector_arrived(&mut self, session: SessionToken, asked: &Collection) -> (Option<Receipt>, Option<Ending>) {
+        self.arrived(session, asked, None)
+    }
+
+    /// Reports that a vector has arrived, of these values if it was put together.
+    pub fn arrived(
+        &mut self,
+        session: SessionToken,
+        asked: &Collection,
+        value: Option<f32>,
+    ) -> (Option<Receipt>, Option<Ending>) {
+        let values = value.map(|value| self.sums(value));
         let (reply, mut answer) = oneshot::channel();
-        let ending = self.turn(0.0, Some(Command::VectorArrived { vector: asked.id, reply }));
+        let ending = self.turn(0.0, Some(Command::VectorArrived { session, vector: asked.id, values, reply }));
         (answer.try_recv().ok(), ending)
     }
 
@@ -325,8 +312,11 @@ impl VirtualRun {
         value: f32,
     ) -> (Option<Receipt>, Option<Ending>) {
         let Some(upload) = self.announce_vector(session, asked).upload() else { return (None, None) };
+        if upload.is_whole() {
+            return self.arrived(session, asked, Some(value));
+        }
         self.send_chunks(&upload, value, asked.first_chunk..self.chunks());
-        self.vector_arrived(asked)
+        self.vector_arrived(session, asked)
     }
 
     /// Fails a vector.
@@ -384,9 +374,10 @@ impl VirtualRun {
         assert!(reached, "never: {what}");
     }
 
-    /// Changes how many gradients may arrive at the same time.
-    pub fn limit_uploads(&mut self, uploads: usize) {
-        self.driver.uploads = Uploads::new(uploads);
+    /// Changes how many vectors may be put together at the same time. To be called before any worker joins.
+    pub fn limit_room(&mut self, places: usize) {
+        let (chunks, are_separate) = (self.driver.reduction.chunks(), self.driver.reduction.are_separate());
+        self.driver.reduction = Reduction::new(chunks, are_separate, places);
     }
 
     /// Changes how many versions of the parameters may be in memory.

@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ata_learn::Units;
 use ata_record::RefusalKind;
-use ata_types::{Iteration, LeaseId, VectorId, WorkerId};
-use ata_wire::{GradientHeader, SessionToken, units_crc32c};
+use ata_types::{Iteration, VectorId, WorkerId};
+use ata_wire::{GradientHeader, units_crc32c};
 
 use super::Driver;
-use super::uploads::UploadRefusal;
 
-/// Workers whose units are enough where gradients are sent alone, so that a step need not wait for all of them. One of three that is
+/// Workers whose units are enough where a vector makes a step of its own, which need not wait for all of them. One of three that is
 /// wrong is outvoted.
 const ENOUGH_VOTES: usize = 3;
 
@@ -36,20 +35,12 @@ impl Driver {
         Some(units).filter(|units| is_named(&units)).ok_or_else(|| OTHER_UNITS.into())
     }
 
-    /// Whether a gradient of an iteration may have these units, as far as it is known.
-    pub(super) fn fits(&self, iteration: Iteration, units: &Units) -> bool {
-        // The lease of an asynchronous run may have begun earlier, with the units of its iteration.
-        let is_current = iteration == self.steps.parameters().iteration;
-        !is_current || self.steps.units().is_none_or(|known| known == units)
-    }
-
     /// Decides on the units of the first iteration once enough workers have announced theirs. Returns whether they are known.
     pub(super) fn agree_on_units(&mut self) -> bool {
         if self.steps.units().is_some() {
             return true;
         }
-        let parked = self.parked.iter().map(|parked| (parked.worker, &parked.units));
-        let votes: BTreeMap<WorkerId, &Units> = parked.chain(self.uploads.waiting()).collect();
+        let votes: BTreeMap<WorkerId, &Units> = self.reduction.announced_units().collect();
         if !self.are_enough(&votes.keys().copied().collect()) {
             return false;
         }
@@ -65,21 +56,14 @@ impl Driver {
                 session.has_units(iteration, units.clone());
             }
         }
-        self.steps.set_units(units.clone());
-        for (session, lease) in self.uploads.with_other_units(&units) {
-            if let Some(waiting) = self.uploads.take(lease) {
-                let refused = self.repeat_lease(session, lease);
-                super::commands::answer(waiting.reply, Err(refused));
-            }
-        }
-        self.accept_parked();
+        self.steps.set_units(units);
         true
     }
 
-    /// Whether no more workers than these have to announce their units: all that are asked for vectors have, or, where gradients are
-    /// sent alone, three or all that hold leases.
+    /// Whether no more workers than these have to announce their units: all that are asked for vectors have or, where each makes a step of
+    /// its own, three or all that hold leases.
     fn are_enough(&self, voters: &BTreeSet<WorkerId>) -> bool {
-        let mut asked = self.collections.awaited_workers().peekable();
+        let mut asked = self.reduction.awaited_workers().peekable();
         if asked.peek().is_some() {
             return asked.all(|worker| voters.contains(&worker));
         }
@@ -89,38 +73,20 @@ impl Driver {
 
     /// Asks again for a vector that was announced in other units. That is no failure the first time, since the worker could not know
     /// them.
-    pub(super) fn repeat_vector(&mut self, worker: WorkerId, id: VectorId) -> UploadRefusal {
-        if let Some(request) = self.collections.repeat(id) {
+    pub(super) fn repeat_vector(&mut self, worker: WorkerId, id: VectorId) {
+        if let Some(request) = self.reduction.repeat(id, OTHER_UNITS) {
             self.send_units(worker);
             self.request(worker, request.into());
         } else {
             self.fail_vector(worker, id, RefusalKind::WrongSize, OTHER_UNITS);
         }
-        UploadRefusal::NotHeld { reason: OTHER_UNITS.into() }
-    }
-
-    /// Has an alone lease computed again whose gradient was announced in other units.
-    pub(super) fn repeat_lease(&mut self, token: SessionToken, lease: LeaseId) -> UploadRefusal {
-        let reason = OTHER_UNITS.to_owned();
-        let Ok(session) = self.sessions.of_token(token) else { return UploadRefusal::NotHeld { reason } };
-        let (worker, may_repeat) = (session.worker(), session.may_repeat(lease));
-        match self.engine.lease(worker, lease) {
-            Some(held) if may_repeat && held.iteration == Iteration::FIRST => {
-                self.send_units(worker);
-                if let Some(session) = self.sessions.addressed(worker) {
-                    session.assign_again(&held);
-                }
-            }
-            _ => self.lease_failed(token, lease, RefusalKind::WrongSize, &reason),
-        }
-        UploadRefusal::NotHeld { reason }
     }
 
     /// Forgets the units of the first iteration if only this worker has them, whose gradient does not count.
     pub(super) fn forget_units_of(&mut self, worker: WorkerId) {
         let others_have_them =
             || self.sessions.ready().any(|session| session.worker() != worker && session.knows_units());
-        let are_used = !self.collections.are_untouched() || self.results.have_alone() || others_have_them();
+        let are_used = !self.reduction.are_untouched() || others_have_them();
         if self.steps.parameters().iteration == Iteration::FIRST && !are_used {
             self.steps.forget_units();
             if let Some(session) = self.sessions.of_worker(worker) {

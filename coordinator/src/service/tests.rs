@@ -1,13 +1,12 @@
 use super::*;
-use crate::driver::{Presence, Reply, SessionUploads, Uploads};
-use ata_learn::Units;
-use ata_types::{Iteration, WorkerId};
+use crate::reduction::VectorReply;
+use ata_types::VectorId;
 use ata_wire::{DataSpec, RunSpec};
 use std::task::{Context, Waker};
 
 const SESSION: SessionToken = SessionToken([1; 16]);
 
-const LEASE: LeaseId = LeaseId(7);
+const VECTOR: VectorId = VectorId(7);
 
 fn service() -> (Service, mpsc::Receiver<Command>) {
     let (driver, commands) = mpsc::channel(8);
@@ -34,20 +33,10 @@ fn service() -> (Service, mpsc::Receiver<Command>) {
     (service, commands)
 }
 
-fn room() -> Room {
-    let (mut uploads, (reply, _)) = (Uploads::new(1), oneshot::channel());
-    let units = Units::first(&[1.0], 1);
-    uploads.wait(SESSION, WorkerId::from_slot(0), LEASE, units, reply);
-    let (_, place) = uploads.next().expect("a place");
-    SessionUploads::default().room(Presence::new(), place)
-}
-
 fn header() -> GradientHeader {
     GradientHeader {
         session: SESSION,
-        vector: None,
-        iteration: Iteration::FIRST,
-        computed: None,
+        vector: VECTOR,
         maxima: vec![1.0],
         units: vec![0],
         units_crc32c: 0,
@@ -56,37 +45,37 @@ fn header() -> GradientHeader {
     }
 }
 
-/// Has a call wait for room; returns what it is answered with.
-fn announced(call: Pin<&mut impl Future>, commands: &mut mpsc::Receiver<Command>) -> Reply {
+/// An upload that is about to send its chunks.
+fn upload() -> GradientUpload {
+    GradientUpload::from_body(tonic::body::Body::empty(), Peer::default())
+}
+
+/// Has a call wait until it may send; returns what it is answered with.
+fn announced(call: Pin<&mut impl Future>, commands: &mut mpsc::Receiver<Command>) -> VectorReply {
     assert!(call.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let Ok(Command::Announce { reply, .. }) = commands.try_recv() else { panic!("it was not announced") };
+    let Ok(Command::AnnounceVector { reply, .. }) = commands.try_recv() else { panic!("it was not announced") };
     reply
 }
 
-/// A call may be dropped at any moment, such as when it was just given room and does not know it yet.
+/// A call may be dropped at any moment, such as when it does not know yet whether it may send.
 #[tokio::test]
-async fn a_call_that_is_dropped_fails_its_lease() {
-    for is_answered in [true, false] {
-        let ((service, mut commands), header) = (service(), header());
-        let mut call = Box::pin(service.announce(&header, LEASE, Peer::default()));
-        let reply = announced(call.as_mut(), &mut commands);
-        if is_answered {
-            assert!(reply.send(Ok(room())).is_ok());
-        }
-        drop(call);
-        tokio::task::yield_now().await;
-        let command = commands.try_recv();
-        assert!(matches!(command, Ok(Command::LeaseFailed { lease: LEASE, .. })), "answered: {is_answered}");
-    }
+async fn a_call_that_is_dropped_fails_its_vector() {
+    let (service, mut commands) = service();
+    let mut call = Box::pin(service.receive_vector(upload(), header(), Peer::default()));
+    announced(call.as_mut(), &mut commands);
+    drop(call);
+    tokio::task::yield_now().await;
+    let command = commands.try_recv();
+    assert!(matches!(command, Ok(Command::VectorFailed { vector: VECTOR, .. })));
 }
 
 #[tokio::test]
-async fn a_gradient_that_is_refused_is_no_failure() {
-    let ((service, mut commands), header) = (service(), header());
-    let mut call = Box::pin(service.announce(&header, LEASE, Peer::default()));
+async fn a_vector_that_is_refused_is_no_failure() {
+    let (service, mut commands) = service();
+    let mut call = Box::pin(service.receive_vector(upload(), header(), Peer::default()));
     let reply = announced(call.as_mut(), &mut commands);
     assert!(reply.send(Err(UploadRefusal::NotHeld { reason: "it ended".into() })).is_ok());
-    assert!(call.await.is_err());
+    assert!(matches!(call.await, Ok(Receipt::NotHeld { .. })));
     tokio::task::yield_now().await;
     assert!(commands.try_recv().is_err());
 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use ata_learn::{Aggregate, GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, VectorId};
 
-use super::{AloneSum, Magnitudes, OrderedVector, Pace, StepOrder, StepResult, SumChunk, Summation};
+use super::{HeldSum, Magnitudes, OrderedVector, Pace, StepOrder, StepResult, SumChunk, Summation};
 
 /// Sums the gradients of a step as they arrive, in any order, and steps each chunk once all have it.
 pub(super) struct Gathering {
@@ -16,7 +17,8 @@ pub(super) struct Gathering {
     sums: Vec<i32>,
     /// The vectors that have arrived, if they are.
     vectors: HashMap<VectorId, GradientSum>,
-    alone: Vec<AloneSum>,
+    /// Those that were put together before, if they are kept apart or in other units.
+    whole: Vec<Arc<HeldSum>>,
     /// The first chunk of each vector that has not arrived.
     arrived: HashMap<VectorId, u64>,
     /// The largest magnitudes so far: of everything, or of each vector if a robust estimate is made of them.
@@ -37,7 +39,7 @@ impl Gathering {
             maxima: Vec::new(),
             sizes,
             vectors: HashMap::new(),
-            alone: Vec::new(),
+            whole: Vec::new(),
             arrived: HashMap::new(),
             saturated: 0,
             vanished: 0,
@@ -51,7 +53,7 @@ impl Gathering {
         self.sums.fill(0);
         self.maxima.clear();
         self.vectors.clear();
-        self.alone.clear();
+        self.whole.clear();
         self.arrived.clear();
         (self.saturated, self.vanished, self.order, self.stepped) = (0, 0, None, 0);
     }
@@ -94,13 +96,13 @@ impl Gathering {
         self.arrived.insert(id, at + 1);
     }
 
-    /// Adds the gradient of an alone lease. Its units are those of its iteration, which may be an earlier one.
-    pub(super) fn add_alone(&mut self, alone: AloneSum, units: Option<&Units>) {
-        if !self.summation.is_separate() && Some(&alone.units) == units {
-            add_sums(&mut self.sums, &alone.sum.values);
-            self.count_sum(&alone.sum);
+    /// Adds a vector that was put together. Its units are those of its iteration, which may be an earlier one.
+    pub(super) fn add_whole(&mut self, held: Arc<HeldSum>, units: Option<&Units>) {
+        if !self.summation.is_separate() && Some(&held.units) == units {
+            add_sums(&mut self.sums, &held.sum.values);
+            self.count_sum(&held.sum);
         } else {
-            self.alone.push(alone);
+            self.whole.push(held);
         }
     }
 
@@ -202,8 +204,8 @@ impl Gathering {
         let sizes = self.sizes.clone();
         let values = |units: &Units, sums: &[i32]| units.values(&sizes, sums);
         if !self.summation.is_separate() {
-            // The gradient of an earlier iteration is alone.
-            let late = self.alone.pop();
+            // The gradient of an earlier iteration is the only one.
+            let late = self.whole.pop();
             if let Some(late) = &late {
                 self.count_sum(&late.sum);
             }
@@ -217,7 +219,8 @@ impl Gathering {
             let vector = self.vectors.remove(&ordered.id)?;
             Some(GradientSum { tasks: ordered.tasks, ..vector })
         });
-        let vectors: Vec<GradientSum> = collected.chain(self.alone.drain(..).map(|alone| alone.sum)).collect();
+        let whole = std::mem::take(&mut self.whole).into_iter().map(|held| Arc::unwrap_or_clone(held).sum);
+        let vectors: Vec<GradientSum> = collected.chain(whole).collect();
         for vector in &vectors {
             self.count_sum(vector);
         }

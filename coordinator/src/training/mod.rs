@@ -1,26 +1,25 @@
 //! The thread that sums gradients and takes optimizer steps.
 //!
-//! Chunks of collections come straight from those who receive them; everything else comes from the driver. As soon as a chunk of
-//! all collections of a step has arrived, it is stepped and sent to the workers, while later ones arrive.
+//! Chunks of vectors come straight from those who receive them; everything else comes from the driver. As soon as a chunk of all
+//! vectors of a step has arrived, it is stepped and sent to the workers, while later ones arrive.
 //!
 //! # Layout
 //! - here: what the thread is given and reports, and its loop
 //! - `gathering`: the gradients of the step that is under way
-//! - `gate`: ends a vector whose worker is lost; `pacing`: holds back those who are far ahead
+//! - `pacing`: holds back those who are far ahead
 
-mod gate;
 mod gathering;
 mod pacing;
 
-pub(crate) use gate::Gate;
 pub(crate) use pacing::{Pace, Paced};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Aggregate, GradientSum, TaskResult, TrainingState, Units};
-use ata_types::{Iteration, LeaseId, TaskRange, VectorId};
-use ata_wire::{LeaseTimes, SpanLinks, TRACE_TARGET, TraceContext};
+use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
+use ata_wire::{SpanLinks, TRACE_TARGET, TraceContext};
 use tracing::{Span, debug_span};
 
 use crate::parameters::SetWriter;
@@ -47,11 +46,11 @@ pub(crate) enum Work {
     Units(Units),
     /// Add a chunk of a vector.
     Chunk(SumChunk),
-    /// Add the gradient of an alone lease to those of the next step.
-    Add(AloneSum),
-    /// Compare two results, and hand them back.
+    /// Add a vector that was put together to those of the next step.
+    Add(Arc<HeldSum>),
+    /// Compare two vectors of the same tasks.
     Compare(Comparison),
-    /// Take the step, once all of its collections have arrived. Replaces an earlier order for the same step.
+    /// Take the step, once all of its vectors have arrived. Replaces an earlier order for the same step.
     Step(StepOrder),
     /// Drop the step that was begun, if it is not complete.
     Abandon,
@@ -78,9 +77,9 @@ pub(crate) struct SumChunk {
     pub(crate) magnitudes: Vec<Magnitudes>,
 }
 
-/// The gradient of an alone lease.
+/// A vector that was put together, since it is used whole.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AloneSum {
+pub(crate) struct HeldSum {
     pub(crate) sum: GradientSum,
     pub(crate) units: Units,
 }
@@ -117,21 +116,20 @@ pub(crate) struct OrderedVector {
     pub(crate) tasks: u64,
 }
 
-/// Two results for the same tasks.
+/// Two vectors of the same tasks.
 pub(crate) struct Comparison {
     pub(crate) tasks: TaskRange,
-    pub(crate) results: [(LeaseId, LeaseResult); 2],
+    pub(crate) results: [ComparedResult; 2],
 }
 
-/// The result of a lease that the engine accepted, until it is known how the lease ends.
-pub(crate) struct LeaseResult {
-    pub(crate) times: LeaseTimes,
-    /// The loss of each task, or their sum if they were computed as one batch.
-    pub(crate) losses: Vec<f64>,
-    /// Its tasks.
-    pub(crate) tasks: TaskRange,
-    /// Its gradient, if the lease is alone.
-    pub(crate) alone: Option<AloneSum>,
+/// A vector that is compared.
+pub(crate) struct ComparedResult {
+    pub(crate) collection: CollectionId,
+    pub(crate) held: Arc<HeldSum>,
+    /// The sum of its tasks' losses.
+    pub(crate) loss: f64,
+    /// Whether they were computed as one batch.
+    pub(crate) is_batch: bool,
     /// Whether its worker computes the same bits as other exact workers.
     pub(crate) is_exact: bool,
 }
@@ -142,8 +140,8 @@ pub(crate) enum TrainingEvent {
     Step(StepResult),
     /// It dropped the step that was under way, if there was one.
     Abandoned,
-    /// It compared two results, which agree or not.
-    Comparison(Box<Comparison>, bool),
+    /// It compared two vectors of some tasks, which agree or not.
+    Comparison { tasks: TaskRange, collections: [CollectionId; 2], agree: bool },
     /// It failed, and takes no more work.
     Failed,
 }
@@ -165,20 +163,18 @@ pub(crate) struct StepResult {
     pub(crate) units: Option<Units>,
 }
 
-impl LeaseResult {
+impl ComparedResult {
     fn agrees(&self, other: &Self, state: &TrainingState) -> bool {
-        let (Some(one), Some(two)) = (&self.alone, &other.alone) else { return false };
-        let (ours, theirs) = (self.task_result(&one.sum), other.task_result(&two.sum));
+        let (ours, theirs) = (self.task_result(), other.task_result());
         if self.is_exact && other.is_exact {
-            ours.equals(&theirs)
-        } else {
-            one.units == two.units && ours.resembles(&theirs, &one.units, &state.config().sizes)
+            return ours.equals(&theirs);
         }
+        let units = &self.held.units;
+        *units == other.held.units && ours.resembles(&theirs, units, &state.config().sizes)
     }
 
-    fn task_result<'a>(&self, sum: &'a GradientSum) -> TaskResult<'a> {
-        let is_batch = (self.losses.len() as u64) < self.tasks.count;
-        TaskResult { sum, loss: self.losses.iter().sum(), is_batch }
+    fn task_result(&self) -> TaskResult<'_> {
+        TaskResult { sum: &self.held.sum, loss: self.loss, is_batch: self.is_batch }
     }
 }
 
@@ -230,11 +226,10 @@ impl Thread<'_> {
                     self.gathering.add_chunk(chunk);
                     self.advance();
                 }
-                Work::Add(alone) => self.gathering.add_alone(alone, self.state.units()),
-                Work::Compare(comparison) => {
-                    let [(_, one), (_, other)] = &comparison.results;
-                    let agree = one.agrees(other, &self.state);
-                    (self.report)(TrainingEvent::Comparison(Box::new(comparison), agree));
+                Work::Add(held) => self.gathering.add_whole(held, self.state.units()),
+                Work::Compare(Comparison { tasks, results: [one, other] }) => {
+                    let (collections, agree) = ([one.collection, other.collection], one.agrees(&other, &self.state));
+                    (self.report)(TrainingEvent::Comparison { tasks, collections, agree });
                 }
                 // An order that replaces another one may come after the step was taken.
                 Work::Step(order) if order.iteration.number() <= self.state.steps() => {}

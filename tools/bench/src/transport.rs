@@ -125,9 +125,7 @@ impl Client {
     async fn upload(&mut self, sums: &Arc<Vec<i32>>) -> Result<Duration, BenchError> {
         let header = GradientHeader {
             session: SESSION,
-            vector: Some(VectorId(1)),
-            iteration: Iteration(0),
-            computed: None,
+            vector: VectorId(1),
             maxima: vec![1.0],
             units: vec![0],
             units_crc32c: 0,

@@ -80,7 +80,7 @@ impl Frames {
                 })
                 .into(),
             Self::FilePart => transfer_parts().map(|part| part.encode_to_vec()).into(),
-            Self::Gradient => [None, Some(VectorId(3))].map(|vector| body(&gradient_parts(session, vector))).into(),
+            Self::Gradient => vec![body(&gradient_parts(session))],
             Self::Parameters => vec![body(&[set(None), set(Some(5))].concat())],
             Self::Receipt => [
                 Receipt::Accepted,
@@ -242,8 +242,8 @@ fn to_worker(session: SessionToken) -> [ToWorker; 9] {
     let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let lease = |id, first, count| {
         let tasks = TaskRange { first, count };
-        let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks, is_alone: id < 100 };
-        Assignment { lease, trace }
+        let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks, own: None };
+        Assignment { lease, vector: (id < 100).then_some(VectorId(id)), trace }
     };
     [
         ToWorker::Welcome(Welcome {
@@ -326,12 +326,10 @@ fn set(base: Option<u64>) -> Vec<ParameterPart> {
     parts.map(|kind| ParameterPart { kind: Some(kind) }).collect()
 }
 
-fn gradient_parts(session: SessionToken, vector: Option<VectorId>) -> Vec<GradientPart> {
+fn gradient_parts(session: SessionToken) -> Vec<GradientPart> {
     let header = GradientHeader {
         session,
-        vector,
-        iteration: Iteration(if vector.is_some() { 0 } else { 5 }),
-        computed: vector.is_none().then(computed),
+        vector: VectorId(3),
         maxima: vec![0.5, 3.0],
         units: vec![-20, -17],
         units_crc32c: 0x1234_5678,

@@ -34,7 +34,7 @@ pub use cluster::{Cluster, Ended};
 pub use flood::{Answers, Flood};
 pub use frames::{Frames, Reader};
 pub use memory::{address_space_kb, cpu_time, resident_kb};
-pub use peer::{Peer, Session, UNIT, chunks, next_set};
+pub use peer::{Peer, Session, UNIT, chunks, computed, next_set};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
 pub use settings::{Settings, WorkerSettings};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ata_learn::{decode_parameters, encode_sums};
-use ata_types::{CHUNK_VALUES, Iteration, Lease, WireFormat};
+use ata_types::{CHUNK_VALUES, Iteration, Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
     Assignment, Collection, ComputedLease, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterPart,
@@ -135,7 +135,7 @@ impl Session {
         loop {
             match self.next().await {
                 Some(ToWorker::Assign(leases)) => return leases,
-                Some(ToWorker::Units { .. } | ToWorker::Collect { .. }) => {}
+                Some(ToWorker::Units { .. } | ToWorker::Collect { .. } | ToWorker::Cancel(_)) => {}
                 other => panic!("expected leases, found {other:?}"),
             }
         }
@@ -164,22 +164,11 @@ impl Session {
         self.welcome.session
     }
 
-    /// The header of the gradient of an alone lease, whose tasks took no time.
-    pub fn header(&self, Assignment { lease, .. }: &Assignment) -> GradientHeader {
-        GradientHeader { computed: Some(computed(lease)), ..self.bare(lease.iteration) }
-    }
-
-    /// The header of a vector that was asked for.
-    pub fn vector_header(&self, asked: &Collection) -> GradientHeader {
-        GradientHeader { vector: Some(asked.id), ..self.bare(Iteration(0)) }
-    }
-
-    fn bare(&self, iteration: Iteration) -> GradientHeader {
+    /// The header of a vector.
+    pub fn header(&self, vector: VectorId) -> GradientHeader {
         GradientHeader {
             session: self.token(),
-            vector: None,
-            iteration,
-            computed: None,
+            vector,
             maxima: vec![1.0],
             units: Vec::new(),
             units_crc32c: 0,
@@ -198,7 +187,8 @@ impl Session {
 /// The exponent of the unit of a scripted gradient in the first iteration.
 pub const UNIT: i16 = -20;
 
-fn computed(lease: &Lease) -> ComputedLease {
+/// A lease that took no time.
+pub fn computed(lease: &Lease) -> ComputedLease {
     let tasks = lease.tasks.count as usize;
     let times = LeaseTimes { busy_s: vec![0.0; tasks], outlasted: 0 };
     ComputedLease { lease: lease.id, times, losses: vec![1.0; tasks] }

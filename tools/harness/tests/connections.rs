@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, Peer, RawConnection, Settings, WorkerSettings, soon};
-use ata_types::{Iteration, Lease, LeaseId, TaskRange};
+use ata_types::VectorId;
 use ata_wire::limits::CONNECTIONS_PER_WORKER;
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part};
-use ata_wire::{Assignment, FromWorker, Hello};
+use ata_wire::{FromWorker, Hello};
 
 /// Sessions that send no heartbeat live for longer than this test.
 fn settings() -> Settings {
@@ -55,10 +55,8 @@ async fn a_session_has_two_connections() {
     let mut cluster = Cluster::start(&settings()).await;
     let peer = Peer::connect(cluster.address).await;
     let scripted = peer.join("greedy").await;
-    let foreign =
-        Lease { id: LeaseId(1_000_000), iteration: Iteration(1), tasks: TaskRange::single(0), is_alone: true };
-    let foreign = Assignment { lease: foreign, trace: None };
-    let header = GradientPart { kind: Some(gradient_part::Kind::Header(scripted.header(&foreign).into())) };
+    let foreign = scripted.header(VectorId(1_000_000));
+    let header = GradientPart { kind: Some(gradient_part::Kind::Header(foreign.into())) };
     let mut connections = Vec::new();
     for _ in 0..4 {
         let path = "/ata.v1.Transfers/SubmitGradient";

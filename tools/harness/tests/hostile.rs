@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, chunks, next_set, soon, toy};
+use ata_harness::{
+    Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, chunks, computed, next_set, soon, toy,
+};
 use ata_learn::{DataSource, DeviceChoice, GradientSum, Quantizer, Split, Tasks, TensorSizes, Units, maxima};
 use ata_record::{RefusalKind, RunEvent};
-use ata_types::{Iteration, Lease, LeaseId, TaskRange, WireFormat};
+use ata_types::{Iteration, Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
     Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken, ToWorker,
@@ -25,14 +27,14 @@ const SIZE: usize = 64;
 /// What a scripted peer sends.
 const SUMS: [i32; SIZE] = [7; SIZE];
 
-/// One task per iteration, so that the peer holds the lease that the step waits for. Its gradient is sent alone.
+/// One task per iteration, so that the peer holds the lease that the step waits for.
 fn settings() -> Settings {
-    Settings { policy: "gta", ..collected() }
+    Settings { budget: 1, iterations: 3, rest_s: 0.0, ..Settings::default() }
 }
 
-/// The same, but it is asked for its gradient.
-fn collected() -> Settings {
-    Settings { budget: 1, iterations: 3, rest_s: 0.0, ..Settings::default() }
+/// The same, but each vector is compared with another worker's.
+fn checked() -> Settings {
+    Settings { verify: 1.0, ..settings() }
 }
 
 fn is_not_held(receipt: &Receipt) -> bool {
@@ -46,8 +48,15 @@ fn is_refused(receipt: &Receipt) -> bool {
 /// The parameters of an undisturbed run.
 async fn undisturbed(settings: &Settings) -> [u8; 32] {
     let mut cluster = Cluster::start(settings).await;
-    cluster.worker(WorkerSettings::new("honest"));
+    honest_workers(&mut cluster, settings);
     cluster.end().await.report.parameters_sha256
+}
+
+/// As many as a run needs.
+fn honest_workers(cluster: &mut Cluster, settings: &Settings) {
+    for name in ["honest", "confirming"].into_iter().take(1 + usize::from(settings.verify > 0.0)) {
+        cluster.worker(WorkerSettings::new(name));
+    }
 }
 
 /// A gradient whose checksums are all wrong.
@@ -85,61 +94,44 @@ async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
 
 /// What a worker does instead of its work.
 enum Deed {
-    /// Sends a gradient with something wrong.
+    /// Reports its lease with something wrong.
+    Report(fn(&mut ComputedLease)),
+    /// Sends a vector with something wrong.
     Submit(fn(&mut GradientHeader, &mut Vec<i32>)),
-    /// Sends a gradient that does not match its checksums.
+    /// Sends a vector that does not match its checksums.
     Damage,
     /// Stops sending.
     CutOff,
     /// Says that it cannot compute.
-    Fail,
-    /// Sends a gradient of a lease that failed before.
+    FailLease,
+    /// Says that it cannot compute again what it did not keep.
+    FailVector,
+    /// Reports a lease that failed before.
     Late,
-    /// Sends a gradient for the lease of another worker.
+    /// Sends a vector that another worker is asked for.
     Steal,
-    /// Sends a correct gradient twice.
+    /// Sends a correct vector twice.
     Repeat,
-    /// Sends a correct gradient, and one more chunk.
+    /// Sends a correct vector, and one more chunk.
     TooLong,
 }
 
-/// What a header says of its lease.
-fn lease(header: &mut GradientHeader) -> &mut ComputedLease {
-    header.computed.as_mut().unwrap()
-}
-
-/// Every deed, the kind by which it is refused, and how the gradient is answered.
-fn deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
-    use Deed::Submit;
-    use RefusalKind::{
-        Foreign, NotComputed, NotFinite, NotReceived, Replayed, Stale, WrongChecksum, WrongSize, WrongTimes,
-    };
+/// Every deed with a report on a lease, and the kind by which it is refused.
+fn report_deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
+    use Deed::Report;
+    use RefusalKind::{Foreign, NotComputed, NotFinite, Stale, WrongTimes};
     vec![
-        ("loss NaN", NotFinite, Submit(|header, _| lease(header).losses = vec![f64::NAN])),
-        ("loss infinite", NotFinite, Submit(|header, _| lease(header).losses = vec![f64::NEG_INFINITY])),
-        ("a value too many", WrongSize, Submit(|_, values| values.push(5))),
-        ("a value too few", WrongSize, Submit(|_, values| values.truncate(SIZE - 1))),
-        ("no values", WrongSize, Submit(|_, values| values.clear())),
-        ("megabytes too many", WrongSize, Submit(|_, values| values.resize(1 << 20, 5))),
-        (
-            "a tensor too many",
-            WrongSize,
-            Submit(|header, _| (header.units, header.maxima) = (vec![0; 2], vec![1.0; 2])),
-        ),
-        ("wrong checksum", WrongChecksum, Deed::Damage),
-        ("negative time", WrongTimes, Submit(|header, _| lease(header).times.busy_s = vec![-1e-9])),
-        ("time NaN", WrongTimes, Submit(|header, _| lease(header).times.busy_s = vec![f64::NAN])),
-        ("time infinite", WrongTimes, Submit(|header, _| lease(header).times.busy_s = vec![f64::INFINITY])),
-        ("a time too many", WrongTimes, Submit(|header, _| times(header, 2))),
-        ("no time", WrongTimes, Submit(|header, _| times(header, 0))),
-        ("far too many times", WrongTimes, Submit(|header, _| times(header, 60_000))),
-        ("a lease that nobody was given", Foreign, Submit(|header, _| invent(header))),
-        ("another iteration's", Foreign, Submit(|header, _| header.iteration.0 += 1)),
-        ("another worker's lease", Foreign, Deed::Steal),
+        ("loss NaN", NotFinite, Report(|computed| computed.losses = vec![f64::NAN])),
+        ("loss infinite", NotFinite, Report(|computed| computed.losses = vec![f64::NEG_INFINITY])),
+        ("negative time", WrongTimes, Report(|computed| computed.times.busy_s = vec![-1e-9])),
+        ("time NaN", WrongTimes, Report(|computed| computed.times.busy_s = vec![f64::NAN])),
+        ("time infinite", WrongTimes, Report(|computed| computed.times.busy_s = vec![f64::INFINITY])),
+        ("a time too many", WrongTimes, Report(|computed| times(computed, 2))),
+        ("no time", WrongTimes, Report(|computed| times(computed, 0))),
+        ("far too many times", WrongTimes, Report(|computed| times(computed, 60_000))),
+        ("a lease that nobody was given", Foreign, Report(|computed| computed.lease.0 += 1000)),
         ("late", Stale, Deed::Late),
-        ("twice", Replayed, Deed::Repeat),
-        ("broken off", NotReceived, Deed::CutOff),
-        ("not computed", NotComputed, Deed::Fail),
+        ("not computed", NotComputed, Deed::FailLease),
     ]
 }
 
@@ -152,39 +144,39 @@ fn vector_deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
         ("a value too few", WrongSize, Submit(|_, values| values.truncate(SIZE - 1))),
         ("no values", WrongSize, Submit(|_, values| values.clear())),
         ("megabytes too many", WrongSize, Submit(|_, values| values.resize(1 << 20, 5))),
+        (
+            "a tensor too many",
+            WrongSize,
+            Submit(|header, _| (header.units, header.maxima) = (vec![0; 2], vec![1.0; 2])),
+        ),
         ("wrong checksum", WrongChecksum, Deed::Damage),
-        ("a vector that nobody was asked for", Foreign, Submit(|header, _| header.vector.as_mut().unwrap().0 += 99)),
+        ("a vector that nobody was asked for", Foreign, Submit(|header, _| header.vector.0 += 99)),
         ("another worker's", Stale, Deed::Steal),
         ("a chunk too many", WrongSize, Deed::TooLong),
         ("twice at a time", Replayed, Deed::Repeat),
         ("broken off", NotReceived, Deed::CutOff),
-        ("not kept", NotComputed, Deed::Fail),
+        ("not kept", NotComputed, Deed::FailVector),
     ]
 }
 
-fn times(header: &mut GradientHeader, count: usize) {
-    let computed = lease(header);
+fn times(computed: &mut ComputedLease, count: usize) {
     (computed.times.busy_s, computed.losses) = (vec![0.0; count], vec![1.0; count]);
 }
 
-fn invent(header: &mut GradientHeader) {
-    lease(header).lease.0 += 1000;
-}
-
-/// Whatever a worker sends instead of its gradient is refused and counted by its kind, and the run ends with the same
-/// parameters all the same.
+/// Whatever a worker says or sends instead of its work is refused and counted by its kind, and the run ends with the same parameters all
+/// the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_is_refused_by_kind() {
-    check_poison(settings(), deeds()).await;
+    check_poison(settings(), report_deeds().into_iter().chain(vector_deeds())).await;
 }
 
-/// The same of what it sends instead of the vector that it is asked for.
+/// The same if vectors are used whole.
 #[tokio::test(flavor = "multi_thread")]
-async fn poisoned_vectors_are_refused_by_kind() {
-    check_poison(collected(), vector_deeds()).await;
+async fn poison_is_refused_by_kind_where_vectors_are_compared() {
+    check_poison(checked(), vector_deeds()).await;
 }
 
-async fn check_poison(settings: Settings, deeds: Vec<(&str, RefusalKind, Deed)>) {
+async fn check_poison(settings: Settings, deeds: impl IntoIterator<Item = (&str, RefusalKind, Deed)>) {
     let expected = undisturbed(&settings).await;
     for (what, kind, deed) in deeds {
         let mut cluster = Cluster::start(&settings).await;
@@ -197,26 +189,24 @@ async fn check_poison(settings: Settings, deeds: Vec<(&str, RefusalKind, Deed)>)
         cluster.wait_for(what, |state| state.refused.contains_key(&kind)).await;
         // What it holds is free again, so that the honest worker begins where an undisturbed one does.
         cluster.wait_for("it has left", |state| state.present() == 0).await;
-        cluster.worker(WorkerSettings::new("honest"));
+        honest_workers(&mut cluster, &settings);
         let Ended { report, events, .. } = cluster.end().await;
         assert!(report.ended.is_ok(), "{what}: {:?}", report.ended);
-        // While a worker that offended rests, a race goes on with its next task.
-        let is_same = settings.policy == "uta" || !kind.is_violation();
-        assert!(!is_same || report.parameters_sha256 == expected, "{what}");
+        assert_eq!(report.parameters_sha256, expected, "{what}");
         assert_eq!(report.state.refused, counted, "{what}");
         let rests = events.iter().filter(|event| matches!(event, RunEvent::Rest { .. })).count();
         assert!(rests >= 1 || kind == RefusalKind::Stale, "{what}: the worker that sends it rests");
     }
 }
 
-/// The header with which a worker sends its first lease.
-async fn first_header(session: &mut Session, lease: &Assignment) -> GradientHeader {
-    if lease.lease.is_alone {
-        return session.header(lease);
+/// Reports the first lease, with this sum of losses. Returns the vector that is asked for.
+async fn report(session: &mut Session, lease: &Assignment, loss: f64) -> VectorId {
+    let times = LeaseTimes { busy_s: vec![0.0], outlasted: 0 };
+    session.say(FromWorker::Progress(vec![ComputedLease { lease: lease.lease.id, times, losses: vec![loss] }])).await;
+    match lease.vector {
+        Some(vector) => vector,
+        None => session.asked().await.remove(0).id,
     }
-    session.report(&[*lease]).await;
-    let asked = session.asked().await.remove(0);
-    session.vector_header(&asked)
 }
 
 /// Joins as a worker that does this with its first lease; returns how often.
@@ -225,15 +215,40 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
     let mut session = peer.join("a").await;
     let lease = session.assigned().await[0];
     let (_, parameters) = next_set(&mut peer.parameters(&session).await.unwrap()).await;
-    let header = first_header(&mut session, &lease).await;
-    // One thing is wrong at a time.
-    let (mut header, honest) = honest(&parameters, settings, &lease, header);
-    let mut values = SUMS.to_vec();
     let (reason, uncomputable) = ("no memory".to_owned(), false);
-    let fail = match header.vector {
-        Some(vector) => FromWorker::VectorFailed { vector, reason, uncomputable },
-        None => FromWorker::LeaseFailed { lease: lease.lease.id, reason, uncomputable },
-    };
+    let fail = FromWorker::LeaseFailed { lease: lease.lease.id, reason: reason.clone(), uncomputable };
+    match deed {
+        Deed::Report(change) => {
+            let mut computed = computed(&lease.lease);
+            change(&mut computed);
+            session.say(FromWorker::Progress(vec![computed])).await;
+        }
+        Deed::FailLease => session.say(fail).await,
+        Deed::Late => {
+            session.say(fail).await;
+            assert_ne!(session.assigned().await[0].lease.id, lease.lease.id, "it gets the task again");
+            session.report(&[lease]).await;
+        }
+        deed => {
+            return misbehave_with_vector(cluster, (&peer, session, &lease), (settings, &parameters), kind, deed).await;
+        }
+    }
+    cluster.wait_for("the refusal", |state| state.refused.contains_key(&kind)).await;
+    1
+}
+
+async fn misbehave_with_vector(
+    cluster: &mut Cluster,
+    (peer, mut session, lease): (&Peer, Session, &Assignment),
+    (settings, parameters): (&Settings, &[f32]),
+    kind: RefusalKind,
+    deed: Deed,
+) -> u64 {
+    // One thing is wrong at a time.
+    let Honest { units, sum: GradientSum { maxima, values: honest, .. }, loss } = honest(parameters, settings, lease);
+    let vector = report(&mut session, lease, loss).await;
+    let mut header = GradientHeader { maxima, ..session.header(vector) }.in_units(units.exponents(), &[]);
+    let mut values = SUMS.to_vec();
     let receipt = match deed {
         Deed::Submit(change) => {
             change(&mut header, &mut values);
@@ -250,23 +265,20 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
             }
             return sent;
         }
-        Deed::Fail => {
-            session.say(fail).await;
+        Deed::FailVector => {
+            let (reason, uncomputable) = ("no memory".to_owned(), false);
+            session.say(FromWorker::VectorFailed { vector, reason, uncomputable }).await;
             cluster.wait_for("the failure", |state| state.refused.contains_key(&kind)).await;
             return 1;
         }
-        Deed::Late => {
-            session.say(fail).await;
-            assert_ne!(session.assigned().await[0].lease.id, lease.lease.id, "it gets the task again");
-            peer.submit(header, &values).await.unwrap()
-        }
+        Deed::Report(_) | Deed::FailLease | Deed::Late => unreachable!("no vector is sent"),
         Deed::Steal => {
             let other = peer.join("b").await;
             cluster.wait_for("the other worker", |state| state.present() == 2).await;
             let stolen = GradientHeader { session: other.token(), ..header };
             peer.submit(stolen, &values).await.unwrap()
         }
-        Deed::Repeat => repeat(&peer, header, &honest).await,
+        Deed::Repeat => repeat(peer, header, &honest).await,
         Deed::TooLong => {
             let one_more = [chunks(&honest), chunks(&SUMS)].concat();
             peer.submit_parts(gradient_parts(header.into(), one_more.into_iter())).await.unwrap()
@@ -304,13 +316,15 @@ async fn begin(peer: &Peer, header: GradientHeader) -> (mpsc::Sender<GradientPar
     (sender, async { soon("an answer", answer).await.unwrap() })
 }
 
-/// The gradient of a lease, and its header, as an honest worker sends them that computes it as one batch.
-fn honest(
-    parameters: &[f32],
-    settings: &Settings,
-    lease: &Assignment,
-    header: GradientHeader,
-) -> (GradientHeader, Vec<i32>) {
+/// The vector of a lease, its units, and the sum of its losses.
+struct Honest {
+    units: Units,
+    sum: GradientSum,
+    loss: f64,
+}
+
+/// What an honest worker sends of a lease that it computes as one batch.
+fn honest(parameters: &[f32], settings: &Settings, lease: &Assignment) -> Honest {
     let data = toy(settings.model).unwrap().open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
     let tasks = Tasks { seed: 1, budget: settings.budget, task_batch: settings.task_batch };
     let mut learner = data.learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
@@ -327,14 +341,12 @@ fn honest(
     }
     let mut sum = GradientSum::new(&sizes);
     sum.add(&total, tasks.count, &Quantizer::new(units.clone(), sizes, settings.budget, WireFormat::F32Exact)).unwrap();
-    let times = LeaseTimes { busy_s: vec![0.0], outlasted: 0 };
-    let computed = header.computed.map(|computed| ComputedLease { times, losses: vec![loss], ..computed });
-    (GradientHeader { maxima: sum.maxima, computed, ..header }.in_units(units.exponents(), &[]), sum.values)
+    Honest { units, sum, loss }
 }
 
 /// Three workers, of which one may be scripted.
 fn three() -> Settings {
-    Settings { budget: 6, min_workers: 3, ..collected() }
+    Settings { budget: 6, min_workers: 3, ..settings() }
 }
 
 /// Ends a run of three, of which the scripted one was refused by this kind, and nobody else.
@@ -362,7 +374,7 @@ async fn huge_units_are_outvoted() {
     let mut last = None;
     for _ in 0..2 {
         let asked = session.asked().await.remove(0);
-        let header = boastful(session.vector_header(&asked));
+        let header = boastful(session.header(asked.id));
         assert!(is_not_held(&peer.submit(header, &SUMS).await.unwrap()));
         assert!(last.replace(asked.clone()).is_none_or(|last| last == asked), "the same again");
     }
@@ -384,11 +396,12 @@ async fn huge_maxima_of_right_values_are_a_mismatch() {
         cluster.worker(WorkerSettings::new(name));
     }
     let lease = session.assigned().await[0];
-    assert!(lease.lease.is_alone);
+    assert!(lease.vector.is_some(), "its vector is compared");
     let (_, parameters) = next_set(&mut peer.parameters(&session).await.unwrap()).await;
-    let (header, values) = honest(&parameters, &settings, &lease, session.header(&lease));
-    let header = GradientHeader { maxima: vec![3e38], ..header };
-    assert_eq!(peer.submit(header, &values).await.unwrap(), Receipt::Accepted);
+    let Honest { units, sum, loss } = honest(&parameters, &settings, &lease);
+    let vector = report(&mut session, &lease, loss).await;
+    let header = GradientHeader { maxima: vec![3e38], ..session.header(vector) }.in_units(units.exponents(), &[]);
+    assert_eq!(peer.submit(header, &sum.values).await.unwrap(), Receipt::Accepted);
     cluster.wait_for("the mismatch", |state| state.refused.contains_key(&RefusalKind::Mismatched)).await;
     session.leave().await;
     check_end_of_three(cluster, RefusalKind::Mismatched, 1).await;
@@ -401,9 +414,11 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("a").await;
     let lease = session.assigned().await[0];
-    let mut header = session.header(&lease);
-    header.computed.as_mut().unwrap().times.busy_s = vec![1e300];
-    assert_eq!(peer.submit(header, &SUMS).await.unwrap(), Receipt::Accepted);
+    let mut computed = computed(&lease.lease);
+    computed.times.busy_s = vec![1e300];
+    session.say(FromWorker::Progress(vec![computed])).await;
+    let vector = session.asked().await.remove(0).id;
+    assert_eq!(peer.submit(session.header(vector), &SUMS).await.unwrap(), Receipt::Accepted);
     let Ended { report, .. } = cluster.end().await;
     let worker = &report.state.workers[&ata_types::WorkerId::from_slot(0)];
     assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
@@ -412,18 +427,18 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
 /// A client that sends nothing but foreign gradients is expelled, is not let in again, and cannot fill the journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_only_offends_is_expelled() {
-    let settings = Settings { rest_s: 1000.0, ..collected() };
-    let mut cluster = Cluster::start(&settings).await;
+    let long_rests = Settings { rest_s: 1000.0, ..settings() };
+    let mut cluster = Cluster::start(&long_rests).await;
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("bad").await;
     let lease = session.assigned().await[0];
-    let mut foreign = first_header(&mut session, &lease).await;
-    foreign.vector.as_mut().unwrap().0 += 1000;
+    let vector = report(&mut session, &lease, 1.0).await;
+    let foreign = session.header(VectorId(vector.0 + 1000));
     let mut sent = 0;
     while let Ok(receipt) = peer.submit(foreign.clone(), &SUMS).await {
         assert!(is_not_held(&receipt), "{receipt:?}");
         sent += 1;
-        assert!(sent <= u64::from(settings.expel_after), "it is still there");
+        assert!(sent <= u64::from(long_rests.expel_after), "it is still there");
     }
     let detail = loop {
         match session.next().await {
@@ -440,7 +455,7 @@ async fn a_worker_that_only_offends_is_expelled() {
     cluster.worker(WorkerSettings::new("honest"));
     let Ended { report, events, workers, .. } = cluster.end().await;
     assert!(matches!(workers["bad"], Err(WorkerError::Refused(_))), "{:?}", workers["bad"]);
-    assert_eq!(report.parameters_sha256, undisturbed(&collected()).await);
+    assert_eq!(report.parameters_sha256, undisturbed(&settings()).await);
     assert_eq!(report.state.refused, BTreeMap::from([(RefusalKind::Foreign, sent)]), "all are counted");
     let written = events.iter().filter(|event| matches!(event, RunEvent::Refusal { .. })).count();
     assert!((1..=2).contains(&written), "{written} events for {sent} within a second");
@@ -466,7 +481,8 @@ async fn a_repeated_gradient_is_answered_at_once() {
             }
         };
         assert_eq!(lease.lease.iteration, Iteration(iteration));
-        let header = session.header(&lease).in_units(&units, &[]);
+        let vector = report(&mut session, &lease, 1.0).await;
+        let header = session.header(vector).in_units(&units, &[]);
         receipts.push(peer.submit(header.clone(), &sums).await.unwrap());
         if iteration < 3 {
             // All but the first two chunks are never sent: an answer that waited for them would not come.
@@ -478,7 +494,8 @@ async fn a_repeated_gradient_is_answered_at_once() {
     assert_eq!(receipts, [Receipt::Accepted, Receipt::Accepted, Receipt::Accepted]);
     let Ended { report, .. } = cluster.end().await;
     assert!(report.ended.is_ok());
-    assert_eq!(report.state.refused.get(&RefusalKind::Replayed), Some(&2));
+    // Whether the step is taken decides on the kind.
+    assert_eq!(report.state.refused.values().sum::<u64>(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -508,12 +525,10 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let sets = peer.parameters(&again).await.unwrap();
     assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
     drop(sets);
-    let lease = Lease { id: LeaseId(0), iteration: Iteration(1), tasks: TaskRange::single(0), is_alone: true };
-    let lease = Assignment { lease, trace: None };
-    let stranger = GradientHeader { session: SessionToken([7; 16]), ..again.header(&lease) };
+    let stranger = GradientHeader { session: SessionToken([7; 16]), ..again.header(VectorId(1)) };
     assert_eq!(peer.submit(stranger, &SUMS).await.unwrap_err().code(), Code::Unauthenticated);
     let mut hasty = peer.hello("hasty", 1).await.unwrap();
-    assert!(is_not_held(&peer.submit(hasty.header(&lease), &SUMS).await.unwrap()));
+    assert!(is_not_held(&peer.submit(hasty.header(VectorId(1000)), &SUMS).await.unwrap()));
     assert!(hasty.next().await.is_none(), "a worker that is not ready has nothing to send");
 
     for nonsense in [empty, hello(ata_wire::PROTOCOL, "a")] {

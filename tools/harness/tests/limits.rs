@@ -4,21 +4,16 @@ use std::time::Duration;
 
 use ata_coordinator::TransferLimits;
 use ata_harness::{
-    Cluster, Condition, Ended, FaultProxy, PREFACE, Peer, RawConnection, Session, Settings, WorkerSettings, chunks,
-    soon,
+    Cluster, Condition, Ended, FaultProxy, PREFACE, Peer, RawConnection, Session, Settings, WorkerSettings, soon,
 };
 use ata_record::{RunEvent, RunState};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{DataRequest, TransferPart};
-use ata_wire::{FarewellReason, Receipt, ToWorker, gradient_parts};
+use ata_wire::{FarewellReason, ToWorker};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
-
-const SIZE: usize = 64;
 
 /// The parameters of a run that nothing disturbs.
 async fn undisturbed(settings: &Settings) -> [u8; 32] {
@@ -39,53 +34,6 @@ fn losses(events: &[RunEvent]) -> Vec<&str> {
 async fn data(peer: &Peer, session: &Session, sha256: [u8; 32]) -> Result<Streaming<TransferPart>, Status> {
     let request = DataRequest { session: session.token().to_wire(), sha256: sha256.to_vec().into() };
     Ok(peer.connection.coordinator().data(request).await?.into_inner())
-}
-
-/// With room for two gradients, a third one waits until one of them has arrived. On one thread, calls are served in the
-/// order in which they were made.
-#[tokio::test]
-async fn gradients_wait_for_memory() {
-    let transfers = TransferLimits { memory_bytes: 0, ..TransferLimits::default() };
-    let settings =
-        Settings { policy: "gta", budget: 3, iterations: 1, min_workers: 3, transfers, ..Settings::default() };
-    let cluster = Cluster::start(&settings).await;
-    let peer = Peer::connect(cluster.address).await;
-    let mut sessions = Vec::new();
-    for name in ["a", "b", "c"] {
-        sessions.push(peer.join(name).await);
-    }
-    let (mut uploads, mut rests) = (Vec::new(), Vec::new());
-    for session in &mut sessions {
-        let lease = session.assigned().await[0];
-        let parts: Vec<_> =
-            gradient_parts(session.header(&lease).into(), chunks(&[7; SIZE]).into_iter()).collect().await;
-        let [first, rest] = parts.try_into().expect("a header and a chunk");
-        let (sender, parts) = mpsc::channel(2);
-        sender.send(first).await.unwrap();
-        rests.push(Some((sender, rest)));
-        let peer_of_upload = peer.clone();
-        uploads.push(tokio::spawn(async move { peer_of_upload.submit_parts(ReceiverStream::new(parts)).await }));
-        // By the time that these are answered, the upload has begun.
-        for _ in 0..10 {
-            assert_eq!(data(&peer, session, [0; 32]).await.unwrap_err().code(), Code::NotFound);
-        }
-    }
-    let mut complete = async |at: usize| {
-        let (sender, rest) = rests[at].take().unwrap();
-        sender.send(rest).await.unwrap();
-        for _ in 0..10 {
-            assert_eq!(data(&peer, &sessions[at], [0; 32]).await.unwrap_err().code(), Code::NotFound);
-        }
-    };
-    complete(2).await;
-    assert!(!uploads[2].is_finished(), "there is no room for it");
-    complete(0).await;
-    assert_eq!(soon("room", uploads.pop().unwrap()).await.unwrap().unwrap(), Receipt::Accepted);
-    complete(1).await;
-    for upload in uploads {
-        assert_eq!(soon("an answer", upload).await.unwrap().unwrap(), Receipt::Accepted);
-    }
-    assert!(cluster.end().await.report.ended.is_ok());
 }
 
 /// Eight workers send gradients of 4 MB, of which two fit.

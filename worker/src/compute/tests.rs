@@ -73,9 +73,8 @@ impl Thread {
 
     /// Has a lease computed, whose id is its first task.
     fn lease(&self, first: u64, count: u64, cancelled: &CancelFlag) {
-        let lease =
-            Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, is_alone: false };
-        let assignment = Assignment { lease, trace: None };
+        let lease = Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, own: None };
+        let assignment = Assignment { lease, vector: None, trace: None };
         let lease = HeldLease::new(assignment, 0, SpanLinks::default(), &"one".parse().unwrap());
         self.compute.push(Job::Compute { lease, cancelled: cancelled.clone(), units: None });
     }

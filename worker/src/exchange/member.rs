@@ -160,7 +160,7 @@ impl Exchange {
         let from = VectorId(self.shards.place as u64 + 1);
         for place in self.others() {
             let session = self.shards.members[place].key;
-            let header = GradientHeader { session, vector: Some(from), ..header.clone() };
+            let header = GradientHeader { session, vector: from, ..header.clone() };
             let (connection, sums, format) = (self.connection(place), sums.to_vec(), self.format);
             let of_it = self.shards.of(place).chunks(0, chunks);
             let of_it = of_it.map(move |at| Bytes::from(encode_sums(format, &total(&sums, at))));

@@ -43,6 +43,8 @@ pub(super) struct ActiveSession<'a> {
 /// A vector that was asked for.
 pub(super) struct AskedVector {
     collection: Collection,
+    /// The lease that it was asked for together with, if it was.
+    of: Option<LeaseId>,
     pub(super) withdrawn: CancelFlag,
 }
 
@@ -116,7 +118,12 @@ impl ActiveSession<'_> {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
+        let own = own_collection(&assignment);
         let lease = HeldLease::new(assignment, self.rounds, self.config.span_links, &self.config.name);
+        if let Some(collection) = own {
+            self.rounds += 1;
+            self.asked.push(AskedVector { collection, of: Some(lease.id()), withdrawn: CancelFlag::default() });
+        }
         if self.loaded == Some(lease.iteration()) {
             self.give(lease);
         } else {
@@ -127,9 +134,13 @@ impl ActiveSession<'_> {
 
     fn give(&mut self, lease: HeldLease) {
         let cancelled = CancelFlag::default();
-        self.given.insert(lease.id(), cancelled.clone());
+        let id = lease.id();
+        self.given.insert(id, cancelled.clone());
         let units = self.units_of(lease.iteration());
         self.compute.push(Job::Compute { lease, cancelled, units });
+        if let Some(asked) = self.asked.iter().find(|asked| asked.of == Some(id)) {
+            self.order(asked);
+        }
     }
 
     fn units_of(&self, iteration: Iteration) -> Option<Units> {
@@ -141,7 +152,7 @@ impl ActiveSession<'_> {
     fn collect(&mut self, collection: Collection) {
         self.rounds += 1;
         self.sharing.open(&collection, self.welcome.run.format);
-        let asked = AskedVector { collection, withdrawn: CancelFlag::default() };
+        let asked = AskedVector { collection, of: None, withdrawn: CancelFlag::default() };
         // The leases are given to the thread once it has their parameters.
         if self.loaded == Some(asked.collection.iteration) {
             self.order(&asked);
@@ -149,7 +160,7 @@ impl ActiveSession<'_> {
         self.asked.push(asked);
     }
 
-    fn order(&self, AskedVector { collection, withdrawn }: &AskedVector) {
+    fn order(&self, AskedVector { collection, withdrawn, .. }: &AskedVector) {
         let units = self.units_of(collection.iteration);
         let (collection, withdrawn) = (collection.clone(), withdrawn.clone());
         self.compute.push(Job::Collect { collection, withdrawn, units });
@@ -194,8 +205,11 @@ impl ActiveSession<'_> {
         for asked in self.asked.extract_if(.., |asked| asked.collection.iteration < iteration) {
             self.compute.cancel(&asked.withdrawn);
         }
-        for asked in self.asked.iter().filter(|asked| asked.collection.iteration == iteration) {
-            self.order(asked);
+        for asked in &self.asked {
+            // Others are ordered with their leases.
+            if asked.of.is_none() && asked.collection.iteration == iteration {
+                self.order(asked);
+            }
         }
     }
 
@@ -211,7 +225,7 @@ impl ActiveSession<'_> {
             ComputeEvent::Ready => {
                 self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() });
             }
-            ComputeEvent::Computed { lease, computed, alone } => self.computed(lease, computed, alone),
+            ComputeEvent::Computed { lease, computed } => self.computed(&lease, computed),
             ComputeEvent::Collected { vector, sum } => self.collected(vector, sum),
             ComputeEvent::VectorFailed { vector, reason, uncomputable } => {
                 if self.take_asked(vector).is_some() {
@@ -227,28 +241,15 @@ impl ActiveSession<'_> {
         Ok(())
     }
 
-    fn computed(&mut self, lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum>) {
+    fn computed(&mut self, lease: &HeldLease, computed: ComputedLease) {
         // The lease was cancelled meanwhile, so its gradient is not needed.
         if self.given.remove(&lease.id()).is_none() {
             self.compute.push(Job::Discard(lease.id()));
             lease.record_cancelled();
             return;
         }
-        let Some(CollectedSum { sums, units }) = alone else {
-            lease.record_kept();
-            self.progress.push(computed);
-            return;
-        };
-        let (iteration, computed) = (lease.iteration(), Some(computed));
-        let upload = Upload { vector: None, iteration, first_chunk: 0, computed, sums, units };
-        let sent = self.submit(upload);
-        self.uploads.spawn(async move {
-            let span = lease.upload_span();
-            let receipt = sent.await?;
-            drop(span);
-            lease.record_receipt(&receipt);
-            Ok(is_accepted(&receipt))
-        });
+        lease.record_kept();
+        self.progress.push(computed);
     }
 
     /// The request for a vector, if it is still asked for and has not been answered.
@@ -261,11 +262,11 @@ impl ActiveSession<'_> {
     fn collected(&mut self, vector: VectorId, sum: CollectedSum) {
         let Some(Collection { id, first_chunk, shards, .. }) = self.take_asked(vector) else { return };
         let CollectedSum { sums, units } = sum;
-        let upload = Upload { vector: Some(id), iteration: Iteration(0), first_chunk, computed: None, sums, units };
+        let upload = Upload { vector: id, first_chunk, sums, units };
         if shards.is_some() {
             return self.exchange(id, upload);
         }
-        let sent = self.submit(upload);
+        let sent = transfer::submit(self.bulk.clone(), self.welcome.session, self.welcome.run.format, upload);
         self.uploads.spawn(async move { Ok(is_accepted(&sent.await?)) });
     }
 
@@ -356,22 +357,24 @@ impl ActiveSession<'_> {
         }
     }
 
-    fn submit(&self, upload: Upload) -> impl Future<Output = Result<Receipt, SessionError>> + use<> {
-        transfer::submit(self.bulk.clone(), self.welcome.session, self.welcome.run.format, upload)
-    }
-
     fn send(&self, message: FromWorker) {
         // If the queue is full, the connection is in trouble, and the control stream will report it.
         drop(self.to_coordinator.try_send(message.into()));
     }
 }
 
-/// Whether a gradient counts.
+/// The request that comes with a lease.
+fn own_collection(Assignment { lease, vector, .. }: &Assignment) -> Option<Collection> {
+    let (iteration, tasks) = (lease.iteration, lease.tasks.into());
+    vector.map(|id| Collection { id, iteration, tasks, first_chunk: 0, shards: None })
+}
+
+/// Whether a vector counts.
 fn is_accepted(receipt: &Receipt) -> bool {
     match receipt {
-        Receipt::Accepted => tracing::debug!("gradient accepted"),
-        Receipt::NotHeld { reason } => tracing::debug!(reason, "gradient not accepted"),
-        Receipt::Refused { reason } => tracing::warn!(reason, "gradient refused"),
+        Receipt::Accepted => tracing::debug!("vector accepted"),
+        Receipt::NotHeld { reason } => tracing::debug!(reason, "vector not accepted"),
+        Receipt::Refused { reason } => tracing::warn!(reason, "vector refused"),
     }
     *receipt == Receipt::Accepted
 }

@@ -42,13 +42,13 @@ pub enum Event {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker has to wait for the driver before it can upload what it computed: its deadline stands still.
-    UploadBlocked {
+    /// A worker waits for what others send it before it can compute: its deadline stands still.
+    Blocked {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker whose upload was blocked continues, and its deadline runs again.
-    UploadResumed {
+    /// A worker that was blocked continues, and its deadline runs again.
+    Resumed {
         /// The worker.
         worker: WorkerId,
     },
@@ -56,10 +56,10 @@ pub enum Event {
     Compared {
         /// The tasks.
         tasks: TaskRange,
-        /// One of the leases.
-        first: LeaseId,
-        /// The other one.
-        second: LeaseId,
+        /// The collection of one of them.
+        first: CollectionId,
+        /// That of the other one.
+        second: CollectionId,
         /// Whether they agree.
         agree: bool,
     },
@@ -96,13 +96,13 @@ pub enum Event {
 /// A worker's report on a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Report<'a> {
-    /// It is computed. If the lease is [alone](Lease::is_alone), its gradient arrived and passed every check.
+    /// It is computed.
     Done {
         /// Seconds that each of its tasks took, by the worker's clock; from a worker that computes a lease as one
         /// batch, one time for the lease.
         busy_s: &'a [f64],
     },
-    /// The lease failed: the worker could not compute it, or its gradient was refused.
+    /// The lease failed: the worker could not compute it.
     Failed {
         /// Whether the tasks are to blame, which then fail on any sound worker: their gradient is not finite, or the problem's own
         /// code raises an error. Otherwise the failure may pass, as an outage of a file server does.
@@ -122,7 +122,8 @@ pub enum Effect {
         /// Their shares, and why.
         decision: Arc<Decision>,
     },
-    /// Send a worker a lease; a worker computes its leases in the order in which they were assigned.
+    /// Send a worker a lease, and with it the request for the [collection of its own](Lease::own), if it has one. A worker computes its
+    /// leases in the order in which they were assigned.
     Assign {
         /// The worker.
         worker: WorkerId,
@@ -175,28 +176,25 @@ pub enum Effect {
         /// How many of its results differed from one on which two other workers agree.
         mismatches: u32,
     },
-    /// Compare the results of two leases on the same tasks, then send [`Event::Compared`]. Both leases end later.
+    /// Compare two delivered collections, each of one lease on the same tasks, then send [`Event::Compared`]. Both leases end later.
     Compare {
         /// The tasks.
         tasks: TaskRange,
-        /// One of the leases.
-        first: LeaseId,
+        /// One of the collections.
+        first: CollectionId,
         /// The other one.
-        second: LeaseId,
+        second: CollectionId,
     },
-    /// Ask a worker for the sum of the gradients of some of its leases, as one vector, once all are computed. If the same
-    /// collection was asked for before, this replaces it; without leases, it is no longer needed.
+    /// Ask workers for sums of gradients. What follows from one event is asked for together.
     Collect {
-        /// The worker.
-        worker: WorkerId,
-        /// The collection.
-        collection: CollectionId,
-        /// Its leases.
-        leases: Vec<LeaseId>,
+        /// The iteration.
+        iteration: Iteration,
+        /// What to ask them for.
+        collections: Vec<Collection>,
     },
-    /// Sum the gradients applied since the last step and those of the collections, divide by the number of their tasks, take the optimizer step,
-    /// then send [`Event::StepCommitted`]. If a worker is lost with a collection, this is sent once more when others have
-    /// computed its tasks, and replaces the order.
+    /// Sum the gradients of the collections, divide by the number of their tasks, take the optimizer step, then send
+    /// [`Event::StepCommitted`]. If a worker is lost with a collection, this is sent once more when others have computed its tasks, and
+    /// replaces the order.
     Step {
         /// The iteration.
         iteration: Iteration,
@@ -232,6 +230,18 @@ pub enum Effect {
         /// Why.
         reason: AbortReason,
     },
+}
+
+/// A worker is asked for the sum of the gradients of some of its leases, as one vector, once all are computed. If the same collection was
+/// asked for before, this replaces it; without leases, it is no longer needed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collection {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Identifies it.
+    pub id: CollectionId,
+    /// Its leases, in the order in which they were assigned.
+    pub leases: Vec<Lease>,
 }
 
 /// What is known about the time that a lease took.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use super::blame::Blame;
 use super::event::LeaseTime;
-use ata_types::{Iteration, Lease, LeaseId, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskRange, WorkerId};
 use deadlines::Deadline;
 pub(super) use deadlines::OverdueWorker;
 
@@ -81,8 +81,8 @@ pub(super) struct Leases {
     queues: Vec<Queue>,
     /// Earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
-    /// Workers whose upload is blocked, and since when. Their deadlines stand still.
-    blocked_uploads: BTreeMap<WorkerId, f64>,
+    /// Workers that are blocked, and since when. Their deadlines stand still.
+    blocked: BTreeMap<WorkerId, f64>,
     next_id: u64,
 }
 
@@ -151,6 +151,11 @@ impl Leases {
         leases.last().filter(|lease| lease.id == id)
     }
 
+    /// A worker's lease with this collection of its own.
+    pub(super) fn with_own(&self, worker: WorkerId, collection: CollectionId) -> Option<LeaseId> {
+        self.of(worker).map(|(lease, _)| lease).find(|lease| lease.own == Some(collection)).map(|lease| lease.id)
+    }
+
     /// A worker's lease on exactly these tasks.
     pub(super) fn on(&self, worker: WorkerId, tasks: TaskRange) -> Option<LeaseId> {
         self.of(worker).map(|(lease, _)| lease).find(|lease| lease.tasks == tasks).map(|lease| lease.id)
@@ -175,10 +180,10 @@ impl Leases {
         worker: WorkerId,
         iteration: Iteration,
         tasks: TaskRange,
-        is_alone: bool,
+        own: Option<CollectionId>,
         blame: Option<Box<Blame>>,
     ) -> Lease {
-        let lease = Lease { id: LeaseId(self.next_id), iteration, tasks, is_alone };
+        let lease = Lease { id: LeaseId(self.next_id), iteration, tasks, own };
         self.next_id += 1;
         let entry = Entry { lease, blame, next: NONE };
         let at = self.free.pop().unwrap_or_else(|| u32::try_from(self.entries.len()).expect("fewer than 2^32 leases"));
@@ -239,7 +244,7 @@ impl Leases {
         let mut next = queue.first;
         (queue.first, queue.last, queue.len) = (NONE, NONE, 0);
         queue.deadlines = queue.deadlines.wrapping_add(1);
-        self.blocked_uploads.remove(&worker);
+        self.blocked.remove(&worker);
         let mut all = Vec::new();
         while next != NONE {
             let entry = &mut self.entries[next as usize];
@@ -290,7 +295,7 @@ mod tests {
     }
 
     pub(super) fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
-        leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), true, None).id
+        leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), None, None).id
     }
 
     fn held(leases: &Leases, number: u32) -> Vec<u64> {

@@ -19,8 +19,8 @@
 //! 3. While results are collected, each one is applied, ignored or confirmed ([`Effect::End`]), and updates the statistics of
 //!    its worker. Tasks whose worker fails, hangs or leaves are given to others; the worker rests, and is expelled if it fails
 //!    too often. If the same tasks fail everywhere, the run ends with [`Effect::Abort`].
-//!    Gradients are sent alone, or kept by their worker until their sum is asked for ([`Effect::Collect`]), as soon as all
-//!    tasks are handed out.
+//!    Gradients are kept by their worker until their sum is asked for ([`Effect::Collect`]), as soon as all tasks are handed out or
+//!    the first results are known. Only results that make a step of their own, or are compared, are asked for with their lease.
 //! 4. Once the step has all its results, the leases that are left are cancelled, and the driver takes the step
 //!    ([`Effect::Step`]), as the collections arrive. If a worker is lost with what it kept, its tasks are computed again first.
 //! 5. After [`Event::StepCommitted`] the iteration's cost enters the ledger ([`Effect::Committed`]). The run ends with
@@ -62,7 +62,7 @@ mod view;
 mod worker_set;
 
 pub use config::{EngineConfig, Verify};
-pub use event::{AbortReason, Effect, Event, LeaseTime, Refusal, Report, WaitReason};
+pub use event::{AbortReason, Collection, Effect, Event, LeaseTime, Refusal, Report, WaitReason};
 pub use limits::{FinishReason, Limits};
 pub(crate) use random::{Purpose, stream};
 pub use saved::{RestoreError, SavedEngine};
@@ -75,7 +75,7 @@ use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
 use crate::topology::{LinkRates, LinkSetting};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
-use leases::OverdueWorker;
+use leases::{EndedLease, OverdueWorker};
 use phase::{Between, Collecting, Exit, Flow, Over, Phase};
 use shared::Shared;
 
@@ -103,14 +103,12 @@ impl Engine {
             Event::WorkerLost { worker } => engine.lose(worker),
             Event::WorkerForgotten { worker } => engine.forget(worker),
             Event::Violation { worker } => engine.violation(worker),
-            Event::UploadBlocked { worker } => engine.shared.leases.block_upload(now_s, worker),
-            Event::UploadResumed { worker } => engine.shared.resume_upload(worker),
+            Event::Blocked { worker } => engine.shared.leases.block(now_s, worker),
+            Event::Resumed { worker } => engine.shared.unblock(worker),
             Event::Compared { tasks, first, second, agree } => engine.compared(tasks, (first, second), agree),
             Event::LinkObserved(observed) => engine.shared.links.observe(observed),
             Event::Delivered { worker, collection } => engine.delivered(worker, collection),
-            Event::CollectionFailed { worker, collection } => {
-                engine.collect(|collecting, shared| collecting.collection_failed(shared, worker, collection));
-            }
+            Event::CollectionFailed { worker, collection } => engine.collection_failed(worker, collection),
             Event::StepCommitted { iteration, outcome } => engine.step_committed(iteration, &outcome),
             Event::Proceed => engine.proceed(),
             Event::Timeout => engine.timeout(),
@@ -257,15 +255,23 @@ impl Engine {
     fn lease_done(&mut self, worker: WorkerId, lease: LeaseId, busy_s: &[f64]) -> Result<(), Refusal> {
         let result = self.shared.accept(worker, lease, busy_s)?;
         match &self.phase {
-            Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_done(shared, result)),
-            // Only asynchronous leases outlive their iteration.
-            _ => self.shared.await_step(result),
+            Phase::Collecting(collecting) if !collecting.is_asynchronous() => {
+                self.collect(|collecting, shared| collecting.lease_done(shared, result));
+            }
+            // Only asynchronous leases outlive their iteration. Their worker gets the next task once a step has this one.
+            _ => self.shared.roster.await_step(worker),
         }
         Ok(())
     }
 
     fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId, uncomputable: bool) -> Result<(), Refusal> {
         let ended = self.shared.fail(worker, lease, uncomputable)?;
+        self.failed(worker, ended);
+        Ok(())
+    }
+
+    /// A worker failed on a lease.
+    fn failed(&mut self, worker: WorkerId, ended: EndedLease) {
         match &mut self.phase {
             Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
             Phase::Committing(committing) => {
@@ -275,17 +281,29 @@ impl Engine {
             Phase::Between(_) => drop(self.shared.expel_if_due(worker)),
             Phase::Over(_) => {}
         }
-        Ok(())
     }
 
     fn delivered(&mut self, worker: WorkerId, collection: CollectionId) {
-        if let Phase::Collecting(collecting) = &mut self.phase {
-            collecting.delivered(&mut self.shared, worker, collection);
+        let own = self.shared.receive(worker, collection);
+        match (&mut self.phase, own) {
+            (Phase::Collecting(_), Some(result)) => {
+                self.collect(|collecting, shared| collecting.arrived(shared, result));
+            }
+            (_, Some(result)) => self.shared.await_step(result),
+            (Phase::Collecting(collecting), None) => collecting.delivered(&mut self.shared, worker, collection),
+            (_, None) => {}
         }
     }
 
-    fn compared(&mut self, tasks: TaskRange, leases: (LeaseId, LeaseId), agree: bool) {
-        self.collect(|collecting, shared| collecting.compared(shared, tasks, leases, agree));
+    fn collection_failed(&mut self, worker: WorkerId, collection: CollectionId) {
+        match self.shared.fail_own(worker, collection) {
+            Some(ended) => self.failed(worker, ended),
+            None => self.collect(|collecting, shared| collecting.collection_failed(shared, worker, collection)),
+        }
+    }
+
+    fn compared(&mut self, tasks: TaskRange, collections: (CollectionId, CollectionId), agree: bool) {
+        self.collect(|collecting, shared| collecting.compared(shared, tasks, collections, agree));
     }
 
     fn step_committed(&mut self, iteration: Iteration, outcome: &StepOutcome) {
@@ -293,7 +311,7 @@ impl Engine {
         let next = match phase {
             Phase::Committing(committing) if committing.number == iteration => committing.commit(shared, outcome),
             Phase::Collecting(collecting) if collecting.number == iteration && collecting.is_stepping() => {
-                collecting.stepped(shared).commit(shared, outcome)
+                collecting.committing(shared).commit(shared, outcome)
             }
             _ => return,
         };

@@ -221,10 +221,13 @@ impl Roster {
         self.waiting += 1;
     }
 
-    /// Counts a result of the worker that no longer waits.
+    /// Counts a result of the worker that no longer waits, if it did.
     pub(super) fn stepped(&mut self, worker: WorkerId) {
-        self.members[worker.slot()].waiting -= 1;
-        self.waiting -= 1;
+        let waiting = &mut self.members[worker.slot()].waiting;
+        if *waiting > 0 {
+            *waiting -= 1;
+            self.waiting -= 1;
+        }
     }
 
     /// A worker computed a lease.

@@ -1,6 +1,6 @@
 //! State that outlives an iteration, and what happens to it in every phase.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::EngineConfig;
 use super::account::{AcceptedResult, EmployedWorkers, Waste};
@@ -42,6 +42,8 @@ pub(super) struct Shared {
     pub(super) waste: Waste,
     /// Results that arrived for the iteration that is committed next.
     pub(super) results: u64,
+    /// Results that are computed, and whose own collections are being sent.
+    pub(super) sent: BTreeMap<(WorkerId, CollectionId), AcceptedResult>,
     /// Results that wait for an asynchronous step, oldest first.
     pub(super) arrivals: VecDeque<AcceptedResult>,
     /// Leases to cancel once they are too late, oldest first; some may have ended.
@@ -79,6 +81,7 @@ impl Shared {
             ledger: Ledger::default(),
             waste: Waste::default(),
             results: 0,
+            sent: BTreeMap::new(),
             arrivals: VecDeque::new(),
             granted: VecDeque::new(),
             links: LinkRates::default(),
@@ -148,10 +151,10 @@ impl Shared {
         is_known
     }
 
-    /// A present worker is gone. Returns its leases, which are lost.
+    /// A present worker is gone. Returns its leases, which are lost, as is what it was sending.
     pub(super) fn lose(&mut self, worker: WorkerId) -> Vec<EndedLease> {
         self.roster.leave(worker);
-        let lost = self.leases.revoke_all(self.now_s, worker);
+        let mut lost = self.leases.revoke_all(self.now_s, worker);
         for ended in &lost {
             let (lease, time) = (ended.lease, ended.time());
             self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Lost, time });
@@ -159,7 +162,29 @@ impl Shared {
                 self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
             }
         }
+        lost.extend(self.drop_sent(worker, TaskOutcome::Lost));
         lost
+    }
+
+    /// What a worker was sending ends like this. Returns the leases.
+    pub(super) fn drop_sent(&mut self, worker: WorkerId, outcome: TaskOutcome) -> Vec<EndedLease> {
+        let all = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
+        let sent: Vec<CollectionId> = self.sent.range(all).map(|((_, collection), _)| *collection).collect();
+        sent.into_iter().filter_map(|collection| self.end_sent(worker, collection, outcome)).collect()
+    }
+
+    /// A collection of one lease is being sent, and the lease ends like this. Returns the lease.
+    pub(super) fn end_sent(
+        &mut self,
+        worker: WorkerId,
+        collection: CollectionId,
+        outcome: TaskOutcome,
+    ) -> Option<EndedLease> {
+        let result = self.sent.remove(&(worker, collection))?;
+        self.effects.push(result.end(outcome));
+        self.waste.add(result.lease.tasks.count, result.busy_s);
+        self.roster.stepped(worker);
+        Some(EndedLease { lease: result.lease, blame: None, elapsed_s: Some(result.busy_s) })
     }
 
     /// A worker reports a lease as done.
@@ -176,10 +201,6 @@ impl Shared {
         let FinishedLease { lease, factor, overhead_s } = finished;
         self.roster.computed(worker);
         let had_parameters = self.roster.give_parameters(worker, lease.iteration);
-        if lease.is_alone {
-            self.roster.forgive(worker);
-            self.results += 1;
-        }
         if fuses {
             self.observe_batch(worker, lease.tasks.count, reported_s * factor);
         } else {
@@ -194,14 +215,36 @@ impl Shared {
         } else {
             self.set_deadline(worker);
         }
-        Ok(AcceptedResult { worker, lease, busy_s: reported_s * factor, factor, overhead_s })
+        let result = AcceptedResult { worker, lease, busy_s: reported_s * factor, factor, overhead_s };
+        if let Some(collection) = lease.own {
+            self.sent.insert((worker, collection), result);
+        }
+        Ok(result)
+    }
+
+    /// A collection of one lease arrived whole. Returns its result, which the worker has sent.
+    pub(super) fn receive(&mut self, worker: WorkerId, collection: CollectionId) -> Option<AcceptedResult> {
+        let result = self.sent.remove(&(worker, collection))?;
+        self.roster.forgive(worker);
+        self.results += 1;
+        Some(result)
     }
 
     /// A result of an asynchronous run waits for its step.
     pub(super) fn await_step(&mut self, result: AcceptedResult) {
         self.failures.end();
-        self.roster.await_step(result.worker);
         self.arrivals.push_back(result);
+    }
+
+    /// A collection of one lease will not arrive: its worker failed, and rests. Returns the lease.
+    pub(super) fn fail_own(&mut self, worker: WorkerId, collection: CollectionId) -> Option<EndedLease> {
+        if let Some(ended) = self.end_sent(worker, collection, TaskOutcome::Failed) {
+            self.rest(worker, ended.elapsed_s.unwrap_or(0.0), false);
+            return Some(ended);
+        }
+        // It is not known to be computed.
+        let lease = self.leases.with_own(worker, collection)?;
+        self.fail(worker, lease, false).ok()
     }
 
     /// A worker reports a lease as failed, and rests.
@@ -210,13 +253,18 @@ impl Shared {
         let (lease, lost_s) = (ended.lease, ended.elapsed_s.unwrap_or(0.0));
         self.waste.add(lease.tasks.count, lost_s);
         self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time: ended.time() });
+        self.rest(worker, lost_s, uncomputable);
+        Ok(ended)
+    }
+
+    /// A worker failed on a lease, which took it `lost_s` seconds. It goes on with the others.
+    fn rest(&mut self, worker: WorkerId, lost_s: f64, uncomputable: bool) {
         if self.strike(worker, lost_s, uncomputable) {
             let eased = self.roster.ease(self.now_s, worker, self.config.rest_s);
             let rest = |(worker, rest_s, strikes)| Effect::Rest { worker, rest_s, strikes };
             self.effects.extend(eased.into_iter().map(rest));
         }
         self.release_or_time(worker);
-        Ok(ended)
     }
 
     /// Accounts for a lease that was revoked because it is no longer needed.
@@ -252,9 +300,9 @@ impl Shared {
         self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
     }
 
-    /// Lets the deadline of a worker run again if its upload was blocked.
-    pub(super) fn resume_upload(&mut self, worker: WorkerId) {
-        if self.leases.resume_upload(self.now_s, worker) {
+    /// Lets the deadline of a worker run again if it was blocked.
+    pub(super) fn unblock(&mut self, worker: WorkerId) {
+        if self.leases.resume(self.now_s, worker) {
             self.set_deadline(worker);
         }
     }

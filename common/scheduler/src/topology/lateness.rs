@@ -8,8 +8,10 @@ const PAUSE_S: f64 = 2.0;
 pub struct VectorProgress {
     /// When it was first known that its leases are computed, so that only its worker and its link are waited for.
     pub due_s: f64,
-    /// The next chunk of it, once its header was accepted, and when it was first seen to be that.
-    next: (Option<u64>, f64),
+    /// The next chunk of it, once its header was accepted.
+    next: Option<u64>,
+    /// How much of it had come, in chunks or in bytes, and when that was first seen.
+    come: (u64, f64),
     /// Since when it waits for others, or is here whole.
     waits_since_s: Option<f64>,
 }
@@ -17,13 +19,13 @@ pub struct VectorProgress {
 impl VectorProgress {
     /// That of a vector whose leases are first known to be computed.
     pub fn new(now_s: f64) -> Self {
-        Self { due_s: now_s, next: (None, now_s), waits_since_s: None }
+        Self { due_s: now_s, next: None, come: (0, now_s), waits_since_s: None }
     }
 
-    /// Notes the next chunk, and whether the vector is here whole or waits for others.
-    pub fn see(&mut self, now_s: f64, next: Option<u64>, waits: bool) {
-        if self.next.0 != next {
-            self.next = (next, now_s);
+    /// Notes the next chunk, how much has come, in the same unit each time, and whether the vector is here whole or waits for others.
+    pub fn see(&mut self, now_s: f64, next: Option<u64>, come: u64, waits: bool) {
+        if self.next != next || self.come.0 != come {
+            (self.next, self.come) = (next, (come, now_s));
         }
         self.waits_since_s = waits.then(|| self.waits_since_s.unwrap_or(now_s));
     }
@@ -45,10 +47,10 @@ impl VectorProgress {
         }
         let (mut is_one_here, mut moved_s, mut last_s) = (false, f64::NEG_INFINITY, began_s);
         for other in others {
-            let Some(Self { next: (_, next_since_s), waits_since_s, .. }) = other else { return false };
+            let Some(Self { come: (_, come_s), waits_since_s, .. }) = other else { return false };
             match waits_since_s {
                 Some(since_s) => (is_one_here, last_s) = (true, last_s.max(since_s)),
-                None => moved_s = moved_s.max(next_since_s),
+                None => moved_s = moved_s.max(come_s),
             }
         }
         let others_s = last_s - began_s;
@@ -61,7 +63,7 @@ impl VectorProgress {
 
     /// For how long the rest will still come, if it goes on as until now.
     fn remaining_s(&self, now_s: f64, first_chunk: u64, chunks: u64) -> f64 {
-        let next = self.next.0.unwrap_or(first_chunk);
+        let next = self.next.unwrap_or(first_chunk);
         (now_s - self.due_s) * (chunks - next) as f64 / (next - first_chunk) as f64
     }
 }

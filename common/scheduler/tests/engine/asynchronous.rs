@@ -3,7 +3,7 @@
 use ata_scheduler::{AbortReason, Collect, Effect, EngineConfig, Refusal, WaitReason};
 use ata_types::{Iteration, Lease, TaskRange};
 
-use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, is_start, step, steps, take, worker};
+use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, is_start, step, steps, worker};
 
 fn cluster(policy: &str, min_workers: usize) -> Cluster {
     let config = EngineConfig {
@@ -35,7 +35,7 @@ fn each_result_makes_a_step() {
     let [(1, a), (2, b)] = leases[..] else { panic!("one task each: {leases:?}") };
     assert_eq!([a.tasks, b.tasks], [TaskRange::single(0), TaskRange::single(1)]);
     cluster.now_s = 1.0;
-    assert_eq!(cluster.done(1, &a), Ok(vec![take(1, &a), step_of(1, &a)]));
+    assert_eq!(cluster.done(1, &a), Ok(vec![step_of(1, &a)]));
     let (number, next) = commit_and_assign(&mut cluster, 1);
     assert_eq!(
         (number, next.iteration.number(), next.tasks),
@@ -44,7 +44,7 @@ fn each_result_makes_a_step() {
     );
 
     cluster.now_s = 2.0;
-    assert_eq!(cluster.done(2, &b), Ok(vec![take(2, &b), step_of(2, &b)]), "a task of iteration 1 in the second step");
+    assert_eq!(cluster.done(2, &b), Ok(vec![step_of(2, &b)]), "a task of iteration 1 in the second step");
     assert_eq!(commit_and_assign(&mut cluster, 2).0, 2);
     assert_eq!(cluster.applied_and_wasted(), (2, 0));
     assert_eq!(cluster.engine.ledger().employments, 2 + 1, "the step that a task is begun in counts it");
@@ -58,13 +58,13 @@ fn a_result_of_delay_r_is_discarded() {
     let [(1, a), (2, b), (3, c)] = leases[..] else { panic!("one task each: {leases:?}") };
     cluster.done(1, &a).unwrap();
     commit_and_assign(&mut cluster, 1);
-    assert_eq!(cluster.done(2, &b), Ok(vec![take(2, &b), step_of(2, &b)]), "its delay is 1");
+    assert_eq!(cluster.done(2, &b), Ok(vec![step_of(2, &b)]), "its delay is 1");
     commit_and_assign(&mut cluster, 2);
     let effects = cluster.done(3, &c).unwrap();
     assert_eq!(effects[0], discard(3, &c), "its delay is 2");
     let [(3, next)] = assigned(&effects)[..] else { panic!("a new task at once: {effects:?}") };
     assert_eq!((next.iteration.number(), effects.len()), (3, 2), "at the current parameters");
-    assert_eq!(cluster.done(3, &next), Ok(vec![take(3, &next), step_of(3, &next)]));
+    assert_eq!(cluster.done(3, &next), Ok(vec![step_of(3, &next)]));
     cluster.commit(3);
     assert_eq!(cluster.applied_and_wasted(), (3, 1));
     assert_eq!(cluster.engine.statistics()[2].observed, 2, "its time is observed all the same");
@@ -88,9 +88,69 @@ fn with_stops_a_computation_is_cancelled_when_its_delay_reaches_r() {
         [(1, 3), (2, 3)]
     );
     assert_eq!(cluster.done(2, &late), Err(Refusal::NotHeld(late.id)));
-    cluster.done(2, &again[1].1).unwrap();
-    cluster.commit(3);
-    assert_eq!(cluster.applied_and_wasted(), (3, 1));
+
+    // A gradient that is on its way is not waited for, either.
+    let late = again[1].1;
+    cluster.computed(2, &late).unwrap();
+    let mut next = again[0].1;
+    for iteration in 3..=4 {
+        cluster.done(1, &next).unwrap();
+        let effects = cluster.commit(iteration);
+        assert_eq!(effects.contains(&cancel(2, &late)), iteration == 4);
+        let leases = assigned(&effects);
+        assert_eq!(leases.len() as u64, iteration - 2);
+        next = leases[0].1;
+    }
+    assert_eq!(cluster.deliver_own(2, &late), []);
+    assert_eq!(cluster.applied_and_wasted(), (4, 1), "the second one counts with the next step");
+}
+
+/// A result counts once it is delivered, in the order of delivery. Until then its worker waits, without a deadline.
+#[test]
+fn a_result_counts_once_it_is_delivered() {
+    let mut cluster = cluster("asgd", 2);
+    let leases = cluster.join_all(2);
+    let [(1, a), (2, b)] = leases[..] else { panic!("one task each: {leases:?}") };
+    assert_eq!(cluster.computed(1, &a), Ok(vec![]));
+    assert_eq!(cluster.computed(2, &b), Ok(vec![]));
+    assert_eq!(cluster.engine.poll_timeout(), None);
+    assert_eq!(cluster.deliver_own(2, &b), [step_of(1, &b)]);
+    assert_eq!(commit_and_assign(&mut cluster, 1).0, 2, "the other one still sends");
+    assert_eq!(cluster.deliver_own(1, &a), [step_of(2, &a)]);
+    assert_eq!(cluster.deliver_own(1, &a), [], "it is delivered once");
+    assert_eq!((cluster.engine.ledger().results, cluster.applied_and_wasted().0), (1, 1));
+}
+
+#[test]
+fn a_result_that_is_lost_on_its_way_is_wasted() {
+    let mut cluster = cluster("asgd", 2);
+    let leases = cluster.join_all(2);
+    let [(1, a), (2, b)] = leases[..] else { panic!("one task each: {leases:?}") };
+    cluster.computed(1, &a).unwrap();
+    assert_eq!(cluster.lose(1), []);
+    assert_eq!(cluster.deliver_own(1, &a), []);
+    assert_eq!(assigned(&cluster.join(1)).len(), 1, "it begins anew");
+    cluster.computed(2, &b).unwrap();
+    assert_eq!(cluster.deliver_own(2, &b), [step_of(1, &b)]);
+    cluster.commit(1);
+    assert_eq!(cluster.applied_and_wasted(), (1, 1));
+}
+
+/// It fails its lease, whether it has reported it or not, and rests. If everybody's collections fail, the run ends.
+#[test]
+fn a_worker_whose_collection_fails_rests() {
+    let mut cluster = cluster("asgd", 3);
+    let leases = cluster.join_all(3);
+    let [(1, a), (2, b), (3, c)] = leases[..] else { panic!("one task each: {leases:?}") };
+    cluster.computed(1, &a).unwrap();
+    for (number, lease) in [(1, a), (2, b)] {
+        assert_eq!(cluster.fail_own(number, &lease), []);
+        assert_eq!(cluster.done(number, &lease), Err(Refusal::NotHeld(lease.id)));
+        assert_eq!(cluster.fail_own(number, &lease), [], "it fails once");
+    }
+    assert_eq!(cluster.engine.poll_timeout(), Some(1.0), "they rest");
+    cluster.computed(3, &c).unwrap();
+    assert!(matches!(cluster.fail_own(3, &c)[..], [Effect::Abort { .. }]));
 }
 
 #[test]
@@ -101,11 +161,11 @@ fn results_wait_for_the_step_under_way_and_enter_in_order() {
     cluster.done(1, &a).unwrap();
     assert_eq!(cluster.done(3, &c), Ok(vec![]));
     assert_eq!(cluster.done(2, &b), Ok(vec![]));
-    for (iteration, number, lease, employed) in [(2, 3, c, 1), (3, 2, b, 3)] {
+    for (iteration, lease, employed) in [(2, c, 1), (3, b, 3)] {
         let effects = cluster.commit(iteration - 1);
         let [(who, next)] = assigned(&effects)[..] else { panic!("only the idle worker gets a task: {effects:?}") };
         assert_eq!((who, next.iteration.number()), (employed, iteration));
-        assert_eq!(effects[2..], [take(number, &lease), step_of(iteration, &lease)]);
+        assert_eq!(effects[2..], [step_of(iteration, &lease)]);
     }
     let (number, next) = commit_and_assign(&mut cluster, 3);
     assert_eq!((number, next.iteration.number()), (2, 4));

@@ -1,7 +1,7 @@
 //! Spot checks and expulsion.
 
 use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Report, Verify, WaitReason};
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, TaskRange};
+use ata_types::{CollectionId, Lease, MachineId, TaskOutcome, TaskRange};
 
 use crate::support::{Cluster, assigned, indices, steps, worker};
 
@@ -19,7 +19,7 @@ fn of(leases: &[(u32, Lease)], number: u32) -> Lease {
     leases.iter().find(|(holder, _)| *holder == number).unwrap().1
 }
 
-fn pairs(effects: &[Effect]) -> Vec<(TaskRange, LeaseId, LeaseId)> {
+fn pairs(effects: &[Effect]) -> Vec<(TaskRange, CollectionId, CollectionId)> {
     let pair = |effect: &Effect| match *effect {
         Effect::Compare { tasks, first, second } => Some((tasks, first, second)),
         _ => None,
@@ -27,7 +27,7 @@ fn pairs(effects: &[Effect]) -> Vec<(TaskRange, LeaseId, LeaseId)> {
     effects.iter().filter_map(pair).collect()
 }
 
-fn say(cluster: &mut Cluster, pair: (TaskRange, LeaseId, LeaseId), agree: bool) -> Vec<Effect> {
+fn say(cluster: &mut Cluster, pair: (TaskRange, CollectionId, CollectionId), agree: bool) -> Vec<Effect> {
     let (tasks, first, second) = pair;
     cluster.tell(Event::Compared { tasks, first, second, agree })
 }
@@ -61,11 +61,35 @@ fn two_workers_compute_what_is_checked_and_one_result_is_taken() {
     assert_ne!(first, second);
     assert_eq!(cluster.done(first, &one).unwrap(), [], "it is not taken before it is confirmed");
     let pair = pairs(&cluster.done(second, &two).unwrap())[0];
-    assert_eq!(pair, (one.tasks, one.id, two.id));
+    assert_eq!(pair, (one.tasks, one.own.unwrap(), two.own.unwrap()));
     let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(first, "applied"), (second, "ignored")]);
+    assert_eq!(outcomes(&effects), [(second, "ignored")]);
     assert_eq!(steps(&effects), [(1, vec![TaskRange { first: 0, count: 1 }])]);
     assert!(say(&mut cluster, pair, true).is_empty(), "an answer counts once");
+}
+
+/// Results are compared once both are delivered. If one is not, because its worker is lost or its collection fails, another worker is
+/// asked.
+#[test]
+fn a_result_that_is_not_delivered_is_replaced() {
+    for (fails, reports) in [(false, true), (true, true), (true, false)] {
+        let mut cluster = checked(1, 3);
+        let leases = cluster.join_all(3);
+        let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
+        assert_eq!(cluster.computed(first, &one).unwrap(), []);
+        if reports {
+            assert_eq!(cluster.computed(second, &two).unwrap(), []);
+        }
+        assert_eq!(cluster.deliver_own(first, &one), []);
+        let effects = if fails { cluster.fail_own(second, &two) } else { cluster.lose(second) };
+        let [(third, three)] = assigned(&effects)[..] else { panic!("a third worker is asked: {effects:?}") };
+        assert!(third != first && third != second && three.tasks == one.tasks);
+        assert_eq!(cluster.deliver_own(second, &two), [], "too late");
+        cluster.computed(third, &three).unwrap();
+        let pair = pairs(&cluster.deliver_own(third, &three))[0];
+        assert_eq!((Some(pair.1), Some(pair.2)), (one.own, three.own));
+        assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
+    }
 }
 
 /// The third worker decides; the byzantine one rests, and what it holds goes to others.
@@ -81,13 +105,35 @@ fn a_third_worker_decides() {
     assert!(witness != correct && witness != byzantine && three.tasks == one.tasks);
     // Its result is compared with the first, which differs, and then with the second.
     let pair = pairs(&cluster.done(witness, &three).unwrap())[0];
-    assert_eq!((pair.1, pair.2), (two.id, three.id));
+    assert_eq!((Some(pair.1), Some(pair.2)), (two.own, three.own));
     let pair = pairs(&say(&mut cluster, pair, false))[0];
-    assert_eq!((pair.1, pair.2), (one.id, three.id));
+    assert_eq!((Some(pair.1), Some(pair.2)), (one.own, three.own));
     let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (correct, "applied"), (witness, "ignored")]);
+    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (witness, "ignored")]);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == byzantine)));
     assert_eq!(steps(&effects).len(), 1);
+}
+
+/// What a worker sends is no longer needed once another result of it is mismatched: others are asked.
+#[test]
+fn a_byzantine_worker_sends_nothing_more() {
+    let mut cluster = checked(3, 3);
+    let leases = cluster.join_all(3);
+    let byzantine = 1;
+    let held: Vec<Lease> = leases.iter().filter(|(number, _)| *number == byzantine).map(|(_, lease)| *lease).collect();
+    let [one, other] = held[..] else { panic!("its own task and another one's: {leases:?}") };
+    let (correct, two) =
+        *leases.iter().find(|(number, lease)| *number != byzantine && lease.tasks == one.tasks).unwrap();
+    cluster.computed(byzantine, &other).unwrap();
+    cluster.done(byzantine, &one).unwrap();
+    let pair = pairs(&cluster.done(correct, &two).unwrap())[0];
+    let [(third, three)] = assigned(&say(&mut cluster, pair, false))[..] else { panic!("a third worker is asked") };
+    let pair = pairs(&cluster.done(third, &three).unwrap())[0];
+    let pair = pairs(&say(&mut cluster, pair, false))[0];
+    let effects = say(&mut cluster, pair, true);
+    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (third, "ignored"), (byzantine, "cancelled")]);
+    assert_eq!(indices(&assigned(&effects)), [other.tasks.first]);
+    assert_eq!(cluster.deliver_own(byzantine, &other), []);
 }
 
 /// A byzantine machine does not confirm itself under other names, neither at first nor once it is found to differ.
@@ -148,15 +194,15 @@ fn two_byzantine_do_not_outvote_the_correct() {
     let mut out = cluster.join_all(5);
     let byzantine = [out[0].0, out[1].0];
     let mut mismatched = Vec::new();
-    let mut waiting: Vec<(TaskRange, LeaseId, LeaseId)> = Vec::new();
+    let mut waiting: Vec<(TaskRange, CollectionId, CollectionId)> = Vec::new();
     let mut holders = std::collections::BTreeMap::new();
     while mismatched.is_empty() {
         let effects = if let Some(pair) = waiting.pop() {
-            let differs = |lease: LeaseId| byzantine.contains(&holders[&lease]);
+            let differs = |collection| byzantine.contains(&holders[&Some(collection)]);
             say(&mut cluster, pair, !differs(pair.1) && !differs(pair.2))
         } else {
             let (number, lease) = out.remove(0);
-            holders.insert(lease.id, number);
+            holders.insert(lease.own, number);
             cluster.done(number, &lease).unwrap()
         };
         out.extend(assigned(&effects));

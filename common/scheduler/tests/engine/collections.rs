@@ -1,12 +1,11 @@
 //! Workers keep their gradients until their sum is collected.
 
-use ata_scheduler::{Effect, EngineConfig, Event, StepOutcome};
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, WorkerId};
+use std::collections::VecDeque;
+
+use ata_scheduler::{Collection, Effect, EngineConfig, Event, StepOutcome};
+use ata_types::{CollectionId, Iteration, Lease, TaskOutcome, WorkerId};
 
 use crate::support::{Cluster, assigned, indices, steps, worker};
-
-/// What each worker was asked for.
-type Asked = Vec<(u32, CollectionId, Vec<LeaseId>)>;
 
 /// `fta` gives three workers shares of 4, 2 and 1 tasks, each one lease; they compute them in a second.
 fn computed() -> (Cluster, Vec<(u32, Lease)>) {
@@ -25,7 +24,7 @@ fn lease_of(leases: &[(u32, Lease)], number: u32) -> Lease {
 }
 
 fn asked_of(cluster: &Cluster, number: u32) -> CollectionId {
-    cluster.collections().iter().find(|(holder, ..)| *holder == number).unwrap().1
+    cluster.collections().iter().find(|asked| asked.worker.number() == number).unwrap().id
 }
 
 /// The workers and outcomes of the leases that ended.
@@ -59,8 +58,12 @@ fn is_committed(effects: &[Effect]) -> bool {
 fn each_worker_is_asked_once_for_all_that_it_holds() {
     let mut cluster = Cluster::new("fta", 7, 3);
     let leases = cluster.join_all(3);
-    let expected = |(at, number): (u64, u32)| (number, CollectionId(at), vec![lease_of(&leases, number).id]);
-    let asked: Asked = (1..).zip(1..=3).map(expected).collect();
+    let expected = |number: u32| Collection {
+        worker: worker(number),
+        id: CollectionId(u64::from(number)),
+        leases: vec![lease_of(&leases, number)],
+    };
+    let asked: Vec<Collection> = (1..=3).map(expected).collect();
     assert_eq!(cluster.collections(), asked, "before anything is computed");
     cluster.now_s = 1.0;
     compute(&mut cluster, &leases);
@@ -79,7 +82,7 @@ fn nothing_is_collected_while_a_policy_holds_tasks_back() {
         leases.extend(assigned(&cluster.done(number, &lease).unwrap()));
         at += 1;
     }
-    let collected: usize = cluster.collections().iter().map(|(.., leases)| leases.len()).sum();
+    let collected: usize = cluster.collections().iter().map(|asked| asked.leases.len()).sum();
     assert_eq!((collected, cluster.collections().len()), (4, 2), "one collection for each worker");
 }
 
@@ -172,8 +175,8 @@ fn what_a_worker_still_computes_is_collected_later() {
     let collection = asked_of(&cluster, 1);
     cluster.now_s = 1.0;
     cluster.done(1, &lease_of(&leases, 1)).unwrap();
-    for collection in cluster.collections().into_iter().filter(|(number, id, _)| *number == 1 && *id != collection) {
-        let effects = cluster.tell(Event::CollectionFailed { worker: worker(1), collection: collection.1 });
+    for asked in cluster.collections().iter().filter(|asked| asked.worker == worker(1) && asked.id != collection) {
+        let effects = cluster.tell(Event::CollectionFailed { worker: worker(1), collection: asked.id });
         assert_eq!(ends(&effects), [], "nothing of it was computed");
     }
     let last = leases.last().unwrap().1;
@@ -188,11 +191,9 @@ fn what_a_worker_still_computes_is_collected_later() {
 fn collections_that_fail_everywhere_end_the_run() {
     let (mut cluster, _) = computed();
     for _ in 0..40 {
-        let open: Vec<(u32, CollectionId)> =
-            cluster.collections().iter().map(|(number, collection, _)| (*number, *collection)).collect();
         let mut effects = Vec::new();
-        for (number, collection) in open {
-            effects.extend(cluster.tell(Event::CollectionFailed { worker: worker(number), collection }));
+        for Collection { worker, id: collection, .. } in cluster.collections() {
+            effects.extend(cluster.tell(Event::CollectionFailed { worker, collection }));
         }
         if effects.iter().any(|effect| matches!(effect, Effect::Abort { .. })) {
             return;
@@ -226,8 +227,8 @@ fn a_probe_is_never_collected() {
     for (number, lease) in leases.iter().filter(|(number, _)| *number == 1) {
         cluster.done(*number, lease).unwrap();
     }
-    let collected: Vec<LeaseId> = cluster.collections().into_iter().flat_map(|(.., leases)| leases).collect();
-    assert!(!collected.is_empty() && !collected.contains(&probe.id), "{collected:?}");
+    let collected: Vec<Lease> = cluster.collections().into_iter().flat_map(|asked| asked.leases).collect();
+    assert!(!collected.is_empty() && !collected.contains(&probe), "{collected:?}");
 }
 
 /// Four workers race for one task. Three fail it, so that the engine pauses before anybody tries again; the fourth has it done.
@@ -245,6 +246,48 @@ fn a_race_that_is_won_after_failures_is_collected() {
     assert_eq!(cluster.contributors(), [4]);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted().0, 1);
+}
+
+/// Three workers race for a step. Each of those who were first sends one vector. The tasks of one that does not deliver it are computed
+/// again, and make the same step.
+#[test]
+fn what_is_lost_of_a_race_is_computed_again() {
+    for (policy, overcommit) in [("gta", 0.0), ("k-sync:k=3", 0.0), ("ata-auto", 0.0), ("uta", 0.5)] {
+        for fails in [false, true] {
+            let config = EngineConfig { budget: 4, min_workers: 3, rest_s: 1.0, overcommit, ..EngineConfig::default() };
+            let mut cluster = Cluster::with(policy, config);
+            let mut leases: VecDeque<(u32, Lease)> = cluster.join_all(3).into();
+            let mut step = Vec::new();
+            while step.is_empty() {
+                let (number, lease) = leases.pop_front().unwrap();
+                cluster.now_s += 1.0;
+                let effects = cluster.done(number, &lease).unwrap();
+                leases.extend(assigned(&effects));
+                step = steps(&effects);
+            }
+            let [first, .., last] = cluster.contributors()[..] else { panic!("two are among the first") };
+            let asked = cluster.collections();
+            let [lost_one] = &asked.iter().filter(|asked| asked.worker == worker(last)).collect::<Vec<_>>()[..] else {
+                panic!("{policy}: one vector each: {asked:?}")
+            };
+            cluster.deliver(first);
+            let failed = Event::CollectionFailed { worker: worker(last), collection: lost_one.id };
+            let effects = cluster.tell(if fails { failed } else { lost(last) });
+            let outcome = if fails { TaskOutcome::Failed } else { TaskOutcome::Lost };
+            assert_eq!(ends(&effects), vec![(last, outcome); lost_one.leases.len()]);
+            let again = assigned(&effects);
+            let tasks: Vec<(u32, Lease)> = lost_one.leases.iter().map(|lease| (last, *lease)).collect();
+            assert_eq!(indices(&again), indices(&tasks), "{policy}");
+            assert!(again.iter().all(|(number, _)| *number != last));
+            assert!(cluster.tell(step_committed()).is_empty(), "the step was taken back");
+
+            assert_eq!(steps(&compute(&mut cluster, &again)), step, "{policy}");
+            cluster.commit(1);
+            let tasks: u64 = step[0].1.iter().map(|range| range.count).sum();
+            assert_eq!(cluster.engine.ledger().tasks_applied, tasks);
+            assert_eq!(cluster.engine.ledger().results, cluster.contributors().len() as u64, "{policy}");
+        }
+    }
 }
 
 /// While a step waits, time passes without anything to do, and workers that join wait for the next iteration.

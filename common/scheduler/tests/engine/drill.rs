@@ -268,6 +268,8 @@ impl Drill {
         let uncomputable = (self.uncomputable)(working.begun_s);
         // A result that must be confirmed ends its lease only then, but its worker goes on.
         self.computed(worker, lease);
+        let own = lease.own.filter(|_| !has_failed).map(|own| self.arrival(worker, own));
+        self.next.extend(own);
         let report = if has_failed { Report::Failed { uncomputable } } else { Report::Done { busy_s: &busy_s } };
         self.report(worker, lease.id, report);
         let Some(working) = self.workers.get_mut(&worker).filter(|_| has_failed && self.ended.is_none()) else {
@@ -294,17 +296,20 @@ impl Drill {
         collections.rotate_left(order);
         for collection in collections {
             let Some(&worker) = self.asked.get(&collection) else { continue };
-            let machine = self.workers.get(&worker).map(|working| working.machine);
-            let event = match machine {
-                Some(Machine { nature: Nature::Refused(_), returns: Return::Same, .. }) => {
-                    Event::CollectionFailed { worker, collection }
-                }
-                Some(Machine { nature: Nature::Refused(_), .. }) => Event::WorkerLost { worker },
-                _ => Event::Delivered { worker, collection },
-            };
-            self.next.push_back(event);
+            let arrival = self.arrival(worker, collection);
+            self.next.push_back(arrival);
         }
         self.next.push_back(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
+    }
+
+    fn arrival(&self, worker: WorkerId, collection: CollectionId) -> Event {
+        match self.workers.get(&worker).map(|working| working.machine) {
+            Some(Machine { nature: Nature::Refused(_), returns: Return::Same, .. }) => {
+                Event::CollectionFailed { worker, collection }
+            }
+            Some(Machine { nature: Nature::Refused(_), .. }) => Event::WorkerLost { worker },
+            _ => Event::Delivered { worker, collection },
+        }
     }
 
     fn new_number(&mut self) -> u32 {
@@ -382,7 +387,9 @@ impl Drill {
                     self.come_back(machine, worker);
                 }
             }
-            Effect::Collect { worker, collection, .. } => drop(self.asked.insert(collection, worker)),
+            Effect::Collect { collections, .. } => {
+                self.asked.extend(collections.into_iter().map(|asked| (asked.id, asked.worker)));
+            }
             Effect::Step { iteration, collections, .. } => self.collect(iteration, collections),
             Effect::Committed { .. } => self.next.push_back(Event::Proceed),
             Effect::Finish { .. } => self.end(None),

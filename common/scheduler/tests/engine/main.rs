@@ -3,6 +3,7 @@
 mod asynchronous;
 mod barrier;
 mod batches;
+mod blocked;
 mod checks;
 mod collections;
 mod drill;
@@ -14,5 +15,4 @@ mod probes;
 mod racing;
 mod saving;
 mod support;
-mod uploads;
 mod warm_start;

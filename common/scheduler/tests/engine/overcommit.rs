@@ -3,7 +3,7 @@
 use ata_scheduler::{Collect, EngineConfig, Refusal};
 use ata_types::TaskRange;
 
-use crate::support::{Cluster, assigned, cancel, step, steps, take};
+use crate::support::{Cluster, assigned, cancel, step, steps};
 
 fn cluster(policy: &str, budget: u64, overcommit: f64, min_workers: usize) -> Cluster {
     Cluster::with(policy, EngineConfig { budget, iterations: 3, min_workers, overcommit, ..EngineConfig::default() })
@@ -17,16 +17,11 @@ fn the_first_results_make_the_step() {
     assert!(leases.iter().all(|(_, lease)| lease.tasks.count == 1), "any task may be among the first");
     cluster.now_s = 2.0;
     for (number, lease) in &leases[..3] {
-        assert_eq!(
-            cluster.done(*number, lease),
-            Ok(vec![take(*number, lease)]),
-            "a worker that has finished its share is idle"
-        );
+        assert_eq!(cluster.done(*number, lease), Ok(vec![]), "a worker that has finished its share is idle");
     }
     cluster.now_s = 3.0;
     let [(_, first), (_, begun), (_, waiting)] = leases[3..] else { panic!("three tasks each") };
-    let expected =
-        [take(2, &first), cancel(2, &begun), cancel(2, &waiting), step(1, vec![TaskRange { first: 0, count: 4 }])];
+    let expected = [cancel(2, &begun), cancel(2, &waiting), step(1, vec![TaskRange { first: 0, count: 4 }])];
     assert_eq!(cluster.done(2, &first).unwrap(), expected);
     assert_eq!(cluster.done(2, &begun), Err(Refusal::NotHeld(begun.id)));
 

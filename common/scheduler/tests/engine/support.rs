@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Event, LeaseTime, Policy, PolicyContext, Refusal, Report, StepOutcome,
-    Truth, WorkerStatistics, build_policy,
+    Collection, Decision, Effect, Engine, EngineConfig, Event, LeaseTime, Policy, PolicyContext, Refusal, Report,
+    StepOutcome, Truth, WorkerStatistics, build_policy,
 };
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
@@ -31,8 +31,8 @@ pub(crate) struct Cluster {
     fusing: Vec<u32>,
     /// Leases that have not ended.
     open: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    /// What each worker was last asked for in this iteration, lost workers included.
-    collections: BTreeMap<CollectionId, (u32, Vec<LeaseId>)>,
+    /// What each worker was last asked for, lost workers included.
+    collections: BTreeMap<CollectionId, Collection>,
     /// The collections of the last step…
     ordered: Vec<CollectionId>,
     /// …and their leases.
@@ -92,53 +92,56 @@ impl Cluster {
             match effect {
                 Effect::Start { workers, decision, .. } => {
                     self.started = Some((Arc::clone(workers), Arc::clone(decision)));
-                    self.collections.clear();
                 }
                 Effect::Assign { worker, lease } => {
                     assert_eq!(self.open.insert(lease.id, (*worker, *lease)), None, "a lease id is used once");
+                    let own = |id| Collection { worker: *worker, id, leases: vec![*lease] };
+                    self.collections.extend(lease.own.map(|id| (id, own(id))));
                 }
                 Effect::End { worker, lease, outcome, .. } => {
                     let open = self.open.remove(&lease.id);
                     assert_eq!(open, Some((*worker, *lease)), "a lease ends once, not again as {outcome:?}");
                 }
-                Effect::Collect { worker, collection, leases } => {
-                    let before = self.collections.insert(*collection, (worker.number(), leases.clone()));
-                    let is_part = |(holder, all): (u32, Vec<LeaseId>)| {
-                        holder == worker.number() && leases.iter().all(|lease| all.contains(lease)) && *leases != all
-                    };
-                    assert!(before.is_none_or(is_part), "a worker is asked again only for less: {leases:?}");
-                }
+                Effect::Collect { collections, .. } => collections.iter().for_each(|asked| self.asked(asked)),
                 Effect::Step { collections, collected, .. } => self.ordered(collections, collected),
                 _ => {}
             }
         }
     }
 
+    fn asked(&mut self, asked: &Collection) {
+        let is_part = |before: Collection| {
+            let is_less = asked.leases.len() < before.leases.len();
+            before.worker == asked.worker && is_less && asked.leases.iter().all(|lease| before.leases.contains(lease))
+        };
+        let before = self.collections.insert(asked.id, asked.clone());
+        assert!(before.is_none_or(is_part), "a worker is asked again only for less: {asked:?}");
+    }
+
     /// The step collects exactly the leases that the workers were asked for.
     fn ordered(&mut self, collections: &[CollectionId], collected: &[(WorkerId, Lease)]) {
-        let asked = |collection| {
-            let (number, leases) = &self.collections[collection];
-            leases.iter().map(|lease| (*number, *lease))
+        let asked = |id| {
+            let Collection { worker, leases, .. } = &self.collections[id];
+            leases.iter().map(|lease| (*worker, *lease))
         };
-        let mut asked: Vec<(u32, LeaseId)> = collections.iter().flat_map(asked).collect();
-        let mut taken: Vec<_> = collected.iter().map(|(worker, lease)| (worker.number(), lease.id)).collect();
-        asked.sort_unstable_by_key(|(_, lease)| *lease);
-        taken.sort_unstable_by_key(|(_, lease)| *lease);
+        let mut asked: Vec<(WorkerId, Lease)> = collections.iter().flat_map(asked).collect();
+        let mut taken = collected.to_vec();
+        asked.sort_unstable_by_key(|(_, lease)| lease.id);
+        taken.sort_unstable_by_key(|(_, lease)| lease.id);
         assert_eq!(asked, taken);
         (self.ordered, self.collected) = (collections.to_vec(), collected.to_vec());
     }
 
     /// The worker of each collection of the last step, ascending.
     pub(crate) fn contributors(&self) -> Vec<u32> {
-        let mut workers: Vec<u32> = self.ordered.iter().map(|collection| self.collections[collection].0).collect();
+        let mut workers: Vec<u32> = self.ordered.iter().map(|id| self.collections[id].worker.number()).collect();
         workers.sort_unstable();
         workers
     }
 
-    /// The collections that workers were asked for in this iteration: the worker, and the leases.
-    pub(crate) fn collections(&self) -> Vec<(u32, CollectionId, Vec<LeaseId>)> {
-        let collections = self.collections.iter();
-        collections.map(|(collection, (number, leases))| (*number, *collection, leases.clone())).collect()
+    /// The collections that workers were asked for.
+    pub(crate) fn collections(&self) -> Vec<Collection> {
+        self.collections.values().cloned().collect()
     }
 
     /// The last decision.
@@ -180,17 +183,36 @@ impl Cluster {
         plain(self.tell(Event::WorkerLost { worker: worker(number) }))
     }
 
+    /// A worker has computed a lease, and delivers its own collection, if it has one.
     pub(crate) fn done(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
+        let mut effects = self.computed(number, lease)?;
+        effects.extend(lease.own.map(|_| self.deliver_own(number, lease)).into_iter().flatten());
+        Ok(effects)
+    }
+
+    /// A worker has computed a lease.
+    pub(crate) fn computed(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
         let times = if self.fusing.contains(&number) { 1 } else { lease.tasks.count as usize };
         let busy_s = vec![BUSY_S; times];
         self.report(number, lease.id, Report::Done { busy_s: &busy_s }).map(plain)
     }
 
+    /// The own collection of a lease arrives.
+    pub(crate) fn deliver_own(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
+        plain(self.tell(Event::Delivered { worker: worker(number), collection: lease.own.unwrap() }))
+    }
+
+    /// The own collection of a lease is refused.
+    pub(crate) fn fail_own(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
+        plain(self.tell(Event::CollectionFailed { worker: worker(number), collection: lease.own.unwrap() }))
+    }
+
     /// What a worker was asked for arrives.
     pub(crate) fn deliver(&mut self, number: u32) {
-        let asked = self.collections.iter().filter(|(_, (holder, leases))| *holder == number && !leases.is_empty());
-        for collection in asked.map(|(collection, _)| *collection).collect::<Vec<_>>() {
-            assert_eq!(self.tell(Event::Delivered { worker: worker(number), collection }), []);
+        for Collection { worker, id: collection, .. } in self.collections() {
+            if worker.number() == number {
+                assert_eq!(self.tell(Event::Delivered { worker, collection }), []);
+            }
         }
     }
 

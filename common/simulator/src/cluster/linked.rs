@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Engine, LinkSetting, LinkTimes, Observed, Report};
+use ata_scheduler::{Collection, Engine, LinkSetting, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
@@ -10,14 +10,13 @@ use super::{Cluster, Occurrence, SpeedView};
 use crate::change::Change;
 use crate::links::{CurrentLinks, Links, Upload, Uploads};
 use crate::observer::Observer;
-use crate::shards::ShardExchange;
+use crate::order::Order;
+use crate::shards::{Part, ShardExchange};
 use crate::times::TaskTimes;
 
 /// What a worker sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Parcel {
-    /// The gradient of a lease that is sent alone.
-    Alone(LeaseId),
     Collection(CollectionId),
     /// Bytes that measure the link.
     Probe,
@@ -31,24 +30,18 @@ pub(crate) struct LinkedCluster<'a, T> {
     uploads: Uploads<Parcel>,
     /// What was observed of the links since the last step.
     observed: Vec<Observed>,
-    /// Leases that will be sent alone, until they are computed.
-    alone: BTreeSet<LeaseId>,
-    /// The times of leases that are sent alone, and have not arrived.
-    sent: BTreeMap<LeaseId, Vec<f64>>,
-    /// When the uploads of leases began that have arrived alone, and not ended.
-    arrived: BTreeMap<LeaseId, f64>,
+    /// When the uploads of collections began that have arrived, and are in no step yet.
+    arrived: BTreeMap<CollectionId, f64>,
     /// Leases that are computed, and whose workers keep the gradients.
     kept: BTreeSet<LeaseId>,
     /// What workers are asked for, until they send it.
-    asked: BTreeMap<(WorkerId, CollectionId), Vec<LeaseId>>,
-    /// Of these, what they were asked for since the effects were last carried out.
-    fresh: Vec<(WorkerId, CollectionId)>,
+    asked: BTreeMap<Part, Vec<LeaseId>>,
+    /// Of these, what they were asked for since the effects were last carried out, but for collections of one lease.
+    fresh: Vec<Part>,
     /// Whether they were asked for something before that, in this iteration.
     has_asked: bool,
     /// The exchange in shards of the step, if there is one: among all who were asked first.
     shards: Option<ShardExchange>,
-    /// When the last upload of the step began.
-    last_began: f64,
     /// The latest iteration whose parameters each worker has.
     parameters: Vec<Option<Iteration>>,
     iteration: Iteration,
@@ -64,15 +57,12 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             known: LinkTimes::default(),
             uploads: Uploads::new(),
             observed: Vec::new(),
-            alone: BTreeSet::new(),
-            sent: BTreeMap::new(),
             arrived: BTreeMap::new(),
             kept: BTreeSet::new(),
             asked: BTreeMap::new(),
             fresh: Vec::new(),
             has_asked: false,
             shards: None,
-            last_began: f64::NEG_INFINITY,
             parameters: vec![None; count as usize],
             iteration: Iteration::FIRST,
             reported: Vec::new(),
@@ -84,9 +74,9 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         self.links.setting()
     }
 
-    /// A worker sends a gradient.
-    fn send(&mut self, now: f64, worker: WorkerId, parcel: Parcel) {
-        self.uploads.begin(&self.links, now, worker, parcel, self.links.links.up_bytes);
+    /// A worker sends a collection.
+    fn send(&mut self, now: f64, (worker, collection): Part) {
+        self.uploads.begin(&self.links, now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
     }
 
     /// A worker sends the collections that it has computed.
@@ -97,7 +87,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         for (part, _) in computed.collect::<Vec<_>>() {
             match &mut self.shards {
                 Some(shards) if shards.contains(part) => shards.compute(now, part),
-                _ => self.send(now, worker, Parcel::Collection(part.1)),
+                _ => self.send(now, part),
             }
         }
     }
@@ -121,9 +111,9 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
 
     /// An exchange in shards lacks a member. The others send their sums to the coordinator.
     fn give_up_shards(&mut self, now: f64, left: WorkerId) {
-        for (worker, collection) in self.shards.take().into_iter().flat_map(ShardExchange::give_up) {
-            if worker != left {
-                self.send(now, worker, Parcel::Collection(collection));
+        for part in self.shards.take().into_iter().flat_map(ShardExchange::give_up) {
+            if part.0 != left {
+                self.send(now, part);
             }
         }
     }
@@ -132,15 +122,9 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     fn computed(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let ended = self.workers.next_ended()?;
         let (at, worker, lease) = (ended.at, ended.worker, ended.lease);
-        let is_alone = self.alone.remove(&lease);
         let Some(busy) = ended.busy else {
             return Some((at, Occurrence::Report(worker, lease, Report::Failed { uncomputable: false })));
         };
-        if is_alone {
-            self.sent.insert(lease, busy.to_vec());
-            self.send(at, worker, Parcel::Alone(lease));
-            return Some((at, Occurrence::Unnoticed));
-        }
         self.reported.clear();
         self.reported.extend_from_slice(busy);
         self.kept.insert(lease);
@@ -159,13 +143,8 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
                 let Upload { worker, bytes, began, .. } = upload;
                 Occurrence::Observed(Observed::Probed { worker, bytes, seconds: at - began })
             }
-            Parcel::Alone(lease) => {
-                self.arrived.insert(lease, upload.began);
-                self.reported = self.sent.remove(&lease)?;
-                Occurrence::Report(upload.worker, lease, Report::Done { busy_s: &self.reported })
-            }
             Parcel::Collection(collection) => {
-                self.last_began = self.last_began.max(upload.began);
+                self.arrived.insert(collection, upload.began);
                 Occurrence::Delivered(upload.worker, collection)
             }
         };
@@ -224,9 +203,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     }
 
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
-        if lease.is_alone {
-            self.alone.insert(lease.id);
-        }
+        self.asked.extend(lease.own.map(|own| ((worker, own), vec![lease.id])));
         let parameters = &mut self.parameters[worker.slot()];
         let has_them = *parameters >= Some(lease.iteration);
         let ready = if has_them { now } else { now + self.links.download(worker) };
@@ -234,8 +211,8 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         self.workers.assign_from(now, ready, worker, lease);
     }
 
-    fn collect(&mut self, now: f64, worker: WorkerId, collection: CollectionId, leases: Vec<LeaseId>) {
-        let part = (worker, collection);
+    fn collect(&mut self, now: f64, Collection { worker, id, leases }: Collection) {
+        let part = (worker, id);
         let is_new = self.asked.remove(&part).is_none();
         if leases.is_empty() {
             if self.shards.as_ref().is_some_and(|shards| shards.contains(part)) {
@@ -243,7 +220,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
             }
             return;
         }
-        self.asked.insert(part, leases);
+        self.asked.insert(part, leases.into_iter().map(|lease| lease.id).collect());
         if is_new {
             self.fresh.push(part);
         } else {
@@ -256,30 +233,29 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     }
 
     /// The step goes on chunk by chunk behind the last upload, and the parameters with it.
-    fn exchange(&mut self, now: f64, contributors: &[WorkerId]) -> f64 {
-        for worker in contributors {
+    fn exchange(&mut self, now: f64, order: &Order) -> f64 {
+        let contributors: BTreeSet<WorkerId> = order.collected.iter().map(|(worker, _)| *worker).collect();
+        for worker in &contributors {
             self.parameters[worker.slot()] = Some(self.iteration.next());
         }
-        let began = std::mem::replace(&mut self.last_began, f64::NEG_INFINITY);
+        let began = order.collections.iter().filter_map(|id| self.arrived.remove(id));
+        let last_began = began.fold(f64::NEG_INFINITY, f64::max);
         let shards = self.shards.take();
         let is_member = |worker: &WorkerId| shards.as_ref().is_some_and(|shards| shards.has_member(*worker));
         let others = || contributors.iter().copied().filter(|worker| !is_member(worker));
         let ends_at = shards.as_ref().and_then(ShardExchange::ends_at);
         // The coordinator sends the members of an exchange in shards one set of parameters together.
         let sets = others().count() + usize::from(shards.is_some());
-        let star_ends_at = began + self.links.downloads(sets, others());
+        let star_ends_at = last_began + self.links.downloads(sets, others());
         (ends_at.map_or(star_ends_at, |ends_at| star_ends_at.max(ends_at)) - now).max(0.0)
     }
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool) {
-        self.alone.remove(&lease.id);
         self.kept.remove(&lease.id);
-        if self.sent.remove(&lease.id).is_some() {
-            self.uploads.cancel(&self.links, now, worker, Parcel::Alone(lease.id));
-            return;
-        }
-        if let (Some(began), TaskOutcome::Applied) = (self.arrived.remove(&lease.id), outcome) {
-            self.last_began = self.last_began.max(began);
+        if let Some(own) = lease.own {
+            self.asked.remove(&(worker, own));
+            self.arrived.remove(&own);
+            self.uploads.cancel(&self.links, now, worker, Parcel::Collection(own));
         }
         self.workers.end(now, worker, lease, outcome, is_computed);
     }

@@ -14,7 +14,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 
-use ata_scheduler::{Engine, LinkTimes, Observed, Report};
+use ata_scheduler::{Collection, Engine, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 pub(crate) use linked::LinkedCluster;
@@ -23,6 +23,7 @@ pub(crate) use workers::VirtualWorkers;
 
 use crate::change::Change;
 use crate::observer::Observer;
+use crate::order::Order;
 
 /// The workers of a run, as its coordinator reaches them.
 pub(crate) trait Cluster: SpeedView + Sized {
@@ -41,22 +42,22 @@ pub(crate) trait Cluster: SpeedView + Sized {
     /// Whether a worker computes a lease as one batch.
     fn fuses(&self, worker: WorkerId) -> bool;
 
-    /// The coordinator gives a worker a lease.
+    /// The coordinator gives a worker a lease, and asks it for the collection of its own, if it has one.
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease);
 
     /// A lease of the coordinator is over; `is_computed` says whether its worker had reported it as done.
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool);
 
     /// The coordinator asks a worker for the sum over some of its leases.
-    fn collect(&mut self, _now: f64, _worker: WorkerId, _collection: CollectionId, _leases: Vec<LeaseId>) {}
+    fn collect(&mut self, _now: f64, _asked: Collection) {}
 
     /// Whether collections take time: each one is said to be delivered. If not, they are there at once.
     fn delivers(&self) -> bool {
         false
     }
 
-    /// All gradients of these workers arrived, and make a step; returns how long the parameters still travel.
-    fn exchange(&mut self, _now: f64, _contributors: &[WorkerId]) -> f64 {
+    /// All gradients of a step arrived; returns how long the parameters still travel.
+    fn exchange(&mut self, _now: f64, _order: &Order) -> f64 {
         0.0
     }
 

@@ -7,7 +7,7 @@ mod coordinator;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::Engine;
+use ata_scheduler::{Collection, Engine};
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
@@ -107,7 +107,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let Job { session, lease } = process.jobs.remove(&ended.lease).expect("it was assigned");
         let message = match ended.busy {
             Some(busy) if !self.network.fails(at) => {
-                if process.session == Some(session) && !lease.is_alone {
+                if process.session == Some(session) {
                     process.kept.insert(lease.id);
                 }
                 let factor = self.network.misreport();
@@ -182,6 +182,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 let job = LeaseId(self.jobs);
                 self.jobs += 1;
                 process.jobs.insert(job, Job { session, lease });
+                process.asked.extend(lease.own.map(|own| (own, vec![lease.id])));
                 self.workers.assign(now, worker, Lease { id: job, ..lease });
                 true
             }
@@ -249,23 +250,30 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
     }
 
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
-        let session = self.coordinator.sessions.get(&worker).expect("only workers that are present get leases").name;
-        self.send(now, worker, &Message::Assign(session, lease));
+        let open = self.coordinator.sessions.get_mut(&worker).expect("only workers that are present get leases");
+        open.collections.extend(lease.own.map(|own| (own, vec![lease.id])));
+        let message = Message::Assign(open.name, lease);
+        self.send(now, worker, &message);
     }
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, _is_computed: bool) {
-        if let (TaskOutcome::Cancelled, Some(open)) = (outcome, self.coordinator.sessions.get(&worker)) {
+        let Some(open) = self.coordinator.sessions.get_mut(&worker) else { return };
+        if let Some(own) = &lease.own {
+            open.collections.remove(own);
+        }
+        if outcome == TaskOutcome::Cancelled {
             let message = Message::Cancel(open.name, lease.id);
             self.send(now, worker, &message);
         }
     }
 
-    fn collect(&mut self, now: f64, worker: WorkerId, collection: CollectionId, leases: Vec<LeaseId>) {
+    fn collect(&mut self, now: f64, Collection { worker, id, leases }: Collection) {
+        let leases: Vec<LeaseId> = leases.into_iter().map(|lease| lease.id).collect();
         let open = self.coordinator.sessions.get_mut(&worker).expect("only workers that are present are asked");
-        open.collections.remove(&collection);
+        open.collections.remove(&id);
         if !leases.is_empty() {
-            open.collections.insert(collection, leases.clone());
-            let message = Message::Collect(open.name, collection, leases);
+            open.collections.insert(id, leases.clone());
+            let message = Message::Collect(open.name, id, leases);
             self.send(now, worker, &message);
         }
     }

@@ -286,9 +286,10 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool) {
         match outcome {
-            TaskOutcome::Cancelled => self.cancel(worker, lease.id),
+            TaskOutcome::Cancelled if !is_computed => self.cancel(worker, lease.id),
             TaskOutcome::Lost if !is_computed => self.lose(now, worker),
             TaskOutcome::Applied
+            | TaskOutcome::Cancelled
             | TaskOutcome::Lost
             | TaskOutcome::Ignored
             | TaskOutcome::Failed
@@ -375,12 +376,7 @@ mod tests {
             .map(|at| {
                 (
                     WorkerId::from_slot(at as usize),
-                    Lease {
-                        id: LeaseId(at),
-                        iteration: Iteration::FIRST,
-                        tasks: TaskRange::single(at),
-                        is_alone: true,
-                    },
+                    Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at), own: None },
                 )
             })
             .collect();

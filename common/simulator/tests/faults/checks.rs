@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use ata_scheduler::{AbortReason, Collect, Decision, Effect, Engine, Event, IterationCost, LeaseTime, Refusal};
+use ata_scheduler::{
+    AbortReason, Collect, Collection, Decision, Effect, Engine, Event, IterationCost, LeaseTime, Refusal,
+};
 use ata_simulator::{Message, Session};
-use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 use crate::Counts;
 use crate::collections::Collections;
@@ -145,7 +147,8 @@ impl Checks {
             }
             Event::Delivered { worker, collection } => {
                 let leases = self.collections.deliver(*worker, *collection);
-                assert!(leases.iter().all(|lease| self.arrived.contains_key(lease)), "delivered before it is computed");
+                let is_computed = leases.iter().all(|lease| self.arrived.contains_key(&lease.id));
+                assert!(is_computed, "delivered before it is computed");
             }
             Event::CollectionFailed { collection, .. } => {
                 self.failures += 1;
@@ -219,7 +222,7 @@ impl Checks {
             Effect::Start { iteration, workers, decision } => self.started(iteration.number(), workers, decision),
             Effect::Assign { worker, lease } => self.assigned(*worker, *lease),
             Effect::End { worker, lease, outcome, time } => self.lease_ended(*worker, *lease, *outcome, *time),
-            Effect::Collect { worker, collection, leases } => self.asked(*worker, *collection, leases),
+            Effect::Collect { collections, .. } => collections.iter().for_each(|asked| self.asked(asked)),
             Effect::Step { iteration, tasks, collections, collected, .. } => {
                 self.collections.order(collections, collected);
                 self.step(iteration.number(), tasks, collected);
@@ -275,16 +278,16 @@ impl Checks {
         iteration.employed.insert(worker);
         let parameters = *self.record.parameters.last().expect("there are some from the start");
         self.held.insert(lease.id, (worker, lease, parameters));
+        lease.own.into_iter().for_each(|own| self.collections.ask(worker, own, &[lease]));
     }
 
     fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome, time: LeaseTime) {
         match (time, self.arrived.remove(&lease.id)) {
             (LeaseTime::Reported { factor, .. }, Some(gradient)) => {
                 if let TaskOutcome::Lost | TaskOutcome::Failed = outcome {
-                    assert!(!lease.is_alone, "only gradients that workers keep are lost");
-                    self.take_back(lease.id);
+                    self.take_back(lease);
                 }
-                assert!(outcome != TaskOutcome::Applied || lease.is_alone || self.is_committing);
+                assert!(outcome != TaskOutcome::Applied || self.is_committing);
                 assert!((0.0..=1.0).contains(&factor));
                 assert_eq!((gradient.worker, gradient.lease), (worker, lease));
                 assert_eq!(gradient.parameters, self.record.parameters[lease.iteration.number() as usize - 1]);
@@ -304,22 +307,23 @@ impl Checks {
             TaskOutcome::Lost => assert!(!self.present.contains(&worker), "its worker is present"),
             _ => {}
         }
+        lease.own.into_iter().for_each(|own| self.collections.end(own));
     }
 
     /// A worker is asked for leases of its own, whether it has computed them or not.
-    fn asked(&mut self, worker: WorkerId, collection: CollectionId, leases: &[LeaseId]) {
-        assert!(self.present.contains(&worker), "only workers that are present are asked");
-        let of_worker = |lease: &LeaseId| match (self.held.get(lease), self.arrived.get(lease)) {
-            (Some((holder, lease, _)), None) => *holder == worker && !lease.is_alone,
-            (None, Some(gradient)) => gradient.worker == worker && !gradient.lease.is_alone,
+    fn asked(&mut self, Collection { worker, id, leases }: &Collection) {
+        assert!(self.present.contains(worker), "only workers that are present are asked");
+        let of_worker = |lease: &Lease| match (self.held.get(&lease.id), self.arrived.get(&lease.id)) {
+            (Some((holder, held, _)), None) => (holder, held) == (worker, lease),
+            (None, Some(gradient)) => (&gradient.worker, &gradient.lease) == (worker, lease),
             _ => false,
         };
-        assert!(leases.iter().all(of_worker), "{leases:?}");
-        self.collections.ask(worker, collection, leases);
+        assert!(leases.iter().all(|lease| lease.own.is_none() && of_worker(lease)), "{leases:?}");
+        self.collections.ask(*worker, *id, leases);
     }
 
     /// A gradient is lost that its worker kept.
-    fn take_back(&mut self, lease: LeaseId) {
+    fn take_back(&mut self, lease: Lease) {
         if self.collections.lose_gradient(lease)
             && let Some(iteration) = &mut self.iteration
         {
@@ -329,10 +333,9 @@ impl Checks {
 
     /// A step takes what it should, each task once.
     fn step(&mut self, number: u64, tasks: &[TaskRange], collected: &[(WorkerId, Lease)]) {
-        let OpenIteration { decision, applied, step, .. } = self.iteration.as_mut().expect("a step is of an iteration");
+        let OpenIteration { decision, step, .. } = self.iteration.as_mut().expect("a step is of an iteration");
         assert_eq!(number, self.record.parameters.len() as u64, "steps come in order");
-        let applied: Vec<(WorkerId, Lease)> = applied.iter().chain(collected).copied().collect();
-        let mut expected: Vec<u64> = applied.iter().flat_map(|(_, lease)| lease.tasks.indices()).collect();
+        let mut expected: Vec<u64> = collected.iter().flat_map(|(_, lease)| lease.tasks.indices()).collect();
         expected.sort_unstable();
         assert!(expected.is_sorted_by(|a, b| a < b), "each task once: {expected:?}");
         assert!(tasks.iter().flat_map(|range| range.indices()).eq(expected.iter().copied()), "{tasks:?}");
@@ -341,7 +344,7 @@ impl Checks {
             Collect::All | Collect::InParts { .. } | Collect::Race { .. } => {
                 assert_eq!((tasks.len(), tasks[0].first), (1, 0));
             }
-            Collect::Each { max_delay, .. } => assert!(number - applied[0].1.iteration.number() < max_delay),
+            Collect::Each { max_delay, .. } => assert!(number - collected[0].1.iteration.number() < max_delay),
             Collect::First { .. } | Collect::Soonest { .. } => {}
         }
         assert!(step.replace(expected.len() as u64).is_none(), "one step per iteration");
@@ -394,7 +397,8 @@ impl Checks {
     /// After several failures in a row workers may have nothing to do, but only for a while.
     pub(crate) fn progress(&mut self, now_s: f64) {
         let is_collecting = self.iteration.as_ref().is_some_and(|iteration| iteration.step.is_none());
-        let nobody_computes = self.held.is_empty() && !self.present.is_empty();
+        let is_sent = |gradient: &Gradient| gradient.lease.own.is_some_and(|own| self.collections.is_awaited(own));
+        let nobody_computes = self.held.is_empty() && !self.present.is_empty() && !self.arrived.values().any(is_sent);
         if self.state == State::Over || !is_collecting || !nobody_computes {
             self.idle_since_s = None;
             return;

@@ -9,7 +9,7 @@ use crate::Counts;
 /// The collections of an iteration.
 #[derive(Default)]
 pub(crate) struct Collections {
-    live: BTreeMap<CollectionId, (WorkerId, Vec<LeaseId>)>,
+    live: BTreeMap<CollectionId, (WorkerId, Vec<Lease>)>,
     delivered: BTreeSet<CollectionId>,
     /// The collections of the step that was ordered last, unless it was taken back.
     ordered: Option<Vec<CollectionId>>,
@@ -18,7 +18,7 @@ pub(crate) struct Collections {
 
 impl Collections {
     /// A worker is asked for the sum of some of its leases.
-    pub(crate) fn ask(&mut self, worker: WorkerId, collection: CollectionId, leases: &[LeaseId]) {
+    pub(crate) fn ask(&mut self, worker: WorkerId, collection: CollectionId, leases: &[Lease]) {
         assert!(!self.delivered.contains(&collection), "what was delivered is asked for again");
         if let Some((holder, before)) = self.live.remove(&collection) {
             assert!(
@@ -26,7 +26,7 @@ impl Collections {
             );
             self.counts.add("collections that shrank", 1);
         }
-        let is_asked = |(_, others): &(WorkerId, Vec<LeaseId>)| others.iter().any(|lease| leases.contains(lease));
+        let is_asked = |(_, others): &(WorkerId, Vec<Lease>)| others.iter().any(|lease| leases.contains(lease));
         assert!(!self.live.values().any(is_asked), "a gradient is collected twice");
         if !leases.is_empty() {
             self.live.insert(collection, (worker, leases.to_vec()));
@@ -34,7 +34,7 @@ impl Collections {
     }
 
     /// A collection arrives; returns its leases.
-    pub(crate) fn deliver(&mut self, worker: WorkerId, collection: CollectionId) -> &[LeaseId] {
+    pub(crate) fn deliver(&mut self, worker: WorkerId, collection: CollectionId) -> &[Lease] {
         assert!(self.delivered.insert(collection), "delivered twice");
         let (holder, leases) = &self.live[&collection];
         assert_eq!(*holder, worker);
@@ -53,11 +53,25 @@ impl Collections {
         live.retain(|collection, (holder, _)| *holder != worker || delivered.contains(collection));
     }
 
+    /// Whether a worker has not delivered a collection that it was asked for.
+    pub(crate) fn is_awaited(&self, collection: CollectionId) -> bool {
+        self.live.contains_key(&collection) && !self.delivered.contains(&collection)
+    }
+
+    /// The lease of a collection ended that has no other one.
+    pub(crate) fn end(&mut self, collection: CollectionId) {
+        self.live.remove(&collection);
+        self.delivered.remove(&collection);
+    }
+
     /// A gradient is lost that a worker kept; a step that waits for it is taken back.
-    pub(crate) fn lose_gradient(&mut self, lease: LeaseId) -> bool {
-        let of_lease =
-            |(id, (_, leases)): (&CollectionId, &(WorkerId, Vec<LeaseId>))| leases.contains(&lease).then_some(*id);
-        assert_eq!(self.live.iter().find_map(of_lease), None, "what is in a live collection is not lost");
+    pub(crate) fn lose_gradient(&mut self, lease: Lease) -> bool {
+        let is_live = self.live.values().any(|(_, leases)| leases.contains(&lease));
+        assert!(!is_live, "what is in a live collection is not lost");
+        if lease.own.is_some() {
+            self.counts.add("gradients that were lost on their way", 1);
+            return false;
+        }
         self.counts.add("gradients that were lost with their worker", 1);
         let was_ordered = self.ordered.take().is_some();
         self.counts.add("steps that were taken back", u64::from(was_ordered));
@@ -69,7 +83,7 @@ impl Collections {
         assert!(self.ordered.is_none(), "one step per iteration, unless it is taken back");
         let leases = |id: &CollectionId| {
             let (worker, leases) = &self.live[id];
-            leases.iter().map(|lease| (*lease, *worker)).collect::<Vec<_>>()
+            leases.iter().map(|lease| (lease.id, *worker)).collect::<Vec<_>>()
         };
         let mut asked: Vec<(LeaseId, WorkerId)> = collections.iter().flat_map(leases).collect();
         let mut kept: Vec<(LeaseId, WorkerId)> = collected.iter().map(|(worker, lease)| (lease.id, *worker)).collect();
@@ -83,7 +97,8 @@ impl Collections {
     pub(crate) fn commit(&mut self) {
         let ordered = self.ordered.take().expect("a step that was taken back is not committed");
         assert!(ordered.iter().all(|collection| self.delivered.contains(collection)), "not all were delivered");
-        self.live.clear();
-        self.delivered.clear();
+        for collection in ordered {
+            self.end(collection);
+        }
     }
 }

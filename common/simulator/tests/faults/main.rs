@@ -35,7 +35,7 @@ const SEEDS: u64 = 30_000;
 const REPEATED: u64 = 50;
 
 /// What must happen often in all seeds together.
-const EXPECTED: [&str; 19] = [
+const EXPECTED: [&str; 20] = [
     "messages lost",
     "messages duplicated",
     "messages out of order",
@@ -54,6 +54,7 @@ const EXPECTED: [&str; 19] = [
     "collections that shrank",
     "collections that workers gave up",
     "gradients that were lost with their worker",
+    "gradients that were lost on their way",
     "steps that were taken back",
 ];
 

@@ -1,23 +1,19 @@
-//! The header that precedes the chunks of a sum of gradients, and the receipt that answers it.
+//! The header that precedes the chunks of a vector, and the receipt that answers it.
 
-use ata_types::{Iteration, VectorId};
+use ata_types::VectorId;
 use bytes::Bytes;
 
-use super::{ComputedLease, SessionToken, WireError, array, at_most, invalid, truncated, units_crc32c, units_of};
+use super::{SessionToken, WireError, array, at_most, in_range, invalid, truncated, units_crc32c, units_of};
 use crate::limits::MAX_TENSORS;
 use crate::proto::{self, gradient_receipt::Verdict};
 
-/// The header that precedes the chunks of a sum of gradients.
+/// The header that precedes the chunks of a vector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientHeader {
     /// The session that sends it.
     pub session: SessionToken,
-    /// The vector that was asked for; `None` for a lease that is sent alone.
-    pub vector: Option<VectorId>,
-    /// The iteration of a lease that is sent alone; 0 for a vector that was asked for.
-    pub iteration: Iteration,
-    /// What the worker measured, if a lease is sent alone.
-    pub computed: Option<ComputedLease>,
+    /// The vector that was asked for.
+    pub vector: VectorId,
     /// For each tensor, the largest magnitude of a value in the gradient of any of the tasks; finite.
     pub maxima: Vec<f32>,
     /// For each tensor, the exponent of the unit whose multiples the sum holds.
@@ -36,27 +32,13 @@ impl GradientHeader {
     pub fn in_units(self, exponents: &[i16], shifts: &[u8]) -> Self {
         Self { units: exponents.to_vec(), units_crc32c: units_crc32c(exponents, shifts), ..self }
     }
-
-    /// Checks that the fields agree on whether a lease is sent alone.
-    fn check_alone(&self) -> Result<(), WireError> {
-        match (self.vector, self.iteration, &self.computed) {
-            (Some(_), Iteration(0), None) | (None, _, Some(_)) => Ok(()),
-            (Some(_), _, Some(_)) => Err(invalid("computed", "present", "nothing for a vector that was asked for")),
-            (Some(_), iteration, None) => {
-                Err(invalid("iteration", iteration, "0 for a vector that was asked for, whose request names it"))
-            }
-            (None, _, None) => Err(invalid("computed", "missing", "a lease that is sent alone, or a vector")),
-        }
-    }
 }
 
 impl From<GradientHeader> for proto::GradientHeader {
     fn from(header: GradientHeader) -> Self {
         Self {
             session: header.session.to_wire(),
-            vector: header.vector.map_or(0, |vector| vector.0),
-            iteration: header.iteration.number(),
-            computed: header.computed.map(Into::into),
+            vector: header.vector.0,
             maxima: header.maxima.into_iter().flat_map(f32::to_le_bytes).collect(),
             units: header.units.into_iter().map(i32::from).collect(),
             units_crc32c: header.units_crc32c,
@@ -74,19 +56,15 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
         if units.len() != maxima.len() {
             return Err(invalid("number of units", units.len(), format!("{}, one for each maximum", maxima.len())));
         }
-        let header = Self {
+        Ok(Self {
             session: SessionToken::from_wire(&header.session)?,
-            vector: (header.vector > 0).then_some(VectorId(header.vector)),
-            iteration: Iteration(header.iteration),
-            computed: header.computed.map(ComputedLease::try_from).transpose()?,
+            vector: VectorId(in_range("vector", header.vector, u64::MAX)?),
             maxima,
             units,
             units_crc32c: header.units_crc32c,
             saturated: header.saturated,
             vanished: header.vanished,
-        };
-        header.check_alone()?;
-        Ok(header)
+        })
     }
 }
 
@@ -101,17 +79,17 @@ fn maxima_of(bytes: &Bytes) -> Result<Vec<f32>, WireError> {
     bytes.chunks(4).map(maximum).collect()
 }
 
-/// The coordinator's answer to a sum of gradients.
+/// The coordinator's answer to a vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// The sum counts.
+    /// The vector counts.
     Accepted,
-    /// The session does not hold the lease, or is not asked for the vector any more, or is sending it already.
+    /// The session is not asked for the vector any more, or is sending it already.
     NotHeld {
         /// Why, human-readable.
         reason: String,
     },
-    /// The sum failed a check.
+    /// The vector failed a check.
     Refused {
         /// Why, human-readable.
         reason: String,

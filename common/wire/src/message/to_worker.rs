@@ -114,6 +114,8 @@ pub struct Welcome {
 pub struct Assignment {
     /// The lease.
     pub lease: Lease,
+    /// The vector of it alone, if it is asked for together with it.
+    pub vector: Option<VectorId>,
     /// Its span, if a trace is kept.
     pub trace: Option<TraceContext>,
 }
@@ -131,13 +133,13 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 run: Some(welcome.run.into()),
             }),
             ToWorker::Assign(leases) => {
-                let assign = |Assignment { lease, trace }| proto::Assign {
+                let assign = |Assignment { lease, vector, trace }| proto::Assign {
                     lease: lease.id.0,
                     iteration: lease.iteration.number(),
                     first_task: lease.tasks.first,
                     tasks: lease.tasks.count,
                     traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
-                    alone: lease.is_alone,
+                    vector: vector.map_or(0, |vector| vector.0),
                 };
                 Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
             }
@@ -252,14 +254,15 @@ impl TryFrom<proto::Assign> for Assignment {
     type Error = WireError;
 
     fn try_from(assign: proto::Assign) -> Result<Self, WireError> {
-        let proto::Assign { lease, iteration, first_task, tasks, traceparent, alone } = assign;
+        let proto::Assign { lease, iteration, first_task, tasks, traceparent, vector } = assign;
         in_range("iteration", iteration, u64::MAX)?;
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;
         if first_task.checked_add(tasks).is_none() {
             return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
         }
         let (iteration, tasks) = (Iteration(iteration), TaskRange { first: first_task, count: tasks });
-        let lease = Lease { id: LeaseId(lease), iteration, tasks, is_alone: alone };
-        Ok(Self { lease, trace: TraceContext::parse(&traceparent) })
+        let lease = Lease { id: LeaseId(lease), iteration, tasks, own: None };
+        let vector = (vector > 0).then_some(VectorId(vector));
+        Ok(Self { lease, vector, trace: TraceContext::parse(&traceparent) })
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! # Layout
 //! - here: [`Sessions`], the table of all sessions
-//! - `session`: one session; `past_leases`: the leases that it had; `presence`: its signs of life
+//! - `session`: one session; `presence`: its signs of life
 //! - `names`: the number of each worker
 
 mod names;
-mod past_leases;
 mod presence;
 mod session;
 #[cfg(test)]
@@ -25,7 +24,6 @@ use rand::TryRng;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::uploads::Traffic;
 use crate::config::Timeouts;
 use crate::parameters::ParameterSet;
 
@@ -188,19 +186,6 @@ impl Sessions {
     /// on.
     pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
         self.names.forget_long_absent()
-    }
-
-    /// The session whose gradients arrive most slowly, of those that must give way to others. `traffic` returns the traffic of all
-    /// gradients if others wait for the room of a session.
-    pub(crate) fn slowest_sender(
-        &mut self,
-        now_s: f64,
-        traffic: impl Fn(SessionToken) -> Option<Traffic>,
-    ) -> Option<&mut Session> {
-        let sessions = self.by_token.iter_mut();
-        let slow =
-            sessions.filter_map(|(token, session)| Some((session.sends_too_slowly(now_s, traffic(*token))?, session)));
-        slow.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.worker().cmp(&other.worker()))).map(|(_, slow)| slow)
     }
 
     /// Ends all sessions.

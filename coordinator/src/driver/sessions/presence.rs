@@ -1,7 +1,7 @@
 //! Signs of life of a session's worker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
@@ -19,26 +19,18 @@ pub(super) struct Liveness {
     pub(super) heard: AtomicBool,
     /// Whether the worker's last heartbeat said that it has no work.
     pub(super) is_idle: AtomicBool,
-    /// Bytes of gradients that have arrived.
-    pub(super) arrived: AtomicU64,
 }
 
 impl Presence {
     pub(crate) fn new() -> Self {
         let (heard, is_idle) = (AtomicBool::new(false), AtomicBool::new(true));
-        let liveness = Arc::new(Liveness { heard, is_idle, arrived: AtomicU64::new(0) });
+        let liveness = Arc::new(Liveness { heard, is_idle });
         Self { liveness, ended: CancellationToken::new() }
     }
 
     /// Records a sign of life.
     pub(crate) fn hear(&self) {
         self.liveness.heard.store(true, Ordering::Relaxed);
-    }
-
-    /// Records that bytes of a gradient have arrived.
-    pub(crate) fn receive(&self, bytes: usize) {
-        self.liveness.arrived.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.hear();
     }
 
     /// Records a heartbeat. An idle worker sends its next one later.

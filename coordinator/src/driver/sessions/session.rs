@@ -7,18 +7,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use ata_learn::Units;
-use ata_record::RefusalKind;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
-use ata_wire::{Assignment, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, TraceContext, WorkerName};
+use ata_wire::{Assignment, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, WorkerName};
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
 
-use super::past_leases::PastLeases;
 use super::presence::{Liveness, Presence};
 use crate::config::Timeouts;
-use crate::driver::uploads::{Place, Room, SessionUploads, Traffic};
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
 
 /// The driver's side of a worker's session. Dropping it ends the session.
@@ -44,8 +41,8 @@ pub(crate) struct Session {
     leases: usize,
     /// The iteration of the lease that it was assigned last.
     worked: Option<Iteration>,
-    past: PastLeases,
-    sending: SessionUploads,
+    /// The first and the last lease that it was given.
+    given: Option<(LeaseId, LeaseId)>,
     /// Its connections, which stay open for as long as the session lasts.
     connections: Vec<Stay>,
     /// The parameters to send next. With those that are being sent, at most two versions are kept for the worker.
@@ -54,8 +51,6 @@ pub(crate) struct Session {
     sent: Option<Iteration>,
     /// The units that it was sent last, and their iteration.
     units_sent: Option<(Iteration, Units)>,
-    /// The leases that it computes again, in the units of the first iteration.
-    repeated: Vec<LeaseId>,
     download: Option<Download>,
     /// A call for the parameters of an evaluation.
     evaluated: Option<Download>,
@@ -124,12 +119,10 @@ impl Session {
             heard_s: now_s,
             leases: 0,
             worked: None,
-            past: PastLeases::default(),
-            sending: SessionUploads::default(),
+            given: None,
             connections: Vec::new(),
             due: DueParameters::default(),
             sent: None,
-            repeated: Vec::new(),
             units_sent: None,
             download: None,
             evaluated: None,
@@ -215,28 +208,6 @@ impl Session {
         }
     }
 
-    /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
-    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), (RefusalKind, &'static str)> {
-        self.sending.begin(lease)
-    }
-
-    /// Room for a gradient that it sends.
-    pub(crate) fn room(&self, place: Place) -> Room {
-        self.sending.room(self.presence(), place)
-    }
-
-    /// Fails the gradients that are arriving, so that others have room.
-    pub(crate) fn give_way(&mut self) {
-        self.sending.give_way();
-    }
-
-    /// The bytes per second at which its gradients arrive, if they are too few for too long. `traffic` is that of all gradients,
-    /// if others wait for its room.
-    pub(crate) fn sends_too_slowly(&mut self, now_s: f64, traffic: Option<Traffic>) -> Option<f64> {
-        let arrived = self.presence.liveness.arrived.load(Ordering::Relaxed);
-        self.sending.too_slow(now_s, arrived, traffic)
-    }
-
     /// Why the session must end, if it must.
     pub(crate) fn overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Option<&'static str> {
         let Liveness { heard, is_idle, .. } = &*self.presence.liveness;
@@ -262,17 +233,12 @@ impl Session {
 
     /// Adds a lease to the next message, and sends the parameters and the units of its iteration if the worker does not have
     /// them.
-    pub(crate) fn assign(
-        &mut self,
-        lease: &Lease,
-        parameters: &ParameterSet,
-        units: Option<&Units>,
-        trace: Option<TraceContext>,
-    ) {
+    pub(crate) fn assign(&mut self, assignment: Assignment, parameters: &ParameterSet, units: Option<&Units>) {
+        let lease = assignment.lease;
         debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
         self.worked = Some(lease.iteration);
-        self.past.given(lease.id);
+        self.given = Some((self.given.map_or(lease.id, |(first, _)| first), lease.id));
         let iteration = parameters.iteration;
         // Whoever was sent the next set ahead holds this one until that is complete.
         if self.sent < Some(iteration) {
@@ -281,7 +247,6 @@ impl Session {
         if let Some(units) = units {
             self.send_units(iteration, units);
         }
-        let assignment = Assignment { lease: *lease, trace };
         match self.outbox.last_mut() {
             Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
             _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
@@ -322,20 +287,13 @@ impl Session {
         }
     }
 
-    /// Records that the gradient of a lease was accepted.
-    pub(crate) fn delivered(&mut self, lease: LeaseId) {
-        self.past.delivered(lease);
-    }
-
-    /// Classifies a gradient for a lease that no worker holds.
-    pub(crate) fn kind_of_stray(&self, lease: LeaseId) -> RefusalKind {
-        self.past.kind_of(lease)
+    /// Whether it may have held a lease that has ended. Leases of others in between are taken for its own.
+    pub(crate) fn was_given(&self, lease: LeaseId) -> bool {
+        self.given.is_some_and(|(first, last)| (first..=last).contains(&lease))
     }
 
     /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: &Lease) {
-        self.sending.ended(lease.id);
-        self.repeated.retain(|repeated| *repeated != lease.id);
         // It may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
         // Without a lease it needs no parameters.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ata_learn::{TensorSizes, Units};
 use ata_types::{Lease, LeaseId, TaskRange};
-use ata_wire::Reader;
 use ata_wire::limits::MAX_BATCH;
+use ata_wire::{Assignment, Reader};
 
 use super::*;
 
@@ -25,7 +25,11 @@ fn parameters(iteration: u64) -> ParameterSet {
 }
 
 fn lease(id: u64, iteration: u64) -> Lease {
-    Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id), is_alone: true }
+    Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id), own: None }
+}
+
+fn assignment(id: u64, iteration: u64) -> Assignment {
+    Assignment { lease: lease(id, iteration), vector: None, trace: None }
 }
 
 #[test]
@@ -65,7 +69,7 @@ fn leases_are_sent_in_batches() {
     let mut opened = open(&mut sessions, "a", 1);
     let session = sessions.addressed(opened.claim.worker).unwrap();
     for id in 0..20_000 {
-        session.assign(&lease(id, 1), &parameters(1), None, None);
+        session.assign(assignment(id, 1), &parameters(1), None);
     }
     session.cancel(LeaseId(5));
     session.cancel(LeaseId(6));
@@ -98,7 +102,7 @@ fn at_most_one_version_waits_for_a_worker() {
     let opened = open(&mut sessions, "a", 1);
     let session = sessions.of_worker(opened.claim.worker).unwrap();
     let assign = |session: &mut Session, id, iteration| {
-        session.assign(&lease(id, iteration), &parameters(iteration), None, None);
+        session.assign(assignment(id, iteration), &parameters(iteration), None);
     };
     assign(session, 1, 1);
     let sent = session.parameters(0.0, Reader::default()).unwrap();
@@ -128,12 +132,12 @@ fn the_current_parameters_are_sent_again_only_to_a_worker_that_may_have_lost_the
     let opened = open(&mut sessions, "a", 1);
     let session = sessions.of_worker(opened.claim.worker).unwrap();
     let sent = session.parameters(0.0, Reader::default()).unwrap();
-    session.assign(&lease(1, 1), &parameters(1), None, None);
+    session.assign(assignment(1, 1), &parameters(1), None);
     session.send_again(&parameters(1));
     assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)), "it has them");
     session.ended(&lease(1, 1));
     session.send_ahead(&parameters(2));
-    session.assign(&lease(2, 1), &parameters(1), None, None);
+    session.assign(assignment(2, 1), &parameters(1), None);
     assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(2))), Ok(None)), "it is sent none that it holds");
     session.send_again(&parameters(1));
     session.send_again(&parameters(1));
@@ -150,9 +154,9 @@ fn units_are_sent_once_an_iteration() {
     let mut opened = open(&mut sessions, "a", 1);
     let session = sessions.addressed(opened.claim.worker).unwrap();
     let units = |exponent| Units::from_exponents(&[exponent], &TensorSizes::new([1])).unwrap();
-    session.assign(&lease(1, 1), &parameters(1), None, None);
+    session.assign(assignment(1, 1), &parameters(1), None);
     for (id, iteration, exponent) in [(2, 1, -3), (3, 1, -3), (4, 2, -5)] {
-        session.assign(&lease(id, iteration), &parameters(iteration), Some(&units(exponent)), None);
+        session.assign(assignment(id, iteration), &parameters(iteration), Some(&units(exponent)));
     }
     sessions.flush();
     let (mut said, mut messages) = (Vec::new(), Vec::new());
@@ -172,22 +176,9 @@ fn those_that_keep_the_oldest_version_are_the_first_to_go() {
     let workers: Vec<_> = ["a", "b", "c", "d"].map(|name| open(&mut sessions, name, 1)).into();
     for (opened, iteration) in workers.iter().zip([2, 1, 1, 3]) {
         let session = sessions.of_worker(opened.claim.worker).unwrap();
-        session.assign(&lease(iteration, iteration), &parameters(iteration), None, None);
+        session.assign(assignment(iteration, iteration), &parameters(iteration), None);
     }
     let mut closed =
         || sessions.close_oldest(Iteration(3)).iter().map(|session| session.name().to_string()).collect::<Vec<_>>();
     assert_eq!([closed(), closed(), closed()], [vec!["b".to_owned(), "c".into()], vec!["a".into()], vec![]]);
-}
-
-#[test]
-fn a_gradient_is_sent_once_at_a_time() {
-    let mut sessions = Sessions::default();
-    let opened = open(&mut sessions, "a", 1);
-    let session = sessions.of_worker(opened.claim.worker).unwrap();
-    let lease = lease(1, 3);
-    session.assign(&lease, &parameters(3), None, None);
-    assert_eq!(session.begin_upload(lease.id), Ok(()));
-    assert!(session.begin_upload(lease.id).is_err());
-    session.ended(&lease);
-    assert_eq!(session.begin_upload(lease.id), Ok(()), "the engine checks which lease it is");
 }

@@ -23,7 +23,8 @@ impl VirtualWorker {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 ToWorker::Assign(assignments) => {
-                    for Assignment { lease, .. } in assignments {
+                    for Assignment { lease, vector, .. } in assignments {
+                        self.asked.extend(vector.map(|id| own_collection(id, &lease)));
                         self.assigned.insert(lease.id, lease);
                         self.leases.push(lease);
                     }
@@ -55,41 +56,6 @@ impl VirtualWorker {
     }
 }
 
-/// A gradient that was announced.
-pub struct Announcement(pub(super) oneshot::Receiver<Result<Room, UploadRefusal>>);
-
-impl Announcement {
-    /// Whether it is not answered yet.
-    pub fn is_waiting(&mut self) -> bool {
-        matches!(self.0.try_recv(), Err(TryRecvError::Empty))
-    }
-
-    /// The room that it was given; `None` if it waits or was refused.
-    pub fn room(&mut self) -> Option<UploadRoom> {
-        self.0.try_recv().ok()?.ok().map(UploadRoom)
-    }
-
-    /// Whether it was refused.
-    pub fn is_refused(&mut self) -> bool {
-        matches!(self.0.try_recv(), Ok(Err(_)))
-    }
-}
-
-/// Room for a gradient, until it is dropped.
-pub struct UploadRoom(pub(super) Room);
-
-impl UploadRoom {
-    /// Records that bytes of the gradient have arrived.
-    pub fn receive(&self, bytes: usize) {
-        self.0.receive(bytes);
-    }
-
-    /// Whether the gradient must give way.
-    pub fn must_give_way(&self) -> bool {
-        self.0.must_give_way()
-    }
-}
-
 /// A vector that was announced.
 pub struct VectorAnnouncement(pub(super) oneshot::Receiver<Result<VectorUpload, UploadRefusal>>);
 
@@ -112,6 +78,30 @@ impl VectorAnnouncement {
 
 /// A vector that was let in.
 pub struct VectorUploading(pub(super) VectorUpload);
+
+impl VectorUploading {
+    /// Whether it is put together, rather than passed on chunk by chunk.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.0.sink, Sink::Whole(_))
+    }
+
+    /// Records that bytes of a vector that is put together have arrived.
+    pub fn receive(&self, bytes: usize) {
+        if let Sink::Whole(whole) = &self.0.sink {
+            whole.receive(bytes);
+        }
+    }
+
+    /// Whether a vector that is put together is not needed any more.
+    pub fn is_over(&self) -> bool {
+        matches!(&self.0.sink, Sink::Whole(whole) if whole.has_ended())
+    }
+}
+
+/// The request that comes with a lease.
+fn own_collection(id: VectorId, lease: &Lease) -> Collection {
+    Collection { id, iteration: lease.iteration, tasks: lease.tasks.into(), first_chunk: 0, shards: None }
+}
 
 pub(super) fn computed(lease: &Lease) -> ComputedLease {
     let tasks = lease.tasks.count as usize;

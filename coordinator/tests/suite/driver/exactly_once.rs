@@ -1,5 +1,5 @@
-//! Exactly once: whatever is submitted twice, late, after its session, in another session or by a stranger, only the first gradient
-//! of a lease from the session that holds it counts, and only the vector that its worker is asked for.
+//! Exactly once: whatever is reported or sent twice, late, after its session, in another session or by a stranger, only the first report
+//! on a lease from the session that holds it counts, and only the vector that its worker is asked for.
 
 use super::*;
 
@@ -8,15 +8,15 @@ use super::*;
 struct Submissions {
     /// The holder's own.
     good: u64,
-    /// A gradient that was accepted before.
+    /// A report that was accepted before.
     again: u64,
     /// In a session that is over.
     late: u64,
     /// A lease of another session.
     foreign: u64,
-    /// For another iteration, or a lease that was never granted.
+    /// A lease that was never granted.
     invented: u64,
-    /// Announced while the lease was held, and sent after the session's end.
+    /// A vector that was let in, and arrived after its session's end.
     overtaken: u64,
     /// A vector that was asked for.
     vectors: u64,
@@ -70,21 +70,10 @@ impl World {
         self.rig.run.is_open(token) && holder.is_some_and(|peer| peer.client.leases.contains(lease))
     }
 
-    /// Submits a gradient; it must be accepted exactly if its session holds its lease. What must not count has values that
-    /// no honest gradient has.
-    fn submit(&mut self, token: SessionToken, lease: Lease, is_announced: bool) {
+    /// Reports a lease, which counts exactly if the session holds it.
+    fn report(&mut self, token: SessionToken, lease: Lease) {
         let is_held = self.holds(token, &lease);
-        if lease.is_alone {
-            let (receipt, ending) = if is_announced {
-                self.rig.submit(token, &lease, is_held)
-            } else {
-                self.rig.gradient(token, &lease, is_held)
-            };
-            assert_eq!(receipt == Some(Receipt::Accepted), is_held, "{receipt:?} for {lease:?}");
-            self.ending = ending;
-        } else {
-            self.ending = self.rig.run.report(token, &lease);
-        }
+        self.ending = self.rig.run.report(token, &lease);
         if is_held {
             self.accepted.push((token, lease));
             for Member { client, .. } in &mut self.peers {
@@ -143,7 +132,6 @@ impl World {
             .flat_map(|peer| peer.client.leases.iter().map(|lease| (peer.client.token, *lease)))
             .collect();
         let over: Vec<_> = self.assigned.iter().copied().filter(|(token, _)| !open.contains(token)).collect();
-        let is_announced = self.rng.random_bool(0.5);
         match self.rng.random_range(0..20) {
             0 | 1 => self.join(),
             2 => {
@@ -154,19 +142,19 @@ impl World {
             3..6 => {
                 if let Some((token, lease)) = Self::pick(&mut self.rng, &held) {
                     self.tried.good += 1;
-                    self.submit(token, lease, is_announced);
+                    self.report(token, lease);
                 }
             }
             6 | 7 => {
                 if let Some((token, lease)) = Self::pick(&mut self.rng, &self.accepted) {
                     self.tried.again += 1;
-                    self.submit(token, lease, is_announced);
+                    self.report(token, lease);
                 }
             }
             8 | 9 => {
                 if let Some((token, lease)) = Self::pick(&mut self.rng, &over) {
                     self.tried.late += 1;
-                    self.submit(token, lease, is_announced);
+                    self.report(token, lease);
                 }
             }
             10 => {
@@ -175,11 +163,11 @@ impl World {
                     && token != owner
                 {
                     self.tried.foreign += 1;
-                    self.submit(token, lease, is_announced);
+                    self.report(token, lease);
                 }
             }
             11 => self.invented(&held),
-            12 => self.overtaken(&held),
+            12 => self.overtaken(),
             13 | 14 => self.announce_other_vector(&open),
             15..18 => self.send_vector(),
             18 => {
@@ -189,32 +177,29 @@ impl World {
         }
     }
 
-    /// A lease of another iteration, or one that was never granted. Only the announcement tells the iteration.
     fn invented(&mut self, held: &[(SessionToken, Lease)]) {
         if let Some((token, lease)) = Self::pick(&mut self.rng, held) {
             self.tried.invented += 1;
-            if lease.is_alone {
-                let other_iteration = Lease { iteration: lease.iteration.next(), ..lease };
-                self.submit(token, other_iteration, true);
-            }
-            if self.ending.is_none() {
-                let never = Lease { id: LeaseId(lease.id.0 + 10_000), ..lease };
-                let is_announced = self.rng.random_bool(0.5);
-                self.submit(token, never, is_announced);
-            }
+            self.report(token, Lease { id: LeaseId(lease.id.0 + 10_000), ..lease });
         }
     }
 
-    fn overtaken(&mut self, held: &[(SessionToken, Lease)]) {
-        let Some((token, lease)) = Self::pick(&mut self.rng, held) else { return };
-        if !lease.is_alone || !self.holds(token, &lease) {
-            return;
-        }
-        self.tried.overtaken += 1;
-        assert!(self.rig.run.announce(token, &lease).room().is_some());
+    fn overtaken(&mut self) {
+        let is_due = |peer: &&Member| peer.client.leases.is_empty() && !peer.client.asked.is_empty();
+        let due = self.peers.iter().find(is_due);
+        let Some(client) = due.map(|peer| &peer.client) else { return };
+        let (token, asked) = (client.token, client.asked[0].clone());
+        let upload = self.rig.run.announce_vector(token, &asked).upload();
         self.leave(token);
-        if self.ending.is_none() {
-            self.submit(token, lease, false);
+        if let Some(upload) = upload.filter(|_| self.ending.is_none()) {
+            self.tried.overtaken += 1;
+            // Values that no honest gradient has.
+            assert_eq!(self.rig.run.send_chunks(&upload, 1e6, 0..self.rig.run.chunks()), 0, "its gate is closed");
+            if upload.is_whole() {
+                let (receipt, ending) = self.rig.run.arrived(token, &asked, Some(1e6));
+                assert!(matches!(receipt, Some(Receipt::NotHeld { .. })), "{receipt:?}");
+                self.ending = ending;
+            }
         }
     }
 }
@@ -249,7 +234,7 @@ fn check(seed: u64, policy: &str) -> (Submissions, [u8; 32]) {
 }
 
 #[test]
-fn only_the_first_gradient_of_a_lease_from_its_holder_counts() {
+fn only_the_first_report_and_vector_of_a_lease_from_its_holder_count() {
     let expected = honest(6, 4);
     let mut all = Submissions::default();
     for seed in 0..300 {

@@ -4,8 +4,8 @@ mod any_order;
 mod exactly_once;
 mod late;
 mod many_names;
+mod room;
 mod stops;
-mod uploads;
 mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,17 +77,6 @@ impl Rig {
         self.run.step()
     }
 
-    /// Announces a gradient, and sends it if it is given room at once.
-    fn submit(&mut self, token: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
-        let room = self.run.announce(token, lease).room();
-        if room.is_some() { self.gradient(token, lease, good) } else { (None, None) }
-    }
-
-    /// Sends a gradient that depends on its tasks only, or one that must not count.
-    fn gradient(&mut self, session: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
-        self.run.send_gradient(session, lease, if good { honest_value(lease) } else { 1e6 })
-    }
-
     /// Does the next thing that a worker has to do.
     fn work(&mut self, client: &mut VirtualWorker) -> Option<Ending> {
         let is_open = self.run.is_open(client.token);
@@ -98,12 +87,7 @@ impl Rig {
             return ending;
         }
         let lease = client.leases.remove(0);
-        if !lease.is_alone {
-            return self.run.report(client.token, &lease);
-        }
-        let (receipt, ending) = self.submit(client.token, &lease, true);
-        assert_eq!(receipt == Some(Receipt::Accepted), is_open);
-        ending
+        self.run.report(client.token, &lease)
     }
 
     /// Has a worker do all that it has to do.
@@ -163,11 +147,7 @@ fn run_to_the_end<'a>(rig: &mut Rig, clients: impl IntoIterator<Item = &'a mut V
     }
 }
 
-/// The values of a lease's gradient: whole numbers, so that their sum is the same in every order.
-fn honest_value(lease: &Lease) -> f32 {
-    value(lease.iteration, lease.tasks)
-}
-
+/// The values of the gradient of some tasks: whole numbers, so that their sum is the same in every order.
 fn value(iteration: Iteration, tasks: TaskRange) -> f32 {
     tasks.indices().map(|task| (task + 10 * iteration.number()) as f32).sum()
 }
@@ -331,9 +311,7 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
     slow.read();
     assert_eq!(slow.leases[0].iteration, Iteration::FIRST);
     for _ in 0..5 {
-        fast.read();
-        let lease = fast.leases.remove(0);
-        assert_eq!(rig.submit(fast.token, &lease, true).0, Some(Receipt::Accepted));
+        rig.work_off(&mut fast);
         assert!(rig.step().is_none());
     }
     let sets = rig.run.parameters(slow.token);
@@ -353,9 +331,7 @@ fn the_slowest_readers_make_room() {
     let mut slow = Vec::new();
     for at in 0..10 {
         slow.push(rig.join(&format!("slow-{at}"), 1).unwrap());
-        fast.read();
-        let lease = fast.leases.remove(0);
-        assert_eq!(rig.submit(fast.token, &lease, true).0, Some(Receipt::Accepted));
+        rig.work_off(&mut fast);
         assert!(rig.step().is_none());
     }
     let said: Vec<_> = slow.iter_mut().map(VirtualWorker::read).collect();

@@ -14,7 +14,7 @@ fn two(rig: &mut Rig) -> [VirtualWorker; 2] {
 
 /// The values of all leases of a worker.
 fn honest_of(client: &VirtualWorker) -> f32 {
-    client.assigned.values().map(honest_value).sum()
+    client.assigned.values().map(|lease| value(lease.iteration, lease.tasks)).sum()
 }
 
 /// A run that begins once both workers are there.
@@ -100,7 +100,7 @@ fn only_the_rest_of_a_lost_workers_vector_is_sent_again() {
             assert_eq!(rig.run.send_chunks(&uploads[0], value, 0..chunks), 0, "{how:?}: its gate is closed");
             let rest = sum(&asked);
             assert_eq!(rig.run.send_chunks(&uploads[1], rest, 1..chunks), chunks - 1);
-            assert_eq!(rig.run.vector_arrived(&asked).0, Some(Receipt::Accepted));
+            assert_eq!(rig.run.vector_arrived(other.token, &asked).0, Some(Receipt::Accepted));
             rig.step();
             other.read();
             if arrived < chunks || matches!(how, Loss::Fails) {
@@ -133,7 +133,7 @@ fn a_step_that_completes_without_the_engines_knowledge_counts() {
     let asked = other.asked.remove(0);
     let value = sum(&asked);
     assert_eq!(rig.run.send_chunks(&uploads[1], value, 0..chunks), chunks);
-    rig.run.vector_arrived(&asked);
+    rig.run.vector_arrived(other.token, &asked);
     assert_eq!(sets.take(), None, "it still holds those of the first iteration");
     assert!(rig.step().is_none());
     assert!(!rig.run.is_step_under_way());
@@ -170,7 +170,7 @@ fn a_step_is_taken_once_however_late_its_orders_are() {
     let (asked, value) = (other.asked.remove(0), honest_of(&other));
     assert_eq!(rig.run.send_chunks(&uploads[0], sum(&lost.asked[0]), 0..chunks), chunks);
     assert_eq!(rig.run.send_chunks(&uploads[1], value, 0..chunks), chunks);
-    rig.run.vector_arrived(&asked);
+    rig.run.vector_arrived(other.token, &asked);
     lose(&mut rig, &lost, &other, Loss::Fails);
     // The thread has all that it needs, but is slow: the tasks are computed again before it takes the step.
     other.read();
@@ -201,7 +201,7 @@ fn a_vector_waits_for_the_report_on_its_leases() {
     let upload = announced.upload().expect("it is let in");
     let (chunks, value) = (rig.run.chunks(), honest_of(&client));
     assert_eq!(rig.run.send_chunks(&upload, value, 0..chunks), chunks);
-    rig.run.vector_arrived(&asked);
+    rig.run.vector_arrived(client.token, &asked);
     check_end_with(rig, &mut client);
 }
 
@@ -226,8 +226,8 @@ type Change = fn(&mut GradientHeader);
 fn headers_that_differ_from_what_is_asked_for_change_nothing() {
     use RefusalKind::{Foreign, Stale};
     let changes: [(RefusalKind, Change); 2] = [
-        (Foreign, |header| header.vector = Some(VectorId(99))),
-        (Stale, |header| header.vector = header.vector.map(|VectorId(id)| VectorId(3 - id))),
+        (Foreign, |header| header.vector = VectorId(99)),
+        (Stale, |header| header.vector = VectorId(3 - header.vector.0)),
     ];
     for (kind, change) in changes {
         let mut rig = rig(|config| config.engine.rest_s = 0.0);
@@ -314,7 +314,7 @@ fn most_workers_determine_the_first_units() {
                     assert_eq!(clients[at].asked, [asked]);
                 } else {
                     rig.run.send_chunks(&reply.upload().expect("it is let in"), value, 0..chunks);
-                    assert_eq!(rig.run.vector_arrived(&asked).0, Some(Receipt::Accepted));
+                    assert_eq!(rig.run.vector_arrived(clients[at].token, &asked).0, Some(Receipt::Accepted));
                 }
             }
             let ending = run_to_the_end(&mut rig, &mut clients);

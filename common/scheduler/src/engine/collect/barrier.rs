@@ -4,7 +4,7 @@
 use super::{Mode, WorkerTime, single_tasks};
 use crate::engine::layout::lay_out;
 use crate::policy::Decision;
-use ata_types::TaskRange;
+use ata_types::{TaskRange, TaskRanges};
 
 /// A barrier on tasks 0..`allocated`; the tasks after them are probes.
 #[derive(Debug)]
@@ -24,15 +24,15 @@ impl Barrier {
 impl Mode for Barrier {
     fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let allocation = &decision.allocation;
-        // If the first results make the step, each task returns alone.
-        let mut shares = if self.is_collected() { lay_out(allocation) } else { single_tasks(allocation) };
+        // If the first results make the step, each task may be among them.
+        let mut shares = if self.races() { single_tasks(allocation) } else { lay_out(allocation) };
         let probes = decision.probes.iter().zip((self.allocated..).map(TaskRange::single));
         shares.extend(probes.map(|(&i, task)| (i, task)));
         shares
     }
 
-    fn is_collected(&self) -> bool {
-        self.first.is_none()
+    fn races(&self) -> bool {
+        self.first.is_some()
     }
 
     fn wants(&self, tasks: TaskRange) -> bool {
@@ -63,8 +63,8 @@ impl Mode for Barrier {
         true
     }
 
-    fn step_tasks(&self) -> Option<TaskRange> {
-        self.first.is_none().then_some(TaskRange { first: 0, count: self.allocated })
+    fn step_tasks(&self) -> Option<TaskRanges> {
+        self.first.is_none().then(|| TaskRange { first: 0, count: self.allocated }.into())
     }
 
     fn worker_time(&self) -> WorkerTime {

@@ -1,7 +1,6 @@
 //! Asynchronous: every worker always computes, and each result makes its own step.
 
 use super::{Lateness, Mode, WorkerTime};
-use crate::policy::Decision;
 use ata_types::TaskRange;
 
 #[derive(Debug)]
@@ -19,11 +18,6 @@ impl Each {
 }
 
 impl Mode for Each {
-    /// Most workers compute already, and those that are idle get [`Self::next`].
-    fn shares(&mut self, _decision: &Decision) -> Vec<(usize, TaskRange)> {
-        Vec::new()
-    }
-
     fn wants(&self, _tasks: TaskRange) -> bool {
         true
     }

@@ -28,12 +28,20 @@ impl Mode for First {
         shares
     }
 
+    fn races(&self) -> bool {
+        true
+    }
+
     fn wants(&self, _tasks: TaskRange) -> bool {
         true
     }
 
     fn take(&mut self, tasks: TaskRange) {
         self.taken += tasks.count;
+    }
+
+    fn lose(&mut self, tasks: TaskRange) {
+        self.taken -= tasks.count;
     }
 
     fn is_complete(&self) -> bool {

@@ -9,24 +9,28 @@ mod each;
 mod first;
 mod parts;
 mod race;
+mod settled;
 
 pub(super) use barrier::Barrier;
 pub(super) use each::Each;
 pub(super) use first::First;
 pub(super) use parts::Parts;
 pub(super) use race::Race;
+pub(super) use settled::Settled;
 
 use super::pool::Pool;
 use crate::policy::{Collect, Decision};
-use ata_types::TaskRange;
+use ata_types::{TaskRange, TaskRanges};
 
 /// Decides which results make the step of an iteration.
 pub(super) trait Mode: Send {
     /// The tasks to hand out as the iteration begins: positions among the decision's workers, and tasks.
-    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)>;
+    fn shares(&mut self, _decision: &Decision) -> Vec<(usize, TaskRange)> {
+        Vec::new()
+    }
 
-    /// Whether each worker keeps its gradients until their sum is collected. If not, each result is sent alone.
-    fn is_collected(&self) -> bool {
+    /// Whether the first results make the step, so that it is not known before which tasks are in it, and from whom.
+    fn races(&self) -> bool {
         false
     }
 
@@ -58,7 +62,7 @@ pub(super) trait Mode: Send {
     fn must_redo(&self, failed: bool) -> bool;
 
     /// The tasks of a complete step, if they are known without looking at the results taken.
-    fn step_tasks(&self) -> Option<TaskRange> {
+    fn step_tasks(&self) -> Option<TaskRanges> {
         None
     }
 

@@ -4,7 +4,7 @@
 use super::{Mode, WorkerTime};
 use crate::engine::pool::Pool;
 use crate::policy::Decision;
-use ata_types::TaskRange;
+use ata_types::{TaskRange, TaskRanges};
 
 /// A barrier on the tasks 0..B; those after them are probes.
 #[derive(Debug)]
@@ -26,10 +26,6 @@ impl Mode for Parts {
     fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let indices = (self.done.len() as u64..).map(TaskRange::single);
         decision.probes.iter().copied().zip(indices).collect()
-    }
-
-    fn is_collected(&self) -> bool {
-        true
     }
 
     fn wants(&self, tasks: TaskRange) -> bool {
@@ -66,8 +62,8 @@ impl Mode for Parts {
         true
     }
 
-    fn step_tasks(&self) -> Option<TaskRange> {
-        Some(TaskRange { first: 0, count: self.done.len() as u64 })
+    fn step_tasks(&self) -> Option<TaskRanges> {
+        Some(TaskRange { first: 0, count: self.done.len() as u64 }.into())
     }
 
     fn worker_time(&self) -> WorkerTime {

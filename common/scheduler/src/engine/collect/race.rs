@@ -44,8 +44,7 @@ impl Mode for Race {
         (0..decision.allocation.len()).filter_map(|i| Some((i, self.begin()?))).collect()
     }
 
-    /// Copies are only reported; of each worker, the sum of those that were first is collected.
-    fn is_collected(&self) -> bool {
+    fn races(&self) -> bool {
         true
     }
 
@@ -79,10 +78,6 @@ impl Mode for Race {
     /// A lost copy needs no replacement: free workers keep beginning tasks that are not done.
     fn must_redo(&self, failed: bool) -> bool {
         failed
-    }
-
-    fn step_tasks(&self) -> Option<TaskRange> {
-        Some(TaskRange { first: 0, count: self.done.len() as u64 })
     }
 
     fn worker_time(&self) -> WorkerTime {

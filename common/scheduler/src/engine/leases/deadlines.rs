@@ -38,17 +38,17 @@ impl Leases {
         }
     }
 
-    /// Stops the deadline of a worker, because its upload is blocked.
-    pub(in crate::engine) fn block_upload(&mut self, now_s: f64, worker: WorkerId) {
+    /// Stops the deadline of a worker that is blocked.
+    pub(in crate::engine) fn block(&mut self, now_s: f64, worker: WorkerId) {
         if !self.is_free(worker) {
-            self.blocked_uploads.entry(worker).or_insert(now_s);
+            self.blocked.entry(worker).or_insert(now_s);
         }
     }
 
-    /// Lets a worker continue. Returns whether its upload was blocked, in which case its deadline must be set anew. The time
-    /// that it waited does not count as silence.
-    pub(in crate::engine) fn resume_upload(&mut self, now_s: f64, worker: WorkerId) -> bool {
-        let Some(since_s) = self.blocked_uploads.remove(&worker) else { return false };
+    /// Lets a worker continue. Returns whether it was blocked, in which case its deadline must be set anew. The time that it waited does
+    /// not count as silence.
+    pub(in crate::engine) fn resume(&mut self, now_s: f64, worker: WorkerId) -> bool {
+        let Some(since_s) = self.blocked.remove(&worker) else { return false };
         let queue = &mut self.queues[worker.slot()];
         queue.heard_s += now_s - since_s.max(queue.heard_s);
         true
@@ -56,7 +56,7 @@ impl Leases {
 
     fn holds(&self, deadline: &Deadline) -> bool {
         let queue = &self.queues[deadline.worker.slot()];
-        queue.len > 0 && queue.deadlines == deadline.set && !self.blocked_uploads.contains_key(&deadline.worker)
+        queue.len > 0 && queue.deadlines == deadline.set && !self.blocked.contains_key(&deadline.worker)
     }
 
     /// The next deadline.
@@ -105,30 +105,30 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_stands_still_while_an_upload_is_blocked() {
+    fn the_deadline_of_a_blocked_worker_stands_still() {
         let mut leases = table(2);
-        leases.block_upload(0.0, worker(1));
-        assert!(!leases.resume_upload(1.0, worker(1)), "it holds nothing");
+        leases.block(0.0, worker(1));
+        assert!(!leases.resume(1.0, worker(1)), "it holds nothing");
         let first = grant(&mut leases, 0.0, 1, 0);
         grant(&mut leases, 0.0, 1, 1);
         leases.set_deadline(worker(1), 5.0);
-        leases.block_upload(4.0, worker(1));
-        leases.block_upload(6.0, worker(1));
+        leases.block(4.0, worker(1));
+        leases.block(6.0, worker(1));
         assert_eq!((leases.next_deadline_s(), leases.overdue(99.0)), (None, vec![]));
-        assert!(leases.resume_upload(100.0, worker(1)) && !leases.resume_upload(100.0, worker(1)));
+        assert!(leases.resume(100.0, worker(1)) && !leases.resume(100.0, worker(1)));
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), Some(101.0), "a second is left of it");
 
         // What it reports meanwhile begins its time anew.
-        leases.block_upload(100.5, worker(1));
+        leases.block(100.5, worker(1));
         leases.finish(110.0, worker(1), first, 1.0);
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), None);
-        leases.resume_upload(112.0, worker(1));
+        leases.resume(112.0, worker(1));
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), Some(117.0));
 
-        leases.block_upload(113.0, worker(1));
+        leases.block(113.0, worker(1));
         leases.revoke_all(114.0, worker(1));
         grant(&mut leases, 115.0, 1, 2);
         leases.set_deadline(worker(1), 5.0);

@@ -1,4 +1,4 @@
-//! All results of an iteration have arrived, and the driver takes the step.
+//! All collections of a step have arrived, and the driver takes it.
 
 use super::{Between, Over, Phase};
 use crate::engine::account::{AcceptedResult, EmployedWorkers};
@@ -9,7 +9,7 @@ use crate::engine::limits::FinishReason;
 use crate::engine::shared::Shared;
 use crate::ledger::IterationCost;
 use crate::policy::StepOutcome;
-use ata_types::{Iteration, TaskRange, WorkerId};
+use ata_types::{Iteration, TaskOutcome, TaskRange, WorkerId};
 
 /// Everything that an iteration is committed from.
 pub(in crate::engine) struct Committing {
@@ -41,9 +41,10 @@ impl Committing {
     /// The step was taken. Returns the phase that follows.
     pub(in crate::engine) fn commit(&mut self, shared: &mut Shared, outcome: &StepOutcome) -> Phase {
         let cost = self.enter(shared);
-        // Those who contribute to a sum get the parameters that result from it at once, and others with their next lease.
-        for result in self.results.iter().filter(|result| !result.lease.is_alone) {
+        for result in &self.results {
+            // Those who contribute to a step get the parameters that result from it at once, and others with their next lease.
             shared.roster.give_parameters(result.worker, self.number.next());
+            shared.effects.push(result.end(TaskOutcome::Applied));
         }
         shared.last_step_s = Some(self.finished_s);
         shared.spare = std::mem::take(&mut self.employed).cleared();

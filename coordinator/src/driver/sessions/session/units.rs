@@ -1,8 +1,8 @@
 //! The units that a worker has, and what it computes again in those of the first iteration.
 
 use ata_learn::Units;
-use ata_types::{Iteration, Lease, LeaseId};
-use ata_wire::{Assignment, ToWorker};
+use ata_types::Iteration;
+use ata_wire::ToWorker;
 use bytes::Bytes;
 
 use super::Session;
@@ -35,17 +35,5 @@ impl Session {
     /// The units of an iteration, if they are those that the worker has.
     pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
         self.units_sent.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
-    }
-
-    /// Whether the worker may compute a lease again without having failed: once.
-    pub(crate) fn may_repeat(&self, lease: LeaseId) -> bool {
-        !self.repeated.contains(&lease)
-    }
-
-    /// Has a lease that the worker holds computed again.
-    pub(crate) fn assign_again(&mut self, lease: &Lease) {
-        self.repeated.push(lease.id);
-        self.sending.ended(lease.id);
-        self.outbox.push(ToWorker::Assign(vec![Assignment { lease: *lease, trace: None }]));
     }
 }

@@ -1,6 +1,6 @@
 //! Spot checks: the results of some leases are taken only once two workers on different machines agree on them.
 //!
-//! A lease that is drawn is also given to a second worker, and both send its gradient alone. The driver compares the results,
+//! A lease that is drawn is also given to a second worker, and each is asked for a collection of that lease. The driver compares the two,
 //! because the engine has no gradients. If two differ, further workers are asked, one at a time, until two agree; results that
 //! differ from theirs are mismatched. If there is no further worker to ask, all workers that differ are struck, and the tasks are
 //! computed again.
@@ -18,7 +18,7 @@ use crate::engine::blame::Blame;
 use crate::engine::event::{Effect, WaitReason};
 use crate::engine::random::draw;
 use crate::engine::shared::Shared;
-use ata_types::{Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 /// Results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and each of
 /// them keeps a gradient in memory.
@@ -71,10 +71,10 @@ impl Check {
         answered.chain(self.held.iter().map(|(holder, _)| *holder))
     }
 
-    /// The leases to be compared next, if their results are there.
-    fn next_pair(&self) -> Option<(LeaseId, LeaseId)> {
+    /// The collections to be compared next, if they are there.
+    fn next_pair(&self) -> Option<(CollectionId, CollectionId)> {
         let (earlier, later) = pair(self.differing);
-        Some((self.results.get(earlier)?.lease.id, self.results.get(later)?.lease.id))
+        Some((self.results.get(earlier)?.lease.own?, self.results.get(later)?.lease.own?))
     }
 }
 
@@ -135,13 +135,10 @@ impl Collecting {
 
     /// A result that must be confirmed arrived.
     pub(super) fn unconfirmed(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
-        let AcceptedResult { worker, lease, .. } = result;
+        let lease = result.lease;
         if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
             check.held.retain(|(_, id)| *id != lease.id);
             check.results.push(result);
-        }
-        if shared.leases.is_free(worker) {
-            shared.roster.release(worker);
         }
         self.compare_next(shared, lease.tasks);
         self.continue_check(shared, lease.tasks)
@@ -162,11 +159,11 @@ impl Collecting {
         &mut self,
         shared: &mut Shared,
         tasks: TaskRange,
-        leases: (LeaseId, LeaseId),
+        collections: (CollectionId, CollectionId),
         agree: bool,
     ) -> Flow {
         let check = self.checks.get_mut(&tasks.first);
-        let Some(check) = check.filter(|check| check.is_comparing && check.next_pair() == Some(leases)) else {
+        let Some(check) = check.filter(|check| check.is_comparing && check.next_pair() == Some(collections)) else {
             return Flow::Continue(());
         };
         check.is_comparing = false;
@@ -194,10 +191,10 @@ impl Collecting {
                 _ if at == confirming => TaskOutcome::Ignored,
                 _ => TaskOutcome::Mismatched,
             };
-            shared.effects.push(result.end(outcome));
             if at == taken {
-                self.take(result);
+                self.take_own(result);
             } else {
+                shared.effects.push(result.end(outcome));
                 shared.waste.add(result.lease.tasks.count, result.busy_s);
             }
             if outcome == TaskOutcome::Mismatched {
@@ -218,6 +215,9 @@ impl Collecting {
         }
         if self.expel_if_due(shared, worker) {
             return;
+        }
+        for ended in shared.drop_sent(worker, TaskOutcome::Cancelled) {
+            self.is_asked_again(shared, worker, &ended.lease, false);
         }
         for ended in shared.leases.revoke_all(shared.now_s, worker) {
             shared.cancel(worker, &ended);

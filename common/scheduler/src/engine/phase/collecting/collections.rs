@@ -1,7 +1,8 @@
 //! Gradients that workers keep until their sum is collected.
 //!
-//! In an iteration that is collected, a worker reports each lease as it is done, and keeps the gradients. Once all tasks are
-//! handed out, each worker is asked for one vector, the sum over its leases: a collection. If a lease of a collection ends
+//! A worker reports each lease as it is done, and keeps the gradients. Once all tasks are
+//! handed out or, if the first results make the step, are known, each worker is asked for one vector, the sum over its leases: a
+//! collection. If a lease of a collection ends
 //! without a result, the worker is asked again, for the others. A worker that is lost before its collection was delivered loses
 //! the results in it, which others compute again.
 
@@ -10,17 +11,17 @@ use std::collections::BTreeMap;
 use super::{Collecting, Flow};
 use crate::engine::account::AcceptedResult;
 use crate::engine::blame::Blame;
-use crate::engine::event::Effect;
+use crate::engine::event::{Collection, Effect};
 use crate::engine::shared::Shared;
-use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRanges, WorkerId};
 
 /// The collections of an iteration.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     /// Leases in no collection yet, in the order in which they were assigned.
-    unasked: Vec<(WorkerId, LeaseId)>,
+    unasked: Vec<(WorkerId, Lease)>,
     /// Collections that are not delivered, with their leases.
-    open: BTreeMap<(WorkerId, CollectionId), Vec<LeaseId>>,
+    open: BTreeMap<(WorkerId, CollectionId), Vec<Lease>>,
     delivered: Vec<CollectionId>,
     /// The results that were reported, in the order in which they were.
     kept: Vec<KeptResult>,
@@ -39,7 +40,7 @@ struct KeptResult {
 
 impl Collections {
     /// The collections of a worker that are not delivered.
-    fn of(&mut self, worker: WorkerId) -> impl Iterator<Item = (CollectionId, &mut Vec<LeaseId>)> {
+    fn of(&mut self, worker: WorkerId) -> impl Iterator<Item = (CollectionId, &mut Vec<Lease>)> {
         let all = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
         self.open.range_mut(all).map(|((_, id), leases)| (*id, leases))
     }
@@ -53,47 +54,54 @@ impl Collections {
 
 impl Collecting {
     /// A worker got a lease whose gradient will be collected.
-    pub(super) fn will_collect(&mut self, worker: WorkerId, lease: LeaseId) {
+    pub(super) fn will_collect(&mut self, worker: WorkerId, lease: Lease) {
         self.collections.unasked.push((worker, lease));
     }
 
     /// A result arrived whose gradient its worker keeps.
     pub(super) fn keep(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
-        if self.mode.keeps_busy() {
-            // Another worker could have been first.
-            self.will_collect(result.worker, result.lease.id);
+        if self.mode.races() {
+            // It could have come too late.
+            self.will_collect(result.worker, result.lease);
         }
         self.collections.kept.push(KeptResult { result, is_delivered: false });
     }
 
+    /// A result whose own collection is delivered enters the step.
+    pub(super) fn take_own(&mut self, result: AcceptedResult) {
+        self.mode.take(result.lease.tasks);
+        self.collections.delivered.extend(result.lease.own);
+        self.collections.kept.push(KeptResult { result, is_delivered: true });
+    }
+
     /// Asks the workers for their sums, if there is nothing left to hand out.
     pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
-        let is_left = self.mode.pool().is_some_and(|pool| pool.left() > 0)
-            || !self.orphans.is_empty()
-            || self.mode.keeps_busy() && !self.mode.is_complete();
+        let is_left =
+            self.mode.pool().is_some_and(|pool| pool.left() > 0) || !self.orphans.is_empty() || self.mode.races();
         if is_left || self.collections.unasked.is_empty() {
             return;
         }
         let mut unasked = std::mem::take(&mut self.collections.unasked);
         unasked.sort_by_key(|(worker, _)| *worker);
+        let mut asked = Vec::new();
         for group in unasked.chunk_by(|(a, _), (b, _)| a == b) {
-            let (worker, collection) = (group[0].0, shared.next_collection());
-            let leases: Vec<LeaseId> = group.iter().map(|(_, lease)| *lease).collect();
-            self.collections.open.insert((worker, collection), leases.clone());
-            shared.effects.push(Effect::Collect { worker, collection, leases });
+            let (worker, id) = (group[0].0, shared.next_collection());
+            let leases: Vec<Lease> = group.iter().map(|(_, lease)| *lease).collect();
+            self.collections.open.insert((worker, id), leases.clone());
+            asked.push(Collection { worker, id, leases });
         }
+        shared.effects.push(Effect::Collect { iteration: self.number, collections: asked });
     }
 
     /// A lease ended without a result that its worker, which is present, could send.
     pub(super) fn withdraw(&mut self, shared: &mut Shared, worker: WorkerId, lease: LeaseId) {
-        self.collections.unasked.retain(|unasked| *unasked != (worker, lease));
-        for (collection, leases) in self.collections.of(worker) {
-            let before = leases.len();
-            leases.retain(|held| *held != lease);
-            if leases.len() < before {
-                shared.effects.push(Effect::Collect { worker, collection, leases: leases.clone() });
-            }
+        self.collections.unasked.retain(|(_, unasked)| unasked.id != lease);
+        let is_in = |leases: &[Lease]| leases.iter().any(|held| held.id == lease);
+        if let Some((id, leases)) = self.collections.of(worker).find(|(_, leases)| is_in(leases)) {
+            leases.retain(|held| held.id != lease);
+            let less = Collection { worker, id, leases: leases.clone() };
+            shared.effects.push(Effect::Collect { iteration: self.number, collections: vec![less] });
         }
         self.collections.open.retain(|_, leases| !leases.is_empty());
     }
@@ -106,7 +114,7 @@ impl Collecting {
         self.collections.blame = Blame::default();
         self.collections.delivered.push(collection);
         for kept in self.collections.kept.iter_mut().filter(|kept| kept.result.worker == worker) {
-            kept.is_delivered |= leases.contains(&kept.result.lease.id);
+            kept.is_delivered |= leases.contains(&kept.result.lease);
         }
     }
 
@@ -119,9 +127,9 @@ impl Collecting {
         collection: CollectionId,
     ) -> Flow {
         let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return Flow::Continue(()) };
-        let lost = self.collections.take_lost(|result| leases.contains(&result.lease.id));
+        let lost = self.collections.take_lost(|result| leases.contains(&result.lease));
         let lost_s = lost.iter().map(|result| result.busy_s).sum();
-        let is_held = |lease: &LeaseId| shared.leases.find(worker, *lease).is_some();
+        let is_held = |lease: &Lease| shared.leases.find(worker, lease.id).is_some();
         self.collections.unasked.extend(leases.into_iter().filter(is_held).map(|lease| (worker, lease)));
         self.collections.blame.add(worker);
         let blame = self.collections.blame.clone();
@@ -177,15 +185,22 @@ impl Collecting {
         self.collections.kept.iter().map(|kept| (kept.result.worker, kept.result.lease)).collect()
     }
 
-    /// The step was taken: all that was kept is applied.
-    pub(super) fn apply_kept(&mut self, shared: &mut Shared) {
+    /// Whether some are not delivered.
+    pub(super) fn are_any_open(&self) -> bool {
+        !self.collections.open.is_empty()
+    }
+
+    /// The tasks of the results so far.
+    pub(super) fn kept_tasks(&self) -> TaskRanges {
+        self.collections.kept.iter().map(|kept| kept.result.lease.tasks).collect()
+    }
+
+    /// The step has all collections. Returns its results.
+    pub(super) fn take_kept(&mut self, shared: &mut Shared) -> Vec<AcceptedResult> {
         for (worker, _) in self.collections.open.keys() {
             shared.results += 1;
             shared.roster.forgive(*worker);
         }
-        for KeptResult { result, .. } in std::mem::take(&mut self.collections).kept {
-            shared.effects.push(result.end(TaskOutcome::Applied));
-            self.results.push(result);
-        }
+        std::mem::take(&mut self.collections).kept.into_iter().map(|kept| kept.result).collect()
     }
 }

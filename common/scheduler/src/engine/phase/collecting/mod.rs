@@ -18,16 +18,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::Committing;
-use crate::engine::account::{AcceptedResult, EmployedWorkers};
+use crate::engine::account::EmployedWorkers;
 use crate::engine::blame::Blame;
-use crate::engine::collect::{Lateness, Mode, mode};
+use crate::engine::collect::{Lateness, Mode, Settled, mode};
 use crate::engine::copies::Copies;
 use crate::engine::event::{AbortReason, Effect};
 use crate::engine::shared::Shared;
 use crate::engine::view::Actions;
 use crate::engine::worker_set::WorkerSet;
 use crate::policy::{Decision, SchedulerRng};
-use ata_types::{Iteration, Lease, TaskRange, WorkerId};
+use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, TaskRanges, WorkerId};
 use checks::Check;
 use collections::Collections;
 use recovery::Orphan;
@@ -53,8 +53,6 @@ pub(in crate::engine) struct Collecting {
     workers: u64,
     /// Workers that left during the iteration: they take part once, even if they come back.
     left: WorkerSet,
-    /// The results that enter the step, except those that workers keep.
-    results: Vec<AcceptedResult>,
     collections: Collections,
     employed: EmployedWorkers,
     orphans: Vec<Orphan>,
@@ -82,7 +80,6 @@ impl Collecting {
             started_s: continues_s.unwrap_or(shared.now_s),
             workers,
             left: WorkerSet::default(),
-            results: Vec::new(),
             collections: Collections::default(),
             employed: std::mem::take(&mut shared.spare),
             orphans: Vec::new(),
@@ -111,7 +108,7 @@ impl Collecting {
     }
 
     /// Whether each result makes its own step.
-    fn is_asynchronous(&self) -> bool {
+    pub(in crate::engine) fn is_asynchronous(&self) -> bool {
         self.mode.lateness().is_some()
     }
 
@@ -129,10 +126,11 @@ impl Collecting {
 
     fn assign(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange, blame: Option<Box<Blame>>) -> Lease {
         let was_free = shared.leases.is_free(worker);
-        let is_alone = !self.mode.is_collected() || self.checks.contains_key(&tasks.first);
-        let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, is_alone, blame);
-        if !is_alone && self.mode.wants(tasks) && !self.mode.keeps_busy() {
-            self.will_collect(worker, lease.id);
+        let is_own = self.is_asynchronous() || self.checks.contains_key(&tasks.first);
+        let own = is_own.then(|| shared.next_collection());
+        let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, own, blame);
+        if !is_own && self.mode.wants(tasks) && !self.mode.races() {
+            self.will_collect(worker, lease);
         }
         self.employed.add(worker);
         if self.mode.lateness().is_some_and(|lateness| lateness.cancel) {
@@ -146,19 +144,23 @@ impl Collecting {
         lease
     }
 
-    /// Ringmaster with calculation stops: cancels computations whose delay has reached R, which would be ignored.
+    /// Ringmaster with calculation stops: cancels computations whose delay has reached R, which would be ignored, and what is sent of
+    /// them.
     fn cancel_late(&mut self, shared: &mut Shared, lateness: Lateness) {
-        let Shared { granted, leases, .. } = shared;
+        let Shared { granted, leases, sent, .. } = shared;
         // Leases that have ended are skipped; if R is large, there may be many of them.
-        if granted.len() > 4 * leases.len() + 64 {
-            granted.retain(|(worker, lease)| leases.find(*worker, lease.id).is_some());
+        if granted.len() > 4 * (leases.len() + sent.len()) + 64 {
+            let is_sent = |worker, lease: &Lease| lease.own.is_some_and(|own| sent.contains_key(&(worker, own)));
+            granted.retain(|(worker, lease)| leases.find(*worker, lease.id).is_some() || is_sent(*worker, lease));
         }
         let is_late = |iteration: Iteration| self.number.since(iteration) >= lateness.max_delay;
         while let Some((worker, lease)) = shared.granted.pop_front_if(|(_, lease)| is_late(lease.iteration)) {
             if let Some(ended) = shared.leases.revoke(shared.now_s, worker, lease.id) {
                 shared.cancel(worker, &ended);
-                shared.roster.release(worker);
+            } else if lease.own.and_then(|own| shared.end_sent(worker, own, TaskOutcome::Cancelled)).is_none() {
+                continue;
             }
+            shared.roster.release(worker);
         }
     }
 
@@ -167,15 +169,18 @@ impl Collecting {
     pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
         // Copies that failed, of tasks that others have done.
         self.orphans.clear();
+        if self.mode.races() {
+            self.mode = self.settled();
+        }
         self.ask(shared);
         if !self.is_asynchronous() && !shared.leases.is_empty() {
             self.cancel_rest(shared);
         }
         let (collections, collected) = (self.ordered(), self.kept());
-        self.collections.is_stepping = !collections.is_empty();
+        self.collections.is_stepping = self.are_any_open();
         shared.effects.push(Effect::Step {
             iteration: self.number,
-            tasks: self.step_tasks(),
+            tasks: self.step_tasks().into_iter().collect(),
             collections,
             collected,
             lr_factor: self.decision.lr_factor,
@@ -194,18 +199,13 @@ impl Collecting {
     }
 
     /// The step was taken, with all collections.
-    pub(in crate::engine) fn stepped(&mut self, shared: &mut Shared) -> Committing {
-        self.apply_kept(shared);
-        self.committing(shared)
-    }
-
-    fn committing(&mut self, shared: &Shared) -> Committing {
+    pub(in crate::engine) fn committing(&mut self, shared: &mut Shared) -> Committing {
         Committing {
             number: self.number,
             started_s: self.started_s,
             finished_s: shared.now_s,
             workers: self.workers,
-            results: std::mem::take(&mut self.results),
+            results: self.take_kept(shared),
             employed: std::mem::take(&mut self.employed),
             worker_time: self.mode.worker_time(),
             blame: self.is_asynchronous().then(|| std::mem::take(&mut self.blame)),
@@ -214,19 +214,12 @@ impl Collecting {
     }
 
     /// The tasks of the step, ascending, neighbours joined.
-    fn step_tasks(&self) -> Vec<TaskRange> {
-        if let Some(all) = self.mode.step_tasks() {
-            return vec![all];
-        }
-        let mut ranges: Vec<TaskRange> = self.results.iter().map(|result| result.lease.tasks).collect();
-        ranges.sort_unstable();
-        ranges.dedup_by(|next, last| {
-            let adjacent = last.end() == next.first;
-            if adjacent {
-                last.count += next.count;
-            }
-            adjacent
-        });
-        ranges
+    fn step_tasks(&self) -> TaskRanges {
+        self.mode.step_tasks().unwrap_or_else(|| self.kept_tasks())
+    }
+
+    /// The first results are known, and so are the step's tasks: those of a worker that is lost are computed again.
+    fn settled(&self) -> Box<dyn Mode> {
+        Box::new(Settled::new(self.kept_tasks(), self.mode.worker_time()))
     }
 }

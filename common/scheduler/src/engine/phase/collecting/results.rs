@@ -8,22 +8,13 @@ use ata_types::TaskOutcome;
 impl Collecting {
     /// A worker reported a lease as done.
     pub(in crate::engine) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
-        if self.is_asynchronous() {
-            shared.await_step(result);
-            return self.next_arrival(shared);
-        }
-        if self.must_be_confirmed(shared, &result.lease) {
-            return self.unconfirmed(shared, result);
-        }
-        let had_paused = !self.are_collections_failing() && shared.failures.end();
         let AcceptedResult { worker, lease, busy_s, .. } = result;
-        if self.mode.wants(lease.tasks) {
-            if lease.is_alone {
-                shared.effects.push(result.end(TaskOutcome::Applied));
-                self.take(result);
-            } else {
-                self.keep(result);
-            }
+        let is_own = lease.own.is_some();
+        let had_paused = !is_own && !self.are_collections_failing() && shared.failures.end();
+        if is_own {
+            // It counts once it is delivered.
+        } else if self.mode.wants(lease.tasks) {
+            self.keep(result);
             self.stop_copies(shared, &result);
         } else {
             shared.roster.forgive(worker);
@@ -50,10 +41,13 @@ impl Collecting {
         self.replan(shared)
     }
 
-    /// A result enters the step.
-    pub(super) fn take(&mut self, result: AcceptedResult) {
-        self.mode.take(result.lease.tasks);
-        self.results.push(result);
+    /// The collection of one lease was delivered.
+    pub(in crate::engine) fn arrived(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+        if self.is_asynchronous() {
+            shared.await_step(result);
+            return self.next_arrival(shared);
+        }
+        self.unconfirmed(shared, result)
     }
 
     /// Goes through the results of an asynchronous run that have arrived, up to the next one that makes a step.
@@ -65,8 +59,7 @@ impl Collecting {
             shared.roster.stepped(worker);
             shared.roster.release(worker);
             if self.number.since(lease.iteration) < lateness.max_delay {
-                shared.effects.push(result.end(TaskOutcome::Applied));
-                self.take(result);
+                self.take_own(result);
                 return Flow::Break(Exit::Complete);
             }
             shared.effects.push(result.end(TaskOutcome::Ignored));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_types::VectorId;
 
-use super::{Magnitudes, SumChunk};
+use crate::training::{Magnitudes, SumChunk};
 
 /// Lets chunks through in order, whatever the order in which they come. Once it is closed, none passes, so that its count is final.
 /// What the headers say counts with the last chunk, so that nothing is believed of a vector that is refused. Clones are the same

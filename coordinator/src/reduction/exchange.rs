@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, VectorId, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, VectorId, WorkerId};
 use ata_wire::{Collection, PeerAddress, SessionToken, ShardMember, Shards};
 
-use super::{Collections, Vector, in_vectors};
-use crate::training::Gate;
+use super::vector::Vector;
+use super::{Gate, Reduction, in_vectors};
 
 /// The sum of the vectors of workers that exchange them in shards.
 #[derive(Debug)]
@@ -18,25 +18,25 @@ pub(super) struct SharedSum {
 }
 
 /// A worker that is to exchange its vector in shards.
-pub(in crate::driver) struct Member {
-    pub(in crate::driver) worker: WorkerId,
+pub(crate) struct Member {
+    pub(crate) worker: WorkerId,
     /// The engine's collection.
-    pub(in crate::driver) collection: CollectionId,
-    pub(in crate::driver) leases: Vec<(LeaseId, TaskRange)>,
-    pub(in crate::driver) address: PeerAddress,
+    pub(crate) collection: CollectionId,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) address: PeerAddress,
 }
 
-impl Collections {
+impl Reduction {
     /// Whether the vectors of an iteration may be exchanged in shards among so many workers: nothing has arrived of them, and
     /// nothing has to be kept apart.
-    pub(in crate::driver) fn may_share(&self, members: usize) -> bool {
-        let is_new = self.shared.is_none() && self.parts.is_empty() && !self.is_taken;
+    pub(crate) fn may_share(&self, members: usize) -> bool {
+        let is_new = self.shared.is_none() && self.prefixes.is_empty() && !self.is_taken;
         is_new && !self.are_separate && members as u64 <= self.chunks
     }
 
     /// The engine asks several workers for their sums, which they exchange in shards, with a key for each two of them and a time in
     /// which each chunk has to come. Returns what to ask each of them for.
-    pub(in crate::driver) fn ask_in_shards(
+    pub(crate) fn ask_in_shards(
         &mut self,
         iteration: Iteration,
         members: Vec<Member>,
@@ -68,46 +68,41 @@ impl Collections {
         requests
     }
 
-    /// Chunks per vector.
-    pub(in crate::driver) fn chunks(&self) -> u64 {
-        self.chunks
-    }
-
     /// How many workers exchange their vectors in shards.
-    pub(in crate::driver) fn members(&self) -> u64 {
+    pub(crate) fn members(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.members.len() as u64)
     }
 
     /// The first chunk that has not arrived of vectors that are exchanged in shards, and the worker that sends it, once all
     /// members have begun.
-    pub(in crate::driver) fn awaited(&self) -> Option<(u64, WorkerId)> {
+    pub(crate) fn awaited(&self) -> Option<(u64, WorkerId)> {
         let SharedSum { members, gate, .. } = self.shared.as_ref()?;
         let vectors: Option<Vec<&Vector>> = members.iter().map(|id| self.vectors.get(id)).collect();
         let (vectors, next) = (vectors?, gate.next());
-        let have_begun = vectors.iter().all(|vector| vector.gate.is_some());
+        let have_begun = !vectors.iter().any(|vector| vector.is_outside());
         let owner = vectors.get(next as usize % members.len())?.worker;
         (have_begun && next < self.chunks).then_some((next, owner))
     }
 
     /// Whether a vector is exchanged in shards.
-    pub(in crate::driver) fn is_shared(&self, id: VectorId) -> bool {
+    pub(crate) fn is_shared(&self, id: VectorId) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.members.contains(&id))
     }
 
     /// Whether a collection of the engine is.
-    pub(in crate::driver) fn shares(&self, collection: CollectionId) -> bool {
+    pub(crate) fn shares(&self, collection: CollectionId) -> bool {
         self.vectors.iter().any(|(id, vector)| vector.part_of == collection && self.is_shared(*id))
     }
 
     /// The vectors that are exchanged with this one, and itself.
-    pub(in crate::driver) fn mates(&self, id: VectorId) -> Vec<VectorId> {
+    pub(crate) fn mates(&self, id: VectorId) -> Vec<VectorId> {
         let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
         shared.map_or(vec![id], |shared| shared.members.clone())
     }
 
     /// Vectors are no longer exchanged in shards. Returns what to ask the workers for instead: their sums, from the first chunk on
     /// that has not arrived.
-    pub(in crate::driver) fn ask_apart(&mut self) -> Vec<(WorkerId, Collection)> {
+    pub(crate) fn ask_apart(&mut self) -> Vec<(WorkerId, Collection)> {
         let Some(SharedSum { members, gate, id }) = self.shared.take() else { return Vec::new() };
         let first_chunk = gate.close();
         if first_chunk == self.chunks {
@@ -116,9 +111,10 @@ impl Collections {
             return Vec::new();
         }
         let mut requests = Vec::new();
-        for (_, vector) in self.vectors.extract_if(.., |id, _| members.contains(id)).collect::<Vec<_>>() {
+        for (_, mut vector) in self.vectors.extract_if(.., |id, _| members.contains(id)).collect::<Vec<_>>() {
+            vector.withdraw_announcement("its exchange is over");
             let Vector { worker, part_of, request, leases, .. } = vector;
-            self.parts.extend(leases.iter().map(|(_, tasks)| (*tasks, first_chunk)));
+            self.prefixes.extend(leases.iter().map(|lease| (lease.tasks, first_chunk)));
             requests.push((worker, self.add(worker, part_of, request.iteration, leases, first_chunk)));
         }
         requests

@@ -5,14 +5,14 @@ use ata_wire::Collection;
 
 /// What to tell a worker about its vectors.
 #[derive(Debug, Default)]
-pub(in crate::driver) struct Requests {
-    pub(in crate::driver) withdrawn: Vec<VectorId>,
-    pub(in crate::driver) collections: Vec<Collection>,
+pub(crate) struct Requests {
+    pub(crate) withdrawn: Vec<VectorId>,
+    pub(crate) collections: Vec<Collection>,
 }
 
 impl Requests {
     /// Withdraws a vector, and asks for none.
-    pub(in crate::driver) fn withdrawal(vector: VectorId) -> Self {
+    pub(crate) fn withdrawal(vector: VectorId) -> Self {
         Self { withdrawn: vec![vector], collections: Vec::new() }
     }
 }

@@ -22,9 +22,9 @@ const PROBE_TIMEOUT_S: f64 = 3.0 * CONNECT_TIMEOUT.as_secs_f64();
 
 /// The exchanges in shards of a run.
 #[derive(Debug)]
-pub(super) struct Exchanges {
+pub(crate) struct Exchanges {
     /// Whether there are any, and of whom.
-    pub(super) plan: ShardPlan,
+    pub(crate) plan: ShardPlan,
     /// The predicted time of the step's exchange in seconds.
     predicted_s: Option<f64>,
     /// Those that are not over for all of their members, the newest last.
@@ -36,22 +36,22 @@ pub(super) struct Exchanges {
 
 /// A connection that a worker is asked to try.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
-    pub(super) id: u64,
-    pub(super) from: WorkerId,
-    pub(super) to: WorkerId,
+pub(crate) struct Probe {
+    pub(crate) id: u64,
+    pub(crate) from: WorkerId,
+    pub(crate) to: WorkerId,
     until_s: f64,
 }
 
 /// A worker that exchanges its vector.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ExchangeMember {
-    pub(super) worker: WorkerId,
-    pub(super) machine: MachineId,
+pub(crate) struct ExchangeMember {
+    pub(crate) worker: WorkerId,
+    pub(crate) machine: MachineId,
     /// What it was asked for.
-    pub(super) vector: VectorId,
+    pub(crate) vector: VectorId,
     /// Whether it has said that it has the parameters.
-    pub(super) has_parameters: bool,
+    pub(crate) has_parameters: bool,
 }
 
 /// An exchange, until all members have its parameters or it has failed.
@@ -76,20 +76,20 @@ struct Exchange {
 
 /// What follows from a member's report.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(crate) struct Heard {
     /// The exchange failed just now.
-    pub(super) fails: Option<Iteration>,
+    pub(crate) fails: Option<Iteration>,
     /// A member that is proven to send what cannot be decoded, and why this is thought.
-    pub(super) proven: Option<(WorkerId, String)>,
+    pub(crate) proven: Option<(WorkerId, String)>,
 }
 
 impl Exchanges {
-    pub(super) fn new(choice: ExchangeChoice) -> Self {
+    pub(crate) fn new(choice: ExchangeChoice) -> Self {
         Self { plan: ShardPlan::new(choice), predicted_s: None, live: Vec::new(), probe: None, probes: 0 }
     }
 
     /// Those of some workers that exchange their vectors.
-    pub(super) fn fit(&mut self, iteration: Iteration, workers: &[WorkerId]) -> Vec<WorkerId> {
+    pub(crate) fn fit(&mut self, iteration: Iteration, workers: &[WorkerId]) -> Vec<WorkerId> {
         for exchange in &mut self.live {
             let Some(suspect) = exchange.suspect.take() else { continue };
             for member in exchange.members.iter().filter(|member| member.worker != suspect) {
@@ -100,7 +100,7 @@ impl Exchanges {
     }
 
     /// The next connection to try among some workers, if none is being tried.
-    pub(super) fn next_probe(
+    pub(crate) fn next_probe(
         &mut self,
         now_s: f64,
         iteration: Iteration,
@@ -120,7 +120,7 @@ impl Exchanges {
     }
 
     /// A worker has tried to connect to another one. Returns which one, if it was asked to.
-    pub(super) fn reached(
+    pub(crate) fn reached(
         &mut self,
         iteration: Iteration,
         worker: WorkerId,
@@ -133,7 +133,7 @@ impl Exchanges {
     }
 
     /// An exchange begins, in which a chunk has to come within `timeout_s`, and which is predicted to take `predicted_s`.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         iteration: Iteration,
         members: Vec<ExchangeMember>,
@@ -161,12 +161,12 @@ impl Exchanges {
     }
 
     /// The predicted time of the step's exchange, if there was one.
-    pub(super) fn take_prediction(&mut self) -> Option<f64> {
+    pub(crate) fn take_prediction(&mut self) -> Option<f64> {
         self.predicted_s.take()
     }
 
     /// The exchanges that are not over in which a worker is a member.
-    pub(super) fn of(&self, worker: WorkerId) -> Vec<Iteration> {
+    pub(crate) fn of(&self, worker: WorkerId) -> Vec<Iteration> {
         let is_member = |exchange: &&Exchange| exchange.members.iter().any(|member| member.worker == worker);
         self.live
             .iter()
@@ -177,13 +177,13 @@ impl Exchanges {
     }
 
     /// Whether a worker waits for the parameters of an iteration, which other workers pass on.
-    pub(super) fn awaits(&self, worker: WorkerId, iteration: Iteration) -> bool {
+    pub(crate) fn awaits(&self, worker: WorkerId, iteration: Iteration) -> bool {
         let mut live = self.live.iter().filter(|exchange| !exchange.is_over && exchange.iteration.next() == iteration);
         live.any(|exchange| exchange.members.iter().any(|member| member.worker == worker && !member.has_parameters))
     }
 
     /// A member says how an exchange went.
-    pub(super) fn heard(
+    pub(crate) fn heard(
         &mut self,
         now_s: f64,
         iteration: Iteration,
@@ -239,7 +239,7 @@ impl Exchanges {
 
     /// All members of the exchange whose vectors are collected have begun, and this chunk of the total is awaited from this worker.
     /// Returns the exchange if this lasts too long.
-    pub(super) fn stalls(&mut self, now_s: f64, chunk: Option<(u64, WorkerId)>) -> Option<Iteration> {
+    pub(crate) fn stalls(&mut self, now_s: f64, chunk: Option<(u64, WorkerId)>) -> Option<Iteration> {
         let exchange = self.live.last_mut().filter(|exchange| !exchange.is_over && exchange.stepped_s.is_none())?;
         let Some((chunk, owner)) = chunk else {
             exchange.awaited = None;
@@ -257,19 +257,19 @@ impl Exchanges {
     }
 
     /// Seconds after which a member of the last exchange that has computed has to begin.
-    pub(super) fn begins_within_s(&self) -> f64 {
+    pub(crate) fn begins_within_s(&self) -> f64 {
         self.live.last().map_or(f64::INFINITY, |exchange| BEGIN_CHUNKS * exchange.timeout_s)
     }
 
     /// A member of the last exchange has computed, and does not begin.
-    pub(super) fn suspect(&mut self, worker: WorkerId) -> Option<Iteration> {
+    pub(crate) fn suspect(&mut self, worker: WorkerId) -> Option<Iteration> {
         let exchange = self.live.last_mut().filter(|exchange| !exchange.is_over)?;
         exchange.suspect = Some(worker);
         Some(exchange.iteration)
     }
 
     /// Exchanges whose members should have said long ago that they have the parameters of up to the current iteration.
-    pub(super) fn overdue(&mut self, now_s: f64, current: Iteration, chunks: u64) -> Vec<Iteration> {
+    pub(crate) fn overdue(&mut self, now_s: f64, current: Iteration, chunks: u64) -> Vec<Iteration> {
         let mut overdue = Vec::new();
         for exchange in self.live.iter_mut().filter(|exchange| !exchange.is_over && exchange.iteration < current) {
             let since_s = *exchange.stepped_s.get_or_insert(now_s);
@@ -283,7 +283,7 @@ impl Exchanges {
     }
 
     /// An exchange ends early. Returns its members, the first time.
-    pub(super) fn end(&mut self, iteration: Iteration) -> Vec<ExchangeMember> {
+    pub(crate) fn end(&mut self, iteration: Iteration) -> Vec<ExchangeMember> {
         let is_of = |exchange: &Exchange| exchange.iteration == iteration && !exchange.is_over;
         let Some(at) = self.live.iter().position(is_of) else { return Vec::new() };
         if at + 1 == self.live.len() {
@@ -295,7 +295,7 @@ impl Exchanges {
     }
 
     /// An exchange failed. Returns its members, the first time.
-    pub(super) fn fail(&mut self, now: Iteration, iteration: Iteration) -> Vec<ExchangeMember> {
+    pub(crate) fn fail(&mut self, now: Iteration, iteration: Iteration) -> Vec<ExchangeMember> {
         let members = self.end(iteration);
         if !members.is_empty() {
             self.plan.failed(now);
@@ -304,7 +304,7 @@ impl Exchanges {
     }
 
     /// A worker is gone. If it comes back, others may reach it.
-    pub(super) fn forget(&mut self, worker: WorkerId) {
+    pub(crate) fn forget(&mut self, worker: WorkerId) {
         self.plan.pairs.forget(worker);
         self.probe.take_if(|probe| probe.from == worker || probe.to == worker);
     }

@@ -1,0 +1,83 @@
+//! The leases that workers hold, and what they reported of them.
+
+use std::collections::HashMap;
+
+use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
+use ata_wire::LeaseTimes;
+
+/// The leases that have not ended. The budget bounds their number.
+#[derive(Default)]
+pub(super) struct Leases {
+    held: HashMap<LeaseId, HeldLease>,
+}
+
+struct HeldLease {
+    worker: WorkerId,
+    lease: Lease,
+    result: Option<LeaseResult>,
+}
+
+/// What a worker reported of a lease that it has computed.
+pub(super) struct LeaseResult {
+    pub(super) times: LeaseTimes,
+    /// The loss of each task, or their sum if they were computed as one batch.
+    pub(super) losses: Vec<f64>,
+    /// Whether its worker computes the same bits as other exact workers.
+    pub(super) is_exact: bool,
+}
+
+/// Why a worker cannot report on a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotComputing {
+    /// Another worker holds it.
+    Foreign,
+    /// It was reported.
+    Reported,
+    /// It has ended, or never was.
+    Ended,
+}
+
+impl Leases {
+    /// A worker got a lease.
+    pub(super) fn assigned(&mut self, worker: WorkerId, lease: Lease) {
+        self.held.insert(lease.id, HeldLease { worker, lease, result: None });
+    }
+
+    /// Checks that a worker holds a lease on which it has not reported.
+    pub(super) fn check(&self, worker: WorkerId, lease: LeaseId) -> Result<(), NotComputing> {
+        match self.held.get(&lease) {
+            None => Err(NotComputing::Ended),
+            Some(held) if held.worker != worker => Err(NotComputing::Foreign),
+            Some(held) if held.result.is_some() => Err(NotComputing::Reported),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Keeps the result of a lease until that ends.
+    pub(super) fn reported(&mut self, lease: LeaseId, result: LeaseResult) {
+        if let Some(held) = self.held.get_mut(&lease) {
+            held.result = Some(result);
+        }
+    }
+
+    /// A lease and its result, if it was reported.
+    pub(super) fn result(&self, lease: LeaseId) -> Option<(&Lease, &LeaseResult)> {
+        let held = self.held.get(&lease)?;
+        Some((&held.lease, held.result.as_ref()?))
+    }
+
+    /// A lease ended. Returns its result.
+    pub(super) fn ended(&mut self, lease: LeaseId) -> Option<LeaseResult> {
+        self.held.remove(&lease)?.result
+    }
+
+    /// The losses of a step's leases, each with its number of tasks, in the order of the tasks.
+    pub(super) fn losses(&self, leases: impl Iterator<Item = LeaseId>) -> Vec<(u64, &[f64])> {
+        let mut all: Vec<(TaskRange, &[f64])> = leases
+            .filter_map(|lease| self.result(lease))
+            .map(|(lease, result)| (lease.tasks, &result.losses[..]))
+            .collect();
+        all.sort_unstable_by_key(|(tasks, _)| *tasks);
+        all.into_iter().map(|(tasks, losses)| (tasks.count, losses)).collect()
+    }
+}

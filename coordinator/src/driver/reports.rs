@@ -1,0 +1,137 @@
+//! What workers report on their leases, and results that are refused.
+
+use ata_record::RefusalKind;
+use ata_scheduler::{Event, Refusal, Report};
+use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
+use ata_wire::{ComputedLease, SessionToken};
+
+use super::Driver;
+use super::leases::{LeaseResult, NotComputing};
+use crate::training::{ComparedResult, Comparison};
+
+impl Driver {
+    /// A worker has computed leases, whose gradients it keeps.
+    pub(super) fn progress(&mut self, token: SessionToken, computed: Vec<ComputedLease>) {
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        session.hear(self.now_s);
+        let (worker, is_exact) = (session.worker(), session.is_exact());
+        for computed in computed {
+            self.report_done(worker, is_exact, computed);
+        }
+        self.admit_vectors();
+    }
+
+    fn report_done(&mut self, worker: WorkerId, is_exact: bool, computed: ComputedLease) {
+        let ComputedLease { lease, times, losses } = computed;
+        if let Err(why) = self.leases.check(worker, lease) {
+            return self.refuse_stray(worker, lease, why);
+        }
+        if let Some(loss) = losses.iter().find(|loss| !loss.is_finite()) {
+            let reason = format!("the loss is {loss}: expected a finite number");
+            return self.fail_lease(worker, lease, RefusalKind::NotFinite, &reason);
+        }
+        let mut effects = Vec::new();
+        let report = Report::Done { busy_s: &times.busy_s };
+        match self.engine.report(self.now_s, worker, lease, report, &mut effects) {
+            Ok(()) => {
+                self.reduction.lease_reported(lease);
+                self.leases.reported(lease, LeaseResult { times, losses, is_exact });
+                self.effects.extend(effects);
+            }
+            // It was cancelled by what was reported just before.
+            Err(Refusal::NotHeld(_)) => self.refuse_stray(worker, lease, NotComputing::Ended),
+            Err(refusal @ Refusal::BadTimes { .. }) => {
+                self.fail_lease(worker, lease, RefusalKind::WrongTimes, &refusal.to_string());
+            }
+        }
+    }
+
+    /// A worker says that it could not compute a lease.
+    pub(super) fn lease_failed(&mut self, token: SessionToken, lease: LeaseId, kind: RefusalKind, reason: &str) {
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        let worker = session.worker();
+        match self.leases.check(worker, lease) {
+            Ok(()) => self.fail_lease(worker, lease, kind, reason),
+            Err(why) => self.refuse_stray(worker, lease, why),
+        }
+    }
+
+    fn fail_lease(&mut self, worker: WorkerId, lease: LeaseId, kind: RefusalKind, reason: &str) {
+        self.refuse(worker, kind, reason);
+        self.last_failure = format!("worker {worker}: {reason}");
+        let mut effects = Vec::new();
+        let report = Report::Failed { uncomputable: kind.is_uncomputable() };
+        // A lease that the worker does not hold (any more) cannot fail.
+        if self.engine.report(self.now_s, worker, lease, report, &mut effects).is_ok() {
+            self.effects.extend(effects);
+        }
+        self.forget_units_of(worker);
+    }
+
+    /// Counts a refused result. The engine is notified of a violation, which no honest worker commits.
+    pub(super) fn refuse(&mut self, worker: WorkerId, kind: RefusalKind, reason: &str) {
+        if let Some(event) = self.refusals.add(self.now_s, worker, kind, reason) {
+            // Honest workers are late, too.
+            if kind != RefusalKind::Stale {
+                tracing::warn!(%worker, ?kind, reason, "result refused");
+            }
+            self.publisher.publish(event);
+        }
+        if !kind.is_violation() {
+            return;
+        }
+        match self.sessions.of_worker(worker) {
+            Some(session) if session.is_ready() => self.notify(Event::Violation { worker }),
+            // The engine does not know the worker yet.
+            _ => self.ended_sessions.extend(self.sessions.close(worker).map(|session| (session, "it is not ready"))),
+        }
+    }
+
+    /// Refuses a report on a lease that the worker does not compute.
+    fn refuse_stray(&mut self, worker: WorkerId, lease: LeaseId, why: NotComputing) {
+        let was_given = self.sessions.of_worker(worker).is_some_and(|session| session.was_given(lease));
+        let (kind, why) = match why {
+            NotComputing::Reported => (RefusalKind::Stale, "it has reported"),
+            NotComputing::Ended if was_given => (RefusalKind::Stale, "it no longer holds"),
+            NotComputing::Ended | NotComputing::Foreign => (RefusalKind::Foreign, "it never held"),
+        };
+        self.refuse(worker, kind, &format!("worker {worker} reported on lease {lease}, which {why}"));
+    }
+
+    /// Publishes the refusals that are due; all of them if the run is over.
+    pub(super) fn write_refusals(&mut self, all: bool) {
+        for event in self.refusals.due(self.now_s, all) {
+            self.publisher.publish(event);
+        }
+    }
+
+    /// Begins the comparison of two vectors on the training thread, since they may be large.
+    pub(super) fn compare(&mut self, tasks: TaskRange, first: CollectionId, second: CollectionId) {
+        if let (Some(first), Some(second)) = (self.compared_result(first), self.compared_result(second)) {
+            self.steps.compare(Comparison { tasks, results: [first, second] });
+        }
+    }
+
+    fn compared_result(&self, collection: CollectionId) -> Option<ComparedResult> {
+        let (lease, held) = self.reduction.whole(collection)?;
+        let (lease, LeaseResult { losses, is_exact, .. }) = self.leases.result(lease)?;
+        let is_batch = (losses.len() as u64) < lease.tasks.count;
+        Some(ComparedResult { collection, held, loss: losses.iter().sum(), is_batch, is_exact: *is_exact })
+    }
+
+    /// Refuses a result that other workers' results contradict, if this is why its lease ended.
+    pub(super) fn refuse_if_contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
+        let (kind, others) = match outcome {
+            TaskOutcome::Mismatched => (RefusalKind::Mismatched, "the one that two other workers computed"),
+            TaskOutcome::Disputed => (RefusalKind::Disputed, "those of other workers, of which no two agree"),
+            _ => return,
+        };
+        let TaskRange { first, count } = lease.tasks;
+        let reason = format!(
+            "its gradient of {count} task(s) from index {first} of iteration {} differs from {others}",
+            lease.iteration
+        );
+        self.last_failure = format!("worker {worker}: {reason}");
+        self.refuse(worker, kind, &reason);
+    }
+}
