@@ -130,12 +130,14 @@ impl Shared {
             || present().all(|worker| failed.contains(&worker))
     }
 
-    /// Whether a worker that did not fail these tasks still computes what it began before the streak of failures.
+    /// Whether a worker that did not fail these tasks still computes what it began before the streak of failures, or sends what it has
+    /// computed.
     fn others_are_at_work(&self, blame: &Blame) -> bool {
-        self.roster.all_present().any(|worker| {
+        let computes = |worker| {
             !self.leases.is_free(worker)
                 && self.leases.elapsed_s(self.now_s, worker) > self.now_s - self.failures.first_s
-                && !blame.workers.contains(&worker)
-        })
+        };
+        let sends = |worker| self.sent.keys().any(|(sender, _)| *sender == worker);
+        self.roster.all_present().any(|worker| !blame.workers.contains(&worker) && (computes(worker) || sends(worker)))
     }
 }
