@@ -9,8 +9,8 @@ use ata_observe::Client;
 use ata_types::{CHUNK_VALUES, Iteration, LeaseId};
 use ata_wire::proto::{DataRequest, ParametersRequest, ProbeRequest, WorkerMessage};
 use ata_wire::{
-    Collection, ComputedLease, Connection, FromWorker, GradientHeader, Hello, JoinToken, LeaseTimes, Receipt, RunSpec,
-    Secret, ToWorker, Welcome, connect, gradient_parts,
+    ComputedLease, Connection, FromWorker, GradientHeader, Hello, JoinToken, LeaseTimes, Receipt, RunSpec, Secret,
+    ToWorker, VectorRequest, Welcome, connect, gradient_parts,
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -62,10 +62,10 @@ impl Worker {
     }
 
     /// Waits until it is asked for a sum, that of its only lease; `None` if the run is over before.
-    async fn asked(&mut self) -> Option<Collection> {
+    async fn asked(&mut self) -> Option<VectorRequest> {
         loop {
             match self.next().await {
-                ToWorker::Collect { mut collections, .. } => return collections.pop(),
+                ToWorker::Collect { mut requests, .. } => return requests.pop(),
                 ToWorker::Farewell { .. } => return None,
                 ToWorker::Units { units, shifts, .. } => self.units = Some((units, shifts)),
                 ToWorker::Assign(leases) => self.leases = leases.iter().map(|assigned| assigned.lease.id).collect(),
@@ -84,7 +84,7 @@ impl Worker {
     }
 
     /// A sum of zeros that counts, of the right session and length.
-    fn sum(&self, collection: &Collection) -> (GradientHeader, impl Iterator<Item = Bytes> + use<>) {
+    fn sum(&self, collection: &VectorRequest) -> (GradientHeader, impl Iterator<Item = Bytes> + use<>) {
         let RunSpec { model, parameters, format, .. } = self.welcome.run.clone();
         let tensors = builtin_model(&model).unwrap().table().tensors.len();
         let header = GradientHeader {
@@ -105,7 +105,7 @@ impl Worker {
 
 /// Makes every call of the workers' port in the name of the worker; returns what each says. All at the same time, as a wrong
 /// secret is answered after a second.
-async fn try_all_calls(stranger: &Connection, worker: &Worker, asked: &Collection) -> [Result<(), Status>; 5] {
+async fn try_all_calls(stranger: &Connection, worker: &Worker, asked: &VectorRequest) -> [Result<(), Status>; 5] {
     let session = worker.welcome.session.to_wire();
     let (header, chunks) = worker.sum(asked);
     let data = DataRequest { session: session.clone(), sha256: vec![0; 32].into() };

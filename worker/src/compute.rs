@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, with_own_threads};
 use ata_types::{Iteration, LeaseId, TaskRange, VectorId, WireFormat};
-use ata_wire::{Collection, ComputedLease, LeaseTimes, RunSpec};
+use ata_wire::{ComputedLease, LeaseTimes, RunSpec, VectorRequest};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
@@ -29,7 +29,7 @@ pub(crate) enum Job {
     /// Drop the gradient of a lease that was computed.
     Discard(LeaseId),
     /// Hand over a vector, unless it is withdrawn by then, in these units.
-    Collect { collection: Collection, withdrawn: CancelFlag, units: Option<Units> },
+    Collect { collection: VectorRequest, withdrawn: CancelFlag, units: Option<Units> },
 }
 
 /// Whether a lease was cancelled, or a vector withdrawn; shared with the thread.

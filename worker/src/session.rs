@@ -14,8 +14,8 @@ use ata_types::{Iteration, LeaseId, WireFormat};
 use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
-    Assignment, Collection, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart,
-    ParameterStream, Receipt, ToWorker, Welcome, connect,
+    Assignment, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart, ParameterStream, Receipt,
+    ToWorker, VectorRequest, Welcome, connect,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -297,9 +297,6 @@ pub enum RefusalKind {
     /// A gradient that arrived before, or is arriving.
     #[serde(rename = "replayed lease")]
     Replayed,
-    /// More gradients at a time than a worker may send.
-    #[serde(rename = "too many at a time")]
-    TooMany,
     /// A gradient whose length is not the model's.
     #[serde(rename = "wrong size")]
     WrongSize,
@@ -344,11 +341,10 @@ impl RunEvent {
 
 impl RefusalKind {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::Stale,
         Self::Foreign,
         Self::Replayed,
-        Self::TooMany,
         Self::WrongSize,
         Self::WrongChecksum,
         Self::NotFinite,
@@ -375,7 +371,7 @@ impl RefusalKind {
 
     /// Whether it violates the protocol although no lease fails by it: no honest worker sends it.
     pub fn is_violation(self) -> bool {
-        matches!(self, Self::Foreign | Self::Replayed | Self::TooMany)
+        matches!(self, Self::Foreign | Self::Replayed)
     }
 }
 

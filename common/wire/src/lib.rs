@@ -34,10 +34,10 @@ pub mod proto {
 pub use bulk::{Reader, TransferRouter, Transfers};
 pub use memory::memory_bytes;
 pub use message::{
-    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
-    GradientHeader, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary,
-    Receipt, RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, Welcome, WireError,
-    WorkerName, truncated, units_crc32c,
+    Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
+    Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, Receipt,
+    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, VectorRequest, Welcome,
+    WireError, WorkerName, truncated, units_crc32c,
 };
 pub use net::{
     AcceptedConnection, ConnectError, Connection, Endpoint, Entrance, Peer, ProbeResult, Protocol, Stay, Transport,

@@ -13,9 +13,9 @@ use ata_wire::limits::{
     REQUEST_BYTES,
 };
 use ata_wire::{
-    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
-    GradientHeader, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary,
-    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, Welcome, proto,
+    Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
+    Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, RunSpec,
+    SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, VectorRequest, Welcome, proto,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -139,7 +139,7 @@ fn task_ranges() -> impl Strategy<Value = TaskRanges> {
     vec(range, 1..20).prop_map(TaskRanges::from_iter).prop_filter("there are tasks", |tasks| !tasks.is_empty())
 }
 
-fn collection() -> impl Strategy<Value = Collection> {
+fn collection() -> impl Strategy<Value = VectorRequest> {
     let member = (peer_address(), any::<[u8; 16]>());
     let member = member.prop_map(|(address, key)| ShardMember { address, key: SessionToken(key) });
     let members = vec(member, 2..=MAX_SHARDS);
@@ -152,7 +152,7 @@ fn collection() -> impl Strategy<Value = Collection> {
     (1..=u64::MAX, 1..=u64::MAX, task_ranges(), 0..MAX_CHUNKS, prop::option::of(shards)).prop_map(
         |(id, iteration, tasks, first_chunk, shards)| {
             let (id, iteration) = (VectorId(id), Iteration(iteration));
-            Collection { id, iteration, tasks, first_chunk, shards }
+            VectorRequest { id, iteration, tasks, first_chunk, shards }
         },
     )
 }
@@ -189,8 +189,8 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
         }),
         vec(any::<u64>().prop_map(LeaseId), 1..20).prop_map(ToWorker::Cancel),
         (vec(collection(), 1..20), vec(any::<u64>().prop_map(VectorId), 0..20))
-            .prop_map(|(collections, withdrawn)| ToWorker::Collect { collections, withdrawn }),
-        any::<u64>().prop_map(|id| ToWorker::Collect { collections: Vec::new(), withdrawn: vec![VectorId(id)] }),
+            .prop_map(|(requests, withdrawn)| ToWorker::Collect { requests, withdrawn }),
+        any::<u64>().prop_map(|id| ToWorker::Collect { requests: Vec::new(), withdrawn: vec![VectorId(id)] }),
         (any::<u64>(), peer_address()).prop_map(|(probe, address)| ToWorker::Reach { probe, address }),
         (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
     ]
@@ -284,10 +284,10 @@ fn receive_at_worker(frame: &[u8]) {
             }
             Ok(ToWorker::ProbeLink { bytes }) => assert!(bytes <= MAX_PROBE_BYTES),
             Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
-            Ok(ToWorker::Collect { collections, withdrawn }) => {
-                assert!(collections.len() <= MAX_BATCH && withdrawn.len() <= MAX_BATCH);
-                assert!(!collections.is_empty() || !withdrawn.is_empty());
-                for Collection { id, tasks, first_chunk, .. } in collections {
+            Ok(ToWorker::Collect { requests, withdrawn }) => {
+                assert!(requests.len() <= MAX_BATCH && withdrawn.len() <= MAX_BATCH);
+                assert!(!requests.is_empty() || !withdrawn.is_empty());
+                for VectorRequest { id, tasks, first_chunk, .. } in requests {
                     assert!(id.0 > 0 && first_chunk < MAX_CHUNKS && (1..=MAX_RANGES).contains(&tasks.len()));
                 }
             }
@@ -478,14 +478,14 @@ fn the_largest_messages_have_room() {
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
     let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, own: None };
     // Tasks all over the indices, so that the numbers are long.
-    let collection = |ranges: usize| Collection {
+    let collection = |ranges: usize| VectorRequest {
         id: VectorId(u64::MAX),
         iteration: Iteration(u64::MAX),
         tasks: (1..=ranges as u64).map(|at| TaskRange { first: at << 47, count: 1 << 46 }).collect(),
         first_chunk: MAX_CHUNKS - 1,
         shards: None,
     };
-    let collect = |collections| ToWorker::Collect { collections, withdrawn: vec![VectorId(u64::MAX); MAX_BATCH] };
+    let collect = |requests| ToWorker::Collect { requests, withdrawn: vec![VectorId(u64::MAX); MAX_BATCH] };
     for message in [
         ToWorker::Assign(vec![Assignment { lease, vector: Some(VectorId(u64::MAX)), trace }; MAX_BATCH]),
         ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]),
@@ -552,12 +552,12 @@ fn the_header_of_a_vector_must_agree_with_itself() {
 fn ranges_of_tasks_ascend_with_gaps_between_them() {
     let read = |tasks: &[u64]| {
         let tasks = tasks.to_vec();
-        Collection::try_from(proto::Collection { id: 1, iteration: 1, tasks, ..Default::default() })
+        VectorRequest::try_from(proto::VectorRequest { id: 1, iteration: 1, tasks, ..Default::default() })
     };
     let many = |ranges: usize| [1, 1].repeat(ranges);
     for good in [&[0, 1][..], &[5, 2, 1, 1], &[u64::MAX - 1, 1], &many(MAX_RANGES)] {
         let collection = read(good).unwrap();
-        assert_eq!(proto::Collection::from(collection).tasks, good);
+        assert_eq!(proto::VectorRequest::from(collection).tasks, good);
     }
     for bad in [&[0, 0][..], &[5, 2, 0, 1], &[u64::MAX, 1], &[1, u64::MAX], &[0, 1, u64::MAX, 1], &[0, 1, 5]] {
         assert!(read(bad).unwrap_err().to_string().starts_with("tasks is "), "{bad:?}");
@@ -567,7 +567,7 @@ fn ranges_of_tasks_ascend_with_gaps_between_them() {
     }
     let nothing = proto::coordinator_message::Kind::Collect(proto::Collect::default());
     let error = ToWorker::try_from(proto::CoordinatorMessage { kind: Some(nothing) }).unwrap_err();
-    assert!(error.to_string().starts_with("number of collections is 0"), "{error}");
+    assert!(error.to_string().starts_with("number of requests is 0"), "{error}");
 }
 
 /// Both limits: the count of leases, and that of their times.

@@ -16,10 +16,10 @@ use crate::training::{StepOrder, StepResult};
 impl Driver {
     /// Orders a step, whose chunks are sent to those who contribute to it as soon as they are stepped.
     pub(super) fn step(&mut self, plan: StepPlan) {
-        let collections = plan.collections.clone();
+        let contributors = self.reduction.contributors(&plan.collections);
         let (order, next) = self.steps.order(plan);
         if let Some(next) = next {
-            for (worker, shard) in self.reduction.contributors(&collections) {
+            for (worker, shard) in contributors {
                 if let Some(session) = self.sessions.of_worker(worker) {
                     session.send_ahead(&next.in_shard(shard));
                 }

@@ -7,11 +7,11 @@ use ata_wire::LeaseTimes;
 
 /// The leases that have not ended. The budget bounds their number.
 #[derive(Default)]
-pub(super) struct Leases {
-    held: HashMap<LeaseId, HeldLease>,
+pub(super) struct OpenLeases {
+    held: HashMap<LeaseId, OpenLease>,
 }
 
-struct HeldLease {
+struct OpenLease {
     worker: WorkerId,
     lease: Lease,
     result: Option<LeaseResult>,
@@ -37,10 +37,10 @@ pub(super) enum NotComputing {
     Ended,
 }
 
-impl Leases {
+impl OpenLeases {
     /// A worker got a lease.
     pub(super) fn assigned(&mut self, worker: WorkerId, lease: Lease) {
-        self.held.insert(lease.id, HeldLease { worker, lease, result: None });
+        self.held.insert(lease.id, OpenLease { worker, lease, result: None });
     }
 
     /// Checks that a worker holds a lease on which it has not reported.

@@ -70,7 +70,7 @@ use ata_learn::{Aggregate, TensorSizes};
 use checkpoints::{Checkpoints, RunDescription};
 use clock::{Clock, tick};
 use evaluations::Evaluations;
-use leases::Leases;
+use leases::OpenLeases;
 use publisher::Publisher;
 use refusals::Refusals;
 use run_info::RunInfo;
@@ -102,7 +102,7 @@ pub(crate) struct Driver {
     ended_sessions: Vec<(Session, &'static str)>,
     info: RunInfo,
     sessions: Sessions,
-    leases: Leases,
+    leases: OpenLeases,
     refusals: Refusals,
     reduction: Reduction,
     meter: LinkMeter,
@@ -185,7 +185,7 @@ impl Driver {
             effects: VecDeque::new(),
             ended_sessions: Vec::new(),
             sessions: Sessions::restored(names),
-            leases: Leases::default(),
+            leases: OpenLeases::default(),
             refusals: Refusals::default(),
             reduction: Reduction::new(chunks, summation.is_separate(), transfers.uploads(spec.parameters)),
             meter: LinkMeter::default(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
 use ata_types::{Iteration, WorkerId};
-use ata_wire::{Collection, ExchangeReport, PeerAddress, SessionToken, Shard, ToWorker};
+use ata_wire::{ExchangeReport, PeerAddress, SessionToken, Shard, ToWorker, VectorRequest};
 
 use super::Driver;
 use super::sessions::random_token;
@@ -41,7 +41,7 @@ impl Driver {
         let timeout_s = self.exchanges.plan.chunk_timeout_s(&workers, self.reduction.chunks(), times);
         let predicted_s = times.shards_s(&times.of(workers));
         let requests = self.reduction.ask_in_shards(iteration, members, &keys, timeout_s);
-        let member = |((worker, request), machine): (&(WorkerId, Collection), _)| ExchangeMember {
+        let member = |((worker, request), machine): (&(WorkerId, VectorRequest), _)| ExchangeMember {
             worker: *worker,
             machine,
             vector: request.id,
@@ -217,7 +217,7 @@ impl Driver {
     fn order_again(&mut self) {
         let Some(plan) = self.steps.ordered() else { return };
         // The engine orders it itself once others have computed what is lost.
-        if self.are_asked(&plan.collections) {
+        if plan.collections.iter().all(|collection| self.reduction.has(*collection)) {
             let vectors = self.reduction.ordered(&plan.collections);
             self.step(StepPlan { vectors, ..plan });
         }

@@ -16,8 +16,8 @@ use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
 use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId, VectorId};
 use ata_wire::{
-    Assignment, Collection, ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt,
-    SessionToken, ToWorker,
+    ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt, SessionToken, ToWorker,
+    VectorRequest,
 };
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -251,7 +251,7 @@ impl VirtualRun {
     }
 
     /// Announces a vector that was asked for.
-    pub fn announce_vector(&mut self, session: SessionToken, asked: &Collection) -> VectorAnnouncement {
+    pub fn announce_vector(&mut self, session: SessionToken, asked: &VectorRequest) -> VectorAnnouncement {
         self.announce_changed_vector(session, asked, |_| ())
     }
 
@@ -259,7 +259,7 @@ impl VirtualRun {
     pub fn announce_changed_vector(
         &mut self,
         session: SessionToken,
-        asked: &Collection,
+        asked: &VectorRequest,
         change: impl FnOnce(&mut GradientHeader),
     ) -> VectorAnnouncement {
         let header = self.header(session, asked.iteration);
@@ -287,7 +287,11 @@ impl VirtualRun {
     }
 
     /// Reports that a vector has passed its gate.
-    pub fn vector_arrived(&mut self, session: SessionToken, asked: &Collection) -> (Option<Receipt>, Option<Ending>) {
+    pub fn vector_arrived(
+        &mut self,
+        session: SessionToken,
+        asked: &VectorRequest,
+    ) -> (Option<Receipt>, Option<Ending>) {
         self.arrived(session, asked, None)
     }
 
@@ -295,7 +299,7 @@ impl VirtualRun {
     pub fn arrived(
         &mut self,
         session: SessionToken,
-        asked: &Collection,
+        asked: &VectorRequest,
         value: Option<f32>,
     ) -> (Option<Receipt>, Option<Ending>) {
         let values = value.map(|value| self.sums(value));
@@ -308,7 +312,7 @@ impl VirtualRun {
     pub fn send_vector(
         &mut self,
         session: SessionToken,
-        asked: &Collection,
+        asked: &VectorRequest,
         value: f32,
     ) -> (Option<Receipt>, Option<Ending>) {
         let Some(upload) = self.announce_vector(session, asked).upload() else { return (None, None) };
@@ -320,7 +324,7 @@ impl VirtualRun {
     }
 
     /// Fails a vector.
-    pub fn fail_vector(&mut self, session: SessionToken, asked: &Collection, kind: RefusalKind) -> Option<Ending> {
+    pub fn fail_vector(&mut self, session: SessionToken, asked: &VectorRequest, kind: RefusalKind) -> Option<Ending> {
         let (vector, reason) = (asked.id, "a test".into());
         self.turn(0.0, Some(Command::VectorFailed { session, vector, kind, reason }))
     }

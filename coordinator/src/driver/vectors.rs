@@ -2,7 +2,7 @@
 
 use ata_record::RefusalKind;
 use ata_scheduler::{Collection, Event};
-use ata_types::{CollectionId, Iteration, VectorId, WorkerId};
+use ata_types::{Iteration, VectorId, WorkerId};
 use ata_wire::{GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker};
 use tokio::sync::oneshot;
 
@@ -11,7 +11,7 @@ use super::commands::answer;
 use super::steps::StepPlan;
 use crate::driver::Presence;
 use crate::links::WorkerMeter;
-use crate::reduction::{Admission, Announcement, EndedVector, Requests, Sink, UploadRefusal, VectorReply};
+use crate::reduction::{AdmittedVector, Announcement, EndedVector, Requests, Sink, UploadRefusal, VectorReply};
 use crate::training::{Magnitudes, Paced, Work};
 
 /// The reason of a failure whose worker stops sending its vector.
@@ -69,8 +69,8 @@ impl Driver {
     }
 
     /// Withdraws vectors from a worker, and asks it for others.
-    pub(super) fn request(&mut self, worker: WorkerId, Requests { withdrawn, collections }: Requests) {
-        for message in ToWorker::collect(&withdrawn, collections) {
+    pub(super) fn request(&mut self, worker: WorkerId, Requests { withdrawn, requests }: Requests) {
+        for message in ToWorker::collect(&withdrawn, requests) {
             self.sessions.send(worker, message);
         }
     }
@@ -116,7 +116,7 @@ impl Driver {
         for (worker, id) in others.into_iter().flatten() {
             self.repeat_vector(worker, id);
         }
-        while let Some(Admission { worker, session, reply, sink, first_chunk, shard }) = self.reduction.admit() {
+        while let Some(AdmittedVector { worker, session, reply, sink, first_chunk, shard }) = self.reduction.admit() {
             let presence = self.sessions.of_token(session).map(|session| session.presence());
             let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.of(worker));
             let upload = |presence| VectorUpload { sink, first_chunk, shard, work, paced, meter, presence };
@@ -219,10 +219,5 @@ impl Driver {
         // Others may have waited for what it announces.
         self.admit_vectors();
         self.leave_exchange(worker);
-    }
-
-    /// Whether the vectors of all of these collections are asked for.
-    pub(super) fn are_asked(&self, collections: &[CollectionId]) -> bool {
-        collections.iter().all(|collection| self.reduction.has(*collection))
     }
 }

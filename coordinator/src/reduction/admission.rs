@@ -3,13 +3,13 @@
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_types::{Iteration, VectorId, WorkerId};
-use ata_wire::{Collection, GradientHeader, SessionToken, Shard};
+use ata_wire::{GradientHeader, SessionToken, Shard, VectorRequest};
 
 use super::vector::{Announcement, State, UploadRefusal, Vector, VectorReply};
 use super::{Gate, Reduction, Sink};
 
 /// A vector that is let in.
-pub(crate) struct Admission {
+pub(crate) struct AdmittedVector {
     pub(crate) worker: WorkerId,
     pub(crate) session: SessionToken,
     pub(crate) reply: VectorReply,
@@ -65,7 +65,7 @@ impl Reduction {
     }
 
     /// Refuses a vector that was announced in other units than those of its iteration. Returns the request to repeat, once.
-    pub(crate) fn repeat(&mut self, id: VectorId, reason: &str) -> Option<Collection> {
+    pub(crate) fn repeat(&mut self, id: VectorId, reason: &str) -> Option<VectorRequest> {
         let vector = self.vectors.get_mut(&id)?;
         vector.withdraw_announcement(reason);
         // The units of later iterations are sent with the leases.
@@ -78,7 +78,7 @@ impl Reduction {
 
     /// Lets the next vector in that may be sent, if there is one: its leases are computed, and those that are exchanged with it are
     /// announced, or there is room for it if it is used whole. The units of its iteration are known.
-    pub(crate) fn admit(&mut self) -> Option<Admission> {
+    pub(crate) fn admit(&mut self) -> Option<AdmittedVector> {
         let streamed = self.vectors.iter().find(|(id, vector)| !vector.is_own() && self.may_stream(**id, vector));
         let id = streamed.map(|(id, _)| *id).or_else(|| self.next_whole())?;
         let gate = self.shared.as_ref().filter(|shared| shared.members.contains(&id)).map(|shared| shared.gate.clone());
@@ -96,7 +96,7 @@ impl Reduction {
             Sink::Gate(gate)
         };
         let shard = vector.shard().unwrap_or(Shard::ALL);
-        Some(Admission { worker: vector.worker, session, reply, sink, first_chunk, shard })
+        Some(AdmittedVector { worker: vector.worker, session, reply, sink, first_chunk, shard })
     }
 
     fn may_stream(&self, id: VectorId, vector: &Vector) -> bool {

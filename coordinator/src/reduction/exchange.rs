@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ata_types::{CollectionId, Iteration, Lease, VectorId, WorkerId};
-use ata_wire::{Collection, PeerAddress, SessionToken, ShardMember, Shards};
+use ata_wire::{PeerAddress, SessionToken, ShardMember, Shards, VectorRequest};
 
 use super::vector::Vector;
 use super::{Gate, Reduction, in_vectors};
@@ -42,7 +42,7 @@ impl Reduction {
         members: Vec<Member>,
         keys: &[Vec<SessionToken>],
         timeout_s: f64,
-    ) -> Vec<(WorkerId, Collection)> {
+    ) -> Vec<(WorkerId, VectorRequest)> {
         let addresses: Vec<PeerAddress> = members.iter().map(|member| member.address.clone()).collect();
         let chunk_timeout = Duration::from_millis((1000.0 * timeout_s) as u64);
         let (mut requests, mut apart) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ impl Reduction {
             let members = addresses.iter().cloned().zip(&keys[place]);
             let members = members.map(|(address, key)| ShardMember { address, key: *key }).collect();
             let shards = Some(Shards { place, members, chunk_timeout });
-            let request = Collection { shards, ..plain };
+            let request = VectorRequest { shards, ..plain };
             if let Some(vector) = self.vectors.get_mut(&request.id) {
                 vector.request = request.clone();
             }
@@ -102,7 +102,7 @@ impl Reduction {
 
     /// Vectors are no longer exchanged in shards. Returns what to ask the workers for instead: their sums, from the first chunk on
     /// that has not arrived.
-    pub(crate) fn ask_apart(&mut self) -> Vec<(WorkerId, Collection)> {
+    pub(crate) fn ask_apart(&mut self) -> Vec<(WorkerId, VectorRequest)> {
         let Some(SharedSum { members, gate, id }) = self.shared.take() else { return Vec::new() };
         let first_chunk = gate.close();
         if first_chunk == self.chunks {

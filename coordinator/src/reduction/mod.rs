@@ -36,7 +36,7 @@ mod requests;
 mod room;
 mod vector;
 
-pub(crate) use admission::Admission;
+pub(crate) use admission::AdmittedVector;
 pub(crate) use exchange::Member;
 pub(crate) use gate::Gate;
 pub(crate) use requests::Requests;
@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WorkerId};
 use ata_wire::limits::MAX_RANGES;
-use ata_wire::{Collection, Shard};
+use ata_wire::{Shard, VectorRequest};
 
 use crate::training::{HeldSum, OrderedVector};
 use exchange::SharedSum;
@@ -106,7 +106,7 @@ impl Reduction {
     pub(crate) fn ask(&mut self, iteration: Iteration, asked: &ata_scheduler::Collection) -> Requests {
         let ata_scheduler::Collection { worker, id, leases } = asked;
         let (kept, withdrawn) = self.withdraw(*id, leases);
-        let mut collections = Vec::new();
+        let mut requests = Vec::new();
         let mut by_first: BTreeMap<u64, Vec<Lease>> = BTreeMap::new();
         for lease in leases.iter().filter(|lease| !kept.contains(&lease.id)) {
             by_first.entry(self.first_chunk(lease.tasks)).or_default().push(*lease);
@@ -114,10 +114,10 @@ impl Reduction {
         for (first_chunk, leases) in by_first {
             for leases in in_vectors(leases) {
                 let request = self.add(*worker, *id, iteration, leases, first_chunk);
-                collections.extend(Some(request).filter(|_| first_chunk < self.chunks));
+                requests.extend(Some(request).filter(|_| first_chunk < self.chunks));
             }
         }
-        Requests { withdrawn, collections }
+        Requests { withdrawn, requests }
     }
 
     /// A worker gets a lease. Returns the vector that it is asked for together with it, if there is one.
@@ -130,7 +130,7 @@ impl Reduction {
         self.computed.insert(lease);
     }
 
-    /// A lease ended. If it was not applied, its own vector is of no use. Returns the vector that is withdrawn from its worker.
+    /// A lease ended. If it was not applied, its own vector is of no use. Returns what is withdrawn from its worker.
     pub(crate) fn lease_ended(&mut self, lease: &Lease, outcome: TaskOutcome) -> Vec<VectorId> {
         self.computed.remove(&lease.id);
         let Some(own) = lease.own.filter(|_| outcome != TaskOutcome::Applied) else { return Vec::new() };
@@ -147,10 +147,10 @@ impl Reduction {
         iteration: Iteration,
         leases: Vec<Lease>,
         first_chunk: u64,
-    ) -> Collection {
+    ) -> VectorRequest {
         let id = self.next_id();
         let tasks = leases.iter().map(|lease| lease.tasks).collect();
-        let request = Collection { id, iteration, tasks, first_chunk, shards: None };
+        let request = VectorRequest { id, iteration, tasks, first_chunk, shards: None };
         let vector = Vector {
             worker,
             part_of,

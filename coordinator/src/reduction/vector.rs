@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ata_learn::{GradientSum, Units};
 use ata_scheduler::topology::VectorProgress;
 use ata_types::{CollectionId, Lease, WorkerId};
-use ata_wire::{Collection, SessionToken, Shard};
+use ata_wire::{SessionToken, Shard, VectorRequest};
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -20,7 +20,7 @@ pub(super) struct Vector {
     pub(super) worker: WorkerId,
     /// The collection of the engine that it is part of.
     pub(super) part_of: CollectionId,
-    pub(super) request: Collection,
+    pub(super) request: VectorRequest,
     /// The leases with its tasks.
     pub(super) leases: Vec<Lease>,
     /// How far it has come, once its leases are known to be computed.

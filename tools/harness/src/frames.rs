@@ -7,10 +7,10 @@ use ata_wire::proto::{
     self, GradientPart, ParameterPart, TransferPart, gradient_part, parameter_part, probe_answer, transfer_part,
 };
 use ata_wire::{
-    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker,
-    GradientHeader, GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, Peer,
-    PeerAddress, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, Welcome,
-    chunk,
+    Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
+    GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, Peer, PeerAddress,
+    ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, VectorRequest,
+    Welcome, chunk,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -256,7 +256,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 9] {
         }),
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
         ToWorker::Units { iteration: Iteration(2), units: vec![-20, 3, -126], shifts: vec![0, 0x3a].into() },
-        ToWorker::Collect { collections: vec![collection(3), collection(4)], withdrawn: vec![VectorId(2)] },
+        ToWorker::Collect { requests: vec![collection(3), collection(4)], withdrawn: vec![VectorId(2)] },
         ToWorker::Evaluate { step: Iteration(9), batches: vec![0, 1, 70_000] },
         ToWorker::Reach { probe: 300, address: PeerAddress::Open("10.0.0.9:7071".into()) },
         ToWorker::ProbeLink { bytes: 262_144 },
@@ -296,8 +296,8 @@ fn exchange_report() -> ExchangeReport {
     ExchangeReport { vector: VectorId(300), has_failed: true, members: vec![late] }
 }
 
-fn collection(id: u64) -> Collection {
-    Collection {
+fn collection(id: u64) -> VectorRequest {
+    VectorRequest {
         id: VectorId(id),
         iteration: Iteration(2),
         tasks: [TaskRange { first: 3, count: 200 }, TaskRange::single(70_000)].into_iter().collect(),

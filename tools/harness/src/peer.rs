@@ -6,8 +6,8 @@ use ata_learn::{decode_parameters, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
-    Assignment, Collection, ComputedLease, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterPart,
-    ParameterStream, Receipt, SessionToken, ToWorker, Welcome, connect, gradient_parts,
+    Assignment, ComputedLease, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterPart,
+    ParameterStream, Receipt, SessionToken, ToWorker, VectorRequest, Welcome, connect, gradient_parts,
 };
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -142,10 +142,10 @@ impl Session {
     }
 
     /// Waits until it is asked for vectors.
-    pub async fn asked(&mut self) -> Vec<Collection> {
+    pub async fn asked(&mut self) -> Vec<VectorRequest> {
         loop {
             match self.next().await {
-                Some(ToWorker::Collect { collections, .. }) if !collections.is_empty() => return collections,
+                Some(ToWorker::Collect { requests, .. }) if !requests.is_empty() => return requests,
                 Some(ToWorker::Units { .. } | ToWorker::Collect { .. }) => {}
                 other => panic!("expected a request for a vector, found {other:?}"),
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ata_learn::{GradientSum, Quantizer, Units};
 use ata_types::{Iteration, TaskRanges};
-use ata_wire::Collection;
+use ata_wire::VectorRequest;
 
 use super::{CancelFlag, CollectedSum, ComputeEvent, Stop, Worker};
 use crate::kept::KeptSum;
@@ -14,7 +14,7 @@ impl Worker<'_> {
     /// after.
     pub(super) fn collect(
         &mut self,
-        collection: &Collection,
+        collection: &VectorRequest,
         withdrawn: &CancelFlag,
         units: Option<Units>,
     ) -> Result<(), String> {
@@ -36,7 +36,7 @@ impl Worker<'_> {
     /// Adds up what is kept and what is not.
     fn vector(
         &mut self,
-        Collection { iteration, tasks, .. }: &Collection,
+        VectorRequest { iteration, tasks, .. }: &VectorRequest,
         withdrawn: &CancelFlag,
         units: Option<Units>,
     ) -> Result<CollectedSum, Stop> {

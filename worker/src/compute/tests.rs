@@ -81,7 +81,8 @@ impl Thread {
 
     fn ask(&self, vector: u64, tasks: &[u64], withdrawn: &CancelFlag, units: Option<Units>) {
         let tasks: TaskRanges = tasks.iter().copied().map(TaskRange::single).collect();
-        let collection = Collection { id: VectorId(vector), iteration: ITERATION, tasks, first_chunk: 0, shards: None };
+        let collection =
+            VectorRequest { id: VectorId(vector), iteration: ITERATION, tasks, first_chunk: 0, shards: None };
         self.compute.push(Job::Collect { collection, withdrawn: withdrawn.clone(), units });
     }
 

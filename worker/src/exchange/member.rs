@@ -8,8 +8,8 @@ use std::time::Instant;
 use ata_learn::{GradientSum, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
-    Collection, ConnectError, Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress,
-    ReceiveError, SetHeader, SetProducer, Shards, connect,
+    ConnectError, Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress, ReceiveError,
+    SetHeader, SetProducer, Shards, VectorRequest, connect,
 };
 use bytes::Bytes;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
@@ -111,7 +111,7 @@ struct Arriving {
 impl Exchange {
     /// Takes part in the exchange that a collection asks for; `None` if it asks for none.
     pub(crate) fn open(
-        collection: &Collection,
+        collection: &VectorRequest,
         format: WireFormat,
         peers: &Peers,
         connections: &mut Connections,

@@ -42,7 +42,7 @@ pub(super) struct ActiveSession<'a> {
 
 /// A vector that was asked for.
 pub(super) struct AskedVector {
-    collection: Collection,
+    collection: VectorRequest,
     /// The lease that it was asked for together with, if it was.
     of: Option<LeaseId>,
     pub(super) withdrawn: CancelFlag,
@@ -69,11 +69,11 @@ impl ActiveSession<'_> {
                         self.units = Some((iteration, units.map_err(wrong)?));
                     }
                     ToWorker::Assign(assignments) => assignments.into_iter().for_each(|assignment| self.assigned(assignment)),
-                    ToWorker::Collect { collections, withdrawn } => {
+                    ToWorker::Collect { requests, withdrawn } => {
                         for vector in withdrawn {
                             self.withdraw(vector);
                         }
-                        for collection in collections {
+                        for collection in requests {
                             self.collect(collection);
                         }
                     }
@@ -118,7 +118,7 @@ impl ActiveSession<'_> {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
-        let own = own_collection(&assignment);
+        let own = assignment.request();
         let lease = HeldLease::new(assignment, self.rounds, self.config.span_links, &self.config.name);
         if let Some(collection) = own {
             self.rounds += 1;
@@ -149,7 +149,7 @@ impl ActiveSession<'_> {
     }
 
     /// Has a vector sent once its tasks are computed.
-    fn collect(&mut self, collection: Collection) {
+    fn collect(&mut self, collection: VectorRequest) {
         self.rounds += 1;
         self.sharing.open(&collection, self.welcome.run.format);
         let asked = AskedVector { collection, of: None, withdrawn: CancelFlag::default() };
@@ -253,14 +253,14 @@ impl ActiveSession<'_> {
     }
 
     /// The request for a vector, if it is still asked for and has not been answered.
-    fn take_asked(&mut self, vector: VectorId) -> Option<Collection> {
+    fn take_asked(&mut self, vector: VectorId) -> Option<VectorRequest> {
         let mut asked = self.asked.extract_if(.., |asked| asked.collection.id == vector);
         asked.next().map(|asked| asked.collection)
     }
 
     /// Sends a vector that is still asked for.
     fn collected(&mut self, vector: VectorId, sum: CollectedSum) {
-        let Some(Collection { id, first_chunk, shards, .. }) = self.take_asked(vector) else { return };
+        let Some(VectorRequest { id, first_chunk, shards, .. }) = self.take_asked(vector) else { return };
         let CollectedSum { sums, units } = sum;
         let upload = Upload { vector: id, first_chunk, sums, units };
         if shards.is_some() {
@@ -361,12 +361,6 @@ impl ActiveSession<'_> {
         // If the queue is full, the connection is in trouble, and the control stream will report it.
         drop(self.to_coordinator.try_send(message.into()));
     }
-}
-
-/// The request that comes with a lease.
-fn own_collection(Assignment { lease, vector, .. }: &Assignment) -> Option<Collection> {
-    let (iteration, tasks) = (lease.iteration, lease.tasks.into());
-    vector.map(|id| Collection { id, iteration, tasks, first_chunk: 0, shards: None })
 }
 
 /// Whether a vector counts.

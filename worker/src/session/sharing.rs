@@ -39,7 +39,7 @@ impl<'a> Sharing<'a> {
     }
 
     /// Takes part in the exchange that a collection asks for, if it asks for one.
-    pub(super) fn open(&mut self, collection: &Collection, format: WireFormat) {
+    pub(super) fn open(&mut self, collection: &VectorRequest, format: WireFormat) {
         let Some(PeerServer { peers, .. }) = self.peers else { return };
         let opened = Exchange::open(collection, format, peers, &mut self.connections, &self.events);
         let Some(exchange) = opened else { return };

@@ -16,7 +16,6 @@
 //! - `trace`: the place of a lease in the trace of its iteration
 
 mod batch;
-mod collection;
 mod computed;
 mod exchange;
 mod from_worker;
@@ -29,8 +28,8 @@ mod set;
 mod shards;
 mod to_worker;
 mod trace;
+mod vector_request;
 
-pub use collection::Collection;
 pub use computed::{ComputedLease, LeaseTimes};
 pub use exchange::{ExchangeReport, MemberReport, PairFault};
 pub use from_worker::{FromWorker, Hello};
@@ -43,6 +42,7 @@ pub use set::{SetHeader, Shard};
 pub use shards::{ShardMember, Shards};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
 pub use trace::TraceContext;
+pub use vector_request::VectorRequest;
 
 use std::fmt;
 use std::str::FromStr;

@@ -4,8 +4,8 @@ use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, VectorId,
 use bytes::Bytes;
 
 use super::{
-    Collection, PeerAddress, RunSpec, SessionToken, TraceContext, WireError, at_most, batches, check_batch, in_range,
-    invalid, missing, truncated, units_of,
+    PeerAddress, RunSpec, SessionToken, TraceContext, VectorRequest, WireError, at_most, batches, check_batch,
+    in_range, invalid, missing, truncated, units_of,
 };
 use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_PROBE_BYTES, MAX_SHIFT_BYTES};
 use crate::proto;
@@ -43,7 +43,7 @@ pub enum ToWorker {
     /// Vectors to send, and such as are no longer needed. [`Self::collect`] makes messages within the limits.
     Collect {
         /// What is asked for.
-        collections: Vec<Collection>,
+        requests: Vec<VectorRequest>,
         /// What was asked for earlier and is not to be sent any more; at most [`MAX_BATCH`].
         withdrawn: Vec<VectorId>,
     },
@@ -65,16 +65,16 @@ pub enum ToWorker {
 
 impl ToWorker {
     /// The messages that withdraw and ask for these vectors, in order.
-    pub fn collect(withdrawn: &[VectorId], collections: Vec<Collection>) -> impl Iterator<Item = Self> {
+    pub fn collect(withdrawn: &[VectorId], requests: Vec<VectorRequest>) -> impl Iterator<Item = Self> {
         let withdrawn = withdrawn.chunks(MAX_BATCH).map(<[VectorId]>::to_vec);
-        let withdrawn = withdrawn.map(|withdrawn| Self::Collect { collections: Vec::new(), withdrawn });
-        let asked = batches(collections, entries).into_iter();
-        withdrawn.chain(asked.map(|collections| Self::Collect { collections, withdrawn: Vec::new() }))
+        let withdrawn = withdrawn.map(|withdrawn| Self::Collect { requests: Vec::new(), withdrawn });
+        let asked = batches(requests, entries).into_iter();
+        withdrawn.chain(asked.map(|requests| Self::Collect { requests, withdrawn: Vec::new() }))
     }
 }
 
-fn entries(collection: &Collection) -> usize {
-    collection.tasks.len()
+fn entries(request: &VectorRequest) -> usize {
+    request.tasks.len()
 }
 
 /// Why a session ends.
@@ -120,6 +120,14 @@ pub struct Assignment {
     pub trace: Option<TraceContext>,
 }
 
+impl Assignment {
+    /// The request for the vector of the lease, if it comes with it.
+    pub fn request(&self) -> Option<VectorRequest> {
+        let Lease { iteration, tasks, .. } = self.lease;
+        self.vector.map(|id| VectorRequest { id, iteration, tasks: tasks.into(), first_chunk: 0, shards: None })
+    }
+}
+
 impl From<ToWorker> for proto::CoordinatorMessage {
     fn from(message: ToWorker) -> Self {
         use proto::coordinator_message::Kind;
@@ -153,8 +161,8 @@ impl From<ToWorker> for proto::CoordinatorMessage {
             ToWorker::Cancel(leases) => {
                 Kind::Cancel(proto::Cancellations { leases: leases.into_iter().map(|lease| lease.0).collect() })
             }
-            ToWorker::Collect { collections, withdrawn } => Kind::Collect(proto::Collect {
-                collections: collections.into_iter().map(Into::into).collect(),
+            ToWorker::Collect { requests, withdrawn } => Kind::Collect(proto::Collect {
+                requests: requests.into_iter().map(Into::into).collect(),
                 withdrawn: withdrawn.into_iter().map(|vector| vector.0).collect(),
             }),
             ToWorker::Reach { probe, address } => Kind::Reach(proto::Reach { probe, address: address.to_wire() }),
@@ -200,13 +208,13 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
                 Self::Cancel(leases.into_iter().map(LeaseId).collect())
             }
-            Kind::Collect(proto::Collect { collections, withdrawn }) => {
-                let collections = collections.into_iter().map(Collection::try_from).collect::<Result<Vec<_>, _>>()?;
+            Kind::Collect(proto::Collect { requests, withdrawn }) => {
+                let requests = requests.into_iter().map(VectorRequest::try_from).collect::<Result<Vec<_>, _>>()?;
                 at_most("number of withdrawn vectors", withdrawn.len() as u64, MAX_BATCH as u64)?;
-                if withdrawn.is_empty() || !collections.is_empty() {
-                    check_batch("number of collections", &collections, entries)?;
+                if withdrawn.is_empty() || !requests.is_empty() {
+                    check_batch("number of requests", &requests, entries)?;
                 }
-                Self::Collect { collections, withdrawn: withdrawn.into_iter().map(VectorId).collect() }
+                Self::Collect { requests, withdrawn: withdrawn.into_iter().map(VectorId).collect() }
             }
             Kind::Reach(proto::Reach { probe, address }) => {
                 Self::Reach { probe, address: PeerAddress::from_wire(&address)? }

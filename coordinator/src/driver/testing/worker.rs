@@ -12,7 +12,7 @@ pub struct VirtualWorker {
     /// All leases that it was assigned.
     pub assigned: HashMap<LeaseId, Lease>,
     /// Vectors that it is asked for and has not sent.
-    pub asked: Vec<Collection>,
+    pub asked: Vec<VectorRequest>,
     pub(super) messages: mpsc::Receiver<ToWorker>,
     pub(super) presence: Presence,
 }
@@ -23,17 +23,18 @@ impl VirtualWorker {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 ToWorker::Assign(assignments) => {
-                    for Assignment { lease, vector, .. } in assignments {
-                        self.asked.extend(vector.map(|id| own_collection(id, &lease)));
+                    for assignment in assignments {
+                        let lease = assignment.lease;
+                        self.asked.extend(assignment.request());
                         self.assigned.insert(lease.id, lease);
                         self.leases.push(lease);
                     }
                 }
                 ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.id)),
                 ToWorker::Farewell { reason, .. } => return Some(reason),
-                ToWorker::Collect { collections, withdrawn } => {
+                ToWorker::Collect { requests, withdrawn } => {
                     self.asked.retain(|asked| !withdrawn.contains(&asked.id));
-                    self.asked.extend(collections);
+                    self.asked.extend(requests);
                 }
                 ToWorker::Welcome(_)
                 | ToWorker::Units { .. }
@@ -96,11 +97,6 @@ impl VectorUploading {
     pub fn is_over(&self) -> bool {
         matches!(&self.0.sink, Sink::Whole(whole) if whole.has_ended())
     }
-}
-
-/// The request that comes with a lease.
-fn own_collection(id: VectorId, lease: &Lease) -> Collection {
-    Collection { id, iteration: lease.iteration, tasks: lease.tasks.into(), first_chunk: 0, shards: None }
 }
 
 pub(super) fn computed(lease: &Lease) -> ComputedLease {

@@ -38,7 +38,7 @@ struct World {
     assigned: Vec<(SessionToken, Lease)>,
     accepted: Vec<(SessionToken, Lease)>,
     /// Vectors that sessions were asked for at any time.
-    asked: Vec<(SessionToken, Collection)>,
+    asked: Vec<(SessionToken, VectorRequest)>,
     tried: Submissions,
     ending: Option<Ending>,
 }

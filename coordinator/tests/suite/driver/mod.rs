@@ -21,7 +21,7 @@ use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Sp
 use ata_record::{EndState, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
-use ata_wire::{Collection, FarewellReason, GradientHeader, Receipt, Security, SessionToken, duration};
+use ata_wire::{FarewellReason, GradientHeader, Receipt, Security, SessionToken, VectorRequest, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -153,7 +153,7 @@ fn value(iteration: Iteration, tasks: TaskRange) -> f32 {
 }
 
 /// The values of a vector that a worker is asked for.
-fn sum(asked: &Collection) -> f32 {
+fn sum(asked: &VectorRequest) -> f32 {
     asked.tasks.iter().map(|tasks| value(asked.iteration, tasks)).sum()
 }
 

@@ -51,18 +51,6 @@ impl Mode for Barrier {
         self.taken >= self.first.unwrap_or(self.allocated)
     }
 
-    fn next(&mut self) -> Option<TaskRange> {
-        None
-    }
-
-    fn keeps_busy(&self) -> bool {
-        false
-    }
-
-    fn must_redo(&self, _failed: bool) -> bool {
-        true
-    }
-
     fn step_tasks(&self) -> Option<TaskRanges> {
         self.first.is_none().then(|| TaskRange { first: 0, count: self.allocated }.into())
     }

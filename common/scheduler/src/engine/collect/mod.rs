@@ -47,7 +47,9 @@ pub(super) trait Mode: Send {
     fn is_complete(&self) -> bool;
 
     /// The next task of a worker with nothing to do; `None` if it waits for the next iteration.
-    fn next(&mut self) -> Option<TaskRange>;
+    fn next(&mut self) -> Option<TaskRange> {
+        None
+    }
 
     /// The tasks that no worker has been given yet, if the policy is asked for more of them at each result.
     fn pool(&mut self) -> Option<&mut Pool> {
@@ -55,11 +57,15 @@ pub(super) trait Mode: Send {
     }
 
     /// Whether workers never wait: [`Self::next`] always has a task.
-    fn keeps_busy(&self) -> bool;
+    fn keeps_busy(&self) -> bool {
+        false
+    }
 
     /// Whether wanted tasks whose lease ended without a result must be computed by another worker. `failed` says
     /// whether the tasks failed, rather than being lost with their worker.
-    fn must_redo(&self, failed: bool) -> bool;
+    fn must_redo(&self, _failed: bool) -> bool {
+        true
+    }
 
     /// The tasks of a complete step, if they are known without looking at the results taken.
     fn step_tasks(&self) -> Option<TaskRanges> {

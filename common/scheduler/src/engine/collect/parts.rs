@@ -46,20 +46,8 @@ impl Mode for Parts {
         self.left == 0
     }
 
-    fn next(&mut self) -> Option<TaskRange> {
-        None
-    }
-
     fn pool(&mut self) -> Option<&mut Pool> {
         Some(&mut self.pool)
-    }
-
-    fn keeps_busy(&self) -> bool {
-        false
-    }
-
-    fn must_redo(&self, _failed: bool) -> bool {
-        true
     }
 
     fn step_tasks(&self) -> Option<TaskRanges> {

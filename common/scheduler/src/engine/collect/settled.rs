@@ -34,18 +34,6 @@ impl Mode for Settled {
         self.missing.is_empty()
     }
 
-    fn next(&mut self) -> Option<TaskRange> {
-        None
-    }
-
-    fn keeps_busy(&self) -> bool {
-        false
-    }
-
-    fn must_redo(&self, _failed: bool) -> bool {
-        true
-    }
-
     fn step_tasks(&self) -> Option<TaskRanges> {
         Some(self.all.clone())
     }

@@ -8,7 +8,7 @@ use crate::proto;
 
 /// A request for the sum of the gradients of some tasks, which is sent as soon as all of them are computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collection {
+pub struct VectorRequest {
     /// Identifies the vector. A request is never replaced, only withdrawn.
     pub id: VectorId,
     /// The iteration of the tasks.
@@ -21,9 +21,9 @@ pub struct Collection {
     pub shards: Option<Shards>,
 }
 
-impl From<Collection> for proto::Collection {
-    fn from(collection: Collection) -> Self {
-        let Collection { id, iteration, tasks, first_chunk, shards } = collection;
+impl From<VectorRequest> for proto::VectorRequest {
+    fn from(request: VectorRequest) -> Self {
+        let VectorRequest { id, iteration, tasks, first_chunk, shards } = request;
         let mut end = 0;
         let packed = |range: TaskRange| {
             let gap = range.first - std::mem::replace(&mut end, range.end());
@@ -34,11 +34,11 @@ impl From<Collection> for proto::Collection {
     }
 }
 
-impl TryFrom<proto::Collection> for Collection {
+impl TryFrom<proto::VectorRequest> for VectorRequest {
     type Error = WireError;
 
-    fn try_from(collection: proto::Collection) -> Result<Self, WireError> {
-        let proto::Collection { id, iteration, tasks, first_chunk, shards } = collection;
+    fn try_from(request: proto::VectorRequest) -> Result<Self, WireError> {
+        let proto::VectorRequest { id, iteration, tasks, first_chunk, shards } = request;
         Ok(Self {
             id: VectorId(in_range("id", id, u64::MAX)?),
             iteration: Iteration(in_range("iteration", iteration, u64::MAX)?),
