@@ -7,7 +7,7 @@
 # idle lets through at once [512kb, which is 4 ms at 1gbit]. WIDTH: of the model; 640 is 43 MB, 128 is 8.9 MB [640]. WORKERS: how many [4],
 # of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment; 30+2 is 30 ms for a batch and 2 for each task). BUDGET:
 # tasks of a step, in the environment [23]. FLAGS: of `ata coordinator`, as in --exchange star. Prints the median over the steps after the
-# fifth.
+# fifth, and what `ata simulate` takes for them.
 set -euo pipefail
 
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 64; }
@@ -17,6 +17,19 @@ ata=$(realpath "$ata")
 rate=${2:-1gbit} burst=${BURST:-512kb} width=${3:-640} workers=${4:-4}
 shift $(( $# < 4 ? $# : 4 ))
 read -ra ms <<< "${MS:-20 40 80 160}"
+laws=()
+for time in "${ms[@]}"; do
+    case $time in
+        *+*) laws+=("affine(${time%+*}, ${time#*+})") ;;
+        *) laws+=("const($time)") ;;
+    esac
+done
+# Those flags that `ata simulate` has, too.
+simulated=()
+for ((at = 1; at < $#; at += 2)); do
+    case ${!at} in --policy | --exchange | --wire) next=$((at + 1)); simulated+=("${!at}" "${!next}") ;; esac
+done
+[[ " ${simulated[*]} " == *" --wire "* ]] || simulated+=(--wire compact)
 work=$(mktemp -d)
 switch=ata-switch
 
@@ -47,17 +60,23 @@ ip netns exec ata-0 "$ata" coordinator --listen 10.77.0.1:7070 --insecure --min-
     --model "cnn:widths=16/16/$width/1024" --task-batch 1 --budget "${BUDGET:-23}" --iterations 25 --eval-every 0 --checkpoint-every never \
     --out "$work/run" --dashboard off "$@" > "$work/log" 2>&1 & coordinator=$!
 for host in $(seq "$workers"); do
-    time=${ms[$(((host - 1) % ${#ms[@]}))]}
-    case $time in
-        *+*) law="affine(${time%+*}, ${time#*+})" ;;
-        *) law="const($time)" ;;
-    esac
     ip netns exec "ata-$host" "$ata" worker --coordinator http://10.77.0.1:7070 --device cpu --threads 1 --name "worker-$host" \
-        --task-time "$law" --time-unit 1ms > "$work/worker-$host" 2>&1 &
+        --task-time "${laws[$(((host - 1) % ${#laws[@]}))]}" --time-unit 1ms > "$work/worker-$host" 2>&1 &
 done
 wait $coordinator || { tail -5 "$work/log" "$work"/worker-* >&2; exit 1; }
 wait
 # Times at which the steps ended, and what lies between them.
-grep -o '"event":"step".*' "$work/run/events.jsonl" | grep -o '"time_s":[0-9.]*' | cut -d: -f2 | tail -n +5 \
-    | awk 'NR > 1 { print $1 - last } { last = $1 }' | sort -n \
-    | awk '{ step[NR] = $1 } END { printf "%.3f s per step\n", step[int((NR + 1) / 2)] }'
+measured=$(grep -o '"event":"step".*' "$work/run/events.jsonl" | grep -o '"time_s":[0-9.]*' | cut -d: -f2 | tail -n +5 \
+    | awk 'NR > 1 { print $1 - last } { last = $1 }' | sort -n | awk '{ step[NR] = $1 } END { print step[int((NR + 1) / 2)] }')
+# The mean of the first N iterations of a simulation.
+mean() {
+    local law
+    law=$(printf '; %s' "${laws[@]}")
+    "$ata" simulate --task-time "${law#; }" --workers "$workers" --budget "${BUDGET:-23}" --iterations "$1" --link "$rate" \
+        --head-link "${HEAD:-$rate}" --model-bytes "$((4 * (106292 + 16529 * width)))" "${simulated[@]}" --json \
+        | grep -o '"mean_iteration_time": [0-9.]*' | cut -d: -f2
+}
+awk -v measured="$measured" -v all="$(mean 25)" -v first="$(mean 5)" 'BEGIN {
+    simulated = (25 * all - 5 * first) / 20 / 1000
+    printf "%.3f s per step, simulated %.3f: %.2f of it\n", measured, simulated, measured / simulated
+}'

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_learn::{
-    Aggregate, DataError, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, ShardIndex,
+    DataError, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, ShardIndex,
 };
 use ata_record::{Labels, Listeners};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
@@ -82,8 +82,6 @@ pub struct ProblemConfig {
 pub struct TrainingConfig {
     /// The state that the run begins in.
     pub start: Start,
-    /// Makes one gradient of those of an iteration.
-    pub aggregate: Aggregate,
     /// Turns gradients into steps.
     pub optimizer: Optimizer,
     /// How vectors are represented on the wire.

@@ -22,8 +22,6 @@ pub(crate) struct Parameters {
     arriving: Option<SetHeader>,
     /// Whether a set broke off, and the next ones may be differences from it. They are not used.
     is_cut_off: bool,
-    /// The values of a chunk.
-    chunk: Vec<f32>,
 }
 
 impl Parameters {
@@ -34,7 +32,6 @@ impl Parameters {
             iteration: None,
             arriving: None,
             is_cut_off: false,
-            chunk: Vec::new(),
         }
     }
 
@@ -60,8 +57,7 @@ impl Parameters {
         if base.is_some() {
             apply_differences(values, &data).map_err(SessionError::parameters)?;
         } else {
-            decode_parameters(&data, values.len(), &mut self.chunk).map_err(SessionError::parameters)?;
-            values.copy_from_slice(&self.chunk);
+            decode_parameters(&data, values).map_err(SessionError::parameters)?;
         }
         if at + 1 < chunks {
             return Ok(None);

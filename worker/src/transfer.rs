@@ -1,6 +1,7 @@
 //! Sends gradients to the coordinator.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ata_learn::{GradientSum, Units, add_sums, encode_sums};
@@ -58,17 +59,39 @@ fn maxima(sums: &[Arc<GradientSum>]) -> Vec<f32> {
     })
 }
 
+/// A chunk of a sum, which is sent as it lies in memory.
+struct SentChunk {
+    sum: Arc<GradientSum>,
+    values: Range<usize>,
+}
+
+impl AsRef<[u8]> for SentChunk {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.sum.values[self.values.clone()])
+    }
+}
+
 /// The chunks of the total, each added up and encoded when it is asked for.
 fn chunks(sums: Vec<Arc<GradientSum>>, first: u64, format: WireFormat) -> impl Iterator<Item = Bytes> + Send {
     let values = sums.first().map_or(0, |sum| sum.values.len());
-    (first..values.div_ceil(CHUNK_VALUES) as u64).map(move |at| encode_sums(format, &total(&sums, at)).into())
+    (first..values.div_ceil(CHUNK_VALUES) as u64).map(move |at| match &sums[..] {
+        [sum] if format == WireFormat::F32Exact => {
+            Bytes::from_owner(SentChunk { sum: sum.clone(), values: chunk_range(at, values) })
+        }
+        _ => encode_sums(format, &total(&sums, at)).into(),
+    })
+}
+
+/// The values of a chunk.
+fn chunk_range(at: u64, values: usize) -> Range<usize> {
+    let from = at as usize * CHUNK_VALUES;
+    from..values.min(from + CHUNK_VALUES)
 }
 
 /// A chunk of the total of some sums.
 pub(crate) fn total(sums: &[Arc<GradientSum>], at: u64) -> Cow<'_, [i32]> {
     let (one, others) = sums.split_first().expect("a vector has values");
-    let from = at as usize * CHUNK_VALUES;
-    let range = from..one.values.len().min(from + CHUNK_VALUES);
+    let range = chunk_range(at, one.values.len());
     let mut total = Cow::Borrowed(&one.values[range.clone()]);
     for other in others {
         add_sums(total.to_mut(), &other.values[range.clone()]);

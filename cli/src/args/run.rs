@@ -130,11 +130,6 @@ pub(crate) struct RunArgs {
 /// How far the workers are trusted; docs/explanation/trust.md says what is checked in any case.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrustArgs {
-    /// How the gradients of an iteration are combined: mean, or, against byzantine workers, median or trimmed:X (without the
-    /// share X of the lowest and of the highest values, as in trimmed:0.2), coordinate by coordinate over the workers'
-    /// vectors. Unlike the mean, these give other bits for other allocations, and keep each vector in memory [default: mean].
-    #[arg(long, env = "ATA_AGGREGATE", value_name = "HOW", allow_hyphen_values = true, help_heading = "Trust")]
-    aggregate: Option<String>,
     /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
     /// a worker whose results do not match is named and expelled. For policies that wait for all tasks [default: 0].
     #[arg(long, env = "ATA_VERIFY", value_name = "SHARE", allow_negative_numbers = true, help_heading = "Trust")]
@@ -233,7 +228,7 @@ pub(crate) struct TrainingArgs {
     #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
     eval_every: Option<u64>,
     /// Who evaluates: workers (those without tasks first), head (the coordinator), or auto: workers without tasks, and the coordinator
-    /// if there are none; the coordinator alone with --verify or a robust --aggregate [default: auto].
+    /// if there are none; the coordinator alone with --verify [default: auto].
     #[arg(long, env = "ATA_EVALUATE_ON", value_name = "WHO", help_heading = "Training")]
     evaluate_on: Option<EvaluateOn>,
     /// Where checkpoints are kept: another folder, or, built with the feature object-store, s3://BUCKET/PREFIX, gs://…,

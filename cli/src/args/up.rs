@@ -14,7 +14,7 @@ Examples:
   ata up --data cifar-100-binary.tar.gz --iterations 1000 --lr 1e-3
   ata up --policy uta --seed 1
   ata up --warm-start runs/RUN --target-loss 0.5
-  ata up --verify 0.05 --aggregate trimmed:0.2
+  ata up --verify 0.05
   ata up --workers 51 --budget 23 --task-time 'shifted_exp(29*i, 29*i)' --time-unit 0.1ms")]
 pub(crate) struct UpArgs {
     #[command(flatten)]

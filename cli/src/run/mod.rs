@@ -38,7 +38,7 @@ use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, Progress,
     RunConfig, RunError, RunReport, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
 };
-use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
+use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
 use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
 use ata_scheduler::{FinishReason, Policy, PolicyContext, WorkerStatistics};
@@ -109,7 +109,6 @@ impl Run {
             let model = &settings.model;
             return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));
         }
-        settings.check_aggregate_memory(model.parameter_count() as u64)?;
         if settings.verify > 0.0 && expected.exactly == Some(1) {
             return Err(Failure::usage("--verify: one worker cannot be checked by another; expected at least 2"));
         }
@@ -229,7 +228,9 @@ impl Run {
         let (test, own_test, by_workers) = (self.test, self.own_test, self.by_workers);
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
         let model_metadata = model::metadata(&specification, &*model);
-        say_what_is_special(&settings)?;
+        if settings.verify > 0.0 {
+            note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
+        }
         let config = CoordinatorConfig {
             run: RunConfig {
                 id: folder.run_id.clone(),
@@ -250,7 +251,6 @@ impl Run {
             },
             training: TrainingConfig {
                 start,
-                aggregate: settings.aggregate()?,
                 optimizer: settings.optimizer(),
                 format: settings.wire_format()?,
                 learning_rate: settings.learning_rate(),
@@ -282,18 +282,6 @@ impl Run {
         drop(display.await);
         Ok(EndedRun { report: report?, settings, device_name, observers })
     }
-}
-
-/// Says how the sums of this run differ from those of others.
-fn say_what_is_special(settings: &Settings) -> Result<(), Failure> {
-    if settings.aggregate()? != Aggregate::Mean {
-        let how = &settings.aggregate;
-        note!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
-    }
-    if settings.verify > 0.0 {
-        note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
-    }
-    Ok(())
 }
 
 /// A run that is over, successful or not.

@@ -80,7 +80,6 @@ pub(crate) struct Summary {
     /// Steps whose vectors were exchanged in shards.
     pub(crate) sharded_steps: u64,
     /// How gradients are combined: their mean, or a robust estimate.
-    aggregate: String,
     /// The share of leases that two workers computed.
     verify: f64,
     /// Results that differ from those on which two other workers agree, by the number of the worker that sent them.
@@ -171,7 +170,6 @@ impl Summary {
             vanished: run.vanished,
             vanished_share: run.vanished as f64 / (run.tasks_applied as f64 * report.parameters as f64).max(1.0),
             sharded_steps: run.sharded_steps,
-            aggregate: settings.aggregate.clone(),
             verify: settings.verify,
             mismatches: of_workers(run, |worker| Some(worker.mismatches).filter(|count| *count > 0)),
             expelled: of_workers(run, |worker| worker.expelled.clone()),

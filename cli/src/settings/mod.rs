@@ -102,8 +102,6 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) time_price: Option<f64>,
     pub(crate) overcommit: f64,
-    /// See [`ata_learn::Aggregate`].
-    pub(crate) aggregate: String,
     /// The share of leases that two workers compute.
     pub(crate) verify: f64,
     /// How vectors are represented; always set once the settings are resolved, so that a resumed run goes on with it.
@@ -197,7 +195,6 @@ impl Default for Settings {
             lease_timeout_s: 60.0,
             time_price: None,
             overcommit: 0.0,
-            aggregate: "mean".into(),
             verify: 0.0,
             wire: None,
             exchange: ExchangeChoice::default(),

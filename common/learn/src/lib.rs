@@ -12,10 +12,9 @@
 //! - `exact`: sums of gradients in integers, which do not depend on the order of summation
 //! - `codec`: sums and parameters as bytes; `model_file`: models and optimizer state as safetensors
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
-//! - `aggregate`: estimates that a few wrong gradients cannot move far; `agreement`: whether two workers computed the same
+//! - `agreement`: whether two workers computed the same
 //! - `spread`: work on large vectors, on several threads
 
-mod aggregate;
 mod agreement;
 mod cache;
 mod codec;
@@ -38,7 +37,6 @@ mod spread;
 mod state;
 mod table;
 
-pub use aggregate::{Aggregate, AggregateError};
 pub use agreement::TaskResult;
 pub use cache::default_cache_dir;
 pub use codec::{

@@ -1,6 +1,5 @@
 //! What happens between two iterations: the step's result, the record, an evaluation, a checkpoint.
 
-use ata_learn::Aggregate;
 use ata_record::RunEvent;
 use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
 use ata_types::WorkerId;
@@ -35,16 +34,6 @@ impl Driver {
         if let Some(taken) = self.steps.take(order) {
             self.step_finished(taken);
         }
-    }
-
-    /// The mean loss of a step's tasks, each lease with its number of tasks and its losses.
-    pub(super) fn mean_loss(&self, losses: &[(u64, &[f64])]) -> f64 {
-        let of_lease = |(tasks, losses): &(u64, &[f64])| losses.iter().sum::<f64>() / *tasks as f64;
-        if self.aggregate != Aggregate::Mean && !losses.is_empty() {
-            return self.aggregate.number(losses.iter().map(of_lease).collect());
-        }
-        let tasks: u64 = losses.iter().map(|(tasks, _)| tasks).sum();
-        losses.iter().flat_map(|(_, losses)| *losses).sum::<f64>() / tasks as f64
     }
 
     /// Takes in the result of a step, and commits it. If the engine has taken its order back, because it did not know that

@@ -55,13 +55,12 @@ impl Driver {
             Effect::Collect { iteration, collections } => self.collect(iteration, collections),
             Effect::ProbeLink { worker, bytes } => self.sessions.send(worker, ToWorker::ProbeLink { bytes }),
             Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product } => {
-                let losses = self.leases.losses(collected.iter().map(|(_, lease)| lease.id));
                 self.order(StepPlan {
                     iteration,
                     tasks: tasks.iter().map(|range| range.count).sum(),
                     vectors: self.reduction.ordered(&collections),
                     collections,
-                    loss: self.mean_loss(&losses),
+                    loss: self.leases.mean_loss(collected.iter().map(|(_, lease)| lease.id)),
                     lr_factor,
                     with_product,
                     trace: self.trace.place(),

@@ -71,13 +71,14 @@ impl OpenLeases {
         self.held.remove(&lease)?.result
     }
 
-    /// The losses of a step's leases, each with its number of tasks, in the order of the tasks.
-    pub(super) fn losses(&self, leases: impl Iterator<Item = LeaseId>) -> Vec<(u64, &[f64])> {
+    /// The mean loss of the tasks of a step's leases, added up in the order of the tasks.
+    pub(super) fn mean_loss(&self, leases: impl Iterator<Item = LeaseId>) -> f64 {
         let mut all: Vec<(TaskRange, &[f64])> = leases
             .filter_map(|lease| self.result(lease))
             .map(|(lease, result)| (lease.tasks, &result.losses[..]))
             .collect();
         all.sort_unstable_by_key(|(tasks, _)| *tasks);
-        all.into_iter().map(|(tasks, losses)| (tasks.count, losses)).collect()
+        let count: u64 = all.iter().map(|(tasks, _)| tasks.count).sum();
+        all.iter().flat_map(|(_, losses)| *losses).sum::<f64>() / count as f64
     }
 }

@@ -65,8 +65,8 @@ use crate::links::{LinkMeter, RecordedLinks};
 use crate::reduction::Reduction;
 use crate::reduction::exchanges::Exchanges;
 use crate::report::{RunError, RunReport, StopReason};
-use crate::training::{self, Pace, Paced, Summation};
-use ata_learn::{Aggregate, TensorSizes};
+use crate::training::{self, Pace, Paced};
+use ata_learn::TensorSizes;
 use checkpoints::{Checkpoints, RunDescription};
 use clock::{Clock, tick};
 use evaluations::Evaluations;
@@ -112,7 +112,6 @@ pub(crate) struct Driver {
     paced: Paced,
     /// The tensors of the model.
     sizes: TensorSizes,
-    aggregate: Aggregate,
     steps: Steps,
     evaluations: Evaluations,
     checkpoints: Checkpoints,
@@ -154,9 +153,9 @@ impl Driver {
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
         let trace = Trace::new(run.span_links, &run.id, &policy.specification);
-        let TrainingConfig { start, aggregate, optimizer, learning_rate, format } = training;
+        let TrainingConfig { start, optimizer, learning_rate, format } = training;
         let sizes = TensorSizes::from(&problem.model.table());
-        let summation = Summation { aggregate, is_verified: engine.verify.is_some() };
+        let keeps_apart = engine.verify.is_some();
         let training = ata_learn::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, Command::RecordFailed))?;
@@ -166,7 +165,7 @@ impl Driver {
         let reports = sender(commands, Command::Training);
         let (initial, pace) = (InitialState::of(&training), Pace::default());
         let paced = pace.follow();
-        let work = training::spawn(training, summation, span_links, pace, reports);
+        let work = training::spawn(training, keeps_apart, span_links, pace, reports);
         let files: Vec<_> = problem.data.files().chain(evaluation.source.files()).cloned().collect();
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
         let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
@@ -187,13 +186,12 @@ impl Driver {
             sessions: Sessions::restored(names),
             leases: OpenLeases::default(),
             refusals: Refusals::default(),
-            reduction: Reduction::new(chunks, summation.is_separate(), transfers.uploads(spec.parameters)),
+            reduction: Reduction::new(chunks, keeps_apart, transfers.uploads(spec.parameters)),
             meter: LinkMeter::default(),
             links: RecordedLinks::default(),
             exchanges: Exchanges::new(workers.exchange),
             paced,
             sizes,
-            aggregate,
             steps: Steps::new(work, learning_rate, &initial, transfers.versions(spec.parameters)),
             evaluations: Evaluations::start(evaluation, best, sender(commands, Command::MeasuredHere)),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),

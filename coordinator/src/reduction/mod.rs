@@ -234,18 +234,9 @@ impl Reduction {
         let of_step = |vector: &Vector| collections.contains(&vector.part_of) && !vector.is_own();
         let (shared, apart): (Vec<_>, Vec<_>) =
             self.vectors.iter().filter(|(_, vector)| of_step(vector)).partition(|(id, _)| self.is_shared(**id));
-        let tasks = |vector: &Vector| vector.leases.iter().map(|lease| lease.tasks.count).sum::<u64>();
-        let mut ordered: Vec<OrderedVector> = Vec::new();
-        ordered.extend(apart.into_iter().map(|(id, vector)| OrderedVector {
-            id: *id,
-            first_chunk: vector.request.first_chunk,
-            tasks: tasks(vector),
-        }));
-        if let Some(SharedSum { id, .. }) = self.shared.as_ref().filter(|_| !shared.is_empty()) {
-            let tasks = shared.iter().map(|(_, vector)| tasks(vector)).sum();
-            ordered.push(OrderedVector { id: *id, first_chunk: 0, tasks });
-        }
-        ordered
+        let apart = apart.into_iter().map(|(id, vector)| (*id, vector.request.first_chunk));
+        let sum = self.shared.as_ref().filter(|_| !shared.is_empty()).map(|sum| (sum.id, 0));
+        apart.chain(sum).map(|(id, first_chunk)| OrderedVector { id, first_chunk }).collect()
     }
 
     /// The step is taken, although the engine waits for some of its tasks again.

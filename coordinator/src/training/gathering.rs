@@ -4,25 +4,27 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ata_learn::{Aggregate, GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
+use ata_learn::{GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, VectorId};
 
-use super::{HeldSum, Magnitudes, OrderedVector, Pace, StepOrder, StepResult, SumChunk, Summation};
+use super::{HeldSum, Magnitudes, OrderedVector, Pace, StepOrder, StepResult, SumChunk};
 
 /// Sums the gradients of a step as they arrive, in any order, and steps each chunk once all have it.
 pub(super) struct Gathering {
-    summation: Summation,
+    /// Whether vectors are kept apart until all have arrived, rather than added as they arrive.
+    keeps_apart: bool,
     sizes: TensorSizes,
-    /// The sum of everything that has arrived, unless vectors are kept apart.
-    sums: Vec<i32>,
+    /// The chunks of the sum of everything that has arrived, unless vectors are kept apart. A chunk that nothing has arrived of, or that
+    /// was stepped, is empty.
+    sums: Vec<Vec<i32>>,
     /// The vectors that have arrived, if they are.
     vectors: HashMap<VectorId, GradientSum>,
     /// Those that were put together before, if they are kept apart or in other units.
     whole: Vec<Arc<HeldSum>>,
     /// The first chunk of each vector that has not arrived.
     arrived: HashMap<VectorId, u64>,
-    /// The largest magnitudes so far: of everything, or of each vector if a robust estimate is made of them.
-    maxima: Vec<Vec<f32>>,
+    /// The largest magnitudes so far, per tensor.
+    maxima: Vec<f32>,
     saturated: u64,
     vanished: u64,
     order: Option<StepOrder>,
@@ -31,12 +33,12 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    pub(super) fn new(summation: Summation, config: &TrainingConfig) -> Self {
+    pub(super) fn new(keeps_apart: bool, config: &TrainingConfig) -> Self {
         let sizes = config.sizes.clone();
         Self {
-            summation,
-            sums: vec![0; sizes.values()],
-            maxima: Vec::new(),
+            keeps_apart,
+            sums: vec![Vec::new(); sizes.values().div_ceil(CHUNK_VALUES)],
+            maxima: vec![0.0; sizes.tensors()],
             sizes,
             vectors: HashMap::new(),
             whole: Vec::new(),
@@ -50,8 +52,8 @@ impl Gathering {
 
     /// Begins the next step.
     pub(super) fn clear(&mut self) {
-        self.sums.fill(0);
-        self.maxima.clear();
+        self.sums.iter_mut().for_each(Vec::clear);
+        self.maxima.fill(0.0);
         self.vectors.clear();
         self.whole.clear();
         self.arrived.clear();
@@ -60,12 +62,7 @@ impl Gathering {
 
     /// Counts the magnitudes of some tasks.
     fn count(&mut self, Magnitudes { maxima, saturated, vanished }: Magnitudes) {
-        match self.maxima.first_mut() {
-            Some(all) if self.summation.aggregate == Aggregate::Mean => {
-                all.iter_mut().zip(&maxima).for_each(|(most, other)| *most = most.max(*other));
-            }
-            _ => self.maxima.push(maxima),
-        }
+        self.maxima.iter_mut().zip(maxima).for_each(|(most, other)| *most = most.max(other));
         self.saturated = self.saturated.saturating_add(saturated);
         self.vanished = self.vanished.saturating_add(vanished);
     }
@@ -79,16 +76,15 @@ impl Gathering {
     /// Adds a chunk of a vector.
     pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
         let SumChunk { vector: id, at, sums, magnitudes } = chunk;
-        let range = range(at, self.sums.len());
-        if self.summation.is_separate() {
+        if self.keeps_apart {
             let vector = self.vectors.entry(id).or_insert_with(|| GradientSum::new(&self.sizes));
-            vector.values[range].copy_from_slice(&sums);
+            vector.values[range(at, self.sizes.values())].copy_from_slice(&sums);
             // A vector that is kept apart has one header.
             for Magnitudes { maxima, saturated, vanished } in magnitudes {
                 (vector.maxima, vector.saturated, vector.vanished) = (maxima, saturated, vanished);
             }
         } else {
-            add_sums(&mut self.sums[range], &sums);
+            add_chunk(&mut self.sums[at as usize], sums);
             for of_vector in magnitudes {
                 self.count(of_vector);
             }
@@ -98,8 +94,10 @@ impl Gathering {
 
     /// Adds a vector that was put together. Its units are those of its iteration, which may be an earlier one.
     pub(super) fn add_whole(&mut self, held: Arc<HeldSum>, units: Option<&Units>) {
-        if !self.summation.is_separate() && Some(&held.units) == units {
-            add_sums(&mut self.sums, &held.sum.values);
+        if !self.keeps_apart && Some(&held.units) == units {
+            for (total, chunk) in self.sums.iter_mut().zip(held.sum.values.chunks(CHUNK_VALUES)) {
+                add_chunk(total, chunk.to_vec());
+            }
             self.count_sum(&held.sum);
         } else {
             self.whole.push(held);
@@ -117,7 +115,7 @@ impl Gathering {
     }
 
     fn chunks(&self) -> u64 {
-        self.sums.len().div_ceil(CHUNK_VALUES) as u64
+        self.sums.len() as u64
     }
 
     /// Steps what all vectors of the step have. Returns the result once that is everything.
@@ -125,8 +123,7 @@ impl Gathering {
         let order = self.order.as_ref()?;
         let arrived = |ordered: &OrderedVector| self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk);
         let ready = order.vectors.iter().map(arrived).min().unwrap_or(self.chunks());
-        let is_whole =
-            order.vectors.is_empty() || self.summation.is_separate() || state.needs_whole(order.with_product);
+        let is_whole = order.vectors.is_empty() || self.keeps_apart || state.needs_whole(order.with_product);
         let outcome = if !is_whole {
             self.step_chunks(state, ready);
             pace.set(Some(self.stepped));
@@ -140,9 +137,7 @@ impl Gathering {
             return None;
         }
         let order = self.order.take()?;
-        let claimed = self.largest();
-        let is_sum = self.summation.aggregate == Aggregate::Mean;
-        state.commit_step(&if is_sum { state.believed(&claimed) } else { claimed });
+        state.commit_step(&state.believed(&self.maxima));
         let result = StepResult {
             iteration: order.iteration,
             learning_rate: order.learning_rate,
@@ -163,8 +158,8 @@ impl Gathering {
             state.begin_step(order.tasks, order.learning_rate);
         }
         for at in self.stepped..ready {
-            let range = range(at, self.sums.len());
-            let chunk = state.step_chunk(range.start, &self.sums[range]);
+            let sums = std::mem::take(&mut self.sums[at as usize]);
+            let chunk = state.step_chunk(at as usize * CHUNK_VALUES, &sums);
             if let Some(writer) = &mut order.writer {
                 writer.push(chunk);
             }
@@ -175,8 +170,8 @@ impl Gathering {
     /// Takes the step of the whole gradient, and sends the parameters.
     fn step_whole(&mut self, state: &mut TrainingState) -> StepOutcome {
         let Some(mut order) = self.order.take() else { unreachable!("a step was ordered") };
-        let (gradient, divisor) = self.gradient(&order, state.units());
-        let (outcome, chunks) = state.step_whole(gradient, divisor, order.learning_rate, order.with_product);
+        let gradient = self.gradient(&order, state.units());
+        let (outcome, chunks) = state.step_whole(gradient, order.tasks, order.learning_rate, order.with_product);
         self.stepped = chunks.len() as u64;
         if let Some(writer) = &mut order.writer {
             for chunk in chunks {
@@ -187,51 +182,33 @@ impl Gathering {
         outcome
     }
 
-    /// The largest magnitudes per tensor. Those of a few byzantine workers do not determine the units of a robust estimate: it
-    /// takes the median over the vectors.
-    fn largest(&self) -> Vec<f32> {
-        let vectors = &self.maxima;
-        let median = |tensor: usize| {
-            let mut largest: Vec<f32> = vectors.iter().map(|maxima| maxima[tensor]).collect();
-            largest.sort_unstable_by(f32::total_cmp);
-            largest.get(largest.len() / 2).copied().unwrap_or(0.0)
-        };
-        (0..self.sizes.tensors()).map(median).collect()
-    }
-
-    /// The combined gradient, and what it is to be divided by.
-    fn gradient(&mut self, order: &StepOrder, units: Option<&Units>) -> (Vec<f32>, u64) {
-        let sizes = self.sizes.clone();
-        let values = |units: &Units, sums: &[i32]| units.values(&sizes, sums);
-        if !self.summation.is_separate() {
+    /// The sum of the tasks' gradients.
+    fn gradient(&mut self, order: &StepOrder, units: Option<&Units>) -> Vec<f32> {
+        if !self.keeps_apart
+            && let Some(late) = self.whole.pop()
+        {
             // The gradient of an earlier iteration is the only one.
-            let late = self.whole.pop();
-            if let Some(late) = &late {
-                self.count_sum(&late.sum);
-            }
-            let late = late.map(|late| values(&late.units, &late.sum.values));
-            return (
-                late.or_else(|| units.map(|units| values(units, &self.sums))).expect("a step has gradients"),
-                order.tasks,
-            );
+            self.count_sum(&late.sum);
+            return late.units.values(&self.sizes, &late.sum.values);
         }
-        let collected = order.vectors.iter().filter_map(|ordered| {
-            let vector = self.vectors.remove(&ordered.id)?;
-            Some(GradientSum { tasks: ordered.tasks, ..vector })
-        });
-        let whole = std::mem::take(&mut self.whole).into_iter().map(|held| Arc::unwrap_or_clone(held).sum);
-        let vectors: Vec<GradientSum> = collected.chain(whole).collect();
-        for vector in &vectors {
+        let collected: Vec<_> = order.vectors.iter().filter_map(|ordered| self.vectors.remove(&ordered.id)).collect();
+        let whole = std::mem::take(&mut self.whole);
+        for vector in collected.iter().chain(whole.iter().map(|held| &held.sum)) {
             self.count_sum(vector);
+            for (total, chunk) in self.sums.iter_mut().zip(vector.values.chunks(CHUNK_VALUES)) {
+                add_chunk(total, chunk.to_vec());
+            }
         }
-        let units = units.expect("a step has gradients");
-        if self.summation.aggregate != Aggregate::Mean {
-            return (self.summation.aggregate.gradient(&vectors, units, &self.sizes), 1);
-        }
-        for vector in &vectors {
-            add_sums(&mut self.sums, &vector.values);
-        }
-        (units.values(&self.sizes, &self.sums), order.tasks)
+        units.expect("a step has gradients").values(&self.sizes, &self.sums.concat())
+    }
+}
+
+/// Adds a chunk to a total, which is empty if nothing was added to it.
+fn add_chunk(total: &mut Vec<i32>, chunk: Vec<i32>) {
+    if total.is_empty() {
+        *total = chunk;
+    } else {
+        add_sums(total, &chunk);
     }
 }
 

@@ -17,28 +17,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{Aggregate, GradientSum, TaskResult, TrainingState, Units};
+use ata_learn::{GradientSum, TaskResult, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
 use ata_wire::{SpanLinks, TRACE_TARGET, TraceContext};
 use tracing::{Span, debug_span};
 
 use crate::parameters::SetWriter;
 use gathering::Gathering;
-
-/// How the gradients of an iteration are combined.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Summation {
-    pub(crate) aggregate: Aggregate,
-    /// Whether results are compared before they count, so that a sum may have to be dropped.
-    pub(crate) is_verified: bool,
-}
-
-impl Summation {
-    /// Whether vectors are kept apart until all have arrived, rather than added as they arrive.
-    pub(crate) fn is_separate(self) -> bool {
-        self.is_verified || self.aggregate != Aggregate::Mean
-    }
-}
 
 /// Work for the thread.
 pub(crate) enum Work {
@@ -113,7 +98,6 @@ pub(crate) struct OrderedVector {
     pub(crate) id: VectorId,
     /// The first chunk that it has; those before came from a worker that was lost.
     pub(crate) first_chunk: u64,
-    pub(crate) tasks: u64,
 }
 
 /// Two vectors of the same tasks.
@@ -178,10 +162,11 @@ impl ComparedResult {
     }
 }
 
-/// Starts the thread, which ends when the returned sender is dropped. It passes its messages to `report`.
+/// Starts the thread, which ends when the returned sender is dropped. It passes its messages to `report`. With `keeps_apart`, it keeps
+/// vectors apart until all of a step have arrived, since results are compared before they count, so that one may have to be dropped.
 pub(crate) fn spawn(
     state: TrainingState,
-    summation: Summation,
+    keeps_apart: bool,
     links: SpanLinks,
     pace: Pace,
     report: impl Fn(TrainingEvent) + Send + 'static,
@@ -191,7 +176,7 @@ pub(crate) fn spawn(
         .name("training".into())
         .spawn(move || {
             let thread = Thread {
-                gathering: Gathering::new(summation, state.config()),
+                gathering: Gathering::new(keeps_apart, state.config()),
                 state,
                 links,
                 pace,

@@ -10,7 +10,7 @@ use ata_coordinator::{
     SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,
 };
 use ata_learn::{
-    Aggregate, DataError, DataSource, Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError,
+    DataError, DataSource, Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError,
     LearningRate, Measurement, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient,
     Tasks, builtin_model,
 };
@@ -121,7 +121,6 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
         },
         training: TrainingConfig {
             start: Start::Random,
-            aggregate: Aggregate::Mean,
             optimizer: Optimizer::default(),
             format: WireFormat::F32Exact,
             learning_rate: LearningRate::constant(1e-3),

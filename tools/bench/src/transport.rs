@@ -106,18 +106,17 @@ impl Client {
     async fn connect(endpoint: &Endpoint, values: usize) -> Result<Self, BenchError> {
         let connection = connect(endpoint).await?;
         let sets = connection.parameters(SESSION).await.map_err(BenchError::other)?;
-        Ok(Self { connection, sets, values, held: Vec::new() })
+        Ok(Self { connection, sets, values, held: vec![0.0; values] })
     }
 
     async fn download(&mut self, started: Instant) -> Result<Duration, BenchError> {
-        let mut values = Vec::new();
-        self.held.clear();
-        while self.held.len() < self.values {
+        let mut received = 0;
+        while received < self.values {
             let part = self.sets.next().await.map_err(BenchError::other)?;
             let ParameterPart::Chunk { data, .. } = part else { continue };
-            let count = CHUNK_VALUES.min(self.values - self.held.len());
-            decode_parameters(&data, count, &mut values).map_err(BenchError::other)?;
-            self.held.extend_from_slice(&values);
+            let end = self.values.min(received + CHUNK_VALUES);
+            decode_parameters(&data, &mut self.held[received..end]).map_err(BenchError::other)?;
+            received = end;
         }
         Ok(started.elapsed())
     }

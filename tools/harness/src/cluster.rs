@@ -271,7 +271,6 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         },
         training: TrainingConfig {
             start,
-            aggregate: settings.aggregate,
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),
             format: settings.format,

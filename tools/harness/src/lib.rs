@@ -40,7 +40,7 @@ pub use raw::{PREFACE, RawConnection};
 pub use settings::{Settings, WorkerSettings};
 pub use spans::{KeptSpan, SpanKeeper, UNSAMPLED};
 pub use tamper::Tamper;
-pub use toy::{huge_toy, poisoned_toy, toy, wrong_toy};
+pub use toy::{poisoned_toy, toy, wrong_toy};
 
 use std::time::Duration;
 

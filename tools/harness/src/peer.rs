@@ -36,11 +36,12 @@ pub fn chunks(sums: &[i32]) -> Vec<Bytes> {
 pub async fn next_set(sets: &mut ParameterStream) -> (Iteration, Vec<f32>) {
     let mut part = async || soon("parameters", sets.next()).await.expect("parameters");
     let ParameterPart::Set(header) = part().await else { panic!("expected a header") };
-    let (mut all, mut values) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
     for _ in 0..header.chunks {
         let ParameterPart::Chunk { data, .. } = part().await else { panic!("expected a chunk") };
-        decode_parameters(&data, data.len() / 4, &mut values).expect("whole values");
-        all.append(&mut values);
+        let from = all.len();
+        all.resize(from + data.len() / 4, 0.0);
+        decode_parameters(&data, &mut all[from..]).expect("whole values");
     }
     (header.iteration, all)
 }

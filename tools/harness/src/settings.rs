@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ata_coordinator::TransferLimits;
-use ata_learn::{Aggregate, ModelResolver};
+use ata_learn::ModelResolver;
 use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::SpanLinks;
 
@@ -42,8 +42,6 @@ pub struct Settings {
     pub outage_s: f64,
     /// Share of leases that two workers compute.
     pub verify: f64,
-    /// What becomes of an iteration's gradients.
-    pub aggregate: Aggregate,
     /// How vectors are sent.
     pub format: WireFormat,
     /// Where the coordinator listens.
@@ -90,7 +88,6 @@ impl Default for Settings {
             // As the program has it.
             outage_s: 120.0,
             verify: 0.0,
-            aggregate: Aggregate::Mean,
             format: WireFormat::F32Exact,
             listen: Ipv4Addr::LOCALHOST.into(),
             exchange: ExchangeChoice::default(),

@@ -26,11 +26,6 @@ pub fn wrong_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, Some(1.001))
 }
 
-/// The same on a byzantine machine that multiplies every gradient by −10¹².
-pub fn huge_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
-    parse(specification, Some(-1e12))
-}
-
 fn parse(specification: &str, factor: Option<f32>) -> Result<Arc<dyn Model>, ModelError> {
     let unknown = || ModelError::Unknown(specification.into());
     let text = specification.strip_prefix("toy:").ok_or_else(unknown)?;

@@ -62,9 +62,13 @@ pub fn encode_parameters(values: &[f32]) -> Vec<u8> {
     encode_words(values, f32::to_le_bytes)
 }
 
-/// Reads `count` values, which replace the content of `values`.
-pub fn decode_parameters(bytes: &[u8], count: usize, values: &mut Vec<f32>) -> Result<(), CodecError> {
-    decode_words(bytes, count, values, f32::from_le_bytes)
+/// Reads as many values as there is room for. If their number is another one, none is read.
+pub fn decode_parameters(bytes: &[u8], values: &mut [f32]) -> Result<(), CodecError> {
+    let words = words(bytes, values.len())?;
+    for (value, word) in values.iter_mut().zip(words) {
+        *value = f32::from_le_bytes(*word);
+    }
+    Ok(())
 }
 
 fn encode_words<T: Copy>(values: &[T], encode: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
@@ -72,19 +76,12 @@ fn encode_words<T: Copy>(values: &[T], encode: impl Fn(T) -> [u8; 4]) -> Vec<u8>
     words.into_flattened()
 }
 
-fn decode_words<T>(
-    bytes: &[u8],
-    count: usize,
-    values: &mut Vec<T>,
-    decode: impl Fn([u8; 4]) -> T,
-) -> Result<(), CodecError> {
-    let (words, rest) = bytes.as_chunks();
-    if words.len() != count || !rest.is_empty() {
-        return Err(CodecError::Length { found: bytes.len(), expected: count.saturating_mul(4), values: count });
+/// The bytes of `count` values of four bytes each.
+fn words(bytes: &[u8], count: usize) -> Result<&[[u8; 4]], CodecError> {
+    match bytes.as_chunks() {
+        (words, []) if words.len() == count => Ok(words),
+        _ => Err(CodecError::Length { found: bytes.len(), expected: count.saturating_mul(4), values: count }),
     }
-    values.clear();
-    values.extend(words.iter().map(|word| decode(*word)));
-    Ok(())
 }
 
 /// Takes the bytes of a block from those that follow.
@@ -100,12 +97,14 @@ mod tests {
     fn parameters_keep_their_bits() {
         let values = [0.0, -0.0, 1.5, f32::MIN_POSITIVE / 2.0, f32::INFINITY, -f32::NAN];
         let bytes = encode_parameters(&values);
-        let mut read = vec![7.0; 9];
-        decode_parameters(&bytes, 6, &mut read).unwrap();
-        assert_eq!(read.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), values.map(f32::to_bits));
-        for (bytes, count) in [(&bytes[..23], 6), (&bytes, 5), (&bytes, 7), (&bytes, usize::MAX), (&[], 1)] {
-            let error = decode_parameters(bytes, count, &mut read).unwrap_err();
+        let mut read = [7.0; 6];
+        decode_parameters(&bytes, &mut read).unwrap();
+        assert_eq!(read.map(f32::to_bits), values.map(f32::to_bits));
+        for (bytes, count) in [(&bytes[..23], 6), (&bytes, 5), (&bytes, 7), (&[], 1)] {
+            let mut read = vec![7.0; count];
+            let error = decode_parameters(bytes, &mut read).unwrap_err();
             assert!(matches!(error, CodecError::Length { values, .. } if values == count), "{error}");
+            assert_eq!(read, vec![7.0; count]);
         }
     }
 }

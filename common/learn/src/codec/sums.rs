@@ -12,7 +12,7 @@
 use ata_nn::vectorized;
 use ata_types::WireFormat;
 
-use super::{BLOCK, CodecError, decode_words, encode_words, take};
+use super::{BLOCK, CodecError, encode_words, take, words};
 
 type Block = [i32; BLOCK];
 
@@ -30,7 +30,12 @@ pub fn encode_sums(format: WireFormat, sums: &[i32]) -> Vec<u8> {
 /// Reads `count` sums, which replace the content of `sums`.
 pub fn decode_sums(format: WireFormat, bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), CodecError> {
     match format {
-        WireFormat::F32Exact => decode_words(bytes, count, sums, i32::from_le_bytes),
+        WireFormat::F32Exact => {
+            let words = words(bytes, count)?;
+            sums.clear();
+            sums.extend(words.iter().map(|word| i32::from_le_bytes(*word)));
+            Ok(())
+        }
         WireFormat::Compact => vectorized(
             #[inline(always)]
             || decode_blocks(bytes, count, sums),

@@ -26,12 +26,14 @@ pub(crate) struct Step {
     time: i32,
 }
 
-/// A range of parameters with their moments and gradient; `moments` as in [`Rule::moments`].
+/// A range of parameters, before and after a step; `moments` as in [`Rule::moments`].
 pub(crate) struct Range<'a> {
-    pub(crate) parameters: &'a mut [f32],
-    pub(crate) moments: Vec<&'a mut [f32]>,
+    pub(crate) parameters: &'a [f32],
+    pub(crate) moments: Vec<&'a [f32]>,
     /// The sum of the tasks' gradients.
     pub(crate) sum: &'a [f32],
+    pub(crate) next_parameters: &'a mut [f32],
+    pub(crate) next_moments: Vec<&'a mut [f32]>,
 }
 
 impl Step {
@@ -55,56 +57,75 @@ impl Step {
 
     #[inline(always)]
     fn take_inline(&self, range: Range<'_>) {
-        let Range { parameters, mut moments, sum } = range;
-        match (self.rule, &mut moments[..]) {
-            (Rule::Adam, [m, v]) => self.adam(parameters, m, v, sum),
-            (Rule::AdamW, [m, v]) => self.adamw(parameters, m, v, sum),
-            (Rule::Sgd { momentum, nesterov }, [velocity]) => {
-                self.momentum(parameters, velocity, sum, momentum as f32, nesterov);
+        let Range { parameters, moments, sum, next_parameters: next, mut next_moments } = range;
+        match (self.rule, &moments[..], &mut next_moments[..]) {
+            (Rule::Adam, [m, v], [next_m, next_v]) => self.adam([parameters, m, v, sum], [next, next_m, next_v]),
+            (Rule::AdamW, [m, v], [next_m, next_v]) => self.adamw([parameters, m, v, sum], [next, next_m, next_v]),
+            (Rule::Sgd { momentum, nesterov }, [velocity], [next_velocity]) => {
+                self.momentum([parameters, velocity, sum], [next, next_velocity], momentum as f32, nesterov);
             }
-            (Rule::Sgd { .. }, []) => self.plain(parameters, sum),
+            (Rule::Sgd { .. }, [], []) => self.plain([parameters, sum], next),
             _ => unreachable!("moments are made for the rule"),
         }
     }
 
     #[inline(always)]
-    fn adam(&self, parameters: &mut [f32], m: &mut [f32], v: &mut [f32], sum: &[f32]) {
+    fn adam(&self, before: [&[f32]; 4], after: [&mut [f32]; 3]) {
         let correction = (1.0 - BETA_2.powi(self.time)).sqrt();
         let factor = correction / (1.0 - BETA_1.powi(self.time));
         let epsilon = EPSILON * correction;
-        for (((parameter, m), v), sum) in parameters.iter_mut().zip(m).zip(v).zip(sum) {
-            let gradient = *parameter * self.weight_decay + *sum * self.scale;
-            *m = *m * BETA_1 + gradient * (1.0 - BETA_1);
-            *v = *v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
-            *parameter -= *m * factor / (v.sqrt() + epsilon) * self.rate;
-        }
+        each(before, after, |[parameter, m, v, sum]| {
+            let gradient = parameter * self.weight_decay + sum * self.scale;
+            let m = m * BETA_1 + gradient * (1.0 - BETA_1);
+            let v = v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
+            [parameter - m * factor / (v.sqrt() + epsilon) * self.rate, m, v]
+        });
     }
 
     #[inline(always)]
-    fn adamw(&self, parameters: &mut [f32], m: &mut [f32], v: &mut [f32], sum: &[f32]) {
+    fn adamw(&self, before: [&[f32]; 4], after: [&mut [f32]; 3]) {
         let (bias_1, bias_2) = (1.0 - BETA_1.powi(self.time), 1.0 - BETA_2.powi(self.time));
-        for (((parameter, m), v), sum) in parameters.iter_mut().zip(m).zip(v).zip(sum) {
-            let gradient = *sum * self.scale;
-            *m = *m * BETA_1 + gradient * (1.0 - BETA_1);
-            *v = *v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
-            *parameter = *parameter * self.shrink - *m / bias_1 / ((*v / bias_2).sqrt() + EPSILON) * self.rate;
-        }
+        each(before, after, |[parameter, m, v, sum]| {
+            let gradient = sum * self.scale;
+            let m = m * BETA_1 + gradient * (1.0 - BETA_1);
+            let v = v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
+            [parameter * self.shrink - m / bias_1 / ((v / bias_2).sqrt() + EPSILON) * self.rate, m, v]
+        });
     }
 
     #[inline(always)]
-    fn momentum(&self, parameters: &mut [f32], velocity: &mut [f32], sum: &[f32], momentum: f32, nesterov: bool) {
-        for ((parameter, velocity), sum) in parameters.iter_mut().zip(velocity).zip(sum) {
-            let gradient = *parameter * self.weight_decay + *sum * self.scale;
-            *velocity = gradient + *velocity * momentum;
-            let direction = if nesterov { *velocity * momentum + gradient } else { *velocity };
-            *parameter -= direction * self.rate;
-        }
+    fn momentum(&self, before: [&[f32]; 3], after: [&mut [f32]; 2], momentum: f32, nesterov: bool) {
+        each(before, after, |[parameter, velocity, sum]| {
+            let gradient = parameter * self.weight_decay + sum * self.scale;
+            let velocity = gradient + velocity * momentum;
+            let direction = if nesterov { velocity * momentum + gradient } else { velocity };
+            [parameter - direction * self.rate, velocity]
+        });
     }
 
     #[inline(always)]
-    fn plain(&self, parameters: &mut [f32], sum: &[f32]) {
-        for (parameter, sum) in parameters.iter_mut().zip(sum) {
-            *parameter -= (*parameter * self.weight_decay + *sum * self.scale) * self.rate;
+    fn plain(&self, before: [&[f32]; 2], next: &mut [f32]) {
+        each(before, [next], |[parameter, sum]| {
+            [parameter - (parameter * self.weight_decay + sum * self.scale) * self.rate]
+        });
+    }
+}
+
+/// Computes every value after a step from those before it.
+#[inline(always)]
+fn each<const N: usize, const M: usize>(
+    before: [&[f32]; N],
+    after: [&mut [f32]; M],
+    value: impl Fn([f32; N]) -> [f32; M],
+) {
+    let length = before[0].len();
+    // Slices of one length, so that no access is checked.
+    let before = before.map(|values| &values[..length]);
+    let mut after = after.map(|values| &mut values[..length]);
+    for at in 0..length {
+        let next = value(before.map(|values| values[at]));
+        for (values, next) in after.iter_mut().zip(next) {
+            values[at] = next;
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::codec::encode_differences;
 use crate::exact::{Units, block_maxima};
 use crate::optimizer::{Range, Step};
 
-/// Values that are copied and stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
+/// Values that are stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
 const BLOCK: usize = 1 << 12;
 
 /// A chunk of the next parameters, for the workers.
@@ -63,24 +63,20 @@ pub(super) fn step_chunk(
             ChunkGradient::Floats(values) => &values[from..to],
         };
         maxima.extend(block_maxima(sizes, at + from, sum));
-        step.take(next.copied(&trained.vectors, at, from, to, sum));
+        step.take(next.range(&trained.vectors, at, from, to, sum));
     }
     ChunkResult { stepped: next.finish(&trained.vectors, at), maxima }
 }
 
 impl VectorsChunk<'_> {
-    /// A range of the next vectors, with the current values.
-    fn copied<'a>(&'a mut self, current: &Vectors, at: usize, from: usize, to: usize, sum: &'a [f32]) -> Range<'a> {
-        let copy = |next: &'a mut [f32], current: &[f32]| {
-            let next = &mut next[from..to];
-            next.copy_from_slice(&current[at + from..at + to]);
-            next
-        };
-        let moments = self.moments.iter_mut().zip(&current.moments);
+    /// A range of the chunk, which begins at value `at` of the `current` vectors.
+    fn range<'a>(&'a mut self, current: &'a Vectors, at: usize, from: usize, to: usize, sum: &'a [f32]) -> Range<'a> {
         Range {
-            parameters: copy(&mut *self.parameters, &current.parameters),
-            moments: moments.map(|(next, current)| copy(next, current)).collect(),
+            parameters: &current.parameters[at + from..at + to],
+            moments: current.moments.iter().map(|moment| &moment[at + from..at + to]).collect(),
             sum,
+            next_parameters: &mut self.parameters[from..to],
+            next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..to]).collect(),
         }
     }
 

@@ -17,7 +17,7 @@ use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
     ProblemConfig, RunConfig, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
 };
-use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
+use ata_learn::{DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
 use ata_record::{EndState, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
@@ -192,7 +192,6 @@ fn config(
         },
         training: TrainingConfig {
             start,
-            aggregate: Aggregate::Mean,
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),
             format: WireFormat::F32Exact,
