@@ -68,12 +68,14 @@ wait
 # Times at which the steps ended, and what lies between them.
 measured=$(grep -o '"event":"step".*' "$work/run/events.jsonl" | grep -o '"time_s":[0-9.]*' | cut -d: -f2 | tail -n +5 \
     | awk 'NR > 1 { print $1 - last } { last = $1 }' | sort -n | awk '{ step[NR] = $1 } END { print step[int((NR + 1) / 2)] }')
+# A rate as `ata simulate` names it: 1Gbit for tc's 1gbit.
+named() { sed 's/[kmg]bit/\u&/' <<< "$1"; }
 # The mean of the first N iterations of a simulation.
 mean() {
     local law
     law=$(printf '; %s' "${laws[@]}")
-    "$ata" simulate --task-time "${law#; }" --workers "$workers" --budget "${BUDGET:-23}" --iterations "$1" --link "$rate" \
-        --head-link "${HEAD:-$rate}" --model-bytes "$((4 * (106292 + 16529 * width)))" "${simulated[@]}" --json \
+    "$ata" simulate --task-time "${law#; }" --workers "$workers" --budget "${BUDGET:-23}" --iterations "$1" --link "$(named "$rate")" \
+        --head-link "$(named "${HEAD:-$rate}")" --model-bytes "$((4 * (106292 + 16529 * width) >> 20))MiB" "${simulated[@]}" --json \
         | grep -o '"mean_iteration_time": [0-9.]*' | cut -d: -f2
 }
 awk -v measured="$measured" -v all="$(mean 25)" -v first="$(mean 5)" 'BEGIN {

@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ata_scheduler::{Observed, Seen};
 use ata_types::WorkerId;
+
+/// The first bytes of a vector tell nothing of its sender's link, since they pass an idle one in a burst: as many as these, or a quarter of
+/// the vector if that is less, or those of this time.
+const BURST_BYTES: f64 = 524_288.0;
+const BURST_TIME: Duration = Duration::from_millis(50);
 
 /// What was observed since the last step.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +64,18 @@ struct Sender {
     among: (f64, f64),
     /// Seconds in which it waited for others.
     waited_s: f64,
+}
+
+impl Sender {
+    /// What it sent, and in which time. If it waited most of the time, what had been sent ahead was then read from a buffer, so that
+    /// its link has had all of the time.
+    fn seen(self) -> Vec<(Seen, (f64, f64))> {
+        let Self { alone, among, waited_s } = self;
+        if waited_s > among.1 {
+            return vec![(Seen::HeldBack, (alone.0 + among.0, alone.1 + among.1 + waited_s))];
+        }
+        vec![(Seen::Alone, alone), (Seen::Among, among)]
+    }
 }
 
 /// While more than one was open. Time in which all wait does not count.
@@ -134,6 +151,23 @@ impl State {
         }
     }
 
+    /// The first bytes of a vector arrive. Returns how many there may be.
+    fn receive_burst(&mut self, bytes: f64) -> f64 {
+        if self.open.len() > 1 {
+            self.together.bytes += bytes;
+        }
+        let (bytes, vectors) = self.vectors;
+        if vectors == 0 { BURST_BYTES } else { BURST_BYTES.min(bytes as f64 / vectors as f64 / 4.0) }
+    }
+
+    /// The time of a vector so far is not its sender's.
+    fn restart(&mut self, now: Instant, name: u64) {
+        self.pass(now);
+        if let Some(open) = self.open.get_mut(&name) {
+            (open.since, open.alone_s) = (now, self.alone_s);
+        }
+    }
+
     fn wait(&mut self, now: Instant, name: u64, is_waiting: bool) {
         self.pass(now);
         self.settle(now, name);
@@ -175,13 +209,9 @@ impl State {
             return None;
         }
         let mut observed: Vec<Observed> = exchange.into_iter().collect();
-        for (worker, Sender { alone, among, waited_s }) in std::mem::take(&mut self.senders) {
-            let others = if waited_s > among.1 { Seen::HeldBack } else { Seen::Among };
-            for ((bytes, seconds), seen) in [(alone, Seen::Alone), (among, others)] {
-                if seconds > 0.0 {
-                    observed.push(Observed::Gradient { worker, bytes, seconds, seen });
-                }
-            }
+        for (worker, sender) in std::mem::take(&mut self.senders) {
+            let seen = sender.seen().into_iter().filter(|(_, (_, seconds))| *seconds > 0.0);
+            observed.extend(seen.map(|(seen, (bytes, seconds))| Observed::Gradient { worker, bytes, seconds, seen }));
         }
         let Together { bytes: together, seconds, vector_seconds } = std::mem::take(&mut self.together);
         if seconds > 0.0 {
@@ -227,7 +257,7 @@ impl WorkerMeter {
             state.shards.get_or_insert((0, now, now)).0 += 1;
         }
         drop(state);
-        Transfer { meter: self.meter, worker: self.worker, name, bytes: 0, is_waiting: false }
+        Transfer { meter: self.meter, worker: self.worker, name, bytes: 0, burst_since: Some(now), is_waiting: false }
     }
 }
 
@@ -238,6 +268,8 @@ pub(crate) struct Transfer {
     /// `None` if it comes in shards.
     name: Option<u64>,
     bytes: u64,
+    /// When it began, if no more than its first bytes have arrived.
+    burst_since: Option<Instant>,
     is_waiting: bool,
 }
 
@@ -245,8 +277,22 @@ impl Transfer {
     /// Bytes have arrived.
     pub(crate) fn receive(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
-        if self.name.is_some() {
-            self.meter.state().receive(self.worker, bytes as f64);
+        let Some(name) = self.name else { return };
+        match self.burst_since {
+            Some(since) => {
+                let now = Instant::now();
+                let most = self.meter.state().receive_burst(bytes as f64);
+                if self.bytes as f64 >= most || now - since >= BURST_TIME {
+                    self.end_burst(now, name);
+                }
+            }
+            None => self.meter.state().receive(self.worker, bytes as f64),
+        }
+    }
+
+    fn end_burst(&mut self, now: Instant, name: u64) {
+        if self.burst_since.take().is_some() {
+            self.meter.state().restart(now, name);
         }
     }
 
@@ -255,8 +301,10 @@ impl Transfer {
         if let Some(name) = self.name
             && self.is_waiting != is_waiting
         {
+            let now = Instant::now();
+            self.end_burst(now, name);
             self.is_waiting = is_waiting;
-            self.meter.state().wait(Instant::now(), name, is_waiting);
+            self.meter.state().wait(now, name, is_waiting);
         }
     }
 
@@ -344,7 +392,7 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// Time in which a vector waits for others is not its sender's, and time in which all wait is nobody's.
+    /// A vector that waits for others most of the time may arrive in all of it; time in which all wait is nobody's.
     #[test]
     fn who_is_held_back_is_told_from_who_holds_up() {
         let found = metered(
@@ -361,7 +409,7 @@ mod tests {
             ],
         );
         let expected = [
-            gradient(0, 8.0, 2.0, Seen::HeldBack),
+            gradient(0, 8.0, 10.0, Seen::HeldBack),
             gradient(1, 8.0, 8.0, Seen::Among),
             Observed::Together { bytes: 16.0, seconds: 8.0, vector_seconds: 16.0 },
         ];

@@ -29,7 +29,7 @@ pub enum Seen {
     Alone,
     /// Other gradients, so that the coordinator's link may have been full.
     Among,
-    /// Others that are slower, for which this one had to wait most of the time.
+    /// Others that are slower, for which this one had to wait most of the time. The seconds include those.
     HeldBack,
 }
 
@@ -217,10 +217,12 @@ impl LinkRates {
         }
     }
 
-    fn probed(&mut self, worker: WorkerId, throughput: Throughput) {
+    /// A probe may pass an idle link in one burst, so it shows at most that the link is as fast as others.
+    fn probed(&mut self, worker: WorkerId, mut throughput: Throughput) {
         if throughput.per_s().is_none() {
             return;
         }
+        throughput.seconds = throughput.seconds.max(throughput.bytes / self.up_bytes * self.times.others.up_s);
         let (steps, least_bytes) = (self.steps, self.least_bytes());
         let link = self.link(worker);
         link.alone.fade(steps - std::mem::replace(&mut link.steps, steps), least_bytes);
@@ -288,9 +290,13 @@ impl LinkRates {
         known.into_iter().any(is_reached)
     }
 
-    /// The rate of a worker's gradients that nothing but its own link held up, if it was measured.
+    /// The rate of a worker's gradients that nothing but its own link held up, if it was measured: for a quarter of a vector, or, on a
+    /// slow link, for as long as a whole one takes on the fastest. Less would be the burst that passes an idle link, or the first round
+    /// trips of a connection.
     fn alone_per_s(&self, link: &OwnLink) -> Option<f64> {
-        link.alone.per_s().filter(|_| link.alone.bytes >= self.least_bytes())
+        let whole_s = self.times.others.up_s;
+        let is_long = whole_s > 0.0 && link.alone.seconds >= whole_s && link.alone.bytes >= self.least_bytes();
+        link.alone.per_s().filter(|_| is_long || link.alone.bytes >= self.up_bytes / 4.0)
     }
 
     /// Bytes that must have arrived before their rate counts.
