@@ -13,18 +13,18 @@
 //! - `commands`: one file or folder per subcommand
 //! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the final table
 //! - `output`: progress, tables and JSON, and the escaping of what comes from outside
-//! - `telemetry`: the log, and spans for a collector
+//! - `log`: the log on standard error
 //! - `signals`, `failure`: what ends the program, and its exit codes
 
 mod args;
 mod commands;
 mod failure;
 mod inputs;
+mod log;
 mod output;
 mod run;
 mod settings;
 mod signals;
-mod telemetry;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

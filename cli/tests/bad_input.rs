@@ -94,22 +94,6 @@ fn no_object_store() {
     fails(&Sandbox::new(), &["up", "--checkpoint", "memory:///"], 64, "would end with the process");
 }
 
-#[cfg(not(feature = "otlp"))]
-#[test]
-fn a_collector_of_traces_without_the_feature() {
-    for command in ["up", "coordinator", "worker"] {
-        fails(&Sandbox::new(), &[command, "--otlp", "http://127.0.0.1:4317"], 64, "--features otlp");
-    }
-}
-
-#[cfg(feature = "otlp")]
-#[test]
-fn no_collector_of_traces() {
-    for url in ["127.0.0.1:4317", "https://127.0.0.1:4317", "http://"] {
-        fails(&Sandbox::new(), &["up", "--otlp", url], 64, "--otlp");
-    }
-}
-
 #[test]
 fn a_port_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -96,13 +96,9 @@ const DEPENDS_ON: [(&str, &[&str]); 23] = [
             "ata-types",
             "ata-wire",
             "ata-worker",
-            "opentelemetry",
-            "opentelemetry-otlp",
-            "opentelemetry_sdk",
             "tokio",
             "tokio-stream",
             "tonic",
-            "tracing-opentelemetry",
             "ureq",
         ],
     ),
@@ -116,9 +112,6 @@ const WATCHED: [&str; 19] = [
     "burn",
     "hyper",
     "object_store",
-    "opentelemetry",
-    "opentelemetry-otlp",
-    "opentelemetry_sdk",
     "prost",
     "pyo3",
     "rayon",
@@ -129,7 +122,6 @@ const WATCHED: [&str; 19] = [
     "tokio-stream",
     "tonic",
     "tonic-prost",
-    "tracing-opentelemetry",
     "ureq",
 ];
 
@@ -175,14 +167,14 @@ fn crates_depend_on_what_the_layout_says() {
 
 /// What an ordinary build does not need is built only when it is asked for.
 #[test]
-fn object_stores_and_traces_are_optional() {
+fn object_stores_are_optional() {
     let object_stores: &[&str] = &["object_store", "reqwest", "rustls", "url"];
-    let traces: &[&str] = &["opentelemetry", "opentelemetry-otlp", "opentelemetry_sdk", "tracing-opentelemetry"];
-    for (member, optional) in [("common/objects", object_stores), ("cli", traces)] {
+    let objects = manifest(&root().join("common/objects"));
+    for name in object_stores {
+        assert_eq!(objects["dependencies"][name].get("optional"), Some(&toml::Value::Boolean(true)), "{name}");
+    }
+    for member in ["common/objects", "cli"] {
         let manifest = manifest(&root().join(member));
-        for name in optional {
-            assert_eq!(manifest["dependencies"][name].get("optional"), Some(&toml::Value::Boolean(true)), "{name}");
-        }
         let default = manifest["features"].get("default").and_then(|default| default.as_array());
         assert!(default.is_none_or(Vec::is_empty), "{member} has default features");
     }

@@ -12,7 +12,7 @@ use ata_record::{Labels, Listeners};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
-use ata_wire::{DataSpec, RunSpec, Security, SpanLinks};
+use ata_wire::{DataSpec, RunSpec, Security};
 use tokio::sync::Semaphore;
 
 use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
@@ -52,8 +52,6 @@ pub struct RunConfig {
     pub settings: String,
     /// The subscribers of the run's events.
     pub listeners: Listeners,
-    /// Connects the spans of an iteration, if anything keeps them.
-    pub span_links: SpanLinks,
 }
 
 /// The policy that chooses the allocations.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
 use crate::kept::{KeptGradients, KeptSum};
-use crate::trace::HeldLease;
+use crate::held_lease::HeldLease;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
@@ -203,16 +203,8 @@ impl Worker<'_> {
 
     /// Computes a lease and reports it.
     fn compute(&mut self, lease: HeldLease, cancelled: &CancelFlag, units: Option<Units>) -> Result<(), String> {
-        let span = lease.compute_span();
         let mut sum = self.kept.empty_sum(&self.rounding.sizes);
         let computed = self.sum(&lease, cancelled, units, &mut sum);
-        if let Ok((computed, _)) = &computed
-            && !span.is_disabled()
-        {
-            span.record("busy_s", computed.times.busy_s.iter().sum::<f64>())
-                .record("outlasted", computed.times.outlasted);
-        }
-        drop(span);
         match computed {
             Ok((computed, units)) => {
                 self.kept.add(lease.iteration(), &units, KeptSum::of(&lease, sum));
@@ -228,17 +220,13 @@ impl Worker<'_> {
 
     fn stopped(&self, lease: &HeldLease, stop: Stop) -> Result<(), String> {
         match stop {
-            Stop::Cancelled => lease.record_cancelled(),
+            Stop::Cancelled => Ok(()),
             Stop::Failed { reason, uncomputable } => {
-                lease.record_failed();
                 self.report(ComputeEvent::Failed { lease: lease.id(), reason, uncomputable });
+                Ok(())
             }
-            Stop::Broken(reason) => {
-                lease.record_failed();
-                return Err(reason);
-            }
+            Stop::Broken(reason) => Err(reason),
         }
-        Ok(())
     }
 
     /// Computes the tasks of a lease, and adds their gradients to `sum`. Also returns the units.

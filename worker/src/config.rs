@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ata_learn::{ModelResolver, OpenDevice};
 use ata_types::{Iteration, WorkerId};
-use ata_wire::{Endpoint, SpanLinks, WorkerName};
+use ata_wire::{Endpoint, WorkerName};
 
 use crate::WorkerError;
 
@@ -66,8 +66,6 @@ pub struct WorkerConfig {
     pub task_times: Option<TaskTimes>,
     /// Random per process: distinguishes this process from another one of the same name.
     pub instance: u64,
-    /// Connects the spans of a lease to the coordinator's, if anything keeps them.
-    pub span_links: SpanLinks,
 }
 
 /// Names that are tried on one machine, which is more than the workers that can share it.

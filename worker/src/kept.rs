@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ata_learn::{GradientSum, TensorSizes, Units};
 use ata_types::{Iteration, LeaseId, TaskRanges};
 
-use crate::trace::HeldLease;
+use crate::held_lease::HeldLease;
 
 /// Leases whose sums are kept apart: another worker may be faster with them, and a worker may have begun the next but one when it
 /// hears of that. The sum of those before them may be asked for then.
@@ -46,7 +46,7 @@ impl KeptSum {
     /// The gradients of a lease.
     pub(crate) fn of(lease: &HeldLease, sum: GradientSum) -> Self {
         let (tasks, sum) = (lease.tasks().into(), Arc::new(sum));
-        Self { tasks, lease: Some(lease.id()), round: Some(lease.round()), sum }
+        Self { tasks, lease: Some(lease.id()), round: Some(lease.round), sum }
     }
 
     /// Whether the sum of both may be kept in place of them, in the memory of this one, which is not being sent.

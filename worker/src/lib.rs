@@ -13,7 +13,7 @@
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
 //! - `parameters`: the parameters that arrive
 //! - `exchange`: steps that workers exchange in shards among each other
-//! - `trace`: the spans of a lease
+//! - `held_lease`: a lease and its round
 //! - `heartbeats`: the schedule of heartbeats
 //! - `backoff`: waits between attempts
 
@@ -26,11 +26,11 @@ mod error;
 mod evaluation;
 mod exchange;
 mod heartbeats;
+mod held_lease;
 mod kept;
 mod parameters;
 mod session;
 mod shard_cache;
-mod trace;
 mod transfer;
 
 pub use config::{PeerConfig, Relocate, TaskTime, TaskTimes, WorkerConfig};

@@ -21,7 +21,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tracing::Span;
 
 use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
@@ -31,8 +30,8 @@ use crate::error::{SessionError, WorkerError};
 use crate::evaluation::Evaluations;
 use crate::exchange::{Connections, Exchange, ExchangeEvent, Outcome, PeerServer};
 use crate::heartbeats::Heartbeats;
+use crate::held_lease::HeldLease;
 use crate::parameters::Parameters;
-use crate::trace::HeldLease;
 use crate::transfer;
 use crate::transfer::Upload;
 use active::ActiveSession;

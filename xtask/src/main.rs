@@ -107,7 +107,7 @@ fn doc(shell: &Shell, _: &[String]) -> Result<(), Failure> {
 }
 
 fn features(shell: &Shell, _: &[String]) -> Result<(), Failure> {
-    shell.cargo("check --release --workspace --tests --features ata/gpu,ata/object-store,ata/otlp --locked")
+    shell.cargo("check --release --workspace --tests --features ata/gpu,ata/object-store --locked")
 }
 
 fn reference(shell: &Shell, _: &[String]) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{CommonArgs, RunArgs, SecurityArgs, TraceArgs};
+use super::{CommonArgs, RunArgs, SecurityArgs};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -24,8 +24,6 @@ pub(crate) struct CoordinatorArgs {
     /// this file as soon as workers can connect.
     #[arg(long, env = "ATA_READY_FILE", value_name = "FILE", help_heading = "Output")]
     pub(crate) ready_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) traces: TraceArgs,
 }
 
 /// The settings of the head node.

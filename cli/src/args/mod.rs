@@ -31,7 +31,7 @@ pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCom
 pub(crate) use measuring::{BenchArgs, EvalArgs, InitArgs};
 pub(crate) use new::NewArgs;
 pub(crate) use plan::PlanArgs;
-pub(crate) use run::{CommonArgs, RunArgs, TraceArgs};
+pub(crate) use run::{CommonArgs, RunArgs};
 pub(crate) use simulation::{LinkArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use up::UpArgs;
 pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs};

@@ -285,18 +285,3 @@ impl CommonArgs {
         }
     }
 }
-
-/// Where traces go.
-#[derive(Debug, Args)]
-pub(crate) struct TraceArgs {
-    /// Send a trace of each iteration to an OpenTelemetry collector, by gRPC: http://127.0.0.1:4317. Needs the feature otlp.
-    #[arg(long, env = "ATA_OTLP", value_name = "URL", help_heading = "Output")]
-    otlp: Option<String>,
-}
-
-impl TraceArgs {
-    /// The collector's URL; an empty variable names none.
-    pub(crate) fn url(&self) -> Option<&str> {
-        self.otlp.as_deref().filter(|url| !url.is_empty())
-    }
-}

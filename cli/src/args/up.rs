@@ -4,7 +4,7 @@ use ata_learn::Precision;
 use clap::Args;
 use serde::Serialize;
 
-use super::{CommonArgs, RunArgs, TraceArgs};
+use super::{CommonArgs, RunArgs};
 use crate::settings::{DEFAULT_DASHBOARD, Fuse};
 
 #[derive(Debug, Args)]
@@ -23,8 +23,6 @@ pub(crate) struct UpArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) local: LocalArgs,
-    #[command(flatten)]
-    pub(crate) traces: TraceArgs,
 }
 
 /// The settings of a cluster on one machine.

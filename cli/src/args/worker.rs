@@ -7,7 +7,7 @@ use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::{JoinArgs, TraceArgs};
+use super::JoinArgs;
 use crate::settings::{Fuse, MAX_THREADS};
 
 /// Gigabytes of shards that are kept, unless something else is asked for.
@@ -95,6 +95,4 @@ pub(crate) struct WorkerArgs {
         help_heading = "Emulated slowness"
     )]
     pub(crate) workers: u32,
-    #[command(flatten)]
-    pub(crate) traces: TraceArgs,
 }

@@ -33,7 +33,7 @@ use crate::Extensions;
 use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
 use crate::settings::Settings;
-use crate::telemetry::{self, Collector};
+use crate::log;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
@@ -47,9 +47,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
     if matches!(cli.command, Command::Worker(_)) && extensions.program.is_empty() {
         ata_learn::keep_large_blocks();
     }
-    let collector = collector(&cli.command);
-    // To the end: when it is dropped, it sends the last spans.
-    let _telemetry = telemetry::start(cli.log.as_deref().unwrap_or(default), cli.log_format, collector.as_ref())?;
+    log::start(cli.log.as_deref().unwrap_or(default), cli.log_format)?;
     match cli.command {
         Command::Up(args) => block_on(up::run(*args, extensions)),
         Command::Coordinator(args) => block_on(coordinator::run(*args, extensions)),
@@ -78,18 +76,6 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Chaos(args) => block_on(chaos::run(*args, extensions)),
         Command::Bench(args) => block_on(bench::run(args)),
     }
-}
-
-/// Where the spans of a command go, if it takes part in a run.
-fn collector(command: &Command) -> Option<Collector<'_>> {
-    let host = || worker::host_name().to_string();
-    let (traces, service, instance) = match command {
-        Command::Up(args) => (&args.traces, "ata-coordinator", host()),
-        Command::Coordinator(args) => (&args.traces, "ata-coordinator", host()),
-        Command::Worker(args) => (&args.traces, "ata-worker", args.name.clone().unwrap_or_else(host)),
-        _ => return None,
-    };
-    traces.url().map(|url| Collector { url, service, instance })
 }
 
 /// Runs `work` on the runtime's own threads: what it wakes up runs on the same thread, or on another that is awake.

@@ -14,7 +14,7 @@ use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::settings::Settings;
 
 /// Arguments of `ata up` and `ata coordinator` that are not settings of the run.
-const NOT_SETTINGS: [&str; 8] = ["config", "resume", "json", "stay", "log", "log_format", "otlp", "ready_file"];
+const NOT_SETTINGS: [&str; 7] = ["config", "resume", "json", "stay", "log", "log_format", "ready_file"];
 
 /// Writes the pages to a folder.
 pub(crate) fn run(out: &Path) -> Result<Exit, Failure> {

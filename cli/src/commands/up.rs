@@ -76,7 +76,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     let is_over = run.finished().is_some();
     let program = extensions.program()?;
     let start =
-        || Children::start(&program, &settings, &devices, &address, training_file.as_deref(), args.traces.url());
+        || Children::start(&program, &settings, &devices, &address, training_file.as_deref());
     let mut children = if is_over { Children::default() } else { start()? };
 
     let mut received = None;
@@ -171,15 +171,11 @@ impl Children {
         devices: &[DeviceChoice],
         coordinator: &str,
         data: Option<&Path>,
-        otlp: Option<&str>,
     ) -> Result<Self, Failure> {
         let mut running = JoinSet::new();
         for (number, device) in (1..=settings.workers.count).zip(devices.iter().cycle()) {
             let mut command = worker_command(program, settings, number, *device, coordinator, data);
             command.args(["--retry-for", "10", "--log", "error"]);
-            if let Some(url) = otlp {
-                command.env("ATA_OTLP", url);
-            }
             let mut child: Child = command.spawn().map_err(Failure::internal)?;
             running.spawn(async move { (number, child.wait().await) });
         }

@@ -21,7 +21,6 @@ use crate::args::WorkerArgs;
 use crate::failure::{Exit, Failure, INTERRUPTED, RUN_FAILED};
 use crate::settings::{BF16_ON_CPU, Devices, Fuse, parse_time_unit, rounds};
 use crate::signals::{self, Signal, notify};
-use crate::telemetry;
 
 pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<Exit, Failure> {
     if let Some(threads) = args.threads {
@@ -117,7 +116,6 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             retry_for: Duration::from_secs(args.retry_for),
             task_times: task_times.clone(),
             instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
-            span_links: telemetry::span_links(),
         })
     };
     let numbers = (0..).map(|index| WorkerId::new(args.number? + index));

@@ -53,7 +53,6 @@ use crate::inputs::Inputs;
 use crate::output::{Output, escaped, note, show_progress};
 use crate::settings::{OnBadSample, Settings};
 use crate::signals::Signal;
-use crate::telemetry;
 use counterfactual::counterfactuals;
 pub(crate) use dashboard::Dashboard;
 use dashboard::Observers;
@@ -238,7 +237,6 @@ impl Run {
                 folder: folder.path.clone(),
                 settings: settings.to_toml()?,
                 listeners: observers.take_listeners(),
-                span_links: telemetry::span_links(),
             },
             engine: engine::engine_config(&settings, min_workers),
             policy: PolicyConfig { policy, specification: settings.policy_specification()? },

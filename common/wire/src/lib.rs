@@ -13,7 +13,6 @@
 //! - `net`: both ends of a connection, with those limits set
 //! - `seconds`: converts any number of seconds to a duration
 //! - `security`: TLS, join tokens, secrets
-//! - `spans`: connects spans of an iteration across threads and machines
 
 mod bulk;
 pub mod limits;
@@ -22,7 +21,6 @@ mod message;
 mod net;
 mod seconds;
 mod security;
-mod spans;
 mod transfer;
 
 /// Code generated from `proto/ata/v1/coordinator.proto`, where it is documented.
@@ -36,7 +34,7 @@ pub use memory::memory_bytes;
 pub use message::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, Receipt,
-    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, VectorRequest, Welcome,
+    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, VectorRequest, Welcome,
     WireError, WorkerName, truncated, units_crc32c,
 };
 pub use net::{
@@ -48,7 +46,6 @@ pub use security::{
     AuthorizedChannel, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls,
     TlsFiles, Trust, Validity, check_key, http_client, validity, why_refused,
 };
-pub use spans::{SpanLinks, TRACE_TARGET};
 pub use transfer::{
     Assembler, FramedSet, GradientUpload, ParameterPart, ParameterStream, Pool, ReceiveError, SetProducer,
     TransferError, chunk, f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,

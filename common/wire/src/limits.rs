@@ -40,8 +40,7 @@ pub const MAX_BUDGET: u64 = 1 << 24;
 /// Samples per task: 2^20 images are 12 GiB of f32, more than a device holds.
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
-/// Leases per message, which take at most 350 kB, or 820 kB if a trace is kept. The tasks of a large iteration still fit in a few
-/// messages.
+/// Leases per message, which take at most 350 kB. The tasks of a large iteration still fit in a few messages.
 pub const MAX_BATCH: usize = 8192;
 
 /// Times or ranges of tasks in all items of a message together: as many as the times of the largest lease, which cannot be split.

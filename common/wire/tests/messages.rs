@@ -1,6 +1,5 @@
 //! Messages survive the wire, and no incoming frame can do harm.
 
-use std::num::{NonZeroU64, NonZeroU128};
 use std::time::Duration;
 
 use ata_types::{
@@ -15,7 +14,7 @@ use ata_wire::limits::{
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, RunSpec,
-    SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, TraceContext, VectorRequest, Welcome, proto,
+    SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, VectorRequest, Welcome, proto,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -123,16 +122,6 @@ fn run_spec() -> impl Strategy<Value = RunSpec> {
     )
 }
 
-fn trace() -> impl Strategy<Value = Option<TraceContext>> {
-    prop::option::of(
-        (any::<NonZeroU128>(), any::<NonZeroU64>(), any::<bool>()).prop_map(|(trace, span, is_sampled)| TraceContext {
-            trace,
-            span,
-            is_sampled,
-        }),
-    )
-}
-
 fn task_ranges() -> impl Strategy<Value = TaskRanges> {
     let range = (prop_oneof![0..50_u64, any::<u64>()], prop_oneof![1..9_u64, 1..=u64::MAX]);
     let range = range.prop_map(|(first, count)| TaskRange { first, count: count.min(u64::MAX - first) });
@@ -166,11 +155,11 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
         },
     );
     let vector = prop::option::of((1..=u64::MAX).prop_map(VectorId));
-    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, vector, trace()).prop_map(
-        |(id, iteration, count, first, vector, trace)| {
+    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, vector).prop_map(
+        |(id, iteration, count, first, vector)| {
             let tasks = TaskRange { first, count };
             let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks, own: None };
-            Assignment { lease, vector, trace }
+            Assignment { lease, vector }
         },
     );
     let assign = vec(assign, 1..20).prop_map(ToWorker::Assign);
@@ -430,37 +419,6 @@ fn a_probe_carries_no_more_than_the_contract_says() {
     assert!(ProbeSummary::try_from(old).unwrap_err().to_string().contains("same release"));
 }
 
-/// The example of W3C Trace Context.
-const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-
-#[test]
-fn a_traceparent_is_read_and_whatever_else_stands_in_its_place_changes_nothing() {
-    let trace_of = |traceparent: &str| {
-        let traceparent = traceparent.to_owned();
-        let assign = proto::Assign { lease: 1, iteration: 1, tasks: 1, traceparent, ..Default::default() };
-        Assignment::try_from(assign).expect("a lease is good whatever its trace").trace
-    };
-    let read = trace_of(TRACEPARENT).unwrap();
-    assert_eq!(read.trace.get(), 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
-    assert_eq!((read.span.get(), read.is_sampled), (0xb7ad_6b71_6920_3331, true));
-    assert_eq!(read.to_string(), TRACEPARENT);
-    let with = |at: usize, text: &str| {
-        let mut changed = TRACEPARENT.to_owned();
-        changed.replace_range(at..at + text.len(), text);
-        changed
-    };
-    assert!(!trace_of(&with(53, "00")).unwrap().is_sampled);
-    assert!(trace_of(&with(53, "fb")).unwrap().is_sampled, "flags that version 00 does not know");
-    let [no_trace, no_span] = [with(3, &"0".repeat(32)), with(36, &"0".repeat(16))];
-    let (short, long) = (&TRACEPARENT[..54], format!("{TRACEPARENT}0"));
-    let wrong = ["01", "ff", "0x"].map(|version| with(0, version));
-    let wrong = wrong.iter().chain([&no_trace, &no_span, &long]).map(String::as_str);
-    for text in wrong.chain(["", short, &with(3, "+"), &with(36, "B"), &with(53, "+1"), &with(2, "_"), &with(33, "é")])
-    {
-        assert_eq!(trace_of(text), None, "'{text}'");
-    }
-}
-
 /// The most leases of a message, of which the first has the most entries that are left.
 fn computed_leases() -> Vec<ComputedLease> {
     let computed = |entries| ComputedLease {
@@ -474,7 +432,6 @@ fn computed_leases() -> Vec<ComputedLease> {
 
 #[test]
 fn the_largest_messages_have_room() {
-    let trace = TraceContext::parse(TRACEPARENT);
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
     let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, own: None };
     // Tasks all over the indices, so that the numbers are long.
@@ -487,7 +444,7 @@ fn the_largest_messages_have_room() {
     };
     let collect = |requests| ToWorker::Collect { requests, withdrawn: vec![VectorId(u64::MAX); MAX_BATCH] };
     for message in [
-        ToWorker::Assign(vec![Assignment { lease, vector: Some(VectorId(u64::MAX)), trace }; MAX_BATCH]),
+        ToWorker::Assign(vec![Assignment { lease, vector: Some(VectorId(u64::MAX)) }; MAX_BATCH]),
         ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]),
         collect(vec![collection(MAX_BATCH_ENTRIES / MAX_BATCH); MAX_BATCH]),
         collect(vec![collection(MAX_RANGES)]),

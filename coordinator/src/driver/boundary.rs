@@ -77,7 +77,6 @@ impl Driver {
             vanished: figures.vanished,
             shards: figures.shards,
         });
-        self.trace.committed(cost, figures.loss);
         if self.is_ending {
             return;
         }
@@ -127,8 +126,7 @@ impl Driver {
             expelled: self.sessions.expelled().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             best_accuracy: self.evaluations.best_accuracy(),
         };
-        let span = self.trace.checkpoint_span(self.steps.last_step());
-        self.checkpoints.save(self.now_s, snapshot, self.steps.copy(), span);
+        self.checkpoints.save(self.now_s, snapshot, self.steps.copy());
     }
 
     /// Records what was saved, and takes the step that waited for it.

@@ -8,7 +8,6 @@ use ata_learn::{Metadata, TrainingState};
 use ata_record::{RecordError, RunEvent};
 use ata_scheduler::SavedEngine;
 use ata_types::{Iteration, WorkerId};
-use tracing::Span;
 
 use crate::checkpoint::{Cadence, Job, Progress, SaveResult, VERSION};
 use crate::parameters::TrainedParameters;
@@ -48,8 +47,8 @@ pub(super) struct Checkpoints {
     last_s: f64,
     /// Jobs that the thread has not reported on.
     pending_jobs: usize,
-    /// The span of the checkpoint that is being written, and may still wait for the training thread.
-    under_way: Option<Span>,
+    /// Whether a checkpoint is being written; it may still wait for the training thread.
+    is_under_way: bool,
     /// The next step, which waits for the checkpoint that is being written.
     waiting: Option<StepOrder>,
     /// The last iteration of the newest checkpoint; 0 if there is none.
@@ -83,7 +82,7 @@ impl Checkpoints {
             run,
             last_s: now_s,
             pending_jobs: 0,
-            under_way: None,
+            is_under_way: false,
             waiting: None,
             saved,
             failed: None,
@@ -94,7 +93,7 @@ impl Checkpoints {
     /// Whether a checkpoint is due after an iteration.
     pub(super) fn is_due(&self, now_s: f64, iteration: Iteration) -> bool {
         // A checkpoint that is due by time can be late.
-        let is_late = self.under_way.is_some() && matches!(self.cadence, Cadence::Seconds(_));
+        let is_late = self.is_under_way && matches!(self.cadence, Cadence::Seconds(_));
         !is_late && self.cadence.is_due(iteration.number(), now_s, self.last_s)
     }
 
@@ -118,7 +117,7 @@ impl Checkpoints {
     /// Returns a step that may be taken now, and keeps one that may not. If checkpoints are due by iterations, a step waits for the
     /// checkpoint that is being written, so that a crash never loses more steps than lie between two of them.
     pub(super) fn admit(&mut self, step: StepOrder) -> Option<StepOrder> {
-        if self.under_way.is_some() && matches!(self.cadence, Cadence::Iterations(_)) {
+        if self.is_under_way && matches!(self.cadence, Cadence::Iterations(_)) {
             let replaced = self.waiting.take();
             self.waiting = Some(step.replacing(replaced));
             return None;
@@ -131,15 +130,8 @@ impl Checkpoints {
         self.waiting = None;
     }
 
-    /// Writes a checkpoint while the next iterations run, which lasts as long as `span`. No step may be under way; `training`
-    /// receives the state after the last one.
-    pub(super) fn save(
-        &mut self,
-        now_s: f64,
-        snapshot: Snapshot,
-        training: std_mpsc::Receiver<TrainingState>,
-        span: Span,
-    ) {
+    /// Writes a checkpoint while the next iterations run. No step may be under way; `training` receives the state after the last one.
+    pub(super) fn save(&mut self, now_s: f64, snapshot: Snapshot, training: std_mpsc::Receiver<TrainingState>) {
         let Snapshot { engine, workers, expelled, best_accuracy } = snapshot;
         let iteration = Iteration(engine.next_iteration().since(Iteration::FIRST));
         let progress = Progress {
@@ -157,7 +149,7 @@ impl Checkpoints {
             settings: self.run.settings.clone(),
         };
         self.last_s = now_s;
-        self.under_way = Some(span);
+        self.is_under_way = true;
         self.send(Job::Checkpoint { training, progress: Box::new(progress) });
     }
 
@@ -171,15 +163,13 @@ impl Checkpoints {
         self.pending_jobs = self.pending_jobs.saturating_sub(1);
         let event = match result {
             SaveResult::Checkpoint { iteration, place, seconds } => {
-                self.under_way = None;
+                self.is_under_way = false;
                 (self.saved, self.failed) = (iteration, None);
                 Some(RunEvent::Checkpoint { time_s: now_s, iteration, path: place, seconds })
             }
             SaveResult::CheckpointFailed { iteration, reason } => {
                 tracing::warn!("no checkpoint after iteration {iteration}: {reason}; earlier checkpoints are kept");
-                if let Some(span) = self.under_way.take() {
-                    span.record("failed", reason.as_str()).record("otel.status_code", "ERROR");
-                }
+                self.is_under_way = false;
                 self.failed = Some(reason.clone());
                 Some(RunEvent::CheckpointFailed { time_s: now_s, iteration, reason })
             }
@@ -193,7 +183,7 @@ impl Checkpoints {
                 None
             }
         };
-        let step = if self.under_way.is_none() { self.waiting.take() } else { None };
+        let step = if !self.is_under_way { self.waiting.take() } else { None };
         SaveRecord { event, step }
     }
 
@@ -223,7 +213,7 @@ mod tests {
 
     fn order(tasks: u64, writer: Option<SetWriter>) -> StepOrder {
         let (iteration, vectors) = (Iteration(3), Vec::new());
-        StepOrder { iteration, tasks, vectors, learning_rate: 0.1, with_product: false, writer, trace: None }
+        StepOrder { iteration, tasks, vectors, learning_rate: 0.1, with_product: false, writer }
     }
 
     /// Only the first order for a step can write the next parameters.
@@ -233,7 +223,7 @@ mod tests {
         let run = RunDescription { run_id, epoch: 0, samples_per_iteration: 1, data, settings };
         let (jobs, _saver) = std_mpsc::channel();
         let mut checkpoints = Checkpoints::new(jobs, Cadence::Iterations(1), run, Iteration(1), 0.0);
-        checkpoints.under_way = Some(Span::none());
+        checkpoints.is_under_way = true;
         let (_set, writer) = ParameterSet::begin(Iteration(4), 1, WireFormat::F32Exact);
         assert!(checkpoints.admit(order(5, Some(writer))).is_none() && checkpoints.admit(order(6, None)).is_none());
         let saved = SaveResult::Checkpoint { iteration: Iteration(2), place: String::new(), seconds: 0.0 };

@@ -40,7 +40,6 @@ impl Driver {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Start { iteration, workers, decision } => {
-                self.trace.iteration_begins(iteration, &decision);
                 self.publish_allocation(iteration, &workers, &decision);
             }
             Effect::Assign { worker, lease } => self.assign(worker, &lease),
@@ -63,7 +62,6 @@ impl Driver {
                     loss: self.leases.mean_loss(collected.iter().map(|(_, lease)| lease.id)),
                     lr_factor,
                     with_product,
-                    trace: self.trace.place(),
                 });
             }
             Effect::Committed { cost } => self.committed(&cost),
@@ -103,9 +101,8 @@ impl Driver {
     }
 
     fn assign(&mut self, worker: WorkerId, lease: &Lease) {
-        let trace = self.trace.lease_begins(worker, lease);
         self.leases.assigned(worker, *lease);
-        let assignment = Assignment { lease: *lease, vector: self.reduction.own(worker, lease), trace };
+        let assignment = Assignment { lease: *lease, vector: self.reduction.own(worker, lease) };
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
             session.assign(assignment, self.steps.parameters(), self.steps.units());
@@ -119,7 +116,6 @@ impl Driver {
     }
 
     fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, time: LeaseTime) {
-        self.trace.lease_ends(lease.id, outcome);
         let withdrawn = self.reduction.lease_ended(lease, outcome);
         self.request(worker, Requests { withdrawn, ..Requests::default() });
         if let Some(session) = self.sessions.addressed(worker) {

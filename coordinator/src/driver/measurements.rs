@@ -22,8 +22,7 @@ impl Driver {
     /// Begins an evaluation of the current parameters.
     pub(super) fn evaluate(&mut self) {
         let parameters = self.steps.trained();
-        let span = self.trace.evaluation_span(parameters.last_step());
-        self.evaluations.begin(self.now_s, parameters, span);
+        self.evaluations.begin(self.now_s, parameters);
         self.advance_evaluation();
     }
 

@@ -18,7 +18,7 @@
 //! - `refusals`: gradients that were refused
 //! - `steps`: the parameters, and the training thread
 //! - `evaluations`, `checkpoints`: what runs next to the iterations
-//! - `publisher`, `trace`: events and spans
+//! - `publisher`: events
 //! - `clock`: the run's time
 
 mod boundary;
@@ -39,7 +39,6 @@ mod sharing;
 mod start;
 mod steps;
 pub(crate) mod testing;
-mod trace;
 mod units;
 mod vectors;
 
@@ -77,7 +76,6 @@ use run_info::RunInfo;
 use sessions::{Session, Sessions};
 use start::{StartState, Starter};
 use steps::{InitialState, Steps};
-use trace::Trace;
 
 /// Drives the engine with real workers.
 ///
@@ -116,7 +114,6 @@ pub(crate) struct Driver {
     evaluations: Evaluations,
     checkpoints: Checkpoints,
     publisher: Publisher,
-    trace: Trace,
     run_folder: PathBuf,
     /// Seconds of the run's clock, as of this turn.
     now_s: f64,
@@ -152,7 +149,6 @@ impl Driver {
         let spec = config.run_spec();
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
-        let trace = Trace::new(run.span_links, &run.id, &policy.specification);
         let TrainingConfig { start, optimizer, learning_rate, format } = training;
         let sizes = TensorSizes::from(&problem.model.table());
         let keeps_apart = engine.verify.is_some();
@@ -160,12 +156,12 @@ impl Driver {
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, Command::RecordFailed))?;
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
-        let RunConfig { id, folder, settings, span_links, .. } = run;
+        let RunConfig { id, folder, settings, .. } = run;
 
         let reports = sender(commands, Command::Training);
         let (initial, pace) = (InitialState::of(&training), Pace::default());
         let paced = pace.follow();
-        let work = training::spawn(training, keeps_apart, span_links, pace, reports);
+        let work = training::spawn(training, keeps_apart, pace, reports);
         let files: Vec<_> = problem.data.files().chain(evaluation.source.files()).cloned().collect();
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
         let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
@@ -196,7 +192,6 @@ impl Driver {
             evaluations: Evaluations::start(evaluation, best, sender(commands, Command::MeasuredHere)),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
             publisher,
-            trace,
             run_folder: folder,
             info: RunInfo::new(id, spec, timeouts, files, workers.warm_start, workers.peer_hosts),
             now_s: time_s,

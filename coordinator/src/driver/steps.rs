@@ -4,7 +4,6 @@ use std::sync::{Arc, mpsc as std_mpsc};
 
 use ata_learn::{LearningRate, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, WireFormat};
-use ata_wire::TraceContext;
 
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};
 use crate::training::{Comparison, HeldSum, OrderedVector, StepOrder, StepResult, Work};
@@ -37,7 +36,6 @@ pub(super) struct StepPlan {
     pub(super) loss: f64,
     pub(super) lr_factor: f64,
     pub(super) with_product: bool,
-    pub(super) trace: Option<TraceContext>,
 }
 
 /// The current parameters, and the training thread.
@@ -172,7 +170,7 @@ impl Steps {
     /// Makes the order for the step of an iteration. Also returns the parameters that it will result in, if it is the first
     /// order.
     pub(super) fn order(&mut self, plan: StepPlan) -> (StepOrder, Option<ParameterSet>) {
-        let StepPlan { iteration, tasks, collections: _, vectors, loss, lr_factor, with_product, trace } = plan;
+        let StepPlan { iteration, tasks, collections: _, vectors, loss, lr_factor, with_product } = plan;
         let learning_rate = self.learning_rate.at(iteration.number()) * lr_factor;
         self.figures = StepFigures { loss, learning_rate, ..StepFigures::default() };
         let (next, writer) = if self.next.is_none() {
@@ -182,7 +180,7 @@ impl Steps {
         } else {
             (None, None)
         };
-        (StepOrder { iteration, tasks, vectors, learning_rate, with_product, writer, trace }, next)
+        (StepOrder { iteration, tasks, vectors, learning_rate, with_product, writer }, next)
     }
 
     /// Adds a vector that was put together to those of the next step.

@@ -109,11 +109,6 @@ impl Gathering {
         self.order = Some(order.replacing(self.order.take()));
     }
 
-    /// The order for the step, if there is one.
-    pub(super) fn ordered(&self) -> Option<&StepOrder> {
-        self.order.as_ref()
-    }
-
     fn chunks(&self) -> u64 {
         self.sums.len() as u64
     }

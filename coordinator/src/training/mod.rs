@@ -19,8 +19,6 @@ use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{GradientSum, TaskResult, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
-use ata_wire::{SpanLinks, TRACE_TARGET, TraceContext};
-use tracing::{Span, debug_span};
 
 use crate::parameters::SetWriter;
 use gathering::Gathering;
@@ -80,8 +78,6 @@ pub(crate) struct StepOrder {
     pub(crate) with_product: bool,
     /// Takes the chunks of the next parameters; only the first order for a step has one.
     pub(crate) writer: Option<SetWriter>,
-    /// The span of the iteration.
-    pub(crate) trace: Option<TraceContext>,
 }
 
 impl StepOrder {
@@ -167,7 +163,6 @@ impl ComparedResult {
 pub(crate) fn spawn(
     state: TrainingState,
     keeps_apart: bool,
-    links: SpanLinks,
     pace: Pace,
     report: impl Fn(TrainingEvent) + Send + 'static,
 ) -> std_mpsc::Sender<Work> {
@@ -178,9 +173,7 @@ pub(crate) fn spawn(
             let thread = Thread {
                 gathering: Gathering::new(keeps_apart, state.config()),
                 state,
-                links,
                 pace,
-                span: None,
                 report: &report,
             };
             // A panic is printed, and the run must not wait forever for a step.
@@ -195,10 +188,7 @@ pub(crate) fn spawn(
 struct Thread<'a> {
     state: TrainingState,
     gathering: Gathering,
-    links: SpanLinks,
     pace: Pace,
-    /// The span of the step that is under way.
-    span: Option<Span>,
     report: &'a dyn Fn(TrainingEvent),
 }
 
@@ -225,7 +215,6 @@ impl Thread<'_> {
                 Work::Abandon => {
                     self.state.abandon_step();
                     self.gathering.clear();
-                    self.span = None;
                     (self.report)(TrainingEvent::Abandoned);
                 }
                 // Without a receiver, the run is over.
@@ -237,13 +226,7 @@ impl Thread<'_> {
 
     /// Steps the chunks that have arrived, and completes the step if all have.
     fn advance(&mut self) {
-        let Some(order) = self.gathering.ordered() else { return };
-        let (trace, iteration, tasks) = (order.trace, order.iteration.number(), order.tasks);
-        let links = self.links;
-        let step = || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks);
-        self.span.get_or_insert_with(|| links.below(trace, step));
         if let Some(result) = self.gathering.advance(&mut self.state, &self.pace) {
-            self.span = None;
             self.pace.set(None);
             (self.report)(TrainingEvent::Step(result));
         }

@@ -16,7 +16,7 @@ use ata_learn::{
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{ExchangeChoice, Iteration, WireFormat, WorkerId};
-use ata_wire::{SpanLinks, duration};
+use ata_wire::duration;
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -79,7 +79,6 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchErr
             retry_for: Duration::from_secs(30),
             task_times: None,
             instance: number.into(),
-            span_links: SpanLinks::default(),
         };
         working.spawn(ata_worker::run(config, std::future::pending()));
     }

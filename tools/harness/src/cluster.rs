@@ -112,7 +112,6 @@ impl Cluster {
             retry_for,
             peer_listen,
             peer_host,
-            span_links,
         } = settings;
         let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
@@ -132,7 +131,6 @@ impl Cluster {
             retry_for,
             task_times: (!task_time.is_zero()).then_some(task_times),
             instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
-            span_links,
         };
         self.workers.spawn(async move { (name, ata_worker::run(config, std::future::pending()).await) })
     }
@@ -236,7 +234,6 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         run: RunConfig {
             id: "harness".into(),
             folder: folder.to_owned(),
-            span_links: settings.span_links,
             ..RunConfig::default()
         },
         engine: EngineConfig {

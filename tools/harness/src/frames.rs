@@ -9,7 +9,7 @@ use ata_wire::proto::{
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, Peer, PeerAddress,
-    ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, VectorRequest,
+    ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, VectorRequest,
     Welcome, chunk,
 };
 use bytes::Bytes;
@@ -239,11 +239,10 @@ fn from_worker() -> [FromWorker; 11] {
 }
 
 fn to_worker(session: SessionToken) -> [ToWorker; 9] {
-    let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let lease = |id, first, count| {
         let tasks = TaskRange { first, count };
         let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks, own: None };
-        Assignment { lease, vector: (id < 100).then_some(VectorId(id)), trace }
+        Assignment { lease, vector: (id < 100).then_some(VectorId(id)) }
     };
     [
         ToWorker::Welcome(Welcome {

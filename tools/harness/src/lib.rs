@@ -6,7 +6,6 @@
 //! - [`FaultProxy`] of `ata_fault_proxy`: a connection that can be slow, silent or cut
 //! - `memory`: what this process uses
 //! - `raw`: [`RawConnection`], HTTP/2 by hand
-//! - `spans`: [`SpanKeeper`], in the place of a collector of traces
 //! - `rate`: how fast a run goes
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
 //! - `broken`: machines that break whatever they are given
@@ -24,7 +23,6 @@ mod peer;
 mod rate;
 mod raw;
 mod settings;
-mod spans;
 mod tamper;
 mod toy;
 
@@ -38,7 +36,6 @@ pub use peer::{Peer, Session, UNIT, chunks, computed, next_set};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
 pub use settings::{Settings, WorkerSettings};
-pub use spans::{KeptSpan, SpanKeeper, UNSAMPLED};
 pub use tamper::Tamper;
 pub use toy::{poisoned_toy, toy, wrong_toy};
 

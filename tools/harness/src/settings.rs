@@ -7,7 +7,6 @@ use std::time::Duration;
 use ata_coordinator::TransferLimits;
 use ata_learn::ModelResolver;
 use ata_types::{ExchangeChoice, WireFormat};
-use ata_wire::SpanLinks;
 
 use crate::toy::toy;
 
@@ -66,8 +65,6 @@ pub struct Settings {
     pub workers_evaluate: bool,
     /// Iterations between two evaluations.
     pub evaluate_every: Option<u64>,
-    /// What keeps the coordinator's spans.
-    pub span_links: SpanLinks,
 }
 
 impl Default for Settings {
@@ -101,7 +98,6 @@ impl Default for Settings {
             evaluates: true,
             workers_evaluate: true,
             evaluate_every: None,
-            span_links: SpanLinks::default(),
         }
     }
 }
@@ -129,15 +125,13 @@ pub struct WorkerSettings {
     pub peer_listen: SocketAddr,
     /// The host at which others are told to reach it, if it is not the one that the coordinator sees.
     pub peer_host: Option<&'static str>,
-    /// What keeps its spans.
-    pub span_links: SpanLinks,
 }
 
 impl WorkerSettings {
     /// An honest worker.
     pub fn new(name: impl Into<String>) -> Self {
         let (task_time, retry_for) = (Duration::ZERO, Duration::from_secs(2));
-        let (name, span_links) = (name.into(), SpanLinks::default());
+        let name = name.into();
         let peer_listen = (Ipv4Addr::LOCALHOST, 0).into();
         Self {
             name,
@@ -150,7 +144,6 @@ impl WorkerSettings {
             retry_for,
             peer_listen,
             peer_host: None,
-            span_links,
         }
     }
 }

@@ -1,5 +1,5 @@
 use ata_types::{Lease, TaskRanges};
-use ata_wire::{Assignment, DataSpec, SpanLinks};
+use ata_wire::DataSpec;
 
 use ata_learn::{DataError, TaskGradient};
 
@@ -74,8 +74,7 @@ impl Thread {
     /// Has a lease computed, whose id is its first task.
     fn lease(&self, first: u64, count: u64, cancelled: &CancelFlag) {
         let lease = Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, own: None };
-        let assignment = Assignment { lease, vector: None, trace: None };
-        let lease = HeldLease::new(assignment, 0, SpanLinks::default(), &"one".parse().unwrap());
+        let lease = HeldLease { lease, round: 0 };
         self.compute.push(Job::Compute { lease, cancelled: cancelled.clone(), units: None });
     }
 

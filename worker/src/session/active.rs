@@ -18,8 +18,8 @@ pub(super) struct ActiveSession<'a> {
     pub(super) compute: &'a Compute,
     /// The iteration of the parameters that the thread has.
     pub(super) loaded: Option<Iteration>,
-    /// Leases that wait for their parameters, with the spans of waiting.
-    pub(super) waiting: Vec<(HeldLease, Span)>,
+    /// Leases that wait for their parameters.
+    pub(super) waiting: Vec<HeldLease>,
     /// The units of an iteration's gradients.
     pub(super) units: Option<(Iteration, Units)>,
     /// Leases given to the thread.
@@ -119,7 +119,7 @@ impl ActiveSession<'_> {
 
     fn assigned(&mut self, assignment: Assignment) {
         let own = assignment.request();
-        let lease = HeldLease::new(assignment, self.rounds, self.config.span_links, &self.config.name);
+        let lease = HeldLease { lease: assignment.lease, round: self.rounds };
         if let Some(collection) = own {
             self.rounds += 1;
             self.asked.push(AskedVector { collection, of: Some(lease.id()), withdrawn: CancelFlag::default() });
@@ -127,8 +127,7 @@ impl ActiveSession<'_> {
         if self.loaded == Some(lease.iteration()) {
             self.give(lease);
         } else {
-            let wait_span = lease.wait_span();
-            self.waiting.push((lease, wait_span));
+            self.waiting.push(lease);
         }
     }
 
@@ -180,9 +179,7 @@ impl ActiveSession<'_> {
 
     fn cancelled(&mut self, leases: &[LeaseId]) {
         let leases: HashSet<LeaseId> = leases.iter().copied().collect();
-        for (lease, _) in self.waiting.extract_if(.., |(waiting, _)| leases.contains(&waiting.id())) {
-            lease.record_cancelled();
-        }
+        self.waiting.retain(|waiting| !leases.contains(&waiting.id()));
         for lease in leases {
             match self.given.remove(&lease) {
                 Some(flag) => self.compute.cancel(&flag),
@@ -195,11 +192,11 @@ impl ActiveSession<'_> {
     fn loads(&mut self, iteration: Iteration, values: Arc<Vec<f32>>) {
         self.loaded = Some(iteration);
         self.compute.push(Job::Load(values));
-        for (lease, wait_span) in std::mem::take(&mut self.waiting) {
+        for lease in std::mem::take(&mut self.waiting) {
             match lease.iteration().cmp(&iteration) {
                 cmp::Ordering::Less => self.superseded(&lease),
                 cmp::Ordering::Equal => self.give(lease),
-                cmp::Ordering::Greater => self.waiting.push((lease, wait_span)),
+                cmp::Ordering::Greater => self.waiting.push(lease),
             }
         }
         for asked in self.asked.extract_if(.., |asked| asked.collection.iteration < iteration) {
@@ -215,7 +212,6 @@ impl ActiveSession<'_> {
 
     /// Fails a lease whose parameters were left out. This happens only to cancelled leases.
     fn superseded(&self, lease: &HeldLease) {
-        lease.record_failed();
         let reason = format!("the parameters of iteration {} never arrived", lease.iteration());
         self.send(FromWorker::LeaseFailed { lease: lease.id(), reason, uncomputable: false });
     }
@@ -245,10 +241,8 @@ impl ActiveSession<'_> {
         // The lease was cancelled meanwhile, so its gradient is not needed.
         if self.given.remove(&lease.id()).is_none() {
             self.compute.push(Job::Discard(lease.id()));
-            lease.record_cancelled();
             return;
         }
-        lease.record_kept();
         self.progress.push(computed);
     }
 

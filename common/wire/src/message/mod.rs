@@ -13,7 +13,6 @@
 //! - `peer_address`: how other workers reach a worker
 //! - `batch`: splits what is too long for one message
 //! - `probe`: the messages that measure the way to the coordinator
-//! - `trace`: the place of a lease in the trace of its iteration
 
 mod batch;
 mod computed;
@@ -27,7 +26,6 @@ mod run;
 mod set;
 mod shards;
 mod to_worker;
-mod trace;
 mod vector_request;
 
 pub use computed::{ComputedLease, LeaseTimes};
@@ -41,7 +39,6 @@ pub use run::{DataSpec, RunSpec};
 pub use set::{SetHeader, Shard};
 pub use shards::{ShardMember, Shards};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
-pub use trace::TraceContext;
 pub use vector_request::VectorRequest;
 
 use std::fmt;

@@ -4,7 +4,7 @@ use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, VectorId,
 use bytes::Bytes;
 
 use super::{
-    PeerAddress, RunSpec, SessionToken, TraceContext, VectorRequest, WireError, at_most, batches, check_batch,
+    PeerAddress, RunSpec, SessionToken, VectorRequest, WireError, at_most, batches, check_batch,
     in_range, invalid, missing, truncated, units_of,
 };
 use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_PROBE_BYTES, MAX_SHIFT_BYTES};
@@ -116,8 +116,6 @@ pub struct Assignment {
     pub lease: Lease,
     /// The vector of it alone, if it is asked for together with it.
     pub vector: Option<VectorId>,
-    /// Its span, if a trace is kept.
-    pub trace: Option<TraceContext>,
 }
 
 impl Assignment {
@@ -141,12 +139,11 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 run: Some(welcome.run.into()),
             }),
             ToWorker::Assign(leases) => {
-                let assign = |Assignment { lease, vector, trace }| proto::Assign {
+                let assign = |Assignment { lease, vector }| proto::Assign {
                     lease: lease.id.0,
                     iteration: lease.iteration.number(),
                     first_task: lease.tasks.first,
                     tasks: lease.tasks.count,
-                    traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
                     vector: vector.map_or(0, |vector| vector.0),
                 };
                 Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
@@ -262,7 +259,7 @@ impl TryFrom<proto::Assign> for Assignment {
     type Error = WireError;
 
     fn try_from(assign: proto::Assign) -> Result<Self, WireError> {
-        let proto::Assign { lease, iteration, first_task, tasks, traceparent, vector } = assign;
+        let proto::Assign { lease, iteration, first_task, tasks, vector } = assign;
         in_range("iteration", iteration, u64::MAX)?;
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;
         if first_task.checked_add(tasks).is_none() {
@@ -271,6 +268,6 @@ impl TryFrom<proto::Assign> for Assignment {
         let (iteration, tasks) = (Iteration(iteration), TaskRange { first: first_task, count: tasks });
         let lease = Lease { id: LeaseId(lease), iteration, tasks, own: None };
         let vector = (vector > 0).then_some(VectorId(vector));
-        Ok(Self { lease, vector, trace: TraceContext::parse(&traceparent) })
+        Ok(Self { lease, vector })
     }
 }

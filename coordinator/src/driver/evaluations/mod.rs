@@ -17,7 +17,6 @@ use ata_learn::{
 };
 use ata_record::RunEvent;
 use ata_types::{Iteration, WorkerId};
-use tracing::Span;
 
 use crate::config::{EvaluationConfig, OwnEvaluation};
 use crate::parameters::TrainedParameters;
@@ -146,10 +145,10 @@ impl Evaluations {
         self.by_workers = false;
     }
 
-    /// Begins an evaluation, which lasts as long as `span`.
-    pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters, span: Span) {
+    /// Begins an evaluation.
+    pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters) {
         self.failed = None;
-        self.under_way = Some(UnderWay::new(now_s, parameters, span, self.batches));
+        self.under_way = Some(UnderWay::new(now_s, parameters, self.batches));
     }
 
     /// The parameters after a step, if they are being evaluated.
@@ -235,7 +234,7 @@ impl Evaluations {
 
     /// Ends the evaluation that is under way. If it failed, the run goes on, and fails only if its final parameters cannot be evaluated.
     fn finish(&mut self, now_s: f64, outcome: Result<Evaluation, EvaluationError>) -> Option<EvaluationRecord> {
-        let UnderWay { parameters, span, .. } = self.under_way.take()?;
+        let UnderWay { parameters, .. } = self.under_way.take()?;
         let iteration = parameters.last_step();
         let evaluation = match outcome {
             Ok(evaluation) => evaluation,
@@ -246,7 +245,6 @@ impl Evaluations {
             }
         };
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
-        span.record("loss", loss).record("accuracy", accuracy);
         (self.last, self.last_accuracy) = (Some(iteration), accuracy);
         let figures = [("test_loss", Some(loss)), ("test_accuracy", accuracy)];
         let metadata = || figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));

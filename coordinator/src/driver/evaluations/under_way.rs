@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use ata_learn::{Evaluation, EvaluationBatches, EvaluationSum, Measurement};
 use ata_types::Iteration;
-use tracing::Span;
 
 use super::crew::Member;
 use crate::parameters::TrainedParameters;
@@ -23,7 +22,6 @@ const DESERTED_S: f64 = 20.0;
 /// An evaluation that is under way.
 pub(super) struct UnderWay {
     pub(super) parameters: TrainedParameters,
-    pub(super) span: Span,
     pub(super) began_s: f64,
     /// What was measured, once it is known how the test data are divided.
     sum: Option<EvaluationSum>,
@@ -44,12 +42,10 @@ impl UnderWay {
     pub(super) fn new(
         now_s: f64,
         parameters: TrainedParameters,
-        span: Span,
         batches: Option<EvaluationBatches>,
     ) -> Self {
         Self {
             parameters,
-            span,
             began_s: now_s,
             sum: batches.map(EvaluationSum::new),
             next: 0,
@@ -213,7 +209,7 @@ mod tests {
 
     fn evaluation(batches: Option<EvaluationBatches>) -> UnderWay {
         let parameters = TrainedParameters::new(Iteration(3), mpsc::sync_channel(1).1);
-        UnderWay::new(0.0, parameters, Span::none(), batches)
+        UnderWay::new(0.0, parameters, batches)
     }
 
     fn measured(loss: f64) -> (EvaluationBatches, Measurement) {

@@ -29,7 +29,7 @@ fn lease(id: u64, iteration: u64) -> Lease {
 }
 
 fn assignment(id: u64, iteration: u64) -> Assignment {
-    Assignment { lease: lease(id, iteration), vector: None, trace: None }
+    Assignment { lease: lease(id, iteration), vector: None }
 }
 
 #[test]

@@ -1,17 +1,13 @@
-//! The log on standard error and, if there is a collector, the spans of iterations.
+//! The log on standard error.
 //!
 //! # Layout
-//! - here: the log, and the refusal of `--otlp` in a build without that feature
+//! - here: its levels and formats
 //! - `fields`: the content of its lines
-//! - `otlp`: the only place that names OpenTelemetry
 
 mod fields;
-#[cfg(feature = "otlp")]
-mod otlp;
 
 use std::io::{self, IsTerminal};
 
-use ata_wire::SpanLinks;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -22,64 +18,12 @@ use crate::failure::Failure;
 use crate::output::JsonLines;
 use fields::EscapedFields;
 
-/// Where spans go, and under which names.
-#[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only the URL is named when it is refused"))]
-pub(crate) struct Collector<'a> {
-    /// Its URL, from `--otlp`.
-    pub(crate) url: &'a str,
-    /// The service name: the program's role in a run.
-    pub(crate) service: &'static str,
-    /// Distinguishes processes with the same service name.
-    pub(crate) instance: String,
-}
-
-/// Sends the last spans when it is dropped.
-#[must_use]
-pub(crate) struct Telemetry {
-    #[cfg(feature = "otlp")]
-    _exporter: Option<otlp::Exporter>,
-}
-
-/// Starts the log, with the levels that `directives` names, and the exporter of spans.
-pub(crate) fn start(
-    directives: &str,
-    format: LogFormat,
-    collector: Option<&Collector<'_>>,
-) -> Result<Telemetry, Failure> {
+/// Starts the log, with the levels that `directives` names.
+pub(crate) fn start(directives: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(directives).map_err(|error| {
         Failure::usage(format!("--log '{directives}': {error}; expected error, warn, info or debug"))
     })?;
-    if let Some(collector) = collector {
-        return with_spans(filter, format, collector);
-    }
-    Registry::default().with(filter).with(log(format, io::stderr)).try_init().map_err(Failure::internal)?;
-    Ok(Telemetry {
-        #[cfg(feature = "otlp")]
-        _exporter: None,
-    })
-}
-
-#[cfg(feature = "otlp")]
-fn with_spans(filter: EnvFilter, format: LogFormat, collector: &Collector<'_>) -> Result<Telemetry, Failure> {
-    let (exporter, spans) = otlp::start(collector)?;
-    // Each with a filter of its own: the log does not show spans, and not all that is logged is sent.
-    let log = log(format, io::stderr).with_filter(filter);
-    Registry::default().with(log).with(spans).try_init().map_err(Failure::internal)?;
-    Ok(Telemetry { _exporter: Some(exporter) })
-}
-
-#[cfg(not(feature = "otlp"))]
-fn with_spans(_: EnvFilter, _: LogFormat, collector: &Collector<'_>) -> Result<Telemetry, Failure> {
-    let url = collector.url;
-    Err(Failure::usage(format!("--otlp {url}: this build of ata sends no traces; build it with --features otlp")))
-}
-
-/// Links the spans of this process to their parents in other processes.
-pub(crate) fn span_links() -> SpanLinks {
-    #[cfg(feature = "otlp")]
-    return otlp::span_links();
-    #[cfg(not(feature = "otlp"))]
-    SpanLinks::default()
+    Registry::default().with(filter).with(log(format, io::stderr)).try_init().map_err(Failure::internal)
 }
 
 fn log<S, W>(format: LogFormat, writer: impl Fn() -> W + Send + Sync + 'static) -> Box<dyn Layer<S> + Send + Sync>

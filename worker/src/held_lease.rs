@@ -1,0 +1,25 @@
+//! A lease that the worker holds.
+
+use ata_types::{Iteration, Lease, LeaseId, TaskRange};
+
+/// A lease, and the round in which it was assigned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldLease {
+    pub(crate) lease: Lease,
+    /// How often sums of the session had been asked for. Leases of the same round are asked for together.
+    pub(crate) round: u64,
+}
+
+impl HeldLease {
+    pub(crate) fn id(&self) -> LeaseId {
+        self.lease.id
+    }
+
+    pub(crate) fn iteration(&self) -> Iteration {
+        self.lease.iteration
+    }
+
+    pub(crate) fn tasks(&self) -> TaskRange {
+        self.lease.tasks
+    }
+}
