@@ -107,7 +107,7 @@ const DEPENDS_ON: [(&str, &[&str]); 23] = [
 ];
 
 /// The third-party crates among those.
-const WATCHED: [&str; 19] = [
+const WATCHED: [&str; 15] = [
     "axum",
     "burn",
     "hyper",

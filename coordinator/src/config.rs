@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{
-    DataError, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, ShardIndex,
-};
+use ata_learn::{DataError, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, ShardIndex};
 use ata_record::{Labels, Listeners};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_types::{ExchangeChoice, WireFormat};

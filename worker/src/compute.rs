@@ -16,8 +16,8 @@ use ata_wire::{ComputedLease, LeaseTimes, RunSpec, VectorRequest};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
-use crate::kept::{KeptGradients, KeptSum};
 use crate::held_lease::HeldLease;
+use crate::kept::{KeptGradients, KeptSum};
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {

@@ -27,12 +27,7 @@ pub(crate) struct Parameters {
 impl Parameters {
     /// So many parameters, none of which has arrived.
     pub(crate) fn new(count: u64) -> Self {
-        Self {
-            held: Arc::new(vec![0.0; count as usize]),
-            iteration: None,
-            arriving: None,
-            is_cut_off: false,
-        }
+        Self { held: Arc::new(vec![0.0; count as usize]), iteration: None, arriving: None, is_cut_off: false }
     }
 
     /// Adds a part of a set. Returns the set that it completes.

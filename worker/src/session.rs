@@ -196,7 +196,6 @@ async fn prepare_and_work(
     };
     let (events, exchanged) = mpsc::channel(QUEUED_MESSAGES);
     let mut active = ActiveSession {
-        config,
         stream,
         parameters: Parameters::new(welcome.run.parameters),
         sharing: Sharing::new(peers, events),

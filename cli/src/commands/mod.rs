@@ -32,8 +32,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::Extensions;
 use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
-use crate::settings::Settings;
 use crate::log;
+use crate::settings::Settings;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {

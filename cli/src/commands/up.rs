@@ -75,8 +75,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     let address = format!("http://{address}");
     let is_over = run.finished().is_some();
     let program = extensions.program()?;
-    let start =
-        || Children::start(&program, &settings, &devices, &address, training_file.as_deref());
+    let start = || Children::start(&program, &settings, &devices, &address, training_file.as_deref());
     let mut children = if is_over { Children::default() } else { start()? };
 
     let mut received = None;

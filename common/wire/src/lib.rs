@@ -34,8 +34,8 @@ pub use memory::memory_bytes;
 pub use message::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, Receipt,
-    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, VectorRequest, Welcome,
-    WireError, WorkerName, truncated, units_crc32c,
+    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, VectorRequest, Welcome, WireError,
+    WorkerName, truncated, units_crc32c,
 };
 pub use net::{
     AcceptedConnection, ConnectError, Connection, Endpoint, Entrance, Peer, ProbeResult, Protocol, Stay, Transport,

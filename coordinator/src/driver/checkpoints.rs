@@ -183,7 +183,7 @@ impl Checkpoints {
                 None
             }
         };
-        let step = if !self.is_under_way { self.waiting.take() } else { None };
+        let step = if self.is_under_way { None } else { self.waiting.take() };
         SaveRecord { event, step }
     }
 

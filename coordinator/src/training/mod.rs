@@ -170,12 +170,8 @@ pub(crate) fn spawn(
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
-            let thread = Thread {
-                gathering: Gathering::new(keeps_apart, state.config()),
-                state,
-                pace,
-                report: &report,
-            };
+            let thread =
+                Thread { gathering: Gathering::new(keeps_apart, state.config()), state, pace, report: &report };
             // A panic is printed, and the run must not wait forever for a step.
             if catch_unwind(AssertUnwindSafe(|| thread.run(&receiver))).is_err() {
                 report(TrainingEvent::Failed);

@@ -10,9 +10,9 @@ use ata_coordinator::{
     SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,
 };
 use ata_learn::{
-    DataError, DataSource, Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError,
-    LearningRate, Measurement, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient,
-    Tasks, builtin_model,
+    DataError, DataSource, Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError, LearningRate,
+    Measurement, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks,
+    builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{ExchangeChoice, Iteration, WireFormat, WorkerId};

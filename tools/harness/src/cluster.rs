@@ -231,11 +231,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         None => SplitData::Generated { seed: SEED },
     };
     CoordinatorConfig {
-        run: RunConfig {
-            id: "harness".into(),
-            folder: folder.to_owned(),
-            ..RunConfig::default()
-        },
+        run: RunConfig { id: "harness".into(), folder: folder.to_owned(), ..RunConfig::default() },
         engine: EngineConfig {
             budget: settings.budget,
             iterations: settings.iterations,

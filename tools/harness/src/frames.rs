@@ -9,8 +9,7 @@ use ata_wire::proto::{
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, Peer, PeerAddress,
-    ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, VectorRequest,
-    Welcome, chunk,
+    ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, VectorRequest, Welcome, chunk,
 };
 use bytes::Bytes;
 use http_body::Frame;

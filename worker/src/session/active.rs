@@ -7,7 +7,6 @@ use ata_wire::{ExchangeReport, SetHeader};
 
 /// A session in progress.
 pub(super) struct ActiveSession<'a> {
-    pub(super) config: &'a WorkerConfig,
     pub(super) bulk: Connection,
     pub(super) stream: ParameterStream,
     pub(super) parameters: Parameters,

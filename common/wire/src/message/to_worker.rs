@@ -4,8 +4,8 @@ use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, VectorId,
 use bytes::Bytes;
 
 use super::{
-    PeerAddress, RunSpec, SessionToken, VectorRequest, WireError, at_most, batches, check_batch,
-    in_range, invalid, missing, truncated, units_of,
+    PeerAddress, RunSpec, SessionToken, VectorRequest, WireError, at_most, batches, check_batch, in_range, invalid,
+    missing, truncated, units_of,
 };
 use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_PROBE_BYTES, MAX_SHIFT_BYTES};
 use crate::proto;

@@ -39,11 +39,7 @@ pub(super) struct UnderWay {
 
 impl UnderWay {
     /// Begins an evaluation of test data that are divided like this, if that is known.
-    pub(super) fn new(
-        now_s: f64,
-        parameters: TrainedParameters,
-        batches: Option<EvaluationBatches>,
-    ) -> Self {
+    pub(super) fn new(now_s: f64, parameters: TrainedParameters, batches: Option<EvaluationBatches>) -> Self {
         Self {
             parameters,
             began_s: now_s,
