@@ -55,7 +55,7 @@ const COMMANDS: [(&str, &[&str]); 21] = [
     ("report", &["{RUN}"]),
     ("token show", &[]),
     ("token rotate", &[]),
-    ("data fetch", &["--url=http://127.0.0.1:1/data.tar.gz", "--retries=0"]),
+    ("data fetch", &["--url=http://127.0.0.1:1/data.tar.gz"]),
     ("data synth", &["{NEW}", "--train=2", "--test=2"]),
     ("data pack", &["{IMAGES}", "{NEW}"]),
     ("new", &["{NEW}/a"]),

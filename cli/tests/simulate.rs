@@ -63,7 +63,7 @@ fn what_is_learned_in_simulation_is_what_a_real_run_learns() {
     for run in &runs {
         assert_eq!(run["final_objective"], real["final_loss"]);
     }
-    for file in ["report.html", "loss-runtime.svg", "loss-runtime.png", "loss-runtime.csv", "iteration-time.png"] {
+    for file in ["report.html", "loss-runtime.svg", "loss-runtime.csv", "iteration-time.svg"] {
         assert!(sandbox.path("figures").join(file).metadata().unwrap().len() > 100, "{file}");
     }
 }
@@ -113,7 +113,7 @@ fn recorded_jobs_are_compared() {
     assert!(ratios.len() == 9 && ratios.iter().all(|ratio| *ratio <= 1.0), "{ratios:?}");
     let markdown = std::fs::read_to_string(sandbox.path("out/comparison.md")).unwrap();
     assert!(markdown.contains("\n## Geometric means") && markdown.contains("CC-BY-4.0"), "{markdown}");
-    for file in ["report.html", "comparison.svg", "comparison.png", "comparison.csv"] {
+    for file in ["report.html", "comparison.svg", "comparison.csv"] {
         assert!(sandbox.path("out").join(file).metadata().unwrap().len() > 100, "{file}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ata_learn::SteppedChunk;
 use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
-use ata_wire::{FramedSet, SetHeader, SetProducer, Shard};
+use ata_wire::{FramedSet, SetHeader, SetProducer, Stripe};
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
@@ -22,7 +22,7 @@ pub(crate) struct ParameterSet {
     /// The differences from the set of the iteration before, if the format has them.
     differences: Option<FramedSet>,
     /// The chunks that are sent, if not all.
-    shard: Option<Shard>,
+    stripe: Option<Stripe>,
     alive: Weak<()>,
 }
 
@@ -59,7 +59,7 @@ impl ParameterSet {
     /// A set of `values` numbers that is about to be written, and its writer.
     pub(crate) fn begin(iteration: Iteration, values: usize, format: WireFormat) -> (Self, SetWriter) {
         let chunks = values.div_ceil(CHUNK_VALUES) as u64;
-        let producer = |base| SetProducer::new(SetHeader { iteration, base, chunks, shard: None });
+        let producer = |base| SetProducer::new(SetHeader { iteration, base, chunks, stripe: None });
         let before = Iteration(iteration.since(Iteration::FIRST));
         let whole = producer(None);
         let has_differences = format == WireFormat::Compact && before.number() > 0;
@@ -69,7 +69,7 @@ impl ParameterSet {
             iteration,
             whole: whole.set(),
             differences: differences.as_ref().map(SetProducer::set),
-            shard: None,
+            stripe: None,
             alive: Arc::downgrade(&mark),
         };
         (set, SetWriter { whole, differences, mark })
@@ -93,17 +93,17 @@ impl ParameterSet {
     /// The set as it is sent to a worker that holds the parameters of `held`.
     fn for_holder_of(self, held: Option<Iteration>) -> FramedSet {
         let differences = self.differences.filter(|_| held.map(Iteration::next) == Some(self.iteration));
-        differences.unwrap_or(self.whole).shard(self.shard)
+        differences.unwrap_or(self.whole).stripe(self.stripe)
     }
 
-    /// Only the chunks of this shard, if any.
-    pub(crate) fn in_shard(&self, shard: Option<Shard>) -> Self {
-        Self { shard, ..self.clone() }
+    /// Only the chunks of this stripe, if any.
+    pub(crate) fn in_stripe(&self, stripe: Option<Stripe>) -> Self {
+        Self { stripe, ..self.clone() }
     }
 
     /// All chunks, and not as differences.
     pub(crate) fn whole(&self) -> Self {
-        Self { shard: None, differences: None, ..self.clone() }
+        Self { stripe: None, differences: None, ..self.clone() }
     }
 }
 
@@ -146,7 +146,7 @@ impl TrainedParameters {
     pub(crate) fn framed(&self) -> FramedSet {
         let count = self.values().len();
         let chunks = count.div_ceil(CHUNK_VALUES) as u64;
-        let header = SetHeader { iteration: self.last_step().next(), base: None, chunks, shard: None };
+        let header = SetHeader { iteration: self.last_step().next(), base: None, chunks, stripe: None };
         let mut producer = SetProducer::new(header);
         for first in (0..count).step_by(CHUNK_VALUES) {
             let range = first..count.min(first + CHUNK_VALUES);

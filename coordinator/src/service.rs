@@ -15,7 +15,7 @@ use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
 };
 use ata_wire::{
-    FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError, SessionToken, Shard,
+    FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError, SessionToken, Stripe,
     TransferError, Transfers,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -140,14 +140,14 @@ impl Service {
         received: impl Fn(usize),
         mut pass: impl FnMut(u64, Vec<i32>) -> bool,
     ) -> Result<(), UploadError> {
-        let VectorUpload { first_chunk, shard, meter, presence, .. } = accepted;
-        let (shard, mut paced) = (*shard, accepted.paced.clone());
-        let mut transfer = meter.clone().begin(shard == Shard::ALL);
-        let mut due = shard.chunks(*first_chunk, self.chunks()).peekable();
+        let VectorUpload { first_chunk, stripe, meter, presence, .. } = accepted;
+        let (stripe, mut paced) = (*stripe, accepted.paced.clone());
+        let mut transfer = meter.clone().begin(stripe == Stripe::ALL);
+        let mut due = stripe.chunks(*first_chunk, self.chunks()).peekable();
         while let Some(at) = due.next() {
-            if !paced.may_pass(at, shard) {
+            if !paced.may_pass(at, stripe) {
                 transfer.wait(true);
-                paced.until(at, shard).await;
+                paced.until(at, stripe).await;
                 transfer.wait(false);
             }
             let missing = UploadError::Missing { at, chunks: self.chunks() };

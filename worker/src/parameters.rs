@@ -97,7 +97,7 @@ mod tests {
             iteration: Iteration(iteration),
             base: base.map(Iteration),
             chunks,
-            shard: None,
+            stripe: None,
         })
     }
 

@@ -116,7 +116,8 @@ mod tests {
         };
         let sums = vec![Arc::new(sum(1)), Arc::new(sum(-3)), Arc::new(sum(5))];
         assert_eq!(maxima(&sums), [5.0]);
-        for first in [0, 2] {
+        let alone = vec![Arc::new(sum(3))];
+        for (first, sums) in [(0, &sums), (2, &sums), (0, &alone), (2, &alone)] {
             for format in [WireFormat::F32Exact, WireFormat::Compact] {
                 let mut from = first as usize * CHUNK_VALUES;
                 for chunk in chunks(sums.clone(), first, format) {

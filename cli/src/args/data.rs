@@ -17,7 +17,7 @@ const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
-    /// Download the official CIFAR-100 archive and verify it; an interrupted download is continued.
+    /// Download the official CIFAR-100 archive, and verify it.
     Fetch(FetchArgs),
     /// Pack images for training: one file for each split, with every image in the size that the model takes.
     Pack(PackArgs),
@@ -116,9 +116,6 @@ pub(crate) struct FetchArgs {
     /// The archive's SHA-256; set it if the URL is that of another archive.
     #[arg(long, value_name = "HEX", default_value = OFFICIAL_SHA256, value_parser = sha256)]
     pub(crate) sha256: String,
-    /// How many times to reconnect without receiving anything new, after 1 s, 2 s, 4 s, ….
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub(crate) retries: u32,
     /// Print path, bytes and sha256 as JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,

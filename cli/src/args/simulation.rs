@@ -70,7 +70,7 @@ pub(crate) struct SimulateArgs {
     /// jobs job1.txt to job4.txt: a line per minibatch, a column for each of ten workers.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<String>,
-    /// A folder for report.html and the figures as SVG, PNG and CSV; for a suite also comparison.md.
+    /// A folder for report.html and the figures as SVG and CSV; for a suite also comparison.md.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print a list of objects as JSON on standard output, one per run (of a suite: one per case and policy).
@@ -161,7 +161,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "K", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) iterations: Option<u64>,
-    /// A folder for report.html and the figures as SVG, PNG and CSV.
+    /// A folder for report.html and the figures as SVG and CSV.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print JSON on standard output.

@@ -25,20 +25,20 @@ pub(crate) struct Counter {
 impl Counter {
     pub(crate) fn new(what: &'static str, total: u64) -> Self {
         let template = "{bar:12} {human_pos}/{human_len}, {elapsed}, left {eta}  {wide_msg}";
-        Self::start(what, 0, Some(total), template, |count| count.to_string())
+        Self::start(what, Some(total), template, |count| count.to_string())
     }
 
-    /// Counts bytes from `done` on, up to a total that may be unknown.
-    pub(crate) fn of_bytes(what: &'static str, done: u64, total: Option<u64>) -> Self {
+    /// Counts bytes up to a total that may be unknown.
+    pub(crate) fn of_bytes(what: &'static str, total: Option<u64>) -> Self {
         let template = if total.is_some() {
             "{bar:12} {decimal_bytes}/{decimal_total_bytes}, {elapsed}, left {eta}  {wide_msg}"
         } else {
             "{decimal_bytes}, {elapsed}  {wide_msg}"
         };
-        Self::start(what, done, total, template, |bytes| DecimalBytes(bytes).to_string())
+        Self::start(what, total, template, |bytes| DecimalBytes(bytes).to_string())
     }
 
-    fn start(what: &'static str, done: u64, total: Option<u64>, template: &str, show: fn(u64) -> String) -> Self {
+    fn start(what: &'static str, total: Option<u64>, template: &str, show: fn(u64) -> String) -> Self {
         let bar = match total {
             _ if !std::io::stderr().is_terminal() => ProgressBar::hidden(),
             Some(total) => ProgressBar::new(total),
@@ -46,10 +46,7 @@ impl Counter {
         };
         bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what);
-        bar.set_position(done);
-        // Bytes of an earlier attempt say nothing about the speed.
-        bar.reset_eta();
-        Self { what, show, total, done: AtomicU64::new(done), bar, printed: Mutex::new(Instant::now()) }
+        Self { what, show, total, done: AtomicU64::new(0), bar, printed: Mutex::new(Instant::now()) }
     }
 
     pub(crate) fn add(&self, done: u64) {

@@ -104,6 +104,7 @@ impl Run {
         resumption: Option<&Resumption>,
     ) -> Result<Self, Failure> {
         let Inputs { model, specification, training, test, own_test, by_workers } = inputs;
+        model::check_size(&settings.model, &model.table())?;
         if settings.target_accuracy.is_some() && model.class_names().is_empty() {
             let model = &settings.model;
             return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));

@@ -1,8 +1,9 @@
-//! Model files: their metadata, and reading them.
+//! A run's model: its size, its metadata, and reading it from a file.
 
 use std::path::Path;
 
-use ata_learn::{Metadata, Model, ParameterTable, decode_metadata, decode_model};
+use ata_learn::{Metadata, Model, ParameterTable, TensorSizes, decode_metadata, decode_model};
+use ata_wire::limits::{MAX_PARAMETERS, MAX_TENSORS};
 
 use crate::failure::Failure;
 
@@ -11,6 +12,17 @@ pub(crate) fn metadata(specification: &str, model: &dyn Model) -> Metadata {
     // The format is what PyTorch's loaders look for.
     let own = [("format", "pt"), ("model", specification)].map(|(key, value)| (key.to_owned(), value.to_owned()));
     model.metadata().into_iter().chain(own).collect()
+}
+
+/// Refuses a model that is too large for a run, or has nothing to train.
+pub(crate) fn check_size(name: &str, table: &ParameterTable) -> Result<(), Failure> {
+    let sizes = TensorSizes::from(table);
+    let count = |what, found: u64, most: u64| match found {
+        found if (1..=most).contains(&found) => Ok(()),
+        found => Err(Failure::usage(format!("model '{name}' has {found} {what}: expected 1 to {most}"))),
+    };
+    count("parameters", sizes.values() as u64, MAX_PARAMETERS)?;
+    count("tensors", sizes.tensors() as u64, MAX_TENSORS as u64)
 }
 
 /// Reads a model's parameters and metadata.
@@ -22,4 +34,26 @@ pub(crate) fn read(path: &Path, table: &ParameterTable) -> Result<(Vec<f32>, Met
         let model = model.map_or(String::new(), |model| format!("; it says that it is of --model {model}"));
         Failure::data(format!("{path_name}: {error}{model}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_a_size_that_messages_can_carry() {
+        let check = |tensors: usize, values: usize| {
+            let shapes = (0..tensors).map(|at| (at.to_string(), vec![values]));
+            check_size("mine", &ParameterTable::of_shapes(shapes)).map_err(|failure| failure.to_string())
+        };
+        assert_eq!((check(1, 1), check(1, 1 << 30), check(1 << 16, 1 << 14)), (Ok(()), Ok(()), Ok(())));
+        for (refused, message) in [
+            (check(1, 0), "model 'mine' has 0 parameters: expected 1 to 1073741824"),
+            (check(2, 1 << 30), "has 2147483648 parameters"),
+            (check((1 << 16) + 1, 1), "has 65537 tensors: expected 1 to 65536"),
+        ] {
+            let refused = refused.unwrap_err();
+            assert!(refused.contains(message), "{refused}");
+        }
+    }
 }

@@ -79,7 +79,6 @@ pub(crate) struct Summary {
     pub(crate) vanished_share: f64,
     /// Steps whose vectors were exchanged in shards.
     pub(crate) sharded_steps: u64,
-    /// How gradients are combined: their mean, or a robust estimate.
     /// The share of leases that two workers computed.
     verify: f64,
     /// Results that differ from those on which two other workers agree, by the number of the worker that sent them.

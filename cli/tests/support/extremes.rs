@@ -34,9 +34,12 @@ pub(crate) static DESCRIBED: LazyLock<Described> = LazyLock::new(|| {
         if let Some(name) = line.trim_start_matches('#').strip_prefix(" ata ") {
             name.clone_into(&mut command);
         }
-        let usage = line.strip_prefix("| `--").and_then(|row| row.split('`').next());
-        if let Some((flag, _)) = usage.and_then(|usage| usage.split_once(' ')) {
-            flags.push((command.clone(), format!("--{flag}")));
+        // Rows of a table, and the flags that an earlier command has, too.
+        let usages = line.split("`--").skip(1).filter_map(|rest| rest.split('`').next());
+        let shown = if line.starts_with("| `--") { 1 } else { usize::MAX };
+        if line.starts_with("| `--") || line.starts_with("As [") {
+            let flags_of_line = usages.take(shown).filter_map(|usage| usage.split_once(' '));
+            flags.extend(flags_of_line.map(|(flag, _)| (command.clone(), format!("--{flag}"))));
         }
     }
     let codes = page("exit-codes.md");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{FigureError, csv, png, svg};
+use crate::{FigureError, csv, svg};
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,16 +122,9 @@ impl Figure {
         svg::document(self)
     }
 
-    /// The drawing as the bytes of a PNG file.
-    pub fn png(&self) -> Result<Vec<u8>, FigureError> {
-        png::file(self)
-    }
-
-    /// Writes `NAME.svg`, `NAME.png` and `NAME.csv` into the folder, which is created if it is missing.
+    /// Writes `NAME.svg` and `NAME.csv` into the folder, which is created if it is missing.
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
-        let (svg, png) = (self.svg()?, self.png()?);
-        write_file(folder, &format!("{}.svg", self.name), svg.as_bytes())?;
-        write_file(folder, &format!("{}.png", self.name), &png)?;
+        write_file(folder, &format!("{}.svg", self.name), self.svg()?.as_bytes())?;
         write_file(folder, &format!("{}.csv", self.name), self.csv().as_bytes())
     }
 }

@@ -1,14 +1,13 @@
-//! Figures of experiments on scheduling: each as SVG, PNG and the CSV behind it, and one page that shows them all.
+//! Figures of experiments on scheduling: each as SVG and the CSV behind it, and one page that shows them all.
 //!
-//! The text of a PNG is set in a font that is part of the program, so that a figure is the same on a machine without
-//! fonts. An SVG uses the reader's sans-serif font.
+//! An SVG uses the reader's sans-serif font. Its text is measured in a font that is part of the program.
 //!
 //! # Layout
 //! - `figure`: [`Figure`] and its parts
 //! - `scale`, `ticks`, `number`: from values to places on an axis and to their labels
 //! - `thin`: shortens long series without losing their extremes
-//! - `draw`: one drawing for both formats
-//! - `svg`, `png`, `csv`: the three files
+//! - `draw`: the drawing
+//! - `svg`, `csv`: the files
 //! - `report`: [`Report`], the page
 
 mod csv;
@@ -17,7 +16,6 @@ mod error;
 mod figure;
 mod number;
 mod palette;
-mod png;
 mod report;
 mod scale;
 mod svg;
@@ -28,8 +26,7 @@ mod ticks;
 pub use csv::CSV_POINTS;
 pub use error::FigureError;
 pub use figure::{Axis, Curve, Figure, Mark, Plot, Point, Scale, Series};
-pub use png::PNG_SCALE;
 pub use report::{Report, Table};
 
-/// Width and height of every figure in CSS pixels; a PNG has [`PNG_SCALE`] times as many in each direction.
+/// Width and height of every figure in CSS pixels.
 pub const SIZE_PX: (u32, u32) = (1000, 620);

@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use ata_figures::{
-    Axis, Curve, Figure, FigureError, Mark, PNG_SCALE, Plot, Point, Report, SIZE_PX, Scale, Series, Table,
-};
+use ata_figures::{Axis, Curve, Figure, FigureError, Mark, Plot, Point, Report, Scale, Series, Table};
 
 fn figure(name: &str, x: Axis, y: Axis, plot: Plot) -> Figure {
     let (title, caption) = ("Loss & <time>".to_owned(), "Five \"seeds\".".to_owned());
@@ -42,29 +40,11 @@ fn frontier() -> Figure {
     figure("frontier", Axis::linear("worker time (s)"), Axis::linear("runtime (s)"), Plot::Frontier(curves))
 }
 
-/// The pixels of a PNG of the expected size, as (red, green, blue).
-fn pixels(png: &[u8]) -> Vec<[u8; 3]> {
-    let image = tiny_skia::Pixmap::decode_png(png).unwrap();
-    assert_eq!((image.width(), image.height()), (SIZE_PX.0 * PNG_SCALE, SIZE_PX.1 * PNG_SCALE));
-    image.pixels().iter().map(|pixel| [pixel.red(), pixel.green(), pixel.blue()]).collect()
-}
-
-#[test]
-fn a_png_has_its_size_its_colours_and_its_text() {
-    let pixels = pixels(&lines(2).png().unwrap());
-    let width = (SIZE_PX.0 * PNG_SCALE) as usize;
-    let count = |wanted: [u8; 3]| pixels.iter().filter(|pixel| **pixel == wanted).count();
-    assert!(count([255; 3]) > pixels.len() / 2, "the page is white");
-    assert!(count([0, 114, 178]) > 1_000 && count([213, 94, 0]) > 1_000, "both lines are there");
-    let title = pixels[..width * 100].iter().filter(|pixel| pixel[0] < 100).count();
-    assert!(title > 200, "the title is set: {title} dark pixels");
-}
-
 #[test]
 fn every_worker_of_a_stack_is_there() {
-    let pixels = pixels(&stacked(3).png().unwrap());
-    for colour in [[0, 114, 178], [213, 94, 0], [0, 158, 115]] {
-        assert!(pixels.iter().filter(|pixel| **pixel == colour).count() > 5_000, "{colour:?}");
+    let svg = stacked(3).svg().unwrap();
+    for colour in ["#0072B2", "#D55E00", "#009E73"] {
+        assert!(svg.contains(&format!("fill=\"{colour}\"")), "{colour}");
     }
     let svg = stacked(51).svg().unwrap();
     assert_eq!(svg.matches("<polygon").count(), 51);

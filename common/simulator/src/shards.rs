@@ -6,7 +6,7 @@ use ata_types::{CollectionId, WorkerId};
 /// One worker's sum over its leases.
 pub(crate) type Part = (WorkerId, CollectionId);
 
-/// An exchange in shards. It begins when the last of its members has computed, since no shard can be summed before.
+/// An exchange in shards. It begins when the last of its members has computed, since no stripe can be summed before.
 #[derive(Debug)]
 pub(crate) struct ShardExchange {
     /// What the engine predicted for the whole exchange.

@@ -34,7 +34,7 @@ pub use memory::memory_bytes;
 pub use message::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, Receipt,
-    RunSpec, SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, VectorRequest, Welcome, WireError,
+    RunSpec, SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome, WireError,
     WorkerName, truncated, units_crc32c,
 };
 pub use net::{

@@ -39,7 +39,7 @@ fn prefixed(message: &impl Message) -> Vec<u8> {
 }
 
 fn set_header() -> SetHeader {
-    SetHeader { iteration: Iteration(7), base: None, chunks: 2, shard: None }
+    SetHeader { iteration: Iteration(7), base: None, chunks: 2, stripe: None }
 }
 
 /// A part of parameters, in sets of two chunks.

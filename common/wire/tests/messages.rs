@@ -14,7 +14,7 @@ use ata_wire::limits::{
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, RunSpec,
-    SessionToken, SetHeader, Shard, ShardMember, Shards, ToWorker, VectorRequest, Welcome, proto,
+    SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome, proto,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -198,10 +198,11 @@ fn gradient_header() -> impl Strategy<Value = GradientHeader> {
 
 fn set_header() -> impl Strategy<Value = SetHeader> {
     let base = prop::option::of((1..=u64::MAX).prop_map(Iteration));
-    let shard =
-        (2..=MAX_SHARDS as u64).prop_flat_map(|stride| (0..stride).prop_map(move |first| Shard { first, stride }));
-    (1..=u64::MAX, base, 1..=MAX_CHUNKS, prop::option::of(shard))
-        .prop_map(|(iteration, base, chunks, shard)| SetHeader { iteration: Iteration(iteration), base, chunks, shard })
+    let stripe =
+        (2..=MAX_SHARDS as u64).prop_flat_map(|stride| (0..stride).prop_map(move |first| Stripe { first, stride }));
+    (1..=u64::MAX, base, 1..=MAX_CHUNKS, prop::option::of(stripe)).prop_map(|(iteration, base, chunks, stripe)| {
+        SetHeader { iteration: Iteration(iteration), base, chunks, stripe }
+    })
 }
 
 fn probe_summary() -> impl Strategy<Value = ProbeSummary> {

@@ -36,7 +36,7 @@ fn vector(seed: u64) -> impl Iterator<Item = Bytes> + Send + 'static {
 
 fn set_header(iteration: u64) -> SetHeader {
     let base = (iteration == 8).then_some(Iteration(7));
-    SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64, shard: None }
+    SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64, stripe: None }
 }
 
 fn header(vector: u64) -> GradientHeader {

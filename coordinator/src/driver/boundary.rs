@@ -18,9 +18,9 @@ impl Driver {
         let contributors = self.reduction.contributors(&plan.collections);
         let (order, next) = self.steps.order(plan);
         if let Some(next) = next {
-            for (worker, shard) in contributors {
+            for (worker, stripe) in contributors {
                 if let Some(session) = self.sessions.of_worker(worker) {
-                    session.send_ahead(&next.in_shard(shard));
+                    session.send_ahead(&next.in_stripe(stripe));
                 }
             }
         }

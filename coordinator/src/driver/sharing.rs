@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
 use ata_types::{Iteration, WorkerId};
-use ata_wire::{ExchangeReport, PeerAddress, SessionToken, Shard, ToWorker, VectorRequest};
+use ata_wire::{ExchangeReport, PeerAddress, SessionToken, Stripe, ToWorker, VectorRequest};
 
 use super::Driver;
 use super::sessions::random_token;
@@ -139,7 +139,7 @@ impl Driver {
             self.break_exchange(iteration, "members do not say that they have its parameters");
         }
         // While others are awaited, chunks in shards are not read.
-        let awaited = self.reduction.awaited().filter(|(chunk, _)| self.paced.may_pass(*chunk, Shard::ALL));
+        let awaited = self.reduction.awaited().filter(|(chunk, _)| self.paced.may_pass(*chunk, Stripe::ALL));
         if let Some(iteration) = self.exchanges.stalls(now_s, awaited) {
             self.break_exchange(iteration, "it does not go on");
         }

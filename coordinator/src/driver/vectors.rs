@@ -3,7 +3,7 @@
 use ata_record::RefusalKind;
 use ata_scheduler::{Collection, Event};
 use ata_types::{Iteration, VectorId, WorkerId};
-use ata_wire::{GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker};
+use ata_wire::{GradientHeader, Peer, Receipt, SessionToken, Stripe, ToWorker};
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -28,7 +28,7 @@ pub(crate) struct VectorUpload {
     /// The first chunk that is sent.
     pub(crate) first_chunk: u64,
     /// Which chunks of it are sent.
-    pub(crate) shard: Shard,
+    pub(crate) stripe: Stripe,
     /// Takes those that pass a gate.
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// When its chunks may be read.
@@ -116,10 +116,10 @@ impl Driver {
         for (worker, id) in others.into_iter().flatten() {
             self.repeat_vector(worker, id);
         }
-        while let Some(AdmittedVector { worker, session, reply, sink, first_chunk, shard }) = self.reduction.admit() {
+        while let Some(AdmittedVector { worker, session, reply, sink, first_chunk, stripe }) = self.reduction.admit() {
             let presence = self.sessions.of_token(session).map(|session| session.presence());
             let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.of(worker));
-            let upload = |presence| VectorUpload { sink, first_chunk, shard, work, paced, meter, presence };
+            let upload = |presence| VectorUpload { sink, first_chunk, stripe, work, paced, meter, presence };
             answer(reply, presence.map(upload).map_err(UploadRefusal::NoSession));
         }
     }
@@ -127,7 +127,7 @@ impl Driver {
     /// Fails the vectors that were due long ago, and whose workers do not begin to send them, those whose tasks others compute again
     /// sooner than they arrive, and those that take the room of others.
     pub(super) fn check_vectors(&mut self) {
-        let late = self.reduction.late(self.now_s, |chunk| self.paced.may_pass(chunk, Shard::ALL));
+        let late = self.reduction.late(self.now_s, |chunk| self.paced.may_pass(chunk, Stripe::ALL));
         let late = late.into_iter().map(|vector| (vector, "its vector comes later than others compute its tasks"));
         let overdue = self.reduction.overdue(self.now_s, self.info.timeouts().download.as_secs_f64());
         let overdue = overdue.into_iter().map(|vector| (vector, "it does not send the vector that it is asked for"));

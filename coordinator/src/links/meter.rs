@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use ata_scheduler::{Observed, Seen};
 use ata_types::WorkerId;
 
-/// The first bytes of a vector tell nothing of its sender's link, since they pass an idle one in a burst: as many as these, or a quarter of
-/// the vector if that is less, or those of this time.
+/// A vector begins with a burst, which passes an idle link at once and tells nothing of its rate: this many bytes, a quarter of the vector,
+/// or this time, whichever ends first.
 const BURST_BYTES: f64 = 524_288.0;
 const BURST_TIME: Duration = Duration::from_millis(50);
 
@@ -54,6 +54,8 @@ struct Open {
     since: Instant,
     /// [`State::alone_s`] then.
     alone_s: f64,
+    /// When it began, and how much has arrived, while that is its burst.
+    burst: Option<(Instant, f64)>,
 }
 
 /// What a worker sent since the last step.
@@ -71,10 +73,12 @@ impl Sender {
     /// its link has had all of the time.
     fn seen(self) -> Vec<(Seen, (f64, f64))> {
         let Self { alone, among, waited_s } = self;
-        if waited_s > among.1 {
-            return vec![(Seen::HeldBack, (alone.0 + among.0, alone.1 + among.1 + waited_s))];
+        let (bytes, read_s) = (alone.0 + among.0, alone.1 + among.1);
+        match waited_s > read_s {
+            true if bytes > 0.0 => vec![(Seen::HeldBack, (bytes, read_s + waited_s))],
+            true => Vec::new(),
+            false => vec![(Seen::Alone, alone), (Seen::Among, among)],
         }
-        vec![(Seen::Alone, alone), (Seen::Among, among)]
     }
 }
 
@@ -121,6 +125,11 @@ impl State {
     fn settle(&mut self, now: Instant, name: u64) {
         let total_alone_s = self.alone_s;
         let Some(open) = self.open.get_mut(&name) else { return };
+        if open.burst.is_some_and(|(began, _)| now.saturating_duration_since(began) < BURST_TIME) {
+            (open.since, open.alone_s) = (now, total_alone_s);
+            return;
+        }
+        open.burst = None;
         let seconds = now.saturating_duration_since(open.since).as_secs_f64();
         let sender = self.senders.entry(open.worker).or_default();
         if open.is_waiting {
@@ -136,34 +145,37 @@ impl State {
     fn begin(&mut self, now: Instant, worker: WorkerId) -> u64 {
         self.pass(now);
         self.named += 1;
-        let open = Open { worker, is_waiting: false, since: now, alone_s: self.alone_s };
+        let open = Open { worker, is_waiting: false, since: now, alone_s: self.alone_s, burst: Some((now, 0.0)) };
         self.open.insert(self.named, open);
         self.named
     }
 
-    fn receive(&mut self, worker: WorkerId, bytes: f64) {
-        let sender = self.senders.entry(worker).or_default();
-        if self.open.len() > 1 {
-            sender.among.0 += bytes;
-            self.together.bytes += bytes;
-        } else {
-            sender.alone.0 += bytes;
-        }
-    }
-
-    /// The first bytes of a vector arrive. Returns how many there may be.
-    fn receive_burst(&mut self, bytes: f64) -> f64 {
-        if self.open.len() > 1 {
+    fn receive(&mut self, now: Instant, name: u64, bytes: f64) {
+        let is_among = self.open.len() > 1;
+        if is_among {
             self.together.bytes += bytes;
         }
-        let (bytes, vectors) = self.vectors;
-        if vectors == 0 { BURST_BYTES } else { BURST_BYTES.min(bytes as f64 / vectors as f64 / 4.0) }
+        let Some(Open { worker, burst, .. }) = self.open.get_mut(&name) else { return };
+        if let Some((began, arrived)) = burst {
+            *arrived += bytes;
+            let (all_bytes, vectors) = self.vectors;
+            let quarter = all_bytes as f64 / vectors as f64 / 4.0;
+            if *arrived >= BURST_BYTES.min(quarter) || now.saturating_duration_since(*began) >= BURST_TIME {
+                self.end_burst(now, name);
+            }
+            return;
+        }
+        let sender = self.senders.entry(*worker).or_default();
+        let sent = if is_among { &mut sender.among.0 } else { &mut sender.alone.0 };
+        *sent += bytes;
     }
 
-    /// The time of a vector so far is not its sender's.
-    fn restart(&mut self, now: Instant, name: u64) {
+    /// What comes of a vector from now on counts.
+    fn end_burst(&mut self, now: Instant, name: u64) {
         self.pass(now);
-        if let Some(open) = self.open.get_mut(&name) {
+        if let Some(open) = self.open.get_mut(&name)
+            && open.burst.take().is_some()
+        {
             (open.since, open.alone_s) = (now, self.alone_s);
         }
     }
@@ -174,6 +186,7 @@ impl State {
         if let Some(open) = self.open.get_mut(&name)
             && open.is_waiting != is_waiting
         {
+            open.burst = None;
             open.is_waiting = is_waiting;
             self.waiting = if is_waiting { self.waiting + 1 } else { self.waiting - 1 };
         }
@@ -257,19 +270,16 @@ impl WorkerMeter {
             state.shards.get_or_insert((0, now, now)).0 += 1;
         }
         drop(state);
-        Transfer { meter: self.meter, worker: self.worker, name, bytes: 0, burst_since: Some(now), is_waiting: false }
+        Transfer { meter: self.meter, name, bytes: 0, is_waiting: false }
     }
 }
 
 /// A vector that arrives.
 pub(crate) struct Transfer {
     meter: LinkMeter,
-    worker: WorkerId,
     /// `None` if it comes in shards.
     name: Option<u64>,
     bytes: u64,
-    /// When it began, if no more than its first bytes have arrived.
-    burst_since: Option<Instant>,
     is_waiting: bool,
 }
 
@@ -277,22 +287,8 @@ impl Transfer {
     /// Bytes have arrived.
     pub(crate) fn receive(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
-        let Some(name) = self.name else { return };
-        match self.burst_since {
-            Some(since) => {
-                let now = Instant::now();
-                let most = self.meter.state().receive_burst(bytes as f64);
-                if self.bytes as f64 >= most || now - since >= BURST_TIME {
-                    self.end_burst(now, name);
-                }
-            }
-            None => self.meter.state().receive(self.worker, bytes as f64),
-        }
-    }
-
-    fn end_burst(&mut self, now: Instant, name: u64) {
-        if self.burst_since.take().is_some() {
-            self.meter.state().restart(now, name);
+        if let Some(name) = self.name {
+            self.meter.state().receive(Instant::now(), name, bytes as f64);
         }
     }
 
@@ -301,10 +297,8 @@ impl Transfer {
         if let Some(name) = self.name
             && self.is_waiting != is_waiting
         {
-            let now = Instant::now();
-            self.end_burst(now, name);
             self.is_waiting = is_waiting;
-            self.meter.state().wait(now, name, is_waiting);
+            self.meter.state().wait(Instant::now(), name, is_waiting);
         }
     }
 
@@ -335,16 +329,16 @@ impl Drop for Transfer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// Something that happens to the vector of a worker at a time, in seconds.
     enum Happens {
         Begins,
+        EndsBurst,
         Receives(u64),
         Waits(bool),
         Ends,
     }
-    use Happens::{Begins, Ends, Receives, Waits};
+    use Happens::{Begins, Ends, EndsBurst, Receives, Waits};
 
     /// What is observed of this by `until_s`.
     fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
@@ -355,7 +349,8 @@ mod tests {
             let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
             match happens {
                 Begins => drop(names.insert(*slot, state.begin(now, worker))),
-                Receives(bytes) => state.receive(worker, *bytes as f64),
+                EndsBurst => state.end_burst(now, names[slot]),
+                Receives(bytes) => state.receive(now, names[slot], *bytes as f64),
                 Waits(is_waiting) => state.wait(now, names[slot], *is_waiting),
                 Ends => state.end(now, names[slot]),
             }
@@ -373,8 +368,10 @@ mod tests {
             9,
             &[
                 (0, 0, Begins),
+                (0, 0, EndsBurst),
                 (2, 0, Receives(20)),
                 (2, 1, Begins),
+                (2, 1, EndsBurst),
                 (6, 0, Receives(30)),
                 (6, 1, Receives(10)),
                 (6, 0, Ends),
@@ -399,7 +396,9 @@ mod tests {
             10,
             &[
                 (0, 0, Begins),
+                (0, 0, EndsBurst),
                 (0, 1, Begins),
+                (0, 1, EndsBurst),
                 (1, 0, Receives(8)),
                 (1, 0, Waits(true)),
                 (7, 1, Receives(8)),
@@ -419,9 +418,21 @@ mod tests {
     /// A vector that has not arrived whole counts with what has.
     #[test]
     fn what_still_arrives_counts() {
-        let found = metered(50, &[(0, 3, Begins), (10, 3, Receives(1))]);
+        let found = metered(50, &[(0, 3, Begins), (0, 3, EndsBurst), (10, 3, Receives(1))]);
         assert_eq!(found, [gradient(3, 1.0, 50.0, Seen::Alone)]);
         assert_eq!(State::default().stepped(Instant::now(), None), None, "nothing has arrived");
+    }
+
+    /// It counts for the link that all share, but not for its sender's.
+    #[test]
+    fn the_first_bytes_of_a_vector_do_not_count() {
+        let mut happened = vec![(0, 0, Begins), (3, 0, Receives(1000)), (5, 0, Receives(2))];
+        assert_eq!(metered(5, &happened), [gradient(0, 2.0, 2.0, Seen::Alone)]);
+        happened.splice(1..1, [(0, 1, Begins), (0, 1, EndsBurst)]);
+        let together = Observed::Together { bytes: 1002.0, seconds: 5.0, vector_seconds: 10.0 };
+        let expected = [gradient(0, 2.0, 2.0, Seen::Among), gradient(1, 0.0, 5.0, Seen::Among), together];
+        assert_eq!(metered(5, &happened), expected);
+        assert_eq!(metered(5, &[(0, 0, Begins)]), [gradient(0, 0.0, 5.0, Seen::Alone)], "nothing comes for long");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_types::{Iteration, VectorId, WorkerId};
-use ata_wire::{GradientHeader, SessionToken, Shard, VectorRequest};
+use ata_wire::{GradientHeader, SessionToken, Stripe, VectorRequest};
 
 use super::vector::{Announcement, State, UploadRefusal, Vector, VectorReply};
 use super::{Gate, Reduction, Sink};
@@ -17,7 +17,7 @@ pub(crate) struct AdmittedVector {
     /// The first of its chunks that is sent.
     pub(crate) first_chunk: u64,
     /// Which of its chunks are sent.
-    pub(crate) shard: Shard,
+    pub(crate) stripe: Stripe,
 }
 
 impl Reduction {
@@ -95,8 +95,8 @@ impl Reduction {
             vector.state = State::Open(gate.clone());
             Sink::Gate(gate)
         };
-        let shard = vector.shard().unwrap_or(Shard::ALL);
-        Some(AdmittedVector { worker: vector.worker, session, reply, sink, first_chunk, shard })
+        let stripe = vector.stripe().unwrap_or(Stripe::ALL);
+        Some(AdmittedVector { worker: vector.worker, session, reply, sink, first_chunk, stripe })
     }
 
     fn may_stream(&self, id: VectorId, vector: &Vector) -> bool {

@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WorkerId};
 use ata_wire::limits::MAX_RANGES;
-use ata_wire::{Shard, VectorRequest};
+use ata_wire::{Stripe, VectorRequest};
 
 use crate::training::{HeldSum, OrderedVector};
 use exchange::SharedSum;
@@ -203,11 +203,11 @@ impl Reduction {
     }
 
     /// The workers whose vectors make a step, each once, and the chunks that those who exchange them in shards send.
-    pub(crate) fn contributors(&self, collections: &[CollectionId]) -> BTreeMap<WorkerId, Option<Shard>> {
+    pub(crate) fn contributors(&self, collections: &[CollectionId]) -> BTreeMap<WorkerId, Option<Stripe>> {
         let mut contributors = BTreeMap::new();
         for vector in self.vectors.values().filter(|vector| collections.contains(&vector.part_of)) {
-            let shard: &mut Option<Shard> = contributors.entry(vector.worker).or_default();
-            *shard = shard.or(vector.shard());
+            let stripe: &mut Option<Stripe> = contributors.entry(vector.worker).or_default();
+            *stripe = stripe.or(vector.stripe());
         }
         contributors
     }

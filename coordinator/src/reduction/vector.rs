@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ata_learn::{GradientSum, Units};
 use ata_scheduler::topology::VectorProgress;
 use ata_types::{CollectionId, Lease, WorkerId};
-use ata_wire::{SessionToken, Shard, VectorRequest};
+use ata_wire::{SessionToken, Stripe, VectorRequest};
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -81,7 +81,7 @@ pub(crate) enum UploadRefusal {
 
 impl Vector {
     /// The chunks that the worker sends in an exchange in shards.
-    pub(super) fn shard(&self) -> Option<Shard> {
+    pub(super) fn stripe(&self) -> Option<Stripe> {
         self.request.shards.as_ref().map(|shards| shards.of(shards.place))
     }
 

@@ -73,6 +73,18 @@ impl Gathering {
         self.count(Magnitudes { maxima, saturated, vanished });
     }
 
+    /// Adds a whole sum.
+    fn add_sum(&mut self, sum: &GradientSum) {
+        self.count_sum(sum);
+        for (total, chunk) in self.sums.iter_mut().zip(sum.values.chunks(CHUNK_VALUES)) {
+            if total.is_empty() {
+                total.extend_from_slice(chunk);
+            } else {
+                add_sums(total, chunk);
+            }
+        }
+    }
+
     /// Adds a chunk of a vector.
     pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
         let SumChunk { vector: id, at, sums, magnitudes } = chunk;
@@ -84,7 +96,12 @@ impl Gathering {
                 (vector.maxima, vector.saturated, vector.vanished) = (maxima, saturated, vanished);
             }
         } else {
-            add_chunk(&mut self.sums[at as usize], sums);
+            let total = &mut self.sums[at as usize];
+            if total.is_empty() {
+                *total = sums;
+            } else {
+                add_sums(total, &sums);
+            }
             for of_vector in magnitudes {
                 self.count(of_vector);
             }
@@ -95,10 +112,7 @@ impl Gathering {
     /// Adds a vector that was put together. Its units are those of its iteration, which may be an earlier one.
     pub(super) fn add_whole(&mut self, held: Arc<HeldSum>, units: Option<&Units>) {
         if !self.keeps_apart && Some(&held.units) == units {
-            for (total, chunk) in self.sums.iter_mut().zip(held.sum.values.chunks(CHUNK_VALUES)) {
-                add_chunk(total, chunk.to_vec());
-            }
-            self.count_sum(&held.sum);
+            self.add_sum(&held.sum);
         } else {
             self.whole.push(held);
         }
@@ -154,6 +168,7 @@ impl Gathering {
         }
         for at in self.stepped..ready {
             let sums = std::mem::take(&mut self.sums[at as usize]);
+            debug_assert!(!sums.is_empty(), "every chunk of a step has arrived");
             let chunk = state.step_chunk(at as usize * CHUNK_VALUES, &sums);
             if let Some(writer) = &mut order.writer {
                 writer.push(chunk);
@@ -189,21 +204,13 @@ impl Gathering {
         let collected: Vec<_> = order.vectors.iter().filter_map(|ordered| self.vectors.remove(&ordered.id)).collect();
         let whole = std::mem::take(&mut self.whole);
         for vector in collected.iter().chain(whole.iter().map(|held| &held.sum)) {
-            self.count_sum(vector);
-            for (total, chunk) in self.sums.iter_mut().zip(vector.values.chunks(CHUNK_VALUES)) {
-                add_chunk(total, chunk.to_vec());
-            }
+            self.add_sum(vector);
         }
-        units.expect("a step has gradients").values(&self.sizes, &self.sums.concat())
-    }
-}
-
-/// Adds a chunk to a total, which is empty if nothing was added to it.
-fn add_chunk(total: &mut Vec<i32>, chunk: Vec<i32>) {
-    if total.is_empty() {
-        *total = chunk;
-    } else {
-        add_sums(total, &chunk);
+        let mut sum = Vec::with_capacity(self.sizes.values());
+        for chunk in &mut self.sums {
+            sum.extend_from_slice(&std::mem::take(chunk));
+        }
+        units.expect("a step has gradients").values(&self.sizes, &sum)
     }
 }
 

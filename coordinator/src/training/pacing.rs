@@ -1,6 +1,6 @@
 //! Holds back those who send chunks that cannot be stepped yet, so that the link is free for those who are behind.
 
-use ata_wire::Shard;
+use ata_wire::Stripe;
 use tokio::sync::watch;
 
 /// How many chunks a sender may be ahead of the last one that was stepped: enough to keep a link busy for a round trip. With four
@@ -29,20 +29,20 @@ impl Pace {
 
 impl Paced {
     /// Whether this chunk may be read now.
-    pub(crate) fn may_pass(&self, chunk: u64, shard: Shard) -> bool {
-        is_near(*self.0.borrow(), chunk, shard)
+    pub(crate) fn may_pass(&self, chunk: u64, stripe: Stripe) -> bool {
+        is_near(*self.0.borrow(), chunk, stripe)
     }
 
     /// Waits until this chunk may be read.
-    pub(crate) async fn until(&mut self, chunk: u64, shard: Shard) {
+    pub(crate) async fn until(&mut self, chunk: u64, stripe: Stripe) {
         // Without a training thread the run is over, which the session reports.
-        drop(self.0.wait_for(|next| is_near(*next, chunk, shard)).await);
+        drop(self.0.wait_for(|next| is_near(*next, chunk, stripe)).await);
     }
 }
 
 /// Of those who send every n-th chunk, n send at the same time.
-fn is_near(next: Option<u64>, chunk: u64, shard: Shard) -> bool {
-    next.is_none_or(|next| chunk < next + AHEAD * shard.stride)
+fn is_near(next: Option<u64>, chunk: u64, stripe: Stripe) -> bool {
+    next.is_none_or(|next| chunk < next + AHEAD * stripe.stride)
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
         let pace = Pace::default();
         let may_read = |chunk| {
             let mut paced = pace.follow();
-            pin!(paced.until(chunk, Shard::ALL)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+            pin!(paced.until(chunk, Stripe::ALL)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
         };
         assert!(may_read(1000), "no step is being taken");
         pace.set(Some(2));

@@ -86,7 +86,7 @@ async fn measure_size(values: usize, times: usize, protection: Protection) -> Re
 /// A set of parameters, which a thread writes from now on.
 fn produce(parameters: &Arc<Vec<f32>>) -> FramedSet {
     let chunks = parameters.len().div_ceil(CHUNK_VALUES) as u64;
-    let mut producer = SetProducer::new(SetHeader { iteration: Iteration(1), base: None, chunks, shard: None });
+    let mut producer = SetProducer::new(SetHeader { iteration: Iteration(1), base: None, chunks, stripe: None });
     let (set, parameters) = (producer.set(), parameters.clone());
     std::thread::spawn(move || {
         parameters.chunks(CHUNK_VALUES).for_each(|chunk| producer.push(f32_bytes(chunk.to_vec())));

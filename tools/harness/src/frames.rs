@@ -318,7 +318,7 @@ fn transfer_parts() -> [TransferPart; 2] {
 }
 
 fn set(base: Option<u64>) -> Vec<ParameterPart> {
-    let header = SetHeader { iteration: Iteration(6), base: base.map(Iteration), chunks: 2, shard: None };
+    let header = SetHeader { iteration: Iteration(6), base: base.map(Iteration), chunks: 2, stripe: None };
     let chunks = halves().map(|data| parameter_part::Kind::Chunk(chunk(data)));
     let parts = std::iter::once(parameter_part::Kind::Header(header.into())).chain(chunks);
     parts.map(|kind| ParameterPart { kind: Some(kind) }).collect()

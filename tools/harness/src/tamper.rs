@@ -47,9 +47,9 @@ impl Transfers for Tamper {
         let ParameterPart::Set(header) = part else { return Err(Status::internal("no header")) };
         // Its peers stay.
         std::mem::forget(reader.peer().stay());
-        let shard = header.shard;
-        let mut producer = SetProducer::new(SetHeader { shard: None, ..header });
-        let set = producer.set().shard(shard);
+        let stripe = header.stripe;
+        let mut producer = SetProducer::new(SetHeader { stripe: None, ..header });
+        let set = producer.set().stripe(stripe);
         (0..header.chunks).for_each(|_| producer.push(GARBAGE));
         Ok(once(set))
     }

@@ -1,4 +1,4 @@
-//! Workers whose results look right and are not: spot checks find them, and robust estimates bear them.
+//! Workers whose results look right and are not: spot checks find them.
 
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, wrong_toy};
 use ata_record::{RefusalKind, RunEvent};

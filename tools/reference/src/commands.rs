@@ -6,11 +6,15 @@ use clap::{Arg, Command};
 
 use crate::cell;
 
-/// All commands with their arguments.
+/// The rows of arguments that the page has, each with its command.
+type Rows = BTreeMap<String, String>;
+
+/// All commands with their arguments. An argument that an earlier command has, too, is only named.
 pub(crate) fn page(ata: &Command) -> String {
     let mut text = format!("{}\n\n", ata.get_about().map(ToString::to_string).unwrap_or_default());
+    let mut rows = Rows::new();
     for command in ata.get_subcommands().filter(|command| is_shown(command)) {
-        text += &section("ata", command, 2);
+        text += &section("ata", command, 2, &mut rows);
     }
     text
 }
@@ -19,22 +23,22 @@ fn is_shown(command: &Command) -> bool {
     !command.is_hide_set() && command.get_name() != "help"
 }
 
-fn section(parent: &str, command: &Command, depth: usize) -> String {
+fn section(parent: &str, command: &Command, depth: usize, rows: &mut Rows) -> String {
     let name = format!("{parent} {}", command.get_name());
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let mut text = format!("{} {name}\n\n{about}\n\n", "#".repeat(depth));
-    text += &arguments(command);
+    text += &arguments(&name, command, rows);
     let examples = command.get_after_help().map(ToString::to_string);
     let examples = examples.as_deref().map(|examples| examples.trim_start_matches("Examples:\n").trim_end());
     text.extend(examples.map(|examples| format!("```text\n{examples}\n```\n\n")));
     for command in command.get_subcommands().filter(|command| is_shown(command)) {
-        text += &section(&name, command, depth + 1);
+        text += &section(&name, command, depth + 1, rows);
     }
     text
 }
 
-/// The arguments, by the heading under which `--help` has them.
-fn arguments(command: &Command) -> String {
+/// The arguments, by the heading under which `--help` has them, and then those of earlier commands.
+fn arguments(name: &str, command: &Command, known: &mut Rows) -> String {
     let mut groups: BTreeMap<Option<&str>, Vec<&Arg>> = BTreeMap::new();
     let shown = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
     for arg in command.get_arguments().filter(shown) {
@@ -44,11 +48,27 @@ fn arguments(command: &Command) -> String {
         let environment = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
         format!("| `{}` | {environment} | {} |\n", usage(arg).replace('|', "\\|"), help(arg))
     };
-    let table = |(heading, args): (Option<&str>, Vec<&Arg>)| {
-        let rows: String = args.into_iter().map(row).collect();
-        format!("| {} | environment | |\n| --- | --- | --- |\n{rows}\n", heading.unwrap_or("argument"))
-    };
-    groups.into_iter().map(table).collect()
+    let (mut tables, mut repeated) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
+    for (heading, args) in groups {
+        let mut rows = String::new();
+        for arg in args {
+            let row = row(arg);
+            if let Some(earlier) = known.get(&row) {
+                repeated.entry(earlier.clone()).or_default().push(format!("`{}`", usage(arg)));
+            } else {
+                rows += &row;
+                known.insert(row, name.to_owned());
+            }
+        }
+        if !rows.is_empty() {
+            let heading = heading.unwrap_or("argument");
+            tables.push(format!("| {heading} | environment | |\n| --- | --- | --- |\n{rows}\n"));
+        }
+    }
+    tables.extend(repeated.into_iter().map(|(earlier, arguments)| {
+        format!("As [{earlier}](#{}): {}\n\n", earlier.replace(' ', "-"), arguments.join(", "))
+    }));
+    tables.concat()
 }
 
 fn usage(arg: &Arg) -> String {

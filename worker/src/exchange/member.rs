@@ -172,16 +172,16 @@ impl Exchange {
             });
         }
         let (totals, of_coordinator) = mpsc::channel(QUEUED_CHUNKS);
-        let shard = self.shards.of(self.shards.place);
+        let stripe = self.shards.of(self.shards.place);
         let (own, timeout, tally) = (sums.to_vec(), self.shards.chunk_timeout, self.tally.clone());
-        let owner = Owner { own, shard, format: self.format, totals, tally, timeout };
+        let owner = Owner { own, stripe, format: self.format, totals, tally, timeout };
         if let Some(mut uploads) = self.uploads.take() {
             self.attempt(async move { owner.run(&mut uploads).await });
         }
         let (alive, over) = oneshot::channel();
         self.alive = Some(alive);
         // A call that ended early would be a fault of this worker's.
-        let own = shard.chunks(0, chunks).count();
+        let own = stripe.chunks(0, chunks).count();
         (ReceiverStream::new(of_coordinator).chain(tokio_stream::pending()).take(own), over)
     }
 
@@ -202,7 +202,7 @@ impl Exchange {
                 place,
                 own: self.shards.of(self.shards.place),
                 own_counted: own_counted.clone(),
-                expected: SetHeader { shard: Some(self.shards.of(place)), ..header.clone() },
+                expected: SetHeader { stripe: Some(self.shards.of(place)), ..header.clone() },
                 timeout: self.shards.chunk_timeout,
                 tally: self.tally.clone(),
                 chunks,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{GradientSum, add_sums, decode_sums, encode_sums};
 use ata_types::{CHUNK_VALUES, WireFormat};
-use ata_wire::{GradientUpload, PairFault, Shard};
+use ata_wire::{GradientUpload, PairFault, Stripe};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ pub(super) struct Failure {
 /// This worker's sum, and the chunks of it and of the others' that belong to this worker.
 pub(super) struct Owner {
     pub(super) own: Vec<Arc<GradientSum>>,
-    pub(super) shard: Shard,
+    pub(super) stripe: Stripe,
     pub(super) format: WireFormat,
     /// Takes the totals.
     pub(super) totals: mpsc::Sender<Bytes>,
@@ -50,7 +50,7 @@ impl Owner {
         let mut readers = JoinSet::new();
         let mut sources = self.all(uploads, &mut readers).await?;
         let mut read = Vec::with_capacity(CHUNK_VALUES);
-        for at in self.shard.chunks(0, self.chunks()) {
+        for at in self.stripe.chunks(0, self.chunks()) {
             let mut total = total(&self.own, at).into_owned();
             for Source { place, chunks, .. } in &mut sources {
                 let place = *place;
@@ -88,7 +88,7 @@ impl Owner {
         uploads: &mut mpsc::Receiver<PeerUpload>,
         readers: &mut JoinSet<()>,
     ) -> Result<Vec<Source>, Failure> {
-        let (own, members) = (self.shard.first as usize, self.shard.stride as usize);
+        let (own, members) = (self.stripe.first as usize, self.stripe.stride as usize);
         let mut senders: Vec<PeerUpload> = Vec::new();
         (0..members).filter(|place| *place != own).for_each(|place| self.tally.wait(place, Part::Sum, Instant::now()));
         while senders.len() + 1 < members {
@@ -102,7 +102,7 @@ impl Owner {
             senders.push(sum);
         }
         senders.sort_by_key(|sum| sum.place);
-        let count = self.shard.chunks(0, self.chunks()).count();
+        let count = self.stripe.chunks(0, self.chunks()).count();
         let source = |PeerUpload { place, upload, arrived }| {
             let (sender, chunks) = mpsc::channel(1);
             let reader = Reader { place, upload, timeout: self.timeout, tally: self.tally.clone(), chunks: sender };

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use ata_wire::{Connection, PairFault, ParameterPart, ParameterStream, SessionToken, SetHeader, Shard};
+use ata_wire::{Connection, PairFault, ParameterPart, ParameterStream, SessionToken, SetHeader, Stripe};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ const LAST_CHUNKS: u32 = 3;
 pub(super) struct Passing {
     pub(super) place: usize,
     /// The chunks that this worker gets from the coordinator.
-    pub(super) own: Shard,
+    pub(super) own: Stripe,
     /// How many of these have come.
     pub(super) own_counted: watch::Receiver<usize>,
     /// The header of the member's set.
@@ -36,9 +36,9 @@ impl Passing {
     pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), Failure> {
         let opened = connection.parameters(key).await;
         let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;
-        let shard = self.expected.shard.unwrap_or(Shard::ALL);
+        let stripe = self.expected.stripe.unwrap_or(Stripe::ALL);
         let own: Vec<u64> = self.own.chunks(0, self.expected.chunks).collect();
-        for at in shard.chunks(0, self.expected.chunks) {
+        for at in stripe.chunks(0, self.expected.chunks) {
             // The coordinator steps chunks in order: once it has sent one that comes later, the member has this one, too.
             let (due, limit) = match own.partition_point(|own| *own < at) {
                 before if before < own.len() => (before + 1, self.timeout),

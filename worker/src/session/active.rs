@@ -289,9 +289,9 @@ impl ActiveSession<'_> {
             self.parameters.cut_off();
         }
         match part {
-            ParameterPart::Set(header) if header.shard.is_some() => {
+            ParameterPart::Set(header) if header.stripe.is_some() => {
                 self.sharing.begin_set(&header);
-                self.add(ParameterPart::Set(SetHeader { shard: None, ..header }))
+                self.add(ParameterPart::Set(SetHeader { stripe: None, ..header }))
             }
             ParameterPart::Chunk { data, .. } if self.sharing.own_chunk(&data) => Ok(()),
             part => self.add(part),

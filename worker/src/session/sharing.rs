@@ -3,7 +3,7 @@
 
 use super::*;
 use ata_types::VectorId;
-use ata_wire::{ExchangeReport, PeerAddress, SetHeader, Shard};
+use ata_wire::{ExchangeReport, PeerAddress, SetHeader, Stripe};
 use bytes::Bytes;
 
 /// The exchanges of a session: the one whose parameters arrive, and the next one.
@@ -78,8 +78,8 @@ impl<'a> Sharing<'a> {
 
     /// Begins a set in shards. Without its exchange, the coordinator is about to send all of it.
     pub(super) fn begin_set(&mut self, header: &SetHeader) {
-        let shard = header.shard.unwrap_or(Shard::ALL);
-        let own_left = shard.chunks(0, header.chunks).count();
+        let stripe = header.stripe.unwrap_or(Stripe::ALL);
+        let own_left = stripe.chunks(0, header.chunks).count();
         let exchange = self.exchanges.iter_mut().find(|exchange| exchange.iteration.next() == header.iteration);
         let vector = exchange.map(|exchange| {
             exchange.begin_set(header);

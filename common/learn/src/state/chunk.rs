@@ -23,7 +23,7 @@ pub struct SteppedChunk {
 pub(super) enum ChunkGradient<'a> {
     /// A sum of integers.
     Sums(&'a [i32], &'a Units),
-    /// A sum or a mean.
+    /// A sum, or a mean if it is compared with that of the next step.
     Floats(&'a [f32]),
 }
 

@@ -86,7 +86,7 @@ impl TrainingState {
         begun.count(sums.len(), result)
     }
 
-    /// Begins a step along `gradient` divided by `divisor`, and takes it. The chunks of the next parameters, of
+    /// Begins a step along `gradient`, the sum of `tasks` tasks' gradients, and takes it. The chunks of the next parameters, of
     /// [`CHUNK_VALUES`] each, are in order.
     ///
     /// # Panics
@@ -94,13 +94,12 @@ impl TrainingState {
     pub fn step_whole(
         &mut self,
         mut gradient: Vec<f32>,
-        divisor: u64,
+        tasks: u64,
         rate: f64,
         with_product: bool,
     ) -> (StepOutcome, Vec<SteppedChunk>) {
         assert_eq!(gradient.len(), self.parameters().len());
-        let tasks = divisor;
-        let mut divisor = divisor;
+        let mut divisor = tasks;
         let mut gradient_product = None;
         // Those of the sum, as in a step by chunks: those of the mean are rounded.
         let mut of_sum = BlockMaxima::new(&self.trained.config.sizes);

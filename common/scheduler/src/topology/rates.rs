@@ -9,8 +9,7 @@ use ata_types::WorkerId;
 /// those that arrive faster than as many alone would. Half of the vectors would have to wait for a link to come in below this.
 const WIDE: f64 = 0.75;
 
-/// Bytes of a worker that must have arrived alone before their rate counts, or a quarter of a vector if that is less: fewer pass a link
-/// that was idle in one burst.
+/// Bytes that can show that a link has changed, or a quarter of a vector if that is less: fewer pass a link that was idle in one burst.
 const MEASURABLE_BYTES: f64 = 262_144.0;
 
 /// An exchange in shards that takes this many times its predicted time is limited by a link that nobody knows to be slow…
@@ -223,9 +222,10 @@ impl LinkRates {
             return;
         }
         throughput.seconds = throughput.seconds.max(throughput.bytes / self.up_bytes * self.times.others.up_s);
-        let (steps, least_bytes) = (self.steps, self.least_bytes());
+        let (steps, measured) = (self.steps, self.measured_bytes());
+        throughput.scale((measured / throughput.bytes).max(1.0));
         let link = self.link(worker);
-        link.alone.fade(steps - std::mem::replace(&mut link.steps, steps), least_bytes);
+        link.alone.fade(steps - std::mem::replace(&mut link.steps, steps), measured);
         link.alone.renew(throughput, 0.0);
         self.refresh();
     }
@@ -252,13 +252,13 @@ impl LinkRates {
             self.together.add(together);
             self.vectors.add(vectors);
         }
-        let (steps, least_bytes) = (self.steps, self.least_bytes());
+        let (steps, least_bytes, measured) = (self.steps, self.least_bytes(), self.measured_bytes());
         for worker in &fresh {
             let link = &mut self.workers[worker.slot()];
             let passed = steps - std::mem::replace(&mut link.steps, steps);
             let [mut alone, mut among, held_back] = std::mem::take(&mut link.fresh);
-            link.alone.fade(passed, least_bytes);
-            link.among.fade(passed, least_bytes);
+            link.alone.fade(passed, measured);
+            link.among.fade(passed, measured);
             if !is_shared {
                 alone.add(std::mem::take(&mut among));
             }
@@ -296,12 +296,18 @@ impl LinkRates {
     fn alone_per_s(&self, link: &OwnLink) -> Option<f64> {
         let whole_s = self.times.others.up_s;
         let is_long = whole_s > 0.0 && link.alone.seconds >= whole_s && link.alone.bytes >= self.least_bytes();
-        link.alone.per_s().filter(|_| is_long || link.alone.bytes >= self.up_bytes / 4.0)
+        // What is kept of a rate may be rounded.
+        link.alone.per_s().filter(|_| is_long || link.alone.bytes >= 0.999 * self.measured_bytes())
     }
 
-    /// Bytes that must have arrived before their rate counts.
+    /// Bytes after which a rate counts, and as much weight as it keeps while nothing is measured.
+    fn measured_bytes(&self) -> f64 {
+        self.up_bytes / 4.0
+    }
+
+    /// Bytes that can show that a link has changed.
     fn least_bytes(&self) -> f64 {
-        MEASURABLE_BYTES.min(self.up_bytes / 4.0)
+        MEASURABLE_BYTES.min(self.measured_bytes())
     }
 
     /// Derives the times from the rates.

@@ -52,7 +52,8 @@ impl Throughput {
         self.add(now);
     }
 
-    fn scale(&mut self, factor: f64) {
+    /// Gives the rate another weight.
+    pub(super) fn scale(&mut self, factor: f64) {
         self.bytes *= factor;
         self.seconds *= factor;
     }

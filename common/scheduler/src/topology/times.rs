@@ -12,7 +12,7 @@ pub enum Topology {
     /// All vectors pass the coordinator's link.
     #[default]
     Star,
-    /// Each of the n workers of a step may sum a shard, 1/n of the values, for all, if that is shorter
+    /// Each of the n workers of a step may sum a stripe, 1/n of the values, for all, if that is shorter
     /// ([`LinkTimes::is_sharded`]).
     Shards,
 }
@@ -40,8 +40,8 @@ impl OwnTimes {
 /// How long gradients and parameters travel, in seconds. The default is a network that takes no time.
 ///
 /// In a star, each worker sends one vector per iteration to the coordinator, which steps a chunk as soon as it has that chunk of
-/// all of them, and sends it back at once. With shards, each worker gets its shard of the others' vectors, sends the sum to the
-/// coordinator, and passes the stepped shard on to the others. docs/explanation/links.md derives the formulas.
+/// all of them, and sends it back at once. With shards, each worker gets its stripe of the others' vectors, sends the sum to the
+/// coordinator, and passes the stepped stripe on to the others. docs/explanation/links.md derives the formulas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkTimes {
     /// Seconds that a gradient takes on the coordinator's link, on the way to it.
@@ -117,7 +117,7 @@ impl LinkTimes {
         (rank as f64 * self.up_s).max(workers as f64 * self.down_s).max(own_s)
     }
 
-    /// max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d, u, d), for each of them, on the slowest of their links: no shard is summed before
+    /// max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d, u, d), for each of them, on the slowest of their links: no stripe is summed before
     /// the last worker has computed, and each has a part of every vector. The coordinator's link carries each value once in each
     /// direction.
     pub fn shards_s(&self, members: &[OwnTimes]) -> f64 {

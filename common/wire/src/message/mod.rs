@@ -36,7 +36,7 @@ pub use measured::{BatchFigures, MeasuredBatch};
 pub use peer_address::PeerAddress;
 pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
-pub use set::{SetHeader, Shard};
+pub use set::{SetHeader, Stripe};
 pub use shards::{ShardMember, Shards};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
 pub use vector_request::VectorRequest;

@@ -16,19 +16,19 @@ pub struct SetHeader {
     /// How many chunks the set has.
     pub chunks: u64,
     /// Which of them follow, if not all.
-    pub shard: Option<Shard>,
+    pub stripe: Option<Stripe>,
 }
 
 /// The chunks of a vector that belong to one of several workers: every `stride`-th.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
+pub struct Stripe {
     /// The first of them, which is the worker's place.
     pub first: u64,
     /// How many workers there are.
     pub stride: u64,
 }
 
-impl Shard {
+impl Stripe {
     /// All chunks.
     pub const ALL: Self = Self { first: 0, stride: 1 };
 
@@ -46,8 +46,8 @@ impl From<SetHeader> for proto::SetHeader {
             iteration: header.iteration.number(),
             base: header.base.map_or(0, Iteration::number),
             chunks: header.chunks,
-            stride: header.shard.map_or(0, |shard| shard.stride as u32),
-            first_chunk: header.shard.map_or(0, |shard| shard.first as u32),
+            stride: header.stripe.map_or(0, |stripe| stripe.stride as u32),
+            first_chunk: header.stripe.map_or(0, |stripe| stripe.first as u32),
         }
     }
 }
@@ -57,17 +57,17 @@ impl TryFrom<proto::SetHeader> for SetHeader {
 
     fn try_from(header: proto::SetHeader) -> Result<Self, WireError> {
         let proto::SetHeader { iteration, base, chunks, stride, first_chunk } = header;
-        let shard = Shard { first: first_chunk.into(), stride: stride.into() };
-        let is_shard = (2..=MAX_SHARDS as u64).contains(&shard.stride) && shard.first < shard.stride;
-        if !is_shard && (shard.first, shard.stride) != (0, 0) {
+        let stripe = Stripe { first: first_chunk.into(), stride: stride.into() };
+        let is_stripe = (2..=MAX_SHARDS as u64).contains(&stripe.stride) && stripe.first < stripe.stride;
+        if !is_stripe && (stripe.first, stripe.stride) != (0, 0) {
             let found = format!("{first_chunk} of {stride}");
-            return Err(invalid("shard", found, format!("a place of 2 to {MAX_SHARDS}")));
+            return Err(invalid("stripe", found, format!("a place of 2 to {MAX_SHARDS}")));
         }
         Ok(Self {
             iteration: Iteration(in_range("iteration", iteration, u64::MAX)?),
             base: (base > 0).then_some(Iteration(base)),
             chunks: in_range("number of chunks", chunks, MAX_CHUNKS)?,
-            shard: is_shard.then_some(shard),
+            stripe: is_stripe.then_some(stripe),
         })
     }
 }
@@ -79,21 +79,21 @@ mod tests {
     #[test]
     fn every_chunk_belongs_to_one_worker() {
         let of =
-            |first, first_chunk, chunks| Shard { first, stride: 3 }.chunks(first_chunk, chunks).collect::<Vec<_>>();
+            |first, first_chunk, chunks| Stripe { first, stride: 3 }.chunks(first_chunk, chunks).collect::<Vec<_>>();
         assert_eq!([of(0, 0, 8), of(1, 0, 8), of(2, 0, 8)], [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]]);
         assert_eq!([of(0, 4, 8), of(1, 4, 8), of(2, 4, 8)], [vec![6], vec![4, 7], vec![5]]);
         assert_eq!((of(2, 0, 2), of(1, 8, 8)), (vec![], vec![]));
-        assert_eq!(Shard::ALL.chunks(2, 5).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(Stripe::ALL.chunks(2, 5).collect::<Vec<_>>(), [2, 3, 4]);
     }
 
     #[test]
-    fn a_shard_is_one_of_several() {
+    fn a_stripe_is_one_of_several() {
         let read = |stride, first_chunk| {
             let header = proto::SetHeader { iteration: 1, base: 0, chunks: 9, stride, first_chunk };
-            SetHeader::try_from(header).map(|header| header.shard)
+            SetHeader::try_from(header).map(|header| header.stripe)
         };
         assert_eq!(read(0, 0), Ok(None));
-        assert_eq!(read(3, 2), Ok(Some(Shard { first: 2, stride: 3 })));
+        assert_eq!(read(3, 2), Ok(Some(Stripe { first: 2, stride: 3 })));
         for (stride, first_chunk) in [(0, 1), (1, 0), (3, 3), (MAX_SHARDS as u32 + 1, 0)] {
             assert!(read(stride, first_chunk).is_err(), "{first_chunk} of {stride}");
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PeerAddress, SessionToken, Shard, WireError, in_range, invalid};
+use super::{PeerAddress, SessionToken, Stripe, WireError, in_range, invalid};
 use crate::limits::{MAX_CHUNK_TIMEOUT_MS, MAX_SHARDS};
 use crate::proto;
 
@@ -28,8 +28,8 @@ pub struct ShardMember {
 
 impl Shards {
     /// The chunks that belong to the member at some place.
-    pub fn of(&self, place: usize) -> Shard {
-        Shard { first: place as u64, stride: self.members.len() as u64 }
+    pub fn of(&self, place: usize) -> Stripe {
+        Stripe { first: place as u64, stride: self.members.len() as u64 }
     }
 }
 

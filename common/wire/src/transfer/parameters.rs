@@ -7,7 +7,7 @@ use tonic::body::Body;
 use super::ReceiveError;
 use super::body::{CallBody, Part, decode};
 use super::chunk::ChunkReceiver;
-use crate::message::{SetHeader, Shard};
+use crate::message::{SetHeader, Stripe};
 use crate::proto::{self, parameter_part::Kind};
 
 /// A part of the parameters that a coordinator sends to a session.
@@ -30,7 +30,7 @@ pub struct ParameterStream {
     incoming: CallBody,
     /// Chunks of the set that began last.
     announced: u64,
-    shard: Shard,
+    stripe: Stripe,
     chunks: ChunkReceiver,
 }
 
@@ -41,7 +41,7 @@ impl ParameterStream {
     }
 
     pub(crate) fn new(incoming: CallBody) -> Self {
-        Self { incoming, announced: 0, shard: Shard::ALL, chunks: ChunkReceiver::new() }
+        Self { incoming, announced: 0, stripe: Stripe::ALL, chunks: ChunkReceiver::new() }
     }
 
     /// The next header or chunk, whose order and checksums are checked. May be dropped and called again.
@@ -50,7 +50,7 @@ impl ParameterStream {
             let item = self.incoming.next().await?;
             let item = item.ok_or_else(|| Status::unavailable("the coordinator sends no more parameters"))?;
             let part = Part::of(item, parameter_part)?;
-            let at = self.shard.first + self.chunks.received() * self.shard.stride;
+            let at = self.stripe.first + self.chunks.received() * self.stripe.stride;
             match part {
                 Part::Header(header) if at >= self.announced => return Ok(ParameterPart::Set(self.begin(header)?)),
                 _ if at >= self.announced => return Err(ReceiveError::Order("expected a header")),
@@ -66,7 +66,7 @@ impl ParameterStream {
     fn begin(&mut self, header: proto::SetHeader) -> Result<SetHeader, Status> {
         let header = SetHeader::try_from(header)?;
         (self.announced, self.chunks) = (header.chunks, ChunkReceiver::new());
-        self.shard = header.shard.unwrap_or(Shard::ALL);
+        self.stripe = header.stripe.unwrap_or(Stripe::ALL);
         Ok(header)
     }
 }

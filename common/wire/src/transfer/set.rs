@@ -11,7 +11,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
 use super::framed::{framed_chunk, prefixed};
-use crate::message::{SetHeader, Shard};
+use crate::message::{SetHeader, Stripe};
 use crate::proto::{ParameterPart, parameter_part::Kind};
 
 /// The pieces of a set's bytes, two for each chunk. Each is set once, in order.
@@ -32,8 +32,8 @@ pub struct SetProducer {
 impl SetProducer {
     /// Begins a set.
     pub fn new(header: SetHeader) -> Self {
-        let shard = header.shard.unwrap_or(Shard::ALL);
-        let pieces = shard.chunks(0, header.chunks).map(|_| OnceLock::new()).collect();
+        let stripe = header.stripe.unwrap_or(Stripe::ALL);
+        let pieces = stripe.chunks(0, header.chunks).map(|_| OnceLock::new()).collect();
         Self { header, pieces, produced: 0, changes: watch::Sender::default() }
     }
 
@@ -41,7 +41,7 @@ impl SetProducer {
     pub fn set(&self) -> FramedSet {
         FramedSet {
             header: self.header.clone(),
-            sent: Shard::ALL,
+            sent: Stripe::ALL,
             pieces: self.pieces.clone(),
             changes: self.changes.subscribe(),
         }
@@ -63,7 +63,7 @@ impl SetProducer {
 pub struct FramedSet {
     header: SetHeader,
     /// The chunks that are sent.
-    sent: Shard,
+    sent: Stripe,
     pieces: Pieces,
     changes: watch::Receiver<()>,
 }
@@ -74,11 +74,11 @@ impl FramedSet {
         self.header.iteration
     }
 
-    /// Only the chunks of this shard, if any.
+    /// Only the chunks of this stripe, if any.
     #[must_use]
-    pub fn shard(self, shard: Option<Shard>) -> Self {
-        let Some(sent) = shard else { return self };
-        Self { header: SetHeader { shard, ..self.header }, sent, ..self }
+    pub fn stripe(self, stripe: Option<Stripe>) -> Self {
+        let Some(sent) = stripe else { return self };
+        Self { header: SetHeader { stripe, ..self.header }, sent, ..self }
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Incomplete;
 /// Reads the pieces of a set for one call.
 pub(crate) struct SetReader {
     pieces: Pieces,
-    sent: Shard,
+    sent: Stripe,
     /// The chunk that is read next.
     chunk: u64,
     /// Pieces to read before it, the last of them first.
@@ -128,7 +128,7 @@ mod tests {
     use std::time::Duration;
 
     fn header(chunks: u64) -> SetHeader {
-        SetHeader { iteration: Iteration(3), base: None, chunks, shard: None }
+        SetHeader { iteration: Iteration(3), base: None, chunks, stripe: None }
     }
 
     async fn read(set: FramedSet) -> Result<Vec<u8>, Incomplete> {

@@ -173,3 +173,32 @@ fn known_links_are_those_of_the_setting() {
     rates.forget(worker(1));
     assert_eq!(rates.times().own[1], None);
 }
+
+/// A probe is much smaller than a vector, and may pass in a burst.
+#[test]
+fn the_link_of_large_vectors_is_not_forgotten_while_it_is_probed() {
+    const LARGE: f64 = 4e7;
+    let mut rates = LinkRates::default();
+    let step = |rates: &mut LinkRates, seconds: &[f64]| {
+        for (slot, seconds) in (0..).zip(seconds) {
+            rates.observe(gradient(slot, LARGE, *seconds, Seen::Alone));
+        }
+        rates.observe(Observed::Step { up_bytes: LARGE, down_bytes: LARGE / 2.0, topology: Topology::Shards });
+    };
+    (0..3).for_each(|_| step(&mut rates, &[0.4, 0.4, 0.4]));
+    (0..5).for_each(|_| step(&mut rates, &[0.4, 0.8, 0.4]));
+    let (present, mut probes) = ([0, 1, 2].map(worker), 0);
+    for _ in 0..100 {
+        step(&mut rates, &[]);
+        if let Some((probed, bytes)) = rates.next_probe(&present) {
+            probes += 1;
+            rates.observe(Observed::Probed { worker: probed, bytes: bytes as f64, seconds: bytes as f64 / 5e7 });
+        }
+        assert!((0.6..0.85).contains(&own_s(&rates, 1)), "after {probes} probes: {}", own_s(&rates, 1));
+    }
+    assert!(probes > 3);
+    for _ in 0..20 {
+        rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 1e-6 });
+    }
+    assert!((0.4..0.45).contains(&own_s(&rates, 1)), "as fast as others at most: {}", own_s(&rates, 1));
+}
