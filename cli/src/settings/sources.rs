@@ -10,6 +10,9 @@ use super::workers::add_workers;
 use super::{Settings, keys};
 use crate::failure::Failure;
 
+/// A line that earlier builds wrote to the settings of a run, and that says what is always so now.
+const GONE: &str = "\naggregate = \"mean\"\n";
+
 /// Lets settings override earlier ones.
 pub(super) fn merge(earlier: &mut Table, mut over: Table) {
     add_workers(earlier, &mut over);
@@ -38,11 +41,11 @@ pub(crate) fn read_file(path: &Path) -> Result<Table, Failure> {
 
 /// Reads settings from a text; `shown` is what it is called in the error.
 pub(crate) fn read_text(text: &str, shown: &str) -> Result<Table, Failure> {
+    let text = &keys::with_underscores(&text.replace(GONE, "\n\n"));
     let wrong = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         Failure::usage(format!("{shown}, line {line}: {}", keys::in_short(error.message())))
     };
-    let text = &keys::with_underscores(text);
     // This only checks names and types while line numbers are known.
     toml::from_str::<Settings>(text).map_err(wrong)?;
     toml::from_str(text).map_err(wrong)

@@ -3,12 +3,11 @@
 use super::*;
 
 fn resolve(file: &str, flags: &str) -> Result<Settings, String> {
-    let path = std::env::temp_dir().join(format!("ata-settings-{}-{}.toml", std::process::id(), file.len()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("settings.toml");
     std::fs::write(&path, file).unwrap();
     let flags: Table = toml::from_str(flags).unwrap();
-    let result = Settings::resolve(&[&path], &[&flags]).map_err(|failure| format!("{failure:?}"));
-    std::fs::remove_file(&path).unwrap();
-    result
+    Settings::resolve(&[&path], &[&flags]).map_err(|failure| format!("{failure:?}"))
 }
 
 #[test]
@@ -94,6 +93,15 @@ fn mutated_files_do_no_harm() {
 fn hyphens_are_underscores() {
     assert_eq!(resolve("task-batch = 9\nlr_schedule = 'cosine'", "").unwrap().task_batch, 9);
     assert!(resolve("task-batch = 9\ntask_batch = 8", "").unwrap_err().contains("duplicate key"));
+}
+
+/// Runs of earlier builds can be resumed.
+#[test]
+fn a_setting_that_is_gone_is_read_if_it_changes_nothing() {
+    let before = "budget = 9\naggregate = \"mean\"\nbudged = 1\n";
+    assert!(resolve(before, "").unwrap_err().contains("line 3: "), "the others keep their numbers");
+    assert_eq!(resolve(&before.replace("budged = 1\n", ""), "").unwrap().budget, 9);
+    assert!(resolve("budget = 9\naggregate = \"median\"\n", "").unwrap_err().contains("aggregate"));
 }
 
 #[test]
