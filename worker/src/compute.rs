@@ -29,7 +29,7 @@ pub(crate) enum Job {
     /// Drop the gradient of a lease that was computed.
     Discard(LeaseId),
     /// Hand over a vector, unless it is withdrawn by then, in these units.
-    Collect { collection: VectorRequest, withdrawn: CancelFlag, units: Option<Units> },
+    Collect { request: VectorRequest, withdrawn: CancelFlag, units: Option<Units> },
 }
 
 /// Whether a lease was cancelled, or a vector withdrawn; shared with the thread.
@@ -190,7 +190,7 @@ impl Worker<'_> {
                 Job::Load(parameters) => self.learner.load(&parameters),
                 Job::Compute { lease, cancelled, units } => self.compute(lease, &cancelled, units)?,
                 Job::Discard(lease) => self.kept.discard(lease),
-                Job::Collect { collection, withdrawn, units } => self.collect(&collection, &withdrawn, units)?,
+                Job::Collect { request, withdrawn, units } => self.collect(&request, &withdrawn, units)?,
             }
         }
         Ok(())

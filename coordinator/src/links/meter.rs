@@ -158,8 +158,7 @@ impl State {
         let Some(Open { worker, burst, .. }) = self.open.get_mut(&name) else { return };
         if let Some((began, arrived)) = burst {
             *arrived += bytes;
-            let (all_bytes, vectors) = self.vectors;
-            let quarter = all_bytes as f64 / vectors as f64 / 4.0;
+            let quarter = mean(self.vectors) / 4.0;
             if *arrived >= BURST_BYTES.min(quarter) || now.saturating_duration_since(*began) >= BURST_TIME {
                 self.end_burst(now, name);
             }
@@ -217,8 +216,7 @@ impl State {
             seconds: ended.saturating_duration_since(began).as_secs_f64(),
             predicted_s,
         });
-        let (bytes, vectors) = self.vectors;
-        if vectors == 0 {
+        if self.vectors.1 == 0 {
             return None;
         }
         let mut observed: Vec<Observed> = exchange.into_iter().collect();
@@ -230,8 +228,13 @@ impl State {
         if seconds > 0.0 {
             observed.push(Observed::Together { bytes: together, seconds, vector_seconds });
         }
-        Some(Metered { observed, up_bytes: bytes as f64 / vectors as f64 })
+        Some(Metered { observed, up_bytes: mean(self.vectors) })
     }
+}
+
+/// Mean bytes of vectors; NaN if there are none.
+fn mean((bytes, vectors): (u64, u64)) -> f64 {
+    bytes as f64 / vectors as f64
 }
 
 impl LinkMeter {
@@ -327,127 +330,4 @@ impl Drop for Transfer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Something that happens to the vector of a worker at a time, in seconds.
-    enum Happens {
-        Begins,
-        EndsBurst,
-        Receives(u64),
-        Waits(bool),
-        Ends,
-    }
-    use Happens::{Begins, Ends, EndsBurst, Receives, Waits};
-
-    /// What is observed of this by `until_s`.
-    fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
-        let began = Instant::now();
-        let mut state = State { since: began, vectors: (1, 1), ..State::default() };
-        let mut names = HashMap::new();
-        for (at_s, slot, happens) in happened {
-            let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
-            match happens {
-                Begins => drop(names.insert(*slot, state.begin(now, worker))),
-                EndsBurst => state.end_burst(now, names[slot]),
-                Receives(bytes) => state.receive(now, names[slot], *bytes as f64),
-                Waits(is_waiting) => state.wait(now, names[slot], *is_waiting),
-                Ends => state.end(now, names[slot]),
-            }
-        }
-        state.stepped(began + Duration::from_secs(until_s), None).unwrap().observed
-    }
-
-    fn gradient(slot: usize, bytes: f64, seconds: f64, seen: Seen) -> Observed {
-        Observed::Gradient { worker: WorkerId::from_slot(slot), bytes, seconds, seen }
-    }
-
-    #[test]
-    fn vectors_arrive_alone_and_together() {
-        let found = metered(
-            9,
-            &[
-                (0, 0, Begins),
-                (0, 0, EndsBurst),
-                (2, 0, Receives(20)),
-                (2, 1, Begins),
-                (2, 1, EndsBurst),
-                (6, 0, Receives(30)),
-                (6, 1, Receives(10)),
-                (6, 0, Ends),
-                (7, 1, Receives(5)),
-                (7, 1, Ends),
-            ],
-        );
-        let expected = [
-            gradient(0, 20.0, 2.0, Seen::Alone),
-            gradient(0, 30.0, 4.0, Seen::Among),
-            gradient(1, 5.0, 1.0, Seen::Alone),
-            gradient(1, 10.0, 4.0, Seen::Among),
-            Observed::Together { bytes: 40.0, seconds: 4.0, vector_seconds: 8.0 },
-        ];
-        assert_eq!(found, expected);
-    }
-
-    /// A vector that waits for others most of the time may arrive in all of it; time in which all wait is nobody's.
-    #[test]
-    fn who_is_held_back_is_told_from_who_holds_up() {
-        let found = metered(
-            10,
-            &[
-                (0, 0, Begins),
-                (0, 0, EndsBurst),
-                (0, 1, Begins),
-                (0, 1, EndsBurst),
-                (1, 0, Receives(8)),
-                (1, 0, Waits(true)),
-                (7, 1, Receives(8)),
-                (7, 1, Waits(true)),
-                (9, 1, Waits(false)),
-                (9, 0, Waits(false)),
-            ],
-        );
-        let expected = [
-            gradient(0, 8.0, 10.0, Seen::HeldBack),
-            gradient(1, 8.0, 8.0, Seen::Among),
-            Observed::Together { bytes: 16.0, seconds: 8.0, vector_seconds: 16.0 },
-        ];
-        assert_eq!(found, expected);
-    }
-
-    /// A vector that has not arrived whole counts with what has.
-    #[test]
-    fn what_still_arrives_counts() {
-        let found = metered(50, &[(0, 3, Begins), (0, 3, EndsBurst), (10, 3, Receives(1))]);
-        assert_eq!(found, [gradient(3, 1.0, 50.0, Seen::Alone)]);
-        assert_eq!(State::default().stepped(Instant::now(), None), None, "nothing has arrived");
-    }
-
-    /// It counts for the link that all share, but not for its sender's.
-    #[test]
-    fn the_first_bytes_of_a_vector_do_not_count() {
-        let mut happened = vec![(0, 0, Begins), (3, 0, Receives(1000)), (5, 0, Receives(2))];
-        assert_eq!(metered(5, &happened), [gradient(0, 2.0, 2.0, Seen::Alone)]);
-        happened.splice(1..1, [(0, 1, Begins), (0, 1, EndsBurst)]);
-        let together = Observed::Together { bytes: 1002.0, seconds: 5.0, vector_seconds: 10.0 };
-        let expected = [gradient(0, 2.0, 2.0, Seen::Among), gradient(1, 0.0, 5.0, Seen::Among), together];
-        assert_eq!(metered(5, &happened), expected);
-        assert_eq!(metered(5, &[(0, 0, Begins)]), [gradient(0, 0.0, 5.0, Seen::Alone)], "nothing comes for long");
-    }
-
-    #[test]
-    fn an_exchange_in_shards_is_measured_as_a_whole() {
-        let meter = LinkMeter::default();
-        meter.of(WorkerId::from_slot(0)).begin(true).finish();
-        let shards: Vec<Transfer> = (0..3).map(|slot| meter.of(WorkerId::from_slot(slot)).begin(false)).collect();
-        let still_open = meter.stepped(Some(0.5)).unwrap().observed;
-        assert!(!still_open.iter().any(|observed| matches!(observed, Observed::Shards { .. })));
-        drop(shards);
-        (0..3).for_each(|slot| meter.of(WorkerId::from_slot(slot)).begin(false).finish());
-        let observed = meter.stepped(Some(0.5)).unwrap().observed;
-        assert!(
-            matches!(observed[..], [Observed::Shards { seconds, predicted_s: 0.5 }] if seconds < 60.0),
-            "{observed:?}"
-        );
-    }
-}
+mod tests;

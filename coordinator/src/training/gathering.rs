@@ -1,5 +1,6 @@
 //! The gradients of the step that is under way.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -77,11 +78,7 @@ impl Gathering {
     fn add_sum(&mut self, sum: &GradientSum) {
         self.count_sum(sum);
         for (total, chunk) in self.sums.iter_mut().zip(sum.values.chunks(CHUNK_VALUES)) {
-            if total.is_empty() {
-                total.extend_from_slice(chunk);
-            } else {
-                add_sums(total, chunk);
-            }
+            add(total, chunk.into());
         }
     }
 
@@ -96,12 +93,7 @@ impl Gathering {
                 (vector.maxima, vector.saturated, vector.vanished) = (maxima, saturated, vanished);
             }
         } else {
-            let total = &mut self.sums[at as usize];
-            if total.is_empty() {
-                *total = sums;
-            } else {
-                add_sums(total, &sums);
-            }
+            add(&mut self.sums[at as usize], sums.into());
             for of_vector in magnitudes {
                 self.count(of_vector);
             }
@@ -211,6 +203,15 @@ impl Gathering {
             sum.extend_from_slice(&std::mem::take(chunk));
         }
         units.expect("a step has gradients").values(&self.sizes, &sum)
+    }
+}
+
+/// Adds a chunk to a total, which is empty if nothing was added to it.
+fn add(total: &mut Vec<i32>, chunk: Cow<'_, [i32]>) {
+    if total.is_empty() {
+        *total = chunk.into_owned();
+    } else {
+        add_sums(total, &chunk);
     }
 }
 

@@ -14,15 +14,15 @@ impl Worker<'_> {
     /// after.
     pub(super) fn collect(
         &mut self,
-        collection: &VectorRequest,
+        request: &VectorRequest,
         withdrawn: &CancelFlag,
         units: Option<Units>,
     ) -> Result<(), String> {
-        if withdrawn.is_set() || !self.kept.has_computed(collection.iteration, &collection.tasks) {
+        if withdrawn.is_set() || !self.kept.has_computed(request.iteration, &request.tasks) {
             return Ok(());
         }
-        let vector = collection.id;
-        match self.vector(collection, withdrawn, units) {
+        let vector = request.id;
+        match self.vector(request, withdrawn, units) {
             Ok(sum) => self.report(ComputeEvent::Collected { vector, sum }),
             Err(Stop::Cancelled) => {}
             Err(Stop::Failed { reason, uncomputable }) => {

@@ -80,9 +80,8 @@ impl Thread {
 
     fn ask(&self, vector: u64, tasks: &[u64], withdrawn: &CancelFlag, units: Option<Units>) {
         let tasks: TaskRanges = tasks.iter().copied().map(TaskRange::single).collect();
-        let collection =
-            VectorRequest { id: VectorId(vector), iteration: ITERATION, tasks, first_chunk: 0, shards: None };
-        self.compute.push(Job::Collect { collection, withdrawn: withdrawn.clone(), units });
+        let request = VectorRequest { id: VectorId(vector), iteration: ITERATION, tasks, first_chunk: 0, shards: None };
+        self.compute.push(Job::Collect { request, withdrawn: withdrawn.clone(), units });
     }
 
     /// The next vector that is handed over, after the reports on leases: its number, value and how many tasks are in it.

@@ -109,15 +109,15 @@ struct Arriving {
 }
 
 impl Exchange {
-    /// Takes part in the exchange that a collection asks for; `None` if it asks for none.
+    /// Takes part in the exchange that a request names; `None` if it names none.
     pub(crate) fn open(
-        collection: &VectorRequest,
+        request: &VectorRequest,
         format: WireFormat,
         peers: &Peers,
         connections: &mut Connections,
         events: &mpsc::Sender<ExchangeEvent>,
     ) -> Option<Self> {
-        let shards = collection.shards.clone()?;
+        let shards = request.shards.clone()?;
         let (sender, uploads) = mpsc::channel(shards.members.len());
         let (set, of_set) = watch::channel(None);
         for (place, member) in shards.members.iter().enumerate().filter(|(place, _)| *place != shards.place) {
@@ -125,8 +125,8 @@ impl Exchange {
         }
         let connections = connections.of(&shards);
         let mut exchange = Self {
-            vector: collection.id,
-            iteration: collection.iteration,
+            vector: request.id,
+            iteration: request.iteration,
             has_reported: false,
             tally: WayTally::new(shards.members.len()),
             shards,

@@ -41,7 +41,7 @@ pub(super) struct ActiveSession<'a> {
 
 /// A vector that was asked for.
 pub(super) struct AskedVector {
-    collection: VectorRequest,
+    request: VectorRequest,
     /// The lease that it was asked for together with, if it was.
     of: Option<LeaseId>,
     pub(super) withdrawn: CancelFlag,
@@ -72,8 +72,8 @@ impl ActiveSession<'_> {
                         for vector in withdrawn {
                             self.withdraw(vector);
                         }
-                        for collection in requests {
-                            self.collect(collection);
+                        for request in requests {
+                            self.collect(request);
                         }
                     }
                     ToWorker::Evaluate { step, batches } => self.evaluations.measure(step, batches),
@@ -119,9 +119,9 @@ impl ActiveSession<'_> {
     fn assigned(&mut self, assignment: Assignment) {
         let own = assignment.request();
         let lease = HeldLease { lease: assignment.lease, round: self.rounds };
-        if let Some(collection) = own {
+        if let Some(request) = own {
             self.rounds += 1;
-            self.asked.push(AskedVector { collection, of: Some(lease.id()), withdrawn: CancelFlag::default() });
+            self.asked.push(AskedVector { request, of: Some(lease.id()), withdrawn: CancelFlag::default() });
         }
         if self.loaded == Some(lease.iteration()) {
             self.give(lease);
@@ -147,26 +147,26 @@ impl ActiveSession<'_> {
     }
 
     /// Has a vector sent once its tasks are computed.
-    fn collect(&mut self, collection: VectorRequest) {
+    fn collect(&mut self, request: VectorRequest) {
         self.rounds += 1;
-        self.sharing.open(&collection, self.welcome.run.format);
-        let asked = AskedVector { collection, of: None, withdrawn: CancelFlag::default() };
+        self.sharing.open(&request, self.welcome.run.format);
+        let asked = AskedVector { request, of: None, withdrawn: CancelFlag::default() };
         // The leases are given to the thread once it has their parameters.
-        if self.loaded == Some(asked.collection.iteration) {
+        if self.loaded == Some(asked.request.iteration) {
             self.order(&asked);
         }
         self.asked.push(asked);
     }
 
-    fn order(&self, AskedVector { collection, withdrawn, .. }: &AskedVector) {
-        let units = self.units_of(collection.iteration);
-        let (collection, withdrawn) = (collection.clone(), withdrawn.clone());
-        self.compute.push(Job::Collect { collection, withdrawn, units });
+    fn order(&self, AskedVector { request, withdrawn, .. }: &AskedVector) {
+        let units = self.units_of(request.iteration);
+        let (request, withdrawn) = (request.clone(), withdrawn.clone());
+        self.compute.push(Job::Collect { request, withdrawn, units });
     }
 
     /// A vector is no longer needed.
     fn withdraw(&mut self, vector: VectorId) {
-        for asked in self.asked.extract_if(.., |asked| asked.collection.id == vector) {
+        for asked in self.asked.extract_if(.., |asked| asked.request.id == vector) {
             self.compute.cancel(&asked.withdrawn);
         }
         let (report, awaited) = self.sharing.leave(vector);
@@ -198,12 +198,12 @@ impl ActiveSession<'_> {
                 cmp::Ordering::Greater => self.waiting.push(lease),
             }
         }
-        for asked in self.asked.extract_if(.., |asked| asked.collection.iteration < iteration) {
+        for asked in self.asked.extract_if(.., |asked| asked.request.iteration < iteration) {
             self.compute.cancel(&asked.withdrawn);
         }
         for asked in &self.asked {
             // Others are ordered with their leases.
-            if asked.of.is_none() && asked.collection.iteration == iteration {
+            if asked.of.is_none() && asked.request.iteration == iteration {
                 self.order(asked);
             }
         }
@@ -247,8 +247,8 @@ impl ActiveSession<'_> {
 
     /// The request for a vector, if it is still asked for and has not been answered.
     fn take_asked(&mut self, vector: VectorId) -> Option<VectorRequest> {
-        let mut asked = self.asked.extract_if(.., |asked| asked.collection.id == vector);
-        asked.next().map(|asked| asked.collection)
+        let mut asked = self.asked.extract_if(.., |asked| asked.request.id == vector);
+        asked.next().map(|asked| asked.request)
     }
 
     /// Sends a vector that is still asked for.

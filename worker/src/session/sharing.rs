@@ -38,10 +38,10 @@ impl<'a> Sharing<'a> {
         self.peers.map(|server| server.address.clone())
     }
 
-    /// Takes part in the exchange that a collection asks for, if it asks for one.
-    pub(super) fn open(&mut self, collection: &VectorRequest, format: WireFormat) {
+    /// Takes part in the exchange that a request names, if it names one.
+    pub(super) fn open(&mut self, request: &VectorRequest, format: WireFormat) {
         let Some(PeerServer { peers, .. }) = self.peers else { return };
-        let opened = Exchange::open(collection, format, peers, &mut self.connections, &self.events);
+        let opened = Exchange::open(request, format, peers, &mut self.connections, &self.events);
         let Some(exchange) = opened else { return };
         // Others may still read the parameters that result from the one before.
         self.exchanges.retain(|earlier| earlier.iteration.next() >= exchange.iteration);
@@ -71,7 +71,7 @@ impl<'a> Sharing<'a> {
         self.exchange(vector)?.report(has_failed)
     }
 
-    /// The exchange that a collection asked for.
+    /// The exchange that a request asked for.
     pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut Exchange> {
         self.exchanges.iter_mut().find(|exchange| exchange.vector == vector)
     }
