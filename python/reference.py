@@ -21,12 +21,9 @@ HEAD = """# Python package
 
 <!-- Generated from the docstrings by python/reference.py: change them, and run it again. -->
 
-The package `ata` is one wheel for Python 3.10 and newer. It needs numpy; `ata.torch` needs PyTorch,
-`ata.torch.lightning` Lightning too, and `ata.jax` JAX. [From your PyTorch script](../tutorial/pytorch-script.md), [Uneven
-DDP](../how-to/uneven-ddp.md) and [PyTorch on a cluster](../how-to/pytorch-cluster.md) show how to use it. Types are in the package
-(`py.typed`).
-
-It also has the program `ata`, with all [commands](cli.md).
+The package `ata` has the program `ata` with all [commands](cli.md), and types (`py.typed`). It needs Python 3.10 or newer and
+numpy; `ata.torch` needs PyTorch, `ata.torch.lightning` Lightning too, and `ata.jax` JAX. [PyTorch on a
+cluster](../how-to/pytorch-cluster.md) and [Uneven DDP](../how-to/uneven-ddp.md) show how to use it.
 """
 
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes):$")

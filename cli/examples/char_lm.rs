@@ -13,8 +13,9 @@ use std::sync::Arc;
 use ata::Extensions;
 use ata_learn::{
     DataError, DataSource, Measurement, Model, ModelError, Problem, Samples, Split, builtin_model, cross_entropy,
-    decode_model, model, with_parameters,
+    model, with_parameters,
 };
+use ata_sums::decode_model;
 use burn::module::Module;
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::transformer::{TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput};

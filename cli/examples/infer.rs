@@ -8,10 +8,9 @@ use std::error::Error;
 use std::fs::File;
 use std::io::BufReader;
 
-use ata_learn::{
-    CHANNELS, CLASS_NAMES, Cnn, CnnWidths, IMAGE_BYTES, ImageBatch, ImageShape, LabelledImage, Network, builtin_model,
-    decode_model, with_parameters,
-};
+use ata_data::{CHANNELS, CLASS_NAMES, IMAGE_BYTES, LabelledImage};
+use ata_learn::{Cnn, CnnWidths, ImageBatch, ImageShape, Network, builtin_model, with_parameters};
+use ata_sums::decode_model;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 

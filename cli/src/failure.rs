@@ -4,12 +4,13 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use ata_coordinator::RunError;
+use ata_data::DataError;
 use ata_experiments::ExperimentError;
 use ata_figures::FigureError;
-use ata_learn::{DataError, DeviceError, ModelError};
+use ata_learn::{DeviceError, ModelError};
+use ata_net::{ConnectError, SecurityError};
 use ata_scheduler::PolicyError;
 use ata_simulator::LawError;
-use ata_wire::{ConnectError, SecurityError};
 use ata_worker::WorkerError;
 
 use crate::output::{escaped, note};

@@ -4,13 +4,15 @@
 
 mod support;
 
-use ata_learn::{builtin_model, encode_sums};
+use ata_learn::builtin_model;
+use ata_net::{JoinToken, Secret};
 use ata_observe::Client;
+use ata_sums::encode_sums;
 use ata_types::{CHUNK_VALUES, Iteration, LeaseId};
 use ata_wire::proto::{DataRequest, ParametersRequest, ProbeRequest, WorkerMessage};
 use ata_wire::{
-    ComputedLease, Connection, FromWorker, GradientHeader, Hello, JoinToken, LeaseTimes, Receipt, RunSpec, Secret,
-    ToWorker, VectorRequest, Welcome, connect, gradient_parts,
+    ComputedLease, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, Receipt, RunSpec, ToWorker,
+    VectorRequest, Welcome, connect, gradient_parts,
 };
 use bytes::Bytes;
 use serde_json::Value;

@@ -224,7 +224,7 @@ fn numbers_in_checkpoints() {
         let rest = format!("\",{}", &changed.to_string()[1..]);
         let file = sandbox.path("rest");
         std::fs::write(&file, &rest).unwrap();
-        let sha256 = ata_learn::hex(&ata_learn::sha256_of_file(&file).unwrap());
+        let sha256 = ata_data::hex(&ata_data::sha256_of_file(&file).unwrap());
         std::fs::write(&path, format!("{}{sha256}{rest}", &state[..digits - 64])).unwrap();
         let (copy, place) = (sandbox.path(&format!("copy-{at}")), "checkpoints/step-000004");
         std::fs::create_dir_all(copy.join(place)).unwrap();

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 
-use ata_learn::{Split, Synthetic, hex, sha256_of_file};
+use ata_data::{Split, Synthetic, hex, sha256_of_file};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use support::Sandbox;

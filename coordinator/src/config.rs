@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{DataError, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, ShardIndex};
+use ata_data::{DataError, DataFile, ShardIndex};
+use ata_learn::{Dataset, Model, OpenDevice};
+use ata_net::Security;
 use ata_record::{Labels, Listeners};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
+use ata_sums::{LearningRate, Metadata, Optimizer};
 use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
-use ata_wire::{DataSpec, RunSpec, Security};
+use ata_wire::{DataSpec, RunSpec};
 use tokio::sync::Semaphore;
 
 use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
@@ -134,7 +137,7 @@ impl Default for TransferLimits {
     /// At most three quarters of the memory, which only a hostile cluster comes near. The optimizer and the page cache use the
     /// rest.
     fn default() -> Self {
-        Self { memory_bytes: ata_wire::memory_bytes() / 4, timeout: CHUNK_TIMEOUT }
+        Self { memory_bytes: ata_net::memory_bytes() / 4, timeout: CHUNK_TIMEOUT }
     }
 }
 
@@ -244,7 +247,7 @@ impl SplitData {
         match self {
             Self::Generated { seed } => format!("synthetic, seed {seed}"),
             Self::File(file) | Self::Shards { index: file, .. } | Self::Objects { index: file, .. } => {
-                format!("sha256 {}", ata_learn::hex(&file.sha256))
+                format!("sha256 {}", ata_data::hex(&file.sha256))
             }
         }
     }

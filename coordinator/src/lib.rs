@@ -87,7 +87,7 @@ pub async fn run(
     let served = TransferRouter::new(service, others);
     // An error means that the sender was dropped; either way the run is over.
     let over = async { over.await.unwrap_or(()) };
-    let server = tokio::spawn(ata_wire::serve(listener, security, window_bytes, served, over));
+    let server = tokio::spawn(ata_net::serve(listener, security, window_bytes, served, over));
 
     let report = driver.run(received, stop).await;
 

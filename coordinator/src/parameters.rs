@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use ata_learn::SteppedChunk;
+use ata_sums::SteppedChunk;
 use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
 use ata_wire::{FramedSet, SetHeader, SetProducer, Stripe};
 use bytes::Bytes;
@@ -157,7 +157,7 @@ impl TrainedParameters {
 
     /// SHA-256 of the parameters as little-endian f32.
     pub(crate) fn sha256(&self) -> [u8; 32] {
-        ata_learn::sha256_of_parameters(self.values())
+        ata_sums::sha256_of_parameters(self.values())
     }
 }
 

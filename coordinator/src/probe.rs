@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ata_net::Peer;
 use ata_wire::limits::{MAX_PROBES, PROBE_ANSWER_PADDING, PROBE_TIMEOUT};
 use ata_wire::proto::{ProbeAnswer, ProbeRequest, probe_answer::Kind};
-use ata_wire::{Peer, ProbeIntake, ProbeSummary, RunSpec, padding};
+use ata_wire::{ProbeIntake, ProbeSummary, RunSpec, padding};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_stream::Stream;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ata_learn::{DataError, MeasuringError};
+use ata_data::DataError;
+use ata_learn::MeasuringError;
 use ata_record::{JournalError, RecordError, RunState};
 use ata_scheduler::{AbortReason, FinishReason, RestoreError, WorkerStatistics};
 

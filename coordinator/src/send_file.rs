@@ -4,10 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{DataFile, FileState};
+use ata_data::{DataFile, FileState};
+use ata_net::Peer;
 use ata_wire::limits::FILE_CHUNK_BYTES;
 use ata_wire::proto::{TransferPart, transfer_part};
-use ata_wire::{Peer, SessionToken, file_parts};
+use ata_wire::{SessionToken, file_parts};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Status;

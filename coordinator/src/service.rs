@@ -7,15 +7,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{CodecError, decode_sums};
+use ata_net::Peer;
 use ata_record::RefusalKind;
+use ata_sums::{CodecError, decode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
 };
 use ata_wire::{
-    FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError, SessionToken, Stripe,
+    FramedSet, FromWorker, GradientHeader, GradientUpload, Reader, Receipt, ReceiveError, SessionToken, Stripe,
     TransferError, Transfers,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -290,7 +291,7 @@ impl Coordinator for Service {
         let FromWorker::Hello(hello) = FromWorker::try_from(first)? else {
             return Err(Status::invalid_argument("the first message must be Hello"));
         };
-        peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
+        peer.may_be_called(&hello.name.to_string()).map_err(Status::permission_denied)?;
         let handle = self.ask(|reply| Command::Hello { hello, peer, reply }).await??;
         let SessionHandle { token, messages, presence } = handle;
         tokio::spawn(control::read(self.driver.clone(), token, incoming, presence));

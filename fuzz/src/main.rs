@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use ata_harness::Frames;
-use ata_learn::{Metadata, ParameterTable, Split, Synthetic, encode_model};
-use ata_wire::{Credentials, Role, SessionToken};
+use ata_data::{Split, Synthetic};
+use ata_sums::{Metadata, ParameterTable, encode_model};
+use ata_net::{Credentials, Role};
+use ata_wire::SessionToken;
 
 fn main() {
     for (kind, frames) in (0..).zip(Frames::ALL) {

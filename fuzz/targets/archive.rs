@@ -2,7 +2,7 @@
 #![no_main]
 
 use ata_fuzz::Folder;
-use ata_learn::extract_archive;
+use ata_data::extract_archive;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

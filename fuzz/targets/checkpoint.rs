@@ -2,7 +2,8 @@
 #![no_main]
 
 use ata_coordinator::Checkpoint;
-use ata_learn::{Optimizer, ParameterTable, hex};
+use ata_data::hex;
+use ata_sums::{Optimizer, ParameterTable};
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
 

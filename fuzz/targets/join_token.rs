@@ -1,7 +1,7 @@
 //! Join tokens.
 #![no_main]
 
-use ata_wire::JoinToken;
+use ata_net::JoinToken;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

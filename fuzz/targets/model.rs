@@ -1,7 +1,7 @@
 //! Models and vectors as safetensors.
 #![no_main]
 
-use ata_learn::{ParameterTable, decode_metadata, decode_model, decode_vectors};
+use ata_sums::{ParameterTable, decode_metadata, decode_model, decode_vectors};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

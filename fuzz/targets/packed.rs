@@ -2,7 +2,7 @@
 #![no_main]
 
 use ata_fuzz::Folder;
-use ata_learn::PackedFile;
+use ata_data::PackedFile;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use ata_fuzz::Folder;
-use ata_learn::RecordFile;
+use ata_data::RecordFile;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -5,7 +5,7 @@ use ata_scheduler::policy::PolicyEntry;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The policies that `Scheduler` accepts: their names, with what each does and which parameters it takes.
+/// The policies that `Scheduler` accepts, by name, with what each does and its parameters.
 #[pyfunction]
 pub(crate) fn policies(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let texts = PyDict::new(py);

@@ -13,19 +13,19 @@ const STATE: &str = "ata_scheduler";
 
 /// Divides the tasks of each training step among workers of unequal speed.
 ///
-/// A step consists of `budget` tasks: samples, micro-batches, or whatever takes each worker about equally long. All workers
-/// wait for the last one, as the ranks of `torch.distributed` do. Before each step ask `next` for the shares, and after it
-/// report with `observe` how long each worker took for its own. Workers are numbered from 0.
+/// A step consists of `budget` tasks of about equal cost, such as samples, and ends when all workers have computed theirs. Before
+/// each step, `next` returns the shares; after it, report with `observe` how long each worker took. Workers are numbered from 0.
 ///
-/// A call takes microseconds, and does no I/O. The same calls with the same seed return the same shares.
+/// A call takes microseconds. The same calls with the same seed return the same shares. Methods raise `ValueError` if a worker is
+/// unknown, absent or present already, or a number or a state is not possible. `observe` and `load_state_dict` change nothing then.
 ///
 /// Args:
 ///     workers: How many workers are present at first.
 ///     budget: Tasks per step.
-///     policy: What decides, as `NAME` or `NAME:key=value,...`; `ata.policies()` lists the names.
-///     seed: Seed of everything random, such as who gets the remainder of equal shares.
-///     limit_growth: Whether a share grows by a quarter at most from one step to the next, and then twice as fast in each further
-///         step: for workers whose times vary so much that they look several times as fast as they are.
+///     policy: What decides, as `NAME` or `NAME:key=value,...`; see `ata.policies()`.
+///     seed: Seed of the decisions.
+///     limit_growth: Whether a share grows by at most a quarter in a step, and then at most doubles in each further one. Use it if
+///         times vary much.
 ///
 /// Raises:
 ///     ValueError: If an argument is not possible, or the policy does not wait for whole shares.
@@ -52,36 +52,22 @@ impl Scheduler {
         Ok(Self(if limit_growth { lockstep.with_limited_growth() } else { lockstep }.into()))
     }
 
-    /// Begins the next step.
+    /// Begins the next step, and returns the tasks of each worker: 0 for absent ones.
     ///
-    /// Returns:
-    ///     The tasks of each worker, 0 for those that are absent. They add up to the budget, unless the policy chooses a
-    ///     number of its own (`cmab-lcb`, `cmab-kl`, `successive`, `cmab-oracle`).
-    ///
-    /// Raises:
-    ///     ValueError: If no worker is present.
+    /// They add up to the budget, unless the policy chooses its own number (`cmab-lcb`, `cmab-kl`, `successive`, `cmab-oracle`).
+    /// A worker must be present.
     fn next(&self) -> PyResult<Vec<u64>> {
         self.with(Lockstep::next).map_err(refused)
     }
 
     /// Reports that a worker computed `tasks` tasks as one batch, in `seconds`.
     ///
-    /// It counts from the next decision on, in whatever order workers are reported. A worker need not be reported after each
-    /// step, and may be reported late.
-    ///
-    /// Raises:
-    ///     ValueError: If the worker is unknown, or a number is not possible. Nothing has changed then.
+    /// Reports count from the next decision on. They may come in any order or late, and are not needed for every step.
     fn observe(&self, worker: usize, tasks: u64, seconds: f64) -> PyResult<()> {
         self.with(|lockstep| lockstep.observe(worker, tasks, seconds)).map_err(refused)
     }
 
-    /// A worker joins, from the next step on: a new one, or one that has left and comes back.
-    ///
-    /// Returns:
-    ///     The worker's number.
-    ///
-    /// Raises:
-    ///     ValueError: If the worker is unknown, or present already.
+    /// Adds a new worker, or one that has left, from the next step on, and returns its number.
     #[pyo3(signature = (worker = None))]
     fn join(&self, worker: Option<usize>) -> PyResult<usize> {
         let joined = self.with(|lockstep| match worker {
@@ -91,17 +77,12 @@ impl Scheduler {
         joined.map_err(refused)
     }
 
-    /// A worker leaves: it gets no tasks from the next step on.
-    ///
-    /// Raises:
-    ///     ValueError: If the worker is unknown, or not present.
+    /// Removes a worker: it gets no tasks from the next step on.
     fn leave(&self, worker: usize) -> PyResult<()> {
         self.with(|lockstep| lockstep.leave(worker)).map_err(refused)
     }
 
-    /// What has been learned so far, as a dictionary with one text, for `load_state_dict`.
-    ///
-    /// Budget, policy, seed and who is present are not part of it.
+    /// What has been learned so far, as a dictionary with one text, without budget, policy, seed and the present workers.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let text = serde_json::to_string(&self.with(|lockstep| lockstep.save())).map_err(refused)?;
         let state = PyDict::new(py);
@@ -109,11 +90,7 @@ impl Scheduler {
         Ok(state)
     }
 
-    /// Continues from what `state_dict` returned, of this scheduler or another one. With another policy than that one had, only
-    /// the workers' speeds are taken over.
-    ///
-    /// Raises:
-    ///     ValueError: If it is not such a state. Nothing has changed then.
+    /// Continues from the `state_dict` of this scheduler or another one. If the policy differs, only the workers' speeds are used.
     fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let text =
             state.get_item(STATE)?.ok_or_else(|| refused(format!("no '{STATE}' in it: expected a state_dict()")))?;
@@ -127,7 +104,7 @@ impl Scheduler {
         self.with(|lockstep| lockstep.present().collect())
     }
 
-    /// The step under way, from 1; 0 before the first.
+    /// The current step, from 1; 0 before the first.
     #[getter]
     fn iteration(&self) -> u64 {
         self.with(|lockstep| lockstep.iteration())
@@ -145,7 +122,7 @@ impl Scheduler {
         self.with(|lockstep| lockstep.policy())
     }
 
-    /// Factor on the learning rate of the step under way: 1.0, unless the policy has a parameter `lr_decay`.
+    /// Factor on the learning rate of the current step: 1.0, unless the policy has a parameter `lr_decay`.
     #[getter]
     fn lr_factor(&self) -> f64 {
         self.with(|lockstep| lockstep.lr_factor())

@@ -10,7 +10,8 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, with_own_threads};
+use ata_learn::{Learner, LearnerError, with_own_threads};
+use ata_sums::{GradientSum, Quantizer, TensorSizes, Units};
 use ata_types::{Iteration, LeaseId, TaskRange, VectorId, WireFormat};
 use ata_wire::{ComputedLease, LeaseTimes, RunSpec, VectorRequest};
 use tokio::sync::mpsc;

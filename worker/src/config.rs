@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_learn::{ModelResolver, OpenDevice};
+use ata_net::Endpoint;
 use ata_types::{Iteration, WorkerId};
-use ata_wire::{Endpoint, WorkerName};
+use ata_wire::WorkerName;
 
 use crate::WorkerError;
 

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, ShardIndex, Split, hex, sha256_of_file};
+use ata_data::{DataError, DataFile, DataSource, ShardIndex, Split, hex, sha256_of_file};
+use ata_learn::{Dataset, Model};
 use ata_objects::{Objects, is_url};
 use ata_wire::DataSpec;
 use tokio::runtime::Handle;

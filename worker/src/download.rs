@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ata_learn::DataError;
+use ata_data::DataError;
 use ata_wire::proto::DataRequest;
 use ata_wire::{Assembler, Connection, SessionToken, receive_chunk, receive_header};
 use bytes::Bytes;

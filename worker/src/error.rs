@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ata_learn::CodecError;
-use ata_learn::{DataError, ModelError};
-use ata_wire::{ConnectError, Endpoint, ReceiveError, WireError, WorkerName};
+use ata_data::DataError;
+use ata_learn::ModelError;
+use ata_net::{ConnectError, Endpoint};
+use ata_sums::CodecError;
+use ata_wire::{ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 
 /// Why a worker cannot continue.
@@ -128,7 +130,7 @@ impl SessionError {
     /// The error of a call that failed.
     pub(crate) fn call(status: &Status) -> Self {
         // The coordinator checks the worker's certificate at the end of the TLS handshake, in the first call.
-        if let Some(reason) = ata_wire::why_refused(status) {
+        if let Some(reason) = ata_net::why_refused(status) {
             return Self::Fatal(WorkerError::Refused(reason));
         }
         let text = status.message().to_owned();

@@ -9,9 +9,10 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use ata_data::Split;
 use ata_learn::{
     BatchResult, Dataset, EvaluationBatches, EvaluationOrder, EvaluationThreads, Measurement, MeasuringError,
-    OpenDevice, Split,
+    OpenDevice,
 };
 use ata_types::Iteration;
 use ata_wire::{BatchFigures, Connection, MeasuredBatch, SessionToken, Welcome};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_learn::{GradientSum, TensorSizes, Units};
+use ata_sums::{GradientSum, TensorSizes, Units};
 use ata_types::{Iteration, LeaseId, TaskRanges};
 
 use crate::held_lease::HeldLease;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_learn::{apply_differences, decode_parameters};
+use ata_sums::{apply_differences, decode_parameters};
 use ata_types::{CHUNK_VALUES, Iteration};
 use ata_wire::{ParameterPart, SetHeader};
 
@@ -90,7 +90,7 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ata_learn::{encode_differences, encode_parameters};
+    use ata_sums::{encode_differences, encode_parameters};
 
     fn set(iteration: u64, base: Option<u64>, chunks: u64) -> ParameterPart {
         ParameterPart::Set(SetHeader {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ata_learn::{Split, Tasks, TensorSizes, Units, UnitsError};
+use ata_data::{Split, Tasks};
+use ata_net::limits::MAX_UPLOADS;
+use ata_sums::{TensorSizes, Units, UnitsError};
 use ata_types::{Iteration, LeaseId, WireFormat};
-use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
     Assignment, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart, ParameterStream, Receipt,

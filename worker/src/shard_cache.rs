@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use ata_learn::{DataError, ImageChecksummer, ImageChecksums, Shard, ShardFile, ShardStore, Split, hex};
+use ata_data::{DataError, ImageChecksummer, ImageChecksums, Shard, ShardFile, ShardStore, Split, hex};
 use ata_objects::Objects;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;

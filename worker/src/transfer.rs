@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ata_learn::{GradientSum, Units, add_sums, encode_sums};
+use ata_sums::{GradientSum, Units, add_sums, encode_sums};
 use ata_types::{CHUNK_VALUES, VectorId, WireFormat};
 use ata_wire::{Connection, GradientHeader, Receipt, SessionToken, units_crc32c};
 use bytes::Bytes;
@@ -102,7 +102,7 @@ pub(crate) fn total(sums: &[Arc<GradientSum>], at: u64) -> Cow<'_, [i32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ata_learn::decode_sums;
+    use ata_sums::decode_sums;
 
     #[test]
     fn the_sum_of_all_is_sent_from_a_chunk_on() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ata_learn::{DEFAULT_SIZE, MAX_SIZE, RECORD_BYTES, is_size};
+use ata_data::{DEFAULT_SIZE, MAX_SIZE, RECORD_BYTES, is_size};
 use ata_wire::limits::MAX_DATA_BYTES;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use ata_learn::Precision;
-use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
+use ata_net::limits::MAX_WORKERS;
+use ata_wire::limits::MAX_TIME;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use ata_net::Security;
 use ata_record::write_atomically;
-use ata_wire::Security;
 use sd_notify::NotifyState;
 use serde::Serialize;
 use tokio::net::TcpListener;

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_data::{DataError, Split, default_cache_dir, hex};
 use ata_doctor::capacity::{self, Memory, Needs};
 use ata_doctor::coordinator::{self, Reached};
 use ata_doctor::disk::{self, RunSpace};
 use ata_doctor::gradient::{self, Gradient};
 use ata_doctor::machine::Machine;
 use ata_doctor::{Finding, Status, certificates, clock, devices, ports};
-use ata_learn::{DataError, DeviceChoice, Model, OpenDevice, Split, default_cache_dir, hex};
+use ata_learn::{DeviceChoice, Model, OpenDevice};
 use ata_objects::is_url;
 use ata_wire::{DataSpec, RunSpec};
 use serde::Serialize;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ata_data::{Split, hex};
 use ata_figures::Table;
-use ata_learn::{Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
+use ata_learn::{Evaluation, ModelResolver};
 use ata_record::{CONFIG_FILE, MODEL_FILE};
+use ata_sums::{decode_metadata, sha256_of_parameters};
 use serde::Serialize;
 
 use crate::args::EvalArgs;

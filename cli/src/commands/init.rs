@@ -1,7 +1,9 @@
 //! `ata init`: a model's initial parameters as a file.
 
-use ata_learn::{ModelResolver, encode_model, hex, sha256_of_parameters};
+use ata_data::hex;
+use ata_learn::ModelResolver;
 use ata_record::write_atomically;
+use ata_sums::{encode_model, sha256_of_parameters};
 
 use crate::args::InitArgs;
 use crate::failure::{Exit, Failure};

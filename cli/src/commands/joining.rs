@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ata_wire::{Endpoint, JoinToken, Trust};
+use ata_net::{Endpoint, JoinToken, Trust};
 use ata_worker::Relocate;
 use tonic::transport::{Certificate, Identity};
 

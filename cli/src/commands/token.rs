@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use ata_wire::{Credentials, JoinToken, KeyPin, Role};
+use ata_net::{Credentials, JoinToken, KeyPin, Role};
 use serde::Serialize;
 
 use crate::args::{RotateArgs, TokenArgs, TokenCommand};

@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use ata_learn::DeviceChoice;
+use ata_net::Security;
 use ata_record::{RunPhase, RunState};
 use ata_types::ExchangeChoice;
-use ata_wire::Security;
 
 use crate::Extensions;
 use crate::args::UpArgs;

@@ -6,10 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{DataError, DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
+use ata_data::{DataError, default_cache_dir};
+use ata_learn::{DeviceChoice, ModelResolver, limit_threads};
+use ata_net::Endpoint;
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_types::{Iteration, WorkerId};
-use ata_wire::{Endpoint, WorkerName, duration};
+use ata_wire::{WorkerName, duration};
 use ata_worker::{PeerConfig, TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 use sd_notify::NotifyState;

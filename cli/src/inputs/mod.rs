@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_coordinator::SplitData;
-use ata_learn::{BadImage, DataError, Dataset, DescribedModel, Model, ModelResolver, Split};
+use ata_data::{BadImage, DataError, Split};
+use ata_learn::{Dataset, DescribedModel, Model, ModelResolver};
 
 use crate::failure::Failure;
 use crate::output::{Counting, escaped, note};

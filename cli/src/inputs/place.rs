@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_coordinator::SplitData;
-use ata_learn::{DataError, DataSource, Dataset, Model, Split, default_cache_dir};
+use ata_data::{DataError, DataSource, Split, default_cache_dir};
+use ata_learn::{Dataset, Model};
 use ata_objects::{Objects, is_url};
 use ata_record::write_atomically;
 use ata_wire::limits::MAX_DATA_BYTES;
@@ -98,7 +99,7 @@ impl DataPlace {
 
 /// Fetches the indices of both splits into a folder under `cache`, and returns it.
 fn fetch_indices(objects: &Objects, cache: &Path) -> Result<PathBuf, Failure> {
-    let digest = ata_learn::hex(&Sha256::digest(objects.url()));
+    let digest = ata_data::hex(&Sha256::digest(objects.url()));
     let folder = cache.join("indices").join(&digest[..32]);
     let written = |path: &Path| DataError::cache(path.to_owned());
     std::fs::create_dir_all(&folder).map_err(written(&folder))?;

@@ -39,10 +39,10 @@ use ata_coordinator::{
     RunConfig, RunError, RunReport, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
+use ata_net::Security;
 use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
 use ata_scheduler::{FinishReason, Policy, PolicyContext, WorkerStatistics};
-use ata_wire::Security;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 

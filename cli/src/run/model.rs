@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ata_learn::{Metadata, Model, ParameterTable, TensorSizes, decode_metadata, decode_model};
+use ata_learn::Model;
+use ata_sums::{Metadata, ParameterTable, TensorSizes, decode_metadata, decode_model};
 use ata_wire::limits::{MAX_PARAMETERS, MAX_TENSORS};
 
 use crate::failure::Failure;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ata_coordinator::{Checkpoint, Damage, FolderStore, FoundCheckpoint, Store, newest, newest_settings};
-use ata_learn::ParameterTable;
 use ata_record::{CONFIG_FILE, MODEL_FILE, REPORT_FILE, STATISTICS_FILE, SUMMARY_FILE};
+use ata_sums::ParameterTable;
 use ata_types::Iteration;
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ata_coordinator::{RunReport, StopReason};
-use ata_learn::hex;
+use ata_data::hex;
 use ata_observe::PolicyCost;
 use ata_record::{EndState, Labels, RefusalKind, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ata_net::{Credentials, Role, Secrets, ServerTls, TlsFiles};
 use ata_observe::Access;
-use ata_wire::{Credentials, Role, Secrets, ServerTls, TlsFiles};
 
 use super::Settings;
 use super::security::{advertised, credentials_folder};

@@ -31,12 +31,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_learn::{DeviceChoice, Precision, RuleName, ScheduleName};
+use ata_learn::{DeviceChoice, Precision};
+use ata_net::limits::MAX_WORKERS;
 use ata_record::Labels;
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
+use ata_sums::{RuleName, ScheduleName};
 use ata_types::{ExchangeChoice, WireFormat};
-use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME, MAX_WORKERS};
+use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -69,7 +71,7 @@ pub(crate) struct Settings {
     pub(crate) weight_decay: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip_norm: Option<f64>,
-    /// See [`ata_learn::Augmentation`].
+    /// See [`ata_data::Augmentation`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ata_wire::{Credentials, Role, Secrets, Security, ServerTls, TlsFiles};
+use ata_net::{Credentials, Role, Secrets, Security, ServerTls, TlsFiles};
 
 use super::Settings;
 use crate::failure::Failure;
@@ -101,7 +101,7 @@ pub(crate) fn advertised(chosen: Option<&str>, bound: SocketAddr) -> Result<Stri
     };
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
     let address = if has_port { host } else { format!("{host}:{}", bound.port()) };
-    let is_address = address.parse::<ata_wire::Endpoint>().is_ok() && !address.contains("://");
+    let is_address = address.parse::<ata_net::Endpoint>().is_ok() && !address.contains("://");
     if is_address { Ok(address) } else { Err(bad_advertise(&address)) }
 }
 

@@ -1,9 +1,8 @@
 //! The settings of optimizer, learning rate, evaluation and checkpoints.
 
 use ata_coordinator::{Cadence, Retention};
-use ata_learn::{
-    Augmentation, LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig,
-};
+use ata_data::Augmentation;
+use ata_sums::{LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig};
 use ata_types::WireFormat;
 
 use super::{Settings, in_range, positive};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ata_wire::limits::MAX_UPLOADS;
-use ata_wire::{files_for, memory_bytes, raise_file_limit};
+use ata_net::limits::MAX_UPLOADS;
+use ata_net::{files_for, memory_bytes, raise_file_limit};
 
 use crate::finding::{Finding, Status, bytes};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ata_wire::{Credentials, Role, SecurityError, Validity, check_key, validity};
+use ata_net::{Credentials, Role, SecurityError, Validity, check_key, validity};
 
 use crate::clock;
 use crate::finding::Finding;

@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
+use ata_net::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
+use ata_net::{ConnectError, Endpoint, Trust, why_refused};
 use ata_types::seconds;
-use ata_wire::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
-use ata_wire::{ConnectError, Endpoint, PROTOCOL, ProbeResult, ProbeSummary, RunSpec, Trust, connect, why_refused};
+use ata_wire::{PROTOCOL, ProbeResult, ProbeSummary, RunSpec, connect};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::{Code, Status as CallStatus};

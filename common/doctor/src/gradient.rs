@@ -4,7 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ata_learn::{DataError, Dataset, DeviceChoice, Learner, LearnerError, Model, OpenDevice, TaskGradient, Tasks};
+use ata_data::{DataError, Tasks};
+use ata_learn::{Dataset, DeviceChoice, Learner, LearnerError, Model, OpenDevice, TaskGradient};
 use ata_types::{Iteration, TaskRange};
 use serde::Serialize;
 

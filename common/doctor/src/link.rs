@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use ata_net::Endpoint;
+use ata_net::limits::{MAX_UPLOADS, STRANGER_TIMEOUT};
 use ata_types::seconds;
-use ata_wire::limits::{CHUNK_TIMEOUT, MAX_CHUNK_BYTES, MAX_PROBE_BYTES, MAX_UPLOADS, STRANGER_TIMEOUT};
-use ata_wire::{Connection, Endpoint, ProbeResult, connect};
+use ata_wire::limits::{CHUNK_TIMEOUT, MAX_CHUNK_BYTES, MAX_PROBE_BYTES};
+use ata_wire::{Connection, ProbeResult, connect};
 use tonic::{Code, Status as CallStatus};
 
 use crate::finding::{Finding, Status, bytes};

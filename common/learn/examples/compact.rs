@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release -p ata-learn --example compact [embedding|cnn|resnet20] [STEPS]`
 
-use ata_learn::{DataSource, DeviceChoice, Optimizer, Split, Tasks, TensorSizes, TrainingConfig, builtin_model};
+use ata_data::{DataSource, Split, Tasks};
+use ata_learn::{DeviceChoice, builtin_model};
+use ata_sums::{Optimizer, TensorSizes, TrainingConfig};
 use ata_types::{Iteration, WireFormat};
 use compact::{Plan, Traffic, Words, train};
 

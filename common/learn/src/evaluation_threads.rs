@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use ata_types::Iteration;
 
-use crate::data::DataError;
 use crate::evaluator::{EvaluationBatches, Evaluator};
 use crate::problem::Measurement;
 use crate::process::{Urgency, with_urgency};
+use ata_data::DataError;
 
 /// How long an evaluation uses only what others leave of the cores: longer than most take on a machine that is not busy.
 const PATIENCE: Duration = Duration::from_secs(10);

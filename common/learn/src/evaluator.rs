@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 
-use crate::data::DataError;
 use crate::flat;
 use crate::model::OpenData;
 use crate::problem::{Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
+use ata_data::DataError;
 
 /// Measures parameters on the batches of a data set.
 ///

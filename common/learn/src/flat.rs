@@ -7,8 +7,8 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, FloatDType, Tensor, TensorData, Transaction};
 
 use crate::device::is_cpu;
-use crate::exact::TensorGradient;
 use crate::nn::{self, WeightFactors};
+use ata_sums::TensorGradient;
 
 /// All parameters, in one read from the device.
 pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use ata_types::{Iteration, TaskRange};
 use burn::tensor::{Device, ExecutionError, TensorData};
 
-use crate::data::{DataError, TaskSample, TaskSampler, Tasks};
 use crate::device::is_cpu;
-use crate::exact::{GradientSum, NotFinite, Quantizer, TensorGradient};
 use crate::flat::{self, Gradients, Part};
 use crate::model::OpenData;
 use crate::nn;
 use crate::precision::Precision;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 use crate::sift::{Sifted, sift};
+use ata_data::{DataError, TaskSample, TaskSampler, Tasks};
+use ata_sums::{GradientSum, NotFinite, Quantizer, TensorGradient};
 
 /// Computes the gradients of a run's tasks at given parameters.
 pub trait Learner: Send {

@@ -7,10 +7,10 @@ use ata_types::{MAX_METRIC_NAME_BYTES, MAX_METRICS};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use crate::data::{DataError, DataSource, PackProgress, Split, TaskSample};
 use crate::evaluator::ClassCount;
-use crate::model_file::Metadata;
 use crate::nn::mean_cross_entropy;
+use ata_data::{DataError, DataSource, PackProgress, Split, TaskSample};
+use ata_sums::Metadata;
 
 /// A network, the samples it is trained on, and its loss. [`crate::model`] makes one trainable.
 ///

@@ -44,9 +44,9 @@ mod tests {
     use burn::tensor::{Device, Tensor};
 
     use super::*;
-    use crate::data::{DataError, DataSource, Split, Tasks};
-    use crate::exact::{GradientSum, Quantizer, TensorSizes, Units};
     use crate::problem::{Problem, Samples};
+    use ata_data::{DataError, DataSource, Split, Tasks};
+    use ata_sums::{GradientSum, Quantizer, TensorSizes, Units};
 
     /// Fits one number to others, of which one is NaN.
     struct Center;

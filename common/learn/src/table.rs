@@ -1,93 +1,14 @@
-//! The names and shapes of a model's parameters, as PyTorch has them.
+//! The [`ParameterTable`] of a burn module: the names and shapes that PyTorch has for its parameters.
 
-use std::borrow::Cow;
-
+use ata_sums::{ParameterTable, TensorEntry};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
-/// The tensors that make up a model's flat parameter vector, in its order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParameterTable {
-    /// The tensors, in flat order.
-    pub tensors: Vec<TensorEntry>,
-}
-
-/// One tensor of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorEntry {
-    /// Its name in a PyTorch `state_dict`: the fields that lead to it, joined by dots.
-    pub name: String,
-    /// Its shape in PyTorch.
-    pub shape: Vec<usize>,
-    /// Whether the flat vector holds the transposed matrix, as burn does for the weights of `Linear`.
-    is_transposed: bool,
-}
-
-/// Marks the name of a transposed matrix.
-const TRANSPOSED: &str = "^T";
-
-impl TensorEntry {
-    /// The number of its elements.
-    pub fn len(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    /// Whether it has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Converts its part of the flat vector to PyTorch's layout.
-    pub(crate) fn to_pytorch<'a>(&self, flat: &'a [f32]) -> Cow<'a, [f32]> {
-        if self.is_transposed { transpose(flat, self.shape[0]).into() } else { flat.into() }
-    }
-
-    /// Converts PyTorch's layout to its part of the flat vector.
-    pub(crate) fn to_flat(&self, values: &[f32]) -> Vec<f32> {
-        if self.is_transposed { transpose(values, self.shape[1]) } else { values.to_vec() }
-    }
-}
-
-impl ParameterTable {
-    /// Tensors with these names and shapes, each in row-major order, as in PyTorch.
-    pub fn of_shapes(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
-        let entry = |(name, shape)| TensorEntry { name, shape, is_transposed: false };
-        Self { tensors: tensors.into_iter().map(entry).collect() }
-    }
-
-    /// The names in flat order, separated by commas; the name of a transposed matrix ends in `^T`.
-    pub(crate) fn order(&self) -> String {
-        let name = |entry: &TensorEntry| format!("{}{}", entry.name, if entry.is_transposed { TRANSPOSED } else { "" });
-        self.tensors.iter().map(name).collect::<Vec<_>>().join(",")
-    }
-
-    /// The table of this [`Self::order`]; `shape_of` returns the shape of a tensor.
-    pub(crate) fn ordered<E>(order: &str, mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, E>) -> Result<Self, E> {
-        let entry = |text: &str| {
-            let name = text.strip_suffix(TRANSPOSED).unwrap_or(text);
-            let shape = shape_of(name)?;
-            let is_transposed = name.len() < text.len() && shape.len() == 2;
-            Ok(TensorEntry { name: name.into(), shape, is_transposed })
-        };
-        Ok(Self { tensors: order.split(',').map(entry).collect::<Result<_, _>>()? })
-    }
-
-    /// A single vector, for models without named parameters.
-    pub fn vector(name: &str, length: usize) -> Self {
-        Self::of_shapes([(name.into(), vec![length])])
-    }
-
-    /// The number of parameters.
-    pub fn parameters(&self) -> usize {
-        self.tensors.iter().map(TensorEntry::len).sum()
-    }
-
-    /// The table of a burn module.
-    pub(crate) fn of<N: Module>(network: &N) -> Self {
-        let mut visitor = Visitor { path: Vec::new(), containers: Vec::new(), tensors: Vec::new() };
-        network.visit(&mut visitor);
-        Self { tensors: visitor.tensors }
-    }
+/// The names and shapes of a module's parameters.
+pub(crate) fn table_of<N: Module>(network: &N) -> ParameterTable {
+    let mut visitor = Visitor { path: Vec::new(), containers: Vec::new(), tensors: Vec::new() };
+    network.visit(&mut visitor);
+    ParameterTable { tensors: visitor.tensors }
 }
 
 struct Visitor {
@@ -126,22 +47,28 @@ impl ModuleVisitor for Visitor {
     }
 }
 
-/// The transpose of a row-major matrix with this many columns.
-fn transpose(matrix: &[f32], columns: usize) -> Vec<f32> {
-    let rows = matrix.len() / columns.max(1);
-    (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::builtin_model;
 
+    /// PyTorch: Conv2d weights are [out, in, height, width], Linear weights [out, in].
     #[test]
-    fn a_matrix_is_transposed_and_back() {
-        let entry = TensorEntry { name: "a".into(), shape: vec![2, 3], is_transposed: true };
-        // burn's [3, 2] is PyTorch's [2, 3].
-        let flat = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
-        assert_eq!(*entry.to_pytorch(&flat), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(entry.to_flat(&entry.to_pytorch(&flat)), flat);
+    fn names_and_shapes_are_pytorchs() {
+        let table = builtin_model("cnn").unwrap().table();
+        let named: Vec<(&str, &[usize])> =
+            table.tensors.iter().map(|entry| (entry.name.as_str(), &entry.shape[..])).collect();
+        let expected: [(&str, &[usize]); 10] = [
+            ("conv1.weight", &[16, 3, 3, 3]),
+            ("conv1.bias", &[16]),
+            ("conv2.weight", &[32, 16, 3, 3]),
+            ("conv2.bias", &[32]),
+            ("conv3.weight", &[64, 32, 3, 3]),
+            ("conv3.bias", &[64]),
+            ("hidden.weight", &[120, 1024]),
+            ("hidden.bias", &[120]),
+            ("output.weight", &[100, 120]),
+            ("output.bias", &[100]),
+        ];
+        assert_eq!(named, expected);
     }
 }

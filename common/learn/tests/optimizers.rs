@@ -1,6 +1,6 @@
 //! The flat optimizers against burn's own.
 
-use ata_learn::{Optimizer, Rule, TensorSizes, TrainingConfig, TrainingState};
+use ata_sums::{Optimizer, Rule, TensorSizes, TrainingConfig, TrainingState};
 use ata_types::WireFormat;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use ata_learn::{
-    DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, GradientSum, Learner, Optimizer, Quantizer, Split, Tasks,
-    TensorSizes, TrainingConfig, TrainingState, Units, builtin_model, maxima,
-};
+use ata_data::{DataSource, Split, Tasks};
+use ata_learn::{Dataset, DeviceChoice, Evaluation, Evaluator, Learner, builtin_model};
+use ata_sums::{GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, maxima};
 use ata_types::{Iteration, WireFormat};
 
 const SMALL: &str = "cnn:widths=4/4/8/16";

@@ -3,7 +3,7 @@
 use http::header::{AUTHORIZATION, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue};
 
-use ata_wire::{Secrets, ServerTls};
+use ata_net::{Secrets, ServerTls};
 
 /// The cookie with the status secret that was typed in.
 const COOKIE_NAME: &str = "ata-status";

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_wire::{JoinToken, KeyPin, Secret, http_client};
+use ata_net::{JoinToken, KeyPin, Secret, http_client};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::Authority;

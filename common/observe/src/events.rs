@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_net::Peer;
 use ata_record::RunState;
-use ata_wire::Peer;
 use axum::body::Body;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc, watch};

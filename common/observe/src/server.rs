@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_net::Peer;
 use ata_record::RunState;
 use ata_types::{Iteration, WorkerId};
-use ata_wire::Peer;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Extension, Form, Query, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ata_net::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
 use ata_observe::{Access, App, Client, ClientError, Metrics, Source, serve};
 use ata_record::{JOURNAL_VERSION, Labels, Listeners, RunEvent, RunState, Writer};
 use ata_types::{Iteration, WorkerId};
-use ata_wire::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -214,7 +214,7 @@ const SILENT: usize = 1500;
 
 /// Connections that say nothing, or only the beginning of something, make room for those who want to know something.
 async fn health_comes_first(access: impl FnOnce(&TempDir) -> Access, said: &[u8], client: impl Fn(&Served) -> Client) {
-    ata_wire::raise_file_limit();
+    ata_net::raise_file_limit();
     let served = Served::start(access).await;
     served.apply(&run());
     let (mut silent, began) = (Vec::new(), Instant::now());

@@ -1,7 +1,8 @@
-//! Every limit of the protocol, with the reason for its value.
+//! Every limit of the messages and transfers, with the reason for its value.
 
 use std::time::Duration;
 
+use ata_net::limits::{ANSWER_TIMEOUT, KEEPALIVE_TIMEOUT};
 pub use ata_types::MAX_SHARDS;
 use ata_types::{CHUNK_VALUES, MAX_LEASE_TASKS, MAX_SHIFTED_BLOCKS};
 
@@ -69,19 +70,6 @@ pub const MAX_NAME_CHARS: usize = 64;
 /// Bytes of a human-readable text in a message.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
-/// Workers in one run. The papers stop at 459, and 10,000 workers without work cost only memory.
-pub const MAX_WORKERS: usize = 16_384;
-
-/// Connections per worker: one for control, one for bulk transfers.
-pub const CONNECTIONS_PER_WORKER: usize = 2;
-
-/// Open connections: twice what the workers need, to leave room for those that reconnect.
-pub const MAX_CONNECTIONS: usize = 2 * CONNECTIONS_PER_WORKER * MAX_WORKERS;
-
-/// HTTP/2 streams per connection. A worker needs one on its control connection, and on the other one or two for
-/// downloads and at most [`MAX_UPLOADS`] for uploads.
-pub const MAX_STREAMS: u32 = 16;
-
 /// Bytes per second below which a worker that is sending gradients gives way to those that wait for room: slower than the
 /// slowest link that is promised to work, which carries 100 kB/s, all of its gradients together.
 pub const LEAST_UPLOAD_BYTES_PER_S: u64 = 64 << 10;
@@ -94,57 +82,17 @@ pub const LEAST_UPLOAD_SHARE: f64 = 0.25;
 /// a short stop of the coordinator.
 pub const UPLOAD_GUARD_WINDOW: Duration = Duration::from_secs(20);
 
-/// Gradients a worker may send at the same time: enough to hide the latency of one behind the next.
-pub const MAX_UPLOADS: usize = 4;
-
 /// Control messages that may wait for one worker before it counts as too slow to serve. Leases are sent in batches, so
 /// even an iteration of the largest budget takes at most 2 · [`MAX_BUDGET`]/[`MAX_BATCH`] of them.
 pub const MAX_QUEUED_MESSAGES: usize = 4096;
 
-/// Bytes per HTTP/2 frame, as large as a chunk of a file. Each frame is copied into a buffer of its own, and frames of a fourth of this size
-/// cost a tenth more.
-pub const FRAME_BYTES: u32 = 1 << 20;
-
-/// HTTP/2 flow-control windows of connections, from the largest: what may be on its way before the receiver says that it read
-/// something. A stream gets one part in [`MAX_UPLOADS`] of it at the coordinator, so that gradients that wait do not fill the
-/// window of one that does not. On a machine whose cores compute, saying so takes a while: with a fourth of the largest, a model
-/// of 16 MB takes a third longer. The smallest is the default of HTTP/2.
-pub const CONNECTION_WINDOWS: [u32; 5] = [32 << 20, 8 << 20, 2 << 20, 512 << 10, 64 << 10];
-
-/// A connection gets the largest window that is at most one part in so many of the memory left for windows.
-pub const WINDOW_SHARE: usize = 16;
-
-/// Connections of browsers, health checks and scripts to the dashboard: a few for each browser, and few enough that their files and
-/// buffers are negligible next to those of the workers.
-pub const MAX_VISITORS: usize = 256;
-
-/// Connections of a port that nothing keeps open; if there are more, one is closed. A worker's connection is such a stranger for a
-/// few round trips. With its buffers and calls, one takes 100 kB.
-pub const MAX_STRANGERS: usize = 512;
-
-/// Time for a handshake, and time that a worker's connection may be open while it belongs to no session, before its first or
-/// after its last one: TLS and Hello take three round trips, and even by satellite links one takes little more than a second.
-pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(12);
-
-/// Silence after which the other side is sent a keepalive ping…
-pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// …and the time it has to answer. Ping and answer wait behind the data in the buffers of the systems at both ends, and 4 MB
-/// of them take 40 s at 100 kB/s. A dead worker is found by its heartbeats, long before; a coordinator whose machine is paused
-/// keeps its workers for as long.
-pub const KEEPALIVE_TIMEOUT: Duration = CHUNK_TIMEOUT;
-
 /// Time a chunk may take before its transfer is abandoned. A link of 100 kB/s needs 11 s for a chunk of a file, and 6 s for one of each
-/// of [`MAX_UPLOADS`] gradients that share it; the rest is for a receiver that stops for a while. Keepalive finds dead peers sooner.
-pub const CHUNK_TIMEOUT: Duration = Duration::from_mins(1);
+/// of [`MAX_UPLOADS`](ata_net::limits::MAX_UPLOADS) gradients that share it; the rest is for a receiver that stops for a while. Keepalive finds dead peers sooner.
+pub const CHUNK_TIMEOUT: Duration = KEEPALIVE_TIMEOUT;
 
 /// Time a new upload has to send its header, if no other data are on the way on its connection: more than a round trip
 /// anywhere. Until then its sender is unknown.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Time after which a call must have begun to be answered, however slowly its request arrives: every request but a gradient
-/// fits in one packet. It is more than a control stream waits for its Hello.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Data files sent at the same time, to all workers together: enough for any network, and each has 3 MiB of chunks in
 /// memory. The others wait.
@@ -177,9 +125,6 @@ pub const HEARTBEATS_MISSED: u32 = 4;
 
 /// The longest time that anything may take or wait. It is 30 years, which stand for "forever" and which `Instant` can add.
 pub const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
-
-/// Time a connection attempt may take before it counts as failed.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time, in milliseconds, in which a chunk of another member of an exchange has to come: as long as a worker may take nothing of
 /// what the coordinator sends it.

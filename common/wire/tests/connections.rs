@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ata_wire::limits::STRANGER_TIMEOUT;
+use ata_net::limits::STRANGER_TIMEOUT;
+use ata_net::{
+    ConnectError, Credentials, Endpoint, JoinToken, Role, Secret, Secrets, Security, ServerTls, TlsFiles, Trust, serve,
+    why_refused,
+};
 use ata_wire::proto::{DataRequest, ParametersRequest};
 use ata_wire::{
-    ConnectError, Connection, Credentials, Endpoint, FramedSet, GradientUpload, JoinToken, Reader, Receipt, Role,
-    Secret, Secrets, Security, ServerTls, SessionToken, TlsFiles, TransferRouter, Transfers, Trust, connect, serve,
-    why_refused,
+    Connection, FramedSet, GradientUpload, Reader, Receipt, SessionToken, TransferRouter, Transfers, connect,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
@@ -80,7 +82,7 @@ impl Own {
 
     fn token(&self, address: SocketAddr) -> JoinToken {
         let pin = self.credentials.tls_files().pin().unwrap();
-        self.credentials.token(ata_wire::Role::Worker, address.to_string().parse().unwrap(), pin).unwrap().0
+        self.credentials.token(ata_net::Role::Worker, address.to_string().parse().unwrap(), pin).unwrap().0
     }
 }
 

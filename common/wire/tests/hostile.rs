@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use ata_net::Peer;
 use ata_types::Iteration;
 use ata_wire::limits::MAX_CHUNK_BYTES;
 use ata_wire::proto::{Chunk, GradientPart, gradient_part, parameter_part};
-use ata_wire::{GradientUpload, ParameterPart, ParameterStream, Peer, ReceiveError, SetHeader, chunk, proto};
+use ata_wire::{GradientUpload, ParameterPart, ParameterStream, ReceiveError, SetHeader, chunk, proto};
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::StreamBody;

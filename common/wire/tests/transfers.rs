@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ata_net::limits::{CONNECTION_WINDOWS, MAX_UPLOADS};
+use ata_net::{Security, serve};
 use ata_types::{Iteration, VectorId};
-use ata_wire::limits::{CONNECTION_WINDOWS, MAX_CHUNK_BYTES, MAX_UPLOADS, MESSAGE_BYTES};
+use ata_wire::limits::{MAX_CHUNK_BYTES, MESSAGE_BYTES};
 use ata_wire::proto::transfers_server::{self, TransfersServer};
 use ata_wire::proto::{self, GradientPart, GradientReceipt, ParametersRequest, gradient_part, parameter_part};
 use ata_wire::{
-    Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, Reader, Receipt, Security, SessionToken,
-    SetHeader, SetProducer, TransferRouter, Transfers, chunk, connect, gradient_parts, serve,
+    Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, Reader, Receipt, SessionToken, SetHeader,
+    SetProducer, TransferRouter, Transfers, chunk, connect, gradient_parts,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;

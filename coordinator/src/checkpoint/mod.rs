@@ -28,13 +28,15 @@ pub use store::{FolderStore, PlaceError, Store, open_store};
 pub(crate) use saver::{Job, SaveResult, Saver};
 
 use crate::report::RunError;
-use ata_learn::{
-    Metadata, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units, decode_metadata, decode_model,
-    decode_vectors, encode_model, encode_vectors, hex, sha256_of_parameters,
-};
+use ata_data::hex;
+use ata_net::limits::MAX_WORKERS;
 use ata_scheduler::SavedEngine;
+use ata_sums::{
+    Metadata, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units, decode_metadata, decode_model,
+    decode_vectors, encode_model, encode_vectors, sha256_of_parameters,
+};
 use ata_types::{Iteration, WorkerId};
-use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
+use ata_wire::limits::MAX_TIME;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ata_learn::{ParameterTable, TrainingConfig};
+use ata_sums::{ParameterTable, TrainingConfig};
 use ata_types::Iteration;
 
 use super::store::{NAME_PREFIX, Store};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use ata_learn::{Metadata, ParameterTable, TrainingState};
 use ata_record::write_atomically;
+use ata_sums::{Metadata, ParameterTable, TrainingState};
 use ata_types::Iteration;
 
 use super::newest::{iterations, name_of};

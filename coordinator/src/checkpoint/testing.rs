@@ -2,8 +2,8 @@
 
 use std::sync::mpsc;
 
-use ata_learn::{Metadata, Optimizer, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units};
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
+use ata_sums::{Metadata, Optimizer, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units};
 use ata_types::{Iteration, WireFormat, WorkerId};
 
 use super::saver::{Job, SaveResult, Saver};

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{Metadata, TrainingState};
 use ata_record::{RecordError, RunEvent};
 use ata_scheduler::SavedEngine;
+use ata_sums::{Metadata, TrainingState};
 use ata_types::{Iteration, WorkerId};
 
 use crate::checkpoint::{Cadence, Job, Progress, SaveResult, VERSION};

@@ -1,12 +1,13 @@
 //! What other tasks send to the driver, and how sessions begin and end.
 
 use ata_learn::BatchResult;
+use ata_net::Peer;
 use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::Event;
 use ata_types::{Iteration, LeaseId, MachineId, VectorId};
 use ata_wire::{
-    ComputedLease, ExchangeReport, FarewellReason, GradientHeader, Hello, MeasuredBatch, Peer, PeerAddress, Reader,
-    Receipt, SessionToken,
+    ComputedLease, ExchangeReport, FarewellReason, GradientHeader, Hello, MeasuredBatch, PeerAddress, Reader, Receipt,
+    SessionToken,
 };
 use bytes::Bytes;
 use tokio::sync::oneshot;

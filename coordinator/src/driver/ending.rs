@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
 
-use ata_learn::Metadata;
 use ata_record::{EndState, MODEL_FILE, RecordError, RunEvent};
+use ata_sums::Metadata;
 use ata_types::WorkerId;
 use ata_wire::FarewellReason;
 use tokio::sync::mpsc;

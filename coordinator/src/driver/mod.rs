@@ -65,7 +65,7 @@ use crate::reduction::Reduction;
 use crate::reduction::exchanges::Exchanges;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::training::{self, Pace, Paced};
-use ata_learn::TensorSizes;
+use ata_sums::TensorSizes;
 use checkpoints::{Checkpoints, RunDescription};
 use clock::{Clock, tick};
 use evaluations::Evaluations;
@@ -152,7 +152,7 @@ impl Driver {
         let TrainingConfig { start, optimizer, learning_rate, format } = training;
         let sizes = TensorSizes::from(&problem.model.table());
         let keeps_apart = engine.verify.is_some();
-        let training = ata_learn::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
+        let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, Command::RecordFailed))?;
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;

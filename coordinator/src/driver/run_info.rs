@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ata_learn::DataFile;
+use ata_data::DataFile;
 use ata_scheduler::WorkerStatistics;
 use ata_types::WorkerId;
 use ata_wire::{RunSpec, SessionToken, ToWorker, Welcome};

@@ -1,8 +1,8 @@
 //! The state in which a run begins, or goes on from a checkpoint.
 
-use ata_learn::{TrainingConfig, TrainingState};
 use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, RecordError, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Ledger};
+use ata_sums::{TrainingConfig, TrainingState};
 use ata_types::{Iteration, WorkerId};
 use tokio::sync::watch;
 

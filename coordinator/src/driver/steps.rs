@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc as std_mpsc};
 
-use ata_learn::{LearningRate, TrainingState, Units};
+use ata_sums::{LearningRate, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, WireFormat};
 
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};

@@ -11,12 +11,13 @@ use std::pin::pin;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use ata_learn::{TensorSizes, Units};
+use ata_net::Peer;
 use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
+use ata_sums::{TensorSizes, Units};
 use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId, VectorId};
 use ata_wire::{
-    ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt, SessionToken, ToWorker,
+    ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Reader, Receipt, SessionToken, ToWorker,
     VectorRequest,
 };
 use tokio::sync::oneshot::error::TryRecvError;

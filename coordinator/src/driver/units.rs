@@ -6,8 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_learn::Units;
 use ata_record::RefusalKind;
+use ata_sums::Units;
 use ata_types::{Iteration, VectorId, WorkerId};
 use ata_wire::{GradientHeader, units_crc32c};
 

@@ -1,9 +1,10 @@
 //! Vectors that are asked for, announced, arriving and refused.
 
+use ata_net::Peer;
 use ata_record::RefusalKind;
 use ata_scheduler::{Collection, Event};
 use ata_types::{Iteration, VectorId, WorkerId};
-use ata_wire::{GradientHeader, Peer, Receipt, SessionToken, Stripe, ToWorker};
+use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, ToWorker};
 use tokio::sync::oneshot;
 
 use super::Driver;

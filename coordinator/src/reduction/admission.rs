@@ -1,7 +1,7 @@
 //! Headers of vectors, and which vectors may be sent.
 
-use ata_learn::Units;
 use ata_record::RefusalKind;
+use ata_sums::Units;
 use ata_types::{Iteration, VectorId, WorkerId};
 use ata_wire::{GradientHeader, SessionToken, Stripe, VectorRequest};
 

@@ -1,8 +1,8 @@
 //! How exchanges in shards go.
 
+use ata_net::limits::CONNECT_TIMEOUT;
 use ata_scheduler::topology::{Evidence, ShardPlan, Ways};
 use ata_types::{ExchangeChoice, Iteration, MachineId, VectorId, WorkerId};
-use ata_wire::limits::CONNECT_TIMEOUT;
 use ata_wire::{ExchangeReport, PairFault};
 
 /// The time of so many chunks may pass without one that comes to the coordinator: a member waits for another one during the first, and

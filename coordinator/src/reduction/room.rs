@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ata_learn::Units;
+use ata_sums::Units;
 use ata_types::{VectorId, WorkerId};
 use ata_wire::limits::{LEAST_UPLOAD_BYTES_PER_S, LEAST_UPLOAD_SHARE, UPLOAD_GUARD_WINDOW};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

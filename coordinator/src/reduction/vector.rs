@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ata_learn::{GradientSum, Units};
 use ata_scheduler::topology::VectorProgress;
+use ata_sums::{GradientSum, Units};
 use ata_types::{CollectionId, Lease, WorkerId};
 use ata_wire::{SessionToken, Stripe, VectorRequest};
 use tokio::sync::oneshot;

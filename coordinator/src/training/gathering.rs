@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ata_learn::{GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
+use ata_sums::{GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, VectorId};
 
 use super::{HeldSum, Magnitudes, OrderedVector, Pace, StepOrder, StepResult, SumChunk};

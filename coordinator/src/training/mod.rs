@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{GradientSum, TaskResult, TrainingState, Units};
+use ata_sums::{GradientSum, TaskResult, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
 
 use crate::parameters::SetWriter;

@@ -8,9 +8,10 @@ use ata_coordinator::testing::{sample_checkpoint, save_checkpoints};
 use ata_coordinator::{
     Checkpoint, Damage, FolderStore, FoundCheckpoint, Progress, Retention, Store, go_on_from, newest, newest_settings,
 };
-use ata_learn::{Metadata, Optimizer, ParameterTable, Rule, TensorSizes, TrainingConfig, Units, hex};
+use ata_data::hex;
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
+use ata_sums::{Metadata, Optimizer, ParameterTable, Rule, TensorSizes, TrainingConfig, Units};
 use ata_types::{Iteration, WireFormat, WorkerId};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;

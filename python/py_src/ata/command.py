@@ -22,15 +22,12 @@ LOADER = "ata-loader"
 def main(problem: Problem, arguments: Sequence[str] | None = None, **settings: Setting) -> NoReturn:
     """Runs ata's command line for a problem, and ends the process with its exit code.
 
-    A script that ends with this call has all of ata's commands: `python train.py up` trains on this machine,
-    `python train.py coordinator` and `python train.py worker --join TOKEN` on several, `python train.py eval RUN` measures a
-    model, and `python train.py help` shows the others. Every machine runs the same script.
+    A script that ends with this call has all of ata's commands, such as `python train.py up`; `python train.py help` lists them.
 
     Args:
         problem: What is trained.
-        arguments: The command and its flags; without them, those of this process.
-        settings: What `--config` takes, with other defaults than ata's, as in `budget=64, optimizer="adamw", lr=1e-3`.
-            A flag such as `--budget 32` overrides them.
+        arguments: The command and its flags. By default, those of this process.
+        settings: Defaults for what `--config` takes, as in `budget=64, lr=1e-3`. Flags override them.
     """
     if multiprocessing.current_process().name.startswith(LOADER):
         raise RuntimeError(

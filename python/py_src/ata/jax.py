@@ -19,18 +19,17 @@ except ImportError as error:
 class Problem:
     """Trains parameters of JAX on ata's cluster: see `ata.main`.
 
-    `forward` and `loss` are compiled, once for each number of samples. XLA decides how many threads a worker has.
+    `forward` and `loss` are compiled for each number of samples. XLA chooses the number of threads.
 
     Args:
-        parameters: Where training begins: a pytree of `float32` arrays, the same on every machine.
-        forward: From parameters, inputs and a random key to outputs. The key is that of a task, and None where nothing is random:
-            when samples are measured.
+        parameters: The initial parameters, the same on every machine: a pytree of `float32` arrays.
+        forward: From parameters, inputs and a task's random key to outputs. The key is None in evaluations.
         loss: From outputs and targets to the mean loss.
-        train: Inputs and targets of the training data. Each takes an array of numbers in `[]`, as arrays and memory maps do.
+        train: Inputs and targets of the training data. Each takes an array of indices in `[]`.
         evaluate: Those of the test data; without it, the training data.
-        classes: The names of the classes, for accuracies. The targets are then their numbers, and the outputs have a score for each.
-        metrics: Functions by name, from outputs and targets of test samples to a mean over them. They are shown wherever the loss is.
-        name: The name that `--model` has for it.
+        classes: As in `ata.torch.Problem`.
+        metrics: As in `ata.torch.Problem`.
+        name: Its name for `--model`.
 
     Raises:
         ValueError: If inputs and targets differ in number, or a parameter is not `float32`.

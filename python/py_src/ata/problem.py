@@ -77,11 +77,10 @@ class Trainable(Protocol):
 
 
 class Problem(ABC):
-    """A problem in numpy, or in anything that numpy arrays go in and out of.
+    """A problem in numpy, or in anything that takes and returns numpy arrays.
 
-    Parameters are a dictionary of arrays. A worker asks for the gradient of the mean loss over some samples; all workers must
-    compute the same for the same parameters and samples, so samples are numbers below `samples(split)`, and randomness comes
-    from `key` alone.
+    Parameters are a dictionary of arrays, and samples are numbers below `samples(split)`. All randomness must come from `key`, so
+    that every worker computes the same.
     """
 
     name = "python"
@@ -89,7 +88,7 @@ class Problem(ABC):
 
     @abstractmethod
     def start(self, seed: int) -> Mapping[str, Floats]:
-        """The parameters before the first step: the same names and shapes for every seed."""
+        """The initial parameters, with the same names and shapes for every seed."""
 
     @abstractmethod
     def samples(self, split: Split, path: str | None) -> int:
@@ -99,11 +98,11 @@ class Problem(ABC):
     def loss_and_gradient(
         self, parameters: Mapping[str, Floats], samples: Integers, key: Key
     ) -> tuple[float, Mapping[str, Floats]]:
-        """The mean loss over training samples, and its gradient. `key`: (seed, iteration, task), for dropout and the like."""
+        """The mean loss over training samples, and its gradient. `key` is (seed, iteration, task), for dropout and the like."""
 
     @abstractmethod
     def measure(self, parameters: Mapping[str, Floats], samples: Integers) -> float | Measurement:
-        """The mean loss over test samples, or also the samples' classes and the predicted ones, or metrics."""
+        """The mean loss over test samples, or a `Measurement` with classes, predictions or metrics too."""
 
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """As `Trainable`."""

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ata_learn::{DataError, Dataset, Evaluator, Learner, OpenDevice, Split, TaskSampler, Tasks};
+use ata_data::{DataError, Split, TaskSampler, Tasks};
+use ata_learn::{Dataset, Evaluator, Learner, OpenDevice};
 use pyo3::prelude::*;
 
 use super::attached;

@@ -1,6 +1,7 @@
 //! The loss and accuracy of parameters on batches of a split.
 
-use ata_learn::{ClassCount, DataError, EvaluationBatches, Evaluator, Measurement};
+use ata_data::DataError;
+use ata_learn::{ClassCount, EvaluationBatches, Evaluator, Measurement};
 
 use super::Raised;
 use super::computation::Computation;

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use ata_learn::{
-    DataError, GradientSum, Learner, LearnerError, Quantizer, Sifted, TaskGradient, TaskSampler, finite, sift,
-};
+use ata_data::{DataError, TaskSampler};
+use ata_learn::{Learner, LearnerError, Sifted, TaskGradient, finite, sift};
+use ata_sums::{GradientSum, Quantizer};
 use ata_types::{Iteration, TaskRange};
 
 use super::Raised;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ata_learn::{DataError, DataSource, Dataset, Metadata, Model, ParameterTable, Split};
+use ata_data::{DataError, DataSource, Split};
+use ata_learn::{Dataset, Model};
+use ata_sums::{Metadata, ParameterTable};
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

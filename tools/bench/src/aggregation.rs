@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use ata_learn::{GradientSum, Quantizer, TensorSizes, Units, add_sums};
+use ata_sums::{GradientSum, Quantizer, TensorSizes, Units, add_sums};
 use ata_types::{CHUNK_VALUES, WireFormat};
 
 use crate::{Figure, pair};

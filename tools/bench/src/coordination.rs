@@ -9,12 +9,13 @@ use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
     SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,
 };
+use ata_data::{DataError, DataSource, Split, Tasks};
 use ata_learn::{
-    DataError, DataSource, Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError, LearningRate,
-    Measurement, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks,
-    builtin_model,
+    Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError, Measurement, Model, ModelError,
+    OpenDevice, TaskGradient, builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_sums::{LearningRate, Metadata, Optimizer, ParameterTable};
 use ata_types::{ExchangeChoice, Iteration, WireFormat, WorkerId};
 use ata_wire::duration;
 use ata_worker::WorkerConfig;

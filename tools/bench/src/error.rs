@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::io;
 
 use ata_coordinator::RunError;
-use ata_learn::{DataError, DeviceError, ModelError};
+use ata_data::DataError;
+use ata_learn::{DeviceError, ModelError};
+use ata_net::{ConnectError, SecurityError};
 use ata_scheduler::PolicyError;
 use ata_simulator::LawError;
-use ata_wire::{ConnectError, SecurityError};
 
 /// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]

@@ -5,10 +5,8 @@ use std::hint::black_box;
 use std::path::Path;
 use std::thread;
 
-use ata_learn::{
-    DataSource, DeviceChoice, Learner, OpenDevice, Split, Synthetic, Tasks, builtin_model, nn, on_one_thread,
-    thread_count, with_own_threads,
-};
+use ata_data::{DataSource, Split, Synthetic, Tasks};
+use ata_learn::{DeviceChoice, Learner, OpenDevice, builtin_model, nn, on_one_thread, thread_count, with_own_threads};
 use ata_types::Iteration;
 
 use crate::{BenchError, Figure, pair};

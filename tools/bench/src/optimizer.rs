@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use ata_learn::{Optimizer, SteppedChunk, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
+use ata_sums::{Optimizer, SteppedChunk, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, WireFormat};
 
 use crate::{Figure, pair};

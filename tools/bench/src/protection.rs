@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ata_wire::{Credentials, Endpoint, Secrets, Security, ServerTls};
+use ata_net::{Credentials, Endpoint, Secrets, Security, ServerTls};
 
 use crate::BenchError;
 
@@ -32,7 +32,7 @@ impl Protection {
         let text = address.to_string();
         let Some(credentials) = &self.credentials else { return Ok(text.parse()?) };
         let pin = credentials.tls_files().pin()?;
-        let (token, _) = credentials.token(ata_wire::Role::Worker, text.parse().map_err(BenchError::other)?, pin)?;
+        let (token, _) = credentials.token(ata_net::Role::Worker, text.parse().map_err(BenchError::other)?, pin)?;
         Ok(token.into())
     }
 

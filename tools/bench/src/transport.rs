@@ -10,11 +10,12 @@ use std::net::{TcpListener as StdTcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ata_learn::{decode_parameters, decode_sums, encode_sums};
+use ata_net::{Endpoint, serve};
+use ata_sums::{decode_parameters, decode_sums, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
-    Connection, Endpoint, FramedSet, GradientHeader, GradientUpload, ParameterPart, ParameterStream, Reader, Receipt,
-    SessionToken, SetHeader, SetProducer, TransferRouter, Transfers, connect, f32_bytes, serve,
+    Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, ParameterStream, Reader, Receipt,
+    SessionToken, SetHeader, SetProducer, TransferRouter, Transfers, connect, f32_bytes,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;

@@ -29,7 +29,7 @@ const PATHS: [&str; 5] = [
 
 #[tokio::main]
 async fn main() {
-    ata_wire::raise_file_limit();
+    ata_net::raise_file_limit();
     match &std::env::args().skip(1).collect::<Vec<_>>()[..] {
         [role, address] if role == "hostile" => hostile(address.parse().expect("an address")).await,
         _ => measure().await,

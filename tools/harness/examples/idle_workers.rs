@@ -24,7 +24,7 @@ const MEASURED: Duration = Duration::from_secs(20);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    ata_wire::raise_file_limit();
+    ata_net::raise_file_limit();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match &arguments[..] {
         [role, address] if role == "clients" => runtime.block_on(clients(address.parse().expect("an address"))),

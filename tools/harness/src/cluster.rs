@@ -10,10 +10,12 @@ use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
     ProblemConfig, Retention, RunConfig, RunError, RunReport, SplitData, Start, TrainingConfig, WorkersConfig,
 };
-use ata_learn::{DataSource, DeviceChoice, LearningRate, Model, Optimizer, Split, TensorSizes};
+use ata_data::{DataSource, Split};
+use ata_learn::{DeviceChoice, Model};
+use ata_net::Security;
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
-use ata_wire::Security;
+use ata_sums::{LearningRate, Optimizer, TensorSizes};
 use ata_worker::{PeerConfig, TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -82,7 +84,7 @@ impl Cluster {
         copy(self.folder.path(), folder.path());
         self.coordinator.abort();
         let table = (settings.models)(settings.model).expect("a model").table();
-        let training = ata_learn::TrainingConfig {
+        let training = ata_sums::TrainingConfig {
             optimizer: Optimizer::default(),
             sizes: TensorSizes::from(&table),
             format: settings.format,

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use ata_net::Peer;
 use ata_types::{Iteration, Lease, LeaseId, TaskRange, VectorId, WireFormat, WorkerId};
 use ata_wire::proto::{
     self, GradientPart, ParameterPart, TransferPart, gradient_part, parameter_part, probe_answer, transfer_part,
 };
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
-    GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, Peer, PeerAddress,
+    GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, PeerAddress,
     ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, VectorRequest, Welcome, chunk,
 };
 use bytes::Bytes;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ata_learn::{decode_parameters, encode_sums};
+use ata_sums::{decode_parameters, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ata_net::{Security, serve};
 use ata_wire::{
-    Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, Reader, Receipt, Security, SessionToken,
-    SetHeader, SetProducer, TransferRouter, Transfers, connect, serve,
+    Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, Reader, Receipt, SessionToken, SetHeader,
+    SetProducer, TransferRouter, Transfers, connect,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;

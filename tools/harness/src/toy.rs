@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ata_data::{DataError, DataSource, Images, Split, TaskSampler, Tasks};
 use ata_learn::{
-    ClassCount, DataError, DataSource, Dataset, EvaluationBatches, Evaluator, Images, Learner, LearnerError,
-    Measurement, Metadata, Model, ModelError, OpenDevice, ParameterTable, Samples, Split, TaskGradient, TaskSampler,
-    Tasks,
+    ClassCount, Dataset, EvaluationBatches, Evaluator, ImageBatch, Learner, LearnerError, Measurement, Model,
+    ModelError, OpenDevice, TaskGradient,
 };
+use ata_sums::{Metadata, ParameterTable};
 use ata_types::Iteration;
 
 /// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
@@ -104,7 +105,7 @@ impl Learner for ToyLearner {
     }
 
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
-        let batch = self.data.images.host_batch(&self.tasks.samples(iteration, index))?;
+        let batch = ImageBatch::read(&self.data.images, &self.tasks.samples(iteration, index))?;
         let sample = batch.images.iter().cycle();
         let mut gradient: Vec<f32> = self.parameters.iter().zip(sample).map(|(theta, x)| theta - x).collect();
         let loss = gradient.iter().map(|value| f64::from(value * value)).sum::<f64>() / 2.0;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, toy};
-use ata_learn::decode_model;
 use ata_record::RunEvent;
+use ata_sums::decode_model;
 use ata_types::{LeaseId, TaskOutcome};
 
 /// A budget whose equal shares are no powers of two, and a model whose sums depend on their order.

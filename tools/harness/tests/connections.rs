@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, Peer, RawConnection, Settings, WorkerSettings, soon};
+use ata_net::limits::CONNECTIONS_PER_WORKER;
 use ata_types::VectorId;
-use ata_wire::limits::CONNECTIONS_PER_WORKER;
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part};
 use ata_wire::{FromWorker, Hello};
 

@@ -31,7 +31,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("train.bin");
         std::fs::write(&path, records(7)).unwrap();
-        let sha256 = ata_learn::sha256_of_file(&path).unwrap();
+        let sha256 = ata_data::sha256_of_file(&path).unwrap();
         let settings = Settings { data: Some(path.clone()), iterations: 3, ..Settings::default() };
         Self { _folder: folder, path, sha256, settings }
     }

@@ -6,8 +6,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use ata_data::{Packing, ShardIndex, Unpacked, hex};
 use ata_harness::{Cluster, Settings, WorkerSettings};
-use ata_learn::{Packing, ShardIndex, Unpacked, builtin_model, hex};
+use ata_learn::builtin_model;
 use tempfile::TempDir;
 
 /// CIFAR-10's record: a label and an image.

@@ -54,7 +54,7 @@ async fn a_coordinator_needs_the_names_and_values_of_the_parameters_alone() {
     fn described(_: &str) -> Result<Arc<dyn Model>, ModelError> {
         let model = toy("toy:64")?;
         let parameters = model.initial_parameters(1).expect("parameters");
-        let file = ata_learn::encode_model(&model.table(), &parameters, &model.metadata());
+        let file = ata_sums::encode_model(&model.table(), &parameters, &model.metadata());
         Ok(Arc::new(ata_learn::DescribedModel::read(&file).expect("a model file")))
     }
     let with_model = run(&Settings::default(), 2).await;

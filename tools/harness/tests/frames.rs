@@ -2,7 +2,8 @@
 
 use ata_harness::{Answers, Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings};
 use ata_mutator::{Fed, Mutator, feed};
-use ata_wire::{Credentials, JoinToken, SessionToken};
+use ata_net::{Credentials, JoinToken};
+use ata_wire::SessionToken;
 
 /// Frames of each kind.
 const COUNT: u64 = 150_000;
@@ -47,7 +48,7 @@ fn mutated_join_tokens_do_no_harm() {
     let credentials = Credentials::open(folder.path()).unwrap();
     let pin = credentials.tls_files().pin().unwrap();
     let of = |address: &str| {
-        credentials.token(ata_wire::Role::Worker, address.parse().unwrap(), pin).unwrap().0.to_string().into_bytes()
+        credentials.token(ata_net::Role::Worker, address.parse().unwrap(), pin).unwrap().0.to_string().into_bytes()
     };
     let mutator =
         Mutator::new(1, vec![of("head:7070"), of("[fe80::1]:1")]).with_tokens(&["-", "ata1-", "[", ":", "@", "é"]);

@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use ata_data::{DataSource, Split, Tasks};
 use ata_harness::{
     Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, chunks, computed, next_set, soon, toy,
 };
-use ata_learn::{DataSource, DeviceChoice, GradientSum, Quantizer, Split, Tasks, TensorSizes, Units, maxima};
+use ata_learn::DeviceChoice;
 use ata_record::{RefusalKind, RunEvent};
+use ata_sums::{GradientSum, Quantizer, TensorSizes, Units, maxima};
 use ata_types::{Iteration, Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
@@ -566,14 +568,14 @@ async fn many_leases_throw_nobody_out() {
 async fn newcomers_are_always_welcome() {
     let cluster = Cluster::start(&settings()).await;
     let mut peer = Peer::connect(cluster.address).await;
-    let names = ata_wire::limits::MAX_WORKERS + 500;
+    let names = ata_net::limits::MAX_WORKERS + 500;
     for i in 0..names {
         if i % 500 == 0 {
             // A server ends a connection after 1024 streams that were cut off.
             peer = Peer::connect(cluster.address).await;
         }
         let mut session = peer.join(&format!("name-{i}")).await;
-        assert!(session.welcome.worker.slot() < ata_wire::limits::MAX_WORKERS);
+        assert!(session.welcome.worker.slot() < ata_net::limits::MAX_WORKERS);
         // Half of them hold a lease when they leave.
         if i % 2 == 0 {
             session.assigned().await;
@@ -581,5 +583,5 @@ async fn newcomers_are_always_welcome() {
     }
     let mut last = peer.join("last").await;
     assert_eq!(last.assigned().await.len(), 1);
-    assert!(cluster.state.borrow().workers.len() <= ata_wire::limits::MAX_WORKERS);
+    assert!(cluster.state.borrow().workers.len() <= ata_net::limits::MAX_WORKERS);
 }

@@ -87,7 +87,7 @@ async fn data_are_sent_to_a_few_at_a_time() {
     let path = folder.path().join("train.bin");
     // Of the size of CIFAR-100's records, and more than HTTP/2 lets a sender send without being read.
     std::fs::write(&path, vec![0; 3074 * 12_000]).unwrap();
-    let sha256 = ata_learn::sha256_of_file(&path).unwrap();
+    let sha256 = ata_data::sha256_of_file(&path).unwrap();
     let transfers = TransferLimits { timeout: Duration::from_secs(1), ..TransferLimits::default() };
     let settings = Settings { data: Some(path), iterations: 2, transfers, ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ata_data::{DataError, DataSource, Split, hex, sha256_of_file};
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings};
-use ata_learn::{DataError, DataSource, Model, ModelError, Problem, Samples, Split, hex, model, sha256_of_file};
+use ata_learn::{Model, ModelError, Problem, Samples, model};
 use ata_record::RunEvent;
 use ata_worker::{WorkerEnd, WorkerError};
 use burn::module::{Module, Param};

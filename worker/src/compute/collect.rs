@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_learn::{GradientSum, Quantizer, Units};
+use ata_sums::{GradientSum, Quantizer, Units};
 use ata_types::{Iteration, TaskRanges};
 use ata_wire::VectorRequest;
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, Sifted, TaskGradient, maxima};
+use ata_data::DataError;
+use ata_learn::{Learner, LearnerError, Sifted, TaskGradient};
+use ata_sums::{GradientSum, Quantizer, maxima};
 use ata_types::{Iteration, TaskRange};
 
 use super::{CancelFlag, Worker, wait};

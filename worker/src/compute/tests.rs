@@ -1,7 +1,8 @@
 use ata_types::{Lease, TaskRanges};
 use ata_wire::DataSpec;
 
-use ata_learn::{DataError, TaskGradient};
+use ata_data::DataError;
+use ata_learn::TaskGradient;
 
 use super::samples::READ_WAITS_MS;
 use super::*;

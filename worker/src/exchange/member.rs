@@ -5,11 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ata_learn::{GradientSum, encode_sums};
+use ata_net::ConnectError;
+use ata_sums::{GradientSum, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
-    ConnectError, Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress, ReceiveError,
-    SetHeader, SetProducer, Shards, VectorRequest, connect,
+    Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress, ReceiveError, SetHeader,
+    SetProducer, Shards, VectorRequest, connect,
 };
 use bytes::Bytes;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};

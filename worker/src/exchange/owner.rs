@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ata_learn::{GradientSum, add_sums, decode_sums, encode_sums};
+use ata_sums::{GradientSum, add_sums, decode_sums, encode_sums};
 use ata_types::{CHUNK_VALUES, WireFormat};
 use ata_wire::{GradientUpload, PairFault, Stripe};
 use bytes::Bytes;

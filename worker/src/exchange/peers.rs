@@ -4,10 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ata_wire::limits::{ANSWER_TIMEOUT, MAX_SHARDS};
+use ata_net::limits::ANSWER_TIMEOUT;
+use ata_net::{
+    Credentials, Endpoint, JoinToken, Peer, Role, Secrets, Security, ServerTls, Stay, Trust, memory_bytes, serve,
+};
+use ata_wire::limits::MAX_SHARDS;
 use ata_wire::{
-    Credentials, Endpoint, FramedSet, GradientHeader, GradientUpload, JoinToken, Peer, PeerAddress, Reader, Receipt,
-    Role, Secrets, Security, ServerTls, SessionToken, Stay, TransferRouter, Transfers, Trust, memory_bytes, serve,
+    FramedSet, GradientHeader, GradientUpload, PeerAddress, Reader, Receipt, SessionToken, TransferRouter, Transfers,
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use ata_learn::{Images, Split, hex, sha256_of_file};
+use ata_data::{Images, Split, hex, sha256_of_file};
 use indicatif::DecimalBytes;
 use serde::Serialize;
 use ureq::http::Uri;

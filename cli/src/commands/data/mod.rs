@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use ata_learn::{DataSource, Images, Samples, Split, Synthetic, hex, sha256_of_file};
+use ata_data::{DataSource, Images, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
 use crate::failure::{Exit, Failure};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata_learn::{DataSource, Images, Packing, Samples, ShardIndex, Split, Unpacked, hex, sha256_of_file};
+use ata_data::{DataSource, Images, Packing, ShardIndex, Split, Unpacked, hex, sha256_of_file};
 
 use crate::args::PackArgs;
 use crate::failure::Failure;

@@ -1,8 +1,8 @@
 use burn::module::Module;
 
 use super::*;
-use crate::data::{DataSource, Images, Split};
 use crate::model::{Cnn, CnnWidths, ImageClassifier, ImageParameters};
+use ata_data::{DataSource, Images, Split};
 
 const TASKS: Tasks = Tasks { seed: 1, budget: 8, task_batch: 4 };
 
@@ -122,8 +122,8 @@ fn factors_add_up_to_the_same_sum() {
         let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
         let parameters: Vec<f32> = (0..513 * 512).map(|at| (at as f32).sin() / 22.0).collect();
         learner.load(&parameters);
-        let sizes = crate::exact::TensorSizes::new([512 * 512, 512]);
-        let units = crate::exact::Units::from_exponents(&[-30, -30], &sizes).unwrap();
+        let sizes = ata_sums::TensorSizes::new([512 * 512, 512]);
+        let units = ata_sums::Units::from_exponents(&[-30, -30], &sizes).unwrap();
         let quantizer = Quantizer::new(units, sizes.clone(), TASKS.budget, ata_types::WireFormat::F32Exact);
         let (mut sum, mut expected) = (GradientSum::new(&sizes), GradientSum::new(&sizes));
         for task in 0..3 {

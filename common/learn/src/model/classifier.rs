@@ -7,11 +7,12 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use super::{ImageParameters, ImageShape};
-use crate::data::{DataError, DataSource, ImageInfo, ImageInput, Images, PackProgress, Split};
 use crate::flat;
-use crate::model_file::Metadata;
+use crate::images::ImageInput;
 use crate::nn::cross_entropy_of_targets;
 use crate::problem::{Adapted, Measurement, Problem};
+use ata_data::{DataError, DataSource, ImageInfo, Images, PackProgress, Split};
+use ata_sums::Metadata;
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
 pub trait Network: Module + 'static {

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Dataset, Model};
-use crate::data::{DataError, DataSource, Split};
-use crate::model_file::{Metadata, ModelFileError, decode_metadata, decode_model, decode_table};
-use crate::table::ParameterTable;
+use ata_data::{DataError, DataSource, Split};
+use ata_sums::ParameterTable;
+use ata_sums::{Metadata, ModelFileError, decode_metadata, decode_model, decode_table};
 
 /// What a coordinator needs of a model that it does not have: names and shapes of its parameters, and their values. It takes steps; workers
 /// that have the model compute gradients, and evaluate parameters.
@@ -77,7 +77,7 @@ impl Model for DescribedModel {
 mod tests {
     use super::*;
     use crate::builtin_model;
-    use crate::model_file::encode_model;
+    use ata_sums::encode_model;
 
     /// Safetensors files have their own order; a transposed matrix is one of burn's.
     #[test]

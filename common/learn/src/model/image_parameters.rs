@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{ImageShape, ModelError};
-use crate::data::{Augmentation, ImageInfo, MAX_CLASSES, MAX_SIZE, is_size};
+use ata_data::{Augmentation, ImageInfo, MAX_CLASSES, MAX_SIZE, is_size};
 
 /// What a specification says, as in `classes=10,size=64,augment=crop/flip,label_smoothing=0.1`; the data says the classes and the
 /// size where it does not.

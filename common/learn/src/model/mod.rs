@@ -23,14 +23,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::module::Module;
 use burn::tensor::Device;
 
-use crate::data::{DataError, DataSource, PackProgress, Split, Tasks};
 use crate::device::{OpenDevice, is_cpu};
 use crate::evaluator::{BurnEvaluator, Evaluator};
 use crate::flat;
 use crate::learner::{BurnLearner, Learner};
-use crate::model_file::Metadata;
 use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
-use crate::table::ParameterTable;
+use crate::table::table_of;
+use ata_data::{DataError, DataSource, PackProgress, Split, Tasks};
+use ata_sums::{Metadata, ParameterTable};
 use residual::parse_width;
 
 /// A problem without its types, as coordinator and workers use it.
@@ -148,7 +148,7 @@ impl<P: Problem> Model for ProblemModel<P> {
     }
 
     fn table(&self) -> ParameterTable {
-        ParameterTable::of(&self.0.network(&Device::flex()))
+        table_of(&self.0.network(&Device::flex()))
     }
 
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError> {

@@ -66,7 +66,8 @@ mod tests {
 
     use super::super::ModelError;
     use super::*;
-    use crate::{DataSource, DeviceChoice, Split, Tasks};
+    use crate::DeviceChoice;
+    use ata_data::{DataSource, Split, Tasks};
 
     /// The paper's 0.27 M, with 100 classes in place of 10.
     #[test]

@@ -1,6 +1,6 @@
 //! What a network depends on of the images that it classifies.
 
-use crate::data::{DataError, ImageInfo};
+use ata_data::{DataError, ImageInfo};
 
 /// The number of classes and the size of the images that a network is created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

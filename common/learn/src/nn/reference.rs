@@ -1,8 +1,8 @@
 //! The gradient of the built-in network, written out plainly in the documented order of summation.
 
-use crate::data::{Images, Split, TaskSampler, Tasks};
-use crate::problem::Samples;
-use crate::{DataSource, DeviceChoice, TaskGradient, builtin_model, on_one_thread};
+use crate::{DeviceChoice, TaskGradient, builtin_model, on_one_thread};
+use ata_data::DataSource;
+use ata_data::{Images, Split, TaskSampler, Tasks};
 use ata_types::Iteration;
 
 /// An image, channels last.
@@ -188,7 +188,8 @@ fn check([c1, c2, c3, hidden]: [usize; 4], task_batch: u32) {
     let TaskGradient { gradient, loss } = found;
 
     let data = Images::open(&source, Split::Train).unwrap();
-    let batch = data.host_batch(&TaskSampler::new(tasks, data.count()).samples(Iteration(1), 0)).unwrap();
+    let batch =
+        crate::ImageBatch::read(&data, &TaskSampler::new(tasks, data.count()).samples(Iteration(1), 0)).unwrap();
     let layers = layers([c1, c2, c3, hidden], &parameters);
     let mut sums: Vec<Layer> = layers.iter().map(Layer::zeros).collect();
     let mut total = 0.0;

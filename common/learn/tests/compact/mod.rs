@@ -1,6 +1,6 @@
 //! Training by exact sums, without a cluster, for the test `embedding` and the example `compact`.
 
-use ata_learn::{
+use ata_sums::{
     GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, encode_sums, maxima,
 };
 use ata_types::{CHUNK_VALUES, WireFormat};

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_wire::limits::MAX_VISITORS;
-use ata_wire::{AcceptedConnection, Entrance, Protocol, ServerTls};
+use ata_net::limits::MAX_VISITORS;
+use ata_net::{AcceptedConnection, Entrance, Protocol, ServerTls};
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;

@@ -16,8 +16,8 @@ use tower_service::Service;
 use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
 use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::{GradientReceipt, ParametersRequest};
-use crate::security::AuthorizedChannel;
 use crate::transfer::{CallBody, ParameterStream, ReceiveError, framed_gradient, prefixed};
+use ata_net::AuthorizedChannel;
 
 /// Opens the stream of a session's parameters, or of those after a step that is evaluated.
 pub(crate) async fn parameters(

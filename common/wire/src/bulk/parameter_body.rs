@@ -82,8 +82,8 @@ impl<S: Stream<Item = FramedSet>> http_body::Body for ParameterBody<S> {
 mod tests {
     use super::*;
     use crate::message::SetHeader;
-    use crate::net::Peer;
     use crate::transfer::SetProducer;
+    use ata_net::Peer;
     use ata_types::Iteration;
     use http_body::Body;
     use std::task::Waker;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ata_types::Iteration;
 
-use crate::net::Peer;
+use ata_net::Peer;
 
 /// Tracks a download's progress. Clones track the same download, and the default makes no progress.
 #[derive(Clone, Debug, Default)]

@@ -17,11 +17,11 @@ use tower_service::Service;
 
 use super::parameter_body::ParameterBody;
 use super::{GRPC, PARAMETERS, Reader, SUBMIT_GRADIENT};
-use crate::limits::ANSWER_TIMEOUT;
 use crate::message::{Receipt, SessionToken};
-use crate::net::Peer;
 use crate::proto::{GradientReceipt, ParametersRequest};
 use crate::transfer::{CallBody, FramedSet, GradientUpload, prefixed};
+use ata_net::Peer;
+use ata_net::limits::ANSWER_TIMEOUT;
 
 /// Answers the calls of the service `Transfers`.
 pub trait Transfers: Clone + Send + Sync + 'static {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::{WireError, invalid};
 use crate::limits::MAX_TEXT_BYTES;
-use crate::net::Endpoint;
-use crate::security::JoinToken;
+use ata_net::Endpoint;
+use ata_net::JoinToken;
 
 /// How other workers reach a worker.
 #[derive(Clone, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use super::body::{CallBody, Part, decode};
 use super::chunk::ChunkReceiver;
 use super::decoder::Item;
 use crate::limits::{CHUNK_TIMEOUT, HEADER_TIMEOUT};
-use crate::net::{Peer, Upload};
 use crate::proto::{self, GradientPart, gradient_part::Kind};
+use ata_net::{Peer, Upload};
 
 /// A sum of gradients that a worker sends.
 #[derive(Debug)]

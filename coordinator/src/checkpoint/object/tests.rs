@@ -4,7 +4,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use tempfile::TempDir;
 
-use ata_learn::ParameterTable;
+use ata_sums::ParameterTable;
 use ata_types::Iteration;
 
 use super::super::testing::{sample_checkpoint, save_checkpoints};

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use ata_learn::{
     BatchResult, Evaluation, EvaluationBatches, EvaluationOrder, EvaluationThreads, Measurement, MeasuringError,
-    Metadata,
 };
 use ata_record::RunEvent;
+use ata_sums::Metadata;
 use ata_types::{Iteration, WorkerId};
 
 use crate::config::{EvaluationConfig, OwnEvaluation};

@@ -17,7 +17,7 @@ pub(crate) use session::Session;
 
 use std::collections::HashMap;
 
-use ata_learn::Units;
+use ata_sums::Units;
 use ata_types::{Iteration, MachineId, WorkerId};
 use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
 use rand::TryRng;

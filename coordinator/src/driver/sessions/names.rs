@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use ata_net::limits::MAX_WORKERS;
 use ata_types::WorkerId;
 use ata_wire::WorkerName;
-use ata_wire::limits::MAX_WORKERS;
 
 /// Names that are remembered in a small run. Each costs up to a kilobyte of every checkpoint, and 5 µs to save. A run with more
 /// than a hundred workers at a time remembers twice as many names: those of all workers that a broken network disconnects, and

@@ -6,10 +6,12 @@ mod units;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use ata_learn::Units;
+use ata_net::limits::CONNECTIONS_PER_WORKER;
+use ata_net::{Peer, Stay};
+use ata_sums::Units;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
-use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
-use ata_wire::{Assignment, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, WorkerName};
+use ata_wire::limits::{MAX_BATCH, MAX_QUEUED_MESSAGES};
+use ata_wire::{Assignment, Hello, PeerAddress, Reader, ToWorker, WorkerName};
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ata_learn::{TensorSizes, Units};
+use ata_sums::{TensorSizes, Units};
 use ata_types::{Lease, LeaseId, TaskRange};
 use ata_wire::limits::MAX_BATCH;
 use ata_wire::{Assignment, Reader};

@@ -17,11 +17,14 @@ use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
     ProblemConfig, RunConfig, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
 };
-use ata_learn::{DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
+use ata_data::{DataSource, Split};
+use ata_learn::{DeviceChoice, builtin_model};
+use ata_net::Security;
 use ata_record::{EndState, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_sums::{LearningRate, Optimizer, TensorSizes};
 use ata_types::{ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
-use ata_wire::{FarewellReason, GradientHeader, Receipt, Security, SessionToken, VectorRequest, duration};
+use ata_wire::{FarewellReason, GradientHeader, Receipt, SessionToken, VectorRequest, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;

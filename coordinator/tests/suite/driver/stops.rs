@@ -32,9 +32,9 @@ fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpoint> {
 }
 
 /// How the runs are trained.
-fn training(format: WireFormat) -> ata_learn::TrainingConfig {
+fn training(format: WireFormat) -> ata_sums::TrainingConfig {
     let (optimizer, sizes) = (Optimizer::default(), TensorSizes::from(&builtin_model(MODEL).unwrap().table()));
-    ata_learn::TrainingConfig { optimizer, sizes, format, budget: BUDGET }
+    ata_sums::TrainingConfig { optimizer, sizes, format, budget: BUDGET }
 }
 
 /// Begins the run in a folder, or goes on with it.
@@ -85,7 +85,7 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
     let saved = checkpoint(&folder, format);
     assert_eq!(saved.as_ref().map_or(0, |saved| saved.progress.iteration.number()), report.state.iterations);
     if let Some(saved) = saved {
-        assert_eq!(ata_learn::sha256_of_parameters(saved.training.parameters()), report.parameters_sha256);
+        assert_eq!(ata_sums::sha256_of_parameters(saved.training.parameters()), report.parameters_sha256);
         counts.resumed += 1;
     }
     folder

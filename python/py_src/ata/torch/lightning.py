@@ -21,7 +21,7 @@ from ata.torch.weight import weigh_gradient
 
 
 class UnevenCallback(Callback):
-    """Divides the samples of each step among ranks of unequal speed, with the strategy `ddp`.
+    """Does what `ata.torch.Uneven` does, for Lightning with the strategy `ddp`.
 
     Each rank computes its share as one batch. A rank whose share is 0 computes one sample, which does not count::
 
@@ -30,12 +30,8 @@ class UnevenCallback(Callback):
         trainer = Trainer(strategy="ddp", callbacks=[uneven], use_distributed_sampler=False)
         trainer.fit(module, loader)
 
-    `training_step` has to return a mean over the samples of its batch, and the module to optimize automatically.
-
-    Args:
-        budget: Samples of a step, of all ranks together.
-        policy: What decides on the shares; see `ata.policies()`.
-        seed: Seed of everything random in the decisions.
+    `training_step` must return a mean over the samples of its batch, and the module must optimize automatically. The arguments
+    are those of `ata.torch.Uneven`.
     """
 
     def __init__(self, budget: int, *, policy: str = "ata-auto", seed: int = 0) -> None:
@@ -47,7 +43,7 @@ class UnevenCallback(Callback):
         self._plan: Plan | None = None
 
     def sampler(self, samples: Sized | int, *, shuffle: bool = True, seed: int = 0) -> ShareSampler:
-        """The batch sampler for a data set, or for this many samples."""
+        """As `Uneven.sampler`."""
         return ShareSampler(self._agreed, self._plans, length_of(samples), self._budget, shuffle=shuffle, seed=seed)
 
     def _agreed(self) -> Agreement:
@@ -57,7 +53,7 @@ class UnevenCallback(Callback):
 
     @property
     def shares(self) -> list[int]:
-        """The samples of each rank in the step that was begun last; none before the first."""
+        """The samples of each rank in the current step; empty before the first."""
         return self._plan.shares if self._plan else []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -96,7 +92,7 @@ class UnevenCallback(Callback):
         self._agreed().collect()
 
     def state_dict(self) -> dict[str, str]:
-        """What rank 0 has learned, for the Trainer's checkpoints."""
+        """As `Uneven.state_dict`, for the Trainer's checkpoints."""
         return self._agreement.scheduler.state_dict() if self._agreement else {}
 
     def load_state_dict(self, state_dict: dict[str, str]) -> None:

@@ -27,28 +27,26 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Any, Any]:
 class Problem:
     """Trains a PyTorch model on ata's cluster: see `ata.main`.
 
-    Only parameters with `requires_grad` are trained and travel; everything else of the model must be the same on every machine. A
-    task's gradient may depend only on the parameters, its samples, and the random states of PyTorch, numpy and Python, which are
-    seeded for each task. So batch normalisation is refused unless it is frozen. A parameter that a task's loss does not depend on
-    has a gradient of zeros.
+    Only parameters with `requires_grad` are trained and sent; the rest of the model must be the same on every machine. A task's
+    gradient may depend only on the parameters, its samples, and the random states of PyTorch, numpy and Python, which are seeded
+    for each task. Batch normalisation must be frozen. A parameter without influence on a task's loss has a gradient of zeros.
 
     Args:
-        model: The model, with `float32` parameters. Its parameters before the first step are those that it has on the coordinator.
-        train: The training data: whatever has `len` and `[]`. Every machine opens its own.
-        loss: From outputs and targets to the mean loss, as `torch.nn.functional.cross_entropy`.
+        model: The model, with `float32` parameters. Training begins with those of the coordinator.
+        train: The training data, an object with `len` and `[]`. Every machine opens its own copy.
+        loss: From outputs and targets to the mean loss.
         evaluate: The test data; without it, the training data.
         forward: From the model and a batch to outputs and targets. By default, samples are pairs (input, target).
-        classes: The names of the classes, for accuracies. The targets are then their numbers, and the outputs have a score for each.
-        metrics: Functions by name, from outputs and targets of test samples to a mean over them. They are shown wherever the loss is.
+        classes: Names of the classes, for accuracies. Targets must be class numbers, and outputs scores by class.
+        metrics: Functions by name, from outputs and targets of test samples to a mean.
         collate: Makes a batch of samples.
-        loaders: Processes of each worker that load the samples of the next tasks while one is computed, as `num_workers` of
-            PyTorch's DataLoader; 0 loads them in between. Training data and `collate` must be picklable then.
-        device: Where to compute; by default, a GPU if PyTorch has one. Choose one of several with `CUDA_VISIBLE_DEVICES`.
-        autocast: Compute in mixed precision, as in `torch.bfloat16`.
-        name: The name that `--model` has for it.
+        loaders: Processes of each worker that load its next samples. Training data and `collate` must be picklable then.
+        device: Where to compute. By default, on a GPU if there is one.
+        autocast: The type for mixed precision, as in `torch.bfloat16`.
+        name: Its name for `--model`.
 
     Raises:
-        ValueError: If the model has nothing to train, or its gradients would depend on who computes them.
+        ValueError: If the model has nothing to train, or its gradients would depend on which worker computes them.
     """
 
     def __init__(

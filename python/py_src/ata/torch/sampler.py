@@ -34,14 +34,13 @@ class Plan:
 class ShareSampler(Sampler[list[int]]):
     """Hands out each sample once per epoch, for `DataLoader(dataset, batch_sampler=...)`.
 
-    A step takes the next `budget` samples of an order that all ranks know, and a rank its share of them; the last step of an
-    epoch may be smaller. So the samples of a step do not depend on the shares. A rank with a share of 0 gets one sample, which
-    does not count, because loaders return no empty batches.
+    A step takes the next `budget` samples of an order that all ranks know; the last step of an epoch may be smaller. A rank with a
+    share of 0 gets one sample, which does not count, because loaders return no empty batches.
 
-    The shares of a step are decided when its samples are asked for. A loader with W worker processes asks 2W steps ahead.
+    Shares are decided when samples are requested. A loader with W worker processes requests 2W steps ahead.
 
     Attributes:
-        epoch: The epoch that is handed out next, from 0. Set it to continue a run.
+        epoch: The next epoch, from 0. Set it to continue a run.
     """
 
     def __init__(

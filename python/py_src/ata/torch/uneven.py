@@ -21,12 +21,9 @@ from ata.torch.weight import weigh_gradient
 class Uneven:
     """Divides the samples of each step among ranks of unequal speed, so that all end it at the same time.
 
-    Each rank computes its share as one batch, or as micro-batches, and the gradients of all ranks are averaged so that the step is
-    the one on the mean loss of all `budget` samples. Ranks measure how long their shares take, and rank 0 decides on the next ones.
+    The gradient of a step is that of the mean loss of all its samples. In a script, three lines change::
 
-    In a script, three lines change::
-
-        uneven = ata.torch.Uneven(model, budget=368)                          # model: DDP, or fully_shard
+        uneven = ata.torch.Uneven(model, budget=368)
         loader = DataLoader(dataset, batch_sampler=uneven.sampler(dataset))
         for step in uneven.steps(loader):
             optimizer.zero_grad()
@@ -34,15 +31,14 @@ class Uneven:
                 uneven.backward(loss_function(model(images), labels))
             optimizer.step()
 
-    The loss has to be a mean over the samples of its micro-batch. All ranks have to create this, call `sampler` and go through
-    `steps` alike.
+    The loss must be a mean over samples. All ranks must create this object, call `sampler` and go through `steps` alike.
 
     Args:
         model: `DistributedDataParallel(...)`, or a module after `fully_shard`.
-        budget: Samples of a step, of all ranks together.
-        micro_batch: The most samples that this rank computes at once, for its memory. None: its whole share.
+        budget: Samples of a step, on all ranks together.
+        micro_batch: The most samples that this rank computes at once. By default, its whole share.
         policy: What decides on the shares, as `NAME` or `NAME:key=value,...`; see `ata.policies()`.
-        seed: Seed of everything random in the decisions.
+        seed: Seed of the decisions.
 
     Raises:
         ValueError: If an argument is not possible.
@@ -70,15 +66,14 @@ class Uneven:
         self._weight: float | None = None
 
     def sampler(self, samples: Sized | int, *, shuffle: bool = True, seed: int = 0) -> ShareSampler:
-        """The batch sampler for a data set, or for this many samples. With the same seed, the samples of each step are the same
-        for any shares and any number of ranks."""
+        """The batch sampler for a data set or a number of samples. The samples of a step depend on the seed, not on the shares."""
         budget = self._agreement.budget
         return ShareSampler(
             lambda: self._agreement, self._plans, length_of(samples), budget, shuffle=shuffle, seed=seed
         )
 
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
-        """The steps of an epoch. `loader` has to use a `sampler` of this."""
+        """The steps of an epoch. `loader` must use a `sampler` of this object."""
         batches = iter(loader)
         while True:
             self._clock.load()
@@ -95,8 +90,7 @@ class Uneven:
             step.check_computed()
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
-        """The mean loss of a micro-batch, with its weight in the step in its gradient, for a backward pass of your own: with a
-        `GradScaler` or Accelerate. Call it once for each micro-batch."""
+        """The loss with its weight in the step, for a backward pass of your own. Call it once for each micro-batch."""
         if self._weight is None:
             raise RuntimeError("there is no micro-batch to weigh: go through the steps with `for batch in step`")
         # A tensor of its own, because the hook stays with it.
@@ -111,20 +105,20 @@ class Uneven:
 
     @property
     def iteration(self) -> int:
-        """The step that was decided last, from 1; 0 on other ranks than 0."""
+        """The step that was decided last, from 1. It is 0 on ranks other than 0."""
         return self._agreement.scheduler.iteration
 
     def state_dict(self) -> dict[str, str]:
-        """What rank 0 has learned about the ranks' speeds. What other ranks return is of no use."""
+        """What rank 0 has learned about the ranks' speeds. Only rank 0's is of use."""
         return self._agreement.scheduler.state_dict()
 
     def load_state_dict(self, state: dict[str, str]) -> None:
-        """Continues from what rank 0's `state_dict` returned. Only what rank 0 loads counts."""
+        """Continues from rank 0's `state_dict`. Only what rank 0 loads counts."""
         self._agreement.scheduler.load_state_dict(state)
 
 
 class Step:
-    """A step of a rank: its micro-batches, in an iteration.
+    """A step of a rank, which iterates over its micro-batches.
 
     Attributes:
         shares: The samples of each rank.

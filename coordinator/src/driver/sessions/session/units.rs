@@ -1,6 +1,6 @@
 //! The units that a worker has, and what it computes again in those of the first iteration.
 
-use ata_learn::Units;
+use ata_sums::Units;
 use ata_types::Iteration;
 use ata_wire::ToWorker;
 use bytes::Bytes;

@@ -1,0 +1,177 @@
+//! CIFAR-100 in its official binary layout, on disk.
+//!
+//! Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; "CIFAR-100 binary version".
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::file::read_exact_at;
+use crate::{CLASSES, COARSE_CLASSES, DataError, LabelledImage, RECORD_BYTES, Record, Split};
+
+/// The names of CIFAR-100's classes, by fine label: `fine_label_names.txt` of the official archive.
+#[rustfmt::skip]
+pub const CLASS_NAMES: [&str; CLASSES] = [
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
+    "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
+    "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
+    "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
+    "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
+    "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+    "willow_tree", "wolf", "woman", "worm",
+];
+
+/// A file of records, checked when opened. Records are read from disk on demand: the operating system's cache holds
+/// them once for all processes.
+#[derive(Clone, Debug)]
+pub struct RecordFile {
+    /// Shared between clones, which read at explicit offsets.
+    file: Arc<File>,
+    path: PathBuf,
+    records: u64,
+}
+
+impl RecordFile {
+    /// Opens a file of records and reads it once: its size must be a whole number of records, and every label in range.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let mut file = File::open(path).map_err(DataError::io(path))?;
+        let bytes = file.metadata().map_err(DataError::io(path))?.len();
+        let corrupt = |reason: String| DataError::corrupt(path, reason);
+        let (records, rest) = (bytes / RECORD_BYTES as u64, bytes % RECORD_BYTES as u64);
+        if records == 0 || rest != 0 {
+            let reason =
+                format!("{bytes} bytes are not a whole number of records of {RECORD_BYTES} bytes: is it cut short?");
+            return Err(corrupt(reason));
+        }
+
+        // 256 records (768 KiB) per read.
+        let mut buffer = vec![0; RECORD_BYTES * 256];
+        let mut checked: u64 = 0;
+        while checked < records {
+            let chunk = (records - checked).min(256) as usize * RECORD_BYTES;
+            let chunk = &mut buffer[..chunk];
+            file.read_exact(chunk).map_err(DataError::io(path))?;
+            for record in chunk.chunks_exact(RECORD_BYTES) {
+                check_labels(record, checked).map_err(corrupt)?;
+                checked += 1;
+            }
+        }
+        Ok(Self { file: Arc::new(file), path: path.into(), records })
+    }
+
+    /// The number of records.
+    #[expect(clippy::len_without_is_empty, reason = "a file of records has at least one")]
+    pub fn len(&self) -> u64 {
+        self.records
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The record at an index below [`RecordFile::len`].
+    pub fn read(&self, index: u64) -> Result<Record, DataError> {
+        let mut record = [0; RECORD_BYTES];
+        read_exact_at(&self.file, &mut record, index * RECORD_BYTES as u64).map_err(DataError::io(&self.path))?;
+        // The file may have changed since it was checked.
+        check_labels(&record, index).map_err(|reason| DataError::corrupt(&self.path, reason))?;
+        Ok(record)
+    }
+}
+
+/// The class of an image is its fine label.
+impl From<Record> for LabelledImage {
+    fn from(record: Record) -> Self {
+        Self { label: record[1].into(), pixels: record[2..].into() }
+    }
+}
+
+fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
+    match record {
+        [coarse, ..] if *coarse >= COARSE_CLASSES => {
+            Err(format!("record {index}: coarse label {coarse} is out of range (0 to {})", COARSE_CLASSES - 1))
+        }
+        [_, fine, ..] if usize::from(*fine) >= CLASSES => {
+            Err(format!("record {index}: fine label {fine} is out of range (0 to {})", CLASSES - 1))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file of a split in a folder, or in its `cifar-100-binary` subfolder; an index of shards counts first, then packed images.
+pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
+    let file = split.file_name();
+    // A missing folder gets its own error.
+    folder.metadata().map_err(DataError::io(folder))?;
+    let names = [split.shards_name(), split.packed_name(), file].map(|name| folder.join(name));
+    names
+        .into_iter()
+        .chain([folder.join("cifar-100-binary").join(file)])
+        .find(|path| path.is_file())
+        .ok_or_else(|| DataError::Missing { folder: folder.into(), file })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Synthetic;
+
+    fn write(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        file
+    }
+
+    fn records(count: u64) -> Vec<u8> {
+        let synthetic = Synthetic::new(Split::Train, 1);
+        (0..count).flat_map(|index| synthetic.record(index)).collect()
+    }
+
+    #[test]
+    fn records_are_read_as_written() {
+        let bytes = records(300);
+        let file = write(&bytes);
+        let opened = RecordFile::open(file.path()).unwrap();
+        assert_eq!(opened.len(), 300);
+        assert_eq!(opened.read(299).unwrap()[..], bytes[299 * RECORD_BYTES..]);
+        assert!(matches!(opened.read(300), Err(DataError::Io { .. })));
+    }
+
+    #[test]
+    fn corrupt_files_are_refused_with_the_reason() {
+        let good = records(3);
+        let mut coarse = good.clone();
+        coarse[RECORD_BYTES] = 20;
+        let mut fine = good.clone();
+        fine[2 * RECORD_BYTES + 1] = 100;
+        for (bytes, reason) in [
+            (&good[..good.len() - 1], "is it cut short?"),
+            (&[][..], "0 bytes are not a whole number"),
+            (&coarse, "record 1: coarse label 20"),
+            (&fine, "record 2: fine label 100"),
+        ] {
+            let error = RecordFile::open(write(bytes).path()).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_split_is_found_in_the_folder_or_below() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = find_split(folder.path(), Split::Train).unwrap_err().to_string();
+        assert!(missing.contains("holds no train.bin"), "{missing}");
+        std::fs::create_dir(folder.path().join("cifar-100-binary")).unwrap();
+        let below = folder.path().join("cifar-100-binary/train.bin");
+        std::fs::write(&below, "").unwrap();
+        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), below);
+        let direct = folder.path().join("train.bin");
+        std::fs::write(&direct, "").unwrap();
+        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), direct);
+        assert!(matches!(find_split(&folder.path().join("nowhere"), Split::Test), Err(DataError::Io { .. })));
+    }
+}

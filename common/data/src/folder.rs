@@ -1,0 +1,184 @@
+//! Folders of images: `train/CLASS/*.png`, `test/CLASS/*.jpg`.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
+
+use crate::packed::MAX_CLASSES;
+use crate::{BadImage, DataError};
+
+/// The images of a folder, which were not opened yet.
+#[derive(Debug, Default)]
+pub(crate) struct ImageFolder {
+    /// The names of the classes.
+    pub(crate) classes: Vec<String>,
+    /// Images to train on.
+    pub(crate) train: Vec<LabelledFile>,
+    /// Images to test with.
+    pub(crate) test: Vec<LabelledFile>,
+    /// What is not an image.
+    pub(crate) strays: Vec<BadImage>,
+}
+
+/// A file of an image, and the number of its class.
+#[derive(Debug)]
+pub(crate) struct LabelledFile {
+    /// If it is in an archive, then behind the path of that.
+    pub(crate) path: PathBuf,
+    /// Where it is in an archive.
+    pub(crate) part: Option<Part>,
+    pub(crate) label: u16,
+}
+
+/// A file in an archive.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) archive: Arc<Path>,
+    /// Where it begins.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+impl LabelledFile {
+    /// The file on disk.
+    fn on_disk(&self) -> &Path {
+        self.part.as_ref().map_or(&self.path, |part| &part.archive)
+    }
+}
+
+impl ImageFolder {
+    /// Lists a folder, if it is one of images: if it has a folder `train`.
+    pub(crate) fn find(folder: &Path) -> Result<Option<Self>, DataError> {
+        let train = folder.join("train");
+        if !train.is_dir() {
+            return Ok(None);
+        }
+        let test = ["test", "val"].map(|name| folder.join(name)).into_iter().find(|path| path.is_dir());
+        let test =
+            test.ok_or_else(|| DataError::corrupt(folder, "has a folder 'train', but no folder 'test' or 'val'"))?;
+        let mut strays = Vec::new();
+        let of_train = classes(&train, &mut strays)?;
+        let of_test = classes(&test, &mut strays)?;
+        same_classes(&train, &of_train, &test, &of_test)?;
+        let mut files = |classes: &[(String, PathBuf)]| -> Result<Vec<LabelledFile>, DataError> {
+            let mut files = Vec::new();
+            for (label, (_, folder)) in (0..).zip(classes) {
+                files.extend(images(folder, &mut strays)?.into_iter().map(|path| LabelledFile {
+                    path,
+                    part: None,
+                    label,
+                }));
+            }
+            Ok(files)
+        };
+        let (train, test) = (files(&of_train)?, files(&of_test)?);
+        Ok(Some(Self { classes: of_train.into_iter().map(|(name, _)| name).collect(), train, test, strays }))
+    }
+
+    /// Changes if a file is added, removed or written to.
+    pub(crate) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
+        let mut digest = Sha256::new();
+        digest.update(self.classes.join("\n"));
+        let files = [&self.train, &self.test].into_iter().flatten().map(LabelledFile::on_disk);
+        let strays = self.strays.iter().map(|stray| &*stray.path);
+        let mut before = None;
+        for path in files.chain(strays) {
+            // An archive has many.
+            if before.replace(path) == Some(path) {
+                continue;
+            }
+            let metadata = path.metadata().map_err(DataError::io(path))?;
+            let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            let modified = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+            digest.update(path.as_os_str().as_encoded_bytes());
+            digest.update([0]);
+            digest.update(metadata.len().to_le_bytes());
+            digest.update(modified.as_nanos().to_le_bytes());
+        }
+        Ok(digest.finalize().into())
+    }
+}
+
+/// The folders of the classes of a split, by name.
+fn classes(split: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<(String, PathBuf)>, DataError> {
+    let mut classes = Vec::new();
+    for path in entries(split)? {
+        if !path.is_dir() {
+            strays.push(BadImage { path, reason: "expected a folder for each class".into() });
+            continue;
+        }
+        let name = path.file_name().and_then(OsStr::to_str).map(String::from);
+        match name.filter(|name| is_class_name(name)) {
+            Some(name) => classes.push((name, path)),
+            None => return Err(DataError::corrupt(path, "the name of a class must be text without commas: rename it")),
+        }
+    }
+    match classes.len() {
+        0 | 1 => Err(DataError::corrupt(
+            split,
+            format!("{} classes: expected a folder for each of at least two", classes.len()),
+        )),
+        2..=MAX_CLASSES => {
+            classes.sort();
+            Ok(classes)
+        }
+        more => Err(DataError::corrupt(split, format!("{more} classes: expected at most {MAX_CLASSES}"))),
+    }
+}
+
+fn same_classes(
+    train: &Path,
+    of_train: &[(String, PathBuf)],
+    test: &Path,
+    of_test: &[(String, PathBuf)],
+) -> Result<(), DataError> {
+    for (has, of_has, lacks, of_lacks) in [(train, of_train, test, of_test), (test, of_test, train, of_train)] {
+        if let Some((name, _)) = of_has.iter().find(|(name, _)| !of_lacks.iter().any(|(other, _)| other == name)) {
+            let reason = format!("no class '{name}', which {} has: both need the same classes", has.display());
+            return Err(DataError::corrupt(lacks, reason));
+        }
+    }
+    Ok(())
+}
+
+/// The images of a class, by name.
+fn images(class: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
+    let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| is_image(path));
+    let stray = |path| BadImage { path, reason: "expected a file .png, .jpg or .jpeg".into() };
+    strays.extend(others.into_iter().map(stray));
+    if images.is_empty() {
+        return Err(DataError::corrupt(
+            class,
+            "no images: add some, or remove the folder of the class from all splits",
+        ));
+    }
+    Ok(images)
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str);
+    extension.is_some_and(is_image_extension) && path.is_file()
+}
+
+/// Whether files whose names end like this are images, as far as the name says.
+pub(crate) fn is_image_extension(extension: &str) -> bool {
+    ["png", "jpg", "jpeg"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// Whether a class can have this name; model files have a list of them.
+pub(crate) fn is_class_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c == ',' || c.is_control())
+}
+
+/// What a folder holds, sorted; without hidden files, which systems leave everywhere.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let listed = std::fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = listed.map_err(DataError::io(folder))?;
+    paths.retain(|path| !is_hidden(path));
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,185 @@
+//! Images with labels, from a file or generated.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::cache::default_cache_dir;
+use crate::cifar::find_split;
+use crate::{
+    Augmentation, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement, RecordFile,
+    ShardIndex, ShardedFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
+};
+
+/// One split of a data set of images, read image by image.
+#[derive(Clone, Debug)]
+pub struct Images {
+    records: Records,
+    info: Arc<ImageInfo>,
+    augmentation: Augmentation,
+}
+
+#[derive(Clone, Debug)]
+enum Records {
+    /// Packed images of the user.
+    Packed(PackedFile),
+    /// The same, in shards.
+    Sharded(ShardedFile),
+    /// CIFAR-100.
+    Cifar(RecordFile),
+    /// Generated from a seed, in the shape of CIFAR-100.
+    Synthetic(Synthetic),
+}
+
+impl Images {
+    /// Opens a split.
+    pub fn open(source: &DataSource, split: Split) -> Result<Self, DataError> {
+        let records = match source {
+            DataSource::Generated { seed } => Records::Synthetic(Synthetic::new(split, *seed)),
+            DataSource::Shards { index, store } => Records::Sharded(ShardedFile::with_store(index, store.clone())?),
+            DataSource::File(path) if ShardIndex::is_index(path)? => Records::Sharded(ShardedFile::open(path)?),
+            DataSource::File(path) if PackedFile::is_packed(path)? => Records::Packed(PackedFile::open(path)?),
+            DataSource::File(path) => Records::Cifar(RecordFile::open(path)?),
+        };
+        let info = match &records {
+            Records::Packed(file) => file.info().clone(),
+            Records::Sharded(file) => file.info().clone(),
+            Records::Cifar(_) | Records::Synthetic(_) => Arc::new(ImageInfo::cifar100()),
+        };
+        Ok(Self { records, info, augmentation: Augmentation::default() })
+    }
+
+    /// The same images, of which tasks get randomly changed ones.
+    #[must_use]
+    pub fn augmented(self, augmentation: Augmentation) -> Self {
+        Self { augmentation, ..self }
+    }
+
+    /// Whether reading an image takes no more than reading a file.
+    pub fn is_here(&self) -> bool {
+        !matches!(&self.records, Records::Sharded(file) if !file.is_here())
+    }
+
+    /// How tasks' images are changed.
+    pub fn augmentation(&self) -> Augmentation {
+        self.augmentation
+    }
+
+    /// How an image of a task is changed.
+    pub fn placement(&self, sample: TaskSample) -> Placement {
+        self.augmentation.placement(sample.draw, self.info.size)
+    }
+
+    /// What the images in a file are, without reading them.
+    pub fn describe(path: &Path) -> Result<ImageInfo, DataError> {
+        if ShardIndex::is_index(path)? {
+            return Ok((**ShardIndex::read(path)?.info()).clone());
+        }
+        if PackedFile::is_packed(path)? { PackedFile::describe(path) } else { Ok(ImageInfo::cifar100()) }
+    }
+
+    /// What the images are.
+    pub fn info(&self) -> &ImageInfo {
+        &self.info
+    }
+
+    /// Packs what the user names into the cache, if it is a folder of images that are not packed yet, and returns the folder with the
+    /// packed ones; otherwise what the user named.
+    pub fn prepare(data: &Path, size: usize, progress: PackProgress<'_>) -> Result<PathBuf, DataError> {
+        let is_found = |split: &Split| {
+            let names = [split.file_name(), split.packed_name(), split.shards_name()];
+            names.iter().any(|name| data.join(name).is_file())
+        };
+        if !data.is_dir() || [Split::Train, Split::Test].iter().any(is_found) {
+            return Ok(data.into());
+        }
+        match Unpacked::find(data)? {
+            Some(unpacked) => unpacked.pack_into_cache(&default_cache_dir(), size, progress),
+            None => Ok(data.into()),
+        }
+    }
+
+    /// The file of a split in what the user names: a folder, one of the two files in it, or the official archive of CIFAR-100, which
+    /// is then unpacked into the cache.
+    pub fn locate(data: &Path, split: Split) -> Result<PathBuf, DataError> {
+        find_split(&Self::folder(data)?, split)
+    }
+
+    /// The folder that holds the splits of what the user names.
+    pub fn folder(data: &Path) -> Result<PathBuf, DataError> {
+        let expected = "'synthetic', a folder of images, or cifar-100-binary.tar.gz";
+        let found = data.metadata().map_err(|cause| DataError::NotFound { path: data.into(), cause, expected })?;
+        if found.is_dir() {
+            return Ok(data.into());
+        }
+        let mut names = [Split::Train, Split::Test]
+            .into_iter()
+            .flat_map(|split| [split.file_name(), split.packed_name(), split.shards_name()]);
+        let is_split = names.any(|name| data.ends_with(name));
+        match data.parent() {
+            Some(folder) if is_split => Ok(Path::new(".").join(folder)),
+            _ => extract_archive(data, &default_cache_dir()),
+        }
+    }
+
+    /// The image at an index below [`Self::count`].
+    pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
+        match &self.records {
+            Records::Packed(file) => file.read(index),
+            Records::Sharded(file) => file.read(index),
+            Records::Cifar(file) => file.read(index).map(LabelledImage::from),
+            Records::Synthetic(synthetic) => Ok(synthetic.record(index).into()),
+        }
+    }
+
+    /// A task's image, changed as the augmentation says.
+    pub fn training_image(&self, sample: TaskSample) -> Result<LabelledImage, DataError> {
+        Ok(self.placement(sample).apply(self.read(sample.index)?, self.info.size))
+    }
+
+    /// The number of images.
+    pub fn count(&self) -> u64 {
+        match &self.records {
+            Records::Packed(file) => file.len(),
+            Records::Sharded(file) => file.index().count(),
+            Records::Cifar(file) => file.len(),
+            Records::Synthetic(synthetic) => synthetic.len(),
+        }
+    }
+
+    /// The number of images of each shard, if they are in shards; the last one may have fewer.
+    pub fn samples_of_shard(&self) -> Option<u64> {
+        match &self.records {
+            Records::Sharded(file) => Some(file.index().images_of_shard()),
+            _ => None,
+        }
+    }
+
+    /// Says which shards are needed next, in this order, so that they can be obtained ahead.
+    pub fn expect_shards(&self, shards: &[u64]) {
+        if let Records::Sharded(file) = &self.records {
+            file.expect(shards);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `ata up` hands its workers the training file itself.
+    #[test]
+    fn a_split_is_found_from_its_folder_and_from_either_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for split in [Split::Train, Split::Test] {
+            std::fs::write(folder.path().join(split.file_name()), Synthetic::new(split, 1).record(0)).unwrap();
+        }
+        let train = folder.path().join("train.bin");
+        for named in [folder.path(), &train, &folder.path().join("test.bin")] {
+            let found = Images::locate(named, Split::Train).unwrap();
+            assert_eq!(found.canonicalize().unwrap(), train.canonicalize().unwrap());
+            assert_eq!(Images::open(&DataSource::File(found), Split::Train).unwrap().count(), 1);
+        }
+        let missing = Images::locate(&folder.path().join("nowhere"), Split::Test).unwrap_err().to_string();
+        assert!(missing.contains("nowhere") && missing.contains("Expected 'synthetic', a folder"), "{missing}");
+    }
+}

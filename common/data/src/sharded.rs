@@ -1,0 +1,160 @@
+//! Packed images that are read shard by shard.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use crate::packed::bad_image;
+use crate::{DataError, ImageInfo, LabelledImage, PackedFile, Shard, ShardFile, ShardIndex};
+
+/// Obtains shards, from another machine for example.
+pub trait ShardStore: Debug + Send + Sync {
+    /// The file of this shard, whose digest was checked. Waits until it is there.
+    fn open(&self, shard: &Shard) -> Result<ShardFile, DataError>;
+
+    /// Says that the file of this shard was damaged after its digest was checked, so that the next one has to be checked again.
+    fn recheck(&self, shard: &Shard);
+
+    /// Says which shards are needed next, in this order, so that they can be obtained ahead. It is only a hint.
+    fn expect(&self, shards: &[Shard]);
+}
+
+/// A split in shards.
+#[derive(Clone, Debug)]
+pub struct ShardedFile {
+    index: ShardIndex,
+    /// The index's file, which errors name.
+    path: PathBuf,
+    place: Arc<Place>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// The packed file is here. A shard is checked before its first image is read.
+    Packed { file: PackedFile, checked: Mutex<Vec<bool>> },
+    /// Each shard is obtained as a file. The newest files stay open.
+    Store { store: Arc<dyn ShardStore>, open: Mutex<VecDeque<(u64, Arc<ShardFile>)>> },
+}
+
+/// Files that stay open: twice as many as the shards that the tasks of an iteration are spread over, as iterations follow each other.
+const MOST_OPEN: usize = 2 * crate::windows::WINDOW as usize;
+
+impl ShardedFile {
+    /// Opens an index and the packed file next to it.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let index = ShardIndex::read(path)?;
+        let file = PackedFile::open_unread(&path.with_extension("packed"))?;
+        if file.info() != index.info() || file.len() != index.count() {
+            let reason = format!("it is not the index of {}: pack the images again", file.path().display());
+            return Err(DataError::corrupt(path, reason));
+        }
+        let checked = Mutex::new(vec![false; index.shards().len()]);
+        Ok(Self { index, path: path.into(), place: Arc::new(Place::Packed { file, checked }) })
+    }
+
+    /// Opens an index whose shards come from a store.
+    pub fn with_store(path: &Path, store: Arc<dyn ShardStore>) -> Result<Self, DataError> {
+        let place = Place::Store { store, open: Mutex::default() };
+        Ok(Self { index: ShardIndex::read(path)?, path: path.into(), place: Arc::new(place) })
+    }
+
+    /// The index.
+    pub fn index(&self) -> &ShardIndex {
+        &self.index
+    }
+
+    /// What the images are.
+    pub fn info(&self) -> &Arc<ImageInfo> {
+        self.index.info()
+    }
+
+    /// The image at an index below [`ShardIndex::count`].
+    pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
+        let number = index / self.index.images_of_shard();
+        let header = self.index.header();
+        let mut record = vec![0; header.record_bytes() as usize];
+        match &*self.place {
+            Place::Packed { file, checked } => {
+                self.check(number, file, checked)?;
+                file.read_at(&mut record, index)?;
+            }
+            Place::Store { store, open } => {
+                let position = index % self.index.images_of_shard();
+                let mut read = || {
+                    let file = self.obtained(number, store.as_ref(), open)?;
+                    file.read(&mut record, position).map_err(DataError::io(&self.path))
+                };
+                if !read()? {
+                    lock(open).retain(|(of, _)| *of != number);
+                    store.recheck(&self.index.shard(number));
+                    if !read()? {
+                        let reason =
+                            format!("image {index} is damaged, in a copy of shard {number} that was just checked");
+                        return Err(DataError::corrupt(&self.path, reason));
+                    }
+                }
+            }
+        }
+        header.image(record).map_err(|reason| bad_image(&self.path, index, &reason))
+    }
+
+    /// Says that the images of these shards are needed next.
+    pub fn expect(&self, shards: &[u64]) {
+        if let Place::Store { store, .. } = &*self.place {
+            store.expect(&shards.iter().map(|number| self.index.shard(*number)).collect::<Vec<_>>());
+        }
+    }
+
+    /// Whether all shards are here.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(*self.place, Place::Packed { .. })
+    }
+
+    /// Checks a shard of a packed file, once.
+    fn check(&self, number: u64, file: &PackedFile, checked: &Mutex<Vec<bool>>) -> Result<(), DataError> {
+        if lock(checked)[number as usize] {
+            return Ok(());
+        }
+        let (shard, first) = (self.index.shard(number), number * self.index.images_of_shard());
+        let mut digest = Sha256::new();
+        let mut buffer = vec![0; self.index.header().record_bytes() as usize];
+        let images = shard.bytes / buffer.len() as u64;
+        for image in first..first + images {
+            file.read_at(&mut buffer, image)?;
+            digest.update(&buffer);
+        }
+        if digest.finalize()[..] != shard.sha256 {
+            let (last, index) = (first + images - 1, self.path.display());
+            let reason =
+                format!("shard {number}, images {first} to {last}, has changed: its SHA-256 is not that in {index}");
+            return Err(DataError::corrupt(file.path(), reason));
+        }
+        lock(checked)[number as usize] = true;
+        Ok(())
+    }
+
+    /// The file of a shard.
+    fn obtained(
+        &self,
+        number: u64,
+        store: &dyn ShardStore,
+        open: &Mutex<VecDeque<(u64, Arc<ShardFile>)>>,
+    ) -> Result<Arc<ShardFile>, DataError> {
+        // Held while a shard is obtained, because other threads need the same one, as a rule.
+        let mut open = lock(open);
+        if let Some((_, file)) = open.iter().find(|(of, _)| *of == number) {
+            return Ok(file.clone());
+        }
+        let file = Arc::new(store.open(&self.index.shard(number))?);
+        open.truncate(MOST_OPEN - 1);
+        open.push_front((number, file.clone()));
+        Ok(file)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

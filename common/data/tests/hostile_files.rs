@@ -1,0 +1,188 @@
+//! Data sets, archives and models from outside: with any content they are refused with a reason, or can be used, and
+//! little memory is needed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use ata_data::{DataError, PackedFile, RECORD_BYTES, RecordFile, Split, Synthetic, extract_archive};
+use ata_mutator::{Mutator, feed, peak_bytes, reset_peak, write_file};
+use ata_sums::{Metadata, ParameterTable, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tar::{Builder, EntryType, Header};
+use tempfile::TempDir;
+
+/// What reading any data set may need.
+const MOST_BYTES: u64 = 64 << 20;
+
+fn records(split: Split, count: u64) -> Vec<u8> {
+    let synthetic = Synthetic::new(split, 1);
+    (0..count).flat_map(|index| synthetic.record(index)).collect()
+}
+
+fn header(name: &str, bytes: u64) -> Header {
+    let mut header = Header::new_ustar();
+    header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(EntryType::Regular);
+    header.set_size(bytes);
+    header.set_cksum();
+    header
+}
+
+fn tar(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut tar = Builder::new(Vec::new());
+    for (name, content) in entries {
+        tar.append(&header(name, content.len() as u64), *content).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::none());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A folder with an archive and a cache. Nothing else may ever be in it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.0.path().join("data.tar.gz")
+    }
+
+    fn extract(&self, bytes: &[u8]) -> Result<PathBuf, DataError> {
+        write_file(&self.archive(), bytes);
+        let cache = self.0.path().join("cache");
+        let extracted = extract_archive(&self.archive(), &cache);
+        assert_eq!(names(self.0.path()), ["cache", "data.tar.gz"]);
+        let left = names(&cache.join("archives"));
+        match &extracted {
+            Ok(target) => {
+                assert_eq!(names(target), ["test.bin", "train.bin"]);
+                assert_eq!(left.len(), 1);
+                std::fs::remove_dir_all(target).unwrap();
+            }
+            Err(error) => assert!(left.is_empty() && !error.to_string().is_empty(), "{left:?}"),
+        }
+        extracted
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+/// Mutated after and before compression: a damaged archive, and one that somebody made.
+fn mutated_archives() {
+    let (train, test) = (records(Split::Train, 2), records(Split::Test, 1));
+    let good = tar(&[("cifar-100-binary/train.bin", &train), ("cifar-100-binary/test.bin", &test)]);
+    let small = tar(&[("train.bin", &train[..RECORD_BYTES]), ("test.bin", &test), ("../train.bin", &test)]);
+    let place = Place::new();
+    place.extract(&gzip(&good)).unwrap();
+    let fed = feed(Mutator::new(1, vec![gzip(&good)]), 1000, |bytes| place.extract(bytes).is_ok());
+    println!("archives: {fed:?}");
+    let tokens = ["../", "/", "\0", "././@LongLink", "00000000000", "77777777777", "train.bin"];
+    let mutator = Mutator::new(2, vec![good, small]).with_tokens(&tokens);
+    let fed = feed(mutator, 1000, |bytes| place.extract(&gzip(bytes)).is_ok());
+    println!("archives made of mutated content: {fed:?}");
+}
+
+/// Five times as much as an archive may hold, compressed a thousandfold.
+fn bomb() {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(header("padding", 5 << 30).as_bytes()).unwrap();
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..1100 {
+        encoder.write_all(&zeros).unwrap();
+    }
+    let error = Place::new().extract(&encoder.finish().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("not a whole"), "{error}");
+}
+
+fn mutated_records() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("train.bin");
+    let bytes = records(Split::Train, 2);
+    let fed = feed(Mutator::new(3, vec![bytes]), 20_000, |bytes| {
+        write_file(&path, bytes);
+        let Ok(file) = RecordFile::open(&path) else { return false };
+        assert_eq!(file.len() as usize * RECORD_BYTES, bytes.len());
+        assert!((0..file.len()).all(|index| file.read(index).is_ok()));
+        true
+    });
+    println!("records: {fed:?}");
+}
+
+/// Two images of 8 × 8 pixels, of two classes.
+fn packed() -> Vec<u8> {
+    let words = [1_u32, 8, 2, 8].map(u32::to_le_bytes);
+    let channels = [0.5_f32, 0.5, 0.5, 0.2, 0.2, 0.2].map(f32::to_le_bytes);
+    let header =
+        [&b"ATA-IMGS"[..], words.as_flattened(), &2_u64.to_le_bytes(), channels.as_flattened(), b"ant\ncat\n"].concat();
+    let record = |label: u16| [&label.to_le_bytes()[..], &[7; 3 * 8 * 8]].concat();
+    [header, record(0), record(1)].concat()
+}
+
+fn mutated_packed_images() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("train.packed");
+    write_file(&path, &packed());
+    assert!(PackedFile::open(&path).is_ok());
+    let fed = feed(Mutator::new(5, vec![packed()]), 20_000, |bytes| {
+        write_file(&path, bytes);
+        let Ok(file) = PackedFile::open(&path) else { return false };
+        let info = file.info();
+        assert!((0..file.len()).all(|index| {
+            let image = file.read(index).unwrap();
+            usize::from(image.label) < info.classes.len() && image.pixels.len() == info.image_bytes()
+        }));
+        assert!(info.channels.iter().all(|(mean, deviation)| (0.5 - mean / deviation).is_finite()));
+        true
+    });
+    println!("packed images: {fed:?}");
+}
+
+fn mutated_models() {
+    let table = ParameterTable::vector("theta", 5);
+    let metadata = Metadata::from([("steps".to_owned(), "3".to_owned())]);
+    let model = encode_model(&table, &[1.0, -2.0, 0.5, 0.0, 9.0], &metadata);
+    let vectors = encode_vectors([("m", &[0.1, 0.2][..]), ("v", &[0.3, 0.4])].into_iter(), &metadata);
+    let tokens = ["\"F32\"", "[0,0]", "18446744073709551615", "{\"a\":", "[", "null", "\"theta\":"];
+    let mutator = Mutator::new(4, vec![model.clone(), vectors.clone()]).with_tokens(&tokens);
+    assert!(decode_model(&table, &model).is_ok() && decode_vectors(&vectors, 2).is_ok());
+    let fed = feed(mutator, 100_000, |bytes| {
+        let is_model = decode_model(&table, bytes).is_ok_and(|(parameters, _)| {
+            assert!(parameters.len() == 5 && parameters.iter().all(|value| value.is_finite()));
+            true
+        });
+        let vectors = decode_vectors(bytes, 2);
+        if let Ok(vectors) = &vectors {
+            assert!(vectors.iter().all(|(_, values)| values.len() == 2));
+        }
+        assert!(decode_metadata(bytes).is_ok() || !is_model);
+        is_model || vectors.is_ok()
+    });
+    println!("models: {fed:?}");
+}
+
+/// One test, as the memory is that of the whole process.
+#[test]
+fn hostile_files_do_no_harm_in_little_memory() {
+    let can_measure = reset_peak();
+    let before = peak_bytes();
+    for check in [mutated_archives, bomb, mutated_records, mutated_packed_images, mutated_models] {
+        check();
+    }
+    if let (true, Some(before), Some(peak)) = (can_measure, before, peak_bytes()) {
+        println!("{} bytes more at most", peak - before);
+        assert!(peak - before <= MOST_BYTES, "{} bytes more than before", peak - before);
+    }
+}

@@ -1,0 +1,215 @@
+//! Images in tar archives, as WebDataset lays them out: what is read, and what is refused.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use ata_data::{BadImage, DataError, PackedFile, Packing, Split, Unpacked};
+use image::{ImageFormat, Rgb, RgbImage};
+use tar::{Builder, Header};
+use tempfile::TempDir;
+
+const CLASSES: [&str; 3] = ["ant", "bee", "cat"];
+/// Images of each class.
+const TRAIN: u8 = 20;
+const TEST: u8 = 5;
+
+fn png(class: u16, at: u8) -> Vec<u8> {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let colour = Rgb([class as u8 * 50, at, 100 + class as u8]);
+    RgbImage::from_pixel(16, 16, colour).write_to(&mut file, ImageFormat::Png).unwrap();
+    file.into_inner()
+}
+
+/// Names and contents of an archive's entries.
+type Entries = Vec<(String, Vec<u8>)>;
+
+/// The samples of these classes, in the order of the classes.
+fn samples(classes: &[u16], count: u8) -> Entries {
+    let of_sample = |class: u16, at: u8| {
+        let key = format!("c{class}/{at:03}");
+        [
+            (format!("{key}.png"), png(class, at)),
+            (format!("{key}.json"), b"{}".to_vec()),
+            (format!("{key}.cls"), format!("{class}\n").into_bytes()),
+        ]
+    };
+    classes.iter().flat_map(|class| (0..count).flat_map(move |at| of_sample(*class, at))).collect()
+}
+
+fn write_tar(path: &Path, entries: &[(String, Vec<u8>)]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut tar = Builder::new(File::create(path).unwrap());
+    for (name, content) in entries {
+        let mut header = Header::new_gnu();
+        header.set_size(content.len() as u64);
+        tar.append_data(&mut header, name, &content[..]).unwrap();
+    }
+    tar.finish().unwrap();
+}
+
+/// A folder of archives, two of them to train on.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(TempDir::new().unwrap());
+        write_tar(&place.folder().join("birds-train-000.tar"), &samples(&[0, 1], TRAIN));
+        write_tar(&place.folder().join("constrained_intervals-train-001.tar"), &samples(&[2], TRAIN));
+        write_tar(&place.folder().join("constrained_intervals-validation-000.tar"), &samples(&[0, 1, 2], TEST));
+        place
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("archives")
+    }
+
+    fn names(&self, names: &str) {
+        fs::write(self.folder().join("classnames.txt"), names).unwrap();
+    }
+
+    fn pack(&self, from: &Path, skip_bad: bool, shard_bytes: Option<u64>) -> Result<Vec<BadImage>, DataError> {
+        drop(fs::remove_dir_all(self.out()));
+        let unpacked = Unpacked::find(from)?.expect("there are images");
+        unpacked.pack(&self.out(), Packing { size: 16, skip_bad, shard_bytes }, &mut |_, _| ())
+    }
+
+    fn out(&self) -> PathBuf {
+        self.0.path().join("out")
+    }
+
+    /// What packing wrote, by name.
+    fn packed(&self) -> Vec<(String, Vec<u8>)> {
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let paths = fs::read_dir(self.out()).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = paths.map(|path| (name(&path), fs::read(&path).unwrap())).collect();
+        files.sort();
+        files
+    }
+}
+
+/// With and without shards, and with the archives in folders.
+#[test]
+fn archives_are_packed_into_the_bytes_of_a_folder_with_the_same_images() {
+    let place = Place::new();
+    place.names("ant\nbee\ncat\n");
+    let files = place.0.path().join("files");
+    for (split, count) in [("train", TRAIN), ("test", TEST)] {
+        for (class, name) in (0..).zip(CLASSES) {
+            let folder = files.join(split).join(name);
+            fs::create_dir_all(&folder).unwrap();
+            (0..count).for_each(|at| fs::write(folder.join(format!("{at:03}.png")), png(class, at)).unwrap());
+        }
+    }
+    let in_folders = place.0.path().join("in-folders");
+    for (from, to) in [
+        ("birds-train-000", "train/0"),
+        ("constrained_intervals-train-001", "train/1"),
+        ("constrained_intervals-validation-000", "test/0"),
+    ] {
+        let to = in_folders.join(format!("{to}.tar"));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(place.folder().join(format!("{from}.tar")), to).unwrap();
+    }
+    fs::copy(place.folder().join("classnames.txt"), in_folders.join("classnames.txt")).unwrap();
+    for shard_bytes in [None, Some(10_000)] {
+        assert_eq!(place.pack(&files, false, shard_bytes).unwrap(), []);
+        let expected = place.packed();
+        assert_eq!(expected.len(), if shard_bytes.is_some() { 4 } else { 2 });
+        for from in [place.folder(), in_folders.clone()] {
+            assert_eq!(place.pack(&from, false, shard_bytes).unwrap(), []);
+            assert!(place.packed() == expected, "{}", from.display());
+        }
+    }
+}
+
+#[test]
+fn without_a_list_classes_are_called_by_their_numbers() {
+    let place = Place::new();
+    place.pack(&place.folder(), false, None).unwrap();
+    let file = PackedFile::open(&place.out().join(Split::Train.packed_name())).unwrap();
+    assert_eq!((file.len(), &file.info().classes[..]), (60, &["0", "1", "2"].map(String::from)[..]));
+    assert_eq!(file.read(59).unwrap().label, 2);
+}
+
+/// The archive that a folder was unpacked from may lie next to it.
+#[test]
+fn a_folder_of_images_goes_before_archives_next_to_it() {
+    let place = Place::new();
+    for split in ["train", "test"] {
+        for class in CLASSES {
+            let file = place.folder().join(split).join(class).join("1.png");
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, png(0, 0)).unwrap();
+        }
+    }
+    place.pack(&place.folder(), false, None).unwrap();
+    assert_eq!(PackedFile::open(&place.out().join(Split::Train.packed_name())).unwrap().len(), 3);
+}
+
+#[test]
+fn bad_samples_are_named_or_left_out() {
+    let place = Place::new();
+    let mut entries = samples(&[2], TRAIN);
+    let entry = |name: &str, content: &[u8]| (name.to_owned(), content.to_owned());
+    entries.extend([
+        entry("a.jpg", b"no image"),
+        entry("a.cls", b"1"),
+        entry("b.png", &png(1, 1)),
+        entry("c.cls", b"1"),
+        entry("d.png", &png(1, 1)),
+        entry("d.cls", b"one"),
+        entry("e.png", &png(1, 1)),
+        entry("e.jpg", &png(1, 1)),
+        entry("e.cls", b"1"),
+        entry("._f.png", b"what a Mac adds"),
+        entry("readme", b"no sample"),
+        entry("g.txt", b"no sample"),
+    ]);
+    let archive = place.folder().join("constrained_intervals-train-001.tar");
+    write_tar(&archive, &entries);
+    let Err(DataError::BadImages { first, others }) = place.pack(&place.folder(), false, None) else {
+        panic!("they are named")
+    };
+    let found = [vec![first], others].concat();
+    let reasons = [
+        ("a.jpg", "decoding"),
+        ("b.png", "there is no .cls"),
+        ("c", "has a .cls, but no .png"),
+        ("d.cls", "expected the number of a class, found 'one'"),
+        ("d.png", "there is no .cls"),
+        ("e.png", "another image"),
+    ];
+    assert_eq!(found.len(), reasons.len(), "{found:?}");
+    for (name, reason) in reasons {
+        let bad = found.iter().find(|bad| bad.path == archive.join(name)).expect(name);
+        assert!(bad.reason.contains(reason), "expected '{reason}': {}", bad.reason);
+    }
+    assert_eq!(place.pack(&place.folder(), true, None).unwrap().len(), reasons.len());
+    assert_eq!(PackedFile::open(&place.out().join(Split::Train.packed_name())).unwrap().len(), 61);
+}
+
+#[test]
+fn archives_that_make_no_sense_are_refused_with_the_reason() {
+    let check = |change: &dyn Fn(&Place), reason: &str| {
+        let place = Place::new();
+        change(&place);
+        let error = place.pack(&place.folder(), true, None).expect_err(reason).to_string();
+        assert!(error.contains(reason), "expected '{reason}': {error}");
+    };
+    let train = |place: &Place| place.folder().join("constrained_intervals-train-001.tar");
+    let test = |place: &Place| place.folder().join("constrained_intervals-validation-000.tar");
+    check(&|place| fs::remove_file(test(place)).unwrap(), "none that have 'test' or 'val' in their names");
+    check(&|place| write_tar(&test(place), &samples(&[0, 2], TEST)), "there is no test image of class 1 ('1')");
+    check(&|place| write_tar(&train(place), &samples(&[3], TRAIN)), "there is no training image of class 2 ('2')");
+    check(&|place| place.names("ant\nbee\n"), "there are images of class 2, but classes are numbered from 0 to 1");
+    check(&|place| place.names("ant\nbee, wasp\ncat\n"), "classnames.txt: line 2: the name of a class");
+    check(
+        &|place| fs::write(train(place), vec![b'x'; 2_000]).unwrap(),
+        "constrained_intervals-train-001.tar: is no whole tar archive",
+    );
+    let cut = |place: &Place| {
+        let bytes = fs::read(train(place)).unwrap();
+        fs::write(train(place), &bytes[..600]).unwrap();
+    };
+    check(&cut, "constrained_intervals-train-001.tar: ends in the middle of c2/000.png");
+}

@@ -1,0 +1,165 @@
+//! How many connections may be open, and which of them make room for others.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::limits::MAX_STRANGERS;
+use crate::peer::ConnectionState;
+
+/// The places for connections of one port.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    places: Arc<Semaphore>,
+    strangers: Mutex<Strangers>,
+}
+
+/// Connections that nothing kept open when they arrived, with their [`origin`]s, in the order of arrival. Those that are kept open
+/// by now, or are closed, are skipped.
+#[derive(Debug, Default)]
+struct Strangers(VecDeque<(IpAddr, Weak<ConnectionState>)>);
+
+impl Admission {
+    /// Places for at most `connections`.
+    pub(crate) fn new(connections: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(connections)), strangers: Mutex::default() }
+    }
+
+    /// Waits for a place. If all are taken, a stranger makes room.
+    pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return place;
+        }
+        self.expel();
+        self.places.clone().acquire_owned().await.expect("it is never closed")
+    }
+
+    /// Remembers a connection that has just arrived. If there are too many strangers, one of them is closed.
+    pub(crate) fn enter(&self, address: IpAddr, state: &Arc<ConnectionState>) {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        if strangers.0.len() >= MAX_STRANGERS {
+            strangers.forget();
+        }
+        if strangers.0.len() >= MAX_STRANGERS {
+            strangers.close_one();
+        }
+        strangers.0.push_back((origin(address), Arc::downgrade(state)));
+    }
+
+    /// Closes a stranger.
+    pub(crate) fn expel(&self) {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        strangers.forget();
+        strangers.close_one();
+    }
+}
+
+impl Strangers {
+    /// Forgets connections that are no longer strangers.
+    fn forget(&mut self) {
+        self.0.retain(|(_, connection)| is_stranger(connection).is_some());
+    }
+
+    /// Closes the oldest one of the origin that has most, so that a flood from one origin costs no other origin a connection.
+    fn close_one(&mut self) {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for (origin, _) in &self.0 {
+            *counts.entry(*origin).or_default() += 1;
+        }
+        let Some(most) = counts.values().copied().max() else { return };
+        let oldest = self.0.iter().position(|(origin, _)| counts[origin] == most);
+        if let Some((_, oldest)) = oldest.and_then(|at| self.0.remove(at))
+            && let Some(oldest) = oldest.upgrade()
+        {
+            oldest.close();
+        }
+    }
+}
+
+/// Where a connection comes from, as far as an attacker cannot choose it: an IPv4 address, or the network of an IPv6 address, whose
+/// lower half a host may choose freely.
+pub(crate) fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+/// The connection, if it is open and nothing keeps it open.
+fn is_stranger(connection: &Weak<ConnectionState>) -> Option<Arc<ConnectionState>> {
+    connection.upgrade().filter(|state| state.is_stranger())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Peer;
+    use std::net::Ipv4Addr;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn enter(admission: &Admission, address: IpAddr) -> Peer {
+        let peer = Peer::default();
+        admission.enter(address, peer.state());
+        peer
+    }
+
+    fn is_closed(peer: &Peer) -> bool {
+        peer.state().is_closed()
+    }
+
+    #[tokio::test]
+    async fn the_oldest_stranger_makes_room() {
+        let admission = Admission::new(3);
+        let (known, _kept) = (enter(&admission, HERE), admission.place().await);
+        let _stays = known.stay();
+        let (oldest, place) = (enter(&admission, HERE), admission.place().await);
+        let (_later, _kept_too) = (enter(&admission, HERE), admission.place().await);
+        tokio::select! {
+            _ = admission.place() => panic!("there is no place"),
+            () = oldest.closed() => drop(place),
+        }
+        drop(admission.place().await);
+    }
+
+    #[test]
+    fn strangers_are_few() {
+        let admission = Admission::new(10_000);
+        let mut peers: Vec<Peer> = (0..4).map(|_| enter(&admission, HERE)).collect();
+        let _stays = peers[3].stay();
+        peers.extend((4..2 * MAX_STRANGERS).map(|_| enter(&admission, HERE)));
+        let closed: Vec<bool> = peers.iter().map(is_closed).collect();
+        assert!(!closed[3], "something lets it stay");
+        assert!(closed[..MAX_STRANGERS].iter().filter(|closed| !**closed).count() <= 2, "the oldest are gone");
+        assert!(closed[MAX_STRANGERS + 1..].iter().all(|closed| !closed));
+        assert!(admission.strangers.lock().unwrap().0.len() <= MAX_STRANGERS);
+    }
+
+    /// A host with IPv6 has a whole network of addresses, and one with IPv4 may connect through a socket for both protocols.
+    #[test]
+    fn a_flood_from_one_network_closes_no_connection_of_another() {
+        let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
+        for elsewhere in [v6(1, 1), Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into(), HERE] {
+            let admission = Admission::new(10_000);
+            let other = enter(&admission, elsewhere);
+            let flood: Vec<Peer> = (0..2 * MAX_STRANGERS as u16).map(|host| enter(&admission, v6(2, host))).collect();
+            assert!(!is_closed(&other), "{elsewhere}");
+            assert_eq!(flood.iter().filter(|peer| !is_closed(peer)).count(), MAX_STRANGERS - 1);
+        }
+        let mapped = |address: Ipv4Addr| origin(address.to_ipv6_mapped().into());
+        assert_eq!(mapped(Ipv4Addr::LOCALHOST), HERE);
+        assert_ne!(mapped(Ipv4Addr::new(10, 0, 0, 1)), mapped(Ipv4Addr::new(10, 0, 0, 2)));
+    }
+
+    #[test]
+    fn a_flood_from_one_address_closes_no_connection_of_another() {
+        let admission = Admission::new(10_000);
+        let elsewhere: Vec<Peer> = (1..=5).map(|at| enter(&admission, Ipv4Addr::new(10, 0, 0, at).into())).collect();
+        let flood: Vec<Peer> = (0..3 * MAX_STRANGERS).map(|_| enter(&admission, HERE)).collect();
+        assert!(!elsewhere.iter().any(is_closed));
+        assert_eq!(flood.iter().filter(|peer| !is_closed(peer)).count(), MAX_STRANGERS - elsewhere.len());
+        assert!(!is_closed(flood.last().unwrap()), "the newest may try");
+    }
+}

@@ -1,0 +1,161 @@
+//! The address that a worker connects to.
+
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use http::uri::Authority;
+use tonic::transport::{self, Uri};
+
+use crate::limits::{CONNECT_TIMEOUT, CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
+
+/// The address of a coordinator, and how to authenticate it: `http://head:7070` or `head:7070` without encryption, or a
+/// [`JoinToken`].
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    address: Authority,
+    trust: Arc<Trust>,
+}
+
+impl Endpoint {
+    /// The coordinator at `https://HOST:PORT` or `HOST:PORT`.
+    pub fn trusting(address: &str, trust: Trust) -> Result<Self, ConnectError> {
+        let bad = || ConnectError::Address(address.into());
+        let bare = match address.split_once("://") {
+            Some((scheme, bare)) if scheme == trust.scheme() => bare,
+            Some(_) => return Err(bad()),
+            None => address,
+        };
+        let address = address_of(bare.strip_suffix('/').unwrap_or(bare)).map_err(|_: SecurityError| bad())?;
+        Ok(Self { address, trust: Arc::new(trust) })
+    }
+
+    /// Host and port; an IPv6 address without brackets.
+    pub fn host_and_port(&self) -> (&str, u16) {
+        let host = self.address.host();
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        (bare, self.address.port_u16().expect("an address has a port"))
+    }
+
+    /// How the coordinator is authenticated.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// Connects to the coordinator, without retrying.
+    pub async fn connect(&self) -> Result<AuthorizedChannel, ConnectError> {
+        let of = || self.clone();
+        let uri: Uri = self.to_string().parse().map_err(|_| ConnectError::Address(self.to_string()))?;
+        let [window_bytes, ..] = CONNECTION_WINDOWS;
+        let channel = transport::Endpoint::from(uri)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .initial_stream_window_size(window_bytes / 2)
+            .initial_connection_window_size(window_bytes)
+            .max_frame_size(FRAME_BYTES)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true);
+        let certificates = |error| ConnectError::Certificates { endpoint: of(), cause: innermost(&error) };
+        let channel = self.trust.apply(channel).map_err(certificates)?.connect().await;
+        let channel = channel.map_err(|error| match why_refused(&error) {
+            Some(reason) => ConnectError::Distrusted { endpoint: of(), reason },
+            None => ConnectError::Unreachable { endpoint: of(), cause: innermost(&error) },
+        })?;
+        Ok(AuthorizedChannel::new(channel, self.trust.authorization()))
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = ConnectError;
+
+    fn from_str(text: &str) -> Result<Self, ConnectError> {
+        Self::trusting(text, Trust::Open)
+    }
+}
+
+impl From<JoinToken> for Endpoint {
+    fn from(token: JoinToken) -> Self {
+        let JoinToken { address, pin, secret } = token;
+        Self { address, trust: Arc::new(Trust::Pinned { pin, secret }) }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.trust.scheme(), self.address)
+    }
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The text is not an address.
+    #[error(
+        "'{0}' is not a coordinator's address: expected http://HOST:PORT, as in http://head:7070, or https:// with --tls-ca; \
+         a join token goes with --join"
+    )]
+    Address(String),
+    /// The certificate or the key is not valid.
+    #[error("the certificates for {endpoint} cannot be used: {cause}")]
+    Certificates {
+        /// The address.
+        endpoint: Endpoint,
+        /// What is wrong with them.
+        cause: String,
+    },
+    /// The coordinator does not answer.
+    #[error("cannot reach the coordinator at {endpoint}: {cause}")]
+    Unreachable {
+        /// The address.
+        endpoint: Endpoint,
+        /// The innermost error.
+        cause: String,
+    },
+    /// The peer is not trusted. Nothing was sent to it.
+    #[error("the coordinator at {endpoint} is not trusted: {reason}")]
+    Distrusted {
+        /// The address.
+        endpoint: Endpoint,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn innermost(error: &dyn Error) -> String {
+    match error.source() {
+        Some(source) => innermost(source),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (text, shown) in [
+            ("http://head:7070", "http://head:7070"),
+            ("head:7070", "http://head:7070"),
+            ("http://127.0.0.1:1/", "http://127.0.0.1:1"),
+            ("[::1]:7070", "http://[::1]:7070"),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), shown);
+        }
+        for text in [
+            "",
+            "head",
+            "http://head",
+            "https://head:1",
+            "http://head:0",
+            "http://head:99999",
+            "http://:1",
+            "http://h:1/x",
+            "a b:1",
+        ] {
+            assert!(matches!(text.parse::<Endpoint>(), Err(ConnectError::Address(_))), "{text}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A port, whose connections are accepted one after the other and do their handshakes concurrently.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep};
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+use crate::admission::Admission;
+use crate::handshake::{HandshakeFailure, LATE, handshake};
+use crate::limits::STRANGER_TIMEOUT;
+use crate::peer::Peer;
+use crate::warnings::Warnings;
+
+/// The protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// The protocol of workers.
+    Grpc,
+    /// The protocol of browsers, for the dashboard.
+    Http,
+}
+
+/// Bytes from and to the other end, encrypted or not.
+pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// A connection whose handshake is done.
+#[derive(Debug)]
+pub struct AcceptedConnection {
+    /// The connection.
+    pub stream: Transport,
+    /// The other end. The connection must be given up when [`Peer::closed`] resolves.
+    pub peer: Peer,
+    /// When it was accepted.
+    pub since: Instant,
+    /// The connection's place, to be dropped with it.
+    pub place: OwnedSemaphorePermit,
+}
+
+impl AcceptedConnection {
+    /// The connection, for the settings of its socket.
+    pub fn tcp(&self) -> &TcpStream {
+        match &self.stream {
+            Either::Left(stream) => stream,
+            Either::Right(stream) => stream.get_ref().0,
+        }
+    }
+}
+
+/// A port, and the places for its connections. A connection that nothing [keeps open](Peer::stay) makes room for new ones.
+pub struct Entrance<T> {
+    protocol: Protocol,
+    admission: Admission,
+    warnings: Arc<Warnings>,
+    tls: T,
+}
+
+impl<T> Entrance<T>
+where
+    T: Fn() -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
+{
+    /// A port for at most `connections`. `tls` returns for each connection how it is encrypted, if it is.
+    pub fn new(protocol: Protocol, connections: usize, tls: T) -> Self {
+        let warnings = Arc::new(Warnings::about(protocol));
+        Self { protocol, admission: Admission::new(connections), warnings, tls }
+    }
+
+    /// Accepts connections forever, and serves each by `meet`.
+    pub async fn accept<M, F>(self, listener: TcpListener, meet: M) -> Infallible
+    where
+        M: Fn(AcceptedConnection) -> F + Send + Sync + 'static,
+        F: Future<Output = ()> + Send,
+    {
+        let this = Arc::new((self, meet));
+        loop {
+            let place = this.0.admission.place().await;
+            match listener.accept().await {
+                Ok((stream, address)) => {
+                    let (this, since) = (this.clone(), Instant::now());
+                    let peer = Peer::new(address, this.0.warnings.clone());
+                    this.0.admission.enter(address.ip(), peer.state());
+                    tokio::spawn(async move {
+                        let (entrance, meet) = &*this;
+                        if let Some(arrived) = entrance.greet(stream, peer, place, since).await {
+                            meet(arrived).await;
+                        }
+                    });
+                }
+                Err(error) => {
+                    // Out of file descriptors, or a connection that was closed at once.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    this.0.admission.expel();
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Does the handshake, if the other end does its part in time.
+    async fn greet(
+        &self,
+        stream: TcpStream,
+        peer: Peer,
+        place: OwnedSemaphorePermit,
+        since: Instant,
+    ) -> Option<AcceptedConnection> {
+        let met = tokio::select! {
+            met = handshake(stream, self.protocol, (self.tls)(), since + STRANGER_TIMEOUT) => met,
+            () = peer.closed() => {
+                peer.warn(format_args!("made room before its handshake was done"));
+                return None;
+            }
+        };
+        let why = match met {
+            Ok((stream, names)) => {
+                return Some(AcceptedConnection { stream, peer: peer.with_names(names), since, place });
+            }
+            Err(HandshakeFailure::Left) => return None,
+            Err(HandshakeFailure::Silent) if self.protocol == Protocol::Http => return None,
+            Err(HandshakeFailure::Silent) => LATE.into(),
+            Err(HandshakeFailure::Misunderstood(why)) => why,
+        };
+        peer.warn(format_args!("{why}"));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::crypto::ring::default_provider;
+    use rustls::server::ResolvesServerCertUsingSni;
+    use tokio::io::AsyncWriteExt;
+
+    /// A server with TLS that no handshake gets through.
+    fn tls() -> Arc<ServerConfig> {
+        let config = ServerConfig::builder_with_provider(default_provider().into());
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        Arc::new(config.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())))
+    }
+
+    /// Browsers open connections on speculation, and may never use them.
+    #[tokio::test]
+    async fn a_silent_browser_is_not_logged() {
+        for (protocol, sent, is_logged) in
+            [(Protocol::Http, &b""[..], false), (Protocol::Http, b"\x16\x03\x01", true), (Protocol::Grpc, b"", true)]
+        {
+            for tls in [None, Some(tls())] {
+                let entrance = Entrance::new(protocol, 1, move || tls.clone());
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                let (stream, address) = listener.accept().await.unwrap();
+                if !sent.is_empty() {
+                    client.write_all(sent).await.unwrap();
+                    stream.readable().await.unwrap();
+                }
+                let (peer, place) = (Peer::new(address, entrance.warnings.clone()), entrance.admission.place().await);
+                let long_ago = Instant::now().checked_sub(STRANGER_TIMEOUT).unwrap();
+                assert!(entrance.greet(stream, peer, place, long_ago).await.is_none());
+                let may_be_logged = entrance.warnings.is_due(address.ip(), std::time::Instant::now()).is_some();
+                assert_eq!(may_be_logged, !is_logged, "{protocol:?}: {sent:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The beginning of a connection: TLS, or a clear refusal of a peer that expects something else.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
+
+use crate::entrance::{Protocol, Transport};
+use crate::security::names_of;
+
+/// The first byte of a TLS handshake (RFC 8446, section 5.1), with which no plain request begins.
+const TLS_HANDSHAKE: u8 = 22;
+
+/// The answer to a peer that speaks TLS to a port without it: a fatal alert, "protocol version" (RFC 8446, section 6.2).
+const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
+
+/// The answer to a peer that speaks plain HTTP/2 to a port with TLS: empty settings, and "inadequate security" (RFC 9113,
+/// sections 6.8 and 7), which gRPC reports as PERMISSION_DENIED.
+const NO_PLAIN_HTTP2_HERE: [u8; 26] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12];
+
+/// The answer to a browser that speaks plain HTTP to a port with TLS.
+const NO_PLAIN_HTTP_HERE: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nthis address speaks TLS: https://\n";
+
+/// The warning about a connection whose other end does not do its part in time.
+pub(crate) const LATE: &str = "did not finish its handshake in time";
+
+/// A connection, and the names in the certificate that the other end presented.
+type Handshake = (Transport, Option<Vec<String>>);
+
+/// Why a handshake failed.
+#[derive(Debug)]
+pub(crate) enum HandshakeFailure {
+    /// The other end closed the connection before it sent anything, as browsers and health checks do.
+    Left,
+    /// The other end sent nothing in time, as browsers do that open connections on speculation.
+    Silent,
+    /// The other end did something else.
+    Misunderstood(String),
+}
+
+/// Does the handshake, if the other end does its part by the deadline.
+pub(crate) async fn handshake(
+    stream: TcpStream,
+    protocol: Protocol,
+    tls: Option<Arc<ServerConfig>>,
+    deadline: Instant,
+) -> Result<Handshake, HandshakeFailure> {
+    // Without this, small messages wait 40 ms for each other.
+    stream.set_nodelay(true).unwrap_or(());
+    let mut first = [0];
+    let peeked = timeout_at(deadline, stream.peek(&mut first)).await.map_err(|_| HandshakeFailure::Silent)?;
+    let peeked = peeked.map_err(|error| HandshakeFailure::Misunderstood(format!("broke: {error}")))?;
+    if peeked == 0 {
+        return Err(HandshakeFailure::Left);
+    }
+    let agreed = timeout_at(deadline, agree(stream, protocol, tls, first[0] == TLS_HANDSHAKE)).await;
+    agreed.unwrap_or_else(|_| Err(HandshakeFailure::Misunderstood(LATE.into())))
+}
+
+async fn agree(
+    mut stream: TcpStream,
+    protocol: Protocol,
+    tls: Option<Arc<ServerConfig>>,
+    speaks_tls: bool,
+) -> Result<Handshake, HandshakeFailure> {
+    let misunderstood = |why: &str| Err(HandshakeFailure::Misunderstood(why.into()));
+    match tls {
+        None if speaks_tls => {
+            drop(stream.write_all(&NO_TLS_HERE).await);
+            misunderstood(match protocol {
+                Protocol::Grpc => {
+                    "speaks TLS, but this coordinator does not: workers need --coordinator, and no --join"
+                }
+                Protocol::Http => "speaks TLS, but this dashboard does not: its address begins with http://",
+            })
+        }
+        None => Ok((Either::Left(stream), None)),
+        Some(_) if !speaks_tls => {
+            let (answer, why) = match protocol {
+                Protocol::Grpc => (&NO_PLAIN_HTTP2_HERE[..], "is not encrypted: workers need --join"),
+                Protocol::Http => {
+                    (NO_PLAIN_HTTP_HERE, "is not encrypted: the dashboard's address begins with https://")
+                }
+            };
+            drop(stream.write_all(answer).await);
+            drop(stream.shutdown().await);
+            // If the connection were closed before everything was read, it would be reset, and the answer lost.
+            let mut rest = [0; 4096];
+            while stream.read(&mut rest).await.is_ok_and(|length| length > 0) {}
+            misunderstood(why)
+        }
+        Some(tls) => {
+            let met = TlsAcceptor::from(tls).accept(stream).await;
+            let stream =
+                met.map_err(|error| HandshakeFailure::Misunderstood(format!("failed in its TLS handshake: {error}")))?;
+            let names = stream.get_ref().1.peer_certificates().and_then(|chain| Some(names_of(chain.first()?)));
+            Ok((Either::Right(Box::new(stream)), names))
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Both ends of a connection, with their limits set and both sides authenticated. What they say to each other is `ata-wire`'s.
+//!
+//! # Layout
+//! - `endpoint`: [`Endpoint`], the address that a worker connects to
+//! - `entrance`: a port of the coordinator, for workers or for browsers; `handshake`: the beginning of a connection; `admission`:
+//!   which connections may be open; `peer`: the other end of a connection; `warnings`: what is logged about peers
+//! - `server`: the workers' port; `windows`: how much its connections may send ahead
+//! - `security`: TLS, join tokens, secrets
+//! - [`limits`]: every limit, with the reason for its value
+//! - `memory`: the memory that this process may use
+
+mod admission;
+mod endpoint;
+mod entrance;
+mod handshake;
+pub mod limits;
+mod memory;
+mod peer;
+mod security;
+mod server;
+mod warnings;
+mod windows;
+
+pub use endpoint::{ConnectError, Endpoint};
+pub use entrance::{AcceptedConnection, Entrance, Protocol, Transport};
+pub use memory::memory_bytes;
+pub use peer::{Peer, Stay, Upload};
+pub use security::{
+    AuthorizedChannel, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls,
+    TlsFiles, Trust, Validity, check_key, http_client, validity, why_refused,
+};
+pub use server::{files_for, raise_file_limit, serve};

@@ -1,0 +1,254 @@
+//! The other end of a connection.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Extensions;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::entrance::Protocol;
+use crate::limits::STRANGER_TIMEOUT;
+use crate::warnings::Warnings;
+
+/// The other end of a connection. Every request of the connection carries it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    /// The DNS names of its certificate, if it presented one.
+    names: Option<Arc<[String]>>,
+    state: Arc<ConnectionState>,
+    warnings: Arc<Warnings>,
+}
+
+/// Whether a connection may stay open, and what is under way on it.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionState {
+    /// The number of [`Stay`]s.
+    stays: watch::Sender<usize>,
+    closed: CancellationToken,
+    /// The number of gradients that are arriving.
+    uploads: AtomicUsize,
+}
+
+impl ConnectionState {
+    /// Whether nothing keeps the connection open.
+    pub(crate) fn is_stranger(&self) -> bool {
+        *self.stays.borrow() == 0
+    }
+
+    /// Closes the connection, whatever it waits for.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Whether the connection must be closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+}
+
+/// Keeps a connection open until this is dropped.
+#[derive(Debug)]
+pub struct Stay {
+    state: Arc<ConnectionState>,
+    host: IpAddr,
+}
+
+impl Stay {
+    /// Whether it keeps the connection of this peer open.
+    pub fn is_of(&self, peer: &Peer) -> bool {
+        Arc::ptr_eq(&self.state, &peer.state)
+    }
+
+    /// The address of the other end.
+    pub fn host(&self) -> IpAddr {
+        self.host
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.state.stays.send_modify(|stays| *stays -= 1);
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr, warnings: Arc<Warnings>) -> Self {
+        Self { address, names: None, state: Arc::default(), warnings }
+    }
+
+    /// The other end of the connection that a request came on.
+    pub fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn with_names(self, names: Option<Vec<String>>) -> Self {
+        Self { names: names.map(Arc::from), ..self }
+    }
+
+    pub(crate) fn state(&self) -> &Arc<ConnectionState> {
+        &self.state
+    }
+
+    /// Keeps its connection open. Connections that nothing keeps open make room for new ones.
+    pub fn stay(&self) -> Stay {
+        self.state.stays.send_modify(|stays| *stays += 1);
+        Stay { state: self.state.clone(), host: self.address.ip() }
+    }
+
+    /// Closes its connection when nothing has kept it open for [`STRANGER_TIMEOUT`], counted from `since` at first. Ends when
+    /// the connection is gone.
+    pub(crate) fn probation(&self, since: Instant) -> impl Future<Output = ()> + Send + use<> {
+        let (address, warnings) = (self.address.ip(), self.warnings.clone());
+        let (state, mut stays) = (Arc::downgrade(&self.state), self.state.stays.subscribe());
+        async move {
+            let mut deadline = since + STRANGER_TIMEOUT;
+            loop {
+                let stays_now =
+                    timeout_at(deadline, stays.wait_for(|stays| *stays > 0)).await.map(|stays| stays.is_ok());
+                match stays_now {
+                    Ok(true) if stays.wait_for(|stays| *stays == 0).await.is_ok() => {}
+                    // The connection is gone.
+                    Ok(_) => return,
+                    Err(_) => break,
+                }
+                deadline = Instant::now() + STRANGER_TIMEOUT;
+            }
+            if let Some(state) = state.upgrade() {
+                warnings.warn(address, format_args!("was closed: it belongs to no session"));
+                state.close();
+            }
+        }
+    }
+
+    /// Whether it may take part under a name: a certificate for `rig` is good for `rig`, and for `rig-2` or `rig-wgpu0` of the
+    /// same machine. An error says what it is good for.
+    pub fn may_be_called(&self, name: &str) -> Result<(), String> {
+        let Some(names) = &self.names else { return Ok(()) };
+        let is_good =
+            |good: &String| name.strip_prefix(&**good).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        if names.iter().any(is_good) {
+            return Ok(());
+        }
+        let names = names.join(", ");
+        Err(format!(
+            "this worker's certificate is for [{names}], and not for '{name}': use --name, or another certificate"
+        ))
+    }
+
+    /// Identifies the machine at the other end within this process, by its certificate or, without one, by its address. A worker
+    /// can choose neither freely. Machines behind one router, or with copies of one certificate, count as one.
+    pub fn machine(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match &self.names {
+            Some(names) => names.iter().collect::<BTreeSet<_>>().hash(&mut hasher),
+            None => self.address.ip().to_canonical().hash(&mut hasher),
+        }
+        hasher.finish()
+    }
+
+    /// Closes its connection with all of its calls, none of which can end itself while it waits for its peer.
+    pub fn close(&self) {
+        self.state.close();
+    }
+
+    /// Resolves when its connection must be closed.
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.state.closed.clone().cancelled_owned()
+    }
+
+    /// Whether gradients are arriving, which may delay other data.
+    pub fn is_busy(&self) -> bool {
+        self.state.uploads.load(Ordering::Relaxed) > 0
+    }
+
+    /// Counts a gradient that is arriving, until the result is dropped.
+    pub fn upload(&self) -> Upload {
+        self.state.uploads.fetch_add(1, Ordering::Relaxed);
+        Upload(self.state.clone())
+    }
+
+    /// Logs a warning about it, at a limited rate.
+    pub fn warn(&self, what: fmt::Arguments<'_>) {
+        self.warnings.warn(self.address.ip(), what);
+    }
+}
+
+/// A peer about which nothing is known, as if the request had come by no connection.
+impl Default for Peer {
+    fn default() -> Self {
+        Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
+    }
+}
+
+/// A gradient that is arriving on a connection.
+#[derive(Debug)]
+pub struct Upload(Arc<ConnectionState>);
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.0.uploads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_its_certificate_or_its_address() {
+        let peer = |address: &str| Peer { address: address.parse().unwrap(), ..Peer::default() };
+        let machine = |address: &str| peer(address).machine();
+        assert_eq!(machine("10.0.0.1:1"), machine("10.0.0.1:2"), "whatever the port");
+        assert_eq!(machine("10.0.0.1:1"), machine("[::ffff:10.0.0.1]:1"), "of a socket for both protocols");
+        assert_ne!(machine("10.0.0.1:1"), machine("10.0.0.2:1"));
+        let certified = |address: &str, name: &str| peer(address).with_names(Some(vec![name.into()])).machine();
+        assert_eq!(certified("10.0.0.1:1", "rig"), certified("10.0.0.2:1", "rig"), "it was given another address");
+        assert_ne!(certified("10.0.0.1:1", "rig"), certified("10.0.0.1:1", "rog"));
+    }
+
+    #[test]
+    fn a_certificate_is_good_for_its_own_names() {
+        let peer = Peer::default();
+        let may = |peer: &Peer, name: &str| peer.may_be_called(name);
+        assert_eq!(may(&peer, "anything"), Ok(()), "without certificates, names are free");
+        let peer = peer.with_names(Some(vec!["rig".into(), "gpu.example.org".into()]));
+        for good in ["rig", "rig-2", "rig-wgpu0", "gpu.example.org"] {
+            assert_eq!(may(&peer, good), Ok(()), "{good}");
+        }
+        for bad in ["rig2", "ri", "other", "gpu", "x-rig"] {
+            assert!(may(&peer, bad).unwrap_err().contains("[rig, gpu.example.org]"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_that_of_the_same_machine() {
+        let of = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Peer::default().with_names(Some(names)).machine()
+        };
+        assert_eq!(of(&["rig", "gpu.example.org"]), of(&["gpu.example.org", "rig", "rig"]));
+        assert_ne!(of(&["rig"]), of(&["rig-2"]));
+    }
+
+    /// The probation ends whether or not something ever kept the connection open.
+    #[tokio::test]
+    async fn the_probation_of_a_connection_ends_with_it() {
+        for has_stayed in [false, true] {
+            let peer = Peer::default();
+            if has_stayed {
+                drop(peer.stay());
+            }
+            let probation = tokio::spawn(peer.probation(Instant::now()));
+            drop(peer);
+            tokio::time::timeout(STRANGER_TIMEOUT / 2, probation).await.expect("its end").unwrap();
+        }
+    }
+}

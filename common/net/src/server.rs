@@ -1,0 +1,177 @@
+//! The coordinator's side of a connection.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+use tower_service::Service;
+
+use crate::entrance::{AcceptedConnection, Entrance, Protocol, Transport};
+use crate::limits::{
+    CONNECTION_WINDOWS, CONNECTIONS_PER_WORKER, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS,
+    MAX_STREAMS, MAX_UPLOADS, MAX_VISITORS,
+};
+use crate::peer::Peer;
+use crate::security::{Guard, Security, ServerTls};
+use crate::windows::{Window, Windows};
+
+/// Files that a coordinator opens in addition to its workers' connections: those of the dashboard, and its own.
+const OTHER_FILES: usize = MAX_VISITORS + 128;
+
+/// Connections that may wait to be served.
+const QUEUED_CONNECTIONS: usize = 16;
+
+/// Serves connections until `stop` resolves, and then until all of them are closed. The data that connections may send ahead takes
+/// at most `memory_bytes`, and the smallest of [`CONNECTION_WINDOWS`] for each.
+pub async fn serve<S>(
+    listener: TcpListener,
+    security: Arc<Security>,
+    memory_bytes: u64,
+    service: S,
+    stop: impl Future<Output = ()>,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    let service = Guard::new(security.clone(), service);
+    let (over, is_over) = watch::channel(());
+    let mut servers = JoinSet::new();
+    let queues = CONNECTION_WINDOWS.map(|window_bytes| {
+        let (queue, connections) = mpsc::channel::<io::Result<ServedConnection>>(QUEUED_CONNECTIONS);
+        let (service, mut is_over) = (service.clone(), is_over.clone());
+        servers.spawn(async move {
+            let connections = ReceiverStream::new(connections);
+            let stop = async { drop(is_over.changed().await) };
+            // An error would be one of the stream of connections, which has none.
+            drop(server(window_bytes).serve_with_incoming_shutdown(service, connections, stop).await);
+        });
+        queue
+    });
+    let (windows, queues) = (Arc::new(Windows::new(memory_bytes)), Arc::new(queues));
+    let tls = move || security.tls().map(ServerTls::current);
+    let entrance = Entrance::new(Protocol::Grpc, raise_file_limit(), tls);
+    let meet = move |arrived: AcceptedConnection| {
+        let (window, queues) = (windows.window(), queues.clone());
+        tokio::spawn(arrived.peer.probation(arrived.since));
+        async move {
+            let queue = &queues[window.size];
+            // An error here means that the server is gone.
+            drop(queue.send(Ok(ServedConnection::new(arrived, window))).await);
+        }
+    };
+    tokio::select! {
+        never = entrance.accept(listener, meet) => match never {},
+        () = stop => {}
+    }
+    drop(over);
+    while servers.join_next().await.is_some() {}
+}
+
+/// A tonic server with the limits that its defaults lack.
+fn server(window_bytes: u32) -> Server {
+    Server::builder()
+        // Gradients that wait for room are not read. The connection's window has room for them and for the one that is read.
+        .initial_stream_window_size(window_bytes / MAX_UPLOADS as u32)
+        .initial_connection_window_size(window_bytes)
+        .max_frame_size(FRAME_BYTES)
+        .max_concurrent_streams(MAX_STREAMS)
+        .concurrency_limit_per_connection(MAX_STREAMS as usize)
+        .load_shed(true)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+}
+
+/// Open files that a coordinator of this many workers needs: their connections, as many again for workers that reconnect, and its
+/// own.
+pub fn files_for(workers: usize) -> u64 {
+    (2 * CONNECTIONS_PER_WORKER * workers + OTHER_FILES) as u64
+}
+
+/// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs, and returns how many connections it allows.
+pub fn raise_file_limit() -> usize {
+    let needed = MAX_CONNECTIONS + OTHER_FILES;
+    let allowed = rlimit::increase_nofile_limit(needed as u64).unwrap_or(u64::MAX);
+    if allowed < needed as u64 {
+        tracing::info!("this process may open only {allowed} files, which limits the number of workers");
+    }
+    (allowed.min(needed as u64) as usize).saturating_sub(OTHER_FILES).max(1)
+}
+
+/// A connection that keeps its place until it is dropped, and breaks when its [`Peer`] is closed.
+struct ServedConnection {
+    stream: Transport,
+    peer: Peer,
+    closed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    _window: Window,
+    _place: OwnedSemaphorePermit,
+}
+
+impl ServedConnection {
+    fn new(AcceptedConnection { stream, peer, place, .. }: AcceptedConnection, window: Window) -> Self {
+        let closed = Box::pin(peer.closed());
+        Self { stream, peer, closed, _window: window, _place: place }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.peer.state().is_closed() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+}
+
+impl Connected for ServedConnection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for ServedConnection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // A connection that waits for its peer is woken when it must close.
+        if self.closed.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(self.check());
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ServedConnection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

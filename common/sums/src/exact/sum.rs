@@ -1,0 +1,248 @@
+//! The sum of some tasks' gradients, as integers.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use ata_nn::linear::WeightGradient;
+use ata_types::WireFormat;
+
+use super::kernels::{
+    add_sums, count_clamped, count_vanished, max_bits, power_of_two, quantize_add, quantize_subtract,
+};
+use super::units::limit;
+use super::{TensorSizes, Units};
+
+/// Values whose integers are made at a time: 16 KiB, which stay in a core's first cache if clamped ones have to be counted.
+const BLOCK: usize = 1 << 12;
+
+/// How the gradients of an iteration become integers.
+#[derive(Clone, Debug)]
+pub struct Quantizer {
+    units: Units,
+    sizes: TensorSizes,
+    /// The largest magnitude of a task's integers.
+    limit: u64,
+    /// Whether values that become 0 are counted. In the exact format they are far below the rounding of a sum of f32.
+    counts_vanished: bool,
+}
+
+impl Quantizer {
+    /// Integers of these units, such that those of `budget` tasks do not overflow.
+    ///
+    /// # Panics
+    /// If there is not one unit per tensor.
+    pub fn new(units: Units, sizes: TensorSizes, budget: u64, format: WireFormat) -> Self {
+        assert_eq!(units.exponents().len(), sizes.tensors());
+        Self { units, sizes, limit: limit(budget), counts_vanished: format == WireFormat::Compact }
+    }
+
+    /// The parts of `values`, which begin at value `at` of the flat vector, that have one unit each: the factor that makes
+    /// integers of them, and their range in `values`.
+    fn factors(&self, at: usize, values: usize) -> impl Iterator<Item = (f32, Range<usize>)> {
+        let pieces = self.units.pieces(&self.sizes, at..at + values);
+        pieces.map(move |(exponent, piece)| (power_of_two(-exponent), piece.start - at..piece.end - at))
+    }
+
+    /// The units.
+    pub fn units(&self) -> &Units {
+        &self.units
+    }
+}
+
+/// A gradient holds a number that is infinite or NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("value {index} of the gradient is infinite or NaN")]
+pub struct NotFinite {
+    /// Where the first such number is.
+    pub index: usize,
+}
+
+/// The gradient of one tensor.
+pub enum TensorGradient<'a> {
+    /// Its values.
+    Values(&'a [f32]),
+    /// The factors of a layer's weight gradient.
+    Factors(WeightGradient<'a>),
+}
+
+impl TensorGradient<'_> {
+    /// Calls `visit` for blocks that fit a cache, with the index of the first value, the values, and their part of `targets`.
+    /// Blocks may be visited by several threads at once.
+    ///
+    /// # Panics
+    /// If there is not one target per value.
+    fn visit<T: Send>(&self, targets: &mut [T], visit: impl Fn(usize, &[f32], &mut [T]) + Send + Sync) {
+        match self {
+            Self::Values(values) => {
+                assert_eq!(values.len(), targets.len(), "one number per parameter");
+                for (at, (values, targets)) in values.chunks(BLOCK).zip(targets.chunks_mut(BLOCK)).enumerate() {
+                    visit(at * BLOCK, values, targets);
+                }
+            }
+            Self::Factors(factors) => factors.in_pieces(targets, visit),
+        }
+    }
+
+    /// The error of a tensor whose values are not all finite, of which the first one has the index `first`.
+    fn first_not_finite(&self, first: usize, values: usize) -> NotFinite {
+        let at = AtomicUsize::new(values);
+        self.visit(&mut vec![(); values], |start, block, _| {
+            if let Some(found) = block.iter().position(|value| !value.is_finite()) {
+                at.fetch_min(start + found, Ordering::Relaxed);
+            }
+        });
+        NotFinite { index: first + at.into_inner() }
+    }
+}
+
+/// The largest magnitude of a gradient in each tensor.
+///
+/// # Panics
+/// If there is not one number per parameter.
+pub fn maxima(gradient: &[f32], sizes: &TensorSizes) -> Result<Vec<f32>, NotFinite> {
+    assert_eq!(gradient.len(), sizes.values());
+    let mut maxima = vec![0.0; sizes.tensors()];
+    for (tensor, piece) in sizes.pieces(0..gradient.len()) {
+        let values = &gradient[piece.clone()];
+        maxima[tensor] = f32::from_bits(max_bits(values));
+        if !maxima[tensor].is_finite() {
+            return Err(TensorGradient::Values(values).first_not_finite(piece.start, values.len()));
+        }
+    }
+    Ok(maxima)
+}
+
+/// The sum of some tasks' gradients, in integers of [`Units`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GradientSum {
+    /// One per parameter, in flat order.
+    pub values: Vec<i32>,
+    /// The largest magnitude of a task's gradient in each tensor, for the next iteration's units.
+    pub maxima: Vec<f32>,
+    /// How many values of the tasks' gradients were out of range and clamped.
+    pub saturated: u64,
+    /// How many of them were not 0 and became the integer 0; counted in the compact format.
+    pub vanished: u64,
+    /// The number of tasks.
+    pub tasks: u64,
+}
+
+impl GradientSum {
+    /// The sum of no tasks.
+    pub fn new(sizes: &TensorSizes) -> Self {
+        Self {
+            values: vec![0; sizes.values()],
+            maxima: vec![0.0; sizes.tensors()],
+            saturated: 0,
+            vanished: 0,
+            tasks: 0,
+        }
+    }
+
+    /// Makes it the sum of no tasks again, whatever its values are: the next gradient replaces them.
+    pub fn clear(&mut self) {
+        self.maxima.fill(0.0);
+        (self.saturated, self.vanished, self.tasks) = (0, 0, 0);
+    }
+
+    /// Adds the gradient of a task, or the sum of the gradients of `tasks` tasks that were computed as one batch. If a number
+    /// in it is not finite, the sum stays as it is.
+    ///
+    /// # Panics
+    /// If there is not one number per parameter.
+    pub fn add(&mut self, gradient: &[f32], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
+        assert_eq!(gradient.len(), quantizer.sizes.values());
+        let pieces = quantizer.sizes.pieces(0..gradient.len());
+        let tensors: Vec<TensorGradient> = pieces.map(|(_, piece)| TensorGradient::Values(&gradient[piece])).collect();
+        self.add_tensors(&tensors, tasks, quantizer)
+    }
+
+    /// The same for a gradient whose tensors lie apart, as a device has them.
+    ///
+    /// # Panics
+    /// If there is not one number per parameter.
+    pub fn add_tensors(
+        &mut self,
+        tensors: &[TensorGradient<'_>],
+        tasks: u64,
+        quantizer: &Quantizer,
+    ) -> Result<(), NotFinite> {
+        assert_eq!((tensors.len(), self.values.len()), (quantizer.sizes.tensors(), quantizer.sizes.values()));
+        let limit = at_most(quantizer.limit.saturating_mul(tasks).min(i32::MAX as u64));
+        let is_first = self.tasks == 0;
+        let mut maxima = vec![0.0; self.maxima.len()];
+        let [mut saturated, mut vanished] = [0; 2];
+        for (tensor, range) in quantizer.sizes.pieces(0..self.values.len()) {
+            let (most, [clamped, lost]) = (AtomicU32::new(0), [const { AtomicU64::new(0) }; 2]);
+            tensors[tensor].visit(&mut self.values[range.clone()], |first, block, sums| {
+                if is_first {
+                    // Here they are in a cache, and not before.
+                    sums.fill(0);
+                }
+                for (factor, piece) in quantizer.factors(range.start + first, block.len()) {
+                    let values = &block[piece.clone()];
+                    let bits = quantize_add(&mut sums[piece], values, factor, limit);
+                    most.fetch_max(bits, Ordering::Relaxed);
+                    if f32::from_bits(bits) * factor > limit {
+                        clamped.fetch_add(count_clamped(values, factor, limit), Ordering::Relaxed);
+                    }
+                    if quantizer.counts_vanished {
+                        lost.fetch_add(count_vanished(values, factor), Ordering::Relaxed);
+                    }
+                }
+            });
+            maxima[tensor] = f32::from_bits(most.into_inner());
+            if !maxima[tensor].is_finite() {
+                self.take_back(&tensors[..=tensor], quantizer, limit);
+                return Err(tensors[tensor].first_not_finite(range.start, range.len()));
+            }
+            saturated += clamped.into_inner();
+            vanished += lost.into_inner();
+        }
+        for most in &mut maxima {
+            *most /= tasks.max(1) as f32;
+        }
+        self.count(&maxima, [saturated, vanished], tasks);
+        Ok(())
+    }
+
+    /// Subtracts what the first tensors of a gradient added.
+    fn take_back(&mut self, tensors: &[TensorGradient<'_>], quantizer: &Quantizer, limit: f32) {
+        for ((_, range), gradient) in quantizer.sizes.pieces(0..self.values.len()).zip(tensors) {
+            gradient.visit(&mut self.values[range.clone()], |first, block, sums| {
+                for (factor, piece) in quantizer.factors(range.start + first, block.len()) {
+                    quantize_subtract(&mut sums[piece.clone()], &block[piece], factor, limit);
+                }
+            });
+        }
+    }
+
+    /// Adds the sum of other tasks.
+    ///
+    /// # Panics
+    /// If it is of another model.
+    pub fn merge(&mut self, other: &Self) {
+        assert_eq!((self.values.len(), self.maxima.len()), (other.values.len(), other.maxima.len()));
+        if self.tasks == 0 {
+            self.values.fill(0);
+        }
+        add_sums(&mut self.values, &other.values);
+        self.count(&other.maxima, [other.saturated, other.vanished], other.tasks);
+    }
+
+    /// Adds everything except the values.
+    fn count(&mut self, maxima: &[f32], [saturated, vanished]: [u64; 2], tasks: u64) {
+        for (most, other) in self.maxima.iter_mut().zip(maxima) {
+            *most = most.max(*other);
+        }
+        self.saturated += saturated;
+        self.vanished += vanished;
+        self.tasks += tasks;
+    }
+}
+
+/// The largest f32 that is not above an integer.
+fn at_most(integer: u64) -> f32 {
+    let nearest = integer as f32;
+    if nearest as u64 > integer { nearest.next_down() } else { nearest }
+}

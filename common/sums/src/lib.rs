@@ -1,0 +1,31 @@
+//! Exact sums of gradients, their encoding, and the optimizers that take them as steps: arithmetic on flat vectors.
+//!
+//! # Layout
+//! - `table`: [`ParameterTable`], the names and shapes of a flat vector's parts; `model_file`: models and optimizer state as safetensors
+//! - `exact`: sums of gradients in integers, which do not depend on the order of summation
+//! - `codec`: sums and parameters as bytes
+//! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
+//! - `agreement`: whether two workers computed the same
+//! - `spread`: work on large vectors, on several threads
+
+mod agreement;
+mod codec;
+mod exact;
+mod model_file;
+mod optimizer;
+mod spread;
+mod state;
+mod table;
+
+pub use agreement::TaskResult;
+pub use codec::{
+    CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
+};
+pub use exact::{GradientSum, NotFinite, Quantizer, TensorGradient, TensorSizes, Units, UnitsError, add_sums, maxima};
+pub use model_file::{
+    Metadata, ModelFileError, decode_metadata, decode_model, decode_table, decode_vectors, encode_model,
+    encode_vectors, sha256_of_parameters,
+};
+pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
+pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};
+pub use table::{ParameterTable, TensorEntry};
