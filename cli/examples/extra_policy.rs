@@ -6,9 +6,8 @@
 use std::process::ExitCode;
 
 use ata::Extensions;
-use ata_scheduler::{
-    Decision, Policy, PolicyContext, PolicyError, Round, Rule, SchedulerRng, allocate_by_score, build_policy,
-};
+use ata_policies::build_policy;
+use ata_scheduler::{Decision, Policy, PolicyContext, PolicyError, Round, Rule, SchedulerRng, allocate_by_score};
 
 /// Shares proportional to the speeds observed so far, rounded down; RAS allocates the remaining tasks.
 struct Proportional;

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use ata_experiments::PolicyResolver;
 use ata_learn::{ModelResolver, builtin_model};
-use ata_scheduler::build_policy;
+use ata_policies::build_policy;
 
 use failure::Failure;
 

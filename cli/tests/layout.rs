@@ -7,11 +7,11 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 26] = [
+const DEPENDS_ON: [(&str, &[&str]); 27] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-types"]),
-    ("common/experiments", &["ata-figures", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
+    ("common/experiments", &["ata-figures", "ata-policies", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &["ata-types"]),
     (
@@ -33,6 +33,7 @@ const DEPENDS_ON: [(&str, &[&str]); 26] = [
             "ata-data",
             "ata-learn",
             "ata-net",
+            "ata-policies",
             "ata-record",
             "ata-scheduler",
             "ata-simulator",
@@ -56,6 +57,7 @@ const DEPENDS_ON: [(&str, &[&str]); 26] = [
             "ata-learn",
             "ata-mutator",
             "ata-net",
+            "ata-policies",
             "ata-record",
             "ata-scheduler",
             "ata-sums",
@@ -117,6 +119,7 @@ const DEPENDS_ON: [(&str, &[&str]); 26] = [
             "ata-net",
             "ata-objects",
             "ata-observe",
+            "ata-policies",
             "ata-record",
             "ata-reference",
             "ata-scheduler",
@@ -131,7 +134,8 @@ const DEPENDS_ON: [(&str, &[&str]); 26] = [
             "ureq",
         ],
     ),
-    ("python", &["ata-data", "ata-learn", "ata-scheduler", "ata-sums", "ata-types", "pyo3"]),
+    ("python", &["ata-data", "ata-learn", "ata-policies", "ata-scheduler", "ata-sums", "ata-types", "pyo3"]),
+    ("research/policies", &["ata-scheduler", "ata-types"]),
     ("xtask", &[]),
 ];
 

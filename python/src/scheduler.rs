@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
+use ata_policies::POLICIES;
 use ata_scheduler::Lockstep;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -48,7 +49,7 @@ impl Scheduler {
     #[new]
     #[pyo3(signature = (workers, budget, policy = "ata-auto", *, seed = 0, limit_growth = false))]
     fn new(workers: u32, budget: u64, policy: &str, seed: u64, limit_growth: bool) -> PyResult<Self> {
-        let lockstep = Lockstep::new(workers, budget, policy, seed).map_err(refused)?;
+        let lockstep = Lockstep::new(workers, budget, POLICIES, policy, seed).map_err(refused)?;
         Ok(Self(if limit_growth { lockstep.with_limited_growth() } else { lockstep }.into()))
     }
 

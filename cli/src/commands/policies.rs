@@ -1,6 +1,6 @@
 //! `ata policies`: the scheduling policies and their parameters.
 
-use ata_scheduler::POLICIES;
+use ata_policies::POLICIES;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
@@ -20,7 +20,7 @@ struct PolicyEntry {
 }
 
 pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
-    let entries = POLICIES.iter().map(|policy| PolicyEntry {
+    let entries = POLICIES.entries().iter().map(|policy| PolicyEntry {
         name: policy.name,
         about: policy.about,
         kind: policy.kind.to_string(),

@@ -4,8 +4,9 @@
 use ata_experiments::PolicyResolver;
 use ata_figures::Table;
 use ata_observe::PolicyCost;
+use ata_policies::{POLICIES, build_policy};
 use ata_record::{RunState, WorkerState};
-use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, StepOutcome, build_policy, policy_kind};
+use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, StepOutcome};
 use ata_simulator::{RecordedTimes, Simulation, Step};
 use ata_types::seconds;
 
@@ -168,7 +169,7 @@ impl Replay {
     /// The ledger of a policy, and the share of tasks whose time was drawn again. An asynchronous policy takes as many steps as
     /// the iterations of others have tasks.
     fn simulate(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<(Ledger, f64), Failure> {
-        let steps_per_iteration = if policy_kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
+        let steps_per_iteration = if POLICIES.kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;
         let workers = self.tasks_s.len();
         let config = EngineConfig {

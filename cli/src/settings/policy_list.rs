@@ -1,6 +1,6 @@
 //! Lists of policies on the command line: commas separate both policies and their parameters.
 
-use ata_scheduler::POLICIES;
+use ata_policies::POLICIES;
 
 use crate::failure::Failure;
 
@@ -16,7 +16,7 @@ pub(crate) fn parse(texts: &[String], but: &[&str]) -> Result<Vec<String>, Failu
                 policy.push_str(part);
             }
             _ if part == "all" => {
-                let all = POLICIES.iter().map(|entry| entry.name).filter(|name| !but.contains(name));
+                let all = POLICIES.entries().iter().map(|entry| entry.name).filter(|name| !but.contains(name));
                 policies.extend(all.map(String::from));
             }
             _ => policies.push(part.into()),
@@ -38,6 +38,6 @@ mod tests {
         assert_eq!(parse(&texts, &[]).unwrap(), ["ata:alpha=3,preset=printed", "gta", "uta"]);
         assert!(parse(&[" ,".to_owned()], &[]).is_err());
         let all = parse(&["all".to_owned()], &["asgd"]).unwrap();
-        assert_eq!(all.len(), POLICIES.len() - 1);
+        assert_eq!(all.len(), POLICIES.entries().len() - 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The settings for untrusted workers.
 
-use ata_scheduler::{PolicyKind, policy_kind};
+use ata_policies::POLICIES;
+use ata_scheduler::PolicyKind;
 
 use super::Settings;
 use crate::failure::Failure;
@@ -11,7 +12,7 @@ impl Settings {
         if !(0.0..=1.0).contains(verify) {
             return Err(Failure::usage(format!("verify = {verify}: expected a share from 0 to 1")));
         }
-        let waits = policy_kind(policy) == PolicyKind::Barrier && *overcommit == 0.0;
+        let waits = POLICIES.kind(policy) == PolicyKind::Barrier && *overcommit == 0.0;
         if *verify > 0.0 && !waits {
             return Err(Failure::usage(format!(
                 "verify = {verify}: policy '{policy}' with overcommit = {overcommit} does not wait for all tasks, so that a lease is \

@@ -9,7 +9,7 @@
 //! on the true means, for each case, and then their geometric means. Groups hold unlike numbers of cases, and all cases count the same.
 
 use ata_experiments::{Experiment, run};
-use ata_scheduler::build_policy;
+use ata_policies::build_policy;
 use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
 const ORACLE: &str = "fta:means=current";

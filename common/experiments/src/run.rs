@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use ata_policies::POLICIES;
 use ata_scheduler::{
     Effect, Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify,
-    WorkerStatistics, policy_kind,
+    WorkerStatistics,
 };
 use ata_simulator::{
     CachedDescent, ClusterTruth, DescentCache, IterationStart, LawError, LawTimes, LinearRegression, Observer,
@@ -110,7 +111,7 @@ impl Experiment {
             for &workers in &self.workers {
                 for policy in &self.policies {
                     // For policies without a barrier, overcommitment means nothing.
-                    let waits = policy_kind(policy) == PolicyKind::Barrier;
+                    let waits = POLICIES.kind(policy) == PolicyKind::Barrier;
                     for &overcommit in self.overcommit.iter().take(if waits { usize::MAX } else { 1 }) {
                         for warm_start in &self.warm_start {
                             cases.extend((self.seed..self.seed + self.seeds).map(|seed| Case {
@@ -172,7 +173,7 @@ pub fn run(
 
 /// Spot checks, where there can be any.
 fn verify(experiment: &Experiment, case: &Case<'_>) -> Option<Verify> {
-    let waits = policy_kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
+    let waits = POLICIES.kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
     // Any secret except the seed that other things are drawn with.
     (waits && experiment.verify > 0.0).then_some(Verify { share: experiment.verify, secret: !case.seed })
 }

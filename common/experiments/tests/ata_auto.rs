@@ -1,7 +1,7 @@
 //! `ata-auto`, without a constant, against the oracle that knows the means.
 
 use ata_experiments::{Experiment, RunResult};
-use ata_scheduler::build_policy;
+use ata_policies::build_policy;
 
 fn run(law: &str, workers: u32, iterations: u64, seeds: u64, more: &str) -> Vec<RunResult> {
     let text = format!(

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_experiments::suite::{CONTENDERS, REFERENCE, SUITES, Suite};
 use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, ExperimentError, RunResult};
-use ata_scheduler::build_policy;
+use ata_policies::build_policy;
 use ata_simulator::SimulationError;
 
 fn experiment(text: &str) -> Experiment {

@@ -1,7 +1,7 @@
 //! `ata-auto` when something happens that its laws do not have: hiccups, stalls, hangs, changes and newcomers.
 
 use ata_experiments::{Experiment, RunResult, run};
-use ata_scheduler::build_policy;
+use ata_policies::build_policy;
 
 const SEEDS: u64 = 10;
 

@@ -8,9 +8,10 @@
 //! 2. give it an `ENTRY`, as the others have, and add that to `POLICIES` in `src/policy/registry.rs`;
 //! 3. test its formula in the same file, as the others do, citing the source.
 
+use ata_policies::build_policy;
 use ata_scheduler::{
     Decision, Effect, Engine, EngineConfig, Event, Policy, PolicyContext, Report, Round, SchedulerRng, StepOutcome,
-    WorkerStatistics, allocate_by_score, build_policy,
+    WorkerStatistics, allocate_by_score,
 };
 use ata_types::{Lease, WorkerId};
 use rand::RngExt;

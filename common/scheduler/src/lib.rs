@@ -1,6 +1,6 @@
 //! Decides which worker gets how many gradient tasks.
 //!
-//! This crate holds every policy that ata knows and the engine that runs them. It uses no async runtime, transport,
+//! This crate holds the engine that runs policies, and those that are meant for use; `research/policies` has the others. It uses no async runtime, transport,
 //! tensor, clock, file or global randomness. The coordinator drives the engine with real workers,
 //! the simulator with virtual ones, so what is simulated is what is deployed.
 //!
@@ -36,8 +36,8 @@ pub use engine::{
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{
-    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyState, Round,
-    SchedulerRng, StepOutcome, Truth, build_policy, policy_kind,
+    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyState, Registry,
+    Round, SchedulerRng, StepOutcome, Truth,
 };
 pub use statistics::WorkerStatistics;
 pub use topology::{LinkRates, LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod unruly;
 
+use ata_policies::build_policy;
 use ata_scheduler::{
     Collect, Collection, Effect, Engine, EngineConfig, Event, Policy, PolicyContext, Refusal, Report, StepOutcome,
-    Verify, WorkerStatistics, build_policy,
+    Verify, WorkerStatistics,
 };
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! A device whose batches cost o + a·s, next to ordinary workers: `ata-auto` learns the best split.
 
-use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome};
 use ata_simulator::{Change, LawTimes, Moment, Observer, Simulation, Step, TaskTimes, TimeLaws, worker_rng};
 use ata_types::WorkerId;
 

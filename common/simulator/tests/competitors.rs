@@ -1,6 +1,7 @@
 //! What policies without exploration cost next to the oracle: where they are as good as a bandit, and where not.
 
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome};
 use ata_simulator::{Change, LawTimes, Moment, Simulation, TimeLaws};
 use ata_types::WorkerId;
 

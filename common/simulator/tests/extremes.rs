@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ata_scheduler::policy::POLICIES;
+use ata_policies::POLICIES;
+use ata_policies::build_policy;
 use ata_scheduler::{
     Effect, Engine, EngineConfig, Policy, PolicyContext, SavedEngine, StepOutcome, Truth, WorkerStatistics,
-    build_policy,
 };
 use ata_simulator::{EngineTime, LawTimes, Observer, Simulation, Step, TimeLaws};
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ fn known() -> WorkerStatistics {
 #[test]
 fn a_saved_engine_may_hold_any_number() {
     let (mut refused, mut accepted) = (0, 0);
-    for entry in POLICIES {
+    for entry in POLICIES.entries() {
         let priors = vec![known(); WORKERS as usize - 1];
         let saved = run(&mut Engine::new(config(), policy(entry.name)), priors).unwrap();
         for changed in changed(&serde_json::to_value(saved).unwrap()) {
@@ -132,7 +132,7 @@ fn a_saved_engine_may_hold_any_number() {
 #[test]
 fn an_earlier_run_may_have_learned_any_number() {
     let known = serde_json::to_value(known()).unwrap();
-    for entry in POLICIES {
+    for entry in POLICIES.entries() {
         for earlier in changed(&known) {
             let Ok(earlier) = serde_json::from_value::<WorkerStatistics>(earlier) else { continue };
             // One that is known among others that are not, and all of them.

@@ -1,6 +1,7 @@
 //! Workers that fail or hang, in virtual time.
 
-use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome};
 use ata_simulator::{Change, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
 

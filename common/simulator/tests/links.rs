@@ -1,9 +1,9 @@
 //! Steps over shared links: what the engine counts with, and what the simulation makes of it.
 
+use ata_policies::build_policy;
 use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{
     Decision, Effect, Engine, EngineConfig, LinkTimes, OwnTimes, Policy, PolicyContext, Rule, StepOutcome, Topology,
-    build_policy,
 };
 use ata_simulator::{Change, LawTimes, Links, Moment, Observer, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;

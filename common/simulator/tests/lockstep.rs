@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use ata_policies::{POLICIES, build_policy};
 use ata_scheduler::{
     Decision, Engine, EngineConfig, Lockstep, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, Verify,
-    build_policy,
 };
 use ata_simulator::{Change, LawTimes, Moment, Simulation, Step, TimeLaws};
 use ata_types::{Iteration, WorkerId};
@@ -70,7 +70,7 @@ fn the_shares_are_those_of_the_engine() {
     for policy in
         ["ata-auto", "ata", "ata-empirical", "uta", "fta:means=1/2/4/8", "ema", "proportional", "controller", "affine"]
     {
-        let mut lockstep = Lockstep::new(WORKERS, BUDGET, policy, SEED).unwrap();
+        let mut lockstep = Lockstep::new(WORKERS, BUDGET, POLICIES, policy, SEED).unwrap();
         for (computed, iteration) in simulated(policy, 60).iter().zip(1..) {
             let mut shares = vec![0; WORKERS as usize];
             for &(worker, tasks, _) in computed {

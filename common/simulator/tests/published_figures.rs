@@ -1,6 +1,7 @@
 //! The published figures: times X_i = 29i + Exp(29i), B = 23 (ATA paper, arXiv 2502.00775, section 6).
 
-use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, StepOutcome, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, StepOutcome};
 use ata_simulator::{LawTimes, Simulation, TimeLaws};
 
 /// Runs one policy and returns what it cost.

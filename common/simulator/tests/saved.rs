@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use ata_scheduler::policy::POLICIES;
+use ata_policies::POLICIES;
+use ata_policies::build_policy;
 use ata_scheduler::{
     Collection, Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine,
-    StepOutcome, Truth, WorkerStatistics, build_policy,
+    StepOutcome, Truth, WorkerStatistics,
 };
 use ata_simulator::{Change, EngineTime, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
 use ata_types::{CollectionId, Lease, WorkerId};
@@ -141,7 +142,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         (worker.clone(), 0.1..10.0).prop_map(|(worker, factor)| Change::SlowDown(worker, factor)),
         (worker.clone(), worker).prop_map(|(a, b)| Change::Swap(a, b)),
     ];
-    let policy = prop::sample::select(POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    let policy = prop::sample::select(POLICIES.entries().iter().map(|entry| entry.name).collect::<Vec<_>>());
     let overcommit = prop_oneof![Just(0.0), Just(0.4)];
     (policy, 0u64..1000, overcommit, prop::collection::vec((when, change), 0..8))
         .prop_map(|(policy, seed, overcommit, changes)| Scenario { policy, seed, overcommit, changes })
@@ -180,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
     fn a_restored_engine_goes_on_as_the_other_would_have(scenario in scenario()) {
-        let asynchronous = POLICIES.iter().any(|entry| entry.name == scenario.policy && entry.kind == PolicyKind::Asynchronous);
+        let asynchronous = POLICIES.entries().iter().any(|entry| entry.name == scenario.policy && entry.kind == PolicyKind::Asynchronous);
         for after in 1..ITERATIONS {
             // Only asynchronous leases outlive an iteration, and they end with the process.
             let undisturbed = if asynchronous { Break::Reconnect } else { Break::None };
@@ -225,7 +226,7 @@ impl Observer for Forgetting {
 
 #[test]
 fn nothing_is_saved_of_workers_that_are_forgotten() {
-    for entry in POLICIES {
+    for entry in POLICIES.entries() {
         let laws: TimeLaws = "shifted_exp(3, 2)".parse().unwrap();
         let config =
             EngineConfig { budget: u64::from(MANY), iterations: u64::from(3 * MANY), ..EngineConfig::default() };

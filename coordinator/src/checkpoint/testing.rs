@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
+use ata_scheduler::{Engine, EngineConfig, POLICIES, PolicyContext};
 use ata_sums::{Metadata, Optimizer, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units};
 use ata_types::{Iteration, WireFormat, WorkerId};
 
@@ -21,7 +21,7 @@ pub fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
         training.step_whole(sum, 2, 0.1, true);
         training.commit_step(&[1.0]);
     }
-    let policy = build_policy("ata-auto", &PolicyContext::default()).expect("a policy");
+    let policy = POLICIES.build("ata-auto", &PolicyContext::default()).expect("a policy");
     let progress = Progress {
         version: VERSION,
         run_id: "run".into(),

@@ -10,7 +10,8 @@ use ata_coordinator::{
 };
 use ata_data::hex;
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{Engine, EngineConfig, PolicyContext};
 use ata_sums::{Metadata, Optimizer, ParameterTable, Rule, TensorSizes, TrainingConfig, Units};
 use ata_types::{Iteration, WireFormat, WorkerId};
 use sha2::{Digest, Sha256};

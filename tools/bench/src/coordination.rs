@@ -14,7 +14,8 @@ use ata_learn::{
     Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError, Measurement, Model, ModelError,
     OpenDevice, TaskGradient, builtin_model,
 };
-use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{EngineConfig, PolicyContext};
 use ata_sums::{LearningRate, Metadata, Optimizer, ParameterTable};
 use ata_types::{ExchangeChoice, Iteration, WireFormat, WorkerId};
 use ata_wire::duration;

@@ -4,7 +4,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use ata_scheduler::{Engine, EngineConfig, Event, PolicyContext, StepOutcome, WorkerStatistics, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{Engine, EngineConfig, Event, PolicyContext, StepOutcome, WorkerStatistics};
 use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
 

@@ -5,10 +5,9 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ata_policies::build_policy;
 use ata_scheduler::policy::{Actions, IterationView};
-use ata_scheduler::{
-    Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, build_policy, ras,
-};
+use ata_scheduler::{Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, ras};
 use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
 use rand::SeedableRng;

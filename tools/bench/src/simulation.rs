@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
+use ata_policies::build_policy;
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome};
 use ata_simulator::{LawTimes, Simulation, Step, TaskTimes, TimeLaws};
 use ata_types::WorkerId;
 

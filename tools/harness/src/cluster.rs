@@ -13,8 +13,9 @@ use ata_coordinator::{
 use ata_data::{DataSource, Split};
 use ata_learn::{DeviceChoice, Model};
 use ata_net::Security;
+use ata_policies::build_policy;
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
-use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
+use ata_scheduler::{EngineConfig, PolicyContext, Verify};
 use ata_sums::{LearningRate, Optimizer, TensorSizes};
 use ata_worker::{PeerConfig, TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;

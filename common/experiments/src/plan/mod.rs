@@ -179,7 +179,7 @@ impl StepCost {
 
 #[cfg(test)]
 mod tests {
-    use ata_scheduler::build_policy;
+    use ata_policies::build_policy;
 
     use super::*;
 

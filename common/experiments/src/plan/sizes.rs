@@ -57,7 +57,7 @@ pub(super) fn run(
 
 #[cfg(test)]
 mod tests {
-    use ata_scheduler::build_policy;
+    use ata_policies::build_policy;
 
     use super::*;
 

@@ -18,18 +18,13 @@ mod growth;
 mod members;
 mod probes;
 mod saved;
-#[cfg(test)]
-mod tests;
 
 pub use error::LockstepError;
 pub use saved::SavedLockstep;
 
 use crate::allocation::uniform;
 use crate::engine::{Purpose, stream};
-use crate::policy::{
-    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyKind, Round, StepOutcome, build_policy,
-    policy_kind,
-};
+use crate::policy::{Collect, Decision, Policy, PolicyContext, PolicyEntry, PolicyKind, Registry, Round, StepOutcome};
 use crate::statistics::{MOST, WorkerStatistics};
 use crate::topology::LinkTimes;
 use ata_types::{Iteration, WorkerId};
@@ -52,6 +47,8 @@ const ONLY_IN_SIMULATION: [&str; 1] = ["clairvoyant"];
 /// Divides the tasks of each iteration among workers that step together.
 pub struct Lockstep {
     policy: Box<dyn Policy>,
+    /// Where the policy is from, so that it can be built again.
+    policies: Registry,
     /// The policy as it was written, with its parameters.
     specification: String,
     context: PolicyContext,
@@ -79,23 +76,23 @@ struct TimedShare {
 }
 
 impl Lockstep {
-    /// The policies that can be used.
-    pub fn policies() -> impl Iterator<Item = &'static PolicyEntry> {
-        POLICIES.iter().filter(|PolicyEntry { name, kind, .. }| {
+    /// The policies among these that can be used.
+    pub fn policies(among: Registry) -> impl Iterator<Item = &'static PolicyEntry> {
+        among.entries().iter().filter(|PolicyEntry { name, kind, .. }| {
             *kind == PolicyKind::Barrier && !WITHOUT_SHARES.contains(name) && !ONLY_IN_SIMULATION.contains(name)
         })
     }
 
-    /// This many workers, all present, that compute `budget` tasks per iteration. The policy is written `NAME` or
-    /// `NAME:key=value,…`.
-    pub fn new(workers: u32, budget: u64, policy: &str, seed: u64) -> Result<Self, LockstepError> {
+    /// This many workers, all present, that compute `budget` tasks per iteration. The policy is one of `policies`, written
+    /// `NAME` or `NAME:key=value,…`.
+    pub fn new(workers: u32, budget: u64, policies: Registry, policy: &str, seed: u64) -> Result<Self, LockstepError> {
         let members = Members::new(workers)?;
         if !(1..=MAX_BUDGET).contains(&budget) {
             return Err(LockstepError::Budget { budget, most: MAX_BUDGET });
         }
         let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
-        let built = build_policy(policy, &context)?;
-        let (name, kind) = (built.name(), policy_kind(policy));
+        let built = policies.build(policy, &context)?;
+        let (name, kind) = (built.name(), policies.kind(policy));
         if kind != PolicyKind::Barrier {
             return Err(LockstepError::NotABarrier { policy: name, kind });
         }
@@ -104,6 +101,7 @@ impl Lockstep {
         }
         Ok(Self {
             policy: built,
+            policies,
             specification: policy.to_owned(),
             context,
             budget,

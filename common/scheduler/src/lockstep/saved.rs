@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::probes::ProbeBudget;
 use super::{Lockstep, MAX_BUDGET, MAX_REPORTS, TimedShare};
 use crate::engine::RestoreError;
-use crate::policy::{PolicyState, build_policy};
+use crate::policy::PolicyState;
 use crate::statistics::{MOST, WorkerStatistics};
 use ata_types::{Iteration, WorkerId};
 
@@ -66,7 +66,7 @@ impl Lockstep {
     /// seed and who is present stay as they are. A refused state changes nothing.
     pub fn restore(&mut self, saved: SavedLockstep) -> Result<(), RestoreError> {
         saved.check()?;
-        let mut policy = build_policy(&self.specification, &self.context).expect("it was built before");
+        let mut policy = self.policies.build(&self.specification, &self.context).expect("it was built before");
         if saved.policy == policy.name() {
             let wrong = |problem| RestoreError::Policy { policy: saved.policy, problem };
             policy.restore(saved.policy_state).map_err(wrong)?;

@@ -13,7 +13,8 @@ use crate::allocation::{Rule, ras_by_cost};
 use crate::batches::BatchStatistics;
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "affine",
     about: "equal finish times by a line t = o + a*s fitted to each worker's shares (Cannikin); no exploration",
     parameters: "none",

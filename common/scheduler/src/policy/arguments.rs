@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Truth;
-use super::ata::Preset;
 use super::entry::PolicyContext;
 
 /// What is wrong with a policy as written.
@@ -74,7 +73,7 @@ pub enum PolicyError {
 #[derive(Debug)]
 pub struct Arguments<'a> {
     given: BTreeMap<String, String>,
-    pub(super) context: &'a PolicyContext,
+    context: &'a PolicyContext,
 }
 
 impl<'a> Arguments<'a> {
@@ -90,34 +89,34 @@ impl<'a> Arguments<'a> {
     }
 
     /// Whether a parameter is given, and not taken yet.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.given.contains_key(key)
     }
 
     /// A positive, finite number.
-    pub(super) fn positive(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
+    pub fn positive(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
         self.take(key, "a positive number", parse_positive)
     }
 
     /// A number above 0 and at most 1.
-    pub(super) fn fraction(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
+    pub fn fraction(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
         self.take(key, "a number above 0 and at most 1", |value| parse_positive(value).filter(|number| *number <= 1.0))
     }
 
     /// A whole number of at least 1.
-    pub(super) fn count(&mut self, key: &'static str) -> Result<Option<u64>, PolicyError> {
+    pub fn count(&mut self, key: &'static str) -> Result<Option<u64>, PolicyError> {
         self.take(key, "a whole number of at least 1", parse_count)
     }
 
     /// Whole numbers of at least 1, separated by `/`.
-    pub(super) fn count_list(&mut self, key: &'static str) -> Result<Option<Vec<u64>>, PolicyError> {
+    pub fn count_list(&mut self, key: &'static str) -> Result<Option<Vec<u64>>, PolicyError> {
         self.take(key, "whole numbers of at least 1, separated by '/'", |value| {
             value.split('/').map(parse_count).collect()
         })
     }
 
     /// `on` or `off`.
-    pub(super) fn switch(&mut self, key: &'static str) -> Result<Option<bool>, PolicyError> {
+    pub fn switch(&mut self, key: &'static str) -> Result<Option<bool>, PolicyError> {
         self.take(key, "'on' or 'off'", |value| match value {
             "on" => Some(true),
             "off" => Some(false),
@@ -126,7 +125,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Refuses a value above the number of workers, if that is known.
-    pub(super) fn at_most_workers(&self, key: &'static str, value: Option<u64>) -> Result<(), PolicyError> {
+    pub fn at_most_workers(&self, key: &'static str, value: Option<u64>) -> Result<(), PolicyError> {
         match (value, self.context.workers) {
             (Some(value), Some(workers)) if value > u64::from(workers) => {
                 Err(PolicyError::TooFewWorkers { key, value, workers })
@@ -136,7 +135,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Each worker's mean task time: `means`, or else what the caller knows. `policy` is the policy that asks.
-    pub(super) fn means(&mut self, policy: &'static str) -> Result<Vec<f64>, PolicyError> {
+    pub fn means(&mut self, policy: &'static str) -> Result<Vec<f64>, PolicyError> {
         let expected = "positive numbers separated by '/', worker 1 first";
         let given = self.take("means", expected, |value| value.split('/').map(parse_positive).collect())?;
         // A law may have no finite mean: that of a lognormal law overflows long before its median does.
@@ -145,12 +144,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// The true task times. `policy` is the policy that asks.
-    pub(super) fn truth(&self, policy: &'static str) -> Result<Arc<dyn Truth>, PolicyError> {
+    pub fn truth(&self, policy: &'static str) -> Result<Arc<dyn Truth>, PolicyError> {
         self.context.truth.clone().ok_or(PolicyError::OnlyInSimulation(policy))
     }
 
     /// Takes a parameter if it has this value, which stands for something that no other value does.
-    pub(super) fn accept(&mut self, key: &str, value: &str) -> bool {
+    pub fn accept(&mut self, key: &str, value: &str) -> bool {
         let found = self.given.get(key).is_some_and(|given| given == value);
         if found {
             self.given.remove(key);
@@ -158,21 +157,17 @@ impl<'a> Arguments<'a> {
         found
     }
 
-    /// `preset=printed|published-runs`; printed if not given.
-    pub(super) fn preset(&mut self) -> Result<Preset, PolicyError> {
-        let preset = self.take("preset", "'printed' or 'published-runs'", |value| match value {
-            "printed" => Some(Preset::Printed),
-            "published-runs" => Some(Preset::PublishedRuns),
-            _ => None,
-        })?;
-        Ok(preset.unwrap_or(Preset::Printed))
-    }
-
     pub(super) fn into_first_left(self) -> Option<String> {
         self.given.into_keys().next()
     }
 
-    fn take<T>(
+    /// What the caller knows about the workers.
+    pub fn context(&self) -> &'a PolicyContext {
+        self.context
+    }
+
+    /// A parameter that `parse` reads; an error says what is `expected`.
+    pub fn take<T>(
         &mut self,
         key: &'static str,
         expected: &'static str,

@@ -40,7 +40,8 @@ use retries::Retries;
 use window::Test;
 use worker_model::WorkerModel;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
     about: "ATA with nothing to set, for speeds that may change",
     parameters: "track=on|off (default: on; follow changes of speed), time_price=W (price of one second of runtime, in \

@@ -14,7 +14,8 @@ use super::{
 use crate::allocation::Rule;
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "controller",
     about: "shares move until all workers take the same time for theirs (OmniLearn); no exploration",
     parameters: "gain=SHARE of the error (default: 0.5), dead_band=SHARE of the time (default: 0.05)",
@@ -150,7 +151,7 @@ impl Policy for Controller {
 mod tests {
     use super::*;
     use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::policy::{POLICIES, PolicyContext};
 
     fn controller(gain: f64, dead_band: f64, shares: &[f64]) -> Controller {
         let shares = shares.iter().copied().map(Some).collect();
@@ -199,7 +200,7 @@ mod tests {
     /// Constant times: the shares end in proportion to speed.
     #[test]
     fn converges_to_equal_times() {
-        let mut policy = build_policy("controller", &PolicyContext::default()).unwrap();
+        let mut policy = POLICIES.build("controller", &PolicyContext::default()).unwrap();
         let mut allocation = decide(&mut *policy, 1, 70, &[(0, 0.0); 3]).allocation;
         assert!(allocation.iter().all(|tasks| [23, 24].contains(tasks)));
         for iteration in 2..60 {

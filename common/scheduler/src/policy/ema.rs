@@ -10,7 +10,8 @@ use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, Schedu
 use crate::allocation::{Rule, ras};
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "ema",
     about: "the best allocation for exponentially weighted means of the observed times; no exploration",
     parameters: "weight=SHARE of the newest time (default: 0.2)",
@@ -74,10 +75,10 @@ impl Policy for Ema {
 mod tests {
     use super::*;
     use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::policy::{POLICIES, PolicyContext};
 
     fn observed(specification: &str, times_s: &[&[f64]]) -> Box<dyn Policy> {
-        let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
+        let mut policy = POLICIES.build(specification, &PolicyContext::default()).unwrap();
         for (slot, times_s) in times_s.iter().enumerate() {
             times_s.iter().for_each(|&time_s| policy.observe(WorkerId::from_slot(slot), time_s));
         }

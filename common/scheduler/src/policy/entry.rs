@@ -38,7 +38,7 @@ impl fmt::Display for PolicyKind {
 }
 
 /// One policy, as listed and built by name.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct PolicyEntry {
     /// Its name, as `--policy` takes it.
     pub name: &'static str,
@@ -48,5 +48,6 @@ pub struct PolicyEntry {
     pub parameters: &'static str,
     /// How its results make steps.
     pub kind: PolicyKind,
-    pub(super) build: fn(&mut Arguments<'_>) -> Result<Box<dyn Policy>, PolicyError>,
+    /// Reads its parameters.
+    pub build: fn(&mut Arguments<'_>) -> Result<Box<dyn Policy>, PolicyError>,
 }

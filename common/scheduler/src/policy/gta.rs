@@ -7,7 +7,8 @@ use super::entry::{PolicyEntry, PolicyKind};
 use super::{Collect, Decision, Policy, Round, SchedulerRng};
 use crate::allocation::Rule;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "gta",
     about: "greedy (Rennala SGD): all compute, the first B gradients are taken",
     parameters: "none",

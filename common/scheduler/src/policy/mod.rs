@@ -1,61 +1,34 @@
-//! Policies choose the allocation of each iteration. Each has a file, named as in its paper.
+//! Policies choose the allocation of each iteration. Each has a file, named as in its paper. Those that others are compared with
+//! are in `research/policies`.
 
-mod adaptive_k_sync;
 mod affine;
 mod arguments;
-mod asgd;
-mod ata;
 mod ata_auto;
-mod ata_empirical;
-mod clairvoyant;
-mod cmab_kl;
-mod cmab_lcb;
-mod cmab_oracle;
 mod controller;
 mod decision;
 mod ema;
-mod employment;
 mod entry;
-mod fta;
-mod gradient_coding;
 mod gta;
-mod k_sync;
-mod kl;
 mod moving_mean;
 mod proportional;
 mod pull;
 mod registry;
-mod ringmaster;
 mod shares;
-mod successive;
 mod tally;
 mod truth;
 mod uta;
 
-pub use adaptive_k_sync::AdaptiveKSync;
 pub use affine::Affine;
 pub use arguments::{Arguments, PolicyError};
-pub use asgd::Asgd;
-pub use ata::Ata;
 pub use ata_auto::AtaAuto;
-pub use ata_empirical::AtaEmpirical;
-pub use clairvoyant::Clairvoyant;
-pub use cmab_kl::CmabKl;
-pub use cmab_lcb::CmabLcb;
-pub use cmab_oracle::CmabOracle;
 pub use controller::Controller;
 pub use decision::{Collect, Decision};
 pub use ema::Ema;
 pub use entry::{PolicyContext, PolicyEntry, PolicyKind};
-pub use fta::Fta;
-pub use gradient_coding::GradientCoding;
 pub use gta::Gta;
-pub use k_sync::KSync;
 pub use proportional::Proportional;
 pub use pull::Pull;
-pub use registry::{POLICIES, build_policy, policy_kind};
-pub use ringmaster::Ringmaster;
-pub use successive::Successive;
+pub use registry::{POLICIES, Registry, entries};
 pub use truth::Truth;
 pub use uta::Uta;
 
@@ -148,8 +121,8 @@ pub trait Policy: Send {
     }
 }
 
-/// The state of a policy as plain data.
-fn to_state(state: &impl Serialize) -> PolicyState {
+/// The state of a policy as plain data, for [`Policy::save`].
+pub fn to_state(state: &impl Serialize) -> PolicyState {
     serde_json::to_value(state).expect("names and numbers can be written")
 }
 
@@ -164,8 +137,8 @@ fn save_trimmed<T: Default + PartialEq + Serialize, S: Serializer>(by_slot: &[T]
     trimmed(by_slot).serialize(to)
 }
 
-/// The state of a policy from plain data.
-fn from_state<T: DeserializeOwned>(state: PolicyState) -> Result<T, String> {
+/// The state of a policy from plain data, for [`Policy::restore`].
+pub fn from_state<T: DeserializeOwned>(state: PolicyState) -> Result<T, String> {
     serde_json::from_value(state).map_err(|error| error.to_string())
 }
 

@@ -12,7 +12,8 @@ use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, Schedu
 use crate::allocation::Rule;
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "proportional",
     about: "tasks in proportion to speed, rounded (LB-BSP, DBS); no exploration",
     parameters: "weight=SHARE of the newest time in the mean (default: 0.2), or window=ITERATIONS between new speeds",
@@ -106,11 +107,11 @@ impl Policy for Proportional {
 mod tests {
     use super::*;
     use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::policy::{POLICIES, PolicyContext};
 
     /// The allocations of iterations in which worker i's tasks take `times_s[k][i]` seconds each.
     fn allocations(specification: &str, budget: u64, times_s: &[&[f64]]) -> Vec<Vec<u64>> {
-        let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
+        let mut policy = POLICIES.build(specification, &PolicyContext::default()).unwrap();
         let mut observed = vec![(0, 0.0); times_s[0].len()];
         let run = times_s.iter().zip(1..).map(|(times_s, iteration)| {
             let allocation = decide(&mut *policy, iteration, budget, &observed).allocation.to_vec();
@@ -160,7 +161,7 @@ mod tests {
     /// A state saved under other parameters can be continued.
     #[test]
     fn a_saved_state_is_checked() {
-        let mut policy = build_policy("proportional:window=2", &PolicyContext::default()).unwrap();
+        let mut policy = POLICIES.build("proportional:window=2", &PolicyContext::default()).unwrap();
         for (state, good) in
             [("[[1.5],[]]", true), ("[[1.5],[[2,3.0]]]", true), ("[[1],[[1,-1]]]", false), ("[]", false)]
         {

@@ -8,7 +8,8 @@ use super::{Actions, Collect, Decision, IterationView, Policy, Round, SchedulerR
 use crate::allocation::{Rule, uniform};
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "pull",
     about: "work queue: a free worker takes one more of the B tasks, all are waited for",
     parameters: "none",

@@ -6,7 +6,8 @@ use super::entry::{PolicyEntry, PolicyKind};
 use super::{Decision, Policy, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+/// Its entry in the registry.
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "uta",
     about: "uniform: equal shares, all are waited for",
     parameters: "none",

@@ -1,8 +1,8 @@
 //! Workers that compute a lease as one batch.
 
+use ata_policies::build_policy;
 use ata_scheduler::{
     AbortReason, Effect, Engine, EngineConfig, Event, Line, PolicyContext, Refusal, Report, SavedEngine, StepOutcome,
-    build_policy,
 };
 use ata_types::{Iteration, Lease, TaskRange};
 

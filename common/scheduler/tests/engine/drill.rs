@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ata_policies::build_policy;
 use ata_scheduler::{
     AbortReason, Effect, Engine, EngineConfig, Event, PolicyContext, Report, StepOutcome, WorkerStatistics,
-    build_policy,
 };
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 

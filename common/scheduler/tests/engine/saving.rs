@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ata_scheduler::policy::POLICIES;
+use ata_policies::POLICIES;
 use ata_scheduler::{AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, Limits, SavedEngine, StepOutcome};
 use ata_types::Lease;
 
@@ -70,7 +70,7 @@ fn compute(cluster: &mut Cluster, results: usize) -> BTreeMap<u64, u64> {
 /// that was not committed, and takes all of its tasks again.
 #[test]
 fn an_iteration_under_way_begins_again() {
-    for entry in POLICIES {
+    for entry in POLICIES.entries() {
         let takes_all =
             compute(&mut Cluster::with(entry.name, CONFIG), usize::MAX).values().all(|tasks| *tasks == CONFIG.budget);
         for results in 0..30 {

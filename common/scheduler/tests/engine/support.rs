@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ata_policies::build_policy;
 use ata_scheduler::{
     Collection, Decision, Effect, Engine, EngineConfig, Event, LeaseTime, Policy, PolicyContext, Refusal, Report,
-    StepOutcome, Truth, WorkerStatistics, build_policy,
+    StepOutcome, Truth, WorkerStatistics,
 };
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 

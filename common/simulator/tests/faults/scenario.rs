@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ata_scheduler::policy::POLICIES;
-use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth, build_policy, policy_kind};
+use ata_policies::{POLICIES, build_policy};
+use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth};
 use ata_simulator::{Change, Direction, Faults, LawTimes, Moment, Network, Partition, Simulation, TimeLaws};
 use ata_types::WorkerId;
 use rand::rngs::ChaCha8Rng;
@@ -73,12 +73,13 @@ pub(crate) struct Scenario {
 impl Scenario {
     pub(crate) fn new(seed: u64) -> Self {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-        let policies = POLICIES.len() + VARIANTS.len();
+        let policies = POLICIES.entries().len() + VARIANTS.len();
         // In turn, so that each gets its share of the seeds.
         let at = (seed % policies as u64) as usize;
-        let policy = POLICIES.get(at).map_or_else(|| VARIANTS[at - POLICIES.len()], |entry| entry.name);
+        let policy =
+            POLICIES.entries().get(at).map_or_else(|| VARIANTS[at - POLICIES.entries().len()], |entry| entry.name);
         // Some of the variants need three.
-        let workers = rng.random_range(if at < POLICIES.len() { 1 } else { 3 }..=6);
+        let workers = rng.random_range(if at < POLICIES.entries().len() { 1 } else { 3 }..=6);
         let one_of = |rng: &mut ChaCha8Rng, values: [f64; 4]| values[rng.random_range(0..4)];
         let (budget, task_s) = (rng.random_range(1..=16), rng.random_range(0.02..0.3));
         let mut engine = EngineConfig {
@@ -177,7 +178,7 @@ impl Scenario {
 
     /// Whether the tasks of a step are 0..B, whichever workers are fast.
     pub(crate) fn is_reproducible(&self) -> bool {
-        self.takes_all() && policy_kind(self.policy) == PolicyKind::Barrier && self.engine.overcommit == 0.0
+        self.takes_all() && POLICIES.kind(self.policy) == PolicyKind::Barrier && self.engine.overcommit == 0.0
     }
 }
 

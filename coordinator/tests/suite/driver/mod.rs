@@ -20,8 +20,9 @@ use ata_coordinator::{
 use ata_data::{DataSource, Split};
 use ata_learn::{DeviceChoice, builtin_model};
 use ata_net::Security;
+use ata_policies::build_policy;
 use ata_record::{EndState, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
-use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_scheduler::{EngineConfig, PolicyContext};
 use ata_sums::{LearningRate, Optimizer, TensorSizes};
 use ata_types::{ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
 use ata_wire::{FarewellReason, GradientHeader, Receipt, SessionToken, VectorRequest, duration};

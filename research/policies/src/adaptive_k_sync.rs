@@ -4,13 +4,13 @@
 //! Minimizing Delay in the Presence of Stragglers", ICASSP 2020 (arXiv 2002.11005), Algorithm 1, after Pflug's test for
 //! stationarity.
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::k_sync::first_of_each;
-use super::{
+use crate::k_sync::first_of_each;
+use ata_scheduler::policy::{
     Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome, from_state, to_state,
 };
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "adaptive-k-sync",
     about: "k-sync whose k grows when the gradients stop agreeing",
     parameters: "k=K (default: 1), step=S (1), k_max=K (all workers), threshold=T (10), burn_in=ITERATIONS (20)",
@@ -33,9 +33,10 @@ pub struct AdaptiveKSync {
 
 impl AdaptiveKSync {
     /// Reads `k`, `step`, `k_max`, `threshold` and `burn_in`.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let k = arguments.count("k")?.unwrap_or(1);
-        let k_max = arguments.count("k_max")?.unwrap_or_else(|| arguments.context.workers.map_or(k, u64::from).max(k));
+        let k_max =
+            arguments.count("k_max")?.unwrap_or_else(|| arguments.context().workers.map_or(k, u64::from).max(k));
         arguments.at_most_workers("k_max", Some(k_max))?;
         if k > k_max {
             return Err(PolicyError::Conflict { reason: format!("k = {k} is above k_max = {k_max}") });
@@ -85,8 +86,9 @@ impl Policy for AdaptiveKSync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
-    use crate::policy::{Collect, PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::{Collect, PolicyContext};
 
     fn taken(policy: &mut dyn Policy) -> u64 {
         match decide(policy, 1, 99, &[(0, 0.0); 8]).collect {

@@ -9,7 +9,7 @@
 ///
 /// Source: Garivier, Cappé, "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011, section 4;
 /// as a lower bound on exponential times in the bandit paper (arXiv 2202.08302).
-pub(super) fn kl_lower_bound(mean: f64, c: f64) -> f64 {
+pub(crate) fn kl_lower_bound(mean: f64, c: f64) -> f64 {
     let mut x = 1.0 / (1.0 + c + (2.0 * c).sqrt());
     // Quadratic convergence: the start is within a factor of 1.3 of the root for any c.
     for _ in 0..8 {

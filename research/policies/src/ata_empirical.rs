@@ -2,12 +2,12 @@
 //!
 //! Source: the ATA paper (arXiv 2502.00775), section 5, "ATA-Empirical".
 
-use super::ata::{Preset, TIGHT_ALPHA_PER_MEAN, decide_by_score};
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
-use crate::statistics::{exploration, exploration_log};
+use crate::ata::{Preset, TIGHT_ALPHA_PER_MEAN, decide_by_score};
+use crate::exploration::{exploration, exploration_log};
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-empirical",
     about: "ATA with bounds relative to each worker's mean",
     parameters: "eta=NUMBER (default: 0.766), or preset=printed|published-runs",
@@ -31,8 +31,8 @@ impl AtaEmpirical {
     }
 
     /// Reads `eta` or `preset`.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let eta = match arguments.preset()? {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        let eta = match Preset::from_arguments(arguments)? {
             Preset::Printed => arguments.positive("eta")?.unwrap_or(TIGHT_ALPHA_PER_MEAN),
             Preset::PublishedRuns => 4.0 * std::f64::consts::E,
         };
@@ -56,8 +56,9 @@ impl Policy for AtaEmpirical {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
 
     /// ATA paper (arXiv 2502.00775), section 5: s_i = m_i · max(1 − 2η(√(L/K_i) + L/K_i), 0).
     #[test]

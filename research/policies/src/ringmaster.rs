@@ -3,11 +3,11 @@
 //! Source: Maranjyan, Tyurin, Richtárik, "Ringmaster ASGD: The First Asynchronous SGD with Optimal Time Complexity",
 //! ICML 2025 (arXiv 2501.16168): Algorithm 4 without, Algorithm 5 with calculation stops.
 
-use super::asgd::each;
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use crate::asgd::each;
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ringmaster",
     about: "asynchronous, but a gradient delayed by R steps is ignored",
     parameters: "R=STEPS (default: the number of workers), stops=on|off (off; on: cancelled once it is too late)",
@@ -26,7 +26,7 @@ pub struct Ringmaster {
 
 impl Ringmaster {
     /// Reads `R` and `stops`.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self { max_delay: arguments.count("R")?, stops: arguments.switch("stops")?.unwrap_or(false) })
     }
 }
@@ -43,8 +43,9 @@ impl Policy for Ringmaster {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::tests::decide;
-    use crate::policy::{Collect, PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::{Collect, PolicyContext};
 
     /// Ringmaster ASGD (arXiv 2501.16168), Algorithm 4: applied if δ < R (R = ∞: ASGD).
     #[test]

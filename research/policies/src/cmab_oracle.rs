@@ -3,11 +3,11 @@
 //! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
 //! Bandits", Entropy 2025 (arXiv 2202.08302): the reference for the regret of its policies.
 
-use super::employment::Schedule;
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use crate::employment::Schedule;
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-oracle",
     about: "the r fastest workers by means given by the user, one task each",
     parameters: "means=M1/M2/... (default: the means of the emulated task times), and those of cmab-kl",
@@ -23,7 +23,7 @@ pub struct CmabOracle {
 }
 
 impl CmabOracle {
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self { means: arguments.means("cmab-oracle")?, schedule: Schedule::from_arguments(arguments)? })
     }
 }
@@ -42,8 +42,9 @@ impl Policy for CmabOracle {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
 
     #[test]
     fn the_fastest_by_the_given_means() {

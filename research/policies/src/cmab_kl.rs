@@ -3,12 +3,12 @@
 //! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
 //! Bandits", Entropy 2025 (arXiv 2202.08302), the KL-based policy.
 
-use super::employment::Schedule;
-use super::entry::{PolicyEntry, PolicyKind};
-use super::kl::kl_lower_bound;
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use crate::employment::Schedule;
+use crate::kl::kl_lower_bound;
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-kl",
     about: "cmab-lcb with a Kullback-Leibler bound",
     parameters: Schedule::PARAMETERS,
@@ -25,7 +25,7 @@ pub struct CmabKl {
 }
 
 impl CmabKl {
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self { schedule: Schedule::from_arguments(arguments)? })
     }
 }
@@ -37,7 +37,7 @@ fn kl_exploration(iteration: u64) -> f64 {
 }
 
 /// The KL bounds of all workers present, 0 for those never observed.
-pub(super) fn kl_scores(round: &Round<'_>) -> Vec<f64> {
+pub(crate) fn kl_scores(round: &Round<'_>) -> Vec<f64> {
     let f = kl_exploration(round.iteration.number());
     round.bounds(0.0, |mean_s, observed| kl_lower_bound(mean_s, f / observed))
 }
@@ -54,8 +54,9 @@ impl Policy for CmabKl {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
 
     /// Bandit paper (arXiv 2202.08302), the KL-based policy: min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f},
     /// f = ln(1 + j ln²j).

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, Truth};
-use crate::allocation::{Rule, ras};
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, Truth};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
+use ata_scheduler::{Rule, ras};
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "fta",
     about: "fixed: the best allocation for means given by the user",
     parameters: "means=M1/M2/... (default: the means of the emulated task times), or means=current (only in simulation)",
@@ -51,7 +51,7 @@ impl Fta {
     }
 
     /// Reads `means`; without it, takes the means that the caller knows.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         if arguments.accept("means", "current") {
             return Ok(Self::current(arguments.truth("fta:means=current")?));
         }
@@ -77,7 +77,7 @@ impl Policy for Fta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
+    use crate::testing::decide;
 
     /// ATA paper (arXiv 2502.00775), section 6: a = RAS(μ) for the given means, whatever is observed.
     #[test]

@@ -1,10 +1,13 @@
-use super::*;
+//! Shares of workers that step together.
+
+use ata_policies::POLICIES;
+use ata_scheduler::Lockstep;
 
 /// Seconds that a share of some tasks takes a worker: o + a·s.
 type Cost = (f64, f64);
 
 fn lockstep(workers: usize, budget: u64, policy: &str) -> Lockstep {
-    Lockstep::new(workers as u32, budget, policy, 1).unwrap()
+    Lockstep::new(workers as u32, budget, POLICIES, policy, 1).unwrap()
 }
 
 /// Runs an iteration with these costs. Returns the shares, and how long the step takes.
@@ -22,7 +25,7 @@ fn iterate(lockstep: &mut Lockstep, costs: &[Cost]) -> (Vec<u64>, f64) {
 
 /// The policies that are accepted, with the parameters that some need.
 fn accepted() -> Vec<String> {
-    let named = Lockstep::policies().map(|entry| match entry.name {
+    let named = Lockstep::policies(POLICIES).map(|entry| match entry.name {
         "fta" | "cmab-oracle" => format!("{}:means=1/2/4/8", entry.name),
         name => name.to_owned(),
     });
@@ -34,8 +37,8 @@ fn policies_that_do_not_wait_for_whole_shares_are_refused() {
     let names = "ata ata-empirical ata-auto uta fta:means=1/2/4/8 ema proportional controller affine cmab-lcb cmab-kl \
                  successive cmab-oracle:means=1/2/4/8";
     assert_eq!(accepted(), names.split_whitespace().collect::<Vec<_>>());
-    let others = POLICIES.iter().filter(|entry| !names.contains(entry.name));
-    assert!(others.into_iter().all(|entry| Lockstep::new(4, 16, entry.name, 0).is_err()));
+    let others = POLICIES.entries().iter().filter(|entry| !names.contains(entry.name));
+    assert!(others.into_iter().all(|entry| Lockstep::new(4, 16, POLICIES, entry.name, 0).is_err()));
     for (policy, message) in [
         ("gta", "policy 'gta' is racing: it takes the first results"),
         ("k-sync", "is racing"),
@@ -45,7 +48,7 @@ fn policies_that_do_not_wait_for_whole_shares_are_refused() {
         ("clairvoyant", "knows what only a simulation knows"),
         ("best", "unknown policy 'best': expected one of ata"),
     ] {
-        let error = Lockstep::new(4, 16, policy, 0).err().expect(policy).to_string();
+        let error = Lockstep::new(4, 16, POLICIES, policy, 0).err().expect(policy).to_string();
         assert!(error.contains(message), "{policy}: {error}");
     }
 }

@@ -4,12 +4,12 @@
 //! Distributed Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithm 1 and the lower confidence bound of
 //! section 4.
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
-use crate::allocation::allocate_by_score;
-use crate::statistics::{exploration, exploration_log};
+use crate::exploration::{exploration, exploration_log};
+use ata_scheduler::allocate_by_score;
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata",
     about: "ATA: lower confidence bounds for a common noise level alpha",
     parameters: "alpha=SECONDS (default: 0.766 x the largest observed mean), preset=printed|published-runs",
@@ -18,7 +18,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 };
 
 /// The ψ1 norm of X − E X for X = m + Exp(m), divided by the mean 2m: 1.53135 m / 2m.
-pub(super) const TIGHT_ALPHA_PER_MEAN: f64 = 0.765_675;
+pub(crate) const TIGHT_ALPHA_PER_MEAN: f64 = 0.765_675;
 
 /// Allocates by lower confidence bounds on the mean times: scores s_i = max(m_i − c·α(√(L/K_i) + L/K_i), 0) with
 /// L = ln(2k²), and 0 before the first observation; a = RAS(s).
@@ -45,9 +45,9 @@ impl Ata {
     }
 
     /// Reads `alpha` and `preset`.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let given = arguments.positive("alpha")?;
-        let (factor, alpha_per_mean) = match arguments.preset()? {
+        let (factor, alpha_per_mean) = match Preset::from_arguments(arguments)? {
             Preset::Printed => (2.0, TIGHT_ALPHA_PER_MEAN),
             Preset::PublishedRuns => (4.0 * std::f64::consts::E, 2.0),
         };
@@ -76,26 +76,39 @@ impl Policy for Ata {
 }
 
 /// The decision of RAS on `scores`, with the warm-up rule.
-pub(super) fn decide_by_score(round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
+pub(crate) fn decide_by_score(round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
     let (allocation, rule) = allocate_by_score(&scores, |i| round.of(i).observed == 0, round.budget, rng);
     Decision::barrier(allocation, scores, rule)
 }
 
 /// Which constants of the ATA paper to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Preset {
+pub(crate) enum Preset {
     /// 2α and 2η, as printed, with the tight α and η of shifted exponential times.
     Printed,
     /// What the paper's experiments ran: 4e·α with α = 2 max μ, and 2η with η = 4e.
     PublishedRuns,
 }
 
+impl Preset {
+    /// Reads `preset=printed|published-runs`; printed if not given.
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        let preset = arguments.take("preset", "'printed' or 'published-runs'", |value| match value {
+            "printed" => Some(Self::Printed),
+            "published-runs" => Some(Self::PublishedRuns),
+            _ => None,
+        })?;
+        Ok(preset.unwrap_or(Self::Printed))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::Rule;
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::Rule;
+    use ata_scheduler::policy::PolicyContext;
 
     /// ATA paper (arXiv 2502.00775), section 4: s_i = max(m_i − 2α(√(L/K_i) + L/K_i), 0), 0 if K_i = 0.
     #[test]

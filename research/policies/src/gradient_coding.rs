@@ -5,12 +5,14 @@
 
 use rand::seq::SliceRandom;
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, Round, SchedulerRng};
-use crate::allocation::Rule;
+use ata_scheduler::Rule;
+use ata_scheduler::policy::{
+    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, Round, SchedulerRng,
+};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "gradient-coding",
     about: "groups of s + 1 workers compute the same tasks, the first of each group is waited for",
     parameters: "stragglers=S (default: 1)",
@@ -92,8 +94,9 @@ impl Policy for GradientCoding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
     use proptest::prelude::*;
 
     proptest! {

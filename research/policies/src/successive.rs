@@ -3,13 +3,15 @@
 //! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
 //! Bandits", Entropy 2025 (arXiv 2202.08302), Remark 1.
 
-use super::cmab_kl::kl_scores;
-use super::employment::Schedule;
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state};
+use crate::cmab_kl::kl_scores;
+use crate::employment::Schedule;
+use ata_scheduler::policy::{
+    Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state,
+};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 use ata_types::WorkerId;
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "successive",
     about: "cmab-kl, but the best worker of each round is kept for good",
     parameters: Schedule::PARAMETERS,
@@ -27,7 +29,7 @@ pub struct Successive {
 }
 
 impl Successive {
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self { schedule: Schedule::from_arguments(arguments)?, fixed: Vec::new() })
     }
 
@@ -79,8 +81,9 @@ impl Policy for Successive {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
 
     /// Remark 1: the best of the first round stays, however promising others look.
     #[test]

@@ -3,11 +3,11 @@
 //! Source: Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and Stale Gradients Can Win the Race", AISTATS 2018 (k-sync
 //! SGD).
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Collect, Decision, Policy, PolicyError, Round, SchedulerRng};
-use crate::allocation::Rule;
+use ata_scheduler::Rule;
+use ata_scheduler::policy::{Arguments, Collect, Decision, Policy, PolicyError, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "k-sync",
     about: "one task each, the first k gradients are taken",
     parameters: "k=K (default: half of the workers)",
@@ -23,8 +23,8 @@ pub struct KSync {
 
 impl KSync {
     /// Reads `k`.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let k = arguments.count("k")?.unwrap_or_else(|| half(arguments.context.workers));
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        let k = arguments.count("k")?.unwrap_or_else(|| half(arguments.context().workers));
         arguments.at_most_workers("k", Some(k))?;
         Ok(Self { k })
     }
@@ -36,7 +36,7 @@ fn half(workers: Option<u32>) -> u64 {
 }
 
 /// The decision to take the first k results of one task each.
-pub(super) fn first_of_each(round: &Round<'_>, k: u64) -> Decision {
+pub(crate) fn first_of_each(round: &Round<'_>, k: u64) -> Decision {
     let take = k.min(round.workers.len() as u64);
     Decision::new(vec![1; round.workers.len()], Collect::First { take, refill: false }, Rule::Racing)
 }
@@ -54,8 +54,9 @@ impl Policy for KSync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
 
     /// Dutta et al. (AISTATS 2018), k-sync SGD: each of n workers gets one task; the first k are taken.
     #[test]

@@ -3,13 +3,13 @@
 //! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
 //! Bandits", Entropy 2025 (arXiv 2202.08302).
 
-use super::{Arguments, Decision, PolicyError, Round, SchedulerRng};
-use crate::allocation::Rule;
+use ata_scheduler::Rule;
+use ata_scheduler::policy::{Arguments, Decision, PolicyError, Round, SchedulerRng};
 use rand::seq::SliceRandom;
 
 /// How many workers are employed: r, which grows at given iterations; or a fixed r, with a step that shrinks at them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     /// r in each round.
     workers: Vec<u64>,
     /// The first iteration of every round except the first, ascending.
@@ -19,11 +19,11 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) const PARAMETERS: &'static str = "r=R1/R2/... (default: 1, growing by 1), at=K1/K2/... (iterations of \
+    pub(crate) const PARAMETERS: &'static str = "r=R1/R2/... (default: 1, growing by 1), at=K1/K2/... (iterations of \
          the changes; default: every 100), lr_decay=X (fixed r: the learning rate times X at each change)";
 
     /// Reads `r`, `at` and `lr_decay`.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let workers = arguments.count_list("r")?;
         let changes = arguments.count_list("at")?;
         let lr_decay = arguments.positive("lr_decay")?;
@@ -43,7 +43,7 @@ impl Schedule {
                 Ok(Self { workers, changes, lr_decay })
             }
             (workers, changes, None) => {
-                let rounds = workers.as_ref().map_or(arguments.context.workers.unwrap_or(1) as usize, Vec::len);
+                let rounds = workers.as_ref().map_or(arguments.context().workers.unwrap_or(1) as usize, Vec::len);
                 let changes = changes.unwrap_or_else(|| Self::every_hundred(rounds - 1));
                 let workers = workers.unwrap_or_else(|| (1..=changes.len() as u64 + 1).collect());
                 if workers.len() != changes.len() + 1 {
@@ -60,17 +60,17 @@ impl Schedule {
     }
 
     /// The round that an iteration belongs to, from 0.
-    pub(super) fn round(&self, iteration: u64) -> usize {
+    pub(crate) fn round(&self, iteration: u64) -> usize {
         self.changes.partition_point(|&change| change <= iteration)
     }
 
     /// r in an iteration.
-    pub(super) fn workers(&self, iteration: u64) -> u64 {
+    pub(crate) fn workers(&self, iteration: u64) -> u64 {
         self.workers[self.round(iteration)]
     }
 
     /// One task each for the r workers with the smallest scores, ties broken at random; all are waited for.
-    pub(super) fn employ(&self, round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
+    pub(crate) fn employ(&self, round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
         let workers = self.workers(round.iteration.number()).min(round.workers.len() as u64);
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.shuffle(rng);
@@ -88,8 +88,9 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
 
     fn employed(specification: &str, iteration: u64) -> (u64, f64) {
         let context = PolicyContext { workers: Some(5), ..PolicyContext::default() };

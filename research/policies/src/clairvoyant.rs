@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, Truth};
-use crate::allocation::{Rule, ras_by_cost};
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, Truth};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
+use ata_scheduler::{Rule, ras_by_cost};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "clairvoyant",
     about: "only in simulation: the best allocation for the task times to come",
     parameters: "none",
@@ -30,7 +30,7 @@ impl Clairvoyant {
         Self { truth }
     }
 
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self::new(arguments.truth("clairvoyant")?))
     }
 }
@@ -52,8 +52,7 @@ impl Policy for Clairvoyant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::brute_force;
-    use crate::policy::tests::decide;
+    use crate::testing::decide;
     use ata_types::WorkerId;
     use proptest::prelude::*;
 
@@ -71,6 +70,17 @@ mod tests {
         }
     }
 
+    /// All allocations of `budget` tasks to `workers` workers.
+    fn allocations(workers: usize, budget: u64) -> Vec<Vec<u64>> {
+        if workers == 1 {
+            return vec![vec![budget]];
+        }
+        let with = |first: u64| {
+            allocations(workers - 1, budget - first).into_iter().map(move |rest| [&[first], &rest[..]].concat())
+        };
+        (0..=budget).flat_map(with).collect()
+    }
+
     proptest! {
         /// No other allocation of the same tasks ends sooner.
         #[test]
@@ -80,9 +90,9 @@ mod tests {
         ) {
             let truth = Times(times);
             let cost = |i: usize, tasks| truth.coming_s(WorkerId::from_slot(i), tasks);
-            let best = brute_force::optimal(truth.0.len(), budget, cost);
             let longest = |allocation: &[u64]| (0..).zip(allocation).map(|(i, &a)| cost(i, a)).fold(0.0, f64::max);
-            let least = longest(&best[0]);
+            let all = allocations(truth.0.len(), budget);
+            let least = all.iter().map(|allocation| longest(allocation)).fold(f64::INFINITY, f64::min);
             let observed = vec![(0, 0.0); truth.0.len()];
             let mut policy = Clairvoyant::new(Arc::new(Times(truth.0.clone())));
             let allocation = decide(&mut policy, 1, budget, &observed).allocation;

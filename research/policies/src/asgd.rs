@@ -3,11 +3,11 @@
 //! Source: Recht, Ré, Wright, Niu, "Hogwild", NIPS 2011; Mishchenko, Bach, Even, Woodworth, "Asynchronous SGD Beats
 //! Minibatch SGD Under Arbitrary Delays", NeurIPS 2022.
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Collect, Decision, Policy, Round, SchedulerRng};
-use crate::allocation::Rule;
+use ata_scheduler::Rule;
+use ata_scheduler::policy::{Collect, Decision, Policy, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "asgd",
     about: "asynchronous: every gradient makes a step as it arrives",
     parameters: "none",
@@ -20,7 +20,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 pub struct Asgd;
 
 /// The decision to apply each gradient with a delay below `max_delay`.
-pub(super) fn each(max_delay: u64, cancel: bool) -> Decision {
+pub(crate) fn each(max_delay: u64, cancel: bool) -> Decision {
     Decision::new(Vec::new(), Collect::Each { max_delay, cancel }, Rule::Asynchronous)
 }
 

@@ -3,11 +3,11 @@
 //! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
 //! Bandits", Entropy 2025 (arXiv 2202.08302), the bound of Theorem 1.
 
-use super::employment::Schedule;
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use crate::employment::Schedule;
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
-pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-lcb",
     about: "bandit: the r workers with the smallest lower bounds, one task each, all are waited for",
     parameters: "lambda=RATE (default: one over the largest observed mean), and those of cmab-kl",
@@ -27,7 +27,7 @@ pub struct CmabLcb {
 }
 
 impl CmabLcb {
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self { smallest_rate: arguments.positive("lambda")?, schedule: Schedule::from_arguments(arguments)? })
     }
 }
@@ -49,8 +49,9 @@ impl Policy for CmabLcb {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
+    use crate::build_policy;
+    use crate::testing::decide;
+    use ata_scheduler::policy::PolicyContext;
 
     /// Bandit paper (arXiv 2202.08302), Theorem 1: m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)), f = 2 ln j.
     #[test]
