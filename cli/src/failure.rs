@@ -9,8 +9,9 @@ use ata_experiments::ExperimentError;
 use ata_figures::FigureError;
 use ata_learn::{DeviceError, ModelError};
 use ata_net::{ConnectError, SecurityError};
+use ata_plan::PlanError;
 use ata_scheduler::PolicyError;
-use ata_simulator::LawError;
+use ata_simulator::{LawError, SettingError};
 use ata_worker::WorkerError;
 
 use crate::output::{escaped, note};
@@ -170,6 +171,22 @@ impl From<LawError> for Failure {
             LawError::Trace { .. } => Self::data(error),
             LawError::Syntax { .. } | LawError::BadParameter { .. } => Self::usage(error),
         }
+    }
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Law(error) => error.into(),
+            PlanError::Run(_) => Self::internal(error),
+            PlanError::Setting(_) | PlanError::Policy(_) => Self::usage(error),
+        }
+    }
+}
+
+impl From<SettingError> for Failure {
+    fn from(error: SettingError) -> Self {
+        Self::usage(error)
     }
 }
 

@@ -29,9 +29,9 @@ mod signals;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use ata_experiments::PolicyResolver;
 use ata_learn::{ModelResolver, builtin_model};
 use ata_policies::build_policy;
+use ata_scheduler::PolicyResolver;
 
 use failure::Failure;
 

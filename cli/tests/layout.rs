@@ -7,12 +7,11 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 27] = [
+const DEPENDS_ON: [(&str, &[&str]); 28] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-types"]),
-    ("common/experiments", &["ata-figures", "ata-policies", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
-    ("common/figures", &[]),
+    ("common/plan", &["ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
     ("common/record", &["ata-types"]),
     (
         "common/observe",
@@ -119,6 +118,7 @@ const DEPENDS_ON: [(&str, &[&str]); 27] = [
             "ata-net",
             "ata-objects",
             "ata-observe",
+            "ata-plan",
             "ata-policies",
             "ata-record",
             "ata-reference",
@@ -136,6 +136,8 @@ const DEPENDS_ON: [(&str, &[&str]); 27] = [
     ),
     ("python", &["ata-data", "ata-learn", "ata-policies", "ata-scheduler", "ata-sums", "ata-types", "pyo3"]),
     ("research/policies", &["ata-scheduler", "ata-types"]),
+    ("research/experiments", &["ata-figures", "ata-policies", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
+    ("research/figures", &[]),
     ("xtask", &[]),
 ];
 

@@ -26,7 +26,7 @@ fn main() {
     write("join_token", "0", token.to_string().as_bytes());
     write("trace", "0", b"# seconds\n1.5 2 3\n0.5,1e-3,7\n");
     for name in ["speed-change", "ata-quadratic", "ata-warm-start"] {
-        let path = format!("../common/experiments/builtin/{name}.toml");
+        let path = format!("../research/experiments/builtin/{name}.toml");
         write("experiment", name, &std::fs::read(path).expect("an experiment of the repository"));
     }
     write("records", "0", &Synthetic::new(Split::Train, 1).record(0));

@@ -1,12 +1,11 @@
 //! What policies would have cost on the task times that a run recorded: others, and its own, which shows how far a replay can be
 //! trusted.
 
-use ata_experiments::PolicyResolver;
 use ata_figures::Table;
 use ata_observe::PolicyCost;
 use ata_policies::{POLICIES, build_policy};
 use ata_record::{RunState, WorkerState};
-use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, StepOutcome};
+use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, PolicyResolver, StepOutcome};
 use ata_simulator::{RecordedTimes, Simulation, Step};
 use ata_types::seconds;
 

@@ -36,8 +36,8 @@ pub use engine::{
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{
-    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyState, Registry,
-    Round, SchedulerRng, StepOutcome, Truth,
+    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyResolver,
+    PolicyState, Registry, Round, SchedulerRng, StepOutcome, Truth,
 };
 pub use statistics::WorkerStatistics;
 pub use topology::{LinkRates, LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};

@@ -9,36 +9,35 @@
 //! - `drive`: the driver; `agenda`: what will happen; `outstanding`: the leases that are assigned; `order`: the step that is
 //!   to be taken
 //! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
-//! - `links`: [`Links`], on which gradients and parameters travel; `shards`: the exchange of vectors among workers
+//! - `links`: [`Links`], on which gradients and parameters travel; `links_spec`: [`LinksSpec`], how users write them; `shards`: the exchange of vectors among workers
+//! - `setting`: [`SettingError`], a setting that makes no sense
 //! - `network`: [`Network`], messages, and the faults that they suffer
-//! - `descent`: [`DescentCache`], gradients computed once per distinct sequence of steps
-//! - `problem`: [`Problem`], what a simulated run optimizes
 
 mod agenda;
 mod appointment;
 mod change;
 mod cluster;
-mod descent;
 mod drive;
 mod law;
 mod links;
+mod links_spec;
 mod network;
 mod observer;
 mod order;
 mod outstanding;
-mod problem;
+mod setting;
 mod shards;
 mod simulation;
 mod times;
 mod truth;
 
 pub use change::{Change, Moment};
-pub use descent::{CachedDescent, Descent, DescentCache, DescentStep, StepResult};
 pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
 pub use links::Links;
+pub use links_spec::{LinksSpec, time_s};
 pub use network::{Direction, Faults, Message, MessageCounts, Network, Partition, Session};
 pub use observer::{EngineTime, IterationStart, Observer, Restart, Step};
-pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};
+pub use setting::SettingError;
 pub use simulation::{Simulation, SimulationError};
 pub use times::{LawTimes, RecordedTimes, TaskTimes, worker_rng};
 pub use truth::{ClusterTruth, OracleTimes};

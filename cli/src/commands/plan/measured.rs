@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ata_experiments::Machine;
+use ata_plan::Machine;
 use serde::Deserialize;
 
 use crate::failure::Failure;

@@ -3,7 +3,8 @@
 mod measured;
 mod text;
 
-use ata_experiments::{LinksSpec, Machine, Plan, PlanSpec};
+use ata_plan::{Machine, Plan, PlanSpec};
+use ata_simulator::LinksSpec;
 use ata_types::WireFormat;
 use serde::Serialize;
 

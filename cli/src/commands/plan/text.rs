@@ -1,7 +1,8 @@
 //! A plan as text: two tables, and what to do.
 
-use ata_experiments::{LinksSpec, Machine, Plan, StepCost, TaskSize, WORTHWHILE, Worth};
 use ata_figures::Table;
+use ata_plan::{Machine, Plan, StepCost, TaskSize, WORTHWHILE, Worth};
+use ata_simulator::LinksSpec;
 use ata_types::seconds;
 
 use super::Answer;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ata_data::Tasks;
+use ata_experiments::{Descent, DescentCache, DescentStep, StepResult};
 use ata_learn::{Dataset, Learner, OpenDevice};
 use ata_scheduler::StepOutcome;
-use ata_simulator::{Descent, DescentCache, DescentStep, StepResult};
 use ata_sums::{GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, maxima};
 use ata_types::{Iteration, WireFormat};
 

@@ -5,10 +5,10 @@ mod suite;
 
 use ata_data::{Split, Tasks};
 use ata_experiments::suite::SUITES;
-use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, LinksSpec, Row, RunResult};
+use ata_experiments::{BUILTIN_EXPERIMENTS, DescentCache, Experiment, Group, LearningSpec, Row, RunResult};
 use ata_figures::{Report, Table};
 use ata_learn::DeviceChoice;
-use ata_simulator::DescentCache;
+use ata_simulator::LinksSpec;
 use ata_sums::TensorSizes;
 use ata_wire::limits::MAX_TASK_BATCH;
 use serde::Serialize;

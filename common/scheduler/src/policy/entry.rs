@@ -16,6 +16,9 @@ pub struct PolicyContext {
     pub truth: Option<Arc<dyn Truth>>,
 }
 
+/// Builds a policy from what `--policy` takes.
+pub type PolicyResolver = fn(&str, &PolicyContext) -> Result<Box<dyn Policy>, PolicyError>;
+
 /// How a policy's results make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {

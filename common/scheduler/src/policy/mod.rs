@@ -24,7 +24,7 @@ pub use ata_auto::AtaAuto;
 pub use controller::Controller;
 pub use decision::{Collect, Decision};
 pub use ema::Ema;
-pub use entry::{PolicyContext, PolicyEntry, PolicyKind};
+pub use entry::{PolicyContext, PolicyEntry, PolicyKind, PolicyResolver};
 pub use gta::Gta;
 pub use proportional::Proportional;
 pub use pull::Pull;

@@ -2,10 +2,10 @@
 //!
 //! # Layout
 //! - `spec`: [`Experiment`], the file; `change`: what happens during its runs; `error`: what may be wrong with it
-//! - `links`: the links that vectors travel on
 //! - `builtin`: the ones that come with ata
 //! - `run`: runs all cases in parallel
-//! - `plan`: [`PlanSpec`], whether ata helps on given machines
+//! - `problem`: [`Problem`], what a simulated run optimizes; `descent`: [`DescentCache`], gradients computed once per distinct
+//!   sequence of steps
 //! - `regret`: what an allocation costs beyond the best; `exponentials`: the maximum of exponential times
 //! - `trace`: the course of a run, at some of its iterations
 //! - `summary`: means over seeds, as a table
@@ -14,11 +14,11 @@
 
 mod builtin;
 mod change;
+mod descent;
 mod error;
 mod exponentials;
-mod links;
-mod plan;
 mod plots;
+mod problem;
 mod regret;
 mod run;
 mod spec;
@@ -28,11 +28,11 @@ mod trace;
 
 pub use builtin::BUILTIN_EXPERIMENTS;
 pub use change::{ChangeSpec, Workers};
+pub use descent::{CachedDescent, Descent, DescentCache, DescentStep, StepResult};
 pub use error::ExperimentError;
-pub use links::LinksSpec;
-pub use plan::{Machine, Plan, PlanSpec, StepCost, TaskSize, WORTHWHILE, Worth};
 pub use plots::figures;
-pub use run::{PolicyResolver, RunResult, run};
+pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};
+pub use run::{RunResult, run};
 pub use spec::{Experiment, LearningSpec, LimitsSpec, MAX_BUDGET};
 pub use summary::{Group, Row, groups};
 pub use trace::{Checkpoint, Trace};

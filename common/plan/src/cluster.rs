@@ -1,14 +1,14 @@
 //! Runs of the fastest 1, 2, 3, … machines: how many are worth starting, and what each kind adds.
 
-use crate::error::ExperimentError;
-use crate::run::{self, PolicyResolver, RunResult};
+use ata_scheduler::PolicyResolver;
 
-use super::{Machine, PlanSpec, StepCost, WORTHWHILE, Worth};
+use crate::runs::{Run, Runs};
+use crate::{Machine, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth};
 
 /// Up to so many machines, every number of them is simulated; beyond, each number is about a quarter larger than the last.
 const EACH_UP_TO: u32 = 32;
 
-const ATA: &str = "ata-auto";
+pub(crate) const ATA: &str = "ata-auto";
 
 /// It knows the times of the tasks to come. Those of a plan are constant, so its shares are the best fixed ones.
 const FIXED: &str = "clairvoyant";
@@ -20,12 +20,13 @@ pub(super) fn alone<'a>(
     spec: &'a PlanSpec,
     policies: PolicyResolver,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<(&'a Machine, StepCost)>, ExperimentError> {
-    let laws = spec.machines.iter().map(|machine| machine.law(1.0, 0.0)).collect();
-    let mut experiment = spec.experiment(spec.budget, laws, vec![1], &[EQUAL]);
-    experiment.links = None;
-    let runs = run::run(&experiment, policies, None, progress)?;
-    let mut alone: Vec<_> = spec.machines.iter().zip(runs.iter().map(StepCost::of)).collect();
+) -> Result<Vec<(&'a Machine, StepCost)>, PlanError> {
+    let run = |machine: &'a Machine| {
+        let law = machine.law(1.0, 0.0);
+        let runs = Runs { links: None, ..spec.runs(spec.budget, &law) }.of(EQUAL, &[1], policies, progress)?;
+        Ok((machine, StepCost::of(&runs[0])))
+    };
+    let mut alone = spec.machines.iter().map(run).collect::<Result<Vec<_>, PlanError>>()?;
     alone.sort_by(|(_, a), (_, b)| a.step_s.total_cmp(&b.step_s));
     Ok(alone)
 }
@@ -35,7 +36,7 @@ pub(super) struct Cluster<'a> {
     /// The fastest first.
     machines: Vec<&'a Machine>,
     /// Runs of ata by their number of machines, ascending.
-    ata: Vec<RunResult>,
+    ata: Vec<Run>,
     costs: Vec<StepCost>,
     fixed: Vec<StepCost>,
     equal: StepCost,
@@ -47,18 +48,16 @@ impl<'a> Cluster<'a> {
         alone: &[(&'a Machine, StepCost)],
         policies: PolicyResolver,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Self, ExperimentError> {
+    ) -> Result<Self, PlanError> {
         let machines: Vec<&Machine> = alone.iter().map(|(machine, _)| *machine).collect();
         let law = laws(&machines, 1.0, 0.0);
         let counts = counts(total(&machines), &machines, spec.budget);
-        let run = |counts, names: &[&str]| {
-            let experiment = spec.experiment(spec.budget, vec![law.clone()], counts, names);
-            run::run(&experiment, policies, None, progress)
-        };
-        let equal = run(vec![total(&machines)], &[EQUAL])?;
-        let fixed = run(counts.clone(), &[FIXED])?;
-        let ata = run(counts, &[ATA])?;
-        let costs = |runs: &[RunResult]| runs.iter().map(StepCost::of).collect::<Vec<_>>();
+        let runs = spec.runs(spec.budget, &law);
+        let run = |counts: &[u32], policy| runs.of(policy, counts, policies, progress);
+        let equal = run(&[total(&machines)], EQUAL)?;
+        let fixed = run(&counts, FIXED)?;
+        let ata = run(&counts, ATA)?;
+        let costs = |runs: &[Run]| runs.iter().map(StepCost::of).collect::<Vec<_>>();
         Ok(Self { machines, costs: costs(&ata), ata, fixed: costs(&fixed), equal: StepCost::of(&equal[0]) })
     }
 
@@ -91,7 +90,7 @@ impl<'a> Cluster<'a> {
             let until = before + machine.count;
             let with =
                 self.costs.iter().find(|cost| cost.machines == until).expect("each kind's last machine is simulated");
-            let tasks = all.mean_allocation[before as usize..until as usize].iter().sum();
+            let tasks = all.allocation[before as usize..until as usize].iter().sum();
             let gain = last_s.replace(with.step_s).map(|last_s: f64| 1.0 - with.step_s / last_s);
             let start = started.saturating_sub(before).min(machine.count);
             before = until;

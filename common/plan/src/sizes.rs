@@ -1,12 +1,9 @@
 //! Smaller and larger tasks with the same samples per step: finer shares, or fewer overheads.
 
+use ata_scheduler::PolicyResolver;
 use serde::Serialize;
 
-use crate::error::ExperimentError;
-use crate::run::{self, PolicyResolver};
-use crate::spec::MAX_BUDGET;
-
-use super::{Machine, PlanSpec, StepCost, cluster};
+use crate::{Machine, PlanError, PlanSpec, StepCost, cluster};
 
 /// Tasks of another size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +19,9 @@ pub struct TaskSize {
 /// Sizes that are tried. A task of an eighth has a share rounded to within an eighth of what it was.
 const SIZES: [f64; 6] = [0.5, 0.25, 0.125, 2.0, 4.0, 8.0];
 
+/// Tasks per step: a million take 130 MB.
+const MAX_BUDGET: u64 = 1_000_000;
+
 /// Less is not worth another setting.
 const LEAST_GAIN: f64 = 0.05;
 
@@ -34,7 +34,7 @@ pub(super) fn run(
     given: &StepCost,
     policies: PolicyResolver,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Option<TaskSize>, ExperimentError> {
+) -> Result<Option<TaskSize>, PlanError> {
     let machines: Vec<&Machine> = spec.machines.iter().collect();
     let mut sizes = Vec::new();
     for size in SIZES {
@@ -43,9 +43,9 @@ pub(super) fn run(
             continue;
         }
         let budget = budget as u64;
-        let laws = vec![cluster::laws(&machines, size, spec.task_overhead_s)];
-        let experiment = spec.experiment(budget, laws, vec![given.machines], &["ata-auto"]);
-        let step_s = StepCost::of(&run::run(&experiment, policies, None, progress)?[0]).step_s;
+        let law = cluster::laws(&machines, size, spec.task_overhead_s);
+        let runs = spec.runs(budget, &law).of(cluster::ATA, &[given.machines], policies, progress)?;
+        let step_s = StepCost::of(&runs[0]).step_s;
         sizes.push(TaskSize { size, budget, step_s });
     }
     let best = sizes.iter().map(|size| size.step_s).fold(f64::INFINITY, f64::min);

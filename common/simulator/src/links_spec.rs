@@ -1,12 +1,11 @@
-//! The links of an experiment, as users write them.
+//! Links as users write them.
 
 use ata_scheduler::Topology;
-use ata_simulator::Links;
 use ata_types::{ExchangeChoice, WireFormat};
 use serde::{Deserialize, Serialize};
 
-use crate::error::ExperimentError;
-use crate::spec::{bad, check};
+use crate::links::Links;
+use crate::setting::SettingError;
 
 /// Bytes per second in a unit of rates: bits are decimal, as network devices count them.
 const RATES: [(&str, f64); 7] =
@@ -67,7 +66,7 @@ impl LinksSpec {
     }
 
     /// The links, with rates per unit of the laws' times.
-    pub(super) fn links(&self) -> Result<Links, ExperimentError> {
+    pub fn links(&self) -> Result<Links, SettingError> {
         let unit_s = quantity("links.time_unit", &self.time_unit, &TIMES, "a time, such as 1ms")?;
         let rate = |setting: &str, text: &str| {
             quantity(setting, text, &RATES, "a rate, such as 1Gbit or 100MB/s").map(|bytes| bytes * unit_s)
@@ -80,14 +79,14 @@ impl LinksSpec {
             ExchangeChoice::Auto => Topology::Shards,
             ExchangeChoice::Star => Topology::Star,
             // A simulation follows the formula.
-            ExchangeChoice::Shards => return bad("links.exchange", "shards", "auto or star"),
+            ExchangeChoice::Shards => return Err(SettingError::new("links.exchange", "shards", "auto or star")),
         };
         Ok(Links { worker_rate, head_rate, up_bytes: up * bytes, down_bytes: down * bytes, topology })
     }
 }
 
 /// A positive time in seconds, as in `20ms`; errors call it `setting` and say what is `expected`.
-pub(super) fn time_s(setting: &str, text: &str, expected: &str) -> Result<f64, ExperimentError> {
+pub fn time_s(setting: &str, text: &str, expected: &str) -> Result<f64, SettingError> {
     quantity(setting, text, &TIMES, expected)
 }
 
@@ -101,15 +100,15 @@ fn bytes_per_byte(wire: WireFormat) -> (f64, f64) {
 }
 
 /// A positive number with one of these units.
-fn quantity(setting: &str, text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, ExperimentError> {
+fn quantity(setting: &str, text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, SettingError> {
     let digits = text.trim().find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.trim().len());
     let (number, name) = text.trim().split_at(digits);
     let unit = units.iter().find(|(unit, _)| *unit == name);
     let (Ok(number), Some((_, unit))) = (number.trim().parse::<f64>(), unit) else {
-        return bad(setting, text, expected);
+        return Err(SettingError::new(setting, text, expected));
     };
     let value = number * unit;
-    check(setting, &text, value.is_finite() && value > 0.0, expected)?;
+    SettingError::check(setting, &text, value.is_finite() && value > 0.0, expected)?;
     Ok(value)
 }
 

@@ -3,24 +3,26 @@
 //! # Layout
 //! - here: [`PlanSpec`], the question, and [`Plan`], the answer
 //! - `machine`: [`Machine`], as users write it
-//! - `cluster`: runs of the fastest 1, 2, 3, … machines; `sizes`: runs with smaller and larger tasks
+//! - `runs`: simulated runs; `cluster`: runs of the fastest 1, 2, 3, … machines; `sizes`: runs with smaller and larger tasks
 
 mod cluster;
+mod error;
 mod machine;
+mod runs;
 mod sizes;
 
+pub use error::PlanError;
 pub use machine::Machine;
 pub use sizes::TaskSize;
 
 use std::collections::BTreeSet;
 
+use ata_scheduler::PolicyResolver;
+use ata_simulator::{LinksSpec, SettingError};
 use serde::Serialize;
 
-use crate::error::ExperimentError;
-use crate::links::LinksSpec;
-use crate::run::{PolicyResolver, RunResult};
-use crate::spec::{Experiment, check};
 use cluster::Cluster;
+use runs::{Run, Runs};
 
 /// The machines that are there, and what they are to do.
 #[derive(Clone, Debug)]
@@ -101,15 +103,25 @@ const MAX_KINDS: usize = 100;
 
 impl PlanSpec {
     /// Checks everything that can be checked before anything is simulated.
-    pub fn check(&self) -> Result<(), ExperimentError> {
-        check("machines", &"none", !self.machines.is_empty(), "at least one, as in gpu1=20ms")?;
+    pub fn check(&self) -> Result<(), PlanError> {
+        SettingError::check("machines", &"none", !self.machines.is_empty(), "at least one, as in gpu1=20ms")?;
         let kinds = self.machines.len();
-        check("machines", &format!("{kinds} kinds"), kinds <= MAX_KINDS, &format!("at most {MAX_KINDS}"))?;
+        SettingError::check(
+            "machines",
+            &format!("{kinds} kinds"),
+            kinds <= MAX_KINDS,
+            &format!("at most {MAX_KINDS}"),
+        )?;
         let total: u64 = self.machines.iter().map(|machine| u64::from(machine.count)).sum();
-        check("machines", &format!("{total} in all"), total <= MAX_MACHINES, &format!("at most {MAX_MACHINES}"))?;
+        SettingError::check(
+            "machines",
+            &format!("{total} in all"),
+            total <= MAX_MACHINES,
+            &format!("at most {MAX_MACHINES}"),
+        )?;
         let mut names = BTreeSet::new();
         for Machine { name, task_s, .. } in &self.machines {
-            check(
+            SettingError::check(
                 name,
                 &"two machines of this name",
                 names.insert(name),
@@ -117,16 +129,22 @@ impl PlanSpec {
             )?;
             let found = format!("{}s, and {name} takes {task_s}s", self.task_overhead_s);
             let expected = "less than the time of a task on every machine";
-            check("the overhead of a task", &found, (0.0..*task_s).contains(&self.task_overhead_s), expected)?;
+            SettingError::check(
+                "the overhead of a task",
+                &found,
+                (0.0..*task_s).contains(&self.task_overhead_s),
+                expected,
+            )?;
         }
         let expected = format!("a whole number from 1 to {MAX_PLANNED_BUDGET}");
-        check("budget", &self.budget, (1..=MAX_PLANNED_BUDGET).contains(&self.budget), &expected)?;
-        self.links.as_ref().map(LinksSpec::links).transpose().map(drop)
+        SettingError::check("budget", &self.budget, (1..=MAX_PLANNED_BUDGET).contains(&self.budget), &expected)?;
+        self.links.as_ref().map(LinksSpec::links).transpose()?;
+        Ok(())
     }
 
     /// Simulates what there is to choose from. `progress` is called with how many iterations were done, of
     /// [`Self::total_iterations`].
-    pub fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Plan, ExperimentError> {
+    pub fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Plan, PlanError> {
         self.check()?;
         let alone = cluster::alone(self, policies, progress)?;
         let cluster = Cluster::run(self, &alone, policies, progress)?;
@@ -152,11 +170,9 @@ impl PlanSpec {
         iterations(self.budget) * cases as u64
     }
 
-    /// An experiment on these laws; times are in milliseconds.
-    fn experiment(&self, budget: u64, laws: Vec<String>, workers: Vec<u32>, policies: &[&str]) -> Experiment {
-        let links = self.links.clone();
-        let policies = policies.iter().map(ToString::to_string).collect();
-        Experiment { policies, laws, workers, budget, iterations: iterations(budget), links, ..Experiment::default() }
+    /// Runs on a law; times are in milliseconds.
+    fn runs<'a>(&'a self, budget: u64, law: &'a str) -> Runs<'a> {
+        Runs { budget, law, iterations: iterations(budget), links: self.links.as_ref() }
     }
 }
 
@@ -167,12 +183,12 @@ fn iterations(budget: u64) -> u64 {
 
 impl StepCost {
     /// Means of a run whose times are in milliseconds.
-    fn of(run: &RunResult) -> Self {
+    fn of(run: &Run) -> Self {
         Self {
             machines: run.workers,
-            step_s: run.mean_iteration_time / 1e3,
-            worker_time_s: run.mean_total_worker_time / 1e3,
-            transfer_share: run.mean_exchange_time / run.mean_iteration_time,
+            step_s: run.iteration_ms / 1e3,
+            worker_time_s: run.worker_time_ms / 1e3,
+            transfer_share: run.exchange_ms / run.iteration_ms,
         }
     }
 }

@@ -4,25 +4,23 @@ use std::sync::Arc;
 
 use ata_policies::POLICIES;
 use ata_scheduler::{
-    Effect, Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify,
+    Effect, Engine, EngineConfig, Policy, PolicyContext, PolicyKind, PolicyResolver, StepOutcome, Truth, Verify,
     WorkerStatistics,
 };
 use ata_simulator::{
-    CachedDescent, ClusterTruth, DescentCache, IterationStart, LawError, LawTimes, LinearRegression, Observer,
-    OracleTimes, Quadratic, RegressionSizes, Simulation, Step, TaskTimes, TimeLaws, WorkerLaw,
+    ClusterTruth, IterationStart, LawError, LawTimes, LinksSpec, Observer, OracleTimes, SettingError, Simulation, Step,
+    TaskTimes, TimeLaws, WorkerLaw,
 };
 use ata_types::WorkerId;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
 
+use crate::descent::{CachedDescent, DescentCache};
 use crate::error::ExperimentError;
-use crate::links::LinksSpec;
+use crate::problem::{LinearRegression, Quadratic, RegressionSizes};
 use crate::regret::Regret;
 use crate::spec::{Experiment, LearningSpec};
 use crate::trace::{Trace, Tracer};
-
-/// Builds a policy from what `--policy` takes.
-pub type PolicyResolver = fn(&str, &PolicyContext) -> Result<Box<dyn Policy>, PolicyError>;
 
 /// The result of one simulated run. Times have no unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -144,12 +142,8 @@ impl Experiment {
         let wrong = |cause| ExperimentError::Policy { policy: case.policy.into(), workers: case.workers, cause };
         let policy = policies(case.policy, &context).map_err(wrong)?;
         if policy.name() == "adaptive-k-sync" && self.learning.is_none() {
-            return Err(ExperimentError::BadSetting {
-                setting: "policy adaptive-k-sync".into(),
-                found: "nothing is learned".into(),
-                expected: "a problem, because it looks at gradients: add --problem quadratic, or a [learning] section"
-                    .into(),
-            });
+            let expected = "a problem, because it looks at gradients: add --problem quadratic, or a [learning] section";
+            return Err(SettingError::new("policy adaptive-k-sync", "nothing is learned", expected).into());
         }
         Ok(policy)
     }

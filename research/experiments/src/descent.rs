@@ -9,9 +9,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_scheduler::StepOutcome;
+use ata_simulator::Step;
 use ata_types::TaskRange;
 
-use crate::observer::Step;
 use crate::problem::Problem;
 
 /// Takes optimizer steps.

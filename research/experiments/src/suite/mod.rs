@@ -17,10 +17,10 @@ pub use comparison::CONTENDERS;
 pub use ratios::{Costs, GroupMean, SuiteResult};
 
 use super::error::ExperimentError;
-use super::run::PolicyResolver;
 use super::spec::Experiment;
 use super::summary::groups;
 use super::trace::Trace;
+use ata_scheduler::PolicyResolver;
 
 /// What all others are measured against: the best allocation for the true means of the moment or, on a trace, for the
 /// means of its columns.

@@ -4,12 +4,11 @@ use std::fmt::Display;
 use std::path::Path;
 
 use ata_scheduler::Limits;
-use ata_simulator::{Change, Moment, TimeLaws};
+use ata_simulator::{Change, LinksSpec, Moment, SettingError, TimeLaws};
 use serde::{Deserialize, Serialize};
 
 use super::change::{ChangeSpec, MAX_CHANGES};
 use crate::error::ExperimentError;
-use crate::links::LinksSpec;
 
 /// An experiment: every policy on every law, number of workers and seed. Times have no unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,7 +124,7 @@ impl LimitsSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "problem", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LearningSpec {
-    /// The problem [`ata_simulator::Quadratic`].
+    /// The problem [`crate::Quadratic`].
     Quadratic {
         /// How many parameters, d.
         dimension: usize,
@@ -134,7 +133,7 @@ pub enum LearningSpec {
         /// Step size, γ.
         step: f64,
     },
-    /// The problem [`ata_simulator::LinearRegression`].
+    /// The problem [`crate::LinearRegression`].
     LinearRegression {
         /// How many samples, m.
         samples: usize,
@@ -276,7 +275,7 @@ fn not_empty<T>(setting: &str, list: &[T]) -> Result<(), ExperimentError> {
 }
 
 pub(super) fn check(setting: &str, found: &dyn Display, good: bool, expected: &str) -> Result<(), ExperimentError> {
-    if good { Ok(()) } else { bad(setting, found.to_string(), expected) }
+    Ok(SettingError::check(setting, found, good, expected)?)
 }
 
 pub(super) fn bad<T>(
@@ -284,7 +283,7 @@ pub(super) fn bad<T>(
     found: impl Into<String>,
     expected: impl Into<String>,
 ) -> Result<T, ExperimentError> {
-    Err(ExperimentError::BadSetting { setting: setting.into(), found: found.into(), expected: expected.into() })
+    Err(SettingError::new(setting, found, expected).into())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ata_simulator::LawError;
+use ata_simulator::{LawError, SettingError};
 
 /// What is wrong with an experiment.
 #[derive(Debug, thiserror::Error)]
@@ -26,15 +26,8 @@ pub enum ExperimentError {
         reason: String,
     },
     /// A setting makes no sense.
-    #[error("{setting}: {found}, expected {expected}")]
-    BadSetting {
-        /// The setting.
-        setting: String,
-        /// What was found.
-        found: String,
-        /// What is expected.
-        expected: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// A time law is wrong.
     #[error(transparent)]
     Law(#[from] LawError),
@@ -50,7 +43,7 @@ pub enum ExperimentError {
     },
     /// A learning problem is wrong.
     #[error(transparent)]
-    Problem(#[from] ata_simulator::ProblemError),
+    Problem(#[from] crate::ProblemError),
     /// A gradient could not be computed.
     #[error("learning failed: {reason}")]
     Learning {

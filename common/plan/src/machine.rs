@@ -2,11 +2,8 @@
 
 use std::str::FromStr;
 
+use ata_simulator::{SettingError, time_s};
 use serde::Serialize;
-
-use crate::error::ExperimentError;
-use crate::links::time_s;
-use crate::spec::{bad, check};
 
 /// Machines of one kind that take part, or might.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,20 +25,22 @@ const EXPECTED: &str = "NAME=TIME with the time of a task, as in gpu1=20ms or 3x
                         computes its share as one batch, as in gpu1=15ms+2ms";
 
 impl FromStr for Machine {
-    type Err = ExperimentError;
+    type Err = SettingError;
 
     /// Reads `gpu1=20ms`, `3xcpu=300ms` or `gpu1=15ms+2ms`.
-    fn from_str(text: &str) -> Result<Self, ExperimentError> {
-        let Some((whose, times)) = text.split_once('=') else { return bad("machine", text, EXPECTED) };
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let Some((whose, times)) = text.split_once('=') else {
+            return Err(SettingError::new("machine", text, EXPECTED));
+        };
         let (count, name) = count_and_name(whose.trim());
-        check("machine", &text, !name.is_empty(), EXPECTED)?;
+        SettingError::check("machine", &text, !name.is_empty(), EXPECTED)?;
         let count: u32 = count.parse().unwrap_or(0);
-        check(name, &whose, count > 0, "a number of machines before the x, as in 3xcpu")?;
+        SettingError::check(name, &whose, count > 0, "a number of machines before the x, as in 3xcpu")?;
         let expected = "a positive time with its unit (us, ms or s) of at most 1000000s, as in 20ms";
         let seconds = |text: &str| {
             let seconds = time_s(name, text, expected)?;
-            check(name, &text, seconds <= MAX_TASK_S, expected)?;
-            Ok::<_, ExperimentError>(seconds)
+            SettingError::check(name, &text, seconds <= MAX_TASK_S, expected)?;
+            Ok::<_, SettingError>(seconds)
         };
         let (batch_s, task_s) = match times.split_once('+') {
             Some((batch, task)) => (Some(seconds(batch)?), seconds(task)?),

@@ -1,0 +1,105 @@
+//! Simulated runs of a policy on some of the machines.
+
+use std::sync::Arc;
+
+use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, PolicyResolver, StepOutcome};
+use ata_simulator::{ClusterTruth, LawTimes, LinksSpec, Observer, OracleTimes, Simulation, Step, TimeLaws};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
+
+use crate::PlanError;
+
+/// Of constant times, every seed makes the same run but for ties.
+const SEED: u64 = 1;
+
+/// What all runs have in common.
+pub(crate) struct Runs<'a> {
+    pub(crate) budget: u64,
+    /// The times of tasks, in milliseconds.
+    pub(crate) law: &'a str,
+    pub(crate) iterations: u64,
+    pub(crate) links: Option<&'a LinksSpec>,
+}
+
+/// The means of a run's iterations, in milliseconds.
+pub(crate) struct Run {
+    /// How many machines took part.
+    pub(crate) workers: u32,
+    pub(crate) iteration_ms: f64,
+    pub(crate) worker_time_ms: f64,
+    /// After the last task is computed, in which vectors travel.
+    pub(crate) exchange_ms: f64,
+    /// Tasks of each machine.
+    pub(crate) allocation: Vec<f64>,
+}
+
+impl Runs<'_> {
+    /// A run of the policy for each number of workers, in their order. `progress` is called with how many iterations were done.
+    pub(crate) fn of(
+        &self,
+        policy: &str,
+        counts: &[u32],
+        policies: PolicyResolver,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Run>, PlanError> {
+        counts.par_iter().map(|workers| self.run(policy, *workers, policies, progress)).collect()
+    }
+
+    fn run(
+        &self,
+        policy: &str,
+        workers: u32,
+        policies: PolicyResolver,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Run, PlanError> {
+        let laws: TimeLaws = self.law.parse()?;
+        let truth = ClusterTruth { times: OracleTimes::new(LawTimes::new(&laws, workers, SEED)?), overhead: None };
+        let context =
+            PolicyContext { means: laws.means(workers)?, workers: Some(workers), truth: Some(Arc::new(truth.clone())) };
+        let policy = policies(policy, &context)?;
+        let links = self.links.map(LinksSpec::links).transpose()?;
+        let mut simulation = Simulation { links, ..Simulation::new(workers, truth.times) };
+        let config = EngineConfig {
+            budget: self.budget,
+            iterations: self.iterations,
+            min_workers: workers as usize,
+            seed: SEED,
+            lease_timeout_s: None,
+            ..EngineConfig::default()
+        };
+        let mut engine = Engine::new(config, policy);
+        let mut exchanges = Exchanges::default();
+        simulation.run(&mut engine, &mut exchanges)?;
+        progress(self.iterations);
+        let ledger = engine.ledger();
+        let mean = |sum: f64| sum / ledger.iterations.max(1) as f64;
+        let mut allocation: Vec<f64> = ledger.workers.iter().map(|worker| mean(worker.tasks_applied as f64)).collect();
+        allocation.resize(workers as usize, 0.0);
+        Ok(Run {
+            workers,
+            iteration_ms: ledger.mean_iteration_s(),
+            worker_time_ms: ledger.mean_total_worker_time_s(),
+            exchange_ms: mean(exchanges.total),
+            allocation,
+        })
+    }
+}
+
+/// Adds up the times between the order of a step and the step.
+#[derive(Default)]
+struct Exchanges {
+    ordered_at: f64,
+    total: f64,
+}
+
+impl Observer for Exchanges {
+    fn effect(&mut self, now: f64, effect: &Effect) {
+        if let Effect::Step { .. } = effect {
+            self.ordered_at = now;
+        }
+    }
+
+    fn step(&mut self, step: &Step<'_>) -> StepOutcome {
+        self.total += step.now - self.ordered_at;
+        StepOutcome::default()
+    }
+}
