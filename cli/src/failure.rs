@@ -19,7 +19,7 @@ use crate::output::{escaped, note};
 /// The error that ends the program.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Failure {
+pub struct Failure {
     kind: Kind,
     message: String,
 }
@@ -31,7 +31,10 @@ pub struct Exit(pub(crate) u8);
 
 impl Exit {
     /// Nothing failed.
-    pub(crate) const DONE: Self = Self(0);
+    pub const DONE: Self = Self(0);
+
+    /// Ended by Ctrl-C or SIGTERM.
+    pub const INTERRUPTED: Self = Self(INTERRUPTED);
 
     /// The exit code.
     pub fn code(self) -> u8 {
@@ -57,7 +60,7 @@ enum Kind {
 }
 
 /// All exit codes, and what they mean.
-pub(crate) const EXIT_CODES: [(u8, &str); 10] = [
+pub const EXIT_CODES: [(u8, &str); 10] = [
     (0, "done"),
     (1, "`ata doctor` found a problem"),
     (Kind::Usage as u8, "wrong usage or configuration"),
@@ -87,38 +90,38 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Failure {
     /// Wrong flags or configuration.
-    pub(crate) fn usage(message: impl Display) -> Self {
+    pub fn usage(message: impl Display) -> Self {
         Self::new(Kind::Usage, message)
     }
 
     /// A command line that cannot be read. The message may have several lines.
-    pub(crate) fn command_line(message: &str) -> Self {
+    pub fn command_line(message: &str) -> Self {
         let lines: Vec<_> = message.lines().map(|line| escaped(line.trim_end())).collect();
         Self { kind: Kind::Usage, message: lines.join("\n") }
     }
 
     /// Bad data.
-    pub(crate) fn data(message: impl Display) -> Self {
+    pub fn data(message: impl Display) -> Self {
         Self::new(Kind::Data, message)
     }
 
     /// A server cannot be reached, or does not serve.
-    pub(crate) fn unreachable(message: impl Display) -> Self {
+    pub fn unreachable(message: impl Display) -> Self {
         Self::new(Kind::Unreachable, message)
     }
 
     /// Refused by the coordinator (exit code 77).
-    pub(crate) fn refused(message: impl Display) -> Self {
+    pub fn refused(message: impl Display) -> Self {
         Self::new(Kind::Refused, message)
     }
 
     /// A fault of the program or the machine.
-    pub(crate) fn internal(message: impl Display) -> Self {
+    pub fn internal(message: impl Display) -> Self {
         Self::new(Kind::Internal, message)
     }
 
     /// A file cannot be written.
-    pub(crate) fn disk(message: impl Display) -> Self {
+    pub fn disk(message: impl Display) -> Self {
         Self::new(Kind::Disk, message)
     }
 
@@ -129,7 +132,7 @@ impl Failure {
     }
 
     /// Prints the message and returns the exit code.
-    pub(crate) fn report(&self) -> Exit {
+    pub fn report(&self) -> Exit {
         note!("ata: {}", self.message);
         Exit(self.kind as u8)
     }

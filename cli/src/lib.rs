@@ -14,12 +14,14 @@
 //! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the final table
 //! - `output`: progress, tables and JSON, and the escaping of what comes from outside
 //! - `log`: the log on standard error
+//! - `local_run`: the settings of a run, for programs that start its processes themselves
 //! - `signals`, `failure`: what ends the program, and its exit codes
 
 mod args;
 mod commands;
 mod failure;
 mod inputs;
+mod local_run;
 mod log;
 mod output;
 mod run;
@@ -33,9 +35,9 @@ use ata_learn::{ModelResolver, builtin_model};
 use ata_policies::build_policy;
 use ata_scheduler::PolicyResolver;
 
-use failure::Failure;
-
-pub use failure::Exit;
+pub use failure::{EXIT_CODES, Exit, Failure};
+pub use local_run::LocalRun;
+pub use output::{Output, live_line, print_json, print_text, render_table};
 
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]
@@ -97,4 +99,14 @@ pub fn run(command_line: impl IntoIterator<Item = OsString>, extensions: Extensi
         Err(failure) => Err(failure),
     };
     ended.unwrap_or_else(|failure| failure.report())
+}
+
+/// The definition of the command line, for its reference and its completions.
+pub fn command_line() -> clap::Command {
+    <args::Cli as clap::CommandFactory>::command()
+}
+
+/// The settings of a run by default.
+pub fn default_settings() -> Result<toml::Table, Failure> {
+    toml::Table::try_from(settings::Settings::default()).map_err(Failure::internal)
 }

@@ -30,7 +30,7 @@ const EXTREMES: [&str; 13] = [
 
 /// The commands with flags that take a value, and a valid use of each. {RUN} is a run's folder, {IMAGES} one with
 /// CIFAR-10's files, {NEW} a new one.
-const COMMANDS: [(&str, &[&str]); 21] = [
+const COMMANDS: [(&str, &[&str]); 20] = [
     (
         "up",
         &[
@@ -65,7 +65,6 @@ const COMMANDS: [(&str, &[&str]); 21] = [
     ("simulate", &["--task-time=exp(i)", "--workers=3", "--budget=2", "--iterations=2", "--policy=uta"]),
     ("replay", &["{RUN}", "--policy=uta", "--seeds=1"]),
     ("doctor", &["--device=cpu", "--model=cnn:widths=4/4/8/16", "--task-batch=1"]),
-    ("chaos", &["--faults=1", "--only=kill-worker", "--workers=1", "--model=cnn:widths=4/4/8/16", "--out={NEW}"]),
     ("man", &["--out={NEW}"]),
     ("health", &["http://127.0.0.1:1"]),
 ];
@@ -140,12 +139,7 @@ fn flags_of_a_coordinator_that_are_not_those_of_a_run() {
 
 #[test]
 fn flags_of_all_other_commands() {
-    every_flag_of(|command| !["up", "coordinator", "chaos"].contains(&command));
-}
-
-#[test]
-fn flags_of_chaos() {
-    every_flag_of(|command| command == "chaos");
+    every_flag_of(|command| !["up", "coordinator"].contains(&command));
 }
 
 /// One event of each kind with each of its numbers replaced: every command reads it or refuses it.

@@ -1,4 +1,4 @@
-//! Everything a run needs, already validated.
+//! The validated configuration of a run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,21 +22,21 @@ use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
 pub struct CoordinatorConfig {
     /// The run's name and records.
     pub run: RunConfig,
-    /// Budget, iterations, seed and other settings of the engine.
+    /// The engine's settings, such as budget, iterations and seed.
     pub engine: EngineConfig,
-    /// What chooses the allocations.
+    /// The policy that chooses the allocations.
     pub policy: PolicyConfig,
-    /// What the tasks are.
+    /// The problem whose gradients the tasks are.
     pub problem: ProblemConfig,
-    /// How gradients become parameters.
+    /// The training settings: initial parameters, optimizer and learning rate.
     pub training: TrainingConfig,
-    /// When and on which data parameters are evaluated.
+    /// When and on which data the parameters are evaluated.
     pub evaluation: EvaluationConfig,
-    /// When and where the run is saved.
+    /// When and where checkpoints are written.
     pub checkpoints: CheckpointConfig,
-    /// What is expected of workers, and known about them.
+    /// The workers' limits, and what is known about their speed.
     pub workers: WorkersConfig,
-    /// What everyone who connects must prove.
+    /// TLS and admission: what every client must prove.
     pub security: Arc<Security>,
 }
 
@@ -45,11 +45,11 @@ pub struct CoordinatorConfig {
 pub struct RunConfig {
     /// The run's name.
     pub id: String,
-    /// Its user's name and tags for it.
+    /// The name and tags that the user gave the run.
     pub labels: Labels,
-    /// The existing folder for `events.jsonl`, `metrics.csv` and the models.
+    /// The folder for `events.jsonl`, `metrics.csv` and the models. It must exist.
     pub folder: PathBuf,
-    /// The run's settings, as in `config.toml`, for its checkpoints.
+    /// The run's settings as in `config.toml`, which checkpoints include.
     pub settings: String,
     /// The subscribers of the run's events.
     pub listeners: Listeners,
@@ -77,11 +77,11 @@ pub struct ProblemConfig {
     pub data: SplitData,
 }
 
-/// How gradients become parameters.
+/// How gradients are turned into parameters.
 pub struct TrainingConfig {
-    /// The state that the run begins in.
+    /// The initial state of the run.
     pub start: Start,
-    /// Turns gradients into steps.
+    /// The optimizer, which turns gradients into steps.
     pub optimizer: Optimizer,
     /// How vectors are represented on the wire.
     pub format: WireFormat,
@@ -89,19 +89,19 @@ pub struct TrainingConfig {
     pub learning_rate: LearningRate,
 }
 
-/// When, on which data and by whom parameters are evaluated.
+/// When and on which data parameters are evaluated, and by which process.
 pub struct EvaluationConfig {
-    /// The test data, as workers get them.
+    /// The test data, as workers receive it.
     pub source: SplitData,
-    /// What the coordinator needs to evaluate parameters itself, if it may.
+    /// The data and device with which the coordinator evaluates parameters; `None` if it does not.
     pub own: Option<OwnEvaluation>,
-    /// Whether workers evaluate them, those without tasks first.
+    /// Whether workers evaluate parameters. Workers without tasks are preferred.
     pub by_workers: bool,
     /// Iterations between two evaluations; `None` to evaluate only the final parameters.
     pub every: Option<u64>,
 }
 
-/// What the coordinator needs to evaluate parameters itself.
+/// The data and device with which the coordinator evaluates parameters itself.
 pub struct OwnEvaluation {
     /// The test data.
     pub data: Arc<dyn Dataset>,
@@ -109,53 +109,53 @@ pub struct OwnEvaluation {
     pub device: OpenDevice,
 }
 
-/// What is expected of workers, and known about them.
+/// The limits for workers, and what is known about their speed.
 pub struct WorkersConfig {
-    /// A worker that is not heard from for this long is lost; a worker without work is given at least 10 s.
+    /// The time after which a silent worker is lost. A worker without work is given at least 10 s.
     pub heartbeat_timeout: Duration,
-    /// What transfers may cost.
+    /// The memory and time that transfers may take.
     pub transfers: TransferLimits,
-    /// How they exchange vectors.
+    /// How workers exchange vectors.
     pub exchange: ExchangeChoice,
-    /// Hosts at which they may tell others to reach them, other than those that they connect from.
+    /// The hosts that workers may announce to their peers, in addition to the host from which they connect.
     pub peer_hosts: Vec<String>,
     /// What an earlier run learned about the workers, by name.
     pub warm_start: BTreeMap<String, WorkerStatistics>,
 }
 
-/// What transfers to and from all workers together may cost the coordinator.
+/// Limits of the transfers to and from all workers together.
 #[derive(Clone, Copy, Debug)]
 pub struct TransferLimits {
-    /// Memory for gradients that are being received, as much again for parameters that are being sent, and as much for what
-    /// connections may send ahead.
+    /// The memory in bytes for gradients that are being received. Parameters that are being sent get the same amount, and so does the data
+    /// that connections may send ahead.
     pub memory_bytes: u64,
-    /// Time in which a worker must take some of what it is sent.
+    /// The time within which a worker must read some of the data that it is sent.
     pub timeout: Duration,
 }
 
 impl Default for TransferLimits {
-    /// At most three quarters of the memory, which only a hostile cluster comes near. The optimizer and the page cache use the
-    /// rest.
+    /// The three parts take at most three quarters of the memory, which only a hostile cluster comes near. The optimizer and the page cache
+    /// use the rest.
     fn default() -> Self {
         Self { memory_bytes: ata_net::memory_bytes() / 4, timeout: CHUNK_TIMEOUT }
     }
 }
 
-/// Gradients that may arrive at the same time, whatever the memory. A lone worker gets half of this room, so that one of its
-/// gradients is checked while the next one arrives. Together they take as much memory as [`LEAST_VERSIONS`] of the parameters.
+/// The number of gradients that may arrive at the same time even if memory is scarce. A single worker gets half of this, so that one of its
+/// gradients is checked while the next one arrives. Together they take as much memory as [`LEAST_VERSIONS`] versions of the parameters.
 const LEAST_UPLOADS: u64 = 4;
 
-/// Versions of the parameters that may be in memory, whatever its size: the current and the next one, one that is being
-/// evaluated, and one for the slowest reader.
+/// The number of versions of the parameters that may be in memory even if memory is scarce: the current and the next
+/// one, one that is being evaluated, and one for the slowest reader.
 const LEAST_VERSIONS: u64 = 4;
 
 impl TransferLimits {
-    /// How many gradients may arrive at the same time.
+    /// Returns how many gradients may arrive at the same time.
     pub(crate) fn uploads(&self, parameters: u64) -> usize {
         self.tensors(parameters).clamp(LEAST_UPLOADS, Semaphore::MAX_PERMITS as u64) as usize
     }
 
-    /// How many versions of the parameters may be in memory.
+    /// Returns how many versions of the parameters may be in memory.
     pub(crate) fn versions(&self, parameters: u64) -> usize {
         self.tensors(parameters).max(LEAST_VERSIONS) as usize
     }
@@ -165,31 +165,31 @@ impl TransferLimits {
     }
 }
 
-/// The state that a run begins in.
+/// The initial state of a run.
 #[derive(Debug)]
 pub enum Start {
-    /// Random parameters.
+    /// The parameters are random.
     Random,
-    /// These parameters, in flat order.
+    /// The parameters are given, in flat order.
     Parameters(Vec<f32>),
-    /// The state in which the run stopped. Its folder holds its journal, or none.
+    /// The run resumes from a checkpoint. Its folder may hold its journal.
     Checkpoint(Box<Checkpoint>),
 }
 
-/// When and where a run is saved.
+/// When and where a run's checkpoints are written.
 pub struct CheckpointConfig {
     /// When a checkpoint is due.
     pub cadence: Cadence,
     /// Which checkpoints are kept.
     pub retention: Retention,
-    /// Where they are kept.
+    /// The store for the checkpoints.
     pub store: Box<dyn Store>,
-    /// What the run's models carry in addition to their tensors.
+    /// The metadata of the run's model files.
     pub model_metadata: Metadata,
 }
 
 impl CheckpointConfig {
-    /// No checkpoints.
+    /// Returns a configuration that writes no checkpoints.
     pub fn never() -> Self {
         Self {
             cadence: Cadence::Never,
@@ -203,31 +203,31 @@ impl CheckpointConfig {
 /// One split of a run's data.
 #[derive(Debug)]
 pub enum SplitData {
-    /// Generated from a seed.
+    /// Data that is generated from a seed.
     Generated {
         /// The seed.
         seed: u64,
     },
     /// A file, which is sent to the workers that lack it.
     File(DataFile),
-    /// A file of images in shards, of which each worker is sent those that it needs.
+    /// A file of images in shards. Each worker is sent the shards that it needs.
     Shards {
-        /// The index of the shards, which identifies all of the data.
+        /// The index of the shards, which identifies the data.
         index: DataFile,
         /// The shards.
         shards: Vec<DataFile>,
     },
     /// A file of images in shards, which workers fetch from an object store.
     Objects {
-        /// The index of the shards, which identifies all of the data.
+        /// The index of the shards, which identifies the data.
         index: DataFile,
-        /// The URL of the folder with the packed file.
+        /// The URL of the folder that contains the packed file.
         url: String,
     },
 }
 
 impl SplitData {
-    /// A file or an index of shards, next to which the packed file lies.
+    /// Opens a data file, or an index of shards with the packed file next to it.
     pub fn of_file(path: &Path) -> Result<Self, DataError> {
         let file = DataFile::identify(path)?;
         if !ShardIndex::is_index(path)? {
@@ -237,12 +237,12 @@ impl SplitData {
         Ok(Self::Shards { index: file, shards })
     }
 
-    /// An index of shards, whose packed file is in an object store.
+    /// Opens an index of shards whose packed file is in an object store.
     pub fn of_objects(index: &Path, url: String) -> Result<Self, DataError> {
         Ok(Self::Objects { index: DataFile::identify(index)?, url })
     }
 
-    /// Identifies the content of the data.
+    /// Returns a string that identifies the content of the data.
     pub fn identity(&self) -> String {
         match self {
             Self::Generated { seed } => format!("synthetic, seed {seed}"),
@@ -252,7 +252,7 @@ impl SplitData {
         }
     }
 
-    /// The files that workers may be sent.
+    /// Returns the files that workers may be sent.
     pub(crate) fn files(&self) -> impl Iterator<Item = &DataFile> {
         let (file, shards) = match self {
             Self::Generated { .. } => (None, &[][..]),
@@ -273,7 +273,7 @@ impl SplitData {
 }
 
 impl CoordinatorConfig {
-    /// The description of the run that workers get.
+    /// Returns the description of the run for workers.
     pub(crate) fn run_spec(&self) -> RunSpec {
         let problem = &self.problem;
         RunSpec {
@@ -290,14 +290,14 @@ impl CoordinatorConfig {
     }
 }
 
-/// How long workers may be silent.
+/// The times after which silent or slow workers are lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// The timeout of a worker that has work.
+    /// The timeout for a worker that has work.
     pub(crate) heartbeat: Duration,
-    /// The timeout of a worker whose last heartbeat said that it has none.
+    /// The timeout for a worker whose last heartbeat said that it has no work.
     pub(crate) idle: Duration,
-    /// How long a worker may be sent parameters without taking any of them.
+    /// The time that a worker may go without reading any of the parameters that it is sent.
     pub(crate) download: Duration,
 }
 
@@ -308,12 +308,12 @@ impl Timeouts {
         Self { heartbeat, idle, download: config.transfers.timeout }
     }
 
-    /// Time between two heartbeats of a worker that has work.
+    /// Returns the time between two heartbeats of a worker that has work.
     pub(crate) fn heartbeat_interval_ms(&self) -> u32 {
         interval_ms(self.heartbeat)
     }
 
-    /// Time between two heartbeats of a worker that has none.
+    /// Returns the time between two heartbeats of a worker that has no work.
     pub(crate) fn idle_heartbeat_interval_ms(&self) -> u32 {
         interval_ms(self.idle)
     }

@@ -1,10 +1,10 @@
-//! What the targets share: files with the input, for readers that read files.
+//! Temporary files with the fuzzing input, for targets that read files.
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A folder that is removed at the end.
+/// A temporary folder that is removed when dropped.
 pub struct Folder(TempDir);
 
 impl Default for Folder {
@@ -14,12 +14,12 @@ impl Default for Folder {
 }
 
 impl Folder {
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Writes a file, and returns where it is.
+    /// Writes a file and returns its path.
     pub fn file(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.path().join(name);
         std::fs::write(&path, content).expect("a file can be written");

@@ -1,4 +1,4 @@
-//! Writes valid inputs to `corpus/TARGET/`, from which fuzzing begins: `cargo run --bin ata-fuzz`.
+//! Writes valid inputs to `corpus/TARGET/`, from which fuzzing starts: `cargo run --bin ata-fuzz`.
 
 use std::path::Path;
 

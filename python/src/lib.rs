@@ -1,8 +1,8 @@
 //! The extension module `ata._core` of the Python package `ata`: the scheduler, for training loops in Python, and the program `ata`
 //! with gradients that Python computes.
 //!
-//! Everything else of the package is Python, in `python/py_src/ata/`. A call of the scheduler takes microseconds, so that it keeps the
-//! interpreter's lock; the program runs without it, and takes it to call Python.
+//! Everything else of the package is Python, in `python/py_src/ata/`. A call of the scheduler takes microseconds, so it keeps the
+//! interpreter's lock; the program releases the lock, and acquires it to call Python.
 //!
 //! # Layout
 //! - `scheduler`: the class `Scheduler`

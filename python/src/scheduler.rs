@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The only key of a state: it is one text, so that it can be stored in any format.
+/// The only key of a state dictionary. Its value is a string, so it can be stored in any format.
 const STATE: &str = "ata_scheduler";
 
 /// Divides the tasks of each training step among workers of unequal speed.
@@ -34,7 +34,7 @@ const STATE: &str = "ata_scheduler";
 pub(crate) struct Scheduler(Mutex<Lockstep>);
 
 impl Scheduler {
-    /// Threads of Python may share a scheduler, and take turns.
+    /// Runs `act` with the lock held: Python threads may share a scheduler.
     fn with<T>(&self, act: impl FnOnce(&mut Lockstep) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -3,7 +3,7 @@
     pip install torch numpy
     python tools/pytorch/speed.py target/release/ata [--rounds 5]
 
-ata's times are those of `ata bench gradient`: from reading the samples to the flat gradient in host memory. PyTorch's are
+ata's times are those of `ata-dev bench gradient`: from reading the samples to the flat gradient in host memory. PyTorch's are
 forward, cross-entropy and backward of images that are in memory. A line per network and batch: medians over the rounds, and
 ata's time as a share of PyTorch's.
 """

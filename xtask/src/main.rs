@@ -1,4 +1,4 @@
-//! The commands that a contributor needs. `cargo xtask` lists them; [`TASKS`] is the list.
+//! Commands for contributors. `cargo xtask` prints the list, which is [`TASKS`].
 
 mod python;
 
@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// Why a task failed.
+/// The message of a task that failed.
 type Failure = String;
 
-/// What `cargo xtask NAME` does.
+/// A task that `cargo xtask NAME` runs.
 struct Task {
     name: &'static str,
     help: &'static str,
@@ -64,9 +64,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Goes to the root of the repository, which all paths here start from.
+/// Changes to the root of the repository: all paths in this program are relative to it.
 fn enter_root() -> Result<(), Failure> {
-    // Read when the task runs: one target directory may serve several checkouts.
+    // The variable is read at run time because several checkouts may share one target directory.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("start it with `cargo xtask`")?;
     std::env::set_current_dir(Path::new(&manifest).join(".."))
         .map_err(|error| format!("{}: {error}", manifest.display()))
@@ -111,7 +111,7 @@ fn features(shell: &Shell, _: &[String]) -> Result<(), Failure> {
 }
 
 fn reference(shell: &Shell, _: &[String]) -> Result<(), Failure> {
-    shell.cargo("run --release --locked -- reference --out docs/reference")
+    shell.cargo("run --release --locked -p ata-dev -- reference --out docs/reference")
 }
 
 fn book(shell: &Shell, _: &[String]) -> Result<(), Failure> {
@@ -140,7 +140,7 @@ fn fuzz(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
         Some(target) => vec![target.clone()],
         None => fuzz_targets()?,
     };
-    // The versions that the program is built with.
+    // The fuzz targets are built with the same versions as the program.
     std::fs::copy("Cargo.lock", "fuzz/Cargo.lock").map_err(|error| format!("cannot copy Cargo.lock: {error}"))?;
     shell.run_with(&words("cargo run --release --bin ata-fuzz"), |command| command.current_dir("fuzz"))?;
     for target in targets {
@@ -167,7 +167,7 @@ fn figures(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
     copied.map(drop).map_err(|error| format!("cannot copy runs/comparison/comparison.svg: {error}"))
 }
 
-/// Runs commands, and says how long the task takes.
+/// Runs commands, and prints how long the task took.
 struct Shell {
     start: Instant,
 }
@@ -183,11 +183,11 @@ impl Shell {
 
     fn run_with(&self, words: &[String], change: impl Fn(&mut Command) -> &mut Command) -> Result<(), Failure> {
         println!("\n== {} (after {} s)", words.join(" "), self.start.elapsed().as_secs());
-        // On Windows npm and npx are scripts, which only their full name starts.
+        // On Windows, npm and npx are scripts, which start only by their full name.
         let is_script = cfg!(windows) && words[0].starts_with("np");
         let program = if is_script { format!("{}.cmd", words[0]) } else { words[0].clone() };
         let mut command = Command::new(program);
-        // Cargo sets these for this program. Build scripts that look at them would run again, and much would be compiled anew.
+        // Cargo sets these for this program. Build scripts that read them would run again and cause recompilation.
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
                 command.env_remove(name);

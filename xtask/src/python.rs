@@ -1,20 +1,20 @@
-//! The Python package: built as a wheel, installed in an empty environment, and tested there.
+//! Builds the Python package as a wheel, installs it in an empty environment, and tests it there.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Failure, Shell};
 
-/// What builds the wheel, and what runs the tests. Of these versions, because later ones may fail an old commit.
+/// The build tool and the test runner. Their versions are pinned because later ones may fail on an old commit.
 const MATURIN: &str = "maturin==1.16.0";
 const PYTEST: &str = "pytest==9.2.0";
 
-/// Builds, installs and tests; needs Python 3.10 or newer with venv, and PyPI.
+/// Builds, installs and tests the package. Needs Python 3.10 or newer with venv, and access to PyPI.
 pub(crate) fn check(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let folder =
         std::path::absolute(target.join("python")).map_err(|error| format!("{}: {error}", target.display()))?;
     let (build, tests, wheels) = (folder.join("build"), folder.join("tests"), folder.join("wheels"));
-    // Kept, since it has nothing of ours.
+    // This environment is reused: it contains no code of this repository.
     if !program(&build, "maturin").exists() {
         environment(shell, &build)?;
         install(shell, &build, MATURIN)?;
@@ -25,13 +25,13 @@ pub(crate) fn check(shell: &Shell, arguments: &[String]) -> Result<(), Failure> 
     environment(shell, &tests)?;
     install(shell, &tests, PYTEST)?;
     install(shell, &tests, &wheel(&wheels)?)?;
-    // Not from `python/`: what is tested is what was installed.
+    // pytest does not run in `python/`, so the tests import the installed package.
     let mut pytest = texts([program(&tests, "pytest"), "python/tests".into()]);
     pytest.extend_from_slice(arguments);
     shell.run(&pytest)
 }
 
-/// Makes an environment of Python's standard library alone.
+/// Creates a virtual environment without third-party packages.
 fn environment(shell: &Shell, folder: &Path) -> Result<(), Failure> {
     let python = if cfg!(windows) { "python" } else { "python3" };
     let words = [python, "-m", "venv", "--clear"].map(PathBuf::from);
@@ -43,12 +43,12 @@ fn install(shell: &Shell, folder: &Path, what: &str) -> Result<(), Failure> {
     shell.run(&texts([program(folder, "python")].into_iter().chain(words)))
 }
 
-/// A program of an environment.
+/// The path of a program in an environment.
 fn program(folder: &Path, name: &str) -> PathBuf {
     if cfg!(windows) { folder.join("Scripts").join(name).with_extension("exe") } else { folder.join("bin").join(name) }
 }
 
-/// The wheel that was built.
+/// The path of the wheel.
 fn wheel(folder: &Path) -> Result<String, Failure> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -1,4 +1,4 @@
-//! The flags of `ata eval` and `ata bench`.
+//! The flags of `ata eval` and `ata init`.
 
 use std::path::PathBuf;
 
@@ -47,18 +47,4 @@ pub(crate) struct InitArgs {
     /// Seed of the parameters.
     #[arg(long, env = "ATA_SEED", value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  ata bench
-  ata bench allocation transport --json")]
-pub(crate) struct BenchArgs {
-    /// What to measure [default: everything].
-    #[arg(value_enum)]
-    pub(crate) subjects: Vec<ata_bench::Subject>,
-    /// Print JSON on standard output.
-    #[arg(long)]
-    pub(crate) json: bool,
 }

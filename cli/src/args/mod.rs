@@ -6,8 +6,6 @@
 //! - `foreign`: flags of other programs
 //! - a file for the flags of each command, or of a few that are alike
 
-#[cfg(target_os = "linux")]
-mod chaos;
 mod coordinator;
 mod data;
 mod doctor;
@@ -22,13 +20,11 @@ mod up;
 mod watching;
 mod worker;
 
-#[cfg(target_os = "linux")]
-pub(crate) use chaos::ChaosArgs;
 pub(crate) use coordinator::CoordinatorArgs;
 pub(crate) use data::{DataCommand, FetchArgs, PackArgs};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
-pub(crate) use measuring::{BenchArgs, EvalArgs, InitArgs};
+pub(crate) use measuring::{EvalArgs, InitArgs};
 pub(crate) use new::NewArgs;
 pub(crate) use plan::PlanArgs;
 pub(crate) use run::{CommonArgs, RunArgs};
@@ -142,15 +138,6 @@ Examples:
     },
     /// Check this machine, or the way from it to a coordinator: what would stop a run, and the fix.
     Doctor(Box<DoctorArgs>),
-    /// Run a cluster on this machine under faults, and compare it with a run without any.
-    ///
-    /// At random moments, processes are killed and stopped, connections are severed, stalled and slowed down, and the disk is
-    /// filled. At the end the run is stopped with SIGTERM and repeated without faults: the parameters must be the same bits.
-    /// The exit code is 0 only if every promise of recovery was kept.
-    #[cfg(target_os = "linux")]
-    Chaos(Box<ChaosArgs>),
-    /// Measure this build on this machine, each figure next to a reference.
-    Bench(BenchArgs),
     /// Check whether a coordinator runs, for health checks; the exit code is 69 if it does not.
     Health(HealthArgs),
     /// Print completions for a shell.
@@ -161,13 +148,6 @@ Examples:
     Completions {
         /// bash, elvish, fish, powershell or zsh.
         shell: clap_complete::Shell,
-    },
-    /// Write the reference pages of the documentation.
-    #[command(hide = true)]
-    Reference {
-        /// The folder for them.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
     },
     /// Write the manual pages.
     #[command(after_help = "\

@@ -1,8 +1,5 @@
 //! One file per subcommand.
 
-mod bench;
-#[cfg(target_os = "linux")]
-mod chaos;
 mod coordinator;
 mod data;
 mod doctor;
@@ -16,7 +13,6 @@ mod location;
 mod new;
 mod plan;
 mod policies;
-mod reference;
 mod replay;
 mod report;
 mod simulate;
@@ -24,6 +20,8 @@ mod status;
 mod token;
 mod up;
 mod worker;
+
+pub(crate) use up::worker_args;
 
 use std::time::Duration;
 
@@ -57,7 +55,6 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Report(args) => block_on(report::run(args)),
         Command::Health(args) => block_on(health::run(args)),
         Command::Completions { shell } => generate::completions(shell),
-        Command::Reference { out } => reference::run(&out),
         Command::Man { out } => generate::man(&out),
         Command::Token(command) => token::run(&command),
         Command::Data(command) => data::run(command),
@@ -72,9 +69,6 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Replay(args) => replay::run(&args, extensions),
         Command::Policies { json } => policies::run(json),
         Command::Doctor(args) => block_on(doctor::run(*args, extensions)),
-        #[cfg(target_os = "linux")]
-        Command::Chaos(args) => block_on(chaos::run(*args, extensions)),
-        Command::Bench(args) => block_on(bench::run(args)),
     }
 }
 

@@ -106,7 +106,7 @@ fn say_what(settings: &Settings, own_data: &str, device: &str) {
 }
 
 /// Arguments of the workers of a cluster on this machine that compute on `device`, except their identity.
-pub(super) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<String> {
+pub(crate) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match settings.threads {
         0 => (cores / settings.workers.count as usize).max(1),

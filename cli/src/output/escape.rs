@@ -50,7 +50,7 @@ pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
 }
 
 /// Prints a value as JSON on standard output.
-pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
+pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
     print_text(&format!("{}\n", escaped_json(&text)))
 }

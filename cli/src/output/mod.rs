@@ -8,11 +8,11 @@ mod progress;
 mod table;
 
 pub(crate) use counter::{Counter, Counting};
-pub(crate) use escape::{JsonLines, escaped, is_unsafe, print_json};
-#[cfg(target_os = "linux")]
-pub(crate) use progress::live_line;
+pub use escape::print_json;
+pub(crate) use escape::{JsonLines, escaped, is_unsafe};
+pub use progress::live_line;
 pub(crate) use progress::show_progress;
-pub(crate) use table::render_table;
+pub use table::render_table;
 
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 
 /// Writes a line to standard error. Unlike `eprintln!` it does not panic if that is a file on a full disk, or a closed pipe.
+#[macro_export]
 macro_rules! note {
     ($($format:tt)*) => {{
         use std::io::Write as _;
@@ -39,7 +40,7 @@ pub(crate) fn metrics_text<'a>(metrics: impl Iterator<Item = (&'a String, f64)>)
 }
 
 /// Prints whole lines on standard output. A reader that left, as `head` does, has what it wanted.
-pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
+pub fn print_text(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -50,7 +51,7 @@ pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
 }
 
 /// A command's result. Its JSON form is its serialization.
-pub(crate) trait Output: Serialize {
+pub trait Output: Serialize {
     /// The text form, for a terminal: whole lines, in which text from outside is escaped.
     fn text(&self) -> String;
 

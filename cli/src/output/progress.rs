@@ -18,8 +18,7 @@ const BAR_INTERVAL: Duration = Duration::from_millis(100);
 const WORKERS_SHOWN: usize = 12;
 
 /// A line on standard error whose message changes; hidden unless that is a terminal.
-#[cfg(target_os = "linux")]
-pub(crate) fn live_line() -> ProgressBar {
+pub fn live_line() -> ProgressBar {
     let line = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
     line.with_style(
         ProgressStyle::with_template("{elapsed}  {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),

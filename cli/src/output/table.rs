@@ -6,7 +6,7 @@ use super::escaped;
 
 /// Renders the first `limit` rows, and the number of the others. Names are left-aligned, numbers right-aligned. All text is
 /// escaped.
-pub(crate) fn render_table(table: &Table, limit: usize) -> String {
+pub fn render_table(table: &Table, limit: usize) -> String {
     let rows = &table.rows[..limit.min(table.rows.len())];
     let line = |line: &Vec<String>| line.iter().map(|cell| escaped(cell).into_owned()).collect();
     let lines: Vec<Vec<String>> = std::iter::once(&table.header).chain(rows).map(line).collect();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::LazyLock;
 
@@ -15,7 +16,7 @@ use super::{Sandbox, within_deadline};
 const ADDRESS_SPACE: u64 = 1 << 30;
 
 /// Output of commands that have accepted their flags and would go on for long: they are asked to stop.
-const AT_WORK: [&str; 4] = ["listens on", "trying again", "simulated iterations", "under faults of seed"];
+const AT_WORK: [&str; 3] = ["listens on", "trying again", "simulated iterations"];
 
 /// The pages that are made from the command line's own description: commands with their flags, and exit codes.
 pub(crate) struct Described {
@@ -24,9 +25,8 @@ pub(crate) struct Described {
 }
 
 pub(crate) static DESCRIBED: LazyLock<Described> = LazyLock::new(|| {
-    let sandbox = Sandbox::new();
-    let folder = sandbox.path("reference");
-    assert!(sandbox.run(&["reference", "--out", folder.to_str().unwrap()]).status.success());
+    // A test of `ata-dev` compares the pages with the program. Read when the test runs: one target directory may serve several checkouts.
+    let folder = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../docs/reference");
     let page = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let mut flags = Vec::new();
     let mut command = String::new();

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 /// Bytes per second of each machine's network card, in each direction: 10 Gbit/s.
 const BANDWIDTH: f64 = 1.25e9;
 
-/// Bytes per second that a coordinator checks, copies and sums, with all its cores: `ata bench coordination` on two cores.
+/// Bytes per second that a coordinator checks, copies and sums, with all its cores: `ata-dev bench coordination` on two cores.
 const SUMMED: f64 = 4e9;
 
 /// Bytes of a chunk, after which a relay passes on what it has received.

@@ -23,12 +23,12 @@ pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
 pub struct Connection(AuthorizedChannel);
 
 impl Connection {
-    /// Its service for everything but vectors.
+    /// The service for all calls except those that carry vectors.
     pub fn coordinator(&self) -> CoordinatorClient<AuthorizedChannel> {
         CoordinatorClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
-    /// Its service for vectors, through generated code, for callers that make the parts themselves. It copies more than the
+    /// The service for vectors, through generated code, for callers that build the parts themselves. It copies more than the
     /// methods below.
     pub fn transfers(&self) -> TransfersClient<AuthorizedChannel> {
         TransfersClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
@@ -39,7 +39,7 @@ impl Connection {
         bulk::parameters(self.0.clone(), session, None).await
     }
 
-    /// Opens the stream of the parameters after a step that is evaluated: one set.
+    /// Opens the stream of the parameters after an evaluated step, which has one set.
     pub async fn evaluated_parameters(
         &self,
         session: SessionToken,
@@ -48,7 +48,7 @@ impl Connection {
         bulk::parameters(self.0.clone(), session, Some(step)).await
     }
 
-    /// Sends a sum of gradients. Each chunk, of 1 to [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES), is asked for only when the
+    /// Sends a sum of gradients. A chunk of 1 to [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES) is taken from `chunks` only when the
     /// connection has room for it.
     pub async fn submit_gradient(
         &self,

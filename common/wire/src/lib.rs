@@ -1,4 +1,4 @@
-//! The protocol between coordinator and workers, on the connections of `ata-net`.
+//! The protocol between the coordinator and its workers, on the connections of `ata-net`.
 //!
 //! The contract is `proto/ata/v1/coordinator.proto`; this crate turns it into code, checks every incoming message, and
 //! moves vectors in chunks.
@@ -9,7 +9,7 @@
 //! - `transfer`: vectors and files in checked chunks
 //! - `bulk`: the calls that carry vectors
 //! - [`limits`]: every limit, with the reason for its value
-//! - `connection`: [`Connection`], the calls of a worker; `probe`: measures the way to a coordinator
+//! - `connection`: [`Connection`], the calls of a worker; `probe`: measures the link to a coordinator
 //! - `seconds`: converts any number of seconds to a duration
 
 mod bulk;
@@ -41,5 +41,5 @@ pub use transfer::{
     TransferError, chunk, f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,
 };
 
-/// The protocol version; a worker that speaks another one is refused.
+/// The protocol version. A worker with another version is refused.
 pub const PROTOCOL: u32 = 11;

@@ -1,4 +1,4 @@
-//! Measures the way to a coordinator from the worker's side.
+//! Measures the link to a coordinator from the worker's side.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use crate::message::ProbeSummary;
 use crate::proto::{ProbeAnswer, ProbeRequest, probe_answer};
 use ata_net::limits::ANSWER_TIMEOUT;
 
-/// Added to the coordinator's own timeouts, for a coordinator that does not answer at all.
+/// Time added to the coordinator's own timeouts, in case it does not answer at all.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// The result of a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeResult {
-    /// Who answered.
+    /// The coordinator's answer.
     pub summary: ProbeSummary,
-    /// Time from the first byte sent until the answer began: a round trip, and the transfer of the padding that was sent.
+    /// Time from the first byte sent to the first byte of the answer: a round trip, and the transfer of the padding that was sent.
     pub until_answer: Duration,
-    /// Time from then until the last byte of padding arrived.
+    /// Time from the first byte of the answer to the last byte of its padding.
     pub until_end: Duration,
 }
 
 impl Connection {
-    /// Sends and requests this much padding, at most [`MAX_PROBE_BYTES`] of each.
+    /// Sends `sent_bytes` and requests `asked_bytes` of padding, at most [`MAX_PROBE_BYTES`] of each.
     pub async fn probe(&self, sent_bytes: u64, asked_bytes: u64) -> Result<ProbeResult, Status> {
         let late = |_| Status::deadline_exceeded("the coordinator does not answer in time");
         let began = Instant::now();
@@ -63,7 +63,7 @@ impl Connection {
     }
 }
 
-/// The requests of a probe; at least one.
+/// Returns the requests of a probe; at least one.
 fn requests(sent_bytes: u64, answer_bytes: u64) -> impl Iterator<Item = ProbeRequest> {
     let padding = padding(PROBE_REQUEST_PADDING);
     let piece = PROBE_REQUEST_PADDING as u64;
@@ -73,7 +73,7 @@ fn requests(sent_bytes: u64, answer_bytes: u64) -> impl Iterator<Item = ProbeReq
     })
 }
 
-/// Bytes that a network cannot compress: the upper bits of a linear congruential generator (Knuth's MMIX).
+/// Returns bytes that a network cannot compress: the upper bits of a linear congruential generator (Knuth's MMIX).
 pub fn padding(bytes: usize) -> Bytes {
     let mut state = 1_u64;
     let mut next = || {

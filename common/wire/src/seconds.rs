@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::limits::MAX_TIME;
 
-/// The duration of a number of seconds: zero if it is negative or not a number, and at most [`MAX_TIME`]. `Duration` itself panics
-/// at such numbers, and `Instant` panics when it adds a duration that is too long.
+/// Converts seconds to a duration: zero if the number is negative or NaN, and at most [`MAX_TIME`]. `Duration` itself panics at such
+/// numbers, and `Instant` panics when a duration that is too long is added to it.
 pub fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).map_or(MAX_TIME, |duration| duration.min(MAX_TIME))
 }

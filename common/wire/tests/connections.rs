@@ -1,4 +1,4 @@
-//! Authentication: neither a secret nor data passes before both sides have authenticated each other.
+//! Tests authentication: neither a secret nor data passes before both sides have authenticated each other.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use tokio_stream::Stream;
 use tonic::transport::{Certificate, Identity};
 use tonic::{Code, Status};
 
-/// What takes longer hangs.
+/// A wait that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A service that counts the calls which reach it.
+/// A service that counts the calls that reach it.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicUsize>);
 
@@ -53,7 +53,7 @@ impl Transfers for Counting {
     }
 }
 
-/// A coordinator that demands something, and how often it was reached.
+/// Starts a coordinator with this security. Returns its address and the counter of its calls.
 async fn start(security: Security) -> (SocketAddr, Counting) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -96,7 +96,7 @@ async fn ask(connection: &Connection) -> Result<(), Status> {
     connection.transfers().parameters(request).await.map(drop)
 }
 
-/// Waits until a file that was replaced is read again, which takes a moment.
+/// Waits until a replaced file has been read again, which takes a moment.
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let known = async {
         while !is_so().await {
@@ -119,7 +119,7 @@ async fn the_token_lets_in() {
     assert_eq!(counting.calls(), 1);
 }
 
-/// A man in the middle has another key: the worker says nothing, not even the secret.
+/// A man in the middle has another key: the worker sends nothing, not even the secret.
 #[tokio::test]
 async fn another_key_is_not_trusted() {
     let (own, other) = (Own::new(), Own::new());
@@ -127,7 +127,7 @@ async fn another_key_is_not_trusted() {
     let refused = refusal(connect(&own.token(address).into()).await.unwrap_err());
     assert!(refused.contains("another key") && refused.contains("ata token show"), "{refused}");
     assert_eq!(counting.calls(), 0);
-    // The same key proves itself.
+    // The coordinator with this key is trusted.
     let right = JoinToken { pin: other.credentials.tls_files().pin().unwrap(), ..own.token(address) };
     let refused = ask(&join(right).await).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "but the secret is that of another coordinator");
@@ -154,7 +154,7 @@ async fn no_call_is_answered_without_the_secret() {
             assert!(refused.message().contains(said), "{refused}");
         }
     }
-    // TLS with the right key, and no secret at all.
+    // TLS with the right key, but without a secret.
     let bare = Trust::Pinned { pin: own.token(address).pin, secret: Secret::random().unwrap() };
     let bare = connect(&Endpoint::trusting(&address.to_string(), bare).unwrap()).await.unwrap();
     assert_eq!(ask(&bare).await.unwrap_err().code(), Code::PermissionDenied);
@@ -170,7 +170,7 @@ async fn a_rotated_secret_lets_in_no_new_session() {
         let begun = connection.coordinator().session(tokio_stream::pending()).await;
         begun.map(drop).unwrap_err().code()
     };
-    // This service has no sessions, which it answers to every peer that is admitted.
+    // This service has no sessions and answers UNIMPLEMENTED to every admitted peer.
     assert_eq!(begin(&old).await, Code::Unimplemented);
     own.credentials.rotate(Role::Worker).unwrap();
     until("the old secret is refused", async || begin(&old).await == Code::PermissionDenied).await;
@@ -197,12 +197,12 @@ async fn plain_and_encrypted_understand_that_they_do_not_understand_each_other()
     let mut http1 = TcpStream::connect(open).await.unwrap();
     http1.write_all(b"GET / HTTP/1.1\r\nHost: head\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
-    // It is closed, perhaps with a word in HTTP/2.
+    // The connection is closed, perhaps after an HTTP/2 message.
     drop(http1.read_to_end(&mut answer).await);
     assert_eq!(reached.calls(), 0);
 }
 
-/// An authority, and certificates from it.
+/// An authority and the certificates that it signed.
 struct Authority {
     folder: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -222,7 +222,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Certificate and key for a name, valid to the end of a year.
+    /// Issues a certificate and a key for a name, valid to the end of a year.
     fn issue(&self, name: &str, year: i32) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
@@ -255,7 +255,7 @@ async fn own_certificates_must_be_valid_on_both_sides() {
     assert_eq!(counting.calls(), 1);
 
     for identity in [None, Some(ours.issue("late", 2020)), Some(theirs.issue("stranger", 4000))] {
-        // TLS 1.3: the client is done before the server has looked at its certificate.
+        // In TLS 1.3 the client is done before the server has checked its certificate.
         let refused = match connect(&ours.endpoint(address, identity.as_ref())).await {
             Ok(connection) => {
                 let refused = ask(&connection).await.unwrap_err();
@@ -284,13 +284,13 @@ async fn certificates_are_replaced_without_a_restart() {
     let is_good = async || connect(&authority.endpoint(address, Some(&good))).await.is_ok();
     until("the new certificate is presented", is_good).await;
     ask(&connect(&authority.endpoint(address, Some(&good))).await.unwrap()).await.unwrap();
-    // Nonsense leaves the last good one in use.
+    // An invalid file leaves the last valid one in use.
     std::fs::write(authority.path("head.pem"), "nonsense").unwrap();
     ask(&connect(&authority.endpoint(address, Some(&good))).await.unwrap()).await.unwrap();
     assert_eq!(counting.calls(), 2);
 }
 
-/// Whatever a stranger does or leaves undone, it is gone in time.
+/// A stranger's connection is closed in time, whatever it sends.
 #[tokio::test]
 async fn strangers_are_shown_the_door() {
     let own = Own::new();
@@ -301,7 +301,7 @@ async fn strangers_are_shown_the_door() {
             strangers.spawn(async move {
                 let mut stranger = TcpStream::connect(address).await.unwrap();
                 stranger.write_all(said).await.unwrap();
-                // It may get the reason.
+                // The stranger may receive the reason.
                 let closed = tokio::time::timeout(2 * STRANGER_TIMEOUT, stranger.read_to_end(&mut Vec::new())).await;
                 assert!(closed.is_ok(), "{said:?}");
             });

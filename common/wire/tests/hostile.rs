@@ -1,4 +1,4 @@
-//! Whatever arrives instead of a vector is refused with the reason.
+//! Tests that invalid input in place of a vector is refused with the reason.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio_stream::StreamExt;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Part of a call, as both kinds of vectors have them.
+/// A part of a call, for both kinds of vectors.
 #[derive(Clone, Debug)]
 enum Part {
     Header,
@@ -43,7 +43,7 @@ fn set_header() -> SetHeader {
     SetHeader { iteration: Iteration(7), base: None, chunks: 2, stripe: None }
 }
 
-/// A part of parameters, in sets of two chunks.
+/// Encodes a part of parameters, in sets of two chunks.
 fn of_parameters(part: &Part) -> Vec<u8> {
     prefixed(&proto::ParameterPart {
         kind: match part {
@@ -64,7 +64,7 @@ fn of_gradient(part: &Part) -> Vec<u8> {
     })
 }
 
-/// A body whose bytes arrive in pieces of `piece` bytes, for each of which the receiver must wait.
+/// Returns a body whose bytes arrive in pieces of `piece` bytes, for each of which the receiver must wait.
 fn body(bytes: &[u8], piece: usize) -> Body {
     let pieces: Vec<_> = bytes.chunks(piece).map(Bytes::copy_from_slice).collect();
     let pieces = tokio_stream::iter(pieces).then(async |piece| {
@@ -75,7 +75,7 @@ fn body(bytes: &[u8], piece: usize) -> Body {
     Body::new(StreamBody::new(pieces))
 }
 
-/// Waits for something in steps of which each is dropped once it has to wait, as a `select!` does.
+/// Awaits `step` until it is ready, and drops the future whenever it has to wait, as `select!` does.
 async fn in_steps<T>(mut step: impl AsyncFnMut() -> T) -> T {
     loop {
         tokio::select! {
@@ -86,7 +86,7 @@ async fn in_steps<T>(mut step: impl AsyncFnMut() -> T) -> T {
     }
 }
 
-/// How many chunks arrive of parameters, and why no more do.
+/// Returns how many chunks of parameters arrive, and the error that ends them.
 async fn parameters(body: Body) -> (u64, ReceiveError) {
     let mut stream = ParameterStream::from_body(body);
     let (mut received, mut expected) = (0, 0..0);
@@ -106,7 +106,7 @@ async fn parameters(body: Body) -> (u64, ReceiveError) {
     }
 }
 
-/// How many chunks arrive of a gradient, and why no more do, unless it ends.
+/// Returns how many chunks of a gradient arrive, and the error that ends them, if any.
 async fn gradient(body: Body) -> (u64, Option<ReceiveError>) {
     let mut upload = GradientUpload::from_body(body, Peer::default());
     if let Err(error) = in_steps(async || upload.header().await).await {

@@ -1,4 +1,4 @@
-//! Messages survive the wire, and no incoming frame can do harm.
+//! Tests that messages survive encoding and decoding, and that every incoming frame is either valid or refused.
 
 use std::time::Duration;
 
@@ -217,7 +217,7 @@ fn probe_summary() -> impl Strategy<Value = ProbeSummary> {
     )
 }
 
-/// Both sides turn any frame into an error, or into a message that satisfies the contract.
+/// Checks that both sides turn any frame into an error, or into a message that satisfies the contract.
 fn receive(frame: &[u8]) {
     receive_from_worker(frame);
     receive_at_worker(frame);
@@ -420,7 +420,7 @@ fn a_probe_carries_no_more_than_the_contract_says() {
     assert!(ProbeSummary::try_from(old).unwrap_err().to_string().contains("same release"));
 }
 
-/// The most leases of a message, of which the first has the most entries that are left.
+/// Returns as many leases as a message may hold, of which the first has the rest of the entries.
 fn computed_leases() -> Vec<ComputedLease> {
     let computed = |entries| ComputedLease {
         lease: LeaseId(u64::MAX),
@@ -435,7 +435,7 @@ fn computed_leases() -> Vec<ComputedLease> {
 fn the_largest_messages_have_room() {
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
     let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, own: None };
-    // Tasks all over the indices, so that the numbers are long.
+    // The tasks are spread over the indices, so that the numbers are long.
     let collection = |ranges: usize| VectorRequest {
         id: VectorId(u64::MAX),
         iteration: Iteration(u64::MAX),
@@ -505,7 +505,7 @@ fn the_header_of_a_vector_must_agree_with_itself() {
     }
 }
 
-/// A set of tasks has one form on the wire, so that two requests are equal if their bytes are.
+/// A set of tasks has one form on the wire, so requests are equal exactly if their bytes are.
 #[test]
 fn ranges_of_tasks_ascend_with_gaps_between_them() {
     let read = |tasks: &[u64]| {
@@ -528,7 +528,7 @@ fn ranges_of_tasks_ascend_with_gaps_between_them() {
     assert!(error.to_string().starts_with("number of requests is 0"), "{error}");
 }
 
-/// Both limits: the count of leases, and that of their times.
+/// Both limits hold: that on the leases, and that on their times.
 #[test]
 fn a_report_holds_as_much_as_a_message_may() {
     let computed = |entries| ComputedLease {

@@ -1,4 +1,4 @@
-//! The calls that carry vectors keep to the contract: each end works with generated code at the other.
+//! Tests that the calls that carry vectors keep to the contract: each end works with generated code at the other.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ fn header(vector: u64) -> GradientHeader {
     }
 }
 
-/// Sends two sets, and wants the gradient that [`header`] and [`vector`] make; vector 2 it never answers.
+/// A server that sends two sets and expects the gradient of [`header`] and [`vector`]. It never answers vector 2.
 #[derive(Clone)]
 struct Own;
 
@@ -96,7 +96,7 @@ impl Transfers for Own {
     }
 }
 
-/// The same, with generated code.
+/// The same server, with generated code.
 struct Generated;
 
 #[tonic::async_trait]
@@ -163,7 +163,7 @@ async fn at(transfers: impl Transfers) -> Connection {
     connect(&address.to_string().parse().unwrap()).await.unwrap()
 }
 
-/// What our client finds at either server.
+/// Checks our client against either server.
 async fn check_client(connection: &Connection) {
     let stranger = connection.parameters(SessionToken([0; 16])).await;
     assert_eq!(stranger.unwrap_err().code(), Code::Unauthenticated);
@@ -224,17 +224,17 @@ async fn errors_are_those_of_generated_code() {
     let empty = client.submit_gradient(tokio_stream::iter([GradientPart { kind: None }])).await;
     assert_eq!(empty.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(client.submit_gradient(parts().take(2)).await.unwrap_err().code(), Code::InvalidArgument);
-    // The deadline that a client sets for a call that is never answered.
+    // The client's deadline ends a call that is never answered.
     let mut hanging = Request::new(gradient_parts(header(2).into(), vector(1)));
     hanging.set_timeout(Duration::from_millis(50));
     let late = tokio::time::timeout(Duration::from_secs(20), client.submit_gradient(hanging)).await;
     assert!(late.expect("its deadline has passed").is_err());
-    // Another service.
+    // A call of another service is unimplemented.
     let other = at(Own).await.coordinator().data(proto::DataRequest::default()).await;
     assert_eq!(other.unwrap_err().code(), Code::Unimplemented);
 }
 
-/// Counts the chunks that its client has produced whenever it receives one.
+/// A server that, for each chunk it receives, checks how many its client has produced.
 #[derive(Clone)]
 struct Counting {
     produced: Arc<AtomicUsize>,
@@ -255,7 +255,7 @@ impl Transfers for Counting {
         while upload.chunk(|_| ()).await?.is_some() {
             received += 1;
             let ahead = self.produced.load(Ordering::Relaxed) - received;
-            // One more may wait at the sender, which sends in part what the window has no room for.
+            // One more may wait at the sender, which sends the part of a chunk that the window has room for.
             assert!(ahead <= window_bytes / MAX_CHUNK_BYTES + 2, "{ahead} chunks are on their way");
         }
         Ok(Receipt::Accepted)

@@ -8,18 +8,19 @@ use ata_types::Iteration;
 /// How often checkpoints are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cadence {
-    /// Never, not even at the end.
+    /// No checkpoint is written, not even at the end.
     Never,
-    /// After this many iterations. The run waits until a checkpoint is durable before the next one is due.
+    /// A checkpoint is due every so many iterations. The run waits until a checkpoint is durable before the next one is
+    /// due.
     Iterations(u64),
-    /// After the first iteration, and when this many seconds have passed since the last one.
+    /// A checkpoint is due after the first iteration, and whenever this many seconds have passed since the last one.
     Seconds(f64),
 }
 
 impl FromStr for Cadence {
     type Err = String;
 
-    /// Reads `never`, a number of iterations (`100`) or a time (`60s`, `10m`, `1h`).
+    /// Parses `never`, a number of iterations (`100`) or a time (`60s`, `10m`, `1h`).
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("'{text}': expected a number of iterations (100), a time (60s, 10m, 1h) or never");
         if text == "never" {
@@ -52,12 +53,12 @@ impl fmt::Display for Cadence {
 }
 
 impl Cadence {
-    /// Whether a checkpoint is due after an iteration, at `now_s`, if the last one was begun at `last_s`.
+    /// Returns whether a checkpoint is due after an iteration, at `now_s`, if the last one was begun at `last_s`.
     pub(crate) fn is_due(self, iteration: u64, now_s: f64, last_s: f64) -> bool {
         match self {
             Self::Never => false,
             Self::Iterations(every) => iteration.is_multiple_of(every),
-            // A run that was killed early can go on, too.
+            // The first iteration is saved so that a run that is killed early can be resumed.
             Self::Seconds(every) => iteration == 1 || now_s - last_s >= every,
         }
     }
@@ -66,15 +67,15 @@ impl Cadence {
 /// Which checkpoints are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// How many of the newest are kept.
+    /// The number of newest checkpoints that are kept.
     pub newest: usize,
-    /// Iterations between two checkpoints that are kept in addition.
+    /// The interval, in iterations, of the checkpoints that are kept in addition.
     pub every: Option<u64>,
 }
 
 impl Retention {
-    /// The iterations whose checkpoints are dropped after the checkpoint of `current` was written. Later ones are left from
-    /// before the run was resumed at an earlier iteration.
+    /// Returns the iterations whose checkpoints are dropped once the checkpoint of `current` is written. These include later iterations,
+    /// left over from before the run was resumed at an earlier one.
     pub(crate) fn dropped(&self, mut iterations: Vec<Iteration>, current: Iteration) -> Vec<Iteration> {
         iterations.sort_unstable_by(|a, b| b.cmp(a));
         let is_kept = |iteration: Iteration| self.every.is_some_and(|every| iteration.number().is_multiple_of(every));

@@ -1,12 +1,13 @@
-//! Checkpoints, which hold everything that a run needs to go on where it stopped.
+//! Checkpoints, which hold everything that a run needs to resume where it stopped.
 //!
 //! A checkpoint is a folder `step-NNNNNN` of three files. `model.safetensors` holds the parameters, as PyTorch loads them;
-//! `optimizer.safetensors` holds the optimizer's vectors; `state.json` holds everything else, with the SHA-256 of the other two
-//! and, in front, its own. A checkpoint is read back only if every byte is as it was written.
+//! `optimizer.safetensors` holds the optimizer's vectors; `state.json` holds everything else, with the SHA-256 of the other two and, in
+//! front, its own. A checkpoint is accepted only if every byte is as it was written.
 //!
 //! # Layout
 //! - here: [`Checkpoint`], and its conversion to files and back
-//! - `store`: where checkpoints are kept; a folder or, with the feature `object-store`, an object store (`object`)
+//! - `store`: the places where checkpoints are kept: a folder or, with the feature `object-store`, an object store
+//!   (`object`)
 //! - `cadence`: when a checkpoint is due, and which ones are kept
 //! - `saver`: the thread that writes them
 //! - `newest`: finds the newest checkpoint that is whole
@@ -45,18 +46,18 @@ pub(crate) const VERSION: u32 = 5;
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
-/// Written last.
+/// The file that is written last.
 const STATE: &str = "state.json";
 
-/// What `state.json` begins with, followed by 64 hexadecimal digits: the SHA-256 of all that follows them.
+/// The beginning of `state.json`. The SHA-256 of everything after the digest follows, as 64 hexadecimal digits.
 const PREFIX: &str = "{\"sha256\":\"";
 
 /// The state of a run between two iterations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// Parameters, optimizer and its steps.
+    /// The parameters, the optimizer's state and its number of steps.
     pub training: TrainingState,
-    /// Everything else.
+    /// The rest of the state.
     pub progress: Progress,
 }
 
@@ -68,13 +69,13 @@ pub struct Progress {
     pub version: u32,
     /// The run's name.
     pub run_id: String,
-    /// The last iteration that it holds.
+    /// The last iteration whose step is included.
     pub iteration: Iteration,
-    /// How often the run was resumed before.
+    /// The number of times that the run was resumed before.
     pub epoch: u64,
-    /// Seconds of the run's clock, which goes on from here.
+    /// The time of the run's clock in seconds, from which the clock continues.
     pub time_s: f64,
-    /// The number of samples that the tasks of all iterations so far have taken in order, after which the data continues.
+    /// The number of samples that the tasks of all iterations so far took. The next task takes the sample after them.
     pub samples: u64,
     /// The training data: the SHA-256 of its file, or the seed it is generated from.
     pub data: String,
@@ -82,7 +83,7 @@ pub struct Progress {
     pub best_accuracy: Option<f64>,
     /// The workers' numbers and names, the longest absent first.
     pub workers: Vec<(WorkerId, String)>,
-    /// The names that were expelled, and why.
+    /// The expelled names, and why each was expelled.
     pub expelled: Vec<(String, String)>,
     /// The saved state of the engine.
     pub engine: SavedEngine,
@@ -91,7 +92,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Checks that the data are those that the run began with.
+    /// Checks that the data is the data that the run began with.
     pub fn check_data(&self, data: &str) -> Result<(), RunError> {
         if self.data == data { Ok(()) } else { Err(RunError::OtherData { was: self.data.clone(), is: data.into() }) }
     }
@@ -114,7 +115,7 @@ impl Progress {
     }
 }
 
-/// What `state.json` holds.
+/// The content of `state.json`.
 #[derive(Serialize, Deserialize)]
 struct StateFile {
     model_sha256: String,
@@ -125,11 +126,11 @@ struct StateFile {
     progress: Progress,
 }
 
-/// Units as they are saved.
+/// The saved form of [`Units`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedUnits {
-    /// The exponent of each tensor.
+    /// The unit exponent of each tensor.
     exponents: Vec<i16>,
     /// The bytes of the shifts of blocks, as hexadecimal digits.
     shifts: String,
@@ -148,20 +149,20 @@ impl SavedUnits {
     }
 }
 
-/// What is wrong with a checkpoint.
+/// Describes why a checkpoint cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {reason}")]
 pub struct Damage {
-    /// The file.
+    /// The damaged file.
     pub file: &'static str,
-    /// What is wrong with it.
+    /// The reason why it cannot be used.
     pub reason: String,
-    /// Whether another release wrote it, rather than that it changed since.
+    /// Whether the file was written by another release, rather than changed since it was written.
     pub is_of_other_release: bool,
 }
 
 impl Checkpoint {
-    /// Its files, in the order in which they are to be written.
+    /// Encodes the checkpoint as its files, in the order in which they must be written.
     pub fn encode(&self, table: &ParameterTable, metadata: &Metadata) -> [(&'static str, Vec<u8>); 3] {
         let step = Iteration(self.training.steps());
         let model = model_file(table, metadata, step, self.training.parameters());
@@ -179,7 +180,7 @@ impl Checkpoint {
         [(MODEL, model), (OPTIMIZER, optimizer), (STATE, state.into_bytes())]
     }
 
-    /// Reads a checkpoint back; `read` returns a file's content.
+    /// Decodes a checkpoint; `read` returns a file's content.
     pub fn decode(
         table: &ParameterTable,
         config: &TrainingConfig,
@@ -218,14 +219,14 @@ impl Checkpoint {
     }
 }
 
-/// The key of the last step that a file of tensors holds, in its metadata.
+/// The metadata key for the last step that a file of tensors includes.
 const STEP: &str = "step";
 
 fn step_of(step: Iteration) -> Metadata {
     Metadata::from([(STEP.to_owned(), step.to_string())])
 }
 
-/// A model's file, with the last step that its parameters hold, and their SHA-256.
+/// Encodes a model file, whose metadata names the last step included in the parameters, and their SHA-256.
 fn model_file(table: &ParameterTable, metadata: &Metadata, step: Iteration, parameters: &[f32]) -> Vec<u8> {
     let mut about = metadata.clone();
     about.extend(step_of(step));

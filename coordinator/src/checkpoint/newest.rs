@@ -1,4 +1,4 @@
-//! Finds the newest checkpoint that is whole.
+//! Finds the newest intact checkpoint.
 
 use std::io;
 
@@ -8,36 +8,36 @@ use ata_types::Iteration;
 use super::store::{NAME_PREFIX, Store};
 use super::{Checkpoint, Damage, damage};
 
-/// The newest checkpoint that is whole.
+/// The newest intact checkpoint.
 #[derive(Debug)]
 pub struct FoundCheckpoint {
     /// Its name in the store.
     pub name: String,
     /// Its content.
     pub checkpoint: Checkpoint,
-    /// Newer checkpoints, which are damaged, by name.
+    /// The newer checkpoints, which are damaged, by name.
     pub damaged: Vec<(String, Damage)>,
 }
 
-/// The name of an iteration's checkpoint.
+/// Returns the name of an iteration's checkpoint.
 pub(super) fn name_of(iteration: Iteration) -> String {
     format!("{NAME_PREFIX}{:06}", iteration.number())
 }
 
-/// The iteration of a checkpoint with this name.
+/// Returns the iteration of the checkpoint with this name.
 pub(super) fn iteration_of(name: &str) -> Option<Iteration> {
     let digits = name.strip_prefix(NAME_PREFIX)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok().map(Iteration))?
 }
 
-/// The iterations of all checkpoints in a store, newest first.
+/// Returns the iterations of all checkpoints in a store, newest first.
 pub(super) fn iterations(store: &dyn Store) -> io::Result<Vec<Iteration>> {
     let mut iterations: Vec<Iteration> = store.names()?.iter().filter_map(|name| iteration_of(name)).collect();
     iterations.sort_unstable_by(|a, b| b.cmp(a));
     Ok(iterations)
 }
 
-/// The iterations of the checkpoints that count. Those after `latest` do not, since the run was resumed from before them.
+/// Returns the iterations of the checkpoints that count. Checkpoints after `latest` do not, since the run was resumed from an earlier one.
 fn counting(store: &dyn Store) -> io::Result<Vec<Iteration>> {
     let mut all = iterations(store)?;
     if let Some(latest) = store.latest()?.as_deref().and_then(iteration_of) {
@@ -46,13 +46,13 @@ fn counting(store: &dyn Store) -> io::Result<Vec<Iteration>> {
     Ok(all)
 }
 
-/// Records that a run goes on from the checkpoint of `iteration`. Later checkpoints no longer count.
+/// Records that a run resumes from the checkpoint of `iteration`. Later checkpoints no longer count.
 pub fn go_on_from(store: &dyn Store, iteration: Iteration) -> io::Result<()> {
     let name = name_of(iteration);
     if store.latest()?.as_ref() == Some(&name) { Ok(()) } else { store.set_latest(&name) }
 }
 
-/// Reads the newest checkpoint that is whole; `None` if the store has no checkpoint. If all are damaged, the error lists them.
+/// Reads the newest intact checkpoint, or returns `None` if the store has no checkpoint. If all are damaged, the error lists them.
 pub fn newest(
     store: &dyn Store,
     table: &ParameterTable,
@@ -76,7 +76,7 @@ pub fn newest(
     if damaged.is_empty() { Ok(None) } else { Err(damaged) }
 }
 
-/// Reads the settings of the newest checkpoint whose `state.json` is whole; `None` if there is none.
+/// Reads the settings of the newest checkpoint with an intact `state.json`, or returns `None` if there is none.
 pub fn newest_settings(store: &dyn Store) -> io::Result<Option<String>> {
     let settings = |iteration| Checkpoint::settings(|file| store.get(&name_of(iteration), file)).ok();
     Ok(counting(store)?.into_iter().find_map(settings))

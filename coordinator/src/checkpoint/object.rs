@@ -1,7 +1,7 @@
 //! Checkpoints in an object store: S3, Google Cloud Storage, Azure, or a file system behind the same interface.
 //!
-//! An object store has neither folders nor renaming, so a checkpoint exists exactly while its `state.json` does. That file is
-//! written last and deleted first.
+//! An object store has neither folders nor renaming, so a checkpoint exists if and only if its `state.json` does. That file is written last
+//! and deleted first.
 
 #[cfg(test)]
 mod tests;
@@ -23,15 +23,15 @@ use tokio_stream::StreamExt as _;
 use super::STATE;
 use super::store::{LATEST, NAME_PREFIX, Store, latest_name, latest_text};
 
-/// A larger file is sent in parts of this size. S3 takes up to 10,000 parts, and no request may carry more than 5 GB.
+/// The size of the parts in which larger files are sent. S3 accepts up to 10,000 parts, and at most 5 GB per request.
 const PART_BYTES: usize = 16 << 20;
 
-/// Parts that are sent at the same time, enough to fill a link.
+/// The number of parts that are sent at the same time, which is enough to fill a link.
 const CONCURRENT_PARTS: usize = 4;
 
-/// Checkpoints as objects `PREFIX/step-NNNNNN/FILE`. The object `PREFIX/latest` names the newest.
+/// Keeps checkpoints as objects `PREFIX/step-NNNNNN/FILE`. The object `PREFIX/latest` names the newest.
 ///
-/// Its methods block until the answer, and may be called inside an async runtime too.
+/// Its methods block until the store responds. They may also be called inside an async runtime.
 #[derive(Debug)]
 pub struct ObjectStore {
     place: Objects,
@@ -40,11 +40,11 @@ pub struct ObjectStore {
     has_claimed: AtomicBool,
 }
 
-/// The object that names the process that writes checkpoints. An object store has no locks, so the last process to start writes,
-/// and the checkpoints of an earlier one fail from then on.
+/// The object that names the process that writes checkpoints. An object store has no locks, so the last process to start is the writer, and
+/// checkpoints of earlier processes fail from then on.
 const WRITER: &str = "writer";
 
-/// What requests need, which may outlive the call that makes them.
+/// The state that requests need, which may outlive the call that makes them.
 #[derive(Clone, Debug)]
 struct Checkpoints {
     backend: Arc<dyn Backend>,
@@ -52,7 +52,7 @@ struct Checkpoints {
 }
 
 impl ObjectStore {
-    /// The checkpoints in this place.
+    /// Creates a store of the checkpoints in `place`.
     pub fn new(place: Objects) -> Self {
         let writer = format!("process {}, {:08x}", std::process::id(), rand::random::<u32>());
         Self { place, writer, has_claimed: AtomicBool::new(false) }
@@ -70,7 +70,7 @@ impl ObjectStore {
         let checkpoints = self.checkpoints();
         let found = match self.wait(async move { checkpoints.backend.get(&checkpoints.writer()).await?.bytes().await })
         {
-            // The place was cleared, and is free for the first process to notice.
+            // The place was cleared, so the first process to notice claims it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.put_claim(),
             found => found?,
         };
@@ -88,7 +88,7 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Makes a request, and blocks until its answer.
+    /// Makes a request, and blocks until the response arrives.
     fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
@@ -102,7 +102,7 @@ impl Checkpoints {
         self.prefix.clone().join(name).join(file)
     }
 
-    /// All files of checkpoints, as the name of the checkpoint and that of the file.
+    /// Lists all files of checkpoints, as pairs of checkpoint name and file name.
     async fn files(&self) -> object_store::Result<Vec<(String, String)>> {
         let mut objects = self.backend.list(Some(&self.prefix));
         let mut files = Vec::new();
@@ -120,7 +120,7 @@ impl Checkpoints {
 
     async fn put(&self, name: &str, files: Vec<(String, Bytes)>) -> object_store::Result<()> {
         self.remove_partial().await?;
-        // A checkpoint of this name is left from before the run was resumed at an earlier iteration.
+        // A checkpoint of this name may be left over from before the run was resumed at an earlier iteration.
         self.delete(&self.path(name, STATE)).await?;
         for (file, content) in files {
             self.write(self.path(name, &file), content).await?;
@@ -142,7 +142,7 @@ impl Checkpoints {
         while !content.is_empty() {
             let part = content.split_to(content.len().min(PART_BYTES));
             if let Err(error) = writer.put(part).await {
-                // Parts that are left behind cost money.
+                // The store charges for parts that are left behind.
                 drop(writer.abort().await);
                 return Err(error);
             }
@@ -168,7 +168,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object if it exists.
     async fn delete(&self, path: &Path) -> object_store::Result<()> {
         match self.backend.delete(path).await {
             Err(object_store::Error::NotFound { .. }) => Ok(()),

@@ -13,16 +13,16 @@ use super::newest::{iterations, name_of};
 use super::{Checkpoint, Progress, Retention, Store, model_file};
 use crate::parameters::TrainedParameters;
 
-/// Work for the thread.
+/// A job for the saver thread.
 pub(crate) enum Job {
-    /// Keep a checkpoint once the training thread has handed over its part, and drop old ones.
+    /// Writes a checkpoint once the training thread has handed over its part, and drops old ones.
     Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
-    /// Write a model to a file.
+    /// Writes a model to a file.
     Model { path: PathBuf, parameters: TrainedParameters, metadata: Metadata },
 }
 
 impl Job {
-    /// The file of a model.
+    /// Returns the path of the model file, if the job writes one.
     fn path(&self) -> Option<PathBuf> {
         match self {
             Self::Checkpoint { .. } => None,
@@ -30,7 +30,7 @@ impl Job {
         }
     }
 
-    /// The last iteration that a checkpoint or a model holds.
+    /// Returns the last iteration included in the checkpoint or model.
     fn iteration(&self) -> Iteration {
         match self {
             Self::Checkpoint { progress, .. } => progress.iteration,
@@ -44,13 +44,13 @@ impl Job {
 pub(crate) enum SaveResult {
     /// A checkpoint is durable.
     Checkpoint { iteration: Iteration, place: String, seconds: f64 },
-    /// A checkpoint could not be written; those before it are still there.
+    /// A checkpoint could not be written; earlier ones still exist.
     CheckpointFailed { iteration: Iteration, reason: String },
     /// A model was written, or could not be.
     Model { path: PathBuf, result: std::io::Result<()> },
 }
 
-/// Writes checkpoints and models.
+/// Writes checkpoints and models on its own thread.
 pub(crate) struct Saver {
     pub(crate) store: Box<dyn Store>,
     pub(crate) retention: Retention,
@@ -68,7 +68,7 @@ impl Saver {
             .spawn(move || {
                 for job in received {
                     let (path, iteration) = (job.path(), job.iteration());
-                    // The panic is printed, and the run must not wait forever for the report.
+                    // Without a report, the run would wait forever. The panic itself has been printed.
                     let saved = catch_unwind(AssertUnwindSafe(|| self.save(job)));
                     report(saved.unwrap_or_else(|_| match path {
                         Some(path) => {
@@ -101,7 +101,7 @@ impl Saver {
         }
     }
 
-    /// Keeps a checkpoint; an error says why it failed.
+    /// Writes a checkpoint; an error says why it failed.
     fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<SaveResult, String> {
         let began = Instant::now();
         let (iteration, steps) = (checkpoint.progress.iteration, checkpoint.training.steps());

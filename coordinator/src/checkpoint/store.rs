@@ -1,4 +1,4 @@
-//! Where checkpoints are kept.
+//! The places where checkpoints are kept.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,31 +7,32 @@ use std::path::{Path, PathBuf};
 use ata_objects::{Objects, is_url};
 use ata_record::{create_folder, sync_folder, write_atomically};
 
-/// Keeps checkpoints by name. A checkpoint that was put is durable, and is kept completely or not at all.
+/// Keeps checkpoints by name. Once [`Store::put`] returns, the checkpoint is durable. It is kept completely or not at
+/// all.
 pub trait Store: Send + Sync {
-    /// Keeps a checkpoint.
+    /// Writes a checkpoint.
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()>;
 
-    /// The names of all checkpoints, in no order.
+    /// Lists the names of all checkpoints, in no particular order.
     fn names(&self) -> io::Result<Vec<String>>;
 
     /// Reads a file of a checkpoint.
     fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>>;
 
-    /// Drops a checkpoint.
+    /// Removes a checkpoint.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Sets the newest checkpoint that counts; those of later iterations do not.
+    /// Sets the newest checkpoint that counts. Checkpoints of later iterations are ignored.
     fn set_latest(&self, name: &str) -> io::Result<()>;
 
-    /// The newest checkpoint that counts, if one was set.
+    /// Returns the newest checkpoint that counts, if one was set.
     fn latest(&self) -> io::Result<Option<String>>;
 
     /// Describes the place of a checkpoint for people.
     fn describe(&self, name: &str) -> String;
 }
 
-/// A place that cannot keep checkpoints.
+/// The error for a place that cannot keep checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("checkpoint = '{place}': {reason}")]
 pub struct PlaceError {
@@ -39,7 +40,7 @@ pub struct PlaceError {
     reason: String,
 }
 
-/// Opens the folder or the object store of this name.
+/// Opens the folder or object store with this name.
 pub fn open_store(place: &str) -> Result<Box<dyn Store>, PlaceError> {
     let wrong = |reason| PlaceError { place: place.into(), reason };
     if place.is_empty() {
@@ -58,7 +59,7 @@ fn open_url(place: &str) -> Result<Box<dyn Store>, String> {
     match Objects::open(place)? {}
 }
 
-/// Checkpoints as folders in a folder, whose file `latest` names the newest.
+/// Keeps checkpoints as subfolders of a folder, whose file `latest` names the newest.
 #[derive(Clone, Debug)]
 pub struct FolderStore {
     root: PathBuf,
@@ -67,21 +68,21 @@ pub struct FolderStore {
 /// The name of the file that names the newest checkpoint.
 pub(super) const LATEST: &str = "latest";
 
-/// The content of that file.
+/// Returns the content of that file.
 pub(super) fn latest_text(name: &str) -> String {
     format!("{name}\n")
 }
 
-/// The name that this content holds, unless it is damaged.
+/// Returns the name in this content, unless the content is damaged.
 pub(super) fn latest_name(text: &[u8]) -> Option<String> {
     std::str::from_utf8(text).ok()?.strip_suffix('\n').map(str::to_owned)
 }
 
-/// What the name of a checkpoint begins with.
+/// The prefix of every checkpoint's name.
 pub(super) const NAME_PREFIX: &str = "step-";
 
 impl FolderStore {
-    /// The checkpoints in this folder, which need not exist yet.
+    /// Creates a store of the checkpoints in this folder, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -96,7 +97,7 @@ impl FolderStore {
         sync_folder(partial)?;
         let target = self.root.join(name);
         if target.exists() {
-            // It is left from before the run was resumed at an earlier iteration.
+            // The folder is left over from before the run was resumed at an earlier iteration.
             std::fs::remove_dir_all(&target)?;
         }
         std::fs::rename(partial, target)?;
@@ -108,11 +109,11 @@ impl Store for FolderStore {
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
         create_folder(&self.root)?;
         let partial = self.root.join(format!(".{name}.partial"));
-        // A crash may have left one behind.
+        // A crash may have left a partial checkpoint behind.
         drop(std::fs::remove_dir_all(&partial));
         let written = self.write(&partial, name, files);
         if written.is_err() {
-            // An incomplete checkpoint is useless, and takes space on a disk that may be full.
+            // An incomplete checkpoint only takes space, on a disk that may be full.
             drop(std::fs::remove_dir_all(&partial));
         }
         written

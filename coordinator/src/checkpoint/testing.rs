@@ -1,4 +1,4 @@
-//! Checkpoints for tests.
+//! Helpers that make and save checkpoints in tests.
 
 use std::sync::mpsc;
 
@@ -9,7 +9,7 @@ use ata_types::{Iteration, WireFormat, WorkerId};
 use super::saver::{Job, SaveResult, Saver};
 use super::{Checkpoint, Progress, Retention, Store, VERSION};
 
-/// A state after `iteration` steps, all of whose numbers depend on it.
+/// Returns a state after `iteration` steps, in which every number depends on `iteration`.
 pub fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
     let sizes = TensorSizes::new([parameters]);
     let units = Units::from_exponents(&[-20], &sizes).expect("one tensor");
@@ -39,7 +39,7 @@ pub fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
     Checkpoint { training, progress }
 }
 
-/// Has the saver thread write checkpoints, one after the other. Returns whether each was written, or why not.
+/// Writes checkpoints through the saver thread, one after the other. Returns whether each was written, or why not.
 pub fn save_checkpoints(
     store: Box<dyn Store>,
     retention: Retention,

@@ -1,4 +1,4 @@
-//! What happens between two iterations: the step's result, the record, an evaluation, a checkpoint.
+//! The boundary between two iterations: the step's result, the record, an evaluation, a checkpoint.
 
 use ata_record::RunEvent;
 use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
@@ -13,7 +13,7 @@ use crate::links::Metered;
 use crate::training::{StepOrder, StepResult};
 
 impl Driver {
-    /// Orders a step, whose chunks are sent to those who contribute to it as soon as they are stepped.
+    /// Orders a step. Its chunks are sent to the contributing workers as soon as they are stepped.
     pub(super) fn step(&mut self, plan: StepPlan) {
         let contributors = self.reduction.contributors(&plan.collections);
         let (order, next) = self.steps.order(plan);
@@ -29,15 +29,15 @@ impl Driver {
         }
     }
 
-    /// Takes a step that was ordered.
+    /// Takes an ordered step.
     fn take_step(&mut self, order: StepOrder) {
         if let Some(taken) = self.steps.take(order) {
             self.step_finished(taken);
         }
     }
 
-    /// Takes in the result of a step, and commits it. If the engine has taken its order back, because it did not know that
-    /// a lost worker's sum had arrived, the result is kept for the next order.
+    /// Commits the result of a step. If the engine has withdrawn its order, because it did not know that a lost worker's sum had arrived,
+    /// the result is kept for the next order.
     pub(super) fn step_finished(&mut self, result: StepResult) {
         let (iteration, gradient_product) = (result.iteration, result.gradient_product);
         let (loss, accuracy) = (self.steps.figures().loss, self.evaluations.last_accuracy());
@@ -58,7 +58,7 @@ impl Driver {
         self.effects.extend(effects);
     }
 
-    /// Records a committed iteration, and lets the next one begin unless the run is ending.
+    /// Records a committed iteration, and starts the next one unless the run is ending.
     pub(super) fn committed(&mut self, cost: &IterationCost) {
         let figures = self.steps.figures();
         self.publisher.publish(RunEvent::Step {
@@ -92,7 +92,7 @@ impl Driver {
         self.notify(Event::Proceed);
     }
 
-    /// Tells the engine what was observed of the links since the last step, and records what has changed.
+    /// Passes the link measurements since the last step to the engine, and records the changes.
     fn measure_links(&mut self) {
         let predicted_s = self.exchanges.take_prediction();
         let Some(Metered { observed, up_bytes }) = self.meter.stepped(predicted_s) else { return };
@@ -109,7 +109,7 @@ impl Driver {
         }
     }
 
-    /// A worker's link was probed.
+    /// Passes the result of a link probe to the engine.
     pub(super) fn link_probed(&mut self, token: SessionToken, bytes: u64, seconds: f64) {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
@@ -117,7 +117,7 @@ impl Driver {
         self.notify(Event::LinkObserved(observed));
     }
 
-    /// Begins to save the state after the last step. No step may be under way.
+    /// Starts to save the state after the last step. No step may be under way.
     pub(super) fn save(&mut self) {
         let named = |(worker, name): (WorkerId, &WorkerName)| (worker, name.to_string());
         let snapshot = Snapshot {
@@ -129,7 +129,7 @@ impl Driver {
         self.checkpoints.save(self.now_s, snapshot, self.steps.copy());
     }
 
-    /// Records what was saved, and takes the step that waited for it.
+    /// Records the result of a save, and takes the step that waited for it.
     pub(super) fn save_finished(&mut self, result: SaveResult) {
         let SaveRecord { event, step } = self.checkpoints.finish(self.now_s, result);
         if let Some(event) = event {

@@ -1,4 +1,4 @@
-//! Checkpoints and models: when they are due, and what was saved.
+//! Schedules checkpoints and models, and keeps track of what was saved.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::checkpoint::{Cadence, Job, Progress, SaveResult, VERSION};
 use crate::parameters::TrainedParameters;
 use crate::training::StepOrder;
 
-/// What every checkpoint of a run says about the run.
+/// The facts about a run that every checkpoint includes.
 pub(super) struct RunDescription {
     pub(super) run_id: String,
-    /// How often the run was resumed.
+    /// The number of times that the run was resumed.
     pub(super) epoch: u64,
-    /// Samples that the tasks of one iteration take.
+    /// The number of samples that the tasks of one iteration take.
     pub(super) samples_per_iteration: u64,
     /// The training data; see [`crate::SplitData::identity`].
     pub(super) data: String,
@@ -26,12 +26,12 @@ pub(super) struct RunDescription {
     pub(super) settings: String,
 }
 
-/// What a checkpoint holds besides parameters, optimizer and the description of the run.
+/// The part of a checkpoint other than the parameters, the optimizer's state and the description of the run.
 pub(super) struct Snapshot {
     pub(super) engine: SavedEngine,
     /// The workers' numbers and names, the longest absent first.
     pub(super) workers: Vec<(WorkerId, String)>,
-    /// The names that were expelled, and why.
+    /// The expelled names, and why each was expelled.
     pub(super) expelled: Vec<(String, String)>,
     /// The best accuracy of an evaluation so far.
     pub(super) best_accuracy: Option<f64>,
@@ -39,27 +39,27 @@ pub(super) struct Snapshot {
 
 /// The checkpoints of a run.
 pub(super) struct Checkpoints {
-    /// The saver thread, which ends when this is dropped.
+    /// The queue of the saver thread, which ends when this is dropped.
     jobs: std_mpsc::Sender<Job>,
     cadence: Cadence,
     run: RunDescription,
-    /// When the last checkpoint was begun.
+    /// The time at which the last checkpoint was begun, in seconds.
     last_s: f64,
-    /// Jobs that the thread has not reported on.
+    /// The number of jobs that the thread has not reported on.
     pending_jobs: usize,
     /// Whether a checkpoint is being written; it may still wait for the training thread.
     is_under_way: bool,
-    /// The next step, which waits for the checkpoint that is being written.
+    /// The next step, if it waits for the checkpoint that is being written.
     waiting: Option<StepOrder>,
     /// The last iteration of the newest checkpoint; 0 if there is none.
     saved: Iteration,
-    /// Why the last checkpoint could not be written, if it could not.
+    /// The reason why the last checkpoint could not be written, if it failed.
     failed: Option<String>,
-    /// Why the last model could not be written, if it could not.
+    /// The error of the last model, if it could not be written.
     model_failed: Option<RecordError>,
 }
 
-/// What follows from a job of the saver thread.
+/// The consequences of a finished job of the saver thread.
 #[derive(Default)]
 pub(super) struct SaveRecord {
     pub(super) event: Option<RunEvent>,
@@ -68,7 +68,7 @@ pub(super) struct SaveRecord {
 }
 
 impl Checkpoints {
-    /// Checkpoints of a run that goes on from the checkpoint of `saved`, if that is not 0.
+    /// Creates the checkpoints of a run that resumes from the checkpoint of `saved`, if that is not 0.
     pub(super) fn new(
         jobs: std_mpsc::Sender<Job>,
         cadence: Cadence,
@@ -90,32 +90,32 @@ impl Checkpoints {
         }
     }
 
-    /// Whether a checkpoint is due after an iteration.
+    /// Returns whether a checkpoint is due after an iteration.
     pub(super) fn is_due(&self, now_s: f64, iteration: Iteration) -> bool {
-        // A checkpoint that is due by time can be late.
+        // A checkpoint that is due by time waits while another one is written.
         let is_late = self.is_under_way && matches!(self.cadence, Cadence::Seconds(_));
         !is_late && self.cadence.is_due(iteration.number(), now_s, self.last_s)
     }
 
-    /// Whether the state after the last step has to be saved still.
+    /// Returns whether the state after the last step still has to be saved.
     pub(super) fn lack(&self, last_step: Iteration) -> bool {
         self.cadence != Cadence::Never && self.saved != last_step
     }
 
-    /// Records why the last state is not saved.
+    /// Records why the last state was not saved.
     pub(super) fn omit(&mut self, why: &str) {
         if self.cadence != Cadence::Never {
             self.failed = Some(why.to_owned());
         }
     }
 
-    /// Whether all jobs are done.
+    /// Returns whether all jobs are done.
     pub(super) fn is_idle(&self) -> bool {
         self.pending_jobs == 0
     }
 
-    /// Returns a step that may be taken now, and keeps one that may not. If checkpoints are due by iterations, a step waits for the
-    /// checkpoint that is being written, so that a crash never loses more steps than lie between two of them.
+    /// Returns the step if it may be taken now, and keeps it otherwise. If checkpoints are due by iterations, a step waits for the
+    /// checkpoint that is being written, so that a crash never loses more steps than there are between two checkpoints.
     pub(super) fn admit(&mut self, step: StepOrder) -> Option<StepOrder> {
         if self.is_under_way && matches!(self.cadence, Cadence::Iterations(_)) {
             let replaced = self.waiting.take();
@@ -158,7 +158,7 @@ impl Checkpoints {
         self.send(Job::Model { path, parameters, metadata });
     }
 
-    /// Takes in the result of a job.
+    /// Records the result of a job.
     pub(super) fn finish(&mut self, now_s: f64, result: SaveResult) -> SaveRecord {
         self.pending_jobs = self.pending_jobs.saturating_sub(1);
         let event = match result {
@@ -187,18 +187,18 @@ impl Checkpoints {
         SaveRecord { event, step }
     }
 
-    /// Why the last model could not be written, if it could not.
+    /// Takes the error of the last model, if it could not be written.
     pub(super) fn take_model_error(&mut self) -> Option<RecordError> {
         self.model_failed.take()
     }
 
-    /// Why the last checkpoint could not be written, if it could not.
+    /// The reason why the last checkpoint could not be written, if it failed.
     pub(super) fn into_error(self) -> Option<String> {
         self.failed
     }
 
     fn send(&mut self, job: Job) {
-        // The thread ends after this handle.
+        // The thread outlives this handle.
         if self.jobs.send(job).is_ok() {
             self.pending_jobs += 1;
         }
@@ -216,7 +216,7 @@ mod tests {
         StepOrder { iteration, tasks, vectors, learning_rate: 0.1, with_product: false, writer }
     }
 
-    /// Only the first order for a step can write the next parameters.
+    /// Only the first order for a step has a writer for the next parameters, so it must be passed on.
     #[test]
     fn an_order_that_is_replaced_while_it_waits_leaves_its_writer() {
         let (run_id, data, settings) = (String::new(), String::new(), String::new());

@@ -2,34 +2,36 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest time between two readings of the clock, for workers that are lost after this long without a heartbeat.
+/// Returns the longest time between two readings of the clock, given the heartbeat timeout of workers.
 pub(crate) fn tick(heartbeat_timeout: Duration) -> Duration {
-    // With the default timeout; a longer one does not change how soon a lease is overdue.
+    // The upper bound is reached at the default timeout, so that a longer timeout does not delay the check for overdue
+    // leases.
     (heartbeat_timeout / 8).min(Duration::from_millis(250))
 }
 
-/// A gap of this many ticks between two readings, which is at most half a heartbeat timeout, means that the process was stopped,
-/// its machine paused, or its driver task delayed. No worker could be heard meanwhile, so the time counts against none of them.
+/// A gap of this many ticks between two readings, which is at most half a heartbeat timeout, means that the process was stopped, its
+/// machine paused, or its driver task delayed. No worker could be heard meanwhile, so the gap counts against none of them.
 const PAUSE_TICKS: u32 = 4;
 
-/// Seconds since the run began, not counting pauses. All deadlines use this time, so a pause moves them.
+/// Measures the seconds since the run began, not counting pauses. All deadlines use this time, so a pause postpones
+/// them.
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,
     last_reading: Instant,
     paused: Duration,
     tick: Duration,
-    /// The time at which the clock began.
+    /// The time that the clock showed when it was created, in seconds.
     offset_s: f64,
 }
 
 impl Clock {
-    /// A clock whose time is `offset_s` now.
+    /// Creates a clock whose time is `offset_s` now.
     pub(crate) fn new(now: Instant, offset_s: f64, tick: Duration) -> Self {
         Self { began: now, last_reading: now, paused: Duration::ZERO, tick, offset_s }
     }
 
-    /// Reads the time. Call it at least once per tick.
+    /// Returns the time in seconds. Must be called at least once per tick.
     pub(crate) fn read(&mut self, now: Instant) -> f64 {
         let gap = now.saturating_duration_since(self.last_reading);
         if gap >= self.tick * PAUSE_TICKS {
@@ -59,7 +61,7 @@ mod tests {
         assert_eq!(Clock::new(start, 7.0, Duration::from_secs(1)).read(start), 7.0);
     }
 
-    /// However short the timeout, a pause of half of it is noticed.
+    /// A pause of half the timeout is noticed, however short the timeout is.
     #[test]
     fn a_pause_is_noticed_before_a_worker_is_lost() {
         for timeout_ms in [100, 500, 2000, 60_000] {

@@ -1,4 +1,4 @@
-//! What other tasks send to the driver, and how sessions begin and end.
+//! The commands that other tasks send to the driver, and the start and end of sessions.
 
 use ata_learn::BatchResult;
 use ata_net::Peer;
@@ -21,13 +21,13 @@ use crate::reduction::VectorReply;
 use crate::send_file::File;
 use crate::training::TrainingEvent;
 
-/// A request of a gRPC handler, or a message of a thread.
+/// A request from a gRPC handler, or a message from a thread.
 pub(crate) enum Command {
     /// A worker introduced itself.
     Hello { hello: Hello, peer: Peer, reply: oneshot::Sender<Result<SessionHandle, Status>> },
-    /// A worker can compute, as one batch per lease if it fuses.
+    /// A worker is ready to compute. If `fuses` is set, it computes each lease as one batch.
     Ready { session: SessionToken, fuses: bool, peer_address: Option<PeerAddress> },
-    /// A member of an exchange in shards says how it went.
+    /// A member of an exchange in shards reports how the exchange went.
     ExchangeReported { session: SessionToken, report: ExchangeReport },
     /// A worker has tried to connect to another one.
     Reached { session: SessionToken, probe: u64, outcome: Result<(), String> },
@@ -37,23 +37,23 @@ pub(crate) enum Command {
     Left { session: SessionToken, why: String },
     /// A worker is ready to receive parameters.
     Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
-    /// A worker has computed leases, whose gradients it keeps.
+    /// A worker has computed leases, and keeps their gradients.
     Progress { session: SessionToken, computed: Vec<ComputedLease> },
-    /// A worker is about to send a vector that was asked for. The reply comes once its leases are known to be computed.
+    /// A worker is about to send a requested vector. The reply is sent once its leases are known to be computed.
     AnnounceVector { header: GradientHeader, peer: Peer, reply: VectorReply },
-    /// All chunks of a vector were passed on, or put together.
+    /// All chunks of a vector were passed on or, if `values` is set, assembled.
     VectorArrived { session: SessionToken, vector: VectorId, values: Option<Vec<i32>>, reply: oneshot::Sender<Receipt> },
-    /// A vector did not arrive whole, failed a check, or could not be computed again.
+    /// A vector is incomplete, failed a check, or could not be computed again.
     VectorFailed { session: SessionToken, vector: VectorId, kind: RefusalKind, reason: String },
-    /// A worker asks for the training data.
+    /// A worker requests the training data.
     Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
-    /// A message of the training thread.
+    /// The training thread sent a message.
     Training(TrainingEvent),
     /// The coordinator has measured a batch of the test data.
     MeasuredHere(BatchResult),
-    /// A worker has measured one.
+    /// A worker has measured a batch of the test data.
     Measured { session: SessionToken, measured: MeasuredBatch },
-    /// The bytes that a worker was asked for to measure its link have arrived.
+    /// The bytes that a worker sent to measure its link have arrived.
     LinkProbed { session: SessionToken, bytes: u64, seconds: f64 },
     /// A worker is ready to receive the parameters of an evaluation.
     EvaluatedParameters {
@@ -62,14 +62,14 @@ pub(crate) enum Command {
         reader: Reader,
         reply: oneshot::Sender<Result<TrainedParameters, Status>>,
     },
-    /// The saver is done with a checkpoint or a model.
+    /// The saver thread has finished a checkpoint or a model.
     Save(SaveResult),
     /// The journal can no longer be written.
     RecordFailed(RecordError),
 }
 
 impl Command {
-    /// Whether it is a message of a thread, which matters even if the run is ending. A comparison does not: it is part of an
+    /// Returns whether this is a message from a thread, which matters even if the run is ending. A comparison does not: it belongs to an
     /// iteration that will not be completed.
     pub(super) fn matters_at_end(&self) -> bool {
         match self {
@@ -79,7 +79,7 @@ impl Command {
         }
     }
 
-    /// Whether it matters as long as workers evaluate the final parameters.
+    /// Returns whether the command matters while workers evaluate the final parameters.
     pub(super) fn matters_to_evaluation(&self) -> bool {
         matches!(
             self,
@@ -149,7 +149,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Records a sign of life.
+    /// Records that a worker was heard from.
     pub(super) fn hear(&mut self, token: SessionToken) {
         if let Ok(session) = self.sessions.of_token(token) {
             session.hear(self.now_s);
@@ -182,7 +182,7 @@ impl Driver {
         Ok(File { served, presence: session.presence(), _sending: session.begin_data()? })
     }
 
-    /// Ends a session whose worker does not do its part.
+    /// Ends the session of a worker that does not respond or read as required.
     pub(super) fn dismiss(&mut self, session: Session, why: &str) {
         self.lost(&session, why);
         session.farewell(FarewellReason::Evicted, why);
@@ -201,7 +201,7 @@ impl Driver {
     }
 }
 
-/// Answers a request. Its sender may be gone, which does not matter.
+/// Replies to a request. The requester may have stopped waiting, which does not matter.
 pub(super) fn answer<T>(reply: oneshot::Sender<T>, value: T) {
     drop(reply.send(value));
 }

@@ -13,13 +13,12 @@ use super::{Driver, Ending};
 use crate::reduction::Requests;
 use crate::report::StopReason;
 
-/// Workers of an allocation that are named whether or not they got a task. If there are more, those without one are left
-/// out: 10,000 of them would add 300 kB to the journal with each iteration.
+/// The largest allocation that is recorded in full. In larger ones, workers without a task are omitted: 10,000 of them would add 300 kB to
+/// the journal with each iteration.
 const NAMED_WORKERS: usize = 256;
 
 impl Driver {
-    /// Carries out all queued effects, sends all messages, and notifies the engine of sessions that ended, until nothing is left
-    /// to do.
+    /// Carries out all queued effects, sends all messages, and notifies the engine of ended sessions, until nothing is left to do.
     pub(super) fn carry_out_all(&mut self) {
         loop {
             while let Some(effect) = self.effects.pop_front() {
@@ -120,7 +119,7 @@ impl Driver {
         self.request(worker, Requests { withdrawn, ..Requests::default() });
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease);
-            // A worker keeps a gradient until it hears that it is not needed.
+            // A worker keeps a gradient until it is notified that the gradient is not needed.
             if matches!(outcome, TaskOutcome::Cancelled | TaskOutcome::Ignored) {
                 session.cancel(lease.id);
             }

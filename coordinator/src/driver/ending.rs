@@ -1,4 +1,4 @@
-//! How a run ends: farewells, the last checkpoint, the final evaluation and the model.
+//! The end of a run: farewells, the last checkpoint, the final evaluation and the model.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ impl Driver {
             self.take_leave(&ending);
         }
         self.write_refusals(true);
-        // What is saved next holds whole steps only. The workers that could complete a step are gone.
+        // Only complete steps are saved, and the workers that could complete this one have left.
         if self.steps.is_under_way() {
             self.steps.abandon();
         }
@@ -44,7 +44,7 @@ impl Driver {
             ended = evaluated.map(|is_done| if is_done { reason } else { StopReason::Stopped });
         }
         if let Some(reason) = finished {
-            // The training succeeded, whatever became of the evaluation. If that was interrupted, it may go on later.
+            // The training succeeded, even if the evaluation did not. An interrupted evaluation may be resumed later.
             let is_stopped = matches!(ended, Ok(StopReason::Stopped));
             self.take_leave(&Ending::Stop(if is_stopped { StopReason::Stopped } else { reason }));
         }
@@ -83,8 +83,8 @@ impl Driver {
         }
     }
 
-    /// Handles the messages of the run's own threads until `is_done`, and those that workers need to evaluate the final parameters. Other
-    /// requests come too late, and are answered that the run is over.
+    /// Handles the messages of the run's own threads until `is_done`, and the requests that workers make to evaluate the final parameters.
+    /// All other requests are rejected, since the run is over.
     async fn settle(&mut self, commands: &mut mpsc::Receiver<Command>, is_done: impl Fn(&Self) -> bool) {
         let (since_s, since) = (self.now_s, Instant::now());
         while !is_done(self) {
@@ -107,7 +107,7 @@ impl Driver {
         }
     }
 
-    /// Ends all sessions, and says why.
+    /// Ends all sessions, and sends each worker the reason.
     pub(super) fn take_leave(&mut self, ending: &Ending) {
         let (reason, detail) = match ending {
             Ending::Stop(StopReason::Finished(_)) => (FarewellReason::Finished, "the run is finished"),
@@ -122,13 +122,13 @@ impl Driver {
         self.evaluations.do_without_workers();
     }
 
-    /// Saves the state after the last step, unless that was done, and waits until it is durable.
+    /// Saves the state after the last step, unless it is already saved, and waits until it is durable.
     async fn save_last(&mut self, commands: &mut mpsc::Receiver<Command>) {
         self.checkpoints.drop_step();
         let is_idle = |driver: &Self| driver.checkpoints.is_idle();
         self.settle(commands, is_idle).await;
         if self.steps.is_ahead() {
-            // The next run goes on from an earlier checkpoint.
+            // The next run resumes from an earlier checkpoint.
             self.checkpoints.omit("the last step was taken, and some of its tasks were being computed again");
         } else if self.checkpoints.lack(self.steps.last_step()) {
             self.save();
@@ -136,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// Evaluates the final parameters, unless that was done. Returns `false` if `stop` resolves before.
+    /// Evaluates the final parameters, unless they are already evaluated. Returns `false` if `stop` resolves first.
     async fn evaluate_last(
         &mut self,
         commands: &mut mpsc::Receiver<Command>,
@@ -160,7 +160,7 @@ impl Driver {
         self.evaluations.take_error().map_or(Ok(is_done), Err)
     }
 
-    /// Writes the model that was trained.
+    /// Writes the trained model.
     async fn write_model(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<(), RecordError> {
         let parameters = self.steps.trained();
         self.checkpoints.save_model(self.run_folder.join(MODEL_FILE), parameters, Metadata::new());

@@ -1,4 +1,4 @@
-//! Losses and gradients of samples, in arrays that both languages see.
+//! Losses and gradients of samples, in arrays that Rust and Python share.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,18 +9,18 @@ use pyo3::prelude::*;
 
 use super::{Raised, attached};
 
-/// An object of Python that computes, and the arrays through which values pass.
+/// A Python object that computes losses and gradients, with the arrays that it shares with Rust.
 pub(super) struct Computation {
     object: Py<PyAny>,
-    /// The parameters at which it computes.
+    /// The parameters at which the object computes.
     parameters: Py<PyArray1<f32>>,
-    /// The gradient that it computed last.
+    /// The most recent gradient.
     gradient: Py<PyArray1<f32>>,
-    /// How many batches it wants to know of in advance.
+    /// The number of batches that are announced in advance.
     pub(super) ahead: u64,
 }
 
-/// Samples that are computed as one batch, and what randomness of the problem may depend on: seed, iteration, first task.
+/// Samples that are computed as one batch, and the values that the problem's randomness may depend on: seed, iteration, first task.
 pub(super) struct Batch {
     pub(super) samples: Vec<u64>,
     pub(super) key: (u64, u64, u64),
@@ -32,11 +32,11 @@ impl Batch {
     }
 }
 
-/// The samples' loss, their labels, and the classes that got the largest scores, which are empty without classes; metrics by name.
+/// The samples' loss, their labels and predicted classes (both empty for a problem without classes), and metrics by name.
 pub(super) type Measured = (f64, Vec<i64>, Vec<i64>, BTreeMap<String, f64>);
 
 impl Computation {
-    /// One for a split's samples.
+    /// Creates a computation for the samples of a split.
     pub(super) fn new(problem: &Py<PyAny>, split: &str, parameters: usize) -> Result<Self, Raised> {
         attached(|py| {
             let object = problem.call_method1(py, "computation", (split, ata_learn::thread_count()))?;
@@ -47,7 +47,7 @@ impl Computation {
         })
     }
 
-    /// Hands over parameters: one copy.
+    /// Copies the parameters into the shared array.
     pub(super) fn load(&self, parameters: &[f32]) -> Result<(), Raised> {
         attached(|py| {
             self.parameters.bind(py).try_readwrite()?.as_slice_mut()?.copy_from_slice(parameters);
@@ -55,7 +55,7 @@ impl Computation {
         })
     }
 
-    /// Says which batches are computed next.
+    /// Announces the batches that are computed next.
     pub(super) fn announce(&self, batches: &[Batch]) -> Result<(), Raised> {
         attached(|py| {
             let batches: Vec<_> = batches.iter().map(|batch| (batch.samples(py), batch.key)).collect();
@@ -63,7 +63,7 @@ impl Computation {
         })
     }
 
-    /// Passes on the mean loss over samples and its gradient, where Python left it.
+    /// Computes the mean loss over the samples and its gradient, and passes both to `take` without a copy.
     pub(super) fn gradient<T>(&self, batch: &Batch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, Raised> {
         attached(|py| {
             let loss = self.object.call_method1(py, "compute", (batch.samples(py), batch.key))?.extract(py)?;
@@ -71,7 +71,7 @@ impl Computation {
         })
     }
 
-    /// Measures samples of an evaluation.
+    /// Evaluates samples.
     pub(super) fn measure(&self, samples: Range<u64>) -> Result<Measured, Raised> {
         attached(|py| {
             let samples = PyArray1::from_iter(py, samples.map(u64::cast_signed));
@@ -80,7 +80,7 @@ impl Computation {
     }
 }
 
-/// An array of an object, of one number for each parameter.
+/// Returns an attribute of an object that is an array with one number per parameter.
 fn vector(object: &Bound<'_, PyAny>, name: &str, parameters: usize) -> PyResult<Py<PyArray1<f32>>> {
     let wrong = |_| PyTypeError::new_err(format!("{name}: expected a vector of numpy.float32"));
     let array = object.getattr(name)?.cast_into::<PyArray1<f32>>().map_err(|error| wrong(PyErr::from(error)))?;

@@ -14,14 +14,14 @@ use super::learner::PythonLearner;
 
 pub(super) struct PythonDataset {
     problem: Arc<Py<PyAny>>,
-    /// Number of parameters.
+    /// The number of parameters.
     parameters: usize,
     split: Split,
     count: u64,
 }
 
 impl PythonDataset {
-    /// Has the problem open a split, of a file that the coordinator has sent, or of its own data.
+    /// Lets the problem open a split of a file that the coordinator has sent, or of its own data.
     pub(super) fn open(
         problem: Arc<Py<PyAny>>,
         parameters: usize,
@@ -30,7 +30,7 @@ impl PythonDataset {
     ) -> Result<Self, DataError> {
         let count: u64 = attached(|py| problem.call_method1(py, "open", (word(split), path))?.extract(py))
             .map_err(|raised| DataError::Problem(raised.text))?;
-        // Python gets indices as numpy.int64.
+        // Python receives indices as numpy.int64.
         match i64::try_from(count) {
             Ok(0) => Err(DataError::Empty { split }),
             Ok(_) => Ok(Self { problem, parameters, split, count }),

@@ -6,15 +6,15 @@ use ata_learn::{ClassCount, EvaluationBatches, Evaluator, Measurement};
 use super::Raised;
 use super::computation::Computation;
 
-/// Samples per call: enough to amortise it, and few enough for the activations of a model of images.
+/// Samples per call: enough to amortise the call, few enough that the activations of an image model fit in memory.
 const BATCH: u32 = 64;
 
 pub(super) struct PythonEvaluator {
-    /// Without one, every evaluation fails for that reason.
+    /// The computation, or the reason why every evaluation fails.
     computation: Result<Computation, String>,
-    /// Samples of the split.
+    /// The number of samples in the split.
     count: u64,
-    /// Why the parameters could not be loaded.
+    /// The reason why the parameters could not be loaded.
     load_failure: Option<String>,
 }
 
@@ -55,7 +55,7 @@ fn failed(raised: Raised) -> DataError {
 }
 
 fn count(classes: &mut Vec<ClassCount>, label: i64, prediction: i64) -> Result<(), DataError> {
-    /// More are a mistake: labels are the numbers of classes.
+    /// The largest plausible number of classes: a larger label is a mistake.
     const MOST: usize = 1 << 17;
     let class = usize::try_from(label).ok().filter(|class| *class < MOST);
     let class = class.ok_or_else(|| DataError::Problem(format!("label {label}: expected the number of a class")))?;

@@ -11,13 +11,13 @@ use super::Raised;
 use super::computation::{Batch, Computation};
 
 pub(super) struct PythonLearner {
-    /// Without one, every task fails for that reason.
+    /// The computation, or the reason why every task fails.
     computation: Result<Computation, String>,
     tasks: TaskSampler,
     seed: u64,
-    /// Why the parameters could not be loaded.
+    /// The reason why the parameters could not be loaded.
     load_failure: Option<String>,
-    /// The tasks that Python was told to expect.
+    /// The tasks that were announced to Python.
     announced: Option<(Iteration, TaskRange)>,
 }
 
@@ -26,13 +26,13 @@ impl PythonLearner {
         Self { computation, tasks, seed, load_failure: None, announced: None }
     }
 
-    /// Computes samples as one batch, and passes on their mean loss and its gradient.
+    /// Computes samples as one batch, and passes their mean loss and its gradient to `take`.
     fn compute<T>(&self, batch: &Batch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, LearnerError> {
         let computation = self.computation.as_ref().map_err(|reason| LearnerError::Device(reason.clone()))?;
         if let Some(reason) = &self.load_failure {
             return Err(LearnerError::Device(reason.clone()));
         }
-        // An exception fails these tasks. Others, and other workers, may fare better.
+        // An exception fails these tasks only: other tasks, or other workers, may succeed.
         computation.gradient(batch, take).map_err(|raised| match raised {
             Raised { text, may_pass: true } => DataError::Problem(text).into(),
             Raised { text, may_pass: false } => LearnerError::Problem(text),
@@ -59,7 +59,7 @@ impl Learner for PythonLearner {
         let known =
             self.announced.filter(|(known, range)| *known == iteration && range.indices().contains(&tasks.first));
         let first = known.map_or(tasks.first, |(_, range)| range.end());
-        // The one that is computed next, and those ahead of it.
+        // The range includes the batch that is computed next and those after it.
         let end = tasks.end().min(tasks.first + (ahead + 1) * at_once);
         let batches: Vec<Batch> = (first..end)
             .step_by(at_once as usize)
@@ -67,7 +67,7 @@ impl Learner for PythonLearner {
             .collect();
         self.announced = Some((iteration, TaskRange { first: tasks.first, count: end - tasks.first }));
         if let (Ok(computation), false) = (&self.computation, batches.is_empty()) {
-            // If it fails, the tasks are computed without being prepared.
+            // A failure is ignored: the tasks are then computed without preparation.
             drop(computation.announce(&batches));
         }
     }
@@ -84,7 +84,7 @@ impl Learner for PythonLearner {
         })
     }
 
-    /// A single task's gradient is added from where Python left it.
+    /// Adds a single task's gradient directly from the shared array.
     fn add(
         &mut self,
         iteration: Iteration,
@@ -110,7 +110,7 @@ impl Learner for PythonLearner {
     }
 }
 
-/// The sum of the tasks' gradients, given the mean over the samples of all: all tasks have as many samples.
+/// Returns the sum of the tasks' gradients, given the mean over all samples: every task has the same number of samples.
 fn summed(mean: &[f32], tasks: TaskRange) -> Cow<'_, [f32]> {
     let count = tasks.count as f32;
     if tasks.count == 1 { Cow::Borrowed(mean) } else { Cow::Owned(mean.iter().map(|value| value * count).collect()) }

@@ -1,15 +1,15 @@
 //! Problems whose gradients Python computes, with all commands of ata.
 //!
 //! # Layout
-//! - this file: the function `main`, and what Rust asks of a problem
-//! - `model`: the problem, as coordinator and workers use it
+//! - this file: the function `main`, and the interface of a problem
+//! - `model`: the problem as a model of the coordinator and the workers
 //! - `dataset`: one split of its data
-//! - `computation`: losses and gradients of samples, in arrays that both languages see
+//! - `computation`: losses and gradients of samples, in arrays that Rust and Python share
 //! - `learner`, `evaluator`: the worker's and the coordinator's use of a computation
 //!
-//! # What Rust asks of a problem
+//! # The interface of a problem
 //! `ata._problem.Problem` documents it: `name`, `classes`, `shapes()`, `initial(seed)`, `open(split, path)` and
-//! `computation(split, threads)`. Its subclasses turn it into what a user writes.
+//! `computation(split, threads)`. Its subclasses provide the interfaces that users implement.
 
 mod computation;
 mod dataset;
@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 
 use model::PythonModel;
 
-/// The problem of this process. A resolver of models is a function without a state, since the program has one set of models.
+/// The problem of this process. It is global because a model resolver is a plain function.
 static PROBLEM: OnceLock<Arc<PythonModel>> = OnceLock::new();
 
 /// Runs a command line of `ata`, and returns the exit code.
@@ -46,7 +46,7 @@ pub(crate) fn main(
     problem: Option<Bound<'_, PyAny>>,
     defaults: String,
 ) -> PyResult<u8> {
-    // They are needed until the process ends.
+    // Leaking is fine: both are needed until the process ends.
     let mut extensions = Extensions { defaults: defaults.leak(), program: program.leak(), ..Extensions::default() };
     if let Some(problem) = problem {
         let model = Arc::new(PythonModel::new(&problem)?);
@@ -65,15 +65,15 @@ fn resolve(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     Err(ModelError::Invalid { model: specification.into(), reason })
 }
 
-/// An exception of Python, whose traceback is on the standard error.
+/// A Python exception whose traceback has been written to standard error.
 struct Raised {
-    /// One line.
+    /// The exception in one line.
     text: String,
-    /// Whether it may pass, as that of a file server that restarts does.
+    /// Whether the error may be temporary, as when a file server restarts.
     may_pass: bool,
 }
 
-/// Calls Python.
+/// Calls Python with the interpreter's lock held.
 fn attached<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Raised> {
     let process = std::process::id();
     Python::attach(|py| {
@@ -88,7 +88,7 @@ fn attached<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Raised>
     })
 }
 
-/// Writes a traceback to the standard error, at once, since other processes of the run write there as well.
+/// Writes a traceback to standard error in one piece, since other processes of the run write there as well.
 fn print_traceback(py: Python<'_>, error: &PyErr) {
     let text = py.import("traceback").and_then(|traceback| {
         let lines: Vec<String> = traceback.call_method1("format_exception", (error.value(py),))?.extract()?;
@@ -96,14 +96,14 @@ fn print_traceback(py: Python<'_>, error: &PyErr) {
     });
     match text {
         Ok(text) => eprint!("{text}"),
-        // `print` would end the process on `sys.exit()`.
+        // `PyErr::print` would end the process on `sys.exit()`.
         Err(_) => error.display(py),
     }
 }
 
-/// Whether the system caused an exception: it is an `OSError`, or follows from one.
+/// Whether an exception is an `OSError`, or was raised because of one.
 fn is_of_the_system(error: &Bound<'_, PyBaseException>) -> bool {
-    /// Far more than there are in a chain, unless it is a ring.
+    /// The longest chain that is followed: a longer one is a cycle.
     const MOST: usize = 64;
     let chain = std::iter::successors(Some(error.clone().into_any()), earlier);
     chain.take(MOST).any(|error| error.is_instance_of::<PyOSError>())
@@ -115,14 +115,13 @@ fn earlier<'py>(error: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     links.filter_map(|link| error.getattr(link).ok()).find(|earlier| !earlier.is_none())
 }
 
-/// Ends a copy of this process that the problem made with `os.fork`, and that went on as if it were a worker: it shares the worker's
-/// connections, and has none of its threads.
+/// Ends a copy of this process that the problem made with `os.fork`: it shares the worker's connections but has none of its threads.
 fn end_fork(py: Python<'_>) -> ! {
     eprintln!(
         "ata: a process that the problem forked came back from the problem's code, and ends here. Expected: it ends itself with \
          os._exit(0), or multiprocessing starts it"
     );
-    // No cleanup, which would be the worker's.
+    // `_exit` skips cleanup, which would affect the worker.
     drop(py.import("os").and_then(|os| os.call_method1("_exit", (70,))));
     std::process::abort()
 }

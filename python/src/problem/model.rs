@@ -1,4 +1,4 @@
-//! The problem, as coordinator and workers use it.
+//! The problem as a model of the coordinator and the workers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use super::attached;
 use super::dataset::PythonDataset;
 
-/// A problem of Python.
+/// A model whose gradients a Python problem computes.
 pub(super) struct PythonModel {
     pub(super) name: String,
     problem: Arc<Py<PyAny>>,
@@ -22,7 +22,7 @@ pub(super) struct PythonModel {
 }
 
 impl PythonModel {
-    /// Asks a problem for what does not change.
+    /// Reads the constant properties of a problem.
     pub(super) fn new(problem: &Bound<'_, PyAny>) -> PyResult<Self> {
         let shapes: Vec<(String, Vec<usize>)> = problem.call_method0("shapes")?.extract()?;
         let table = ParameterTable::of_shapes(shapes);

@@ -1,4 +1,4 @@
-//! The worker's side.
+//! The worker's side of the service `Transfers`.
 
 use std::future::poll_fn;
 
@@ -19,7 +19,7 @@ use crate::proto::{GradientReceipt, ParametersRequest};
 use crate::transfer::{CallBody, ParameterStream, ReceiveError, framed_gradient, prefixed};
 use ata_net::AuthorizedChannel;
 
-/// Opens the stream of a session's parameters, or of those after a step that is evaluated.
+/// Opens the stream of a session's parameters, or of the parameters after an evaluated step.
 pub(crate) async fn parameters(
     channel: AuthorizedChannel,
     session: SessionToken,
@@ -59,7 +59,7 @@ async fn call(
     let failed = |error: tonic::transport::Error| Status::from_error(Box::new(error));
     poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
     let response = channel.call(request).await.map_err(failed)?;
-    // A call that fails at once has its status in the place of the first header.
+    // A call that fails at once has its status in the first headers.
     match Status::from_header_map(response.headers()) {
         Some(status) if status.code() != Code::Ok => return Err(status),
         None if response.status() != StatusCode::OK => {

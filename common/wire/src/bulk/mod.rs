@@ -1,4 +1,4 @@
-//! The service `Transfers` without generated code: bytes go from buffers to HTTP/2 frames and back.
+//! Implements the service `Transfers` without generated code: bytes go from buffers to HTTP/2 frames and back.
 
 mod client;
 mod parameter_body;

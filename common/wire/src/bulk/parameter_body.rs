@@ -1,4 +1,4 @@
-//! The answer to a call for parameters.
+//! The body of the answer to a call for parameters.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,23 +13,23 @@ use super::Reader;
 use super::server::trailers;
 use crate::transfer::{FramedSet, SetReader};
 
-/// Sets of parameters as they come, then the trailers.
+/// Sends sets of parameters as they come, then the trailers.
 pub(super) struct ParameterBody<S> {
-    /// The sets to send next; `None` once the trailers are sent.
+    /// The sets to send next; `None` once the trailers have been sent.
     coming: Option<Pin<Box<S>>>,
-    /// The set that is being sent.
+    /// The set that is being sent now.
     current: Option<SetReader>,
-    /// Tracks what is sent.
+    /// Tracks how far the peer has read.
     reader: Reader,
 }
 
 impl<S> ParameterBody<S> {
-    /// Sends `sets`, and tracks them in `reader`.
+    /// Creates a body that sends `sets` and tracks them in `reader`.
     pub(super) fn new(sets: S, reader: Reader) -> Self {
         Self { coming: Some(Box::pin(sets)), current: None, reader }
     }
 
-    /// Ends the call.
+    /// Ends the call with UNAVAILABLE, and returns its trailers.
     fn end(&mut self, reason: &str) -> Frame<Bytes> {
         (self.coming, self.current) = (None, None);
         self.reader.sends(None);
@@ -89,7 +89,7 @@ mod tests {
     use std::task::Waker;
     use tokio_stream::StreamExt;
 
-    /// Takes all pieces that are there, and returns how many.
+    /// Takes all pieces that are available, and returns how many.
     fn take(body: &mut ParameterBody<impl Stream<Item = FramedSet>>) -> usize {
         let mut next = || Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
         std::iter::from_fn(|| match next() {

@@ -1,4 +1,4 @@
-//! Tracks how far a peer has read what it is sent.
+//! Tracks how far a peer has read a download.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,21 +7,21 @@ use ata_types::Iteration;
 
 use ata_net::Peer;
 
-/// Tracks a download's progress. Clones track the same download, and the default makes no progress.
+/// Tracks a download's progress. Clones track the same download; the default one never advances.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     peer: Peer,
     progress: Arc<Progress>,
 }
 
-/// The progress, which the call writes and others read.
+/// The progress of a download, which the call writes and others read.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The iteration whose parameters are being sent; 0 if none are.
+    /// The iteration whose parameters are being sent; 0 if there is none.
     iteration: AtomicU64,
-    /// Whether the next piece of them is not produced yet.
+    /// Whether their next piece has not been produced yet.
     waits: AtomicBool,
-    /// Pieces taken so far.
+    /// The number of pieces taken so far.
     taken: AtomicU64,
 }
 
@@ -30,23 +30,23 @@ impl Reader {
         Self { peer, progress: Arc::default() }
     }
 
-    /// The other end of its connection.
+    /// Returns the other end of the connection.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// The iteration whose parameters are being sent, which the call holds in memory.
+    /// Returns the iteration whose parameters are being sent, and which the call holds in memory.
     pub fn sending(&self) -> Option<Iteration> {
         Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0).map(Iteration)
     }
 
-    /// The iteration whose parameters are being sent, unless the call waits for their next piece to be produced. If [`Self::taken`] does
-    /// not grow meanwhile, the peer does not read them.
+    /// Returns the iteration whose parameters are being sent, or `None` if the call waits for their next piece to be produced. If
+    /// [`Self::taken`] does not grow while this returns an iteration, the peer is not reading.
     pub fn reading(&self) -> Option<Iteration> {
         self.sending().filter(|_| !self.progress.waits.load(Ordering::Relaxed))
     }
 
-    /// How many pieces the peer has taken, of all sets together.
+    /// Returns how many pieces the peer has taken, of all sets together.
     pub fn taken(&self) -> u64 {
         self.progress.taken.load(Ordering::Relaxed)
     }
@@ -56,12 +56,12 @@ impl Reader {
         self.peer.close();
     }
 
-    /// Records which set is being sent, if any is.
+    /// Records which set is being sent, if any.
     pub(super) fn sends(&self, iteration: Option<Iteration>) {
         self.progress.iteration.store(iteration.map_or(0, Iteration::number), Ordering::Relaxed);
     }
 
-    /// Records whether the next piece of the set is not produced yet.
+    /// Records whether the next piece of the set has not been produced yet.
     pub(super) fn waits(&self, waits: bool) {
         self.progress.waits.store(waits, Ordering::Relaxed);
     }

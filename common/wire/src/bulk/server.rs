@@ -1,4 +1,4 @@
-//! The coordinator's side.
+//! The coordinator's side of the service `Transfers`.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,15 +25,15 @@ use ata_net::limits::ANSWER_TIMEOUT;
 
 /// Answers the calls of the service `Transfers`.
 pub trait Transfers: Clone + Send + Sync + 'static {
-    /// The sets of parameters for a session. When the stream ends, the run is over and the call ends with UNAVAILABLE. `reader`
-    /// tracks how far the sets were read.
+    /// Returns the sets of parameters for a session. When the stream ends, the run is over and the call ends with UNAVAILABLE. `reader`
+    /// tracks how far the peer has read them.
     fn parameters(
         &self,
         session: SessionToken,
         reader: Reader,
     ) -> impl Future<Output = Result<impl Stream<Item = FramedSet> + Send + 'static, Status>> + Send;
 
-    /// The parameters after a step that is evaluated. `reader` tracks how far they were read. By default there are none.
+    /// Returns the parameters after an evaluated step; there are none by default. `reader` tracks how far the peer has read them.
     fn evaluated_parameters(
         &self,
         _session: SessionToken,
@@ -55,14 +55,14 @@ pub struct TransferRouter<T, S> {
 }
 
 impl<T, S> TransferRouter<T, S> {
-    /// Routes to `transfers` and `others`.
+    /// Creates a router to `transfers` and `others`.
     pub fn new(transfers: T, others: S) -> Self {
         Self { transfers, others }
     }
 }
 
 impl<T> TransferRouter<T, NoService> {
-    /// Routes to `transfers`; other calls are not implemented.
+    /// Creates a router to `transfers`; other calls are unimplemented.
     pub fn alone(transfers: T) -> Self {
         Self::new(transfers, NoService)
     }
@@ -125,7 +125,7 @@ where
     }
 }
 
-/// The beginning of an answer, within [`ANSWER_TIMEOUT`].
+/// Waits at most [`ANSWER_TIMEOUT`] for the beginning of an answer.
 async fn soon(answer: impl Future<Output = Result<Response<Body>, Infallible>>) -> Result<Response<Body>, Infallible> {
     let late = |_| Ok(Status::deadline_exceeded("the request did not arrive in time").into_http());
     tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(late)
@@ -164,15 +164,15 @@ where
     response
 }
 
-/// The last frame of an answer.
+/// Returns the last frame of an answer.
 pub(super) fn trailers(status: &Status) -> Frame<Bytes> {
     let mut trailers = HeaderMap::new();
-    // A text that no header can hold is left out.
+    // A text that is no valid header value is left out.
     drop(status.add_header(&mut trailers));
     Frame::trailers(trailers)
 }
 
-/// One message, then the trailers.
+/// The body of an answer with one message and the trailers.
 struct UnaryBody {
     message: Option<Bytes>,
     is_over: bool,

@@ -1,4 +1,4 @@
-//! Splits what is too long for one message.
+//! Splits lists that are too long for one message.
 
 use super::{WireError, at_most, in_range};
 use crate::limits::{MAX_BATCH, MAX_BATCH_ENTRIES};
@@ -13,7 +13,7 @@ pub(super) fn batches<T>(mut items: Vec<T>, entries: impl Fn(&T) -> usize) -> Ve
     batches
 }
 
-/// Takes away the items of the first message.
+/// Removes the items of the first message, and returns them.
 pub(super) fn first_batch<T>(items: &mut Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<T> {
     let mut sum = 0;
     let fits = |item: &&T| {

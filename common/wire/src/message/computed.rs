@@ -1,4 +1,4 @@
-//! What a worker measured while it computed a lease.
+//! The times and losses that a worker measured while it computed a lease.
 
 use ata_types::{LeaseId, MAX_LEASE_TASKS};
 
@@ -10,7 +10,7 @@ use crate::proto;
 pub struct ComputedLease {
     /// The lease.
     pub lease: LeaseId,
-    /// How long it took.
+    /// The times of its tasks.
     pub times: LeaseTimes,
     /// The mean loss of each task, in nats, or the sum of these if the lease was computed as one batch; as many as there are times. If one
     /// is not finite, the lease fails.
@@ -20,10 +20,9 @@ pub struct ComputedLease {
 /// How long a lease took.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeaseTimes {
-    /// Seconds that each task took, or that the whole lease took as one batch. The engine checks whether they are possible, and
-    /// fails the lease if they are not.
+    /// Seconds that each task took, or that the whole lease took as one batch. The engine fails the lease if they are impossible.
     pub busy_s: Vec<f64>,
-    /// Tasks whose computation took longer than their emulated time.
+    /// The number of tasks whose computation took longer than their emulated time.
     pub outlasted: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the members of an exchange in shards say of each other.
+//! Reports about an exchange in shards, from its members.
 
 use ata_types::VectorId;
 
@@ -7,40 +7,40 @@ use crate::limits::{MAX_SHARDS, MAX_TIME};
 use crate::proto;
 use crate::proto::member_report::Fault;
 
-/// How an exchange went for one of its members.
+/// One member's report on an exchange.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExchangeReport {
-    /// The vector that was to be exchanged.
+    /// The vector that was exchanged.
     pub vector: VectorId,
-    /// Whether it failed, or was given up, before the member had its parameters.
+    /// Whether the exchange failed, or was abandoned, before this member had its parameters.
     pub has_failed: bool,
-    /// What came from the other members; at most [`MAX_SHARDS`].
+    /// Reports on the other members; at most [`MAX_SHARDS`].
     pub members: Vec<MemberReport>,
 }
 
-/// What came from another member of an exchange.
+/// A report on another member of an exchange.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberReport {
-    /// Its place.
+    /// The other member's place.
     pub place: usize,
-    /// Bytes of its chunks.
+    /// Bytes of the chunks that arrived from it.
     pub bytes: u64,
-    /// Seconds in which those that came were waited for.
+    /// Seconds spent waiting for these chunks.
     pub seconds: f64,
-    /// For how many seconds the next one is waited for.
+    /// Seconds spent so far waiting for the next chunk.
     pub waiting_s: f64,
-    /// What is wrong with it, and why this is thought, human-readable.
+    /// The fault of the other member, if any, and a human-readable reason.
     pub fault: Option<(PairFault, String)>,
 }
 
-/// What one member of an exchange has against another one.
+/// A fault that one member of an exchange found in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairFault {
-    /// It could not be connected to.
+    /// The member could not connect to it.
     Unreachable,
-    /// A chunk did not come in the time that it was expected in.
+    /// A chunk did not arrive in time.
     Late,
-    /// A call broke off, or was not answered as it has to be.
+    /// A call broke off, or its answer broke the protocol.
     Broken,
     /// A chunk could not be decoded.
     Undecodable,

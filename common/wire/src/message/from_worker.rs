@@ -13,61 +13,61 @@ use crate::{PROTOCOL, proto};
 pub enum FromWorker {
     /// The first message of a session.
     Hello(Hello),
-    /// The worker can compute.
+    /// The worker is ready to compute.
     Ready {
-        /// Whether it computes a lease as one batch, of any range of tasks.
+        /// Whether it can compute a lease as one batch, for any range of tasks.
         fuses: bool,
-        /// How other workers reach it, if they can.
+        /// The address at which other workers reach it, if they can.
         peer_address: Option<PeerAddress>,
     },
     /// The worker is alive.
     Heartbeat {
-        /// Whether it has no work, and its next heartbeat comes late.
+        /// Whether it has no work, so that its next heartbeat comes later.
         idle: bool,
     },
     /// The worker could not compute a lease.
     LeaseFailed {
         /// The lease.
         lease: LeaseId,
-        /// Why, human-readable.
+        /// The reason, human-readable.
         reason: String,
-        /// Whether the tasks fail on any worker, as far as this one can tell.
+        /// Whether the tasks would fail on any worker, as far as this one can tell.
         uncomputable: bool,
     },
-    /// The worker could not compute again what it does not keep of a vector that it was asked for.
+    /// The worker could not compute again the part of a requested vector that it does not keep.
     VectorFailed {
         /// The vector.
         vector: VectorId,
-        /// Why, human-readable.
+        /// The reason, human-readable.
         reason: String,
-        /// As of a lease.
+        /// Whether the tasks would fail on any worker, as far as this one can tell.
         uncomputable: bool,
     },
-    /// An exchange of vectors with other workers is over for this one.
+    /// An exchange of vectors with other workers has ended for this worker.
     ExchangeReport(ExchangeReport),
-    /// Whether the worker could connect to another one.
+    /// The worker has tried to connect to another one.
     Reached {
-        /// Names the request.
+        /// Identifies the request.
         probe: u64,
-        /// Why it could not, human-readable.
+        /// The outcome; an error holds a human-readable reason.
         outcome: Result<(), String>,
     },
-    /// Leases that the worker has computed, and whose gradients it keeps until they are collected. [`Self::progress`] makes
-    /// messages within the limits.
+    /// The worker has computed these leases, and keeps their gradients until they are collected. [`Self::progress`] makes messages within
+    /// the limits.
     Progress(Vec<ComputedLease>),
-    /// A batch of an evaluation is measured.
+    /// The worker has measured a batch of an evaluation.
     Measured(MeasuredBatch),
     /// The bytes of a [`super::ToWorker::ProbeLink`] have arrived.
     LinkProbed {
-        /// The bytes.
+        /// The number of bytes.
         bytes: u64,
-        /// Seconds that they took, more than 0.
+        /// Seconds that the transfer took; more than 0.
         seconds: f64,
     },
 }
 
 impl FromWorker {
-    /// The message that reports the first of these leases, as many as it may hold, and takes them away.
+    /// Removes from the front as many leases as fit in one message, and returns a message that reports them.
     pub fn progress(leases: &mut Vec<ComputedLease>) -> Self {
         Self::Progress(first_batch(leases, entries))
     }
@@ -77,18 +77,18 @@ fn entries(lease: &ComputedLease) -> usize {
     lease.losses.len()
 }
 
-/// How a worker introduces itself.
+/// The first message of a worker, which introduces it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hello {
     /// Identifies the worker across sessions.
     pub name: WorkerName,
-    /// Random per process.
+    /// A number that is random for each process.
     pub instance: u64,
-    /// The number that it asks for.
+    /// The worker number that it asks for.
     pub number: Option<WorkerId>,
-    /// What it computes on.
+    /// The device that it computes on.
     pub device: String,
-    /// Version of its program.
+    /// The version of its program.
     pub version: String,
 }
 
@@ -110,7 +110,7 @@ impl From<FromWorker> for proto::WorkerMessage {
             }
             FromWorker::ExchangeReport(report) => Kind::ExchangeReport(report.into()),
             FromWorker::Reached { probe, outcome } => {
-                // An empty text would be a success.
+                // An empty text would mean success.
                 let failure = outcome.err().map(|why| if why.is_empty() { "no reason".into() } else { truncated(why) });
                 Kind::Reached(proto::Reached { probe, failure: failure.unwrap_or_default() })
             }

@@ -12,22 +12,22 @@ use crate::proto::{self, gradient_receipt::Verdict};
 pub struct GradientHeader {
     /// The session that sends it.
     pub session: SessionToken,
-    /// The vector that was asked for.
+    /// The requested vector.
     pub vector: VectorId,
-    /// For each tensor, the largest magnitude of a value in the gradient of any of the tasks; finite.
+    /// For each tensor, the largest magnitude of a value in the gradient of any task. All are finite.
     pub maxima: Vec<f32>,
-    /// For each tensor, the exponent of the unit whose multiples the sum holds.
+    /// For each tensor, the exponent of the unit in which the sum is expressed.
     pub units: Vec<i16>,
-    /// What identifies the units, those of blocks included ([`crate::units_crc32c`]).
+    /// The checksum of the units, including those of blocks ([`crate::units_crc32c`]).
     pub units_crc32c: u32,
-    /// How many values of the tasks' gradients were too large for their unit.
+    /// The number of values in the tasks' gradients that were too large for their unit.
     pub saturated: u64,
-    /// How many of them became 0, and were not; counted in the compact format.
+    /// The number of nonzero values that became 0, counted in the compact format only.
     pub vanished: u64,
 }
 
 impl GradientHeader {
-    /// The same for a sum in other units, as [`crate::ToWorker::Units`] has them.
+    /// Returns the header of the same sum in other units, as [`crate::ToWorker::Units`] has them.
     #[must_use]
     pub fn in_units(self, exponents: &[i16], shifts: &[u8]) -> Self {
         Self { units: exponents.to_vec(), units_crc32c: units_crc32c(exponents, shifts), ..self }
@@ -68,7 +68,7 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
     }
 }
 
-/// The largest magnitudes of the tensors. NaN is no magnitude, nor is -0.
+/// Decodes the largest magnitudes of the tensors. NaN and -0 are not magnitudes.
 fn maxima_of(bytes: &Bytes) -> Result<Vec<f32>, WireError> {
     at_most("bytes of maxima", bytes.len() as u64, 4 * MAX_TENSORS as u64)?;
     let maximum = |bytes: &[u8]| {
@@ -82,16 +82,16 @@ fn maxima_of(bytes: &Bytes) -> Result<Vec<f32>, WireError> {
 /// The coordinator's answer to a vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// The vector counts.
+    /// The vector was accepted.
     Accepted,
-    /// The session is not asked for the vector any more, or is sending it already.
+    /// The session is no longer asked for the vector, or is already sending it.
     NotHeld {
-        /// Why, human-readable.
+        /// The reason, human-readable.
         reason: String,
     },
     /// The vector failed a check.
     Refused {
-        /// Why, human-readable.
+        /// The reason, human-readable.
         reason: String,
     },
 }
@@ -108,7 +108,7 @@ impl From<Receipt> for proto::GradientReceipt {
 }
 
 impl From<proto::GradientReceipt> for Receipt {
-    /// A verdict that this release does not know counts as a refusal.
+    /// Converts a receipt. A verdict that this release does not know counts as a refusal.
     fn from(receipt: proto::GradientReceipt) -> Self {
         let reason = || truncated(receipt.reason.clone());
         match receipt.verdict() {

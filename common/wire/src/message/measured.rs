@@ -1,4 +1,4 @@
-//! What a worker measured on a batch of the test data.
+//! The measurement of a batch of the test data.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use super::{WireError, at_most, in_range, invalid, truncated};
 use crate::limits::{MAX_CLASSES, MAX_EVALUATION_BATCH};
 use crate::proto;
 
-/// The measurement of a batch, or why there is none.
+/// The measurement of a batch of the test data, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredBatch {
-    /// The last step of the parameters.
+    /// The step after which the parameters are measured.
     pub step: Iteration,
-    /// The batch.
+    /// The index of the batch.
     pub batch: u64,
-    /// What was measured; an error says why nothing was.
+    /// The measurement; an error holds a human-readable reason.
     pub outcome: Result<BatchFigures, String>,
 }
 
-/// What was measured on a batch.
+/// The figures measured on a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchFigures {
-    /// Samples of the whole test data.
+    /// The number of samples in the whole test data.
     pub samples: u64,
-    /// Samples of every batch but the last one.
+    /// The number of samples in every batch except the last.
     pub batch_samples: u32,
-    /// Mean loss over the samples of the batch.
+    /// The mean loss over the samples of the batch.
     pub loss: f64,
-    /// By class: samples, and those whose largest score is that of the label.
+    /// For each class, the number of samples, and the number of samples whose largest score is that of the label.
     pub classes: Vec<(u32, u32)>,
     /// Means of other metrics over the samples of the batch.
     pub metrics: BTreeMap<String, f64>,

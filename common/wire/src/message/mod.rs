@@ -3,16 +3,16 @@
 //! # Layout
 //! - here: names, tokens, and [`WireError`]
 //! - `from_worker`, `to_worker`: messages on the control stream
-//! - `run`: everything a worker has to know about the run
-//! - `computed`: what a worker measured while it computed a lease
-//! - `measured`: what a worker measured on a batch of the test data
-//! - `collection`: the vectors that a worker is asked for
+//! - `run`: everything a worker must know about the run
+//! - `computed`: the times and losses that a worker measured while it computed a lease
+//! - `measured`: the measurement of a batch of the test data
+//! - `collection`: requests for vectors
 //! - `gradient`: the header and the receipt of a sum of gradients
 //! - `set`: the header of a set of parameters
-//! - `shards`: workers that exchange vectors among each other; `exchange`: what they say of each other
-//! - `peer_address`: how other workers reach a worker
-//! - `batch`: splits what is too long for one message
-//! - `probe`: the messages that measure the way to the coordinator
+//! - `shards`: the workers of an exchange in shards; `exchange`: their reports about it
+//! - `peer_address`: the address at which other workers reach a worker
+//! - `batch`: splits lists that are too long for one message
+//! - `probe`: the messages of a probe, which measures the link to the coordinator
 
 mod batch;
 mod computed;
@@ -54,14 +54,14 @@ use crate::limits::{MAX_NAME_CHARS, MAX_TENSORS, MAX_TEXT_BYTES};
 /// Why a message violates the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A field is missing or has no meaning.
+    /// A field is missing or has an invalid value.
     #[error("{field} is {found}: expected {expected}")]
     Invalid {
         /// The field.
         field: &'static str,
         /// The value it holds.
         found: String,
-        /// What a valid value is.
+        /// A description of a valid value.
         expected: String,
     },
     /// The other side speaks another protocol version.
@@ -94,14 +94,14 @@ fn at_most(field: &'static str, value: u64, max: u64) -> Result<u64, WireError> 
     if value <= max { Ok(value) } else { Err(invalid(field, value, format!("{max} at most"))) }
 }
 
-/// The exponents of the tensors' units.
+/// Checks the exponents of the tensors' units.
 fn units_of(exponents: Vec<i32>) -> Result<Vec<i16>, WireError> {
     at_most("number of units", exponents.len() as u64, MAX_TENSORS as u64)?;
     let unit = |exponent: i32| i16::try_from(exponent).map_err(|_| invalid("unit", exponent, "an exponent of 16 bits"));
     exponents.into_iter().map(unit).collect()
 }
 
-/// What identifies the units of a gradient: the CRC-32C of their exponents and shifts, as [`ToWorker::Units`] has them.
+/// Returns the checksum of a gradient's units: the CRC-32C of their exponents and shifts, as [`ToWorker::Units`] has them.
 pub fn units_crc32c(exponents: &[i16], shifts: &[u8]) -> u32 {
     let mut bytes: Vec<u8> = exponents.iter().flat_map(|exponent| exponent.to_le_bytes()).collect();
     bytes.extend_from_slice(shifts);
@@ -129,12 +129,12 @@ impl fmt::Debug for SessionToken {
 }
 
 impl SessionToken {
-    /// Reads a token from a request.
+    /// Reads a token from the bytes of a request.
     pub fn from_wire(bytes: &[u8]) -> Result<Self, WireError> {
         Ok(Self(array("session", bytes)?))
     }
 
-    /// The token as a request carries it.
+    /// Returns the bytes that a request carries.
     pub fn to_wire(self) -> Bytes {
         Bytes::copy_from_slice(&self.0)
     }

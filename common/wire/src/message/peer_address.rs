@@ -1,4 +1,4 @@
-//! How other workers reach a worker.
+//! The address at which other workers reach a worker.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,17 +8,17 @@ use crate::limits::MAX_TEXT_BYTES;
 use ata_net::Endpoint;
 use ata_net::JoinToken;
 
-/// How other workers reach a worker.
+/// The address at which other workers reach a worker.
 #[derive(Clone, PartialEq, Eq)]
 pub enum PeerAddress {
-    /// At `HOST:PORT`, without encryption.
+    /// A `HOST:PORT` without encryption.
     Open(String),
-    /// With a key and a secret of the worker's own.
+    /// An address with the worker's own key and secret.
     Pinned(JoinToken),
 }
 
 impl PeerAddress {
-    /// The same at the host that the coordinator sees, unless the named one is among those `allowed`.
+    /// Replaces the host by the one that the coordinator sees, unless the named host is in `allowed`.
     #[must_use]
     pub fn seen_at(self, host: IpAddr, allowed: &[String]) -> Self {
         let place = |address: &str| match address.rsplit_once(':') {
@@ -39,14 +39,14 @@ impl PeerAddress {
         }
     }
 
-    /// Whether it leads each machine to itself.
+    /// Returns `true` if the address leads each machine to itself.
     pub fn is_loopback(&self) -> bool {
         let endpoint = self.endpoint();
         let (host, _) = endpoint.host_and_port();
         host == "localhost" || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
     }
 
-    /// Where to connect.
+    /// Returns the endpoint to connect to.
     pub fn endpoint(&self) -> Endpoint {
         match self {
             Self::Open(address) => address.parse().expect("it was checked"),
@@ -62,7 +62,7 @@ impl PeerAddress {
     }
 
     pub(super) fn from_wire(text: &str) -> Result<Self, WireError> {
-        // What is wrong with a token may be a secret.
+        // The text is not shown, since an invalid token may contain a secret.
         let bad = || invalid("peer address", format!("{} bytes", text.len()), "http://HOST:PORT or a token");
         if text.len() > MAX_TEXT_BYTES {
             return Err(bad());
@@ -75,7 +75,7 @@ impl PeerAddress {
 }
 
 impl fmt::Display for PeerAddress {
-    /// Without key and secret.
+    /// Formats the address without the key and the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(address) => f.write_str(address),

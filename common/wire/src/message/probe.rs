@@ -1,4 +1,4 @@
-//! The messages of a probe, which measures the way to the coordinator.
+//! The messages of a probe, which measures the link to the coordinator.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,15 +9,15 @@ use crate::{PROTOCOL, proto};
 /// The coordinator's answer to a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeSummary {
-    /// Version of the coordinator's program.
+    /// The version of the coordinator's program.
     pub version: String,
     /// The run's name.
     pub run_id: String,
-    /// The run.
+    /// The specification of the run.
     pub run: RunSpec,
-    /// Bytes of padding that arrived.
+    /// The number of bytes of padding that arrived.
     pub padding_bytes: u64,
-    /// The coordinator's wall clock, since 1970.
+    /// The coordinator's wall clock, as time since 1970.
     pub time: Duration,
 }
 
@@ -36,7 +36,7 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
             return Err(WireError::Protocol(summary.protocol));
         }
         let time = Duration::try_from_secs_f64(summary.time_s).ok();
-        // It must be comparable with this machine's clock.
+        // The time must be comparable with this machine's clock.
         let time = time.filter(|time| UNIX_EPOCH.checked_add(*time).is_some());
         if summary.padding_bytes > MAX_PROBE_BYTES {
             return Err(invalid("padding_bytes", summary.padding_bytes, format!("{MAX_PROBE_BYTES} at most")));
@@ -51,19 +51,19 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
     }
 }
 
-/// Adds up the requests of a probe.
+/// Adds up the padding in the requests of a probe.
 #[derive(Debug, Default)]
 pub struct ProbeIntake {
-    /// Bytes of padding.
+    /// Bytes of padding that arrived.
     padding: u64,
-    /// Bytes of padding, of which each request counts at least [`LEAST_PROBE_REQUEST`].
+    /// The same, with each request counted as at least [`LEAST_PROBE_REQUEST`] bytes.
     counted: u64,
     /// Bytes of padding that the first request asks for.
     answer: Option<u64>,
 }
 
 impl ProbeIntake {
-    /// Adds a request; an error means that a probe may not carry that much.
+    /// Adds a request. Returns an error if the probe carries more than the limit.
     pub fn take(&mut self, request: &proto::ProbeRequest) -> Result<(), WireError> {
         let answer_bytes = *self.answer.get_or_insert(request.answer_bytes);
         if answer_bytes > MAX_PROBE_BYTES {
@@ -81,12 +81,12 @@ impl ProbeIntake {
         Ok(())
     }
 
-    /// Bytes of padding that arrived.
+    /// Returns the bytes of padding that arrived.
     pub fn padding_bytes(&self) -> u64 {
         self.padding
     }
 
-    /// Bytes of padding to send in the answer.
+    /// Returns the bytes of padding to send in the answer.
     pub fn answer_bytes(&self) -> u64 {
         self.answer.unwrap_or(0)
     }

@@ -11,28 +11,28 @@ use crate::proto;
 pub struct SetHeader {
     /// The iteration whose tasks are computed at these parameters.
     pub iteration: Iteration,
-    /// The iteration whose parameters the receiver must hold, if the chunks are differences from them; `None` if they are whole values.
+    /// The iteration whose parameters the receiver must hold if the chunks are differences from them; `None` if they are whole values.
     pub base: Option<Iteration>,
-    /// How many chunks the set has.
+    /// The number of chunks in the set.
     pub chunks: u64,
-    /// Which of them follow, if not all.
+    /// The chunks that follow; `None` if all do.
     pub stripe: Option<Stripe>,
 }
 
 /// The chunks of a vector that belong to one of several workers: every `stride`-th.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
-    /// The first of them, which is the worker's place.
+    /// The first chunk, which is also the worker's place.
     pub first: u64,
-    /// How many workers there are.
+    /// The number of workers.
     pub stride: u64,
 }
 
 impl Stripe {
-    /// All chunks.
+    /// The stripe of all chunks.
     pub const ALL: Self = Self { first: 0, stride: 1 };
 
-    /// The chunks from `first_chunk` on of a vector of so many.
+    /// Returns the stripe's chunks from `first_chunk` on, in a vector of `chunks` chunks.
     pub fn chunks(self, first_chunk: u64, chunks: u64) -> impl Iterator<Item = u64> + Send + use<> {
         let Self { first, stride } = self;
         let before = first_chunk.saturating_sub(first).div_ceil(stride);

@@ -1,4 +1,4 @@
-//! Workers that exchange vectors among each other.
+//! The workers of an exchange in shards.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use super::{PeerAddress, SessionToken, Stripe, WireError, in_range, invalid};
 use crate::limits::{MAX_CHUNK_TIMEOUT_MS, MAX_SHARDS};
 use crate::proto;
 
-/// The workers among whom a sum is added up, as one of them gets to know them.
+/// The workers of an exchange, from the view of one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shards {
     /// The worker's own place.
     pub place: usize,
-    /// All of them, in the order of their places; 2 to [`MAX_SHARDS`].
+    /// All members, in the order of their places; 2 to [`MAX_SHARDS`].
     pub members: Vec<ShardMember>,
-    /// Time in which a chunk that another member owes has to come, in whole milliseconds.
+    /// The time in which a chunk from another member must arrive, in whole milliseconds.
     pub chunk_timeout: Duration,
 }
 
-/// A member of an exchange, as another one gets to know it.
+/// A member of an exchange, from the view of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMember {
-    /// How to reach it.
+    /// The address of the member.
     pub address: PeerAddress,
-    /// Known to these two members only.
+    /// A key that only these two members know.
     pub key: SessionToken,
 }
 
 impl Shards {
-    /// The chunks that belong to the member at some place.
+    /// Returns the chunks that belong to the member at this place.
     pub fn of(&self, place: usize) -> Stripe {
         Stripe { first: place as u64, stride: self.members.len() as u64 }
     }

@@ -21,37 +21,37 @@ pub enum ToWorker {
         iteration: Iteration,
         /// The exponent of each tensor's unit.
         units: Vec<i16>,
-        /// By how many bits the units of blocks are finer, four bits each; empty if none is.
+        /// The number of bits by which the unit of each block is finer, four bits each; empty if no unit is.
         shifts: Bytes,
     },
-    /// Leases to compute in this order; at most [`MAX_BATCH`].
+    /// Asks the worker to compute leases in this order; at most [`MAX_BATCH`].
     Assign(Vec<Assignment>),
-    /// Batches of the test data to measure; at most [`MAX_EVALUATED_BATCHES`].
+    /// Asks the worker to measure batches of the test data; at most [`MAX_EVALUATED_BATCHES`].
     Evaluate {
-        /// The last step of the parameters to measure at.
+        /// The step after which the parameters are measured.
         step: Iteration,
-        /// The batches.
+        /// The indices of the batches.
         batches: Vec<u64>,
     },
-    /// Send so many bytes that no step waits for, at most [`MAX_PROBE_BYTES`].
+    /// Asks the worker to send this many bytes, at most [`MAX_PROBE_BYTES`], for which no step waits.
     ProbeLink {
-        /// The bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Leases that are no longer needed; at most [`MAX_BATCH`].
+    /// Cancels leases that are no longer needed; at most [`MAX_BATCH`].
     Cancel(Vec<LeaseId>),
-    /// Vectors to send, and such as are no longer needed. [`Self::collect`] makes messages within the limits.
+    /// Asks for vectors, and withdraws earlier requests. [`Self::collect`] makes messages within the limits.
     Collect {
-        /// What is asked for.
+        /// The requested vectors.
         requests: Vec<VectorRequest>,
-        /// What was asked for earlier and is not to be sent any more; at most [`MAX_BATCH`].
+        /// Vectors requested earlier that are no longer needed; at most [`MAX_BATCH`].
         withdrawn: Vec<VectorId>,
     },
-    /// Another worker to connect to.
+    /// Asks the worker to connect to another one.
     Reach {
-        /// Names the request.
+        /// Identifies the request.
         probe: u64,
-        /// Where.
+        /// The address of the other worker.
         address: PeerAddress,
     },
     /// The last message of a session.
@@ -64,7 +64,7 @@ pub enum ToWorker {
 }
 
 impl ToWorker {
-    /// The messages that withdraw and ask for these vectors, in order.
+    /// Returns the messages that withdraw and request these vectors, in order.
     pub fn collect(withdrawn: &[VectorId], requests: Vec<VectorRequest>) -> impl Iterator<Item = Self> {
         let withdrawn = withdrawn.chunks(MAX_BATCH).map(<[VectorId]>::to_vec);
         let withdrawn = withdrawn.map(|withdrawn| Self::Collect { requests: Vec::new(), withdrawn });
@@ -77,7 +77,7 @@ fn entries(request: &VectorRequest) -> usize {
     request.tasks.len()
 }
 
-/// Why a session ends.
+/// The reason why a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FarewellReason {
     /// The run is over.
@@ -92,7 +92,7 @@ pub enum FarewellReason {
     Expelled,
 }
 
-/// What the coordinator tells a worker when a session begins.
+/// The first message of a session, from the coordinator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
     /// Identifies this session in the other calls.
@@ -101,11 +101,11 @@ pub struct Welcome {
     pub worker: WorkerId,
     /// The run's name.
     pub run_id: String,
-    /// Time between two heartbeats of a worker that has work, in milliseconds.
+    /// The time between two heartbeats of a worker that has work, in milliseconds.
     pub heartbeat_interval_ms: u32,
-    /// Time between two heartbeats of a worker that has none, in milliseconds.
+    /// The time between two heartbeats of a worker that has no work, in milliseconds.
     pub idle_heartbeat_interval_ms: u32,
-    /// The run.
+    /// The specification of the run.
     pub run: RunSpec,
 }
 
@@ -114,12 +114,12 @@ pub struct Welcome {
 pub struct Assignment {
     /// The lease.
     pub lease: Lease,
-    /// The vector of it alone, if it is asked for together with it.
+    /// The vector of this lease alone, if the assignment requests it, too.
     pub vector: Option<VectorId>,
 }
 
 impl Assignment {
-    /// The request for the vector of the lease, if it comes with it.
+    /// Returns the request for the lease's vector, if the assignment carries one.
     pub fn request(&self) -> Option<VectorRequest> {
         let Lease { iteration, tasks, .. } = self.lease;
         self.vector.map(|id| VectorRequest { id, iteration, tasks: tasks.into(), first_chunk: 0, shards: None })

@@ -1,4 +1,4 @@
-//! The vectors that a worker is asked for.
+//! Requests for vectors.
 
 use ata_types::{Iteration, TaskRange, TaskRanges, VectorId};
 
@@ -13,11 +13,11 @@ pub struct VectorRequest {
     pub id: VectorId,
     /// The iteration of the tasks.
     pub iteration: Iteration,
-    /// Tasks of the worker's leases, at least one, in at most [`MAX_RANGES`] ranges.
+    /// The tasks, all of the worker's leases: at least one task, and at most [`MAX_RANGES`] ranges.
     pub tasks: TaskRanges,
     /// The first chunk of the sum to send.
     pub first_chunk: u64,
-    /// The workers among whom it is added to theirs, if any.
+    /// The members of the exchange that adds up the sum, if there is one.
     pub shards: Option<Shards>,
 }
 
@@ -49,7 +49,7 @@ impl TryFrom<proto::VectorRequest> for VectorRequest {
     }
 }
 
-/// Reads ranges of tasks. Each set of tasks has one form, whose ranges ascend with gaps between them.
+/// Decodes ranges of tasks. Each set of tasks has one form, whose ranges ascend with gaps between them.
 fn unpacked(packed: &[u64]) -> Result<TaskRanges, WireError> {
     in_range("number of ranges", packed.len().div_ceil(2) as u64, MAX_RANGES as u64)?;
     let mut end = 0_u64;

@@ -1,4 +1,4 @@
-//! The body of a call, as the parts that the contract names.
+//! Splits the body of a call into the parts of the protocol.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -11,12 +11,12 @@ use super::chunk::ChunkReceiver;
 use super::decoder::{Decoder, Item};
 use crate::proto::Chunk;
 
-/// The items of a call's body.
+/// Reads the items of a call's body.
 #[derive(Debug)]
 pub(crate) struct CallBody {
     body: Body,
     decoder: Decoder,
-    /// Bytes that arrived and were not decoded yet.
+    /// Bytes that have arrived and are not decoded yet.
     arrived: Bytes,
 }
 
@@ -25,7 +25,7 @@ impl CallBody {
         Self { body, decoder: Decoder::default(), arrived: Bytes::new() }
     }
 
-    /// The next item; `None` at the end of a call that went well. May be dropped and called again.
+    /// Returns the next item, or `None` at the end of a successful call. This is cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Item>, ReceiveError> {
         loop {
             if let Some(item) = self.decoder.next(&mut self.arrived)? {
@@ -42,7 +42,7 @@ impl CallBody {
         }
     }
 
-    /// The only message of a response.
+    /// Reads the only message of a response.
     pub(crate) async fn message<M: Message + Default>(&mut self) -> Result<M, ReceiveError> {
         let Some(Item::Message(message)) = self.next().await? else {
             return Err(ReceiveError::Order("expected a message"));
@@ -55,7 +55,7 @@ impl CallBody {
     }
 }
 
-/// Whether the call succeeded. Trailers without a status are an error.
+/// Returns an error unless the call succeeded. Trailers without a status are an error.
 fn check_trailers(frame: &http_body::Frame<Bytes>) -> Result<(), Status> {
     let trailers = frame.trailers_ref();
     match trailers.and_then(Status::from_header_map) {
@@ -74,19 +74,19 @@ pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> 
 pub(super) enum Part<H> {
     /// The header of a vector.
     Header(H),
-    /// A chunk, whole or its beginning.
+    /// A chunk, whole or only its beginning.
     Chunk { crc32c: u32, bytes: usize, data: Bytes },
     /// More data of the chunk.
     Data(Bytes),
 }
 
 impl<H> Part<H> {
-    /// A chunk that generated code decoded.
+    /// Returns the part for a chunk that generated code decoded.
     pub(super) fn whole(chunk: Chunk) -> Self {
         Self::Chunk { crc32c: chunk.crc32c, bytes: chunk.data.len(), data: chunk.data }
     }
 
-    /// `message` tells what a message is that is not an ordinary chunk.
+    /// Converts an item to a part; `message` decodes a message that is not an ordinary chunk.
     pub(super) fn of(
         item: Item,
         message: impl FnOnce(Bytes) -> Result<Self, ReceiveError>,
@@ -98,7 +98,7 @@ impl<H> Part<H> {
         }
     }
 
-    /// Gives a part that is no header to `chunks`. Returns the chunk's data once it is complete.
+    /// Passes a part that is not a header to `chunks`. Returns the chunk's data once it is complete.
     pub(super) fn add_to(self, chunks: &mut ChunkReceiver) -> Result<Option<Bytes>, ReceiveError> {
         let data = match self {
             Self::Header(_) => return Err(ReceiveError::Order("expected a chunk")),

@@ -2,12 +2,12 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The checksum of bytes that come in pieces.
+/// Computes the checksum of bytes that arrive in pieces.
 #[derive(Debug)]
 pub(super) struct Crc32c(Digest);
 
 impl Crc32c {
-    /// Of no bytes.
+    /// Starts with the checksum of no bytes.
     pub(super) fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
@@ -17,13 +17,13 @@ impl Crc32c {
         self.0.update(bytes);
     }
 
-    /// Of what was added so far.
+    /// Returns the checksum of the bytes added so far.
     pub(super) fn value(&self) -> u32 {
         self.0.finalize() as u32
     }
 }
 
-/// The checksum of some bytes.
+/// Returns the checksum of `bytes`.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
@@ -32,7 +32,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The vectors of RFC 3720, in one piece and in two.
+    /// Checks the vectors of RFC 3720, in one piece and in two.
     #[test]
     fn vectors_of_the_standard() {
         let ascending: Vec<u8> = (0..32).collect();

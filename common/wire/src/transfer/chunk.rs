@@ -6,28 +6,28 @@ use super::TransferError;
 use super::checksum::Crc32c;
 use crate::limits::MAX_CHUNK_BYTES;
 
-/// Receives the chunks of a vector one after the other. Their data comes in pieces of any size.
+/// Receives the chunks of a vector one after the other. Their data arrives in pieces of any size.
 #[derive(Debug)]
 pub(super) struct ChunkReceiver {
-    /// Chunks received so far.
+    /// The number of chunks received so far.
     received: u64,
-    /// Size of the chunk that began last.
+    /// The size of the current chunk, in bytes.
     bytes: usize,
-    /// Its checksum as announced.
+    /// The announced checksum of the current chunk.
     announced: u32,
-    /// The checksum of what has arrived of it.
+    /// The checksum of the part of the chunk that has arrived.
     crc32c: Crc32c,
-    /// What has arrived of it, if that is more than one piece.
+    /// The part of the chunk that has arrived, if it came in more than one piece.
     gathered: Vec<u8>,
 }
 
 impl ChunkReceiver {
-    /// Begins a vector.
+    /// Creates a receiver for a new vector.
     pub(super) fn new() -> Self {
         Self { received: 0, bytes: 0, announced: 0, crc32c: Crc32c::new(), gathered: Vec::new() }
     }
 
-    /// How many chunks have arrived.
+    /// Returns how many chunks have arrived.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
@@ -41,7 +41,7 @@ impl ChunkReceiver {
         Ok(())
     }
 
-    /// Takes a piece of the chunk's data. Returns all of its data with the last piece.
+    /// Takes a piece of the chunk's data. Returns the whole data with the last piece.
     pub(super) fn push(&mut self, piece: Bytes) -> Result<Option<Bytes>, TransferError> {
         self.crc32c.add(&piece);
         let data = if piece.len() == self.bytes { piece } else { self.gather(&piece) };
@@ -55,7 +55,7 @@ impl ChunkReceiver {
         Ok(Some(data))
     }
 
-    /// Adds a piece to those that were gathered. Returns all of them once they are complete.
+    /// Adds a piece to the gathered ones. Returns all of them once the chunk is complete.
     fn gather(&mut self, piece: &[u8]) -> Bytes {
         let length = self.gathered.len() + piece.len();
         if length > self.gathered.capacity() {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pushes the data of a chunk in pieces; returns what the receiver makes of it.
+    /// Pushes the data of a chunk in pieces, and returns the receiver's result.
     fn receive(
         receiver: &mut ChunkReceiver,
         crc32c: u32,

@@ -5,35 +5,35 @@ use tonic::Status;
 
 use crate::limits::MESSAGE_BYTES;
 
-/// Bytes before each message of a gRPC call: whether it is compressed, and its length.
+/// The number of bytes before each message of a gRPC call: a flag for compression, and the length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
-/// The longest beginning of a part that holds a chunk, up to the chunk's data: two lengths of at most five bytes, three
+/// The maximum length of the beginning of a part that holds a chunk, up to the chunk's data: two lengths of at most five bytes, three
 /// tags, and the checksum.
 pub(super) const CHUNK_HEAD_BYTES: usize = 3 + 2 * 5 + 4;
 
-/// The tag of a part's chunk: field 2, of wire type 2, which has a length.
+/// The tag of a part's chunk: field 2 of wire type 2, which has a length.
 pub(super) const CHUNK_TAG: u8 = 2 << 3 | 2;
 
-/// The tag of a chunk's checksum: field 1, of wire type 5, which has four bytes.
+/// The tag of a chunk's checksum: field 1 of wire type 5, which has four bytes.
 pub(super) const CRC_TAG: u8 = 1 << 3 | 5;
 
-/// The tag of a chunk's data: field 2, of wire type 2.
+/// The tag of a chunk's data: field 2 of wire type 2.
 pub(super) const DATA_TAG: u8 = 2 << 3 | 2;
 
 /// A piece of a bulk call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Item {
-    /// A whole message, except a chunk in the usual encoding, with its fields in ascending order.
+    /// A whole message that is not a chunk in the usual encoding, whose fields ascend.
     Message(Bytes),
-    /// A chunk begins, with this checksum and size; its data follow.
+    /// The beginning of a chunk with this checksum and size; its data follows.
     Chunk { crc32c: u32, bytes: usize },
-    /// Data of the chunk that began last; never empty.
+    /// Data of the current chunk; never empty.
     Data(Bytes),
 }
 
 impl Item {
-    /// How many bytes it holds.
+    /// Returns the number of bytes that the item holds.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Message(bytes) | Self::Data(bytes) => bytes.len(),
@@ -42,20 +42,20 @@ impl Item {
     }
 }
 
-/// Decodes the bytes of a call. The data of chunks passes through without being gathered, so that memory is needed only for what
-/// has arrived.
+/// Decodes the bytes of a call. The data of chunks passes through without being gathered, so that memory is needed only for bytes that
+/// have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     /// The beginning of a message.
     gathered: Vec<u8>,
-    /// Bytes of the current chunk still to come.
+    /// The number of bytes of the current chunk still to come.
     data_left: usize,
-    /// Whether the current message has turned out not to be an ordinary chunk.
+    /// Whether the current message is not an ordinary chunk.
     is_other: bool,
 }
 
 impl Decoder {
-    /// The next item in `bytes`, which loses what is used; `None` if more bytes are needed.
+    /// Removes the next item from `bytes` and returns it; `None` if more bytes are needed.
     pub(super) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Item>, Status> {
         if self.data_left > 0 {
             return Ok(self.data(bytes));
@@ -76,7 +76,7 @@ impl Decoder {
                 return Ok(Some(self.chunk(&head)));
             }
             self.is_other = self.gathered.len() == PREFIX_BYTES + length.min(CHUNK_HEAD_BYTES);
-            // Byte by byte, so that none of the data is gathered.
+            // Gathered byte by byte, so that the data of a chunk is not gathered.
             if !self.is_other && !self.gather(self.gathered.len() + 1, bytes) {
                 return Ok(None);
             }
@@ -90,7 +90,7 @@ impl Decoder {
         Ok(Some(Item::Message(message)))
     }
 
-    /// Whether nothing but whole messages has arrived.
+    /// Returns `true` if only whole messages have arrived.
     pub(super) fn is_between_messages(&self) -> bool {
         self.data_left == 0 && self.gathered.is_empty()
     }
@@ -111,7 +111,7 @@ impl Decoder {
         Some(Item::Data(data))
     }
 
-    /// Gathers bytes until there are `length` of them; `false` if there are fewer.
+    /// Gathers bytes until there are `length` of them. Returns `false` if there are fewer.
     fn gather(&mut self, length: usize, bytes: &mut Bytes) -> bool {
         let more = length.saturating_sub(self.gathered.len()).min(bytes.len());
         self.gathered.extend_from_slice(&bytes[..more]);
@@ -127,7 +127,7 @@ struct ChunkHead {
 }
 
 impl ChunkHead {
-    /// Reads the first bytes of a message of `length` bytes; `None` if they are incomplete, or anything else.
+    /// Reads the first bytes of a message of `length` bytes. Returns `None` if they are incomplete, or not the beginning of a chunk.
     fn read(first: &[u8], length: usize) -> Option<Self> {
         let mut rest = first;
         let take = |rest: &mut &[u8], tag: u8| {
@@ -145,7 +145,7 @@ impl ChunkHead {
             return None;
         }
         whole(&mut rest)?;
-        // A field that is zero is left out.
+        // The encoding leaves out a field that is zero.
         let crc32c = if take(&mut rest, CRC_TAG) { rest.try_get_u32_le().ok()? } else { 0 };
         if !take(&mut rest, DATA_TAG) {
             return None;
@@ -162,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
     use prost::Message;
 
-    /// Everything that a decoder finds in `bytes` that arrive in pieces, with the data of each chunk joined.
+    /// Returns all items that a decoder finds in `bytes` that arrive in pieces, with the data of each chunk joined.
     fn decode(bytes: &[u8], pieces: &[usize]) -> Result<Vec<Item>, Status> {
         let mut decoder = Decoder::default();
         let (mut items, mut rest) = (Vec::new(), bytes);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     proptest! {
-        /// Parts as generated code encodes them, in pieces of any size.
+        /// Parts in the encoding of generated code are decoded from pieces of any size.
         #[test]
         fn pieces_do_not_matter(
             sizes in prop::collection::vec(1usize..300, 0..5),
@@ -207,7 +207,7 @@ mod tests {
             prop_assert_eq!(decode(&bytes, &pieces).unwrap(), expected);
         }
 
-        /// Whatever arrives, nothing breaks, and no more is gathered than a message may hold.
+        /// Any input is either decoded or refused, and no more is gathered than a message may hold.
         #[test]
         fn any_bytes_are_accepted_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut decoder = Decoder::default();

@@ -1,4 +1,4 @@
-//! Files, which go through generated code.
+//! Transfers of files, which go through generated code.
 
 use bytes::Bytes;
 use tonic::Streaming;
@@ -21,7 +21,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// Starts a transfer that should have `expected` bytes and announces `announced`.
+    /// Starts a transfer of a file that should have `expected` bytes and is announced with `announced` bytes.
     pub fn new(announced: u64, expected: u64) -> Result<Self, TransferError> {
         if announced == expected {
             Ok(Self { received: 0, expected })
@@ -56,7 +56,7 @@ impl Assembler {
     }
 }
 
-/// A file to a worker: its header, then `chunks`, which hold `bytes` bytes in all.
+/// Returns the parts that send a file to a worker: its header, then `chunks`, which hold `bytes` bytes in all.
 pub fn file_parts(bytes: u64, chunks: impl IntoIterator<Item = Chunk>) -> impl Iterator<Item = TransferPart> {
     use transfer_part::Kind;
     let header = Kind::Header(proto::TransferHeader { bytes });
@@ -64,7 +64,7 @@ pub fn file_parts(bytes: u64, chunks: impl IntoIterator<Item = Chunk>) -> impl I
     std::iter::once(header).chain(chunks).map(|kind| TransferPart { kind: Some(kind) })
 }
 
-/// Receives the header of a file, and returns its size in bytes. That may take long, as only a few files are sent at a time.
+/// Receives the header of a file, and returns its size in bytes. This may take long, as only a few files are sent at a time.
 pub async fn receive_header(parts: &mut Streaming<TransferPart>) -> Result<u64, ReceiveError> {
     match parts.message().await?.map(|part| part.kind) {
         Some(Some(transfer_part::Kind::Header(header))) => Ok(header.bytes),

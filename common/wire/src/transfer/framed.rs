@@ -1,4 +1,4 @@
-//! Messages, chunks and gradients as the bytes of a gRPC call.
+//! Encodes messages, chunks and gradients as the bytes of a gRPC call.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,7 +13,7 @@ use super::decoder::{CHUNK_HEAD_BYTES, CHUNK_TAG, CRC_TAG, DATA_TAG, PREFIX_BYTE
 use crate::limits::MAX_CHUNK_BYTES;
 use crate::proto::{self, GradientPart, gradient_part::Kind};
 
-/// A gradient as the bytes of a call. Each chunk is asked for only when it can be sent.
+/// Encodes a gradient as the bytes of a call. Each chunk is taken from `chunks` only when it can be sent.
 pub(crate) fn framed_gradient(
     header: proto::GradientHeader,
     chunks: impl Stream<Item = Bytes> + Send,
@@ -22,7 +22,7 @@ pub(crate) fn framed_gradient(
     tokio_stream::once(header).chain(FramedChunks { chunks: Box::pin(chunks), data: None })
 }
 
-/// The pieces of some chunks.
+/// A stream of the pieces of chunks.
 struct FramedChunks<S> {
     chunks: Pin<Box<S>>,
     /// The data of the chunk whose head was taken last.
@@ -45,7 +45,7 @@ impl<S: Stream<Item = Bytes>> Stream for FramedChunks<S> {
     }
 }
 
-/// A gradient as the parts that generated code sends.
+/// Converts a gradient to the parts that generated code sends.
 pub fn gradient_parts(
     header: proto::GradientHeader,
     chunks: impl Iterator<Item = Bytes> + Send,
@@ -55,7 +55,7 @@ pub fn gradient_parts(
     tokio_stream::iter(parts.map(|kind| GradientPart { kind: Some(kind) }))
 }
 
-/// A message with the prefix that gRPC wants.
+/// Encodes a message with the prefix that gRPC requires.
 pub(crate) fn prefixed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
@@ -69,17 +69,17 @@ fn put_prefix(bytes: &mut BytesMut, length: usize) {
     bytes.put_u32(u32::try_from(length).expect("messages are short"));
 }
 
-/// A chunk as two pieces: what precedes its data, and the data, which are not copied.
+/// Encodes a chunk as two pieces: the bytes before its data, and the data, which are not copied.
 ///
 /// # Panics
-/// If the chunk is empty or longer than [`MAX_CHUNK_BYTES`].
+/// Panics if the chunk is empty or longer than [`MAX_CHUNK_BYTES`].
 pub(super) fn framed_chunk(data: Bytes) -> [Bytes; 2] {
     assert!((1..=MAX_CHUNK_BYTES).contains(&data.len()), "a chunk has 1 to {MAX_CHUNK_BYTES} bytes");
     [chunk_head(&data), data]
 }
 
-/// What precedes the data of a chunk: the beginning of a part, as generated code would encode it. Gradients and parameters
-/// have the same.
+/// Encodes the bytes before the data of a chunk: the beginning of a part, in the encoding of generated code. It is the same for gradients
+/// and parameters.
 fn chunk_head(data: &[u8]) -> Bytes {
     let data_length = prost::length_delimiter_len(data.len());
     let chunk = 1 + 4 + 1 + data_length + data.len();
@@ -99,7 +99,7 @@ fn chunk_head(data: &[u8]) -> Bytes {
 mod tests {
     use super::*;
 
-    /// The bytes that generated code sends; it leaves out a checksum of zero, which no reader can tell from one sent.
+    /// The bytes equal those of generated code, which leaves out a checksum of zero. A reader cannot tell the difference.
     #[tokio::test]
     async fn framed_as_generated_code_would() {
         for size in [1, 100, 127, 128, 16_384, MAX_CHUNK_BYTES] {

@@ -1,4 +1,4 @@
-//! Gradients from the body of a call.
+//! Receives gradients from the body of a call.
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -12,26 +12,26 @@ use crate::limits::{CHUNK_TIMEOUT, HEADER_TIMEOUT};
 use crate::proto::{self, GradientPart, gradient_part::Kind};
 use ata_net::{Peer, Upload};
 
-/// A sum of gradients that a worker sends.
+/// Receives a sum of gradients from a worker.
 #[derive(Debug)]
 pub struct GradientUpload {
     incoming: CallBody,
     peer: Peer,
     chunks: ChunkReceiver,
-    /// When the part that comes next was first waited for, if it was.
+    /// When the wait for the next part began, if it has.
     since: Option<Instant>,
-    /// Counts the upload, once its first chunk is waited for.
+    /// Counts the upload, from the wait for its first chunk on.
     counted: Option<Upload>,
 }
 
 impl GradientUpload {
-    /// A sum from the body of a call, whose header has been on its way since now.
+    /// Creates the upload from the body of a call. The time limit of its header starts now.
     pub fn from_body(body: Body, peer: Peer) -> Self {
         let (incoming, chunks) = (CallBody::new(body), ChunkReceiver::new());
         Self { incoming, peer, chunks, since: Some(Instant::now()), counted: None }
     }
 
-    /// The other end of its connection.
+    /// Returns the other end of the connection.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -53,9 +53,9 @@ impl GradientUpload {
         }
     }
 
-    /// Receives the data of the next chunk, whose checksum is checked; `None` after the last. It must arrive within [`CHUNK_TIMEOUT`] of
-    /// the first call for this chunk, so that a receiver may hold the sender back by calling later. Calls `heard` with the number of
-    /// bytes whenever some arrive. May be dropped and called again.
+    /// Receives the data of the next chunk, and checks its checksum; `None` after the last. It must arrive within [`CHUNK_TIMEOUT`] of
+    /// the first call for this chunk, so a receiver may hold the sender back by calling later. Calls `heard` with the number of
+    /// bytes whenever some arrive. This is cancel safe.
     pub async fn chunk(&mut self, mut heard: impl FnMut(usize)) -> Result<Option<Bytes>, ReceiveError> {
         self.counted.get_or_insert_with(|| self.peer.upload());
         while let Some(item) = self.next_soon().await? {
@@ -68,7 +68,7 @@ impl GradientUpload {
         Ok(None)
     }
 
-    /// The next item, which must come within [`CHUNK_TIMEOUT`] of the time at which its part was first waited for.
+    /// Returns the next item, which must arrive within [`CHUNK_TIMEOUT`] of the time at which the wait for its part began.
     async fn next_soon(&mut self) -> Result<Option<Item>, ReceiveError> {
         let deadline = *self.since.get_or_insert_with(Instant::now) + CHUNK_TIMEOUT;
         timeout_at(deadline, self.incoming.next()).await.map_err(|_| ReceiveError::Stalled)?
@@ -93,7 +93,7 @@ mod tests {
     use tokio_stream::StreamExt;
     use tonic::Status;
 
-    /// A gradient of two chunks, of which all but the last bytes have arrived.
+    /// Returns a gradient of two chunks, of which all but the last bytes have arrived.
     async fn unfinished() -> GradientUpload {
         let chunks = tokio_stream::iter(["first", "second"]).map(Bytes::from);
         let mut pieces: Vec<Bytes> = framed_gradient(proto::GradientHeader::default(), chunks).collect().await;

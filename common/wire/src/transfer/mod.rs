@@ -1,17 +1,17 @@
 //! Vectors and files as chunks, each with a checksum.
 //!
-//! A vector is never copied on the sending side: the data of a chunk is one buffer that all receivers share. The receiving side checks
+//! The sending side never copies a vector: the data of a chunk is one buffer that all receivers share. The receiving side checks
 //! the data as it arrives, and copies it only if it comes in several pieces.
 //!
 //! # Layout
-//! - here: what may be wrong with a transfer
+//! - here: the errors of a transfer
 //! - `checksum`: CRC-32C
 //! - `pool`: buffers that are reused
 //! - `file`: files, which go through generated code
 //! - `framed`: messages, chunks and gradients as the bytes of a call
 //! - `set`: a set of parameters, which is sent while it is produced
 //! - `decoder`: decodes the bytes of a call; `body`: the body of a call; `chunk`: receives chunks
-//! - `parameters`, `gradient`: parameters and gradients from the body of a call
+//! - `parameters`, `gradient`: receive parameters and gradients from the body of a call
 
 mod body;
 mod checksum;
@@ -42,10 +42,10 @@ use crate::limits::MAX_CHUNK_BYTES;
 #[cfg(target_endian = "big")]
 compile_error!("vectors go over the wire as little-endian numbers without conversion");
 
-/// What is wrong with the content of a transfer.
+/// An error in the content of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
-    /// The size of a file is not the expected one.
+    /// A file does not have the expected size.
     #[error("transfer of {found} bytes: expected {expected}")]
     Size {
         /// Bytes announced or received.

@@ -1,4 +1,4 @@
-//! Parameters from the body of a call.
+//! Receives parameters from the body of a call.
 
 use bytes::Bytes;
 use tonic::Status;
@@ -13,29 +13,29 @@ use crate::proto::{self, parameter_part::Kind};
 /// A part of the parameters that a coordinator sends to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterPart {
-    /// A set begins.
+    /// The header of a set, which begins it.
     Set(SetHeader),
-    /// The next chunk of the set that began last.
+    /// The next chunk of the current set.
     Chunk {
-        /// The number of the chunk; they come in order.
+        /// The number of the chunk; numbers ascend.
         at: u64,
-        /// Its values, as the run's format encodes them.
+        /// The values of the chunk, in the run's encoding.
         data: Bytes,
     },
 }
 
-/// The sets of parameters that a coordinator sends to a session, one after the other.
+/// Receives the sets of parameters that a coordinator sends to a session, one after the other.
 #[derive(Debug)]
 pub struct ParameterStream {
     incoming: CallBody,
-    /// Chunks of the set that began last.
+    /// The number of chunks of the current set.
     announced: u64,
     stripe: Stripe,
     chunks: ChunkReceiver,
 }
 
 impl ParameterStream {
-    /// Sets of parameters from the body of an answer.
+    /// Creates the stream from the body of an answer.
     pub fn from_body(body: Body) -> Self {
         Self::new(CallBody::new(body))
     }
@@ -44,7 +44,7 @@ impl ParameterStream {
         Self { incoming, announced: 0, stripe: Stripe::ALL, chunks: ChunkReceiver::new() }
     }
 
-    /// The next header or chunk, whose order and checksums are checked. May be dropped and called again.
+    /// Returns the next header or chunk, after checking its order and checksum. This is cancel safe.
     pub async fn next(&mut self) -> Result<ParameterPart, ReceiveError> {
         loop {
             let item = self.incoming.next().await?;

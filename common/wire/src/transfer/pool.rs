@@ -1,15 +1,15 @@
-//! Buffers that are reused.
+//! Reuses buffers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::NoUninit;
 use bytes::Bytes;
 
-/// Bytes of unused buffers that are kept. One buffer is kept whatever its size. A coordinator needs as many buffers in its next
-/// iteration as in its last, which is 41 MB for 64 workers and a model of 640 kB.
+/// The maximum size of the unused buffers that are kept, in bytes. One buffer is kept whatever its size. A coordinator needs as many
+/// buffers in its next iteration as in its last, which is 41 MB for 64 workers and a model of 640 kB.
 const KEPT_BYTES: usize = 1 << 28;
 
-/// Reusable vectors. The pages of a large new vector cost more than writing to it. Clones share the vectors.
+/// Keeps vectors for reuse, since the pages of a large new vector cost more than writing to it. Clones share the vectors.
 #[derive(Debug)]
 pub struct Pool<T = f32>(Arc<Mutex<Vec<Vec<T>>>>);
 
@@ -26,12 +26,12 @@ impl<T> Clone for Pool<T> {
 }
 
 impl<T> Pool<T> {
-    /// An empty vector, with the capacity of one that was given back if there is one.
+    /// Returns an empty vector, with the capacity of a vector that was given back if there is one.
     pub fn take(&self) -> Vec<T> {
         self.idle().pop().unwrap_or_default()
     }
 
-    /// Takes a vector back that is no longer needed.
+    /// Takes back a vector that is no longer needed.
     pub fn give(&self, mut values: Vec<T>) {
         if values.capacity() == 0 {
             return;
@@ -52,7 +52,7 @@ impl<T> Pool<T> {
 }
 
 impl<T: NoUninit + Send + 'static> Pool<T> {
-    /// The vector as bytes, without copying it; it is given back when the last of them is dropped.
+    /// Returns the vector as bytes, without copying it. The pool takes it back when the last of them is dropped.
     pub fn lend(&self, values: Vec<T>) -> Bytes {
         Bytes::from_owner(LentBuffer { values, pool: self.clone() })
     }

@@ -1,4 +1,4 @@
-//! A set of parameters as the bytes of calls, which are sent while the set is produced.
+//! Encodes a set of parameters as the bytes of calls, which are sent while the set is produced.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ type Pieces = Arc<[OnceLock<[Bytes; 2]>]>;
 pub struct SetProducer {
     header: SetHeader,
     pieces: Pieces,
-    /// How many chunks are set.
+    /// The number of chunks produced so far.
     produced: usize,
     /// Notifies readers of each chunk.
     changes: watch::Sender<()>,
@@ -37,7 +37,7 @@ impl SetProducer {
         Self { header, pieces, produced: 0, changes: watch::Sender::default() }
     }
 
-    /// The set, which can be sent from now on.
+    /// Returns the set, which can be sent from now on.
     pub fn set(&self) -> FramedSet {
         FramedSet {
             header: self.header.clone(),
@@ -47,10 +47,10 @@ impl SetProducer {
         }
     }
 
-    /// Adds the next chunk. Its data should have a buffer of its own, since the set keeps it in memory. Needs no runtime.
+    /// Adds the next chunk. Its data should have a buffer of its own, since the set keeps it in memory. This needs no async runtime.
     ///
     /// # Panics
-    /// If the set is complete, or the chunk is empty or longer than [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES).
+    /// Panics if the set is complete, or the chunk is empty or longer than [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES).
     pub fn push(&mut self, data: Bytes) {
         self.pieces[self.produced].set(framed_chunk(data)).expect("chunks are set in order");
         self.produced += 1;
@@ -62,19 +62,19 @@ impl SetProducer {
 #[derive(Clone, Debug)]
 pub struct FramedSet {
     header: SetHeader,
-    /// The chunks that are sent.
+    /// The chunks to send.
     sent: Stripe,
     pieces: Pieces,
     changes: watch::Receiver<()>,
 }
 
 impl FramedSet {
-    /// The iteration whose tasks are computed at these parameters.
+    /// Returns the iteration whose tasks are computed at these parameters.
     pub fn iteration(&self) -> Iteration {
         self.header.iteration
     }
 
-    /// Only the chunks of this stripe, if any.
+    /// Restricts the set to the chunks of `stripe`, if there is one.
     #[must_use]
     pub fn stripe(self, stripe: Option<Stripe>) -> Self {
         let Some(sent) = stripe else { return self };
@@ -82,7 +82,7 @@ impl FramedSet {
     }
 }
 
-/// The producer was dropped before the set was complete.
+/// The error of a set whose producer was dropped before the set was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Incomplete;
 
@@ -90,9 +90,9 @@ pub(crate) struct Incomplete;
 pub(crate) struct SetReader {
     pieces: Pieces,
     sent: Stripe,
-    /// The chunk that is read next.
+    /// The number of the next chunk.
     chunk: u64,
-    /// Pieces to read before it, the last of them first.
+    /// Pieces to read before the next chunk, the last of them first.
     before: Vec<Bytes>,
     changes: WatchStream<()>,
 }
@@ -104,7 +104,7 @@ impl SetReader {
         Self { pieces, sent, chunk: sent.first, before: vec![header], changes: WatchStream::from_changes(changes) }
     }
 
-    /// The next piece as soon as it is produced; `None` after the last.
+    /// Returns the next piece as soon as it has been produced, and `None` after the last.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Incomplete>>> {
         loop {
             if let Some(piece) = self.before.pop() {
@@ -139,7 +139,7 @@ mod tests {
         Ok(bytes)
     }
 
-    /// Readers that begin before, while and after a thread without a runtime produces the set get the same bytes.
+    /// Readers that begin before, during and after the production, in a thread without a runtime, get the same bytes.
     #[tokio::test]
     async fn a_set_is_read_while_it_is_produced() {
         for chunks in [0, 1, 5] {

@@ -1,4 +1,4 @@
-//! Checkpoints in an object store, in memory and in a folder.
+//! Tests of checkpoints in an object store, in memory and in a folder.
 
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -13,7 +13,7 @@ use super::*;
 
 const PARAMETERS: usize = 3000;
 
-/// Saves checkpoints of these iterations, of which two are kept, and returns whether each was written.
+/// Saves checkpoints of these iterations, keeping two, and returns whether each was written.
 fn save(backend: &Arc<dyn Backend>, iterations: &[u64]) -> Vec<Result<Iteration, String>> {
     let checkpoints = iterations.iter().map(|iteration| sample_checkpoint(PARAMETERS, *iteration));
     let retention = Retention { newest: 2, every: None };
@@ -53,7 +53,7 @@ fn what_is_saved_is_found_and_old_ones_are_dropped() {
         let left = store.wait(async move { objects.files().await }).unwrap();
         assert_eq!(left.len(), 6, "all files of the first are gone: {left:?}");
         assert_eq!(store.latest().unwrap().as_deref(), Some("step-000003"));
-        // A run that is resumed from an earlier one says so before it saves again.
+        // A resumed run records which checkpoint it resumes from before it saves again.
         store.set_latest("step-000002").unwrap();
         assert_eq!(find(&store).unwrap().unwrap().name, "step-000002");
         // The run was resumed from an earlier checkpoint, and saves again.
@@ -98,7 +98,7 @@ fn a_checkpoint_without_its_state_does_not_exist() {
         assert_eq!(store.names().unwrap(), ["step-000001"]);
         let found = find(&store).unwrap().unwrap();
         assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000001", 0));
-        // The next checkpoint clears up.
+        // The next checkpoint removes the leftover files.
         save(&backend, &[3]);
         assert!(store.get("step-000002", MODEL).is_err());
         assert_eq!(find(&store).unwrap().unwrap().name, "step-000003");
@@ -120,7 +120,7 @@ fn the_last_to_start_writes() {
     });
 }
 
-/// A file of several parts.
+/// The file is sent in several parts.
 #[test]
 fn a_large_file_comes_back_as_it_was() {
     on_both(|backend| {

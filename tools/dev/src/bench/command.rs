@@ -1,0 +1,66 @@
+//! The command `ata-dev bench`.
+
+use ata::{Exit, Failure, print_json, print_text};
+use clap::{Args, ValueEnum};
+
+use super::{BenchError, Figure, Subject, measure};
+
+/// The flags of `ata-dev bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata-dev bench
+  ata-dev bench allocation transport --json")]
+pub(crate) struct BenchArgs {
+    /// What to measure [default: everything].
+    #[arg(value_enum)]
+    pub(crate) subjects: Vec<Subject>,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measures the subjects that the flags name, and prints the figures.
+pub(crate) async fn command(args: BenchArgs) -> Result<Exit, Failure> {
+    let subjects = if args.subjects.is_empty() { Subject::value_variants().to_vec() } else { args.subjects };
+    if !args.json {
+        let head = format!("{:<52}{:>12}  {:<38}{:>12}{:>8}\n", "", "median", "reference", "median", "ratio");
+        print_text(&head)?;
+    }
+    let mut figures = Vec::new();
+    for subject in subjects {
+        let measured = Box::pin(measure(subject)).await.map_err(failure)?;
+        if !args.json {
+            print_text(&measured.iter().map(line).collect::<String>())?;
+        }
+        figures.extend(measured);
+    }
+    if args.json {
+        print_json(&figures)?;
+    }
+    Ok(Exit::DONE)
+}
+
+fn line(figure: &Figure) -> String {
+    let Figure { name, seconds, reference, reference_seconds, ratio, samples_per_s } = figure;
+    let rate = samples_per_s.map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
+    let (own, of_reference) = (short(*seconds), short(*reference_seconds));
+    format!("{name:<52}{own:>12}  {reference:<38}{of_reference:>12}{ratio:>8.2}{rate}\n")
+}
+
+fn short(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
+        s if s < 1e-3 => format!("{:.2} us", s * 1e6),
+        s => format!("{:.2} ms", s * 1e3),
+    }
+}
+
+/// Converts an error of a measurement to a failure with an exit code.
+fn failure(error: BenchError) -> Failure {
+    match error {
+        BenchError::Write(_) => Failure::disk(error),
+        BenchError::Device(error) => error.into(),
+        _ => Failure::internal(error),
+    }
+}
