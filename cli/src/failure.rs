@@ -1,4 +1,4 @@
-//! Failures as the user sees them: one line (several for the command line), and a documented exit code.
+//! Failures as reported to the user: one line (several for the command line), and a documented exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -24,19 +24,19 @@ pub struct Failure {
     message: String,
 }
 
-/// How the program ended: one of the documented exit codes.
+/// The exit status of the program: one of the documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Exit(pub(crate) u8);
 
 impl Exit {
-    /// Nothing failed.
+    /// The exit code of success.
     pub const DONE: Self = Self(0);
 
-    /// Ended by Ctrl-C or SIGTERM.
+    /// The exit code after Ctrl-C or SIGTERM.
     pub const INTERRUPTED: Self = Self(INTERRUPTED);
 
-    /// The exit code.
+    /// Returns the exit code as a number.
     pub fn code(self) -> u8 {
         self.0
     }
@@ -59,7 +59,7 @@ enum Kind {
     Refused = 77,
 }
 
-/// All exit codes, and what they mean.
+/// The exit codes and their meanings.
 pub const EXIT_CODES: [(u8, &str); 10] = [
     (0, "done"),
     (1, "`ata doctor` found a problem"),
@@ -89,44 +89,44 @@ pub(crate) const RESUMABLE: u8 = 75;
 pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Failure {
-    /// Wrong flags or configuration.
+    /// Creates a failure for wrong flags or configuration.
     pub fn usage(message: impl Display) -> Self {
         Self::new(Kind::Usage, message)
     }
 
-    /// A command line that cannot be read. The message may have several lines.
+    /// Creates a failure for a command line that cannot be parsed. The message may have several lines.
     pub fn command_line(message: &str) -> Self {
         let lines: Vec<_> = message.lines().map(|line| escaped(line.trim_end())).collect();
         Self { kind: Kind::Usage, message: lines.join("\n") }
     }
 
-    /// Bad data.
+    /// Creates a failure for bad data.
     pub fn data(message: impl Display) -> Self {
         Self::new(Kind::Data, message)
     }
 
-    /// A server cannot be reached, or does not serve.
+    /// Creates a failure for a server that cannot be reached or does not serve.
     pub fn unreachable(message: impl Display) -> Self {
         Self::new(Kind::Unreachable, message)
     }
 
-    /// Refused by the coordinator (exit code 77).
+    /// Creates a failure for a refusal by the coordinator (exit code 77).
     pub fn refused(message: impl Display) -> Self {
         Self::new(Kind::Refused, message)
     }
 
-    /// A fault of the program or the machine.
+    /// Creates a failure for an error of the program or the machine.
     pub fn internal(message: impl Display) -> Self {
         Self::new(Kind::Internal, message)
     }
 
-    /// A file cannot be written.
+    /// Creates a failure for a file that cannot be written.
     pub fn disk(message: impl Display) -> Self {
         Self::new(Kind::Disk, message)
     }
 
     fn new(kind: Kind, message: impl Display) -> Self {
-        // The message is one line, even if the cause has several. It may quote a worker, a server or a file.
+        // The message is reduced to one line because it may quote a worker, a server or a file.
         let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         Self { kind, message: escaped(&message).into_owned() }
     }
@@ -162,7 +162,7 @@ impl From<ModelError> for Failure {
 
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
-        // Drivers may load late, so a missing device is not a mistake in the command line.
+        // Drivers may load late, so a missing device is not an error of the command line.
         let is_machine = matches!(error, DeviceError::NotFound { .. } | DeviceError::NoGpu { .. });
         Self::new(if is_machine { Kind::Internal } else { Kind::Usage }, error)
     }
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// A run that failed quotes the worker that failed last.
+    /// A failed run quotes the worker that failed last.
     #[test]
     fn a_message_commands_no_terminal() {
         let (tasks, lasted_s) = (TaskRange { first: 0, count: 1 }, 128.0);

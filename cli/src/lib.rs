@@ -1,4 +1,4 @@
-//! The program `ata` as a function, so that your own program with your own models and policies has all of its commands.
+//! The program `ata` as a function, for programs with custom models and policies that have all of its commands.
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
@@ -9,13 +9,13 @@
 //! # Layout
 //! - `args`: the command line
 //! - `settings`: defaults, file, environment and flags, merged and checked
-//! - `inputs`: the model and the data that they name
+//! - `inputs`: the model and the data that the settings name
 //! - `commands`: one file or folder per subcommand
-//! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the final table
-//! - `output`: progress, tables and JSON, and the escaping of what comes from outside
+//! - `run`: the shared part of `ata up` and `ata coordinator`, from settings to the final table
+//! - `output`: progress, tables and JSON, and the escaping of untrusted text
 //! - `log`: the log on standard error
 //! - `local_run`: the settings of a run, for programs that start its processes themselves
-//! - `signals`, `failure`: what ends the program, and its exit codes
+//! - `signals`, `failure`: signals, errors and exit codes
 
 mod args;
 mod commands;
@@ -42,21 +42,20 @@ pub use output::{Output, live_line, print_json, print_text, render_table};
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Extensions {
-    /// Resolves `--model`. Coordinator and workers must be the same program; `ata up` starts its workers from it.
+    /// Resolves `--model`. The coordinator and the workers must be the same program; `ata up` starts its workers from it.
     pub models: ModelResolver,
     /// Resolves `--policy`, on the cluster and in the simulator.
     pub policies: PolicyResolver,
-    /// Settings of a run, in the form of `config.toml`, whose defaults are others than ata's; files, environment and flags
-    /// override them.
+    /// Default settings that differ from ata's, in the form of `config.toml`; files, environment and flags override them.
     pub defaults: &'static str,
-    /// What is trained on without `--data`, as `ata up` says it.
+    /// A description of the data that is used without `--data`, for the output of `ata up`.
     pub own_data: &'static str,
-    /// The words that start this program, before its arguments. Without any, it is the executable of this process.
+    /// The words that start this program, before its arguments. If empty, it is the executable of this process.
     pub program: &'static [OsString],
 }
 
 impl Default for Extensions {
-    /// The built-in models and policies.
+    /// Returns the built-in models and policies.
     fn default() -> Self {
         Self {
             models: builtin_model,
@@ -69,12 +68,12 @@ impl Default for Extensions {
 }
 
 impl Extensions {
-    /// The settings whose defaults are others than ata's.
+    /// Parses the default settings that differ from ata's.
     pub(crate) fn defaults(&self) -> Result<toml::Table, Failure> {
         self.defaults.parse().map_err(|error| Failure::usage(format!("this program's defaults: {error}")))
     }
 
-    /// The words that start this program.
+    /// Returns the words that start this program.
     pub(crate) fn program(&self) -> Result<Vec<OsString>, Failure> {
         if self.program.is_empty() {
             let executable = std::env::current_exe().map_err(Failure::internal)?;
@@ -90,7 +89,8 @@ pub fn main(extensions: Extensions) -> ExitCode {
     run(std::env::args_os(), extensions).into()
 }
 
-/// Runs a command line, whose first word is the program's name, for programs that have a line or an exit of their own.
+/// Runs a command line, whose first word is the program's name. Use it instead of [`main`] to provide the command line
+/// or to handle the exit code.
 pub fn run(command_line: impl IntoIterator<Item = OsString>, extensions: Extensions) -> Exit {
     ata_learn::keep_freed_memory();
     let ended = match args::parse(command_line) {
@@ -101,12 +101,12 @@ pub fn run(command_line: impl IntoIterator<Item = OsString>, extensions: Extensi
     ended.unwrap_or_else(|failure| failure.report())
 }
 
-/// The definition of the command line, for its reference and its completions.
+/// Returns the definition of the command line, for its reference and its completions.
 pub fn command_line() -> clap::Command {
     <args::Cli as clap::CommandFactory>::command()
 }
 
-/// The settings of a run by default.
+/// Returns the default settings of a run.
 pub fn default_settings() -> Result<toml::Table, Failure> {
     toml::Table::try_from(settings::Settings::default()).map_err(Failure::internal)
 }

@@ -19,27 +19,27 @@ use crate::settings::Settings;
 pub struct LocalRun {
     /// The words that start the program.
     pub program: Vec<OsString>,
-    /// All settings, as for `--config`.
+    /// All settings of the run, as for `--config`.
     pub settings: String,
-    /// Arguments of every worker, except its identity and the coordinator's address.
+    /// The arguments of every worker, except its identity and the coordinator's address.
     pub worker_args: Vec<OsString>,
     /// The number of workers.
     pub workers: u32,
-    /// Tasks per iteration.
+    /// The number of tasks per iteration.
     pub budget: u64,
-    /// Bytes of the model's parameters.
+    /// The size of the model's parameters, in bytes.
     pub parameters_bytes: u64,
-    /// After so long, a silent worker counts as lost.
+    /// The time after which a silent worker counts as lost.
     pub heartbeat_timeout: Duration,
-    /// As for `--checkpoint-every`.
+    /// The checkpoint interval, as for `--checkpoint-every`.
     pub checkpoint_every: String,
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
 }
 
 impl LocalRun {
-    /// A run with these defaults in place of the program's, overridden by a file, overridden by flags. Its workers compute on the CPU,
-    /// and all of them are waited for.
+    /// Resolves the settings of a run: these defaults, overridden by a file, overridden by flags. Its workers compute on the CPU, and the
+    /// run waits for all of them.
     pub fn resolve(
         defaults: &str,
         file: Option<&Path>,
@@ -70,7 +70,7 @@ impl LocalRun {
         })
     }
 
-    /// A new id for a run.
+    /// Returns a new id for a run.
     pub fn new_id(kind: &str) -> String {
         new_run_id(kind)
     }

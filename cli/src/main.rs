@@ -1,6 +1,6 @@
 //! The program `ata` with the built-in models and policies.
 
-/// musl's own allocator has one lock for all threads, and returns freed memory to the system at once.
+/// The allocator for musl, whose own one has a single lock for all threads and returns freed memory to the system at once.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -29,7 +29,7 @@ pub struct CoordinatorConfig {
     /// The problem whose gradients the tasks are.
     pub problem: ProblemConfig,
     /// The training settings: initial parameters, optimizer and learning rate.
-    pub training: TrainingConfig,
+    pub training: TrainingSetup,
     /// When and on which data the parameters are evaluated.
     pub evaluation: EvaluationConfig,
     /// When and where checkpoints are written.
@@ -78,7 +78,7 @@ pub struct ProblemConfig {
 }
 
 /// How gradients are turned into parameters.
-pub struct TrainingConfig {
+pub struct TrainingSetup {
     /// The initial state of the run.
     pub start: Start,
     /// The optimizer, which turns gradients into steps.
@@ -119,7 +119,7 @@ pub struct WorkersConfig {
     pub exchange: ExchangeChoice,
     /// The hosts that workers may announce to their peers, in addition to the host from which they connect.
     pub peer_hosts: Vec<String>,
-    /// What an earlier run learned about the workers, by name.
+    /// The statistics of the workers from an earlier run, by name.
     pub warm_start: BTreeMap<String, WorkerStatistics>,
 }
 

@@ -1,4 +1,4 @@
-//! The coordinator: a thin tokio driver of `ata_scheduler::Engine`, with real workers over gRPC.
+//! The coordinator: a thin tokio driver of `ata_scheduler::Engine` that works with real workers over gRPC.
 //!
 //! One task owns the engine and all mutable state; the others send it commands. No state is shared behind a lock.
 //!
@@ -11,14 +11,14 @@
 //! ```
 //!
 //! # Layout
-//! - `config`: [`CoordinatorConfig`], everything a run needs, already validated
+//! - `config`: [`CoordinatorConfig`], the validated configuration of a run
 //! - `driver`: the task that owns the engine, with its parts
-//! - `service`: the gRPC service, which checks requests and passes them on
-//! - `links`: measures how fast vectors arrive
-//! - `probe`: answers probes, which measure the way to the coordinator
-//! - `parameters`, `send_file`: the parameters and the training data that are sent
+//! - `service`: the gRPC service, which checks requests and passes them to the driver
+//! - `links`: measures the workers' links from the vectors that arrive
+//! - `probe`: answers the probes of clients that measure their connection
+//! - `parameters`, `send_file`: the parameters and the data that are sent to workers
 //! - `training`: the thread that sums gradients and takes optimizer steps
-//! - `checkpoint`: the content of checkpoints, where they are kept, and the thread that writes them
+//! - `checkpoint`: the content of checkpoints, their store, and the thread that writes them
 //! - `report`: [`RunReport`], the result of a run
 
 mod checkpoint;
@@ -41,11 +41,11 @@ pub use checkpoint::{
 pub use checkpoint::{go_on_from, newest, newest_settings, open_store};
 pub use config::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
-    SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,
+    SplitData, Start, TrainingSetup, TransferLimits, WorkersConfig,
 };
 pub use report::{RunError, RunReport, StopReason};
 
-/// Seams for tests, which are no part of the interface.
+/// Helpers for tests, which are not part of the public interface.
 #[doc(hidden)]
 pub mod testing {
     pub use crate::checkpoint::testing::*;
@@ -63,10 +63,10 @@ use ata_wire::TransferRouter;
 use ata_wire::limits::REQUEST_BYTES;
 use ata_wire::proto::coordinator_server::CoordinatorServer;
 
-/// Commands that may wait for the driver. It handles each in microseconds; a full queue slows the senders down.
+/// The number of commands that may wait for the driver. It handles each in microseconds, and a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;
 
-/// Time that connections have to close once the run is over.
+/// The time within which connections must close once the run is over.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a coordinator on `listener` until the last iteration, or until `stop` resolves.
@@ -85,7 +85,7 @@ pub async fn run(
     let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let served = TransferRouter::new(service, others);
-    // An error means that the sender was dropped; either way the run is over.
+    // An error means that the sender was dropped. Either way, the run is over.
     let over = async { over.await.unwrap_or(()) };
     let server = tokio::spawn(ata_net::serve(listener, security, window_bytes, served, over));
 

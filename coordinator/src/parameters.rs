@@ -1,4 +1,4 @@
-//! The parameters that workers compute at.
+//! The parameters at which workers compute gradients.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 
-/// The parameters of one iteration, as they are sent, perhaps while they are still being written. Clones share them.
+/// The parameters of one iteration, which can be sent while they are still being written. Clones share the data.
 #[derive(Clone, Debug)]
 pub(crate) struct ParameterSet {
-    /// The iteration whose gradients are computed at them.
+    /// The iteration whose gradients are computed at these parameters.
     pub(crate) iteration: Iteration,
     whole: FramedSet,
-    /// The differences from the set of the iteration before, if the format has them.
+    /// The differences from the set of the previous iteration, if the format has differences.
     differences: Option<FramedSet>,
-    /// The chunks that are sent, if not all.
+    /// The subset of the chunks that is sent; `None` for all.
     stripe: Option<Stripe>,
     alive: Weak<()>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct SetWriter {
     mark: Arc<()>,
 }
 
-/// A chunk's values as bytes, with the mark of its set, which lives as long.
+/// A chunk's values as bytes. It keeps the mark of its set alive.
 struct Values {
     values: Vec<f32>,
     _mark: Arc<()>,
@@ -56,7 +56,7 @@ impl SetWriter {
 }
 
 impl ParameterSet {
-    /// A set of `values` numbers that is about to be written, and its writer.
+    /// Creates a set of `values` numbers that is about to be written, and its writer.
     pub(crate) fn begin(iteration: Iteration, values: usize, format: WireFormat) -> (Self, SetWriter) {
         let chunks = values.div_ceil(CHUNK_VALUES) as u64;
         let producer = |base| SetProducer::new(SetHeader { iteration, base, chunks, stripe: None });
@@ -75,9 +75,9 @@ impl ParameterSet {
         (set, SetWriter { whole, differences, mark })
     }
 
-    /// A set that is known already.
+    /// Creates a set from known values.
     pub(crate) fn complete(iteration: Iteration, values: &[f32]) -> Self {
-        // Nobody holds the set before it.
+        // No worker holds the previous set, so the format needs no differences.
         let (set, mut writer) = Self::begin(iteration, values.len(), WireFormat::F32Exact);
         for chunk in values.chunks(CHUNK_VALUES) {
             writer.push(SteppedChunk { whole: chunk.to_vec(), differences: None });
@@ -85,29 +85,29 @@ impl ParameterSet {
         set
     }
 
-    /// The last step that they hold; 0 for initial parameters.
+    /// The last step included in the parameters; 0 for initial parameters.
     pub(crate) fn last_step(&self) -> Iteration {
         Iteration(self.iteration.since(Iteration::FIRST))
     }
 
-    /// The set as it is sent to a worker that holds the parameters of `held`.
+    /// Returns the set as it is sent to a worker that holds the parameters of `held`.
     fn for_holder_of(self, held: Option<Iteration>) -> FramedSet {
         let differences = self.differences.filter(|_| held.map(Iteration::next) == Some(self.iteration));
         differences.unwrap_or(self.whole).stripe(self.stripe)
     }
 
-    /// Only the chunks of this stripe, if any.
+    /// Returns the set restricted to the chunks of this stripe, if there is one.
     pub(crate) fn in_stripe(&self, stripe: Option<Stripe>) -> Self {
         Self { stripe, ..self.clone() }
     }
 
-    /// All chunks, and not as differences.
+    /// Returns the set with all of its chunks, and without differences.
     pub(crate) fn whole(&self) -> Self {
         Self { stripe: None, differences: None, ..self.clone() }
     }
 }
 
-/// A copy of the parameters after a step, which the training thread makes. Clones share it.
+/// A copy of the parameters after a step, made by the training thread. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainedParameters(Arc<Copied>);
 
@@ -125,24 +125,25 @@ impl AsRef<[f32]> for TrainedParameters {
 }
 
 impl TrainedParameters {
-    /// The parameters after step `last_step`, which will come from `copy`.
+    /// Creates the parameters after step `last_step`, which will be received from `copy`.
     pub(crate) fn new(last_step: Iteration, copy: std_mpsc::Receiver<Vec<f32>>) -> Self {
         Self(Arc::new(Copied { last_step, copy: Mutex::new(copy), values: OnceLock::new() }))
     }
 
-    /// The last step that they hold.
+    /// The last step included in the parameters.
     pub(crate) fn last_step(&self) -> Iteration {
         self.0.last_step
     }
 
-    /// The parameters, in the model's flat order. Waits for the training thread; empty if that has failed, which it reports.
+    /// Returns the parameters in the model's flat order. Blocks until the training thread has copied them. They are empty if the thread has
+    /// failed, which it reports.
     pub(crate) fn values(&self) -> &[f32] {
         let wait = || self.0.copy.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or_default();
         self.0.values.get_or_init(wait)
     }
 
-    /// The parameters as they are sent to a worker that evaluates them, without a copy. Waits like [`Self::values`]; empty if the
-    /// training has failed.
+    /// Returns the parameters as they are sent to a worker that evaluates them, without copying. Blocks like [`Self::values`], and is empty
+    /// in the same case.
     pub(crate) fn framed(&self) -> FramedSet {
         let count = self.values().len();
         let chunks = count.div_ceil(CHUNK_VALUES) as u64;
@@ -155,13 +156,13 @@ impl TrainedParameters {
         producer.set()
     }
 
-    /// SHA-256 of the parameters as little-endian f32.
+    /// Returns the SHA-256 of the parameters as little-endian f32.
     pub(crate) fn sha256(&self) -> [u8; 32] {
         ata_sums::sha256_of_parameters(self.values())
     }
 }
 
-/// A chunk of trained parameters as bytes.
+/// A chunk of the trained parameters as bytes.
 struct TrainedChunk {
     parameters: TrainedParameters,
     range: Range<usize>,
@@ -185,7 +186,7 @@ impl Versions {
         Self { alive: VecDeque::new(), limit }
     }
 
-    /// Counts a new version. Returns whether there are more than the limit now.
+    /// Counts a new version. Returns whether the number of versions now exceeds the limit.
     pub(crate) fn add(&mut self, set: &ParameterSet) -> bool {
         self.alive.retain(|version| version.strong_count() > 0);
         self.alive.push_back(set.alive.clone());
@@ -193,8 +194,8 @@ impl Versions {
     }
 }
 
-/// The parameters that are due to a worker: the newest set that it was not sent. Sending takes the set out, so that no version is
-/// kept in memory for a worker that has it.
+/// The parameters to send to a worker: the newest set that it was not sent. Sending removes the set, so that no version is kept in memory
+/// for a worker that already has it.
 #[derive(Debug, Default)]
 pub(crate) struct DueParameters(watch::Sender<Due>);
 
@@ -213,12 +214,12 @@ impl Due {
 }
 
 impl DueParameters {
-    /// Makes a set due, instead of an older one.
+    /// Makes a set due, replacing an older one.
     pub(crate) fn put(&self, set: ParameterSet) {
         self.0.send_replace(Due::Set(Box::new(set)));
     }
 
-    /// Makes a set of this iteration or an earlier one no longer due. Returns whether one was.
+    /// Removes the due set if it is of this iteration or an earlier one. Returns whether it was removed.
     pub(crate) fn clear(&self, iteration: Iteration) -> bool {
         let mut was_due = false;
         self.0.send_if_modified(|due| {
@@ -239,13 +240,13 @@ impl DueParameters {
         }
     }
 
-    /// The sets as they become due, for one receiver at a time.
+    /// Returns a receiver of the sets as they become due. There can be one receiver at a time.
     pub(crate) fn receiver(&self) -> Option<DueSets> {
         if self.0.receiver_count() > 0 {
             return None;
         }
         let mut changes = self.0.subscribe();
-        // A set that was due before is new to this receiver.
+        // A set that is already due is new to this receiver.
         changes.mark_changed();
         Some(DueSets { due: self.0.clone(), changes })
     }
@@ -265,7 +266,7 @@ pub(crate) struct DueSets {
 }
 
 impl DueSets {
-    /// The sets, until the session is over.
+    /// Returns the sets as a stream that ends with the session.
     pub(crate) fn into_stream(self) -> impl Stream<Item = FramedSet> + Send + 'static {
         let Self { due, changes } = self;
         let mut held = None;
@@ -279,7 +280,7 @@ impl DueSets {
         })
     }
 
-    /// Takes the set that is due, and returns its iteration; an error means that the session is over.
+    /// Takes the set that is due. Returns its iteration, or an error if the session is over.
     pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
         match take(&self.due) {
             Due::Set(set) => Ok(Some(set.iteration)),

@@ -1,4 +1,4 @@
-//! Answers probes, which measure the way to the coordinator.
+//! Answers the probes of clients that measure their connection to the coordinator.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Probes {
         Self { run_id, run, places, padding: padding(PROBE_ANSWER_PADDING) }
     }
 
-    /// Reads the requests, and begins to answer.
+    /// Reads the requests, and starts to answer.
     pub(crate) async fn answer(
         &self,
         mut requests: Streaming<ProbeRequest>,
@@ -59,20 +59,21 @@ impl Probes {
             run_id: self.run_id.clone(),
             run: self.run.clone(),
             padding_bytes,
-            // A clock before 1970 is as wrong as one at 1970.
+            // A clock set before 1970 is as wrong as one set to 1970.
             time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO),
         }
     }
 }
 
-/// Closes the connection of an answer that is not read in time, since the answer cannot end itself.
+/// Closes the connection if an answer is not read in time, since the answer cannot end itself.
 async fn close_late(peer: Peer, closed: oneshot::Receiver<()>) {
     if tokio::time::timeout(PROBE_TIMEOUT, closed).await.is_err() {
         peer.close();
     }
 }
 
-/// A summary, then padding. It keeps its place until it is dropped, which bounds the memory for peers that do not read.
+/// The answer to a probe: a summary, followed by padding. It occupies one of the limited places until it is dropped,
+/// which bounds the memory for peers that do not read.
 #[derive(Debug)]
 pub(crate) struct ProbeAnswers {
     summary: Option<ProbeSummary>,

@@ -7,36 +7,36 @@ use ata_learn::MeasuringError;
 use ata_record::{JournalError, RecordError, RunState};
 use ata_scheduler::{AbortReason, FinishReason, RestoreError, WorkerStatistics};
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// All iterations are committed, or a limit was reached.
     Finished(FinishReason),
-    /// The run was told to stop.
+    /// A stop was requested.
     Stopped,
 }
 
 /// The result of a run, however it ended.
 #[derive(Debug)]
 pub struct RunReport {
-    /// Why it ended.
+    /// The reason why the run ended.
     pub ended: Result<StopReason, RunError>,
-    /// The state that its events add up to.
+    /// The state that results from the run's events.
     pub state: RunState,
-    /// What was learned about each worker's speed, by name.
+    /// The statistics of each worker's speed, by name.
     pub statistics: BTreeMap<String, WorkerStatistics>,
-    /// Why the last checkpoint could not be written, if it could not.
+    /// The reason why the last checkpoint could not be written, if it failed.
     pub not_saved: Option<String>,
     /// The number of parameters.
     pub parameters: usize,
-    /// SHA-256 of the last flat parameters as little-endian f32.
+    /// The SHA-256 of the last flat parameters as little-endian f32.
     pub parameters_sha256: [u8; 32],
 }
 
-/// Why parameters could not be evaluated.
+/// The error of an evaluation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EvaluationError {
-    /// The coordinator cannot.
+    /// The coordinator cannot evaluate the parameters.
     #[error(transparent)]
     Here(MeasuringError),
     /// No worker measured the test data.
@@ -54,7 +54,7 @@ impl From<EvaluationError> for RunError {
     }
 }
 
-/// Why a run failed.
+/// The error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The run folder cannot be written.
@@ -66,9 +66,9 @@ pub enum RunError {
     /// The engine aborted the run.
     #[error("{reason}; the last failure: {last_failure}")]
     Aborted {
-        /// Why.
+        /// The reason for the abort.
         reason: AbortReason,
-        /// What the last worker that failed reported, or what was wrong with its result.
+        /// The reason of the last worker failure, or what was wrong with the worker's result.
         last_failure: String,
     },
     /// No worker could evaluate the final parameters.
@@ -77,15 +77,15 @@ pub enum RunError {
     /// The training or the evaluation panicked.
     #[error("the optimizer step or the evaluation failed; see the log above")]
     Training,
-    /// The journal of a run that is resumed cannot be read.
+    /// The journal of a resumed run cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The training data of a run that is resumed has another content.
+    /// The training data of a resumed run has changed.
     #[error("cannot resume: the run's training data was {was}; this is {is}")]
     OtherData {
-        /// The run's.
+        /// The identity of the run's data.
         was: String,
-        /// What was given now.
+        /// The identity of the data given now.
         is: String,
     },
     /// The engine cannot continue from a checkpoint.

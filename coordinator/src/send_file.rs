@@ -13,13 +13,13 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Status;
 
-use crate::driver::{Command, Presence};
+use crate::driver::{DriverCommand, Presence};
 
 /// One split of a run's data, for the workers that lack it.
 #[derive(Debug)]
 pub(crate) struct ServedFile {
     file: DataFile,
-    /// The state in which the file was found to hold something else.
+    /// The file state in which the content was found to have changed.
     changed: watch::Sender<Option<FileState>>,
 }
 
@@ -28,7 +28,7 @@ impl ServedFile {
         Self { file, changed: watch::Sender::new(None) }
     }
 
-    /// The state of the file, unless it is known to hold something else in that state.
+    /// Returns the state of the file, or an error if its content is known to have changed in that state.
     fn unchanged(&self) -> Result<FileState, SendError> {
         let state = self.file.state()?;
         if !self.file.is_possible(state) || *self.changed.borrow() == Some(state) {
@@ -37,7 +37,7 @@ impl ServedFile {
         Ok(state)
     }
 
-    /// Remembers that the file holds something else in this state, and logs it once.
+    /// Records that the content has changed in this file state, and logs it once.
     fn has_changed(&self, state: FileState) -> SendError {
         let path = self.file.path.display();
         if self.changed.send_replace(Some(state)) != Some(state) {
@@ -46,7 +46,7 @@ impl ServedFile {
         SendError::Changed(path.to_string())
     }
 
-    /// The chunk from this byte on, and the digest of all up to its end.
+    /// Returns the chunk at `offset`, and the digest of all data up to its end.
     fn chunk(&self, offset: u64, mut digest: Sha256) -> io::Result<(Vec<u8>, Sha256)> {
         let mut data = vec![0; (self.file.bytes - offset).min(FILE_CHUNK_BYTES as u64) as usize];
         self.file.read_at(&mut data, offset)?;
@@ -60,7 +60,7 @@ impl ServedFile {
 pub(crate) struct File {
     pub(crate) served: Arc<ServedFile>,
     pub(crate) presence: Presence,
-    /// Held for as long as it is being sent.
+    /// A mark that exists for as long as the file is being sent.
     pub(crate) _sending: Arc<()>,
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct DataTransfer {
     pub(crate) peer: Peer,
     /// A permit is held for as long as the file is being sent.
     pub(crate) permits: Arc<Semaphore>,
-    /// Time in which the worker must take a chunk.
+    /// The time within which the worker must accept a chunk.
     pub(crate) timeout: Duration,
 }
 
-/// Why a file was not sent.
+/// The reason why a file was not sent.
 #[derive(Debug, thiserror::Error)]
 enum SendError {
     #[error("the coordinator cannot read its data: {0}")]
@@ -90,8 +90,8 @@ enum SendError {
 }
 
 impl DataTransfer {
-    /// Sends the file once it is its turn, unless the session ends before.
-    pub(crate) async fn run(self, driver: mpsc::Sender<Command>, session: SessionToken) {
+    /// Sends the file once a permit is free, unless the session ends first.
+    pub(crate) async fn run(self, driver: mpsc::Sender<DriverCommand>, session: SessionToken) {
         let sent = tokio::select! {
             sent = self.send() => sent,
             // Closing the connection frees the memory of the call's chunks.
@@ -102,7 +102,7 @@ impl DataTransfer {
             Err(error @ SendError::Stalled) => {
                 self.peer.close();
                 // If the driver is gone, all sessions are over.
-                return driver.send(Command::Left { session, why: error.to_string() }).await.unwrap_or(());
+                return driver.send(DriverCommand::Left { session, why: error.to_string() }).await.unwrap_or(());
             }
             Err(error @ SendError::Changed(_)) => Status::data_loss(error.to_string()),
             Err(error @ SendError::Read(_)) => {
@@ -110,11 +110,11 @@ impl DataTransfer {
                 Status::internal(error.to_string())
             }
         };
-        // The worker may have given up.
+        // The worker may have ended the call.
         self.sender.send(Err(answer)).await.unwrap_or(());
     }
 
-    /// Sends what was hashed when the run began, or an error in place of its end.
+    /// Sends the file's content as it was hashed when the run began. If the content has changed, an error replaces the end of the transfer.
     async fn send(&self) -> Result<(), SendError> {
         let _permit = tokio::select! {
             permit = self.permits.acquire() => permit.map_err(|_| SendError::Dropped)?,

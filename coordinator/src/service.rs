@@ -25,34 +25,34 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::driver::{Command, SessionHandle, VectorUpload};
+use crate::driver::{DriverCommand, SessionHandle, VectorUpload};
 use crate::probe::{ProbeAnswers, Probes};
 use crate::reduction::{Sink, UploadRefusal};
 use crate::send_file::DataTransfer;
 use crate::training::Work;
 use guard::UploadGuard;
 
-/// Time within which the first message of a new control stream must arrive.
+/// The time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 pub(crate) struct Service {
-    driver: mpsc::Sender<Command>,
-    /// Length of every gradient.
+    driver: mpsc::Sender<DriverCommand>,
+    /// The length of every gradient.
     parameters: u64,
-    /// The representation of vectors.
+    /// The wire format of vectors.
     format: WireFormat,
-    /// How many data files may be sent at the same time.
+    /// The permits that limit how many data files are sent at the same time.
     data_transfers: Arc<Semaphore>,
     probes: Arc<Probes>,
-    /// Time in which a worker must take some of what it is sent.
+    /// The time within which a worker must read some of the data that it is sent.
     timeout: Duration,
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    pub(crate) fn new(driver: mpsc::Sender<Command>, config: &CoordinatorConfig) -> Self {
+    pub(crate) fn new(driver: mpsc::Sender<DriverCommand>, config: &CoordinatorConfig) -> Self {
         let run = config.run_spec();
         let (parameters, limits) = (run.parameters, &config.workers.transfers);
         Self {
@@ -65,14 +65,14 @@ impl Service {
         }
     }
 
-    /// Sends the driver a command and waits for its answer.
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
+    /// Sends the driver a command and waits for the reply.
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> DriverCommand) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.driver.send(command(reply)).await.map_err(|_| over())?;
         answer.await.map_err(|_| over())
     }
 
-    /// Receives a vector that was asked for, chunk by chunk, and sends the result to the driver, even if this is dropped.
+    /// Receives a requested vector chunk by chunk, and sends the result to the driver, even if this future is dropped.
     async fn receive_vector(
         &self,
         upload: GradientUpload,
@@ -80,9 +80,9 @@ impl Service {
         peer: Peer,
     ) -> Result<Receipt, Status> {
         let (session, vector) = (header.session, header.vector);
-        let failed = move |kind, reason| Command::VectorFailed { session, vector, kind, reason };
+        let failed = move |kind, reason| DriverCommand::VectorFailed { session, vector, kind, reason };
         let mut guard = UploadGuard::new(self.driver.clone(), failed);
-        let answer = self.ask(|reply| Command::AnnounceVector { header, peer, reply }).await;
+        let answer = self.ask(|reply| DriverCommand::AnnounceVector { header, peer, reply }).await;
         let accepted = match answer.map_err(UploadRefusal::NoSession).flatten() {
             Ok(accepted) => accepted,
             Err(refusal) => {
@@ -104,16 +104,16 @@ impl Service {
             Err(error) => return guard.fail(error).await,
         };
         let (reply, receipt) = oneshot::channel();
-        guard.settle(Command::VectorArrived { session, vector, values, reply }).await?;
+        guard.settle(DriverCommand::VectorArrived { session, vector, values, reply }).await?;
         receipt.await.map_err(|_| over())
     }
 
-    /// Receives the chunks of a vector that was let in. Returns its values, if they are put together.
+    /// Receives the chunks of an admitted vector. Returns the values, if the vector is assembled.
     async fn receive(&self, upload: GradientUpload, accepted: VectorUpload) -> Result<Option<Vec<i32>>, UploadError> {
         match &accepted.sink {
             Sink::Gate(gate) => {
                 let (gate, work) = (gate.clone(), accepted.work.clone());
-                // Without a training thread the run is over.
+                // If the training thread is gone, the run is over.
                 let pass = |at, sums| gate.let_through(at, sums, |chunk| drop(work.send(Work::Chunk(chunk))));
                 self.pass_chunks(upload, &accepted, |_| {}, pass).await.map(|()| None)
             }
@@ -133,7 +133,7 @@ impl Service {
         }
     }
 
-    /// Passes the chunks of a vector on as they arrive, as long as `pass` takes them.
+    /// Passes on the chunks of a vector as they arrive, as long as `pass` accepts them.
     async fn pass_chunks(
         &self,
         mut upload: GradientUpload,
@@ -160,7 +160,7 @@ impl Service {
             let chunk = upload.chunk(heard).await?.ok_or(missing)?;
             let sums = self.sums(&chunk, at)?;
             if due.peek().is_none() {
-                // A vector counts with its last chunk, so that nothing may follow it.
+                // Passing the last chunk completes the vector, so the stream's end is checked first.
                 self.end(&mut upload).await?;
             }
             if !pass(at, sums) {
@@ -171,7 +171,7 @@ impl Service {
         Ok(())
     }
 
-    /// How many chunks a whole vector has.
+    /// The number of chunks of a whole vector.
     fn chunks(&self) -> u64 {
         self.parameters.div_ceil(CHUNK_VALUES as u64)
     }
@@ -193,7 +193,7 @@ impl Service {
     }
 }
 
-/// Why a gradient was not received.
+/// The reason why a gradient was not received.
 #[derive(Debug, thiserror::Error)]
 enum UploadError {
     #[error(transparent)]
@@ -215,7 +215,7 @@ impl From<Status> for UploadError {
 }
 
 impl UploadError {
-    /// Its kind, and the answer to its call, if the content is at fault.
+    /// Returns the kind of refusal that the error leads to.
     fn kind(&self) -> RefusalKind {
         match self {
             Self::Receive(ReceiveError::Content(TransferError::Checksum(_))) => RefusalKind::WrongChecksum,
@@ -248,7 +248,7 @@ impl Transfers for Service {
         session: SessionToken,
         reader: Reader,
     ) -> Result<impl Stream<Item = FramedSet> + Send + 'static, Status> {
-        Ok(self.ask(|reply| Command::Parameters { session, reader, reply }).await??.into_stream())
+        Ok(self.ask(|reply| DriverCommand::Parameters { session, reader, reply }).await??.into_stream())
     }
 
     async fn evaluated_parameters(
@@ -257,7 +257,7 @@ impl Transfers for Service {
         step: Iteration,
         reader: Reader,
     ) -> Result<FramedSet, Status> {
-        let ask = |reply| Command::EvaluatedParameters { session, step, reader, reply };
+        let ask = |reply| DriverCommand::EvaluatedParameters { session, step, reader, reply };
         let parameters = self.ask(ask).await??;
         // The training thread may be busy with a step.
         let framed = tokio::task::spawn_blocking(move || parameters.framed()).await;
@@ -266,7 +266,7 @@ impl Transfers for Service {
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let header = GradientHeader::try_from(upload.header().await?)?;
-        // Only the worker that was asked may send it.
+        // The driver checks the peer: only the worker that was asked may send the vector.
         let peer = upload.peer().clone();
         self.receive_vector(upload, header, peer).await
     }
@@ -292,7 +292,7 @@ impl Coordinator for Service {
             return Err(Status::invalid_argument("the first message must be Hello"));
         };
         peer.may_be_called(&hello.name.to_string()).map_err(Status::permission_denied)?;
-        let handle = self.ask(|reply| Command::Hello { hello, peer, reply }).await??;
+        let handle = self.ask(|reply| DriverCommand::Hello { hello, peer, reply }).await??;
         let SessionHandle { token, messages, presence } = handle;
         tokio::spawn(control::read(self.driver.clone(), token, incoming, presence));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
@@ -304,7 +304,7 @@ impl Coordinator for Service {
         let request = request.into_inner();
         let session = SessionToken::from_wire(&request.session)?;
         let (sha256, caller) = (request.sha256, peer.clone());
-        let file = self.ask(|reply| Command::Data { session, sha256, peer: caller, reply }).await??;
+        let file = self.ask(|reply| DriverCommand::Data { session, sha256, peer: caller, reply }).await??;
         let (sender, receiver) = mpsc::channel(2);
         let (permits, timeout) = (Arc::clone(&self.data_transfers), self.timeout);
         let transfer = DataTransfer { file, sender, peer, permits, timeout };

@@ -1,11 +1,11 @@
-//! Waits between attempts.
+//! Waits between repeated attempts.
 
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 
-/// Waits that double up to a limit, each drawn from the upper half of its range, so that workers that lost the same
-/// coordinator do not all come back at the same instant.
+/// Waits that double up to a limit. Each is drawn from the upper half of its range, so that workers that lost the same
+/// coordinator do not all return at the same instant.
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
@@ -14,24 +14,24 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits for a coordinator. One that comes back has its workers again within about a second.
+    /// Returns the waits between attempts to connect. A restarted coordinator has its workers back within about a second.
     pub(crate) fn to_connect() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(1))
     }
 
-    /// Waits for the training data. An attempt may cost the coordinator as much as a complete transfer.
+    /// Returns the waits between attempts to fetch data. An attempt may cost the coordinator as much as a complete transfer.
     pub(crate) fn to_fetch() -> Self {
         Self::new(Duration::from_secs(1), Duration::from_mins(1))
     }
 
     fn new(first: Duration, longest: Duration) -> Self {
-        // Without randomness from the system, the process id still spreads the waits.
+        // If the system has no random numbers, the process id still spreads the waits.
         let rng = rand::rngs::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
             .unwrap_or_else(|_| rand::rngs::ChaCha8Rng::seed_from_u64(u64::from(std::process::id())));
         Self { first, longest, wait: first, rng }
     }
 
-    /// The next wait.
+    /// Returns the next wait.
     pub(crate) fn next(&mut self) -> Duration {
         let wait = self.rng.random_range(self.wait / 2..self.wait);
         self.wait = (self.wait * 2).min(self.longest);
@@ -44,10 +44,10 @@ impl Backoff {
     }
 }
 
-/// Attempts to fetch what a coordinator lacks, for a limited time.
+/// Limits the time of repeated attempts to fetch data that a coordinator lacks.
 pub(crate) struct Attempts {
     backoff: Backoff,
-    /// When the first attempt failed.
+    /// The time at which the first attempt failed.
     since: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ impl Attempts {
         Self { backoff, since: None }
     }
 
-    /// How long to wait after an attempt that failed; `None` after `timeout`.
+    /// Returns how long to wait after a failed attempt, or `None` after `timeout`.
     pub(crate) fn next(&mut self, timeout: Duration) -> Option<Duration> {
         let tried = self.since.get_or_insert_with(Instant::now).elapsed();
         let left = timeout.checked_sub(tried).filter(|left| !left.is_zero())?;

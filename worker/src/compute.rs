@@ -22,18 +22,18 @@ use crate::kept::{KeptGradients, KeptSum};
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    /// Use these parameters from now on.
+    /// Uses these parameters from now on.
     Load(Arc<Vec<f32>>),
-    /// Compute a lease, unless it is cancelled by then, in these units. Without units, the first task of the iteration
-    /// determines them.
+    /// Computes a lease in these units, unless it is cancelled by then. If there are no units, the first task of the
+    /// iteration determines them.
     Compute { lease: HeldLease, cancelled: CancelFlag, units: Option<Units> },
-    /// Drop the gradient of a lease that was computed.
+    /// Drops the gradient of a computed lease.
     Discard(LeaseId),
-    /// Hand over a vector, unless it is withdrawn by then, in these units.
+    /// Hands over a vector in these units, unless it is withdrawn by then.
     Collect { request: VectorRequest, withdrawn: CancelFlag, units: Option<Units> },
 }
 
-/// Whether a lease was cancelled, or a vector withdrawn; shared with the thread.
+/// A flag that a lease was cancelled or a vector withdrawn, shared with the thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
@@ -47,19 +47,19 @@ impl CancelFlag {
 pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
-    /// A lease was computed. Its gradient is kept.
+    /// A lease was computed, and its gradient is kept.
     Computed { lease: HeldLease, computed: ComputedLease },
-    /// A vector is to be sent.
+    /// A vector is ready to be sent.
     Collected { vector: VectorId, sum: CollectedSum },
     /// Tasks of a vector could not be computed again.
     VectorFailed { vector: VectorId, reason: String, uncomputable: bool },
-    /// A lease could not be computed. `uncomputable`: whether its tasks fail on any worker.
+    /// A lease could not be computed. `uncomputable` says whether its tasks fail on any worker.
     Failed { lease: LeaseId, reason: String, uncomputable: bool },
     /// The device failed; the thread ends.
     Broken(String),
 }
 
-/// A sum of gradients, in parts that are to be added, and its units.
+/// A sum of gradients and its units. The sum is the total of its parts.
 pub(crate) struct CollectedSum {
     pub(crate) sums: Vec<Arc<GradientSum>>,
     pub(crate) units: Units,
@@ -67,7 +67,7 @@ pub(crate) struct CollectedSum {
 
 /// A handle to the running thread.
 pub(crate) struct Compute {
-    /// Whether it computes a lease as one batch.
+    /// Whether the thread computes a lease as one batch.
     pub(crate) fuses: bool,
     /// The tensors of the model.
     sizes: TensorSizes,
@@ -76,9 +76,9 @@ pub(crate) struct Compute {
 }
 
 impl Compute {
-    /// Starts the thread. It makes the learner, warms it up so that the first measured time does not include compiling
-    /// kernels, and reports [`ComputeEvent::Ready`]. If `fuse` is set, or the emulated device does so, it computes a lease, of
-    /// up to the run's budget of tasks, as one batch.
+    /// Starts the thread. It creates the learner, warms it up so that the first measured time does not include compiling kernels, and
+    /// reports [`ComputeEvent::Ready`]. If `fuse` is set, or the emulated device fuses, it computes each lease as one batch, of up to the
+    /// run's budget of tasks.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         run: &RunSpec,
@@ -109,7 +109,7 @@ impl Compute {
                     };
                     worker.run(&vec![0.0; parameters], largest, &received)
                 });
-                // burn panics if a device fails. The session is notified, and the process survives.
+                // burn panics if a device fails. The panic is caught to notify the session and to keep the process alive.
                 let error = match with_own_threads(|| catch_unwind(run)) {
                     Ok(Ok(())) => None,
                     Ok(Err(reason)) => Some(reason),
@@ -130,20 +130,20 @@ impl Compute {
 
     /// Queues a job.
     pub(crate) fn push(&self, job: Job) {
-        // If the thread is gone, it has reported why.
+        // If the thread has ended, it has reported why.
         drop(self.jobs.send(job));
     }
 
-    /// Cancels a lease or withdraws a vector; if the thread is emulating slowness for it, the wait ends.
+    /// Cancels a lease or withdraws a vector. If the thread is emulating slowness for it, the wait ends.
     pub(crate) fn cancel(&self, flag: &CancelFlag) {
         flag.0.store(true, Ordering::Release);
         self.thread.thread().unpark();
     }
 
-    /// Waits until the thread has done its jobs and ended.
+    /// Waits until the thread has finished its jobs and ended.
     pub(crate) async fn finish(self) {
         drop(self.jobs);
-        // The thread has reported its failure, if there was one.
+        // A failure of the thread has already been reported.
         drop(tokio::task::spawn_blocking(move || self.thread.join()).await);
     }
 }
@@ -162,27 +162,28 @@ struct Worker<'a> {
     kept: KeptGradients,
     /// Whether samples without a finite loss or gradient are left out of the mean of their task.
     skips_bad_samples: bool,
-    /// Those that were left out so far, each of which is named once.
+    /// The samples that were left out so far, each of which is logged once.
     skipped: BTreeSet<u64>,
 }
 
-/// How gradients become integers.
+/// The rounding of gradients to integers.
 struct Rounding {
     format: WireFormat,
     budget: u64,
     sizes: TensorSizes,
-    /// That of the last iteration.
+    /// The quantizer of the last iteration.
     quantizer: Option<(Iteration, Quantizer)>,
 }
 
 impl Worker<'_> {
-    /// Works until the jobs end. An error is one that the thread cannot continue after.
+    /// Runs jobs until the queue is closed. An error means that the thread cannot continue.
     fn run(mut self, parameters: &[f32], largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
         match self.learner.warm_up(largest) {
             Ok(()) => {}
             Err(LearnerError::Device(reason)) => return Err(reason),
-            // Samples may be readable again later, and parameters are not all 0. If not, leases fail, which the coordinator judges.
+            // The samples may be readable later, and a run's parameters are not all 0. Otherwise leases fail, and the coordinator decides
+            // what to do.
             Err(error) => tracing::warn!(%error, "the first computation failed"),
         }
         self.report(ComputeEvent::Ready);
@@ -198,7 +199,7 @@ impl Worker<'_> {
     }
 
     fn report(&self, event: ComputeEvent) {
-        // The receiver is gone if the session is over.
+        // The receiver is closed if the session is over.
         drop(self.events.blocking_send(event));
     }
 
@@ -248,7 +249,7 @@ impl Worker<'_> {
         Ok((ComputedLease { lease: lease.id(), times, losses }, quantizer.units().clone()))
     }
 
-    /// Computes tasks, and adds their gradients to `sum`. Measures each batch.
+    /// Computes tasks, adds their gradients to `sum`, and measures each batch.
     fn add(
         &mut self,
         iteration: Iteration,
@@ -256,7 +257,7 @@ impl Worker<'_> {
         cancelled: &CancelFlag,
         quantizer: &Quantizer,
         sum: &mut GradientSum,
-        mut measure: impl FnMut(u64, Measurement),
+        mut measure: impl FnMut(u64, MeasuredTask),
     ) -> Result<(), Stop> {
         let at_once = if self.fuses { tasks.count } else { 1 };
         for first in tasks.indices().step_by(at_once as usize) {
@@ -264,11 +265,11 @@ impl Worker<'_> {
             self.learner.announce(iteration, TaskRange { first, count: tasks.end() - first }, at_once);
             measure(at_once, self.timed(iteration, batch, cancelled, quantizer, sum)?);
         }
-        // What was cancelled during its last task must not be kept.
+        // A lease that was cancelled during its last task must not be kept.
         if cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
     }
 
-    /// How the gradients of an iteration become integers.
+    /// Returns the quantizer that rounds the gradients of an iteration.
     fn quantizer(
         &mut self,
         iteration: Iteration,
@@ -284,7 +285,7 @@ impl Worker<'_> {
         let units = if let Some(units) = units {
             units
         } else {
-            // The same for all workers, whatever tasks they have.
+            // All workers compute the same task for this, whatever tasks they hold.
             let maxima = self.first_maxima(iteration, cancelled).map_err(|error| stop(&error, cancelled))?;
             Units::first(&maxima, self.rounding.budget)
         };
@@ -302,7 +303,7 @@ impl Worker<'_> {
         cancelled: &CancelFlag,
         quantizer: &Quantizer,
         sum: &mut GradientSum,
-    ) -> Result<Measurement, Stop> {
+    ) -> Result<MeasuredTask, Stop> {
         if cancelled.is_set() {
             return Err(Stop::Cancelled);
         }
@@ -315,30 +316,30 @@ impl Worker<'_> {
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
-        Ok(Measurement { loss, busy, is_outlasted: rest.is_none() })
+        Ok(MeasuredTask { loss, busy, is_outlasted: rest.is_none() })
     }
 }
 
-/// The loss of tasks that were computed as one batch, and how long they took.
-struct Measurement {
+/// The loss of tasks that were computed as one batch, and their time.
+struct MeasuredTask {
     loss: f64,
-    /// Emulated slowness included.
+    /// The busy time, including emulated slowness.
     busy: Duration,
-    /// Whether the computation outlasted the emulated time.
+    /// Whether the computation took longer than the emulated time.
     is_outlasted: bool,
 }
 
-/// Why a lease was not computed.
+/// The reason why a lease was not computed.
 enum Stop {
     /// The lease was cancelled.
     Cancelled,
-    /// Its data cannot be read, or the tasks fail on any worker.
+    /// The data cannot be read, or the tasks fail on any worker.
     Failed { reason: String, uncomputable: bool },
     /// The device failed.
     Broken(String),
 }
 
-/// Why tasks were not computed.
+/// Converts a learner's error to the reason why tasks were not computed.
 fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
@@ -350,7 +351,7 @@ fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     }
 }
 
-/// Waits for `duration`, or until the lease is cancelled; returns the time waited.
+/// Waits for `duration`, or until the lease is cancelled. Returns the time waited.
 fn wait(duration: Duration, cancelled: &CancelFlag) -> Duration {
     let started = Instant::now();
     while !cancelled.is_set() {

@@ -12,26 +12,26 @@ use ata_wire::WorkerName;
 
 use crate::WorkerError;
 
-/// Emulated slowness of one worker.
+/// The emulated slowness of one worker.
 pub struct TaskTime {
     /// Whether the emulated device computes a lease as one batch; see [`WorkerConfig::fuse`].
     pub fuses: bool,
-    /// Maps an iteration, a number of its tasks, and the time that their computation took as one batch, to the emulated time.
+    /// Maps an iteration, a number of tasks, and the time that their computation as one batch took, to the emulated time.
     pub of_batch: Box<dyn FnMut(Iteration, u64, Duration) -> Duration + Send>,
 }
 
-/// Makes the emulated slowness of a worker from its number and the run's seed; an error says why that number has none.
-pub type TaskTimes = Arc<dyn Fn(WorkerId, u64) -> Result<TaskTime, String> + Send + Sync>;
+/// Makes the emulated slowness of a worker from its number and the run's seed. An error says why there is none for this number.
+pub type EmulatedTimes = Arc<dyn Fn(WorkerId, u64) -> Result<TaskTime, String> + Send + Sync>;
 
-/// Finds the coordinator's address, if it can.
+/// Looks up the coordinator's address, or returns `None` if it cannot.
 pub type Relocate = Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>;
 
-/// Where other workers reach a worker, to exchange vectors in shards.
+/// The address at which a worker is reached by others, to exchange vectors in shards.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
-    /// The address to listen at. Port 0 is any that is free.
+    /// The address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The host that they are told; without it they are told the address that the coordinator sees.
+    /// The host that is announced to other workers. By default, this is the address that the coordinator sees.
     pub host: Option<String>,
 }
 
@@ -45,11 +45,11 @@ pub struct WorkerConfig {
     pub name: WorkerName,
     /// Whether the user chose the name. If not, the worker tries another one when it is taken.
     pub name_is_fixed: bool,
-    /// The number that it asks for.
+    /// The worker number to request.
     pub number: Option<WorkerId>,
-    /// The device that it computes on.
+    /// The device to compute on.
     pub device: OpenDevice,
-    /// Whether it computes a lease as one batch, which is faster on a GPU but not bit-identical.
+    /// Whether to compute a lease as one batch, which is faster on a GPU but not bit-identical.
     pub fuse: bool,
     /// Finds the model that the coordinator names.
     pub models: ModelResolver,
@@ -57,19 +57,20 @@ pub struct WorkerConfig {
     pub data: Option<PathBuf>,
     /// The folder for data from the coordinator.
     pub cache: PathBuf,
-    /// Bytes of shards that the folder may hold, of all workers that use it; those that are needed next are kept in any case.
+    /// The size in bytes of the shards that the folder may hold, for all workers that use it. Shards that are needed next are kept in any
+    /// case.
     pub cache_bytes: u64,
-    /// Where other workers reach this one, if they may.
+    /// The address at which other workers reach this one, if they may.
     pub peers: Option<PeerConfig>,
-    /// How long to try to reach a coordinator, since the last contact.
+    /// The time after the last contact for which the worker tries to reach a coordinator.
     pub retry_for: Duration,
-    /// Emulated slowness.
-    pub task_times: Option<TaskTimes>,
-    /// Random per process: distinguishes this process from another one of the same name.
+    /// The emulated slowness.
+    pub task_times: Option<EmulatedTimes>,
+    /// A random number that distinguishes this process from others with the same name.
     pub instance: u64,
 }
 
-/// Names that are tried on one machine, which is more than the workers that can share it.
+/// The number of names that are tried on one machine, which is more than the number of workers that can share it.
 const MAX_NAMES: u32 = 1000;
 
 impl WorkerConfig {

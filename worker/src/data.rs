@@ -1,4 +1,4 @@
-//! Obtains a split of the data from disk, from the cache, or from the coordinator.
+//! Obtains a split of the data from the disk, the cache, or the coordinator.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,33 +16,33 @@ use crate::shard_cache::ShardCache;
 
 /// A split of the data, opened for a run's model.
 #[derive(Clone)]
-pub(crate) struct OpenData {
+pub(crate) struct SessionData {
     model: String,
     spec: DataSpec,
     pub(crate) data: Arc<dyn Dataset>,
 }
 
-/// Where to look for a split.
+/// The places in which to look for a split.
 pub(crate) struct SplitSource {
     pub(crate) split: Split,
     pub(crate) spec: DataSpec,
-    /// The user's copy, as `--data` names it.
+    /// The user's own copy, as `--data` names it.
     pub(crate) own: Option<PathBuf>,
-    /// The folder for what comes from the coordinator.
+    /// The folder for data from the coordinator.
     pub(crate) cache: PathBuf,
-    /// Bytes of shards that it may hold.
+    /// The size in bytes of the shards that the folder may hold.
     pub(crate) cache_bytes: u64,
-    /// Where it comes from.
+    /// The link for downloads.
     pub(crate) link: DataLink,
 }
 
-impl OpenData {
-    /// Whether it was opened for this model, and has the content that the run needs.
+impl SessionData {
+    /// Returns whether the data was opened for this model, and has the content that the run needs.
     pub(crate) fn is_of(&self, model: &str, spec: &DataSpec) -> bool {
         self.model == model && self.spec == *spec
     }
 
-    /// Obtains a split, and opens it for the model of that name.
+    /// Obtains a split, and opens it for the model called `name`.
     pub(crate) async fn obtain(name: String, model: Arc<dyn Model>, source: SplitSource) -> Result<Self, SessionError> {
         let spec = source.spec.clone();
         let data = obtain(model, source).await?;
@@ -93,7 +93,7 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     .await
 }
 
-/// The object store with the shards.
+/// Opens the object store with the shards.
 fn objects(url: &str) -> Result<Objects, DataError> {
     Objects::open(url).map_err(|reason| DataError::Problem(format!("the shards of the data are in {url}: {reason}")))
 }
@@ -112,7 +112,7 @@ fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Re
     open(model, &DataSource::File(file.path), split)
 }
 
-/// Whether there is a cached copy; a damaged one has to be fetched again.
+/// Returns whether there is an intact cached copy. A damaged one must be fetched again.
 fn is_cached(path: &Path, sha256: [u8; 32]) -> Result<bool, WorkerError> {
     if !path.is_file() {
         return Ok(false);
@@ -124,7 +124,7 @@ fn is_cached(path: &Path, sha256: [u8; 32]) -> Result<bool, WorkerError> {
     Ok(is_whole)
 }
 
-/// Waits until no other process is fetching the same data; the lock is released with the file handle.
+/// Waits until no other process is fetching the same data. The lock is released when the file is closed.
 async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
     let cache = cache.to_owned();
     blocking(move || {
@@ -136,7 +136,7 @@ async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
     .await
 }
 
-/// Runs blocking work without holding up the heartbeats.
+/// Runs blocking work without delaying the heartbeats.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
 ) -> Result<T, SessionError> {

@@ -1,4 +1,4 @@
-//! Downloads from the coordinator, over whatever session there is.
+//! Downloads from the coordinator, over the current session.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,22 +13,22 @@ use tempfile::NamedTempFile;
 
 use crate::error::SessionError;
 
-/// Files that are being downloaded have names that begin so.
+/// The prefix of the names of files that are being downloaded.
 pub(crate) const UNFINISHED: &str = ".unfinished-";
 
-/// A file for a download.
+/// Creates a temporary file for a download.
 pub(crate) fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
 }
 
-/// Where data come from. It outlives sessions, as data do.
+/// The link over which data is downloaded. It outlives sessions, since data does too.
 #[derive(Clone, Default)]
 pub(crate) struct DataLink(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
     session: Mutex<Option<(Connection, SessionToken)>>,
-    /// A coordinator sends one file at a time to a session.
+    /// Serializes downloads, since a coordinator sends one file at a time to a session.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for DataLink {
 }
 
 impl DataLink {
-    /// Downloads go over this session from now on.
+    /// Uses this session for downloads from now on.
     pub(crate) fn open(&self, connection: Connection, session: SessionToken) -> OpenLink<'_> {
         *self.session() = Some((connection, session));
         OpenLink(self)
@@ -58,7 +58,7 @@ impl DataLink {
         self.0.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fetches a file, or a part of one, into a temporary file in `cache`, and checks it. `each` is called with each piece.
+    /// Downloads a file, or a part of one, to a temporary file in `cache`, and checks it. `each` is called with each piece.
     pub(crate) async fn download(
         &self,
         cache: &Path,

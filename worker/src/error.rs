@@ -1,4 +1,4 @@
-//! Why a worker or a session ends.
+//! The errors that end a worker or a session.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ata_sums::CodecError;
 use ata_wire::{ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 
-/// Why a worker cannot continue.
+/// An error that a worker cannot recover from.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// No coordinator could be reached in time.
@@ -18,12 +18,12 @@ pub enum WorkerError {
     Unreachable {
         /// The coordinator's address.
         endpoint: Endpoint,
-        /// Why the last attempt failed.
+        /// The error of the last attempt.
         cause: String,
-        /// How long the worker tried.
+        /// The time for which the worker tried.
         tried: Duration,
     },
-    /// The coordinator refused this worker, and trying again would not help.
+    /// The coordinator refused this worker, and a retry would not help.
     #[error("the coordinator refused this worker: {0}")]
     Refused(String),
     /// This worker refused the coordinator before it sent anything.
@@ -38,7 +38,7 @@ pub enum WorkerError {
     /// The coordinator violated the protocol.
     #[error("the coordinator sent something unexpected: {0}. Use the same release of ata on all machines")]
     Protocol(String),
-    /// The worker does not know the model.
+    /// The model is unknown to the worker.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The worker's model differs from the coordinator's.
@@ -48,9 +48,9 @@ pub enum WorkerError {
     OtherModel {
         /// The model's specification.
         model: String,
-        /// Number of parameters at the worker.
+        /// The number of parameters at the worker.
         here: u64,
-        /// Number of parameters at the coordinator.
+        /// The number of parameters at the coordinator.
         there: u64,
     },
     /// The data cannot be read.
@@ -64,7 +64,7 @@ pub enum WorkerError {
     OtherData {
         /// The worker's file.
         path: std::path::PathBuf,
-        /// Its digest.
+        /// The digest of the worker's file.
         found: String,
         /// The digest of the coordinator's file.
         expected: String,
@@ -72,9 +72,9 @@ pub enum WorkerError {
     /// The coordinator has not sent its training data in time.
     #[error("{cause}; gave up after {} s (--retry-for)", tried.as_secs())]
     NoData {
-        /// Why the last attempt failed.
+        /// The error of the last attempt.
         cause: String,
-        /// How long the worker tried.
+        /// The time for which the worker tried.
         tried: Duration,
     },
     /// The emulated slowness is invalid for this worker's number.
@@ -83,9 +83,9 @@ pub enum WorkerError {
     /// Other workers cannot reach this one.
     #[error("cannot listen for other workers at {address} (--peer-listen): {cause}")]
     PeerListen {
-        /// The address.
+        /// The address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// The reason of the failure.
         cause: String,
     },
     /// The compute thread failed.
@@ -93,16 +93,16 @@ pub enum WorkerError {
     Device(String),
 }
 
-/// Why a session ended.
+/// The error that ended a session.
 #[derive(Debug)]
 pub(crate) enum SessionError {
-    /// The connection broke, or could not be made: try again.
+    /// The connection broke, or could not be made. The worker tries again.
     Broken(String),
-    /// The coordinator answers but lacks its training data: try again later.
+    /// The coordinator responds but lacks its training data. The worker tries again later.
     NoData(String),
-    /// The name is taken: wait for it, or try another one.
+    /// The name is taken. The worker waits for it, or tries another one.
     NameTaken,
-    /// Trying again would not help.
+    /// A retry would not help.
     Fatal(WorkerError),
 }
 
@@ -127,7 +127,7 @@ impl SessionError {
         }
     }
 
-    /// The error of a call that failed.
+    /// Converts the status of a failed call.
     pub(crate) fn call(status: &Status) -> Self {
         // The coordinator checks the worker's certificate at the end of the TLS handshake, in the first call.
         if let Some(reason) = ata_net::why_refused(status) {
@@ -143,8 +143,8 @@ impl SessionError {
         }
     }
 
-    /// The error of a fetch of data. If the coordinator lacks the data, or sends other data, a retry is worthwhile only
-    /// later. All other errors are those of any call.
+    /// Converts the error of a data download. If the coordinator lacks the data, or sends other data, a retry is
+    /// worthwhile only later. All other errors are treated as in any call.
     pub(crate) fn fetch(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) if matches!(status.code(), Code::DataLoss | Code::Internal) => {
@@ -155,24 +155,24 @@ impl SessionError {
         }
     }
 
-    /// The error of a transfer from the coordinator that was not received.
+    /// Converts the error of a failed transfer from the coordinator.
     pub(crate) fn receive(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) => Self::call(&status),
             ReceiveError::Order(_) => Self::protocol(error.to_string()),
-            // The connection cannot be trusted any more.
+            // The connection can no longer be trusted.
             ReceiveError::Stalled | ReceiveError::Content(_) => {
                 Self::Broken(format!("a transfer from the coordinator failed: {error}"))
             }
         }
     }
 
-    /// A set of parameters cannot be read.
+    /// Makes the error for a set of parameters that cannot be read.
     pub(crate) fn parameters(error: CodecError) -> Self {
         Self::protocol(format!("parameters that cannot be read: {error}"))
     }
 
-    /// What happened, for a part of the session that ends without it.
+    /// Returns a description, for a failure that ends only a part of the session.
     pub(crate) fn into_text(self) -> String {
         match self {
             Self::Broken(cause) | Self::NoData(cause) => cause,

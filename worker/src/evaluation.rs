@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::config::WorkerConfig;
-use crate::data::{OpenData, SplitSource};
+use crate::data::{SessionData, SplitSource};
 use crate::download::DataLink;
 use crate::error::SessionError;
 use crate::parameters::Parameters;
@@ -29,13 +29,13 @@ use crate::parameters::Parameters;
 const QUEUED_MEASUREMENTS: usize = 16;
 
 /// The evaluations that a session's worker takes part in.
-pub(crate) struct Evaluations<'a> {
+pub(crate) struct WorkerEvaluations<'a> {
     config: &'a WorkerConfig,
     welcome: &'a Welcome,
     bulk: Connection,
     link: DataLink,
     /// The test data, once they were needed.
-    opened: &'a mut Option<OpenData>,
+    opened: &'a mut Option<SessionData>,
     /// The last step of the parameters that are evaluated.
     step: Option<Iteration>,
     /// Batches that wait for these parameters.
@@ -51,18 +51,18 @@ pub(crate) struct Evaluations<'a> {
 
 /// What an evaluation needs.
 struct Fetched {
-    data: OpenData,
+    data: SessionData,
     values: Arc<Vec<f32>>,
 }
 
-impl<'a> Evaluations<'a> {
+impl<'a> WorkerEvaluations<'a> {
     /// None so far. `opened` keeps the test data for the next session.
     pub(crate) fn new(
         config: &'a WorkerConfig,
         welcome: &'a Welcome,
         bulk: Connection,
         link: DataLink,
-        opened: &'a mut Option<OpenData>,
+        opened: &'a mut Option<SessionData>,
     ) -> Self {
         let (report, measured) = mpsc::channel(QUEUED_MEASUREMENTS);
         Self {
@@ -120,7 +120,7 @@ impl<'a> Evaluations<'a> {
             let fetched = async {
                 let data = match opened.filter(|opened| opened.is_of(&model, &source.spec)) {
                     Some(opened) => opened,
-                    None => OpenData::obtain(model.clone(), models(&model)?, source).await?,
+                    None => SessionData::obtain(model.clone(), models(&model)?, source).await?,
                 };
                 Ok(Fetched { data, values: parameters(&bulk, session, step, count).await? })
             };

@@ -33,7 +33,7 @@ mod session;
 mod shard_cache;
 mod transfer;
 
-pub use config::{PeerConfig, Relocate, TaskTime, TaskTimes, WorkerConfig};
+pub use config::{EmulatedTimes, PeerConfig, Relocate, TaskTime, WorkerConfig};
 pub use error::WorkerError;
 pub use shard_cache::ShardCache;
 

@@ -25,11 +25,11 @@ use tonic::Streaming;
 
 use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
-use crate::data::{OpenData, SplitSource};
+use crate::data::{SessionData, SplitSource};
 use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
-use crate::evaluation::Evaluations;
-use crate::exchange::{Connections, Exchange, ExchangeEvent, Outcome, PeerServer};
+use crate::evaluation::WorkerEvaluations;
+use crate::exchange::{Connections, ExchangeEvent, MemberExchange, Outcome, PeerServer};
 use crate::heartbeats::Heartbeats;
 use crate::held_lease::HeldLease;
 use crate::parameters::Parameters;
@@ -54,9 +54,9 @@ pub(crate) struct History {
     /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
     /// The training data of the last run, so that they are not checked again when a coordinator comes back.
-    pub(crate) data: Option<OpenData>,
+    pub(crate) data: Option<SessionData>,
     /// The test data of the last run, if they were needed.
-    pub(crate) test_data: Option<OpenData>,
+    pub(crate) test_data: Option<SessionData>,
     /// Where data come from.
     pub(crate) link: DataLink,
 }
@@ -200,7 +200,7 @@ async fn prepare_and_work(
         stream,
         parameters: Parameters::new(welcome.run.parameters),
         sharing: Sharing::new(peers, events),
-        evaluations: Evaluations::new(config, welcome, bulk.clone(), link.clone(), test_data),
+        evaluations: WorkerEvaluations::new(config, welcome, bulk.clone(), link.clone(), test_data),
         bulk,
         welcome,
         to_coordinator,
@@ -232,7 +232,7 @@ async fn prepare(
     config: &WorkerConfig,
     welcome: &Welcome,
     link: &DataLink,
-    opened: &mut Option<OpenData>,
+    opened: &mut Option<SessionData>,
     events: mpsc::Sender<ComputeEvent>,
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
@@ -247,7 +247,7 @@ async fn prepare(
             let (own, cache) = (config.data.clone(), config.cache.clone());
             let (spec, link, cache_bytes) = (run.data.clone(), link.clone(), config.cache_bytes);
             let source = SplitSource { split: Split::Train, spec, own, cache, cache_bytes, link };
-            let obtained = OpenData::obtain(run.model.clone(), model, source).await?;
+            let obtained = SessionData::obtain(run.model.clone(), model, source).await?;
             opened.insert(obtained).data.clone()
         }
     };

@@ -24,14 +24,14 @@ const NOTABLE_WAIT: Duration = Duration::from_secs(1);
 /// Fetches shards into a folder, which other processes of the machine may share.
 #[derive(Debug)]
 pub struct ShardCache {
-    shared: Arc<Shared>,
+    shared: Arc<CacheState>,
     runtime: Handle,
     /// The task that fetches what is needed next.
     ahead: Mutex<Option<AbortHandle>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CacheState {
     origin: Origin,
     folder: PathBuf,
     /// Bytes that the folder may hold, apart from what is needed next.
@@ -64,7 +64,7 @@ impl ShardCache {
 
     fn new(origin: Origin, runtime: Handle, cache: &Path, most_bytes: u64) -> Self {
         let (checked, expected) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { origin, folder: cache.join("shards"), most_bytes, checked, expected });
+        let shared = Arc::new(CacheState { origin, folder: cache.join("shards"), most_bytes, checked, expected });
         Self { shared, runtime, ahead: Mutex::default() }
     }
 }
@@ -161,7 +161,7 @@ async fn read_object(
     Ok(file)
 }
 
-impl Shared {
+impl CacheState {
     /// Opens a shard that was checked and is still here. It does not wait for the lock, which is held while another one is fetched.
     fn ready(&self, shard: &Shard) -> Option<ShardFile> {
         let checksums = lock(&self.checked).get(&shard.sha256)?.clone();

@@ -26,7 +26,7 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) ready_file: Option<PathBuf>,
 }
 
-/// The settings of the head node.
+/// Settings of the head node.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct HeadArgs {
     /// Address and port to listen on; port 0 picks a free one.
@@ -35,8 +35,8 @@ pub(crate) struct HeadArgs {
     /// Workers to wait for before the first iteration.
     #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
     min_workers: Option<usize>,
-    /// Where to serve the dashboard and the metrics: on another address than loopback over TLS, to those who have the status
-    /// secret [default: 127.0.0.1:7071, or a free port if that is taken].
+    /// The address of the dashboard and the metrics. On other addresses than loopback, they use TLS and require the status secret [default:
+    /// 127.0.0.1:7071, or a free port if that is taken].
     #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS|off", help_heading = "Output")]
     dashboard: Option<String>,
     #[command(flatten)]

@@ -7,12 +7,12 @@ use ata_wire::limits::MAX_DATA_BYTES;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 
-/// Where the authors of CIFAR-100 publish its binary version.
+/// The URL at which the authors of CIFAR-100 publish its binary version.
 const OFFICIAL_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
 /// The SHA-256 that TensorFlow Datasets and others record; the authors publish the MD5, 03b5dce01913d631647c71ecec9e9cb8.
 const OFFICIAL_SHA256: &str = "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec";
 
-/// Records of a file that a coordinator can still send to its workers.
+/// The largest number of records in a file that a coordinator can send to its workers.
 const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 
 #[derive(Debug, Subcommand)]
@@ -54,7 +54,7 @@ Examples:
     },
 }
 
-/// A shard is sent as a whole and takes a worker's first task that long.
+/// The largest size of a shard: a worker fetches a whole shard before its first task.
 const MAX_SHARD_MB: u64 = 10_000;
 
 const PACK_HELP: &str = "\
@@ -110,7 +110,7 @@ pub(crate) struct FetchArgs {
     /// The folder for cifar-100-binary.tar.gz; created if it is missing [default: the current one].
     #[arg(value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Where to download it from, by http or https.
+    /// The URL of the archive, with http or https.
     #[arg(long, default_value = OFFICIAL_URL)]
     pub(crate) url: String,
     /// The archive's SHA-256; set it if the URL is that of another archive.

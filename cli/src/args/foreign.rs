@@ -1,4 +1,4 @@
-//! Flags that other programs for distributed training have, and what takes their place here.
+//! Flags of other programs for distributed training, and their equivalents.
 
 const EPOCHS: &str =
     "ata counts optimizer steps and not epochs: --iterations K. A step takes --task-batch × --budget samples";
@@ -12,7 +12,7 @@ const WORKERS: &str = "`ata up --workers N` starts N workers on this machine, an
 const RENDEZVOUS: &str = "Workers have no ranks, and may join at any time: start `ata coordinator` on one machine, and on the others \
                           the `ata worker --join TOKEN` that it prints";
 
-/// Flags without hyphens in front, with hyphens within.
+/// The foreign flags, without leading hyphens, and the hint for each.
 const FOREIGN: [(&str, &str); 23] = [
     ("epochs", EPOCHS),
     ("num-epochs", EPOCHS),
@@ -39,7 +39,7 @@ const FOREIGN: [(&str, &str); 23] = [
     ("learning-rate", "The learning rate is --lr X"),
 ];
 
-/// What takes the place of such a flag.
+/// Returns the hint for a foreign flag.
 pub(super) fn meaning(flag: &str) -> Option<&'static str> {
     let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default().replace('_', "-");
     FOREIGN.iter().find_map(|(foreign, meaning)| (*foreign == name).then_some(*meaning))

@@ -1,11 +1,11 @@
-//! The flags for joining a coordinator, and of `ata token`.
+//! The flags for joining a coordinator, and those of `ata token`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-/// Where the coordinator is, and how the two sides authenticate.
+/// The address of the coordinator, and the credentials.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// The coordinator's address without encryption, or https://HOST:PORT with --tls-ca [default: http://127.0.0.1:7070].
@@ -24,12 +24,12 @@ pub(crate) struct JoinArgs {
     /// This worker's certificate (PEM); its DNS names are the names that the worker may use.
     #[arg(long, env = "ATA_TLS_CERT", value_name = "FILE", help_heading = "Own certificates")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its private key (PEM).
+    /// The private key of this worker's certificate (PEM).
     #[arg(long, env = "ATA_TLS_KEY", value_name = "FILE", help_heading = "Own certificates")]
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// Who may join a coordinator.
+/// The security settings of a coordinator.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct SecurityArgs {
     /// The host, or HOST:PORT, under which workers reach this machine, for the join token [default: its address].
@@ -44,7 +44,7 @@ pub(crate) struct SecurityArgs {
     /// A certificate of your own for the coordinator (PEM, with what is between it and the root).
     #[arg(long, env = "ATA_TLS_CERT", value_name = "FILE", help_heading = "Own certificates")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM).
+    /// The private key of --tls-cert (PEM).
     #[arg(long, env = "ATA_TLS_KEY", value_name = "FILE", help_heading = "Own certificates")]
     tls_key: Option<PathBuf>,
     /// Let in workers with a certificate of this authority (PEM), in place of those with a join token.

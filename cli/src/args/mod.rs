@@ -1,10 +1,10 @@
 //! The command line.
 //!
 //! # Layout
-//! - here: the commands, and reading them
-//! - `run`: the flags that `ata up` and `ata coordinator` share; `joining`: those of whatever connects to a coordinator
+//! - this file: the commands, and parsing of command lines
+//! - `run`: the flags that `ata up` and `ata coordinator` share; `joining`: those of commands that connect to a coordinator
 //! - `foreign`: flags of other programs
-//! - a file for the flags of each command, or of a few that are alike
+//! - a file for the flags of each command, or of a few similar ones
 
 mod coordinator;
 mod data;
@@ -68,7 +68,7 @@ pub(crate) struct Cli {
     pub(crate) log_format: LogFormat,
 }
 
-/// How the log is written.
+/// The form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
@@ -160,12 +160,12 @@ Examples:
     },
 }
 
-/// Reads the command line; `None` if help or the version was asked for, and is printed.
+/// Parses the command line; `None` if it asked for help or the version, which has been printed.
 pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<Option<Cli>, Failure> {
     match Cli::try_parse_from(command_line) {
         Ok(cli) => Ok(Some(cli)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            // A reader that is gone, as of `| head`, has what it wanted.
+            // An error is ignored: a reader that closed the pipe, such as `head`, is not a failure.
             drop(error.print());
             Ok(None)
         }
@@ -173,7 +173,7 @@ pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<
     }
 }
 
-/// clap's message without its usage section; flags of other programs are explained.
+/// Returns clap's message without its usage section, with a hint for flags of other programs.
 fn in_short(error: &clap::Error) -> String {
     let full = error.render().to_string();
     let short = full.split("\n\nUsage:").next().unwrap_or(&full);
@@ -184,7 +184,7 @@ fn in_short(error: &clap::Error) -> String {
         _ => None,
     };
     match meant {
-        // The flag that is spelled most alike is not what was meant.
+        // The hint replaces clap's suggestion of a similarly spelled flag, which is not what was meant.
         Some(meant) => format!("{}\n\n  {meant}", short.lines().next().unwrap_or(short)),
         None => format!("{short}\n\nSee `ata help` or `--help`"),
     }

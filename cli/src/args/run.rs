@@ -82,7 +82,7 @@ pub(crate) struct RunArgs {
     trust: TrustArgs,
     #[command(flatten)]
     #[serde(flatten)]
-    link: LinkArgs,
+    link: WireArgs,
     /// Start with the worker speeds that an earlier run learned: its folder.
     #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
     warm_start: Option<PathBuf>,
@@ -127,7 +127,7 @@ pub(crate) struct RunArgs {
     max_employments: Option<u64>,
 }
 
-/// How far the workers are trusted; docs/explanation/trust.md says what is checked in any case.
+/// The trust in workers; docs/explanation/trust.md describes the checks that are always made.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrustArgs {
     /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
@@ -136,11 +136,11 @@ pub(crate) struct TrustArgs {
     verify: Option<f64>,
 }
 
-/// How vectors travel.
+/// The representation and the exchange of vectors.
 #[derive(Clone, Debug, Default, Args, Serialize)]
-pub(crate) struct LinkArgs {
-    /// How gradients and parameters are represented on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about
-    /// 14 bits, parameters as 8-bit differences). Without it, f32-exact if the coordinator listens on loopback, else compact.
+pub(crate) struct WireArgs {
+    /// How gradients and parameters are represented on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about 14
+    /// bits, parameters as 8-bit differences). The default is f32-exact if the coordinator listens on loopback, else compact.
     #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
     wire: Option<WireFormat>,
     /// How workers exchange gradients and parameters: star (through the coordinator's link), shards (among each other, each of them
@@ -153,7 +153,7 @@ pub(crate) struct LinkArgs {
     peer_hosts: Option<String>,
 }
 
-/// How the parameters are trained, evaluated and saved.
+/// The training, the evaluation and the checkpoints.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrainingArgs {
     /// adam, adamw or sgd [default: adam].
@@ -227,11 +227,11 @@ pub(crate) struct TrainingArgs {
     /// [default: a tenth of the run].
     #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
     eval_every: Option<u64>,
-    /// Who evaluates: workers (those without tasks first), head (the coordinator), or auto: workers without tasks, and the coordinator
-    /// if there are none; the coordinator alone with --verify [default: auto].
+    /// The evaluators: workers (those without tasks first), head (the coordinator), or auto: workers without tasks, and the coordinator if
+    /// there are none; the coordinator alone with --verify [default: auto].
     #[arg(long, env = "ATA_EVALUATE_ON", value_name = "WHO", help_heading = "Training")]
     evaluate_on: Option<EvaluateOn>,
-    /// Where checkpoints are kept: another folder, or, built with the feature object-store, s3://BUCKET/PREFIX, gs://…,
+    /// The place of checkpoints: another folder, or, built with the feature object-store, s3://BUCKET/PREFIX, gs://…,
     /// az://… or file:///… [default: in the run's folder].
     #[arg(long, env = "ATA_CHECKPOINT", value_name = "URL", help_heading = "Saving")]
     checkpoint: Option<String>,
@@ -265,12 +265,12 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// Whether a run that has nothing to go on from begins again in the same folder.
+    /// Whether a run without a checkpoint is restarted in the same folder.
     pub(crate) fn begins_again(&self) -> bool {
         self.resume.as_deref() == Some("auto")
     }
 
-    /// The settings of the run, from these defaults on, and the run that is to go on, if any.
+    /// Resolves the settings of the run over these defaults, and finds the run to resume, if any.
     pub(crate) fn settings(
         &self,
         defaults: toml::Table,

@@ -78,7 +78,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) json: bool,
 }
 
-/// The links that gradients and parameters travel on.
+/// The links for gradients and parameters.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     /// The rate of a worker's link in each direction: 1Gbit, 200Mbit, 100MB/s, … Without it, vectors take no time.
@@ -103,7 +103,7 @@ pub(crate) struct LinkArgs {
 }
 
 impl LinkArgs {
-    /// The first of these flags that is given.
+    /// Returns the first of these flags that is given.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         let Self { link, head_link, model_bytes, wire, exchange, time_unit } = self;
         let flags = [

@@ -1,4 +1,4 @@
-//! The flags of the commands that look at runs.
+//! The flags of the commands that show runs.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::settings::DEFAULT_DASHBOARD;
 
-/// Which run, and how to reach its coordinator.
+/// A run, or the dashboard of its coordinator.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunOrUrl {
     /// A run's folder, id or name, or the address of a coordinator's dashboard, as in http://127.0.0.1:7071 [default: the newest
@@ -49,7 +49,7 @@ pub(crate) struct ExplainArgs {
     /// The iteration [default: the last one that began].
     #[arg(long, value_name = "K")]
     pub(crate) iteration: Option<u64>,
-    /// Only this worker, by number.
+    /// Explain only the worker with this number.
     #[arg(long, value_name = "W")]
     pub(crate) worker: Option<u32>,
     /// Print JSON on standard output.

@@ -11,10 +11,10 @@ use clap::builder::RangedU64ValueParser;
 use super::JoinArgs;
 use crate::settings::{Fuse, MAX_THREADS};
 
-/// Gigabytes of shards that are kept, unless something else is asked for.
+/// The default size of the cache of shards, in gigabytes.
 pub(crate) const DEFAULT_CACHE_GB: u64 = 20;
 
-/// More than the largest disks have.
+/// The largest size of the cache, in gigabytes: more than the largest disks.
 const MAX_CACHE_GB: u64 = 1_000_000;
 
 #[derive(Debug, Args)]
@@ -58,8 +58,9 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_TIME.as_secs()))]
     pub(crate) retry_for: u64,
-    /// Where other workers reach this one, to exchange gradients and parameters in shards: HOST:PORT to listen at, or off. Port 0 is
-    /// any that is free; one for each device, if there are several [default: [::]:0, which is IPv4, too, or off if the coordinator is on this machine].
+    /// The address at which other workers reach this one, to exchange gradients and parameters in shards: HOST:PORT to listen at, or off.
+    /// Port 0 is any that is free; one for each device, if there are several [default: [::]:0, which is IPv4, too, or off if the
+    /// coordinator is on this machine].
     #[arg(long, env = "ATA_PEER_LISTEN", value_name = "ADDRESS")]
     pub(crate) peer_listen: Option<String>,
     /// The host that other workers are told, if it is not the one that the coordinator sees. The coordinator must allow it

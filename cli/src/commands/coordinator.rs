@@ -1,4 +1,4 @@
-//! `ata coordinator`: the head node.
+//! The command `ata coordinator`: the head node.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
-use crate::settings::{DEFAULT_DASHBOARD, Entrance};
+use crate::settings::{DEFAULT_DASHBOARD, EntranceSettings};
 use crate::signals::{self, notify};
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<Exit, Failure> {
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
 
     let mut signal = Box::pin(signals::stop()?);
     if let Some(file) = &args.ready_file {
-        // One of an earlier process would lead workers nowhere. There may be none.
+        // The ready file of an earlier process has an outdated address. There may be none.
         drop(std::fs::remove_file(file));
     }
     let listener = TcpListener::bind(address).await.map_err(|cause| {
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     })?;
     let bound = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, DEFAULT_DASHBOARD).await?;
-    let Entrance { security, join, token_file } = settings.entrance(bound)?;
+    let EntranceSettings { security, join, token_file } = settings.entrance(bound)?;
     let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
     let waits = if run.finished().is_some() { String::new() } else { format!("; waiting for {min_workers} worker(s)") };
     note!("run {} listens on {bound}{waits}", folder.run_id);
@@ -71,9 +71,9 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
 #[derive(Serialize)]
 struct Ready<'a> {
     run_id: &'a str,
-    /// Where workers connect to.
+    /// The address that workers connect to.
     address: SocketAddr,
-    /// The last iteration of the checkpoint that the run goes on from; 0 for a new run.
+    /// The last iteration of the checkpoint that the run resumes from; 0 for a new run.
     resumes_after: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `ata doctor`: checks this machine, or the way from it to a coordinator, by [`ata_doctor`].
+//! The command `ata doctor`: checks this machine, or its connection to a coordinator, with [`ata_doctor`].
 
 use std::iter;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ata_doctor::capacity::{self, Memory, Needs};
 use ata_doctor::coordinator::{self, Reached};
 use ata_doctor::disk::{self, RunSpace};
 use ata_doctor::gradient::{self, Gradient};
-use ata_doctor::machine::Machine;
+use ata_doctor::machine::MachineReport;
 use ata_doctor::{Finding, Status, certificates, clock, devices, ports};
 use ata_learn::{DeviceChoice, Model, OpenDevice};
 use ata_objects::is_url;
@@ -21,19 +21,19 @@ use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::failure::{Exit, Failure};
-use crate::inputs::{Found, find};
+use crate::inputs::{FoundInputs, find};
 use crate::output::{Output, escaped};
 use crate::run::resume::RUNS;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
 
-/// More samples say nothing that fewer do not, and take minutes.
+/// The largest number of samples: more take minutes and give no further information.
 const MOST_SAMPLES: u32 = 4096;
 
-/// The devices and findings.
+/// The result of the checks.
 #[derive(Serialize)]
 struct Examination {
     devices: Vec<Device>,
-    /// None if the device or the model could not be opened.
+    /// The checked gradient; `None` if the device or the model could not be opened.
     gradient: Option<Gradient>,
     findings: Vec<Finding>,
 }
@@ -83,18 +83,18 @@ fn names_coordinator(joining: &JoinArgs) -> bool {
     joining.coordinator.is_some() || joining.join.is_some() || joining.join_file.is_some()
 }
 
-/// What the checks are about.
+/// The machine and the run that are checked.
 struct Subject<'a> {
     args: &'a DoctorArgs,
     settings: Settings,
-    machine: Machine,
+    machine: MachineReport,
     device: Option<OpenDevice>,
     model: Option<Arc<dyn Model>>,
     findings: Vec<Finding>,
 }
 
 impl<'a> Subject<'a> {
-    /// The run of the coordinator that was reached, or that of the settings.
+    /// Creates a subject for the run of the reached coordinator or, without one, for the settings.
     fn new(
         args: &'a DoctorArgs,
         mut settings: Settings,
@@ -107,7 +107,7 @@ impl<'a> Subject<'a> {
             settings.model.clone_from(&run.model);
             settings.task_batch = args.subject.task_batch.unwrap_or(run.task_batch).min(MOST_SAMPLES);
         }
-        let machine = Machine::this();
+        let machine = MachineReport::this();
         let wanted = settings.device_choice()?;
         let opened = wanted.open();
         let found = devices::Found {
@@ -129,12 +129,12 @@ impl<'a> Subject<'a> {
         Ok(Self { args, settings, machine, device: opened.ok(), model, findings })
     }
 
-    /// Computes a gradient, if there is something to compute and something to compute it on.
+    /// Checks a gradient, if both the device and the model are available.
     fn gradient(&mut self) -> Option<Gradient> {
         let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
         let Settings { data, seed, task_batch, .. } = &self.settings;
         let (model, data) = match find(model.clone(), data, *seed) {
-            Ok(Found { model, data, .. }) => (model.clone(), data.open(&*model, Split::Train)),
+            Ok(FoundInputs { model, data, .. }) => (model.clone(), data.open(&*model, Split::Train)),
             Err(failure) => (model.clone(), Err(DataError::Problem(failure.to_string()))),
         };
         let (gradient, findings) = gradient::check(&self.settings.model, &*model, data, *task_batch, device);
@@ -153,7 +153,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Everything that a worker needs; `way` is what was found on the way to its coordinator.
+    /// Checks everything that a worker needs. `way` contains the findings about the connection to its coordinator.
     fn examine_worker(mut self, reached: Option<&Reached>, way: Vec<Finding>) -> Examination {
         let gradient = self.gradient();
         let run = reached.map(|reached| &reached.run);
@@ -174,7 +174,7 @@ impl<'a> Subject<'a> {
         self.into_examination(gradient)
     }
 
-    /// Everything that a coordinator needs, or a cluster on this machine.
+    /// Checks everything that a coordinator, or a cluster on this machine, needs.
     fn examine_cluster(mut self) -> Result<Examination, Failure> {
         let gradient = self.gradient();
         let needs = self.needs(None, gradient.as_ref());
@@ -199,7 +199,7 @@ impl<'a> Subject<'a> {
         Ok(self.into_examination(gradient))
     }
 
-    /// The run's folder and, if they are in another one, that of its checkpoints.
+    /// Returns the run's folder and, if it is a different one, the folder of its checkpoints.
     fn run_spaces(&self, parameters: u64) -> Vec<RunSpace> {
         let Settings { keep, checkpoint, out, .. } = &self.settings;
         let kept = *keep as u64;
@@ -208,7 +208,7 @@ impl<'a> Subject<'a> {
             None => vec![RunSpace { folder, parameters, kept }],
             Some(place) => {
                 let elsewhere = RunSpace { folder: place.into(), parameters, kept };
-                // An object store has no room that could be asked for.
+                // The free space of an object store cannot be queried.
                 let elsewhere = (!is_url(place)).then_some(elsewhere);
                 [RunSpace { folder, parameters, kept: 0 }].into_iter().chain(elsewhere).collect()
             }
@@ -243,7 +243,7 @@ fn data_bytes(data: &DataSpec) -> u64 {
     }
 }
 
-/// What a worker without a copy of the data has to fetch.
+/// Returns the size of the data that a worker without a copy has to fetch.
 fn bytes_to_fetch(data: &DataSpec, cache: &Path) -> u64 {
     match data {
         DataSpec::File { sha256, .. } if cache.join(format!("train/{}.bin", hex(sha256))).exists() => 0,
@@ -251,7 +251,7 @@ fn bytes_to_fetch(data: &DataSpec, cache: &Path) -> u64 {
     }
 }
 
-/// A line for each finding, and one more for its fix; then how many there are of each kind.
+/// Renders each finding with its fix on the next line, and then the number of findings of each kind.
 fn render(findings: &[Finding]) -> String {
     let lines = findings.iter().flat_map(|Finding { check, status, found, fix }| {
         let line = format!("{:<8} {check:<12} {}\n", status.name(), escaped(found));
@@ -260,7 +260,7 @@ fn render(findings: &[Finding]) -> String {
     lines.collect::<String>() + &in_short(findings) + "\n"
 }
 
-/// How many problems and warnings there are.
+/// Returns the numbers of problems and warnings, in words.
 fn in_short(findings: &[Finding]) -> String {
     let count = |wanted: Status| findings.iter().filter(|finding| finding.status == wanted).count();
     let number = |count, what| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };

@@ -1,4 +1,4 @@
-//! `ata eval`: how good a trained model is on test data.
+//! The command `ata eval`: measures a trained model on test data.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::failure::{Exit, Failure};
-use crate::inputs::{Found, find as find_data};
+use crate::inputs::{FoundInputs, find as find_data};
 use crate::output::{Counter, Output, escaped, render_table};
 use crate::run::model;
 use crate::run::registry::candidates;
@@ -30,9 +30,9 @@ struct ModelEvaluation {
     parameters_sha256: String,
     samples: u64,
     loss: f64,
-    /// Null for a model without classes.
+    /// The accuracy; null for a model without classes.
     accuracy: Option<f64>,
-    /// The problem's own, by name.
+    /// The problem's own metrics, by name.
     metrics: BTreeMap<String, f64>,
     classes: Vec<Class>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
         ))
     })?;
     let seed = args.seed.unwrap_or(settings.unwrap_or_default().seed);
-    let Found { model: network, data, .. } = find_data(network, &name, seed)?;
+    let FoundInputs { model: network, data, .. } = find_data(network, &name, seed)?;
     let (parameters, _) = model::read(&path, &network.table())?;
     check_classes(metadata.get("classes"), &network.class_names(), &path, &name)?;
     let test = data.open(&*network, Split::Test)?;
@@ -106,7 +106,7 @@ fn check_classes(trained: Option<&String>, found: &[String], model: &Path, data:
     }
 }
 
-/// The model file that the user names.
+/// Returns the model file that the user names.
 fn find(name: &Path) -> Result<PathBuf, Failure> {
     let of_runs = candidates(name).into_iter().map(|run| run.join(MODEL_FILE));
     std::iter::once(name.to_owned()).chain(of_runs).find(|path| path.is_file()).ok_or_else(|| {
@@ -115,7 +115,7 @@ fn find(name: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The settings of the run that a model belongs to, if it lies in the folder of one, or of its checkpoints.
+/// Returns the settings of a model's run, if the model is in the folder of a run or of its checkpoints.
 fn settings_of(model: &Path) -> Result<Option<Settings>, Failure> {
     let config = model.ancestors().skip(1).take(3).map(|folder| folder.join(CONFIG_FILE)).find(|path| path.is_file());
     config.map(|path| Settings::resolve(&[&path], &[])).transpose()

@@ -1,4 +1,4 @@
-//! `ata explain`: why each worker has the tasks that it has.
+//! The command `ata explain`: explains the allocation of tasks to workers.
 
 use ata_figures::Table;
 use ata_observe::{Explanation, WorkerExplanation, explain, read_state, read_state_at};
@@ -10,7 +10,7 @@ use crate::args::ExplainArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, escaped, render_table};
 
-/// Workers that are explained in words.
+/// The largest number of workers that are explained in words.
 const WORKERS_SHOWN: usize = 16;
 
 pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {

@@ -1,4 +1,4 @@
-//! `ata completions` and `ata man`: what shells and `man` read.
+//! The commands `ata completions` and `ata man`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `ata health`: whether a coordinator is alive, for health checks.
+//! The command `ata health`: a health check of a coordinator.
 
 use ata_observe::Client;
 

@@ -1,4 +1,4 @@
-//! `ata init`: a model's initial parameters as a file.
+//! The command `ata init`: writes a model's initial parameters to a file.
 
 use ata_data::hex;
 use ata_learn::ModelResolver;

@@ -1,4 +1,4 @@
-//! How a worker finds and authenticates its coordinator.
+//! Finding and authenticating the coordinator of a worker.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const HERE: &str = "http://127.0.0.1:7070";
 /// Time between two checks for a file that is still missing.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The coordinator that the flags name. Waits up to `timeout` for the file with the join token.
+/// Returns the coordinator that the flags name. Waits up to `timeout` for the file with the join token.
 pub(super) async fn endpoint(args: &JoinArgs, timeout: Duration) -> Result<Endpoint, Failure> {
     let JoinArgs { coordinator, join, join_file, tls_ca, tls_cert, tls_key } = args;
     if tls_cert.is_some() != tls_key.is_some() || tls_cert.is_some() && tls_ca.is_none() {
@@ -56,8 +56,8 @@ async fn from_file(file: &Path, timeout: Duration) -> Result<JoinToken, Failure>
     text.parse().map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
 }
 
-/// Rereads the file with the join token, if there is one: a coordinator that was moved, or whose secret was replaced, writes a
-/// new token.
+/// Returns a function that rereads the file with the join token, if there is one: a coordinator with a new address or secret writes a new
+/// token.
 pub(super) fn relocate(args: &JoinArgs) -> Option<Relocate> {
     let file = args.join_file.clone()?;
     Some(Arc::new(move || Some(std::fs::read_to_string(&file).ok()?.parse::<JoinToken>().ok()?.into())))

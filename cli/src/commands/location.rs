@@ -1,4 +1,4 @@
-//! The run that a command reads: in a folder, or from its coordinator.
+//! Finding the run that a command reads, in a folder or at its coordinator.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use crate::run::registry::candidates;
 use crate::run::resume::runs;
 use crate::settings::{DEFAULT_DASHBOARD, Settings};
 
-/// The place of a run.
+/// The location of a run.
 pub(super) enum RunLocation {
     Folder(PathBuf),
     Server(Client),
 }
 
 impl RunLocation {
-    /// The one that the arguments name.
+    /// Returns the location that the arguments name.
     pub(super) fn find(RunOrUrl { run, token_file }: &RunOrUrl) -> Result<Self, Failure> {
         if let Some(file) = token_file {
             let wrong = |cause: &dyn std::fmt::Display| Failure::usage(format!("{}: {cause}", file.display()));
@@ -40,7 +40,7 @@ impl RunLocation {
     }
 }
 
-/// The folder of a run, by its path, id or name.
+/// Returns the folder of a run, by its path, id or name.
 pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
     candidates(Path::new(run))
         .into_iter()
@@ -48,10 +48,10 @@ pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure::usage(format!("{run}: no {JOURNAL_FILE} there; expected a run's folder, id or --name")))
 }
 
-/// The prices of the workers of the run in a folder, from its settings.
+/// Returns the prices of the workers of the run in a folder, from its settings.
 pub(super) fn prices(folder: &Path) -> ata_record::Prices {
     let file = folder.join(ata_record::CONFIG_FILE);
-    // A run can be shown without its settings.
+    // Errors are ignored because a run can be shown without its settings.
     let settings = Settings::resolve(&[file.as_path()], &[]);
     settings.map(|settings| settings.workers.prices).unwrap_or_default()
 }

@@ -35,13 +35,12 @@ use crate::settings::Settings;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
-    // A worker shows nothing but its log, and a coordinator's log reports on its workers. Every kernel tuned is a line of
-    // cubecl's.
+    // A worker's only output is its log, and a coordinator's log reports on its workers. cubecl would log a line for every tuned kernel.
     let default = match &cli.command {
         Command::Worker(_) | Command::Coordinator(_) => "info,cubecl_runtime=warn",
         _ => "warn",
     };
-    // Another program than ata's own executable may not bear to be started anew.
+    // Programs other than ata's own executable may not support being restarted.
     if matches!(cli.command, Command::Worker(_)) && extensions.program.is_empty() {
         ata_learn::keep_large_blocks();
     }
@@ -72,7 +71,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
     }
 }
 
-/// Runs `work` on the runtime's own threads: what it wakes up runs on the same thread, or on another that is awake.
+/// Runs `work` on the runtime's own threads, so that tasks it wakes up run on the same thread or on another one that is awake.
 fn block_on<T: Send + 'static>(work: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Result<T, Failure> {
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::internal)?;
     let result = runtime.block_on(async { tokio::spawn(work).await });
@@ -84,7 +83,7 @@ fn block_on<T: Send + 'static>(work: impl Future<Output = Result<T, Failure>> + 
     }
 }
 
-/// Runs `work` on this thread: a worker's other threads are for its gradients.
+/// Runs `work` on this thread, because a worker's other threads are for its gradients.
 fn block_on_one_thread<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::internal)?;
     let result = runtime.block_on(work);

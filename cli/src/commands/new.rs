@@ -1,4 +1,4 @@
-//! `ata new`: a crate with a problem of one's own.
+//! The command `ata new`: writes a crate with a custom problem.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use crate::args::NewArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::note;
 
-/// The program: the example that the documentation explains, and that tests run.
+/// The source of the program: the example that the documentation explains and that tests run.
 const EXAMPLE: &str = include_str!("../../examples/tabular.rs");
 const MANIFEST: &str = include_str!("../../templates/Cargo.toml.in");
 const TEST: &str = include_str!("../../templates/training.rs");
 
-/// The dependencies that ata is tested with. Cargo takes from it what the crate needs.
+/// The lock file with the versions that ata is tested with. Cargo removes the packages that the crate does not need.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
-/// Where releases are published, which the workflow that builds them knows.
+/// The URL of the releases, which is set by the workflow that builds them.
 const REPOSITORY: Option<&str> = option_env!("ATA_REPOSITORY");
 
-/// The sources that this program was built from.
+/// The folder of the sources that this program was built from.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// Refuses what is no name of a crate, or that of a crate that it needs.
+/// Refuses an invalid crate name, and the name of a dependency.
 fn check(name: &str) -> Result<(), Failure> {
     let is_written = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     let is_name = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_written);
@@ -65,7 +65,7 @@ fn check(name: &str) -> Result<(), Failure> {
     )))
 }
 
-/// How the crate names `ata` and `ata-learn`.
+/// Returns the dependencies on `ata` and `ata-learn` for the manifest.
 fn dependencies(chosen: Option<&Path>) -> Result<[String; 2], Failure> {
     if let (None, Some(repository)) = (chosen, REPOSITORY) {
         let release = format!("git = \"{repository}\", tag = \"v{}\"", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! `ata policies`: the scheduling policies and their parameters.
+//! The command `ata policies`: lists the scheduling policies and their parameters.
 
 use ata_policies::POLICIES;
 use serde::Serialize;
@@ -6,13 +6,13 @@ use serde::Serialize;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 
-/// All policies.
+/// The list of all policies.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct PolicyList(Vec<PolicyEntry>);
+struct PolicyList(Vec<PolicyRow>);
 
 #[derive(Serialize)]
-struct PolicyEntry {
+struct PolicyRow {
     name: &'static str,
     about: &'static str,
     kind: String,
@@ -20,7 +20,7 @@ struct PolicyEntry {
 }
 
 pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
-    let entries = POLICIES.entries().iter().map(|policy| PolicyEntry {
+    let entries = POLICIES.entries().iter().map(|policy| PolicyRow {
         name: policy.name,
         about: policy.about,
         kind: policy.kind.to_string(),
@@ -32,7 +32,7 @@ pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
 
 impl Output for PolicyList {
     fn text(&self) -> String {
-        let entry = |PolicyEntry { name, about, kind, parameters }: &PolicyEntry| {
+        let entry = |PolicyRow { name, about, kind, parameters }: &PolicyRow| {
             format!("{name:<17}{about} ({kind})\n{:<17}parameters: {parameters}\n", "")
         };
         let entries: String = self.0.iter().map(entry).collect();

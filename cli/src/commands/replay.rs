@@ -1,4 +1,4 @@
-//! `ata replay`: what each policy would have cost on the times that a run recorded.
+//! The command `ata replay`: computes what each policy would have cost on the times that a run recorded.
 
 use ata_experiments::MAX_BUDGET;
 use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Report, Table};
@@ -18,7 +18,7 @@ use crate::settings::policy_list;
 /// The policies' mean costs, and the table of them.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Comparison {
+struct ReplayComparison {
     rows: Vec<Row>,
     #[serde(skip)]
     table: Table,
@@ -34,7 +34,7 @@ struct Row {
     seeds: u64,
 }
 
-impl Output for Comparison {
+impl Output for ReplayComparison {
     fn text(&self) -> String {
         render_table(&self.table, usize::MAX)
             + "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own\n"
@@ -77,11 +77,11 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Fai
         Report { title, intro, tables: vec![table.clone()], figures: vec![figure(&rows)] }.write(folder)?;
         note!("report and figure: {}", folder.join("report.html").display());
     }
-    Comparison { rows, table }.print(args.json)?;
+    ReplayComparison { rows, table }.print(args.json)?;
     Ok(Exit::DONE)
 }
 
-/// The mean over seeds.
+/// Returns the mean over seeds.
 fn mean(costs: &[PolicyCost]) -> PolicyCost {
     let mean = |of: fn(&PolicyCost) -> f64| costs.iter().map(of).sum::<f64>() / costs.len() as f64;
     PolicyCost {

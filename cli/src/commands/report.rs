@@ -1,10 +1,10 @@
-//! `ata report`: the page of one run or several, as a file or served.
+//! The command `ata report`: writes or serves the page of one or several runs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ata_observe::{Access, App, Snapshot, Source, follow, read_state, serve};
+use ata_observe::{Access, App, DashboardSource, Snapshot, follow, read_state, serve};
 use ata_record::{REPORT_FILE, write_atomically};
 use tokio::net::TcpListener;
 
@@ -60,7 +60,7 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<Exit, Fail
         Failure::usage(format!("cannot listen on {address}: {cause}. Choose another address, or port 0 for a free one"))
     })?;
     note!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);
-    let source = |folder: PathBuf| Source {
+    let source = |folder: PathBuf| DashboardSource {
         state: follow(folder.clone(), location::prices(&folder)),
         folder,
         costs: Arc::new(other_costs),

@@ -1,4 +1,4 @@
-//! `ata token`: the coordinator's join token.
+//! The command `ata token`: the coordinator's join token.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -37,7 +37,7 @@ fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<Exit, Failure> {
     show(token, &credentials, pin)
 }
 
-/// The key of the coordinator as it was started last.
+/// Returns the key of the coordinator as of its last start.
 fn served(credentials: &Credentials) -> Result<KeyPin, Failure> {
     let own = credentials.tls_files().pin()?;
     Ok(credentials.last_token(Role::Worker).map_or(own, |last| last.pin))
@@ -64,7 +64,7 @@ fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Exit
     Ok(Exit::DONE)
 }
 
-/// The token with the current secret.
+/// Returns the token with the current secret.
 fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<JoinToken, Failure> {
     let last = credentials.last_token(Role::Worker);
     let port = last.as_ref().and_then(|last| last.address.port_u16()).unwrap_or(DEFAULT_PORT);
@@ -78,7 +78,7 @@ fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Joi
     Ok(credentials.token(Role::Worker, address, key)?.0)
 }
 
-/// The secret for the dashboard.
+/// The output of `ata token show --status`: the secret for the dashboard.
 #[derive(Serialize)]
 struct StatusSecret {
     secret: String,
@@ -90,7 +90,7 @@ impl Output for StatusSecret {
     }
 }
 
-/// A token with which workers join.
+/// The output of `ata token`: a token with which workers join.
 #[derive(Serialize)]
 struct JoinOutput {
     address: String,

@@ -1,4 +1,4 @@
-//! `ata up`: a coordinator and several workers on this machine, over real gRPC on loopback.
+//! The command `ata up`: a coordinator and several workers on this machine, over real gRPC on loopback.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,10 +25,10 @@ use crate::run::{Dashboard, ExpectedWorkers, Run};
 use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, rounds};
 use crate::signals;
 
-/// Time that workers have to exit after the run.
+/// The time that workers have to exit after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Events reach the state that is watched within milliseconds; this is for machines that are very busy.
+/// The longest delay between an event and the watched state. It is usually milliseconds, but longer on a very busy machine.
 const STATE_LAG: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Failure> {
@@ -42,7 +42,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     }
     let inputs = Inputs::open(&settings, extensions.models)?;
     let training_file = inputs.training_file();
-    // Workers compute on the device; the coordinator takes steps on the CPU.
+    // Only workers compute on the devices; the coordinator takes steps on the CPU.
     let opened = devices
         .iter()
         .map(|device| device.open()?.with_precision(settings.precision))
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     let mut state = run.state();
     let stop = async {
         tokio::select! {
-            // The signal first: Ctrl-C ends the workers as well.
+            // The signal is polled first because Ctrl-C ends the workers as well.
             biased;
             signal = &mut signal => received = Some(signal),
             () = children.too_few(&mut state), if !is_over => {}
@@ -105,7 +105,7 @@ fn say_what(settings: &Settings, own_data: &str, device: &str) {
     }
 }
 
-/// Arguments of the workers of a cluster on this machine that compute on `device`, except their identity.
+/// Returns the arguments of the workers of a cluster on this machine that compute on `device`, except their identity.
 pub(crate) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match settings.threads {
@@ -116,13 +116,13 @@ pub(crate) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<Stri
     let (fuse, precision) = (settings.fuse.name(), settings.precision.name());
     let args = ["--device", &device, "--fuse", fuse, "--precision", precision, "--threads", &threads];
     let times = ["--task-time", &settings.task_time, "--time-unit", &settings.time_unit];
-    // On one machine, workers gain nothing from reaching each other, unless that is what is tried out.
+    // On one machine, workers gain nothing from exchanging vectors among each other, so it must be requested.
     let peers = ["--peer-listen", "127.0.0.1:0"];
     let peers = peers.into_iter().filter(|_| settings.exchange == ExchangeChoice::Shards);
     args.into_iter().chain(times).chain(peers).map(String::from).collect()
 }
 
-/// The command of a worker of a cluster on this machine, which is killed when it is dropped.
+/// Returns the command of a worker of a cluster on this machine. The worker is killed when dropped.
 fn worker_command(
     program: &[OsString],
     settings: &Settings,
@@ -141,10 +141,10 @@ fn worker_command(
         .args(worker_args(settings, device))
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    // Ctrl-C reaches this process alone, and it ends the workers together with the run: none of them is lost.
+    // Only this process receives Ctrl-C. It ends the workers together with the run, so none of them is lost.
     #[cfg(unix)]
     command.process_group(0);
-    // Meant for workers of other coordinators.
+    // These variables are for workers of other coordinators.
     for variable in ["ATA_DEVICES", "ATA_JOIN", "ATA_JOIN_FILE", "ATA_TLS_CA", "ATA_TLS_CERT", "ATA_TLS_KEY"] {
         command.env_remove(variable);
     }
@@ -156,14 +156,14 @@ fn worker_command(
     command
 }
 
-/// The worker processes. They are killed if this is dropped.
+/// The worker processes, which are killed when dropped.
 #[derive(Default)]
 struct Children {
     running: JoinSet<(u32, std::io::Result<std::process::ExitStatus>)>,
 }
 
 impl Children {
-    /// Starts the workers; they take the devices in turn.
+    /// Starts the workers and assigns the devices to them in turn.
     fn start(
         program: &[OsString],
         settings: &Settings,
@@ -181,7 +181,7 @@ impl Children {
         Ok(Self { running })
     }
 
-    /// Resolves when no worker is left, or when one fails before the first iteration; prints how each of them failed.
+    /// Resolves when no worker is left, or when one fails before the first iteration. Prints how each worker failed.
     async fn too_few(&mut self, state: &mut watch::Receiver<RunState>) {
         while let Some(ended) = self.running.join_next().await {
             let begun = state.borrow().span_s.is_some();
@@ -198,7 +198,7 @@ impl Children {
                 return;
             }
         }
-        // After the last iteration workers are not needed, and their end must not cut the evaluation short.
+        // After the last iteration workers are not needed, and their exit must not abort the evaluation.
         let is_trained = |state: &RunState| matches!(state.phase, RunPhase::Evaluating | RunPhase::Over(_));
         if tokio::time::timeout(STATE_LAG, state.wait_for(is_trained)).await.is_ok() {
             std::future::pending::<()>().await;

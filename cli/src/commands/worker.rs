@@ -1,4 +1,4 @@
-//! `ata worker`: computes gradients for a coordinator.
+//! The command `ata worker`: computes gradients for a coordinator.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use ata_net::Endpoint;
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{WorkerName, duration};
-use ata_worker::{PeerConfig, TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
+use ata_worker::{EmulatedTimes, PeerConfig, TaskTime, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<Exit,
     exit_code(ends, received)
 }
 
-/// One failed worker is the failure of the process, even if others worked on to the end of the run.
+/// Returns the exit code of the process. It fails if any of its workers failed, even if others worked until the end of the run.
 fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) -> Result<Exit, Failure> {
     let ends: Vec<WorkerEnd> = ends.into_iter().collect::<Result<_, _>>()?;
     if ends.contains(&WorkerEnd::RunFailed) {
@@ -84,7 +84,7 @@ fn ended_by(signal: Signal) -> Exit {
     }
 }
 
-/// One worker per device.
+/// Returns the configurations of the workers, one per device.
 fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Result<Vec<WorkerConfig>, Failure> {
     let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
     let devices = match &args.devices {
@@ -126,7 +126,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
     configs?.into_iter().zip(0..).map(with_peers).collect()
 }
 
-/// Where other workers reach the worker on one of the devices.
+/// Returns the address at which other workers reach the worker on one of the devices.
 fn peers(args: &WorkerArgs, endpoint: &Endpoint, index: u16) -> Result<Option<PeerConfig>, Failure> {
     let is_local = || {
         let (host, _) = endpoint.host_and_port();
@@ -147,14 +147,14 @@ fn peers(args: &WorkerArgs, endpoint: &Endpoint, index: u16) -> Result<Option<Pe
     Ok(Some(PeerConfig { listen, host: args.peer_host.clone() }))
 }
 
-/// The name of one of several workers of a process: `host-wgpu0`.
+/// Returns the name of one of several workers of a process, such as `host-wgpu0`.
 fn name_of_device(name: &WorkerName, device: DeviceChoice) -> Result<WorkerName, Failure> {
     format!("{name}-{}", device.to_string().replace(':', "")).parse().map_err(Failure::usage)
 }
 
-/// The user's copy of the training data, which must exist; what it has to be is known when the model is.
+/// Returns the path of the user's copy of the training data, which must exist. It is checked once the model is known.
 fn own_data(path: &Path) -> Result<Option<PathBuf>, Failure> {
-    // ATA_DATA may be set for the coordinator; every worker generates synthetic data itself anyway.
+    // ATA_DATA may be set for the coordinator, and workers generate synthetic data themselves.
     if path == Path::new("synthetic") {
         return Ok(None);
     }
@@ -162,17 +162,17 @@ fn own_data(path: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(Some(path.to_owned()))
 }
 
-/// The host name, reduced to what a worker's name may contain.
+/// Returns the host name, reduced to the characters that a worker's name may contain.
 pub(super) fn host_name() -> WorkerName {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     let valid: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).collect();
-    // This leaves room for the device and for the number of further workers on the same host.
+    // The limit leaves room for the device and for the number of further workers on the same host.
     let name = valid.chars().take(48).collect::<String>();
     name.parse().unwrap_or_else(|_| "worker".parse().expect("a valid name"))
 }
 
-/// The emulated slowness of `--task-time`.
-fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure> {
+/// Returns the emulated task times of `--task-time`.
+fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<EmulatedTimes>, Failure> {
     if matches!(law, "" | "none") {
         return Ok(None);
     }
@@ -183,7 +183,7 @@ fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure
         let number = worker.number();
         let mut law = laws.of_worker(number, workers).map_err(|error| error.to_string())?;
         let mut rng = worker_rng(seed, number);
-        // scale(x) multiplies the real time, so the unit does not matter.
+        // The law scale(x) multiplies the real time, so the unit does not matter.
         let unit_s = if law.is_relative() { 1.0 } else { unit.as_secs_f64() };
         let fuses = law.fuses();
         let of_batch = Box::new(move |iteration: Iteration, tasks: u64, computed: Duration| {

@@ -20,7 +20,7 @@ use place::GENERATED;
 /// A model and the two splits of its data.
 pub(crate) struct Inputs {
     pub(crate) model: Arc<dyn Model>,
-    /// What workers resolve to the same model.
+    /// The specification that workers resolve to the same model.
     pub(crate) specification: String,
     pub(crate) training: SplitData,
     pub(crate) test: SplitData,
@@ -36,7 +36,7 @@ impl Inputs {
         let Settings { data, seed, .. } = settings;
         let evaluators = settings.evaluators(true)?;
         let specification = specification(settings, models)?;
-        let Found { model, parameters, data } = find(models(&specification)?, data, *seed)?;
+        let FoundInputs { model, parameters, data } = find(models(&specification)?, data, *seed)?;
         data.open(&*model, Split::Train)?;
         let own_test = evaluators.head.then(|| data.open(&*model, Split::Test)).transpose()?;
         let training = data.split_data(&*model, Split::Train)?;
@@ -45,7 +45,7 @@ impl Inputs {
         Ok(Self { model, specification, training, test, own_test, by_workers: evaluators.workers })
     }
 
-    /// The same for a coordinator. A model that this program does not have comes from `--init`.
+    /// Opens the inputs of a coordinator. A model that this program does not have is read from `--init`.
     pub(crate) fn of_coordinator(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
         match (models(&settings.model), &settings.init) {
             (Ok(_), _) => Self::open(settings, models),
@@ -56,7 +56,7 @@ impl Inputs {
         }
     }
 
-    /// Those of a model that only the workers have; they bring its data.
+    /// Returns the inputs of a model that only the workers have. They also provide its data.
     fn described(settings: &Settings, model: DescribedModel) -> Result<Self, Failure> {
         let Settings { data, seed, .. } = settings;
         if data != GENERATED {
@@ -75,7 +75,7 @@ impl Inputs {
         })
     }
 
-    /// The file with the training data, for workers on this machine.
+    /// Returns the file with the training data, for workers on this machine.
     pub(crate) fn training_file(&self) -> Option<PathBuf> {
         match &self.training {
             SplitData::Generated { .. } | SplitData::Objects { .. } => None,
@@ -84,7 +84,7 @@ impl Inputs {
     }
 }
 
-/// The model that settings name, and how it is trained.
+/// Returns the specification of the model, including its training parameters.
 fn specification(settings: &Settings, models: ModelResolver) -> Result<String, Failure> {
     let parameters = settings.model_parameters()?;
     let specification = with_parameters(&settings.model, &parameters);
@@ -97,25 +97,25 @@ fn specification(settings: &Settings, models: ModelResolver) -> Result<String, F
     }
 }
 
-/// A model, and the data that it fits.
-pub(crate) struct Found {
+/// A model that has been adapted to its data.
+pub(crate) struct FoundInputs {
     pub(crate) model: Arc<dyn Model>,
-    /// What its specification has to say in addition, so that workers resolve it to the same model.
+    /// Further parameters of its specification, which workers need to resolve it to the same model.
     pub(crate) parameters: Vec<String>,
     pub(crate) data: DataPlace,
 }
 
-/// Finds what `--data` names, adapts a model to it, and says where images are that had to be packed.
-pub(crate) fn find(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<Found, Failure> {
+/// Finds the data that `--data` names and adapts a model to it. Prints the location of images that had to be packed.
+pub(crate) fn find(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<FoundInputs, Failure> {
     let place = DataPlace::find(data, seed)?;
-    let Some(path) = place.path() else { return Ok(Found { model, parameters: Vec::new(), data: place }) };
+    let Some(path) = place.path() else { return Ok(FoundInputs { model, parameters: Vec::new(), data: place }) };
     let mut counting = Counting::new("images packed");
     let adapted = model.adapt(path, &mut |done, total| counting.set(done, total));
     counting.finish();
     let Some(adapted) = adapted.inspect_err(note_bad_images)? else {
-        return Ok(Found { model, parameters: Vec::new(), data: place });
+        return Ok(FoundInputs { model, parameters: Vec::new(), data: place });
     };
-    let mut found = Found { model: adapted.model, parameters: adapted.parameters, data: place };
+    let mut found = FoundInputs { model: adapted.model, parameters: adapted.parameters, data: place };
     if let DataPlace::Path(path) = &mut found.data
         && *path != adapted.data
     {
@@ -125,7 +125,7 @@ pub(crate) fn find(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<Found
     Ok(found)
 }
 
-/// Names the files that an error is about; the error itself names one.
+/// Prints the bad files of an error, whose message names only one.
 pub(crate) fn note_bad_images(error: &DataError) {
     if let DataError::BadImages { first, others } = error {
         std::iter::once(first).chain(others).for_each(|bad| note_bad_image("cannot use", bad));
@@ -136,7 +136,7 @@ pub(crate) fn note_bad_image(what: &str, BadImage { path, reason }: &BadImage) {
     note!("{what} {}: {}", escaped(&path.display().to_string()), escaped(reason));
 }
 
-/// A specification with more parameters.
+/// Returns a specification with additional parameters.
 fn with_parameters(specification: &str, parameters: &[String]) -> String {
     let separator = match specification.split_once(':') {
         _ if parameters.is_empty() => "",
@@ -147,7 +147,7 @@ fn with_parameters(specification: &str, parameters: &[String]) -> String {
     format!("{specification}{separator}{}", parameters.join(","))
 }
 
-/// The model that a file of parameters describes.
+/// Returns the model that a file of parameters describes.
 fn described(specification: &str, init: &Path) -> Result<DescribedModel, Failure> {
     let shown = init.display();
     let file = std::fs::read(init).map_err(|cause| Failure::data(format!("{shown}: {cause}")))?;

@@ -1,4 +1,4 @@
-//! What `--data` names: generated samples, a file or folder, or packed images in an object store.
+//! The data that `--data` names: generated samples, a file or folder, or packed images in an object store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use crate::failure::Failure;
 /// The value of `--data` for samples that are generated from the seed.
 pub(super) const GENERATED: &str = "synthetic";
 
-/// Bytes of the largest index: a million shards.
+/// The size of the largest index, in bytes: a million shards.
 const MOST_INDEX_BYTES: u64 = 64 << 20;
 
-/// Where samples come from.
+/// The source of samples.
 #[derive(Clone, Debug)]
 pub(crate) enum DataPlace {
-    /// Generated from a seed.
+    /// Samples that are generated from a seed.
     Generated {
         /// The seed.
         seed: u64,
@@ -41,7 +41,7 @@ pub(crate) enum DataPlace {
 }
 
 impl DataPlace {
-    /// What `--data` names; the indices of images in an object store are fetched.
+    /// Returns the place that `--data` names, after fetching the indices of images in an object store.
     pub(super) fn find(data: &str, seed: u64) -> Result<Self, Failure> {
         match data {
             GENERATED => Ok(Self::Generated { seed }),
@@ -54,7 +54,7 @@ impl DataPlace {
         }
     }
 
-    /// The file or folder on this machine that says what the samples are.
+    /// Returns the file or folder on this machine that describes the samples.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::Generated { .. } => None,
@@ -76,7 +76,7 @@ impl DataPlace {
         model.open(&source, split)
     }
 
-    /// A split as workers learn of it.
+    /// Returns the description of a split for workers.
     pub(super) fn split_data(&self, model: &dyn Model, split: Split) -> Result<SplitData, Failure> {
         let data = match self {
             Self::Generated { seed } => SplitData::Generated { seed: *seed },
@@ -109,7 +109,7 @@ fn fetch_indices(objects: &Objects, cache: &Path) -> Result<PathBuf, Failure> {
         if std::fs::read(&path).is_ok_and(|kept| kept == index) {
             continue;
         }
-        // Another process may read the one that is there.
+        // The write is atomic because another process may be reading an existing index.
         write_atomically(&path, &index).map_err(written(&path))?;
     }
     Ok(folder)

@@ -1,4 +1,4 @@
-//! The fields of a line of the log, which may quote a worker.
+//! The fields of a log line, which may quote a worker.
 
 use std::fmt;
 
@@ -15,21 +15,21 @@ pub(super) struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut line = Line { writer, separator: "", written: Ok(()) };
+        let mut line = FieldsLine { writer, separator: "", written: Ok(()) };
         fields.record(&mut line);
         line.written
     }
 }
 
-struct Line<'writer> {
+struct FieldsLine<'writer> {
     writer: Writer<'writer>,
     separator: &'static str,
     written: fmt::Result,
 }
 
-impl Visit for Line<'_> {
+impl Visit for FieldsLine<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Those of the crate `log` are in the metadata already.
+        // The fields of the crate `log` are already in the metadata.
         if self.written.is_err() || field.name().starts_with("log.") {
             return;
         }

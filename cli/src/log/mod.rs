@@ -1,8 +1,8 @@
 //! The log on standard error.
 //!
 //! # Layout
-//! - here: its levels and formats
-//! - `fields`: the content of its lines
+//! - this file: levels and formats
+//! - `fields`: the content of log lines
 
 mod fields;
 
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::output::JsonLines;
 use fields::EscapedFields;
 
-/// Starts the log, with the levels that `directives` names.
+/// Starts the log with the levels in `directives`.
 pub(crate) fn start(directives: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(directives).map_err(|error| {
         Failure::usage(format!("--log '{directives}': {error}; expected error, warn, info or debug"))
@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    /// A worker's name and the reason of its failure, as the coordinator logs them.
+    /// The fields are a worker's name and the reason of its failure, as the coordinator logs them.
     #[test]
     fn a_line_is_a_line_whatever_a_worker_says() {
         for format in [LogFormat::Text, LogFormat::Json] {

@@ -1,4 +1,4 @@
-//! Progress as a counter.
+//! Progress counters.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;

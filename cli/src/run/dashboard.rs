@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use ata_observe::{Access, App, Metrics, Source, TensorBoard, serve};
+use ata_observe::{Access, App, DashboardSource, Metrics, TensorBoard, serve};
 use ata_record::{Listeners, RunState};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -75,7 +75,7 @@ impl Observers {
         let server = dashboard.map(|Dashboard { listener, access }| {
             let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
             listeners.add(metrics.clone());
-            let source = Source { state, folder: folder.into(), costs: Arc::new(counterfactual::other_costs) };
+            let source = DashboardSource { state, folder: folder.into(), costs: Arc::new(counterfactual::other_costs) };
             let app = App { runs: vec![source], metrics: Some(metrics) };
             let (stop, stopped) = oneshot::channel();
             let server = tokio::spawn(serve(listener, access, app, async { drop(stopped.await) }));

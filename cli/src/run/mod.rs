@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, Progress,
-    RunConfig, RunError, RunReport, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
+    RunConfig, RunError, RunReport, SplitData, Start, StopReason, TrainingSetup, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
 use ata_net::Security;
@@ -248,7 +248,7 @@ impl Run {
                 skip_bad_samples: settings.on_bad_sample == OnBadSample::Skip,
                 data: training,
             },
-            training: TrainingConfig {
+            training: TrainingSetup {
                 start,
                 optimizer: settings.optimizer(),
                 format: settings.wire_format()?,

@@ -122,7 +122,7 @@ impl Resumption {
         let own = self.own_settings()?;
         let before = Settings::extended(own.clone(), &[], &[])?;
         let settings = Settings::extended(own, &file.into_iter().collect::<Vec<_>>(), flags)?;
-        if let Some(Change { key, was, is }) = Change::find(&before, &settings, |_| true)? {
+        if let Some(SettingChange { key, was, is }) = SettingChange::find(&before, &settings, |_| true)? {
             return Err(Failure::usage(format!(
                 "{key} = {is}: the run that is resumed has {key} = {was}, which cannot change. Leave it out, or begin a new \
                  run (--init takes the parameters of this one)"
@@ -186,22 +186,22 @@ impl Resumption {
 /// Checks that the settings in a checkpoint belong to the same run.
 fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
     let found = Settings::extended(read_text(found, &format!("the settings in {place}"))?, &[], &[])?;
-    match Change::find(&found, settings, |key| key != "checkpoint")? {
+    match SettingChange::find(&found, settings, |key| key != "checkpoint")? {
         None => Ok(()),
-        Some(Change { key, was, is }) => {
+        Some(SettingChange { key, was, is }) => {
             Err(Failure::data(format!("{place} is of another run: it has {key} = {was}, this one {key} = {is}")))
         }
     }
 }
 
 /// A setting that changed, and must not.
-struct Change {
+struct SettingChange {
     key: &'static str,
     was: String,
     is: String,
 }
 
-impl Change {
+impl SettingChange {
     /// The first of them that matters.
     fn find(was: &Settings, is: &Settings, matters: impl Fn(&str) -> bool) -> Result<Option<Self>, Failure> {
         let (was, is) = (table(was)?, table(is)?);

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// One worker's entry.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct StatisticsEntry {
     name: String,
     #[serde(flatten)]
     statistics: WorkerStatistics,
@@ -20,9 +20,11 @@ struct Entry {
 
 /// The content of `statistics.json`, from the statistics by the workers' names.
 pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result<String, Failure> {
-    let entry =
-        |(name, statistics): (&String, &WorkerStatistics)| Entry { name: name.clone(), statistics: *statistics };
-    let entries: Vec<Entry> = statistics.iter().map(entry).collect();
+    let entry = |(name, statistics): (&String, &WorkerStatistics)| StatisticsEntry {
+        name: name.clone(),
+        statistics: *statistics,
+    };
+    let entries: Vec<StatisticsEntry> = statistics.iter().map(entry).collect();
     Ok(serde_json::to_string_pretty(&entries).map_err(Failure::internal)? + "\n")
 }
 
@@ -36,9 +38,9 @@ pub(crate) fn read(folder: &Path) -> Result<BTreeMap<String, WorkerStatistics>, 
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, WorkerStatistics>, String> {
-    let entries: Vec<Entry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let entries: Vec<StatisticsEntry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut known = BTreeMap::new();
-    for Entry { name, statistics } in entries {
+    for StatisticsEntry { name, statistics } in entries {
         if !statistics.is_valid() {
             return Err(format!("worker '{name}' cannot have such times: {statistics:?}"));
         }

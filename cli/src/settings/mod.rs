@@ -20,7 +20,7 @@ pub(crate) use evaluation::EvaluateOn;
 use labels::check_labels;
 pub(crate) use labels::{Tag, as_setting, parse_tag};
 pub(crate) use samples::OnBadSample;
-pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder, data_folder};
+pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
 pub(crate) use sources::{Flags, read_file, read_text};
 pub(crate) use time_unit::parse_time_unit;

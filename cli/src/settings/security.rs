@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_PORT: u16 = 7070;
 const ANYWHERE: &str = "192.0.2.1:9";
 
 /// The credentials that a coordinator demands, and the command that starts a worker with them.
-pub(crate) struct Entrance {
+pub(crate) struct EntranceSettings {
     pub(crate) security: Arc<Security>,
     /// The command line of a worker.
     pub(crate) join: String,
@@ -48,7 +48,7 @@ impl Settings {
     }
 
     /// Decides what a coordinator that listens on `bound` demands. Makes credentials if it needs some and has none.
-    pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<Entrance, Failure> {
+    pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<EntranceSettings, Failure> {
         let advertised = advertised(self.advertise.as_deref(), bound)?;
         let own = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some(TlsFiles {
@@ -58,7 +58,7 @@ impl Settings {
             }),
             _ if bound.ip().is_loopback() || self.insecure => {
                 let join = format!("ata worker --coordinator http://{advertised}");
-                return Ok(Entrance { security: Arc::new(Security::Open), join, token_file: None });
+                return Ok(EntranceSettings { security: Arc::new(Security::Open), join, token_file: None });
             }
             _ => None,
         };
@@ -66,14 +66,14 @@ impl Settings {
             let security = Arc::new(Security::Certificates(ServerTls::new(files.clone())?));
             let join =
                 format!("ata worker --coordinator https://{advertised} --tls-ca CA --tls-cert CERT --tls-key KEY");
-            return Ok(Entrance { security, join, token_file: None });
+            return Ok(EntranceSettings { security, join, token_file: None });
         }
         let credentials = Credentials::open(&credentials_folder(self.credentials.as_ref())?)?;
         let files = own.unwrap_or_else(|| credentials.tls_files());
         let address = advertised.parse().map_err(|_| bad_advertise(&advertised))?;
         let (token, token_file) = credentials.token(Role::Worker, address, files.pin()?)?;
         let security = Arc::new(Security::Secret(ServerTls::new(files)?, Secrets::of(&credentials)?));
-        Ok(Entrance { security, join: format!("ata worker --join {token}"), token_file: Some(token_file) })
+        Ok(EntranceSettings { security, join: format!("ata worker --join {token}"), token_file: Some(token_file) })
     }
 }
 

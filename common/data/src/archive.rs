@@ -1,4 +1,4 @@
-//! The official `cifar-100-binary.tar.gz`, read without trusting it.
+//! Reads the official `cifar-100-binary.tar.gz` without trusting it.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Write};
@@ -10,11 +10,11 @@ use tempfile::TempDir;
 
 use crate::{DataError, RECORD_BYTES, RecordFile, Split, hex, sha256_of_file};
 
-/// Total unpacked bytes of an archive: the official one holds 184 MB.
+/// The maximum unpacked size of an archive, in bytes: the official one has 184 MB.
 const MAX_UNPACKED_BYTES: u64 = 1 << 30;
-/// Records a split may hold: the official ones hold 50,000 and 10,000.
+/// The maximum number of records in a split: the official ones have 50,000 and 10,000.
 const MAX_RECORDS: u64 = 200_000;
-/// Entries an archive may hold: the official one holds six.
+/// The maximum number of entries in an archive: the official one has six.
 const MAX_ENTRIES: usize = 1_000;
 
 /// Unpacks `train.bin` and `test.bin` from an archive into a folder under `cache`, once per content, and returns that
@@ -30,19 +30,19 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
         if is_whole(&target) {
             return Ok(target);
         }
-        // It was damaged after it was unpacked.
+        // The folder was damaged after it was unpacked.
         std::fs::remove_dir_all(&target).map_err(DataError::cache(&target))?;
     }
     let parent = cache.join("archives");
     std::fs::create_dir_all(&parent).map_err(DataError::cache(&parent))?;
-    // Removed again if anything goes wrong.
+    // This folder is removed again if anything goes wrong.
     let unpacked = TempDir::with_prefix_in("unpacking-", &parent).map_err(DataError::cache(&parent))?;
 
     let file = BufReader::new(File::open(archive).map_err(DataError::io(archive))?);
-    // One byte more than allowed, so that reaching the end means that the limit was exceeded.
+    // Allowing one byte more means that reaching the end exceeds the limit.
     let mut tar = Archive::new(GzDecoder::new(file).take(MAX_UNPACKED_BYTES + 1));
     let entries = tar.entries().map_err(|cause| corrupt(format!("not a tar.gz archive: {cause}")))?;
-    // Raw: long-name and extension records stay plain entries, and are not read into memory.
+    // In raw mode, long-name and extension records stay plain entries, and are not read into memory.
     for (count, entry) in entries.raw(true).enumerate() {
         let mut entry = entry.map_err(|cause| corrupt(format!("not a whole tar.gz archive: {cause}")))?;
         if count >= MAX_ENTRIES {
@@ -58,7 +58,7 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
             RecordFile::open(&path).map_err(|error| corrupt(format!("{}: {}", split.file_name(), reason_of(error))))?;
         }
     }
-    // The archive's checksum is at its end.
+    // The rest is read because the archive's checksum is at its end.
     let mut rest = tar.into_inner();
     std::io::copy(&mut rest, &mut std::io::sink()).map_err(|cause| corrupt(format!("damaged: {cause}")))?;
     if rest.limit() == 0 {
@@ -77,7 +77,7 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
     }
 }
 
-/// The split an entry holds, if any; an error for an entry that no honest archive has.
+/// Returns the split that an entry holds, if any; an error for an entry that no valid archive has.
 fn wanted(entry: &Entry<'_, impl Read>) -> Result<Option<Split>, String> {
     let path = entry.path().map_err(|cause| format!("an entry's name cannot be read: {cause}"))?.into_owned();
     let name = path.display();
@@ -122,7 +122,7 @@ fn unpack(entry: &mut Entry<'_, impl Read>, path: &Path) -> Result<(), UnpackErr
     Ok(())
 }
 
-/// The reason without the temporary path, which would not help the user.
+/// Returns the reason without the temporary path, which would not help the user.
 fn reason_of(error: DataError) -> String {
     match error {
         DataError::Corrupt { reason, .. } => reason,
@@ -152,7 +152,7 @@ mod tests {
         header
     }
 
-    /// An archive of these (name, kind, content).
+    /// Builds an archive of entries (name, kind, content).
     fn archive(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
         let mut tar = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for (name, kind, content) in entries {
@@ -199,7 +199,7 @@ mod tests {
     fn hostile_and_broken_archives_are_refused_with_the_reason() {
         let (train, test) = (records(Split::Train, 3), records(Split::Test, 2));
         let good = archive(&[("train.bin", FILE, &train), ("test.bin", FILE, &test)]);
-        // The checksum of the uncompressed content is in the last 8 bytes.
+        // The last 8 bytes hold the checksum of the uncompressed content.
         let mut damaged = good.clone();
         damaged[good.len() - 6] ^= 1;
         let mut bad_label = train.clone();
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// 2 GiB of zeros in an archive of 2 MB, as an entry that is not wanted, and as one that is too large.
+    /// An archive of 2 MB with 2 GiB of zeros is refused, both as an unwanted entry and as one that is too large.
     #[test]
     fn bombs_are_refused() {
         for (name, reason) in [("padding", "not a whole"), ("train.bin", "more than 200000 records")] {

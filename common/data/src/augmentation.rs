@@ -5,41 +5,41 @@ use std::str::FromStr;
 
 use crate::{LabelledImage, TaskSample};
 
-/// Which random changes training images undergo.
+/// The random changes that training images undergo.
 ///
-/// How an image is changed depends on its [`TaskSample::draw`](crate::TaskSample) only, so that a task is the same whichever worker
-/// computes it, and on whatever device.
+/// How an image is changed depends on its [`TaskSample::draw`](crate::TaskSample) only, so a task is the same whichever
+/// worker computes it, on any device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augmentation {
-    /// The image moves by up to an eighth of its size in each direction; pixels that come into view are black. It is a crop of the
-    /// padded image (He et al., CVPR 2016, section 4.2: 4 pixels for images of 32).
+    /// Whether images move by up to an eighth of their size in each direction; pixels that come into view are black.
+    /// This is a crop of the padded image (He et al., CVPR 2016, section 4.2: 4 pixels for images of 32).
     pub crop: bool,
-    /// Half of the images are mirrored, left to right.
+    /// Whether half of the images are mirrored, left to right.
     pub flip: bool,
-    /// Each image is mixed with another one of its task, and so are the labels; the weights are uniformly distributed (Zhang et al.,
-    /// "mixup: Beyond Empirical Risk Minimization", ICLR 2018, with α = 1).
+    /// Whether each image is mixed with another one of its task, and so are the labels; the weights are uniformly
+    /// distributed (Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, with α = 1).
     pub mixup: bool,
 }
 
 impl Augmentation {
-    /// Whether pixels move.
+    /// Returns `true` if pixels move.
     pub fn moves(self) -> bool {
         self.crop || self.flip
     }
 
-    /// Which images of a batch are mixed, and how.
+    /// Returns which images of a batch are mixed, and how.
     pub fn mixing(self, samples: &[TaskSample]) -> Option<Mixing> {
         self.mixup.then(|| Mixing {
             positions: samples.iter().enumerate().map(|(at, sample)| at.wrapping_add_signed(sample.next)).collect(),
-            // Bits 56 to 62: 128 weights are even enough, and exact in f32.
+            // The weight comes from bits 56 to 62: 128 weights are even enough, and exact in f32.
             weights: samples.iter().map(|sample| ((sample.draw >> 56 & 0x7F) as f32 + 0.5) / 128.0).collect(),
         })
     }
 
-    /// How an image of this width and height is changed.
+    /// Returns how an image of this width and height is changed.
     pub fn placement(self, draw: u64, size: usize) -> Placement {
         let reach = if self.crop { size as u64 / 8 } else { 0 };
-        // Bits 0 to 27 and 28 to 55: multiples of 2⁻²⁸ are even enough for a few offsets.
+        // The offsets come from bits 0 to 27 and 28 to 55: multiples of 2⁻²⁸ are even enough for a few offsets.
         let offset = |bits: u64| (((bits & 0xFFF_FFFF) * (2 * reach + 1)) >> 28) as i32 - reach as i32;
         Placement { right: offset(draw), down: offset(draw >> 28), is_mirrored: self.flip && draw >> 63 == 1 }
     }
@@ -48,7 +48,7 @@ impl Augmentation {
 impl FromStr for Augmentation {
     type Err = String;
 
-    /// Reads names with `/` or `,` between them; nothing for no changes.
+    /// Parses names separated by `/` or `,`; an empty text means no changes.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut augmentation = Self::default();
         for name in text.split(['/', ',']).filter(|name| !name.is_empty()) {
@@ -68,7 +68,7 @@ impl FromStr for Augmentation {
 }
 
 impl fmt::Display for Augmentation {
-    /// As in the specification of a model, where commas separate parameters.
+    /// Formats the names separated by `/`, since commas separate parameters in the specification of a model.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = [("crop", self.crop), ("flip", self.flip), ("mixup", self.mixup)];
         let names: Vec<&str> = names.into_iter().filter_map(|(name, is_on)| is_on.then_some(name)).collect();
@@ -76,27 +76,27 @@ impl fmt::Display for Augmentation {
     }
 }
 
-/// Which images of a batch are mixed, and how.
+/// The images of a batch that are mixed, and their weights.
 pub struct Mixing {
-    /// The position of the image that is mixed into each one.
+    /// The position of the image that is mixed into each image.
     pub positions: Vec<usize>,
-    /// The weight of each image; the one that is mixed into it has the rest.
+    /// The weight of each image; the image that is mixed into it has the rest.
     pub weights: Vec<f32>,
 }
 
-/// Where the pixels of an image go.
+/// The displacement of an image's pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// By how many pixels the image moves to the right, before it is mirrored.
+    /// The number of pixels by which the image moves to the right, before it is mirrored.
     pub right: i32,
-    /// By how many pixels it moves down.
+    /// The number of pixels by which the image moves down.
     pub down: i32,
-    /// Whether left and right change places.
+    /// Whether left and right are swapped.
     pub is_mirrored: bool,
 }
 
 impl Placement {
-    /// The changed image.
+    /// Returns the changed image.
     pub fn apply(self, image: LabelledImage, size: usize) -> LabelledImage {
         if self == Self::default() {
             return image;
@@ -131,7 +131,7 @@ mod tests {
 
     const BOTH: Augmentation = Augmentation { crop: true, flip: true, mixup: false };
 
-    /// One plane of 8 × 8 pixels, numbered from 1.
+    /// Returns one plane of 8 × 8 pixels, numbered from 1.
     fn numbered() -> LabelledImage {
         LabelledImage { label: 7, pixels: (1..=64).collect() }
     }
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((Placement::default().apply(numbered(), 8), mirrored.label), (numbered(), 7));
     }
 
-    /// All planes of an image are changed alike.
+    /// All planes of an image change in the same way.
     #[test]
     fn channels_stay_together() {
         let pixels = (0..3).flat_map(|_| 1..=64).collect();
@@ -176,7 +176,7 @@ mod tests {
         assert!(counts.keys().all(|(right, down)| right.abs() <= 4 && down.abs() <= 4));
     }
 
-    /// Images are mixed within their tasks, whatever other tasks are in the batch, with weights that are uniformly distributed.
+    /// Images are mixed within their tasks, whatever other tasks are in the batch, with uniformly distributed weights.
     #[test]
     fn tasks_are_mixed_by_themselves() {
         let mixup = Augmentation { mixup: true, ..Augmentation::default() };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// `$ATA_CACHE_DIR`, or else `ata` in the user's cache folder, or `ata-cache` in the temporary one.
+/// Returns `$ATA_CACHE_DIR`, or else `ata` in the user's cache folder, or `ata-cache` in the temporary folder.
 pub fn default_cache_dir() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("ATA_CACHE_DIR")

@@ -25,18 +25,17 @@ pub const CLASS_NAMES: [&str; CLASSES] = [
     "willow_tree", "wolf", "woman", "worm",
 ];
 
-/// A file of records, checked when opened. Records are read from disk on demand: the operating system's cache holds
-/// them once for all processes.
+/// A file of records, checked when opened. Records are read from disk on demand: the operating system caches them once for all processes.
 #[derive(Clone, Debug)]
 pub struct RecordFile {
-    /// Shared between clones, which read at explicit offsets.
+    /// The file, shared between clones, which read at explicit offsets.
     file: Arc<File>,
     path: PathBuf,
     records: u64,
 }
 
 impl RecordFile {
-    /// Opens a file of records and reads it once: its size must be a whole number of records, and every label in range.
+    /// Opens a file of records and reads it once: its size must be a whole number of records, and every label must be in range.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let mut file = File::open(path).map_err(DataError::io(path))?;
         let bytes = file.metadata().map_err(DataError::io(path))?.len();
@@ -48,7 +47,7 @@ impl RecordFile {
             return Err(corrupt(reason));
         }
 
-        // 256 records (768 KiB) per read.
+        // Each read takes 256 records (768 KiB).
         let mut buffer = vec![0; RECORD_BYTES * 256];
         let mut checked: u64 = 0;
         while checked < records {
@@ -63,18 +62,18 @@ impl RecordFile {
         Ok(Self { file: Arc::new(file), path: path.into(), records })
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     #[expect(clippy::len_without_is_empty, reason = "a file of records has at least one")]
     pub fn len(&self) -> u64 {
         self.records
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The record at an index below [`RecordFile::len`].
+    /// Reads the record at an index below [`RecordFile::len`].
     pub fn read(&self, index: u64) -> Result<Record, DataError> {
         let mut record = [0; RECORD_BYTES];
         read_exact_at(&self.file, &mut record, index * RECORD_BYTES as u64).map_err(DataError::io(&self.path))?;
@@ -103,10 +102,11 @@ fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
     }
 }
 
-/// The file of a split in a folder, or in its `cifar-100-binary` subfolder; an index of shards counts first, then packed images.
+/// Returns the file of a split in a folder, or in its `cifar-100-binary` subfolder. An index of shards takes
+/// precedence, then packed images.
 pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
     let file = split.file_name();
-    // A missing folder gets its own error.
+    // This gives a missing folder its own error.
     folder.metadata().map_err(DataError::io(folder))?;
     let names = [split.shards_name(), split.packed_name(), file].map(|name| folder.join(name));
     names

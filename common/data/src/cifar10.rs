@@ -16,7 +16,7 @@ use crate::{DataError, IMAGE_BYTES, LabelledImage, PackProgress, Split, sha256_o
 const CLASS_NAMES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-/// A record: label and pixels.
+/// The size of a record: a label and the pixels.
 const RECORD_BYTES: usize = 1 + IMAGE_BYTES;
 
 /// The files of CIFAR-10.
@@ -40,7 +40,7 @@ impl Cifar10 {
         }
     }
 
-    /// Changes if the content of a file does.
+    /// Returns a digest of the content of all files.
     pub(crate) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
         let mut digest = Sha256::new();
         for file in [Split::Train, Split::Test].into_iter().flat_map(|split| self.files(split)) {
@@ -76,7 +76,7 @@ impl Cifar10 {
     }
 }
 
-/// Adds the records of a file. Returns how many there are.
+/// Adds the records of a file, and returns how many there are.
 fn append(path: &Path, writer: &mut PackedWriter, out: &Path) -> Result<u64, DataError> {
     let file = File::open(path).map_err(DataError::io(path))?;
     let bytes = file.metadata().map_err(DataError::io(path))?.len();
@@ -109,7 +109,7 @@ mod tests {
         Packing { size, skip_bad: false, shard_bytes: None }
     }
 
-    /// Two records in each batch, with labels that count.
+    /// Writes two records into each batch, with consecutive labels.
     fn write(folder: &Path) {
         let names = (1..=5).map(|batch| format!("data_batch_{batch}.bin")).chain(["test_batch.bin".into()]);
         for (batch, name) in (0_u8..).zip(names) {

@@ -1,4 +1,4 @@
-//! Files of data, identified by their content.
+//! Data files, identified by their content.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,25 +10,25 @@ use sha2::{Digest, Sha256};
 
 use crate::{DataError, Shard, ShardIndex};
 
-/// A file of data, or a part of one, and the identity of its content. It stays open, because another file may take its path.
+/// A data file, or a part of one, and the identity of its content. It stays open, because another file may take its path.
 #[derive(Clone, Debug)]
 pub struct DataFile {
-    /// Where it was.
+    /// The path at which it was opened.
     pub path: PathBuf,
-    /// SHA-256 of all of it.
+    /// The SHA-256 of its content.
     pub sha256: [u8; 32],
-    /// Its size.
+    /// Its size, in bytes.
     pub bytes: u64,
-    /// Where it begins in the file, whose size is `file_bytes`.
+    /// The offset at which it begins in the file, whose size is `file_bytes`.
     offset: u64,
     file_bytes: u64,
     file: Arc<File>,
 }
 
-/// Distinguishes versions of a file that is written to, as far as that is possible without reading it.
+/// Distinguishes versions of a file, as far as that is possible without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
-    /// Its size.
+    /// The size of the file, in bytes.
     pub bytes: u64,
     modified: Option<SystemTime>,
 }
@@ -54,7 +54,7 @@ impl DataFile {
         }
     }
 
-    /// The shards of a packed file, of which nothing is read yet.
+    /// Returns the shards of a packed file, which are not read yet.
     pub fn shards(index: &ShardIndex, packed: &Path) -> Result<Vec<Self>, DataError> {
         let file = Arc::new(File::open(packed).map_err(DataError::io(packed))?);
         let file_bytes = file.metadata().map_err(DataError::io(packed))?.len();
@@ -65,24 +65,24 @@ impl DataFile {
         Ok(index.shards().map(of).collect())
     }
 
-    /// Whether the file could still be what it was, in this state.
+    /// Returns `false` if the file must have changed, given its state.
     pub fn is_possible(&self, state: FileState) -> bool {
         state.bytes == self.file_bytes
     }
 
-    /// The state of the file now.
+    /// Returns the current state of the file.
     pub fn state(&self) -> io::Result<FileState> {
         let metadata = self.file.metadata()?;
         Ok(FileState { bytes: metadata.len(), modified: metadata.modified().ok() })
     }
 
-    /// Reads what the file has now, from this byte on. Any number of threads may do so at the same time.
+    /// Reads the current content of the file, from this byte on. Any number of threads may do so at the same time.
     #[cfg(unix)]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, self.offset + offset)
     }
 
-    /// The same on systems where a file has only one position to read from.
+    /// Reads the current content on systems where a file has only one position to read from.
     #[cfg(not(unix))]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         use std::io::{Seek, SeekFrom};
@@ -98,7 +98,7 @@ pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std:
     std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 
-/// The same on Windows.
+/// Reads from a position on Windows.
 #[cfg(windows)]
 pub(crate) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> std::io::Result<()> {
     while !buffer.is_empty() {
@@ -113,12 +113,12 @@ pub(crate) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64)
     Ok(())
 }
 
-/// SHA-256 of a whole file.
+/// Returns the SHA-256 of a whole file.
 pub fn sha256_of_file(path: &Path) -> Result<[u8; 32], DataError> {
     Ok(DataFile::identify(path)?.sha256)
 }
 
-/// Bytes as hexadecimal digits, two for each, as digests are usually written.
+/// Formats bytes as hexadecimal digits, two for each.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }

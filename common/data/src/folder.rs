@@ -10,47 +10,47 @@ use sha2::{Digest, Sha256};
 use crate::packed::MAX_CLASSES;
 use crate::{BadImage, DataError};
 
-/// The images of a folder, which were not opened yet.
+/// The images of a folder, which are not opened yet.
 #[derive(Debug, Default)]
 pub(crate) struct ImageFolder {
     /// The names of the classes.
     pub(crate) classes: Vec<String>,
-    /// Images to train on.
+    /// The training images.
     pub(crate) train: Vec<LabelledFile>,
-    /// Images to test with.
+    /// The test images.
     pub(crate) test: Vec<LabelledFile>,
-    /// What is not an image.
+    /// Files that are not images.
     pub(crate) strays: Vec<BadImage>,
 }
 
-/// A file of an image, and the number of its class.
+/// An image file, and the number of its class.
 #[derive(Debug)]
 pub(crate) struct LabelledFile {
-    /// If it is in an archive, then behind the path of that.
+    /// The path of the file; in an archive, that of the archive followed by the entry's name.
     pub(crate) path: PathBuf,
-    /// Where it is in an archive.
-    pub(crate) part: Option<Part>,
+    /// The position in an archive, if the file is in one.
+    pub(crate) part: Option<SplitPart>,
     pub(crate) label: u16,
 }
 
 /// A file in an archive.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct SplitPart {
     pub(crate) archive: Arc<Path>,
-    /// Where it begins.
+    /// The offset at which the file begins.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
 impl LabelledFile {
-    /// The file on disk.
+    /// Returns the path on disk.
     fn on_disk(&self) -> &Path {
         self.part.as_ref().map_or(&self.path, |part| &part.archive)
     }
 }
 
 impl ImageFolder {
-    /// Lists a folder, if it is one of images: if it has a folder `train`.
+    /// Lists a folder of images. Returns `None` if it has no folder `train`.
     pub(crate) fn find(folder: &Path) -> Result<Option<Self>, DataError> {
         let train = folder.join("train");
         if !train.is_dir() {
@@ -78,7 +78,7 @@ impl ImageFolder {
         Ok(Some(Self { classes: of_train.into_iter().map(|(name, _)| name).collect(), train, test, strays }))
     }
 
-    /// Changes if a file is added, removed or written to.
+    /// Returns a digest that changes if a file is added, removed or written to.
     pub(crate) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
         let mut digest = Sha256::new();
         digest.update(self.classes.join("\n"));
@@ -86,7 +86,7 @@ impl ImageFolder {
         let strays = self.strays.iter().map(|stray| &*stray.path);
         let mut before = None;
         for path in files.chain(strays) {
-            // An archive has many.
+            // Many images are in the same archive.
             if before.replace(path) == Some(path) {
                 continue;
             }
@@ -102,7 +102,7 @@ impl ImageFolder {
     }
 }
 
-/// The folders of the classes of a split, by name.
+/// Returns the folders of a split's classes, by name.
 fn classes(split: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<(String, PathBuf)>, DataError> {
     let mut classes = Vec::new();
     for path in entries(split)? {
@@ -144,7 +144,7 @@ fn same_classes(
     Ok(())
 }
 
-/// The images of a class, by name.
+/// Returns the images of a class, sorted by name.
 fn images(class: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
     let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| is_image(path));
     let stray = |path| BadImage { path, reason: "expected a file .png, .jpg or .jpeg".into() };
@@ -163,17 +163,17 @@ fn is_image(path: &Path) -> bool {
     extension.is_some_and(is_image_extension) && path.is_file()
 }
 
-/// Whether files whose names end like this are images, as far as the name says.
+/// Returns `true` if files with this extension are images.
 pub(crate) fn is_image_extension(extension: &str) -> bool {
     ["png", "jpg", "jpeg"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// Whether a class can have this name; model files have a list of them.
+/// Returns `true` if a class can have this name; model files contain a list of the names.
 pub(crate) fn is_class_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c == ',' || c.is_control())
 }
 
-/// What a folder holds, sorted; without hidden files, which systems leave everywhere.
+/// Returns the content of a folder, sorted, without hidden files, which systems leave everywhere.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let listed = std::fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());

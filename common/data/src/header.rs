@@ -1,4 +1,4 @@
-//! The header of packed images, of a file of them and of an index of its shards.
+//! The header of a file of packed images, and of an index of its shards.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,21 +11,21 @@ pub(crate) const MAGIC: [u8; 8] = *b"ATA-IMGS";
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: usize = 56;
 pub(crate) const LABEL_BYTES: usize = 2;
-/// Bytes of the names of classes: 256 for each of the most classes.
+/// The maximum size of all class names, in bytes: 256 for each of the most classes.
 const MAX_NAMES_BYTES: usize = MAX_CLASSES * 256;
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) info: Arc<ImageInfo>,
     /// The number of images, at least one.
     pub(crate) records: u64,
-    /// Its own bytes, with the names of the classes.
+    /// The size of the header, in bytes, with the names of the classes.
     pub(crate) bytes: u64,
 }
 
 impl Header {
-    /// Reads and checks a header; `path` is the file, which errors name.
+    /// Reads and checks a header. Errors name the file `path`.
     pub(crate) fn read(reader: &mut impl Read, path: &Path) -> Result<Self, DataError> {
         let corrupt = |reason: String| DataError::corrupt(path, reason);
         let mut header = [0; HEADER_BYTES];
@@ -58,7 +58,7 @@ impl Header {
         }
         let channels =
             [0, 1, 2].map(|at| (f32::from_le_bytes(four(32 + 4 * at)), f32::from_le_bytes(four(44 + 4 * at))));
-        // The writer's deviations are at least 1e-3 / 255, so that normalised pixels stay far from what `f32` cannot represent.
+        // The writer's deviations are at least 1e-3 / 255, so that normalised pixels stay far from values that `f32` cannot represent.
         let is_possible =
             |(mean, deviation): &(f32, f32)| (0.0..=1.0).contains(mean) && (1e-6..=1.0).contains(deviation);
         if !channels.iter().all(is_possible) {
@@ -72,7 +72,7 @@ impl Header {
         Ok(Self { info, records, bytes: (HEADER_BYTES + names_bytes) as u64 })
     }
 
-    /// Its bytes, without the names of the classes, which follow.
+    /// Encodes the header without the names of the classes, which follow.
     pub(crate) fn encode(size: usize, classes: usize, names: &str, records: u64, channels: Channels) -> Vec<u8> {
         let word = |number: usize| (number as u32).to_le_bytes();
         let [(r, dr), (g, dg), (b, db)] = channels;
@@ -84,19 +84,19 @@ impl Header {
         header
     }
 
-    /// Bytes of an image with its label.
+    /// Returns the size of an image with its label, in bytes.
     pub(crate) fn record_bytes(&self) -> u64 {
         (LABEL_BYTES + self.info.image_bytes()) as u64
     }
 
-    /// The image in the bytes of a record, or why they are none.
+    /// Decodes the image of a record; an error says what is wrong.
     pub(crate) fn image(&self, mut record: Vec<u8>) -> Result<crate::LabelledImage, String> {
         let label = self.label(&record)?;
         record.drain(..LABEL_BYTES);
         Ok(crate::LabelledImage { label, pixels: record })
     }
 
-    /// The label of a record, or why it is none.
+    /// Decodes the label of a record; an error says what is wrong.
     pub(crate) fn label(&self, record: &[u8]) -> Result<u16, String> {
         let (label, classes) = (u16::from_le_bytes([record[0], record[1]]), self.info.classes.len());
         if usize::from(label) < classes {

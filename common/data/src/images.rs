@@ -20,13 +20,13 @@ pub struct Images {
 
 #[derive(Clone, Debug)]
 enum Records {
-    /// Packed images of the user.
+    /// The user's packed images.
     Packed(PackedFile),
-    /// The same, in shards.
+    /// The user's packed images, in shards.
     Sharded(ShardedFile),
-    /// CIFAR-100.
+    /// The CIFAR-100 images.
     Cifar(RecordFile),
-    /// Generated from a seed, in the shape of CIFAR-100.
+    /// Images generated from a seed, in the shape of CIFAR-100.
     Synthetic(Synthetic),
 }
 
@@ -48,28 +48,28 @@ impl Images {
         Ok(Self { records, info, augmentation: Augmentation::default() })
     }
 
-    /// The same images, of which tasks get randomly changed ones.
+    /// Returns the same images, to which tasks apply random changes.
     #[must_use]
     pub fn augmented(self, augmentation: Augmentation) -> Self {
         Self { augmentation, ..self }
     }
 
-    /// Whether reading an image takes no more than reading a file.
+    /// Returns `true` if the images are on this machine, so that reading one only reads a file.
     pub fn is_here(&self) -> bool {
         !matches!(&self.records, Records::Sharded(file) if !file.is_here())
     }
 
-    /// How tasks' images are changed.
+    /// Returns the random changes that tasks apply.
     pub fn augmentation(&self) -> Augmentation {
         self.augmentation
     }
 
-    /// How an image of a task is changed.
+    /// Returns how an image of a task is changed.
     pub fn placement(&self, sample: TaskSample) -> Placement {
         self.augmentation.placement(sample.draw, self.info.size)
     }
 
-    /// What the images in a file are, without reading them.
+    /// Describes the images in a file, without reading them.
     pub fn describe(path: &Path) -> Result<ImageInfo, DataError> {
         if ShardIndex::is_index(path)? {
             return Ok((**ShardIndex::read(path)?.info()).clone());
@@ -77,13 +77,13 @@ impl Images {
         if PackedFile::is_packed(path)? { PackedFile::describe(path) } else { Ok(ImageInfo::cifar100()) }
     }
 
-    /// What the images are.
+    /// Returns the description of the images.
     pub fn info(&self) -> &ImageInfo {
         &self.info
     }
 
-    /// Packs what the user names into the cache, if it is a folder of images that are not packed yet, and returns the folder with the
-    /// packed ones; otherwise what the user named.
+    /// Packs the images of `data` into the cache if it is a folder of images that are not packed yet, and returns the
+    /// folder of the packed images. Otherwise returns `data`.
     pub fn prepare(data: &Path, size: usize, progress: PackProgress<'_>) -> Result<PathBuf, DataError> {
         let is_found = |split: &Split| {
             let names = [split.file_name(), split.packed_name(), split.shards_name()];
@@ -98,13 +98,13 @@ impl Images {
         }
     }
 
-    /// The file of a split in what the user names: a folder, one of the two files in it, or the official archive of CIFAR-100, which
-    /// is then unpacked into the cache.
+    /// Returns the file of a split in `data`: a folder, one of the two files in it, or the official archive of
+    /// CIFAR-100, which is then unpacked into the cache.
     pub fn locate(data: &Path, split: Split) -> Result<PathBuf, DataError> {
         find_split(&Self::folder(data)?, split)
     }
 
-    /// The folder that holds the splits of what the user names.
+    /// Returns the folder that holds the splits of `data`.
     pub fn folder(data: &Path) -> Result<PathBuf, DataError> {
         let expected = "'synthetic', a folder of images, or cifar-100-binary.tar.gz";
         let found = data.metadata().map_err(|cause| DataError::NotFound { path: data.into(), cause, expected })?;
@@ -121,7 +121,7 @@ impl Images {
         }
     }
 
-    /// The image at an index below [`Self::count`].
+    /// Reads the image at an index below [`Self::count`].
     pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
         match &self.records {
             Records::Packed(file) => file.read(index),
@@ -131,12 +131,12 @@ impl Images {
         }
     }
 
-    /// A task's image, changed as the augmentation says.
+    /// Reads a task's image, and changes it as the augmentation says.
     pub fn training_image(&self, sample: TaskSample) -> Result<LabelledImage, DataError> {
         Ok(self.placement(sample).apply(self.read(sample.index)?, self.info.size))
     }
 
-    /// The number of images.
+    /// Returns the number of images.
     pub fn count(&self) -> u64 {
         match &self.records {
             Records::Packed(file) => file.len(),
@@ -146,7 +146,7 @@ impl Images {
         }
     }
 
-    /// The number of images of each shard, if they are in shards; the last one may have fewer.
+    /// Returns the number of images per shard, if the images are in shards; the last shard may have fewer.
     pub fn samples_of_shard(&self) -> Option<u64> {
         match &self.records {
             Records::Sharded(file) => Some(file.index().images_of_shard()),
@@ -154,7 +154,7 @@ impl Images {
         }
     }
 
-    /// Says which shards are needed next, in this order, so that they can be obtained ahead.
+    /// Announces the shards that are needed next, in this order, so that they can be obtained ahead.
     pub fn expect_shards(&self, shards: &[u64]) {
         if let Records::Sharded(file) = &self.records {
             file.expect(shards);
@@ -166,7 +166,7 @@ impl Images {
 mod tests {
     use super::*;
 
-    /// `ata up` hands its workers the training file itself.
+    /// `ata up` gives its workers the training file itself.
     #[test]
     fn a_split_is_found_from_its_folder_and_from_either_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,28 +1,28 @@
-//! What a data set of images consists of.
+//! The description of a data set of images.
 
 use crate::{CHANNELS, CLASS_NAMES};
 
-/// Mean and standard deviation of the red, green and blue values of training images, on a scale of 0 to 1.
+/// The mean and the standard deviation of the red, green and blue values of training images, on a scale of 0 to 1.
 pub type Channels = [(f32, f32); 3];
 
 /// The size, the classes and the normalisation of a data set of images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageInfo {
-    /// Width and height, in pixels.
+    /// The width and height of the images, in pixels.
     pub size: usize,
     /// The names of the classes, in the order of their labels.
     pub classes: Vec<String>,
-    /// How pixels are normalised.
+    /// The means and deviations that normalise pixels.
     pub channels: Channels,
 }
 
 impl ImageInfo {
-    /// Those of CIFAR-100.
+    /// Returns the description of CIFAR-100.
     pub fn cifar100() -> Self {
         Self { size: 32, classes: CLASS_NAMES.map(String::from).into(), channels: CHANNELS }
     }
 
-    /// Bytes of an image: a red, a green and a blue plane, row-major.
+    /// Returns the size of an image, in bytes: a red, a green and a blue plane, row-major.
     pub fn image_bytes(&self) -> usize {
         3 * self.size * self.size
     }
@@ -31,8 +31,8 @@ impl ImageInfo {
 /// An image and its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelledImage {
-    /// The number of its class.
+    /// The number of the class.
     pub label: u16,
-    /// [`ImageInfo::image_bytes`] bytes.
+    /// The pixels, in [`ImageInfo::image_bytes`] bytes.
     pub pixels: Vec<u8>,
 }

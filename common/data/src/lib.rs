@@ -1,14 +1,14 @@
-//! Where samples come from, and which of them a task gets. The images are the user's own, which were packed, CIFAR-100's, or a
-//! synthetic stand-in of the same shape.
+//! The samples of a run, and their assignment to tasks. The images are the user's own, which have been packed,
+//! CIFAR-100's, or a synthetic replacement of the same shape.
 //!
 //! # Layout
-//! - here: [`DataSource`], what a split is read from, and [`DataError`]
-//! - `images`: [`Images`], one split of any kind; `info`: what its images are; `augmentation`: how tasks change them
-//! - `sampling`: [`TaskSampler`], which samples a task gets; `permutation`, `windows`: their order
-//! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `shard_file`, `sharded`: the same in shards
-//! - `pack`: what is packed: `folder` of images, `tars`, `cifar10`
+//! - here: [`DataSource`], the source of a split, and [`DataError`]
+//! - `images`: [`Images`], one split of any kind; `info`: the description of its images; `augmentation`: random changes by tasks
+//! - `sampling`: [`TaskSampler`], which chooses the samples of a task; `permutation`, `windows`: their order
+//! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `shard_file`, `sharded`: the same layout in shards
+//! - `pack`: packs images into it, from a `folder` of images, `tars`, or `cifar10`
 //! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape
-//! - `file`: what is sent to workers; `cache`: the folder for downloaded and unpacked data
+//! - `file`: data files that are sent to workers; `cache`: the folder for downloaded and unpacked data
 
 mod archive;
 mod augmentation;
@@ -52,27 +52,27 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Fine labels of CIFAR-100.
+/// The number of fine labels in CIFAR-100.
 pub const CLASSES: usize = 100;
-/// Coarse labels of CIFAR-100.
+/// The number of coarse labels in CIFAR-100.
 const COARSE_CLASSES: u8 = 20;
-/// Bytes of an image: a red, a green and a blue plane, each 32 × 32, row-major.
+/// The size of an image, in bytes: a red, a green and a blue plane, each 32 × 32, row-major.
 pub const IMAGE_BYTES: usize = 3 * 32 * 32;
-/// A record of the official binary layout: coarse label, fine label, pixels.
+/// The size of a record in the official binary layout, in bytes: coarse label, fine label, pixels.
 pub const RECORD_BYTES: usize = 2 + IMAGE_BYTES;
 
-/// Mean and standard deviation of each channel of the CIFAR-100 training images, on a scale of 0 to 1.
+/// The mean and the standard deviation of each channel of the CIFAR-100 training images, on a scale of 0 to 1.
 pub const CHANNELS: Channels = [(0.5071, 0.2673), (0.4865, 0.2564), (0.4409, 0.2762)];
 
 /// One record, in the official binary layout.
 pub type Record = [u8; RECORD_BYTES];
 
-/// Which part of a data set.
+/// A part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// For gradients.
+    /// The training data, for gradients.
     Train,
-    /// For the evaluation.
+    /// The test data, for evaluations.
     Test,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Split {
 }
 
 impl Split {
-    /// The name of its file in the official archive of CIFAR-100.
+    /// Returns the name of the split's file in the official archive of CIFAR-100.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Train => "train.bin",
@@ -91,7 +91,7 @@ impl Split {
         }
     }
 
-    /// The name of the index of its shards.
+    /// Returns the name of the index of the split's shards.
     pub fn shards_name(self) -> &'static str {
         match self {
             Self::Train => "train.shards",
@@ -99,7 +99,7 @@ impl Split {
         }
     }
 
-    /// The name of its file in ata's own layout.
+    /// Returns the name of the split's file in ata's own layout.
     pub fn packed_name(self) -> &'static str {
         match self {
             Self::Train => "train.packed",
@@ -108,27 +108,27 @@ impl Split {
     }
 }
 
-/// Where the samples of a split come from.
+/// The source of a split's samples.
 #[derive(Clone, Debug)]
 pub enum DataSource {
-    /// Generated from a seed.
+    /// Samples are generated from a seed.
     Generated {
         /// The seed.
         seed: u64,
     },
-    /// Read from a file.
+    /// Samples are read from a file.
     File(PathBuf),
-    /// Read from the shards that an index lists, which are obtained when they are needed.
+    /// Samples are read from the shards that an index lists, which are obtained when they are needed.
     Shards {
-        /// The index.
+        /// The path of the index.
         index: PathBuf,
-        /// Where the shards come from.
+        /// The store that obtains the shards.
         store: Arc<dyn ShardStore>,
     },
 }
 
 impl DataSource {
-    /// The file, for a problem that has no generated data; `expected` describes what `--data` takes, as in "a text file".
+    /// Returns the file, for a problem that has no generated data. `expected` describes what `--data` takes, as in "a text file".
     pub fn file(&self, expected: &'static str) -> Result<&Path, DataError> {
         match self {
             Self::File(path) | Self::Shards { index: path, .. } => Ok(path),
@@ -137,15 +137,15 @@ impl DataSource {
     }
 }
 
-/// Why a data set cannot be used.
+/// The reason why a data set cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// It cannot be read or written.
+    /// A file or folder cannot be read or written.
     #[error("{path}: {cause}")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// There is nothing at the path that the user named.
@@ -153,15 +153,15 @@ pub enum DataError {
     NotFound {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: std::io::Error,
-        /// What `--data` takes.
+        /// A description of what `--data` takes.
         expected: &'static str,
     },
     /// The problem has no generated data.
     #[error("there is no synthetic data for this model: --data takes {expected}")]
     NotGenerated {
-        /// What `--data` takes.
+        /// A description of what `--data` takes.
         expected: &'static str,
     },
     /// The cache cannot be written.
@@ -169,7 +169,7 @@ pub enum DataError {
     Cache {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// Packed images cannot be written.
@@ -177,22 +177,22 @@ pub enum DataError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// Images that are to be packed cannot be read.
+    /// Images to be packed cannot be read.
     #[error(
         "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or let `ata data pack DIR OUT --skip-bad` \
          leave them out",
         1 + others.len(), first.path.display(), first.reason
     )]
     BadImages {
-        /// One of them.
+        /// The first of these files.
         first: BadImage,
-        /// The others.
+        /// The other files.
         others: Vec<BadImage>,
     },
-    /// The folder has no such split.
+    /// The folder does not contain the split.
     #[error(
         "{folder} holds no {file}: expected the CIFAR-100 binary version (train.bin and test.bin, as in \
          cifar-100-binary.tar.gz), packed images (train.packed and test.packed), or images to pack with `ata data pack` \
@@ -201,48 +201,48 @@ pub enum DataError {
     Missing {
         /// The folder.
         folder: PathBuf,
-        /// The file.
+        /// The missing file.
         file: &'static str,
     },
-    /// It has no samples.
+    /// The split has no samples.
     #[error("the data has no {split} samples: is it too short?")]
     Empty {
         /// The split.
         split: Split,
     },
-    /// The problem that opens or reads it failed.
+    /// The problem could not open or read the data.
     #[error("{0}")]
     Problem(String),
-    /// Its content violates the layout.
+    /// The content of a file violates its layout.
     #[error("{path}: {reason}")]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The description of the error.
         reason: String,
     },
 }
 
 impl DataError {
-    /// For `map_err` after reading a file or folder.
+    /// Converts an error from reading a file or folder, for `map_err`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Io { path, cause }
     }
 
-    /// For `map_err` after writing to the cache.
+    /// Converts an error from writing to the cache, for `map_err`.
     pub fn cache(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Cache { path, cause }
     }
 
-    /// For `map_err` after writing packed images.
+    /// Converts an error from writing packed images, for `map_err`.
     pub fn write(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Write { path, cause }
     }
 
-    /// A file that violates its layout, and how.
+    /// Returns the error for a file that violates its layout.
     pub fn corrupt(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Corrupt { path: path.into(), reason: reason.into() }
     }

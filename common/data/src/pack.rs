@@ -15,70 +15,70 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::cifar10::Cifar10;
-use crate::folder::{ImageFolder, LabelledFile, Part};
+use crate::folder::{ImageFolder, LabelledFile, SplitPart};
 use crate::header::VERSION;
 use crate::packed_writer::PackedWriter;
 use crate::tars;
 use crate::{DataError, LabelledImage, PackedFile, Split, hex};
 
-/// Width and height of packed images, unless something else is asked for: those of CIFAR.
+/// The default width and height of packed images: those of CIFAR.
 pub const DEFAULT_SIZE: usize = 32;
 
-/// Pixels of a row or column of an image that is read: more than those of any camera.
+/// The maximum number of pixels in a row or column of a source image: more than those of any camera.
 const MOST_PIXELS: u32 = 1 << 15;
-/// Bytes that reading an image may take, for each thread: an image of 80 megapixels. Small files can claim to be far larger.
+/// The maximum memory for decoding an image, in bytes, per thread: an image of 80 megapixels. Small files can claim to be far larger.
 const MOST_BYTES: u64 = 256 << 20;
-/// Images that are read before they are written, in parallel; 128 of the largest take 25 MB.
+/// The number of images that are decoded in parallel before they are written; 128 of the largest take 25 MB.
 const AT_ONCE: usize = 128;
 
-/// A file that cannot be used.
+/// A file that cannot be used, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadImage {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// How images are packed.
+/// The options for packing images.
 #[derive(Clone, Copy, Debug)]
 pub struct Packing {
-    /// Width and height of the packed images: a multiple of 8, at most 256.
+    /// The width and height of the packed images: a multiple of 8, at most 256.
     pub size: usize,
-    /// Whether files that cannot be used are left out; otherwise they are an error.
+    /// Whether unusable files are left out; otherwise they are an error.
     pub skip_bad: bool,
-    /// Bytes of a shard, if machines are to read the images in shards.
+    /// The size of a shard, in bytes, if machines are to read the images in shards.
     pub shard_bytes: Option<u64>,
 }
 
-/// Called with the number of images that are done, and of all.
+/// A callback with the number of images that are done, and the total number.
 pub type PackProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Images that can be packed.
 #[derive(Debug)]
-pub struct Unpacked(Source);
+pub struct Unpacked(PackSource);
 
 #[derive(Debug)]
-enum Source {
+enum PackSource {
     Folder(ImageFolder),
     Cifar10(Cifar10),
 }
 
 impl Unpacked {
-    /// Finds images in a folder: `train/CLASS/*` and `test/CLASS/*`, tar archives as WebDataset lays them out, or CIFAR-10 in its
-    /// official binary layout.
+    /// Finds images in a folder: `train/CLASS/*` and `test/CLASS/*`, tar archives in the layout of WebDataset, or
+    /// CIFAR-10 in its official binary layout.
     pub fn find(folder: &Path) -> Result<Option<Self>, DataError> {
         if let Some(cifar) = Cifar10::find(folder) {
-            return Ok(Some(Self(Source::Cifar10(cifar))));
+            return Ok(Some(Self(PackSource::Cifar10(cifar))));
         }
         let found = match tars::find(folder)? {
             Some(found) => Some(found),
             None => ImageFolder::find(folder)?,
         };
-        Ok(found.map(|folder| Self(Source::Folder(folder))))
+        Ok(found.map(|folder| Self(PackSource::Folder(folder))))
     }
 
-    /// Packs them into `train.packed` and `test.packed` in a folder, which must not have these files. Returns what was left out.
+    /// Packs the images into `train.packed` and `test.packed` in a folder, which must not contain these files. Returns the files left out.
     pub fn pack(self, out: &Path, packing: Packing, progress: PackProgress<'_>) -> Result<Vec<BadImage>, DataError> {
         std::fs::create_dir_all(out).map_err(DataError::write(out))?;
         for split in [Split::Train, Split::Test] {
@@ -89,12 +89,12 @@ impl Unpacked {
             }
         }
         match self.0 {
-            Source::Folder(folder) => pack_folder(folder, out, packing, progress),
-            Source::Cifar10(cifar) => cifar.pack(out, packing, progress).map(|()| Vec::new()),
+            PackSource::Folder(folder) => pack_folder(folder, out, packing, progress),
+            PackSource::Cifar10(cifar) => cifar.pack(out, packing, progress).map(|()| Vec::new()),
         }
     }
 
-    /// Packs them into a folder under `cache`, once for each content and size, and returns that folder.
+    /// Packs the images into a folder under `cache`, once for each content and size, and returns that folder.
     pub(crate) fn pack_into_cache(
         self,
         cache: &Path,
@@ -104,8 +104,8 @@ impl Unpacked {
         let mut digest = Sha256::new();
         digest.update([VERSION, size as u32].map(u32::to_le_bytes).as_flattened());
         digest.update(match &self.0 {
-            Source::Folder(folder) => folder.fingerprint()?,
-            Source::Cifar10(cifar) => cifar.fingerprint()?,
+            PackSource::Folder(folder) => folder.fingerprint()?,
+            PackSource::Cifar10(cifar) => cifar.fingerprint()?,
         });
         let parent = cache.join("packed");
         let target = parent.join(&hex(&digest.finalize())[..32]);
@@ -116,10 +116,10 @@ impl Unpacked {
         }
         std::fs::create_dir_all(&parent).map_err(DataError::cache(&parent))?;
         if target.is_dir() {
-            // It was damaged after it was packed.
+            // The folder was damaged after it was packed.
             std::fs::remove_dir_all(&target).map_err(DataError::cache(&target))?;
         }
-        // Removed again if anything goes wrong.
+        // This folder is removed again if anything goes wrong.
         let unfinished = TempDir::with_prefix_in("packing-", &parent).map_err(DataError::cache(&parent))?;
         self.pack(unfinished.path(), Packing { size, skip_bad: false, shard_bytes: None }, progress)?;
         match std::fs::rename(unfinished.path(), &target) {
@@ -131,7 +131,7 @@ impl Unpacked {
     }
 }
 
-/// Packs both splits of a folder; the test images are normalised as the training images are.
+/// Packs both splits of a folder. The test images are normalised like the training images.
 fn pack_folder(
     folder: ImageFolder,
     out: &Path,
@@ -140,7 +140,7 @@ fn pack_folder(
 ) -> Result<Vec<BadImage>, DataError> {
     let ImageFolder { classes, mut train, test, strays: mut bad } = folder;
     if shard_bytes.is_some() {
-        // Few shards are read at a time, and folders are sorted by class.
+        // Images are shuffled because few shards are read at a time, and folders are sorted by class.
         train.shuffle(&mut ChaCha8Rng::seed_from_u64(0));
     }
     let total = (train.len() + test.len()) as u64;
@@ -194,7 +194,7 @@ fn read(file: &LabelledFile, size: usize) -> Result<LabelledImage, BadImage> {
     }
 }
 
-impl Part {
+impl SplitPart {
     fn read(&self) -> io::Result<Vec<u8>> {
         if self.bytes > MOST_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "no image is that large"));
@@ -207,7 +207,7 @@ impl Part {
     }
 }
 
-/// Reads an image, and resizes it so that its shorter side fits; what the longer one has in excess is cut off on both sides.
+/// Reads an image, and resizes it so that its shorter side fits. The excess of the longer side is cropped on both ends.
 fn decode(file: impl BufRead + Seek, path: &Path, size: usize) -> Result<Vec<u8>, ImageError> {
     let mut reader = ImageReader::new(file).with_guessed_format()?;
     if reader.format().is_none() {
@@ -218,11 +218,11 @@ fn decode(file: impl BufRead + Seek, path: &Path, size: usize) -> Result<Vec<u8>
     limits.max_alloc = Some(MOST_BYTES);
     reader.limits(limits);
     let mut decoder = reader.into_decoder()?;
-    // The decoder counts what it needs for itself, not the image.
+    // The decoder's own limit covers its working memory, but not the image.
     if decoder.total_bytes() > MOST_BYTES {
         return Err(ImageError::Limits(LimitError::from_kind(LimitErrorKind::InsufficientMemory)));
     }
-    // Cameras turn the image by a note in the file.
+    // Cameras store the orientation of an image as metadata.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut image = DynamicImage::ImageRgb8(DynamicImage::from_decoder(decoder)?.into_rgb8());
     image.apply_orientation(orientation);
@@ -233,7 +233,7 @@ fn decode(file: impl BufRead + Seek, path: &Path, size: usize) -> Result<Vec<u8>
     Ok(planes(&image.into_rgb8()))
 }
 
-/// A red, a green and a blue plane.
+/// Splits an image into a red, a green and a blue plane.
 fn planes(image: &RgbImage) -> Vec<u8> {
     [0, 1, 2].iter().flat_map(|channel| image.pixels().map(move |pixel| pixel.0[*channel])).collect()
 }
@@ -253,7 +253,7 @@ mod tests {
         for (split, class) in [("train", "a"), ("train", "b"), ("val", "a"), ("val", "b")] {
             paint(file(split, class), 1);
         }
-        // Returns whether there was something to do.
+        // Returns whether packing was necessary.
         let pack = |size| {
             let mut packed = false;
             let unpacked = Unpacked::find(folder.path()).unwrap().unwrap();
@@ -276,7 +276,7 @@ mod tests {
         std::fs::write(first.join("test.packed"), "").unwrap();
         assert_eq!(pack(8), (first.clone(), true));
         assert_eq!(PackedFile::open(&first.join("test.packed")).unwrap().len(), 2);
-        // Another image, of a different length.
+        // The image is another one, of a different length.
         std::fs::remove_file(file("val", "b")).unwrap();
         paint(file("val", "b").with_file_name("2.png"), 2);
         let (other, packed) = pack(8);

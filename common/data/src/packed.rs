@@ -1,4 +1,4 @@
-//! A split of a data set of images in ata's own layout: one file of records of one size, which are read by their position.
+//! A split of a data set of images in ata's own layout: one file of records of one size, which are read by position.
 //!
 //! Numbers are little-endian. The header has 56 bytes, followed by the names of the classes, each of which ends with a line feed.
 //!
@@ -24,12 +24,13 @@ use crate::file::read_exact_at;
 use crate::header::{Header, MAGIC};
 use crate::{DataError, ImageInfo, LabelledImage};
 
-/// Labels have 16 bits.
+/// The maximum number of classes: labels have 16 bits.
 pub const MAX_CLASSES: usize = 1 << 16;
-/// Pixels of a row: larger images do not fit the built-in models, whose activations would take gigabytes per task.
+/// The maximum width and height of an image, in pixels: larger images do not fit the built-in models, whose activations
+/// would take gigabytes per task.
 pub const MAX_SIZE: usize = 256;
 
-/// Whether images may have this width and height, as the built-in models halve them up to three times.
+/// Returns `true` if images may have this width and height. The built-in models halve them up to three times.
 pub fn is_size(size: usize) -> bool {
     (8..=MAX_SIZE).contains(&size) && size.is_multiple_of(8)
 }
@@ -37,14 +38,14 @@ pub fn is_size(size: usize) -> bool {
 /// A split in ata's own layout, checked when opened.
 #[derive(Clone, Debug)]
 pub struct PackedFile {
-    /// Shared between clones, which read at explicit offsets.
+    /// The file, shared between clones, which read at explicit offsets.
     file: Arc<File>,
     path: PathBuf,
     header: Arc<Header>,
 }
 
 impl PackedFile {
-    /// Whether a file begins as one of this layout.
+    /// Returns `true` if a file begins like one of this layout.
     pub fn is_packed(path: &Path) -> Result<bool, DataError> {
         let mut magic = [0; MAGIC.len()];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
@@ -54,7 +55,7 @@ impl PackedFile {
         }
     }
 
-    /// Opens a file and reads it once: its size must be that of its records, and every label that of a class.
+    /// Opens a file and reads it once: its size must match its records, and every label must be that of a class.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let (opened, mut rest) = Self::header(path)?;
         let mut record = vec![0; opened.header.record_bytes() as usize];
@@ -65,7 +66,7 @@ impl PackedFile {
         Ok(opened)
     }
 
-    /// What the header of a file says.
+    /// Describes the images of a file from its header.
     pub fn describe(path: &Path) -> Result<ImageInfo, DataError> {
         Ok((*Self::header(path)?.0.header.info).clone())
     }
@@ -75,7 +76,7 @@ impl PackedFile {
         Ok(Self::header(path)?.0)
     }
 
-    /// Opens a file and checks its header and its size. Returns what follows the header, too.
+    /// Opens a file and checks its header and its size. Also returns a reader of the bytes that follow the header.
     fn header(path: &Path) -> Result<(Self, BufReader<File>), DataError> {
         let file = File::open(path).map_err(DataError::io(path))?;
         let bytes = file.metadata().map_err(DataError::io(path))?.len();
@@ -90,23 +91,23 @@ impl PackedFile {
         Ok((Self { file: Arc::new(file), path: path.into(), header: Arc::new(header) }, reader))
     }
 
-    /// What the images are.
+    /// Returns the description of the images.
     pub fn info(&self) -> &Arc<ImageInfo> {
         &self.header.info
     }
 
-    /// The number of images.
+    /// Returns the number of images.
     #[expect(clippy::len_without_is_empty, reason = "a packed file has at least one image")]
     pub fn len(&self) -> u64 {
         self.header.records
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The image at an index below [`PackedFile::len`].
+    /// Reads the image at an index below [`PackedFile::len`].
     pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
         let mut record = vec![0; self.header.record_bytes() as usize];
         self.read_at(&mut record, index)?;
@@ -114,14 +115,14 @@ impl PackedFile {
         self.header.image(record).map_err(|reason| bad_image(&self.path, index, &reason))
     }
 
-    /// Fills a buffer with records from an index on.
+    /// Fills a buffer with records, from an index on.
     pub(crate) fn read_at(&self, buffer: &mut [u8], index: u64) -> Result<(), DataError> {
         let offset = self.header.bytes + index * self.header.record_bytes();
         read_exact_at(&self.file, buffer, offset).map_err(DataError::io(&self.path))
     }
 }
 
-/// An image that cannot be one.
+/// Returns the error for an invalid image.
 pub(crate) fn bad_image(path: &Path, index: u64, reason: &str) -> DataError {
     DataError::corrupt(path, format!("image {index}: {reason}"))
 }
@@ -145,7 +146,7 @@ mod tests {
         LabelledImage { label, pixels }
     }
 
-    /// Labels 0, 1, 0.
+    /// Returns a packed file with the labels 0, 1, 0.
     fn written() -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = PackedWriter::new(folder.path(), SIZE, &names(), None).unwrap();

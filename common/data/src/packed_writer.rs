@@ -15,29 +15,29 @@ use crate::{Channels, DataError, LabelledImage, Split};
 pub struct PackedWriter {
     file: BufWriter<NamedTempFile>,
     size: usize,
-    /// The names of the classes as the header has them.
+    /// The names of the classes, as in the header.
     names: String,
     classes: usize,
     records: u64,
-    /// By channel, the sums of its values and of their squares.
+    /// For each channel, the sum of its values and the sum of their squares.
     sums: [(u64, u64); 3],
     shards: Option<Digests>,
 }
 
-/// The digests of shards.
+/// Computes the digests of shards.
 struct Digests {
-    /// Images of a shard; the last one may have fewer.
+    /// The number of images per shard; the last one may have fewer.
     images: u64,
     finished: Vec<[u8; 32]>,
     current: Sha256,
 }
 
 impl PackedWriter {
-    /// Begins a file in a folder, and an index of shards if they are to have a size in bytes.
+    /// Begins a file in a folder, and an index of shards if `shard_bytes` gives their size.
     pub fn new(folder: &Path, size: usize, classes: &[String], shard_bytes: Option<u64>) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, new_file(folder)?);
         let names: String = classes.iter().flat_map(|class| [class, "\n"]).collect();
-        // How many records there are, and what their mean is, is known in the end.
+        // The number of records and their mean are only known at the end.
         file.write_all(&[0; HEADER_BYTES])?;
         file.write_all(names.as_bytes())?;
         let record_bytes = (LABEL_BYTES + 3 * size * size) as u64;
@@ -68,12 +68,13 @@ impl PackedWriter {
         self.file.write_all(&image.pixels)
     }
 
-    /// Number of images so far.
+    /// Returns the number of images so far.
     pub fn count(&self) -> u64 {
         self.records
     }
 
-    /// Mean and standard deviation of what was added. A channel of a single value has the deviation 1, by which it can be divided.
+    /// Returns the mean and the standard deviation of each channel. A channel with a single value gets the deviation 1,
+    /// so that it can be a divisor.
     pub fn channels(&self) -> Channels {
         let count = (self.records * (self.size * self.size) as u64) as f64;
         self.sums.map(|(sum, squares)| {
@@ -83,7 +84,7 @@ impl PackedWriter {
         })
     }
 
-    /// Gives the file its final name, and the index its own, if there is one.
+    /// Gives the file and its index, if there is one, their final names.
     pub fn keep(self, channels: Channels, out: &Path, split: Split) -> Result<(), DataError> {
         if self.count() == 0 {
             return Err(DataError::Empty { split });
@@ -99,7 +100,7 @@ impl PackedWriter {
         written.map(drop).map_err(DataError::write(of_index))
     }
 
-    /// Writes the header. Returns the file, and the bytes of the index.
+    /// Writes the header. Returns the file and the bytes of the index.
     pub fn finish(self, channels: Channels) -> io::Result<(NamedTempFile, Option<Vec<u8>>)> {
         let mut header = Header::encode(self.size, self.classes, &self.names, self.records, channels);
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -116,14 +117,14 @@ impl PackedWriter {
     }
 }
 
-/// A temporary file that others may read, unlike other temporary files, because it becomes one to stay.
+/// Creates a temporary file that others may read, unlike other temporary files, because it becomes permanent.
 #[cfg(unix)]
 fn new_file(folder: &Path) -> io::Result<NamedTempFile<File>> {
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     tempfile::Builder::new().permissions(permissions).tempfile_in(folder)
 }
 
-/// A temporary file, which has the permissions of its folder.
+/// Creates a temporary file, which has the permissions of its folder.
 #[cfg(not(unix))]
 fn new_file(folder: &Path) -> io::Result<NamedTempFile<File>> {
     NamedTempFile::new_in(folder)

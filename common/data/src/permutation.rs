@@ -4,22 +4,22 @@ use rand::Rng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 
-/// Largest data set whose permutations are tables. A table is the fastest, and it is what a seed has always meant; one of 2^24
-/// samples takes 64 MiB and 0.3 s to shuffle, and each worker needs one per epoch. Beyond that, memory and the pause at the
-/// beginning of an epoch would grow with the data set, and the order is computed instead, in time and memory that do not.
+/// The largest number of samples whose permutations are tables. A table is the fastest, and keeps the results of existing seeds; one of
+/// 2^24 samples takes 64 MiB and 0.3 s to shuffle, and each worker needs one per epoch. Beyond that, memory and the pause at the beginning
+/// of an epoch would grow with the data set, so the order is computed instead, in constant time and memory.
 const MOST_IN_TABLE: u64 = 1 << 24;
 
 /// A random permutation of `0..count`.
 #[derive(Debug)]
 pub(crate) enum Permutation {
-    /// By position.
+    /// A table of the samples, by position.
     Table(Vec<u32>),
-    /// Computed for each position.
+    /// A permutation that is computed for each position.
     Computed(Feistel),
 }
 
 impl Permutation {
-    /// The permutation of at least one sample that a random stream stands for.
+    /// Derives a permutation of at least one sample from a random stream.
     pub(crate) fn new(count: u64, mut rng: ChaCha8Rng) -> Self {
         if count > MOST_IN_TABLE {
             return Self::Computed(Feistel::new(count, &mut rng));
@@ -29,7 +29,7 @@ impl Permutation {
         Self::Table(table)
     }
 
-    /// The sample at a position below `count`.
+    /// Returns the sample at a position below `count`.
     pub(crate) fn at(&self, position: u64) -> u64 {
         match self {
             Self::Table(table) => table[position as usize].into(),
@@ -38,14 +38,14 @@ impl Permutation {
     }
 }
 
-/// Rounds of the network. Four make a random-looking permutation of random-looking functions (Luby & Rackoff, "How to construct
-/// pseudorandom permutations from pseudorandom functions", 1988); twice as many make up for functions that are only well mixed, and
-/// still take less time than the sample that is then read.
+/// The number of rounds of the network. Four make a random-looking permutation of random-looking functions (Luby &
+/// Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", 1988). Twice as many make up for
+/// functions that are only well mixed, and still take less time than reading the sample.
 const ROUNDS: usize = 8;
 
-/// A keyed bijection on `0..count`: a generalized Feistel network on pairs of digits below `side`, which is applied again as long as
-/// it leads out of the range ("cycle walking"). Both are from Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002,
-/// methods 3 and 2. As `side` is the root of `count`, rounded up, all but 2 · side of the side² pairs are in the range.
+/// A keyed bijection on `0..count`: a generalized Feistel network on pairs of digits below `side`, which is applied again while the result
+/// is out of the range ("cycle walking"). Both are from Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, methods 3
+/// and 2. As `side` is the root of `count`, rounded up, all but 2 · side of the side² pairs are in the range.
 #[derive(Debug)]
 pub(crate) struct Feistel {
     count: u64,
@@ -60,7 +60,7 @@ impl Feistel {
     }
 
     fn at(&self, position: u64) -> u64 {
-        // A bijection leads back into the range, at the latest to where it began.
+        // A bijection returns to the range, at the latest to where it began.
         let mut number = self.network(position);
         while number >= self.count {
             number = self.network(number);
@@ -68,7 +68,7 @@ impl Feistel {
         number
     }
 
-    /// A bijection on the numbers below side².
+    /// Applies the network, a bijection on the numbers below side².
     fn network(&self, number: u64) -> u64 {
         let (mut left, mut right) = (number / self.side, number % self.side);
         for key in self.keys {
@@ -78,7 +78,7 @@ impl Feistel {
     }
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// Computes the finalizer of SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Each position gets each sample about equally often, and so do neighbours each distance.
+    /// Each position gets each sample about equally often, and neighbours have each distance about equally often.
     #[test]
     fn samples_are_spread_evenly() {
         const COUNT: u64 = 10;
@@ -118,13 +118,13 @@ mod tests {
             }
             distances[((network.at(1) + COUNT - network.at(0)) % COUNT) as usize] += 1;
         }
-        // Six standard deviations of a binomial distribution: √(20,000 · 0.1 · 0.9) = 42, and √(20,000 · 8/81) = 44.
+        // The tolerance is six standard deviations of a binomial distribution: √(20,000 · 0.1 · 0.9) = 42, and √(20,000 · 8/81) = 44.
         assert!(places.as_flattened().iter().all(|found| found.abs_diff(2_000) < 6 * 42), "{places:?}");
         assert!(distances[1..].iter().all(|found| found.abs_diff(2_222) < 6 * 44), "{distances:?}");
         assert_eq!(distances[0], 0);
     }
 
-    /// The order of samples is part of what a seed means; this pins it.
+    /// Pins the order of samples, which a seed determines on every machine.
     #[test]
     fn the_order_is_the_same_on_every_machine() {
         let of = |count| [0, 1, 2, count - 1].map(|position| feistel(count, 3).at(position));

@@ -9,26 +9,26 @@ use rand::{RngExt, SeedableRng};
 use crate::permutation::Permutation;
 use crate::windows::Windows;
 
-/// The tasks of a run.
+/// The parameters that determine a run's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tasks {
-    /// Seed of the order of samples.
+    /// The seed of the order of samples.
     pub seed: u64,
-    /// B, tasks per iteration.
+    /// The budget B, in tasks per iteration.
     pub budget: u64,
-    /// Samples per task.
+    /// The number of samples per task.
     pub task_batch: u32,
 }
 
 /// A sample of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskSample {
-    /// Its index in the data set.
+    /// The index of the sample in the data set.
     pub index: u64,
-    /// Random bits that depend on (seed, iteration, task, position in the task) only, for all that is random about its use, such as
-    /// augmentation.
+    /// Random bits that depend on (seed, iteration, task, position in the task) only, for all random decisions about
+    /// the sample, such as augmentation.
     pub draw: u64,
-    /// How many samples further on in a batch the next one of its task is; that of the last one is the first.
+    /// The offset from the sample to the next one of its task in a batch; the last one is followed by the first.
     pub next: isize,
 }
 
@@ -38,97 +38,97 @@ pub struct TaskSample {
 /// 2's, and so on, run through one random permutation of the data set per epoch. The extra tasks of a racing iteration
 /// (index ≥ B) draw theirs at random, so as not to use up those of later tasks.
 ///
-/// If the data set is in shards, an epoch is shuffled by windows of eight shards, and extra tasks draw from the window of
-/// their iteration.
+/// If the data set is in shards, an epoch is shuffled by windows of eight shards, and extra tasks draw from the window of their iteration.
 #[derive(Debug)]
 pub struct TaskSampler {
     tasks: Tasks,
-    /// Samples of the data set.
+    /// The number of samples in the data set.
     count: u64,
-    /// Samples of a shard, if it is in shards.
+    /// The number of samples per shard, if the data set is in shards.
     shard: Option<u64>,
-    /// By epoch; only those that the last task spans are kept.
-    orders: BTreeMap<u64, Order>,
-    /// The epoch and the window whose shards were asked for last.
+    /// The order of each epoch; only those that the last task spans are kept.
+    orders: BTreeMap<u64, SampleOrder>,
+    /// The epoch and the window whose shards [`Self::next_shards`] returned last.
     window: Option<(u64, u64)>,
 }
 
 /// The order of an epoch.
 #[derive(Debug)]
-enum Order {
+enum SampleOrder {
     Whole(Permutation),
     InWindows(Windows),
 }
 
 impl TaskSampler {
-    /// For tasks on a data set of `count` samples, at least one.
+    /// Creates a sampler for a data set of `count` samples, at least one.
     pub fn new(tasks: Tasks, count: u64) -> Self {
         Self { tasks, count, shard: None, orders: BTreeMap::new(), window: None }
     }
 
-    /// The same for a data set in shards of so many samples, of which the last one may have fewer.
+    /// Creates a sampler for a data set in shards of `shard` samples each, of which the last may have fewer.
     pub fn of_shards(tasks: Tasks, count: u64, shard: u64) -> Self {
         Self { shard: Some(shard), ..Self::new(tasks, count) }
     }
 
-    /// The shards that a task and those after it need first, in this order, if the data set is in shards and they are not those that
-    /// this returned last.
+    /// Returns the shards that a task and those after it need first, in this order. Returns `None` if the data set is
+    /// not in shards, or if the shards are those that this returned last.
     pub fn next_shards(&mut self, iteration: Iteration, index: u64) -> Option<Vec<u64>> {
-        // Without shards there is no need to shuffle the data set here.
+        // Without shards the data set need not be shuffled here.
         self.shard?;
         let position = self.first_position(iteration, index.min(self.tasks.budget - 1));
         let (epoch, at) = (position / self.count, position % self.count);
-        let Order::InWindows(windows) = self.order(epoch) else { return None };
+        let SampleOrder::InWindows(windows) = self.order(epoch) else { return None };
         let window = windows.window(at);
         let shards = [windows.shards(window), windows.shards(window + 1)].concat();
         (self.window.replace((epoch, window)) != Some((epoch, window))).then_some(shards)
     }
 
-    /// The position of a task's first sample among those of all iterations. It wraps around, as a coordinator may name any iteration.
+    /// Returns the position of a task's first sample in the sequence of all iterations. It wraps around, as a
+    /// coordinator may name any iteration.
     fn first_position(&self, iteration: Iteration, index: u64) -> u64 {
         let Tasks { budget, task_batch, .. } = self.tasks;
         (iteration.number() - 1).wrapping_mul(budget).wrapping_add(index).wrapping_mul(task_batch.into())
     }
 
-    fn order(&mut self, epoch: u64) -> &mut Order {
+    fn order(&mut self, epoch: u64) -> &mut SampleOrder {
         let (count, shard) = (self.count, self.shard);
         self.orders.entry(epoch).or_insert_with(|| {
-            let rng = stream(self.tasks.seed, Purpose::Epoch, epoch);
+            let rng = stream(self.tasks.seed, DrawPurpose::Epoch, epoch);
             match shard {
-                None => Order::Whole(Permutation::new(count, rng)),
-                Some(shard) => Order::InWindows(Windows::new(count, shard, rng)),
+                None => SampleOrder::Whole(Permutation::new(count, rng)),
+                Some(shard) => SampleOrder::InWindows(Windows::new(count, shard, rng)),
             }
         })
     }
 
-    /// The sample at a position among those of all iterations.
+    /// Returns the sample at a position in the sequence of all iterations.
     fn sample(&mut self, position: u64) -> u64 {
         let (epoch, at) = (position / self.count, position % self.count);
         let seed = self.tasks.seed;
         match self.order(epoch) {
-            Order::Whole(permutation) => permutation.at(at),
-            // Epochs and windows are both far fewer than 2³².
-            Order::InWindows(windows) => {
-                windows.at(at, |window| stream(seed, Purpose::Window, (epoch << 32).wrapping_add(window)))
+            SampleOrder::Whole(permutation) => permutation.at(at),
+            // Epochs and windows both number far fewer than 2³².
+            SampleOrder::InWindows(windows) => {
+                windows.at(at, |window| stream(seed, DrawPurpose::Window, (epoch << 32).wrapping_add(window)))
             }
         }
     }
 
-    /// A task's samples, with the draws of each.
+    /// Returns a task's samples with their random draws.
     pub fn task(&mut self, iteration: Iteration, index: u64) -> Vec<TaskSample> {
-        let mut draws = stream(self.tasks.seed, Purpose::Draw, number_of(iteration, index));
+        let mut draws = stream(self.tasks.seed, DrawPurpose::Draw, number_of(iteration, index));
         let samples = self.samples(iteration, index);
         let last = samples.len().cast_signed() - 1;
         let next = |at: isize| if at < last { 1 } else { -last };
         (0..).zip(samples).map(|(at, index)| TaskSample { index, draw: draws.random(), next: next(at) }).collect()
     }
 
-    /// The indices of a task's samples.
+    /// Returns the indices of a task's samples.
     pub fn samples(&mut self, iteration: Iteration, index: u64) -> Vec<u64> {
         let Tasks { seed, budget, task_batch } = self.tasks;
         let size = u64::from(task_batch);
         if index >= budget {
-            let mut rng = stream(seed, Purpose::ExtraTask, number_of(iteration, index));
+            let mut rng = stream(seed, DrawPurpose::ExtraTask, number_of(iteration, index));
             return (0..size).map(|_| self.extra_sample(iteration, &mut rng)).collect();
         }
         let first = self.first_position(iteration, index);
@@ -137,21 +137,22 @@ impl TaskSampler {
         (0..size).map(|at| self.sample(first.wrapping_add(at))).collect()
     }
 
-    /// A random sample, of the window of the iteration if there are any.
+    /// Returns a random sample, from the window of the iteration if there are windows.
     fn extra_sample(&mut self, iteration: Iteration, rng: &mut ChaCha8Rng) -> u64 {
         let position = self.first_position(iteration, 0);
         let (epoch, count) = (position / self.count, self.count);
         if self.shard.is_none() {
             return random_below(count, rng);
         }
-        let Order::InWindows(windows) = self.order(epoch) else { unreachable!("the data set is in shards") };
+        let SampleOrder::InWindows(windows) = self.order(epoch) else { unreachable!("the data set is in shards") };
         let range = windows.positions(windows.window(position % count));
         let at = range.start + random_below(range.end - range.start, rng);
         self.sample(epoch * count + at)
     }
 }
 
-/// A random number below `count`. Narrow numbers take other values from the stream than wide ones, and are what a seed has always meant.
+/// Returns a random number below `count`. Small ranges take other values from the stream than large ones, which keeps
+/// the results of existing seeds.
 fn random_below(count: u64, rng: &mut ChaCha8Rng) -> u64 {
     match u32::try_from(count) {
         Ok(count) => rng.random_range(0..count).into(),
@@ -159,21 +160,21 @@ fn random_below(count: u64, rng: &mut ChaCha8Rng) -> u64 {
     }
 }
 
-/// The number of a task among those of all iterations.
+/// Returns the number of a task in the sequence of all iterations.
 fn number_of(iteration: Iteration, index: u64) -> u64 {
     iteration.number().wrapping_mul(1 << 32).wrapping_add(index)
 }
 
 #[derive(Clone, Copy)]
-enum Purpose {
+enum DrawPurpose {
     Epoch = 1,
     ExtraTask = 2,
     Draw = 3,
     Window = 4,
 }
 
-/// An independent random stream for each purpose and number.
-fn stream(seed: u64, purpose: Purpose, number: u64) -> ChaCha8Rng {
+/// Returns an independent random stream for each purpose and number.
+fn stream(seed: u64, purpose: DrawPurpose, number: u64) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key[8] = purpose as u8;
@@ -190,7 +191,7 @@ mod tests {
         TaskSampler::new(Tasks { seed, budget, task_batch }, 2_000)
     }
 
-    /// 2,000 records in tasks of 16, 4 per iteration: the first epoch ends in the middle of iteration 32.
+    /// With 2,000 records in tasks of 16, and 4 tasks per iteration, the first epoch ends in the middle of iteration 32.
     #[test]
     fn an_epoch_takes_each_record_once() {
         let mut data = tasks(3, 4, 16);
@@ -205,7 +206,7 @@ mod tests {
         assert_ne!(all[2_000..], all[..48], "each epoch has its own permutation");
     }
 
-    /// Invariant 2: only (seed, iteration, index) matters, not what was asked for before.
+    /// Invariant 2: a task depends on (seed, iteration, index) only, not on earlier requests.
     #[test]
     fn a_task_is_the_same_whoever_asks_and_when() {
         let (mut a, mut b) = (tasks(3, 4, 16), tasks(3, 4, 16));
@@ -217,14 +218,14 @@ mod tests {
         assert_ne!(tasks(4, 4, 16).samples(Iteration(157), 0), expected);
     }
 
-    /// The order of samples is part of what a seed means; this pins it.
+    /// Pins the order of samples, which a seed determines on every machine.
     #[test]
     fn the_order_is_the_same_on_every_machine() {
         assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 1), [954, 290, 691, 1321]);
         assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 4), [608, 88, 1490, 1455]);
     }
 
-    /// Invariant 2 for draws; the second line pins them, since they are part of what a seed means.
+    /// Invariant 2 holds for draws. The second line pins them, since a seed determines them.
     #[test]
     fn draws_depend_on_the_task_and_the_position() {
         let task = |seed, iteration, index| tasks(seed, 4, 4).task(Iteration(iteration), index);
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(all.len(), 20, "no draw comes twice");
     }
 
-    /// Invariant 2 for sharded data, and that a task takes samples of the shards that were named before it.
+    /// Invariant 2 holds for sharded data, and a task takes samples of the shards that were named before it.
     #[test]
     fn tasks_of_sharded_data_take_the_shards_that_are_expected() {
         let new = || TaskSampler::of_shards(Tasks { seed: 3, budget: 4, task_batch: 16 }, 2_000, 60);
@@ -251,7 +252,7 @@ mod tests {
                 (expected, times) = (shards, times + 1);
             }
             let samples = data.samples(iteration, index);
-            // A task may begin in the last window of an epoch and end in the first one of the next.
+            // A task may begin in the last window of an epoch and end in the first window of the next.
             let known = samples.iter().filter(|sample| expected.contains(&(**sample / 60))).count();
             assert!(known == 16 || (iteration.number(), index) == (32, 1), "{iteration} {index}: {known}");
             all.extend(samples);
@@ -270,7 +271,7 @@ mod tests {
         assert!(extra.iter().all(|sample| shards[..8].contains(&(sample / 60))), "extra tasks need no more shards");
     }
 
-    /// The positions of this task's samples end where numbers do.
+    /// The positions of this task's samples are at the end of the range of numbers.
     #[test]
     fn any_iteration_has_samples() {
         let last = u64::MAX / 3 + 1;
@@ -289,7 +290,7 @@ mod tests {
         );
     }
 
-    /// A trillion samples: nothing is kept for each, and the rules are those of a small data set.
+    /// With a trillion samples, nothing is kept for each, and the rules are those of a small data set.
     #[test]
     fn a_data_set_may_be_far_larger_than_memory() {
         const COUNT: u64 = 1 << 40;
@@ -303,7 +304,7 @@ mod tests {
         );
         assert_eq!(samples(3, 1, 4)[..2], [734_120_473_047, 399_003_396_815], "so is an extra task");
         assert_ne!(samples(4, 1, 0), first);
-        // The same tasks of the next epoch, 2^40 / 64 iterations later.
+        // The task is the same one in the next epoch, 2^40 / 64 iterations later.
         assert_ne!(samples(3, (1 << 34) + 1, 0), first, "each epoch has its own permutation");
         let mut iteration: Vec<u64> = (0..4).flat_map(|index| samples(3, 1, index)).collect();
         assert!(iteration.iter().all(|sample| *sample < COUNT));

@@ -1,4 +1,4 @@
-//! The file of a shard that was obtained. Its images are checked whenever they are read: it may be damaged after its digest was checked.
+//! The file of an obtained shard. Its images are checked whenever they are read: it may be damaged after its digest was checked.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ pub struct ImageChecksummer {
 }
 
 impl ImageChecksummer {
-    /// Before the first piece.
+    /// Starts before the first piece.
     pub fn new(shard: &Shard) -> Self {
         Self { image_bytes: shard.image_bytes, image: Crc::new(), checksums: Vec::new() }
     }
@@ -41,7 +41,7 @@ impl ImageChecksummer {
         }
     }
 
-    /// The checksums, after the last piece.
+    /// Returns the checksums, after the last piece.
     pub fn finish(self) -> ImageChecksums {
         ImageChecksums(self.checksums.into())
     }
@@ -55,12 +55,12 @@ pub struct ShardFile {
 }
 
 impl ShardFile {
-    /// A file, and the checksums of what it has to hold.
+    /// Creates a shard file from a file and the checksums of its expected content.
     pub fn new(file: File, checksums: ImageChecksums) -> Self {
         Self { file, checksums }
     }
 
-    /// Reads an image by its position in the shard. Returns whether it is what it has to be.
+    /// Reads an image by its position in the shard. Returns `false` if its checksum is wrong.
     pub(crate) fn read(&self, image: &mut [u8], position: u64) -> io::Result<bool> {
         match read_exact_at(&self.file, image, position * image.len() as u64) {
             Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),

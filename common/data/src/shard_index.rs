@@ -1,7 +1,7 @@
-//! The index of the shards of a split: which ranges of its images there are, and the digest of each.
+//! The index of the shards of a split: the ranges of its images, and the digest of each.
 //!
-//! A shard is a number of consecutive images of a packed file. A machine that has the index reads only the shards that it needs, from
-//! wherever, and checks each of them. Numbers are little-endian.
+//! A shard is a number of consecutive images of a packed file. A machine that has the index reads only the shards that
+//! it needs, from any source, and checks each of them. Numbers are little-endian.
 //!
 //! | bytes | content |
 //! | --- | --- |
@@ -24,7 +24,7 @@ const MAGIC: [u8; 8] = *b"ATA-SHDS";
 const VERSION: u32 = 1;
 const PREFIX_BYTES: usize = 24;
 
-/// Most shards of a split: 64 TiB in shards of 64 MiB. The coordinator keeps some 200 bytes for each.
+/// The maximum number of shards in a split: 64 TiB in shards of 64 MiB. The coordinator keeps some 200 bytes for each.
 const MAX_SHARDS: u64 = 1 << 20;
 
 /// The index of a split's shards.
@@ -38,19 +38,19 @@ pub struct ShardIndex {
 /// Consecutive images of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Its number, from 0.
+    /// The number of the shard, from 0.
     pub number: u64,
-    /// Where it begins in the packed file.
+    /// The offset at which the shard begins in the packed file.
     pub offset: u64,
-    /// How long it is.
+    /// The size of the shard, in bytes.
     pub bytes: u64,
-    /// Bytes of an image with its label.
+    /// The size of an image with its label, in bytes.
     pub image_bytes: usize,
-    /// SHA-256 of all of its bytes.
+    /// The SHA-256 of the shard's bytes.
     pub sha256: [u8; 32],
 }
 
-/// The bytes of an index, from those of the header of the packed file.
+/// Encodes an index, from the encoded header of the packed file.
 pub(crate) fn encode_index(header: &[u8], images: u64, digests: &[[u8; 32]]) -> Vec<u8> {
     let mut index = MAGIC.to_vec();
     index.extend(VERSION.to_le_bytes());
@@ -62,7 +62,7 @@ pub(crate) fn encode_index(header: &[u8], images: u64, digests: &[[u8; 32]]) -> 
 }
 
 impl ShardIndex {
-    /// Whether a file begins as an index.
+    /// Returns `true` if a file begins like an index.
     pub fn is_index(path: &Path) -> Result<bool, DataError> {
         let mut magic = [0; MAGIC.len()];
         match File::open(path).and_then(|mut file| file.read_exact(&mut magic)) {
@@ -105,7 +105,7 @@ impl ShardIndex {
         Ok(Self { header: Arc::new(header), images, digests: digests.into() })
     }
 
-    /// What the images are.
+    /// Returns the description of the images.
     pub fn info(&self) -> &Arc<ImageInfo> {
         &self.header.info
     }
@@ -114,22 +114,22 @@ impl ShardIndex {
         &self.header
     }
 
-    /// The number of images of all shards.
+    /// Returns the number of images in all shards.
     pub fn count(&self) -> u64 {
         self.header.records
     }
 
-    /// The number of images of each shard; the last one may have fewer.
+    /// Returns the number of images per shard; the last one may have fewer.
     pub fn images_of_shard(&self) -> u64 {
         self.images
     }
 
-    /// All shards.
+    /// Returns all shards.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = Shard> + '_ {
         (0..self.digests.len()).map(|number| self.shard(number as u64))
     }
 
-    /// A shard by its number.
+    /// Returns a shard by its number.
     pub(crate) fn shard(&self, number: u64) -> Shard {
         let first = number * self.images;
         let images = self.images.min(self.header.records - first);

@@ -10,15 +10,15 @@ use sha2::{Digest, Sha256};
 use crate::packed::bad_image;
 use crate::{DataError, ImageInfo, LabelledImage, PackedFile, Shard, ShardFile, ShardIndex};
 
-/// Obtains shards, from another machine for example.
+/// Obtains shards, for example from another machine.
 pub trait ShardStore: Debug + Send + Sync {
-    /// The file of this shard, whose digest was checked. Waits until it is there.
+    /// Returns the file of this shard, whose digest has been checked. Waits until it is available.
     fn open(&self, shard: &Shard) -> Result<ShardFile, DataError>;
 
-    /// Says that the file of this shard was damaged after its digest was checked, so that the next one has to be checked again.
+    /// Reports that the file of this shard was damaged after its digest was checked, so that the next one has to be checked again.
     fn recheck(&self, shard: &Shard);
 
-    /// Says which shards are needed next, in this order, so that they can be obtained ahead. It is only a hint.
+    /// Announces the shards that are needed next, in this order, so that they can be obtained ahead. This is only a hint.
     fn expect(&self, shards: &[Shard]);
 }
 
@@ -26,20 +26,20 @@ pub trait ShardStore: Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct ShardedFile {
     index: ShardIndex,
-    /// The index's file, which errors name.
+    /// The path of the index, for errors.
     path: PathBuf,
     place: Arc<Place>,
 }
 
 #[derive(Debug)]
 enum Place {
-    /// The packed file is here. A shard is checked before its first image is read.
+    /// The packed file is on this machine. A shard is checked before its first image is read.
     Packed { file: PackedFile, checked: Mutex<Vec<bool>> },
     /// Each shard is obtained as a file. The newest files stay open.
     Store { store: Arc<dyn ShardStore>, open: Mutex<VecDeque<(u64, Arc<ShardFile>)>> },
 }
 
-/// Files that stay open: twice as many as the shards that the tasks of an iteration are spread over, as iterations follow each other.
+/// The maximum number of open files: twice the number of shards over which the tasks of an iteration are spread, as iterations overlap.
 const MOST_OPEN: usize = 2 * crate::windows::WINDOW as usize;
 
 impl ShardedFile {
@@ -61,17 +61,17 @@ impl ShardedFile {
         Ok(Self { index: ShardIndex::read(path)?, path: path.into(), place: Arc::new(place) })
     }
 
-    /// The index.
+    /// Returns the index.
     pub fn index(&self) -> &ShardIndex {
         &self.index
     }
 
-    /// What the images are.
+    /// Returns the description of the images.
     pub fn info(&self) -> &Arc<ImageInfo> {
         self.index.info()
     }
 
-    /// The image at an index below [`ShardIndex::count`].
+    /// Reads the image at an index below [`ShardIndex::count`].
     pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
         let number = index / self.index.images_of_shard();
         let header = self.index.header();
@@ -101,14 +101,14 @@ impl ShardedFile {
         header.image(record).map_err(|reason| bad_image(&self.path, index, &reason))
     }
 
-    /// Says that the images of these shards are needed next.
+    /// Announces that the images of these shards are needed next.
     pub fn expect(&self, shards: &[u64]) {
         if let Place::Store { store, .. } = &*self.place {
             store.expect(&shards.iter().map(|number| self.index.shard(*number)).collect::<Vec<_>>());
         }
     }
 
-    /// Whether all shards are here.
+    /// Returns `true` if all shards are on this machine.
     pub(crate) fn is_here(&self) -> bool {
         matches!(*self.place, Place::Packed { .. })
     }
@@ -136,14 +136,14 @@ impl ShardedFile {
         Ok(())
     }
 
-    /// The file of a shard.
+    /// Returns the file of a shard.
     fn obtained(
         &self,
         number: u64,
         store: &dyn ShardStore,
         open: &Mutex<VecDeque<(u64, Arc<ShardFile>)>>,
     ) -> Result<Arc<ShardFile>, DataError> {
-        // Held while a shard is obtained, because other threads need the same one, as a rule.
+        // The lock is held while a shard is obtained, because other threads usually need the same one.
         let mut open = lock(open);
         if let Some((_, file)) = open.iter().find(|(of, _)| *of == number) {
             return Ok(file.clone());

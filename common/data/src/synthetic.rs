@@ -5,7 +5,7 @@ use rand::{Rng, RngExt, SeedableRng};
 
 use crate::{CLASSES, IMAGE_BYTES, RECORD_BYTES, Record, Split};
 
-/// A synthetic data set: each class has a smooth random pattern of colours, and an image is its class's pattern,
+/// A synthetic data set: each class has a smooth random pattern of colours, and an image is the pattern of its class,
 /// shifted by up to three pixels, with noise. Records are not stored: record i follows from (seed, split, i) by integer
 /// arithmetic alone, so it is the same on every machine.
 #[derive(Clone, Debug)]
@@ -15,18 +15,18 @@ pub struct Synthetic {
     patterns: Vec<[u8; IMAGE_BYTES]>,
 }
 
-/// Patterns are made of squares of this many pixels.
+/// The width and height of a pattern's squares, in pixels.
 const SQUARE: usize = 4;
 const SIDE: usize = 32;
 
 impl Synthetic {
-    /// One split of the data set of a seed: 50,000 records to train on, 2,000 to test with.
+    /// Creates one split for a seed: 50,000 training records, or 2,000 test records.
     pub fn new(split: Split, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Self { split, seed, patterns: (0..CLASSES).map(|_| pattern(&mut rng)).collect() }
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     #[expect(clippy::len_without_is_empty, reason = "it has thousands of records")]
     pub fn len(&self) -> u64 {
         match self.split {
@@ -35,7 +35,7 @@ impl Synthetic {
         }
     }
 
-    /// The record at an index.
+    /// Returns the record at an index.
     pub fn record(&self, index: u64) -> Record {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let half = if self.split == Split::Train { 1 } else { 2 };
@@ -46,7 +46,7 @@ impl Synthetic {
         rng.fill_bytes(&mut noise);
 
         let mut record = [0; RECORD_BYTES];
-        // CIFAR-100's twenty coarse classes hold five fine ones each.
+        // CIFAR-100 has twenty coarse classes of five fine classes each.
         record[0] = fine / 5;
         record[1] = fine;
         let pattern = &self.patterns[usize::from(fine)];
@@ -59,7 +59,7 @@ impl Synthetic {
     }
 }
 
-/// Random squares, enlarged and smoothed.
+/// Draws a pattern: random squares, enlarged and smoothed.
 fn pattern(rng: &mut impl Rng) -> [u8; IMAGE_BYTES] {
     let mut squares = [0; 3 * (SIDE / SQUARE) * (SIDE / SQUARE)];
     rng.fill_bytes(&mut squares);
@@ -91,7 +91,7 @@ mod tests {
         assert_ne!(data.record(5), Synthetic::new(Split::Test, 7).record(5));
     }
 
-    /// The content is part of what a seed means; this pins it.
+    /// Pins the content, which a seed determines on every machine.
     #[test]
     fn content_is_the_same_on_every_machine() {
         let record = Synthetic::new(Split::Train, 0).record(0);

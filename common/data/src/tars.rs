@@ -1,5 +1,5 @@
-//! Images in tar archives, as WebDataset lays them out: a sample is a run of entries whose names are the same up to the first dot of the
-//! file's name, as in `0001.jpg` and `0001.cls`, which holds the number of the class.
+//! Images in tar archives, in the layout of WebDataset: a sample is a run of entries whose names are the same up to the
+//! first dot of the file's name, as in `0001.jpg` and `0001.cls`, which holds the number of the class.
 //!
 //! Source: WebDataset, "The WebDataset Format".
 
@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use tar::{Archive, Entry};
 
-use crate::folder::{ImageFolder, LabelledFile, Part, entries, is_class_name, is_image_extension};
+use crate::folder::{ImageFolder, LabelledFile, SplitPart, entries, is_class_name, is_image_extension};
 use crate::packed::MAX_CLASSES;
 use crate::{BadImage, DataError};
 
-/// The names of the classes by number, one on each line. Without this file, their names are their numbers.
+/// The file with the names of the classes by number, one on each line. Without this file, their names are their numbers.
 const CLASS_NAMES: &str = "classnames.txt";
 
-/// Lists the images of the archives in a folder, if there are any to train on.
+/// Lists the images of the archives in a folder. Returns `None` if there are no training images.
 pub(crate) fn find(folder: &Path) -> Result<Option<ImageFolder>, DataError> {
     let [train, test, val] = archives(folder)?;
     if train.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn find(folder: &Path) -> Result<Option<ImageFolder>, DataError> {
     Ok(Some(found))
 }
 
-/// The archives of the splits `train`, `test` and `val`, sorted: those in folders of these names, or with these names in theirs.
+/// Returns the sorted archives of the splits `train`, `test` and `val`: those with these names in theirs, or in folders of these names.
 fn archives(folder: &Path) -> Result<[Vec<PathBuf>; 3], DataError> {
     const SPLITS: [&str; 3] = ["train", "test", "val"];
     let mut archives = [const { Vec::new() }; 3];
@@ -57,17 +57,17 @@ fn archives(folder: &Path) -> Result<[Vec<PathBuf>; 3], DataError> {
     Ok(archives)
 }
 
-/// Whether a word of a file's name begins so: not just any letters, as those of "constrained" or "interval".
+/// Returns `true` if a word of a file's name begins with `begin`. Letters within a word do not count, as in "constrained" or "interval".
 fn has_word(path: &Path, begin: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(begin))
 }
 
-/// What is known of a sample of which not all entries were read.
+/// A sample of which not all entries have been read.
 #[derive(Default)]
 struct Sample {
     key: PathBuf,
-    image: Option<(PathBuf, Part)>,
+    image: Option<(PathBuf, SplitPart)>,
     label: Option<u16>,
 }
 
@@ -83,7 +83,7 @@ impl Sample {
     }
 }
 
-/// Adds the samples of an archive, whose images are not read.
+/// Adds the samples of an archive, without reading their images.
 fn list(path: &Path, samples: &mut Vec<LabelledFile>, strays: &mut Vec<BadImage>) -> Result<(), DataError> {
     let file = File::open(path).map_err(DataError::io(path))?;
     let bytes = file.metadata().map_err(DataError::io(path))?.len();
@@ -105,7 +105,7 @@ fn list(path: &Path, samples: &mut Vec<LabelledFile>, strays: &mut Vec<BadImage>
             std::mem::replace(&mut sample, Sample { key, ..Sample::default() }).end(samples, strays);
         }
         if is_image_extension(&field) {
-            let part = Part { archive: archive.clone(), offset, bytes: length };
+            let part = SplitPart { archive: archive.clone(), offset, bytes: length };
             if let Some((path, _)) = sample.image.replace((name, part)) {
                 strays.push(BadImage { path, reason: "there is another image of the same sample".into() });
             }
@@ -120,15 +120,15 @@ fn list(path: &Path, samples: &mut Vec<LabelledFile>, strays: &mut Vec<BadImage>
     Ok(())
 }
 
-/// The name of the sample and that of the entry's field; nothing for hidden files.
+/// Returns the name of the sample and that of the entry's field; `None` for hidden files.
 fn key_and_field(path: &Path) -> Option<(PathBuf, String)> {
     let (name, field) = path.file_name()?.to_str()?.split_once('.')?;
     (!name.is_empty()).then(|| (path.with_file_name(name), field.to_owned()))
 }
 
-/// The number of a class; the inner error says why it is none.
+/// Reads the number of a class; the inner error says why it is invalid.
 fn label(entry: &mut Entry<'_, File>) -> std::io::Result<Result<u16, String>> {
-    // No number is longer.
+    // No valid number is longer.
     let mut text = Vec::new();
     entry.take(20).read_to_end(&mut text)?;
     let label = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
@@ -136,7 +136,7 @@ fn label(entry: &mut Entry<'_, File>) -> std::io::Result<Result<u16, String>> {
         .ok_or_else(|| format!("expected the number of a class, found '{}'", String::from_utf8_lossy(&text).trim())))
 }
 
-/// The names of the classes; each has to have images in both splits.
+/// Returns the names of the classes, each of which must have images in both splits.
 fn class_names(folder: &Path, splits: [&[LabelledFile]; 2]) -> Result<Vec<String>, DataError> {
     let [train, test] = splits.map(|samples| samples.iter().map(|sample| sample.label).collect::<BTreeSet<u16>>());
     let most = train.last().max(test.last()).map_or(0, |label| usize::from(*label));

@@ -1,7 +1,7 @@
 //! The order of an epoch of sharded data: a random permutation that needs few shards at a time.
 //!
-//! The shards are shuffled, and so are the samples of each [`WINDOW`] shards that follow each other in that order. A machine needs the
-//! shards of one window at a time, and of the next one ahead; nothing is kept for each sample of the data set.
+//! The shards are shuffled, and so are the samples of each [`WINDOW`] consecutive shards in that order. A machine needs
+//! the shards of one window at a time, and of the next one ahead; nothing is kept for each sample of the data set.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,26 +10,26 @@ use rand::rngs::ChaCha8Rng;
 
 use crate::permutation::Permutation;
 
-/// Shards whose samples are mixed: with shards of 64 MiB half a gigabyte, and 170,000 images of CIFAR's size. A worker keeps two
-/// windows. With half as many shards, the samples of an iteration are more alike if the data set is sorted by class; with twice as
-/// many, a worker waits twice as long before its first task.
+/// The number of shards whose samples are mixed: with shards of 64 MiB half a gigabyte, and 170,000 images of CIFAR's
+/// size. A worker keeps two windows. With half as many shards, the samples of an iteration are more alike if the data
+/// set is sorted by class; with twice as many, a worker waits twice as long before its first task.
 pub(crate) const WINDOW: u64 = 8;
 
 /// The order of an epoch.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    /// Samples of a shard, and of all.
+    /// The number of samples per shard, and in total.
     shard: u64,
     count: u64,
     shards: Permutation,
-    /// At which position in the order the last shard is, which may have fewer samples.
+    /// The position of the last shard in the order. It may have fewer samples than the others.
     short_at: u64,
     /// The orders within windows, of which only the latest are kept.
     orders: BTreeMap<u64, Permutation>,
 }
 
 impl Windows {
-    /// The order that a random stream stands for.
+    /// Derives an order from a random stream.
     pub(crate) fn new(count: u64, shard: u64, rng: ChaCha8Rng) -> Self {
         let number = count.div_ceil(shard);
         let shards = Permutation::new(number, rng);
@@ -37,44 +37,44 @@ impl Windows {
         Self { shard, count, shards, short_at, orders: BTreeMap::new() }
     }
 
-    /// How many samples come before this shard in the order.
+    /// Returns the number of samples before a shard, given the shard's position in the order.
     fn before(&self, position: u64) -> u64 {
         let missing = self.shard * self.number() - self.count;
         position * self.shard - if position > self.short_at { missing } else { 0 }
     }
 
-    /// Number of shards.
+    /// Returns the number of shards.
     fn number(&self) -> u64 {
         self.count.div_ceil(self.shard)
     }
 
-    /// The window that has this position of the epoch.
+    /// Returns the window that contains this position of the epoch.
     pub(crate) fn window(&self, position: u64) -> u64 {
         let window = position / (self.shard * WINDOW);
-        // Behind the short shard, windows begin earlier.
+        // After the short shard, windows begin earlier.
         let next = (window + 1) * WINDOW;
         if next < self.number() && self.before(next) <= position { window + 1 } else { window }
     }
 
-    /// The positions of the epoch that a window has.
+    /// Returns the positions of the epoch that belong to a window.
     pub(crate) fn positions(&self, window: u64) -> Range<u64> {
         self.before(window * WINDOW)..self.before(self.number().min((window + 1) * WINDOW))
     }
 
-    /// The shards of a window; none beyond the last window.
+    /// Returns the shards of a window; none beyond the last window.
     pub(crate) fn shards(&self, window: u64) -> Vec<u64> {
         let end = self.number().min((window + 1) * WINDOW);
         (window * WINDOW..end).map(|at| self.shards.at(at)).collect()
     }
 
-    /// The sample at a position below the number of samples; `rng` is the random stream of its window.
+    /// Returns the sample at a position below the number of samples; `rng` is the random stream of its window.
     pub(crate) fn at(&mut self, position: u64, rng: impl FnOnce(u64) -> ChaCha8Rng) -> u64 {
         let window = self.window(position);
         let Range { start, end } = self.positions(window);
         self.orders.retain(|other, _| window.abs_diff(*other) <= 1);
         let order = self.orders.entry(window).or_insert_with(|| Permutation::new(end - start, rng(window)));
         let mixed = start + order.at(position - start);
-        // The shard that has this place of the order; behind the short one, shards begin earlier.
+        // This is the position of the shard in the order; after the short one, shards begin earlier.
         let at = window * WINDOW + (mixed - start) / self.shard;
         let at = if at + 1 < self.number() && self.before(at + 1) <= mixed { at + 1 } else { at };
         self.shards.at(at) * self.shard + (mixed - self.before(at))
@@ -97,7 +97,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the short shard comes, an epoch has each sample once, and a window only those of its shards.
+        /// Wherever the short shard comes, an epoch has each sample once, and a window has only the samples of its shards.
         #[test]
         fn an_epoch_takes_each_sample_once(count in 1u64..700, shard in 1u64..40, seed in 0u64..50) {
             let mut windows = windows(count, shard, seed);
@@ -125,7 +125,7 @@ mod tests {
         assert_ne!(windows.shards(0), (0..8).collect::<Vec<_>>());
     }
 
-    /// Positions may be asked for in any order.
+    /// The result does not depend on the order of calls.
     #[test]
     fn a_position_is_the_same_whenever_it_is_asked_for() {
         let (mut forward, mut other) = (windows(5_000, 90, 3), windows(5_000, 90, 3));

@@ -1,5 +1,5 @@
-//! Data sets, archives and models from outside: with any content they are refused with a reason, or can be used, and
-//! little memory is needed.
+//! Tests data sets, archives and models from outside: whatever their content, they are usable or refused with a reason,
+//! and need little memory.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 use tempfile::TempDir;
 
-/// What reading any data set may need.
+/// The memory that reading any data set may need, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
 fn records(split: Split, count: u64) -> Vec<u8> {
@@ -43,7 +43,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A folder with an archive and a cache. Nothing else may ever be in it.
+/// A folder with an archive and a cache, and nothing else.
 struct Place(TempDir);
 
 impl Place {
@@ -80,7 +80,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Mutated after and before compression: a damaged archive, and one that somebody made.
+/// Mutates archives after and before compression, as if they were damaged or malicious.
 fn mutated_archives() {
     let (train, test) = (records(Split::Train, 2), records(Split::Test, 1));
     let good = tar(&[("cifar-100-binary/train.bin", &train), ("cifar-100-binary/test.bin", &test)]);
@@ -95,7 +95,7 @@ fn mutated_archives() {
     println!("archives made of mutated content: {fed:?}");
 }
 
-/// Five times as much as an archive may hold, compressed a thousandfold.
+/// Checks an archive with five times the allowed content, compressed a thousandfold.
 fn bomb() {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(header("padding", 5 << 30).as_bytes()).unwrap();
@@ -121,7 +121,7 @@ fn mutated_records() {
     println!("records: {fed:?}");
 }
 
-/// Two images of 8 × 8 pixels, of two classes.
+/// Returns two packed images of 8 × 8 pixels, of two classes.
 fn packed() -> Vec<u8> {
     let words = [1_u32, 8, 2, 8].map(u32::to_le_bytes);
     let channels = [0.5_f32, 0.5, 0.5, 0.2, 0.2, 0.2].map(f32::to_le_bytes);
@@ -173,7 +173,7 @@ fn mutated_models() {
     println!("models: {fed:?}");
 }
 
-/// One test, as the memory is that of the whole process.
+/// There is only one test, as memory is measured for the whole process.
 #[test]
 fn hostile_files_do_no_harm_in_little_memory() {
     let can_measure = reset_peak();

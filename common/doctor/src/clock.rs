@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::finding::Finding;
-use crate::machine::Machine;
+use crate::machine::MachineReport;
 
 const CHECK: &str = "clock";
 
@@ -24,7 +24,7 @@ pub fn now() -> SystemTime {
 }
 
 /// Checks that the clock is not before what has already happened: that this program was written to disk.
-pub fn check(machine: &Machine) -> Finding {
+pub fn check(machine: &MachineReport) -> Finding {
     let program = std::env::current_exe().and_then(fs::metadata).and_then(|file| file.modified());
     against(now(), program.unwrap_or(UNIX_EPOCH), machine.exists(SYNCHRONISED))
 }

@@ -5,7 +5,7 @@ use std::io;
 use ata_learn::{DeviceChoice, DeviceError};
 
 use crate::finding::{Finding, Status};
-use crate::machine::Machine;
+use crate::machine::MachineReport;
 
 const CHECK: &str = "devices";
 
@@ -41,7 +41,7 @@ pub struct Found {
 }
 
 /// Checks devices and drivers.
-pub fn check(machine: &Machine, found: &Found) -> Vec<Finding> {
+pub fn check(machine: &MachineReport, found: &Found) -> Vec<Finding> {
     let visible = Visible::on(machine);
     let mut findings = vec![wanted(found)];
     findings.push(all(machine, found, &visible));
@@ -71,7 +71,7 @@ struct Visible {
 }
 
 impl Visible {
-    fn on(machine: &Machine) -> Self {
+    fn on(machine: &MachineReport) -> Self {
         let is_numbered = |path: &String| path.trim_start_matches("/dev/nvidia").bytes().all(|b| b.is_ascii_digit());
         let nvidia = machine.list("/dev", "nvidia").into_iter().filter(is_numbered);
         Self {
@@ -107,7 +107,7 @@ fn wanted(found: &Found) -> Finding {
 }
 
 /// Which devices `ata worker --devices all` would take.
-fn all(machine: &Machine, found: &Found, visible: &Visible) -> Finding {
+fn all(machine: &MachineReport, found: &Found, visible: &Visible) -> Finding {
     const NONE: &str = "--devices all: there is no GPU";
     let has_kind = found.build.wgpu || found.build.cuda;
     match &found.gpus {
@@ -136,7 +136,7 @@ fn all(machine: &Machine, found: &Found, visible: &Visible) -> Finding {
 }
 
 /// What wgpu needs on Linux. On other systems its drivers come with the system.
-fn vulkan(machine: &Machine, visible: &Visible, status: Status) -> Vec<Finding> {
+fn vulkan(machine: &MachineReport, visible: &Visible, status: Status) -> Vec<Finding> {
     if !cfg!(target_os = "linux") {
         return Vec::new();
     }
@@ -149,7 +149,7 @@ fn vulkan(machine: &Machine, visible: &Visible, status: Status) -> Vec<Finding> 
     findings.into_iter().flatten().collect()
 }
 
-fn loader(machine: &Machine, status: Status) -> Option<Finding> {
+fn loader(machine: &MachineReport, status: Status) -> Option<Finding> {
     const NAME: &str = "libvulkan.so.1";
     let fix = "apt-get install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora)";
     let missing = || Finding::bad("vulkan", status, format!("{NAME} is missing: wgpu needs the Vulkan loader"), fix);
@@ -157,7 +157,7 @@ fn loader(machine: &Machine, status: Status) -> Option<Finding> {
 }
 
 /// A driver for Vulkan, and where there is an NVIDIA GPU, NVIDIA's.
-fn drivers(machine: &Machine, visible: &Visible, status: Status) -> Option<Finding> {
+fn drivers(machine: &MachineReport, visible: &Visible, status: Status) -> Option<Finding> {
     let in_folders = DRIVER_FOLDERS.iter().flat_map(|folder| machine.list(folder, ""));
     let named = DRIVER_VARIABLES.iter().filter_map(|name| machine.variable(name));
     let drivers: Vec<String> = in_folders.chain(named).filter(|path| path.contains(".json")).collect();
@@ -176,7 +176,7 @@ fn drivers(machine: &Machine, visible: &Visible, status: Status) -> Option<Findi
 }
 
 /// Whether this user may use the device files.
-fn permissions(machine: &Machine, visible: &Visible, status: Status) -> Option<Finding> {
+fn permissions(machine: &MachineReport, visible: &Visible, status: Status) -> Option<Finding> {
     let denied =
         |path: &&String| machine.may_use(path).is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
     let path = visible.render.iter().chain(&visible.nvidia).find(denied)?;
@@ -186,7 +186,7 @@ fn permissions(machine: &Machine, visible: &Visible, status: Status) -> Option<F
 }
 
 /// A container gets only those parts of NVIDIA's driver that its environment names.
-fn capabilities(machine: &Machine, visible: &Visible, status: Status, needed: &[&str]) -> Option<Finding> {
+fn capabilities(machine: &MachineReport, visible: &Visible, status: Status, needed: &[&str]) -> Option<Finding> {
     const NAME: &str = "NVIDIA_DRIVER_CAPABILITIES";
     if visible.nvidia.is_empty() || !machine.is_container() {
         return None;
@@ -201,7 +201,7 @@ fn capabilities(machine: &Machine, visible: &Visible, status: Status, needed: &[
 }
 
 /// What CUDA needs.
-fn cuda_files(machine: &Machine, visible: &Visible, works: bool, status: Status) -> Vec<Finding> {
+fn cuda_files(machine: &MachineReport, visible: &Visible, works: bool, status: Status) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !works && !machine.has_library("libcuda.so.1") {
         let fix = "install the NVIDIA driver (Debian: libcuda1; Ubuntu: libnvidia-compute-VERSION); in a container it comes \

@@ -68,7 +68,7 @@ impl fmt::Display for Rate {
 }
 
 #[derive(Clone, Copy)]
-enum Direction {
+enum LinkDirection {
     Down,
     Up,
 }
@@ -114,8 +114,8 @@ impl<'a> Link<'a> {
             Err(status) => return (None, vec![failed(LATENCY, &status)]),
         };
         let latency = latency(trip_s);
-        let down = self.rate(Direction::Down, trip_s).await;
-        let up = self.rate(Direction::Up, trip_s).await;
+        let down = self.rate(LinkDirection::Down, trip_s).await;
+        let up = self.rate(LinkDirection::Up, trip_s).await;
         match (down, up) {
             (Ok(down), Ok(up)) => (Some(Speed { trip_s, down, up }), vec![latency]),
             (Err(status), _) | (_, Err(status)) => (None, vec![latency, failed(BANDWIDTH, &status)]),
@@ -133,15 +133,15 @@ impl<'a> Link<'a> {
     }
 
     /// Sends or fetches more and more, until that takes long enough.
-    async fn rate(&mut self, direction: Direction, trip_s: f64) -> Result<Rate, CallStatus> {
+    async fn rate(&mut self, direction: LinkDirection, trip_s: f64) -> Result<Rate, CallStatus> {
         self.open().await?;
         let mut count = FIRST_BYTES;
         loop {
             let took = match direction {
-                Direction::Down => self.probe(0, count).await?.until_end,
-                Direction::Up => self.probe(count, 0).await?.until_answer,
+                LinkDirection::Down => self.probe(0, count).await?.until_end,
+                LinkDirection::Up => self.probe(count, 0).await?.until_answer,
             };
-            let waited_s = if matches!(direction, Direction::Up) { trip_s } else { 0.0 };
+            let waited_s = if matches!(direction, LinkDirection::Up) { trip_s } else { 0.0 };
             let took_s = took.as_secs_f64() - waited_s;
             let is_bound = took_s < LONG_ENOUGH.as_secs_f64();
             if !is_bound || count == MAX_PROBE_BYTES {

@@ -19,12 +19,12 @@ const LIBRARIES: [&str; 7] = [
 type Environment = Box<dyn Fn(&str) -> Option<String>>;
 
 /// A machine, as its files and this process's environment show it.
-pub struct Machine {
+pub struct MachineReport {
     root: PathBuf,
     variable: Environment,
 }
 
-impl Machine {
+impl MachineReport {
     /// The one that this process runs on.
     pub fn this() -> Self {
         Self::at("/", |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
@@ -100,11 +100,11 @@ impl MadeUp {
         Self { folder }
     }
 
-    pub(crate) fn machine(&self, variables: &[(&str, &str)]) -> Machine {
+    pub(crate) fn machine(&self, variables: &[(&str, &str)]) -> MachineReport {
         let variables: Vec<(String, String)> =
             variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let of = move |wanted: &str| variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
-        Machine::at(self.folder.path(), of)
+        MachineReport::at(self.folder.path(), of)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

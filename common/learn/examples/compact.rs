@@ -1,4 +1,4 @@
-//! Measures what the wire format `compact` costs and loses, against `f32-exact` and against units of whole tensors.
+//! Measures the cost and the loss of precision of the wire format `compact`, compared with `f32-exact` and with units of whole tensors.
 //!
 //! `cargo run --release -p ata-learn --example compact [embedding|cnn|resnet20] [STEPS]`
 
@@ -36,14 +36,14 @@ fn main() {
     }
 }
 
-/// 64 tasks of 4,096 words of 20,000 a step, on four workers; the loss on other words.
+/// Trains on 64 tasks of 4,096 words per step, out of 20,000 words, on four workers. Returns the loss on other words.
 fn embedding(format: WireFormat, steps: u64, has_shifts: bool) -> (f64, u64, Traffic) {
     let words = Words { rows: 20_000, columns: 16, batch: 4096 };
     let (loss, traffic) = words.outcome(format, 64, Plan { steps, rate: 1e-2, workers: 4, has_shifts });
     (loss, steps, traffic)
 }
 
-/// The tasks of a default run of a built-in model on two workers; the mean loss of the last ten steps' tasks.
+/// Trains a built-in model on the tasks of a default run, on two workers. Returns the mean loss of the last ten steps' tasks.
 fn builtin(model: &str, format: WireFormat, steps: u64, has_shifts: bool) -> (f64, u64, Traffic) {
     let (budget, task_batch) = (16, 6);
     let model = builtin_model(model).expect("a built-in model");

@@ -1,4 +1,4 @@
-//! The hardware that computes.
+//! The hardware that computes gradients.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,47 +7,47 @@ use burn::tensor::{Device, FloatDType};
 
 use crate::precision::Precision;
 
-/// What `--device` asks for.
+/// The value of `--device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A GPU if this build has a GPU device and one is found, else the CPU.
+    /// A GPU if this build supports one and one is found, else the CPU.
     #[default]
     Auto,
-    /// The CPU, by burn's flex backend.
+    /// The CPU, with burn's flex backend.
     Cpu,
-    /// A GPU through wgpu: the best adapter, or the one of this index.
+    /// A GPU through wgpu: the best adapter, or the one with this index.
     Wgpu(Option<usize>),
-    /// An NVIDIA GPU through CUDA: the first, or the one of this index.
+    /// An NVIDIA GPU through CUDA: the first one, or the one with this index.
     Cuda(Option<usize>),
 }
 
-/// Why a device cannot be opened.
+/// The reason why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The text names no device.
+    /// The text is not the name of a device.
     #[error("unknown device '{0}': expected auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX")]
     Unknown(String),
-    /// The device was left out of this build.
+    /// This build does not support the device.
     #[error("this build has no {device} device: build with `cargo build --release --features {feature}`")]
     NotBuilt {
         /// The device.
         device: &'static str,
-        /// The cargo feature of the `ata` package that has it.
+        /// The cargo feature of the `ata` package that adds it.
         feature: &'static str,
     },
-    /// The machine has no such device, or fewer than asked for.
+    /// The machine has no such device, or fewer than the index requires.
     #[error(
         "no {device} adapter {wanted}; this machine has {found}. See `ata doctor` for a list; --device cpu always works"
     )]
     NotFound {
         /// The device.
         device: &'static str,
-        /// The index that was asked for.
+        /// The requested index.
         wanted: usize,
         /// The number of devices found.
         found: usize,
     },
-    /// The device does not compute in the precision that was asked for.
+    /// The device does not compute in bf16.
     #[error("{0} does not compute in bf16: leave out --precision")]
     NoBf16(String),
     /// The machine has no GPU that this build can reach.
@@ -56,7 +56,7 @@ pub enum DeviceError {
          list; --device cpu always works"
     )]
     NoGpu {
-        /// The number of adapters that are no GPU.
+        /// The number of adapters that are not GPUs.
         software: usize,
     },
 }
@@ -93,27 +93,27 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// A device ready to compute.
+/// A device that is ready to compute.
 #[derive(Clone, Debug)]
 pub struct OpenDevice {
     pub(crate) device: Device,
     pub(crate) precision: Precision,
-    /// Its name in logs and the run summary: `cpu`, or the kind and name of an adapter; then the precision, if it is not f32.
+    /// The name of the device in logs and the run summary: `cpu`, or the kind and name of an adapter; then the precision, if it is not f32.
     pub name: String,
 }
 
 impl OpenDevice {
-    /// Whether it is the CPU device, whose results are the same bits on every machine. A software adapter is not.
+    /// Returns `true` for the CPU device, whose results are bit-identical on every machine, but not for a software adapter.
     pub fn is_cpu(&self) -> bool {
         is_cpu(&self.device)
     }
 
-    /// What gradients are computed in.
+    /// Returns the precision of gradients.
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// The same device, for gradients in this precision.
+    /// Returns the same device, with gradients in this precision.
     pub fn with_precision(self, precision: Precision) -> Result<Self, DeviceError> {
         match precision {
             Precision::F32 => Ok(Self { precision, ..self }),
@@ -144,7 +144,7 @@ impl DeviceChoice {
         }
     }
 
-    /// Every GPU of this machine: through CUDA if this build has it and finds any, else through wgpu.
+    /// Returns every GPU of this machine: through CUDA if this build has it and finds any, else through wgpu.
     pub fn gpus() -> Result<Vec<Self>, DeviceError> {
         let exists = |choice: Self| choice.open().is_ok().then_some(choice);
         let cuda: Vec<Self> = (0..).map(|index| Self::Cuda(Some(index))).map_while(exists).collect();
@@ -171,14 +171,14 @@ impl DeviceChoice {
         let not_found = DeviceError::NotFound { device: "wgpu", wanted: index.unwrap_or(0), found };
         let device = match index {
             Some(index) => adapters.into_iter().nth(index).ok_or(not_found)?,
-            // wgpu's own choice, which CUBECL_WGPU_DEFAULT_DEVICE overrides.
+            // wgpu chooses, unless CUBECL_WGPU_DEFAULT_DEVICE overrides it.
             None if found > 0 => Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
             None => return Err(not_found),
         };
         Ok(named("wgpu", device))
     }
 
-    /// The wgpu adapters that are GPUs, at least one: a software adapter would be slower than the CPU device.
+    /// Returns the wgpu adapters that are GPUs, at least one: a software adapter would be slower than the CPU device.
     #[cfg(feature = "gpu")]
     fn gpu_adapters() -> Result<Vec<Self>, DeviceError> {
         let software = Device::wgpu(burn::tensor::DeviceKind::Cpu);
@@ -224,7 +224,7 @@ fn named(kind: &str, device: Device) -> OpenDevice {
     OpenDevice { device, precision: Precision::F32, name }
 }
 
-/// Limits the threads that the CPU device uses. Call it once, before any computation.
+/// Limits the threads that the CPU device uses. Must be called at most once, before any computation.
 pub fn limit_threads(threads: usize) {
     // A second call changes nothing; rayon reports that as an error.
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().unwrap_or(());

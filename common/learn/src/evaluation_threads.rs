@@ -1,8 +1,8 @@
-//! Threads that measure parameters on batches of a data set, next to other work of the machine, to which they give way.
+//! Threads that measure parameters on batches of a data set, and give way to other work on the machine.
 //!
-//! There are two. The patient one uses only what all other threads leave of the cores. On a machine whose cores are always busy that is
-//! next to nothing, so that an evaluation would never end: after [`PATIENCE`], the other one takes over, which gets about a tenth of a core
-//! that other threads want too. It begins with the batch that the patient one has begun.
+//! There are two threads. The patient one only uses idle cores. On a machine whose cores are always busy it gets almost
+//! no time, so an evaluation would never end: after [`PATIENCE`] the other thread takes over, which gets about a tenth
+//! of a contended core. It begins with the batch that the patient one has begun.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,15 +16,15 @@ use crate::problem::Measurement;
 use crate::process::{Urgency, with_urgency};
 use ata_data::DataError;
 
-/// How long an evaluation uses only what others leave of the cores: longer than most take on a machine that is not busy.
+/// The time for which an evaluation uses only idle cores: longer than most evaluations take on a machine that is not busy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A batch to measure.
 #[derive(Clone)]
 pub struct EvaluationOrder {
-    /// The last step of the parameters.
+    /// The step after which the parameters are measured.
     pub step: Iteration,
-    /// The parameters. They may wait until they are there.
+    /// The parameters. Reading them may block until they are available.
     pub parameters: Arc<dyn AsRef<[f32]> + Send + Sync>,
     /// The number of the batch.
     pub batch: u64,
@@ -33,18 +33,18 @@ pub struct EvaluationOrder {
 /// The measurement of a batch.
 #[derive(Debug)]
 pub struct BatchResult {
-    /// The last step of the parameters.
+    /// The step after which the parameters were measured.
     pub step: Iteration,
     /// The number of the batch.
     pub batch: u64,
-    /// How the data set is divided, and what was measured.
+    /// The division of the data set into batches, and the measurement.
     pub outcome: Result<(EvaluationBatches, Measurement), MeasuringError>,
 }
 
-/// Why a batch could not be measured.
+/// The reason why a batch could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasuringError {
-    /// It cannot be read.
+    /// The batch cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
     /// The evaluation panicked. The panic was printed.
@@ -52,27 +52,28 @@ pub enum MeasuringError {
     Panicked,
 }
 
-/// A handle to the threads, which end when this is dropped.
-pub struct EvaluationThreads(Arc<Queue>);
+/// A handle to the threads, which end when it is dropped.
+pub struct EvaluationThreads(Arc<BatchQueue>);
 
-/// What the threads have to do.
-struct Queue {
-    orders: Mutex<Orders>,
+/// The work of the threads.
+struct BatchQueue {
+    orders: Mutex<EvaluationOrders>,
     changed: Condvar,
 }
 
-struct Orders {
+struct EvaluationOrders {
     waiting: VecDeque<EvaluationOrder>,
-    /// What the patient thread measures, unless the other one has taken that over.
+    /// The batch that the patient thread measures, unless the other one has taken it over.
     begun: Option<EvaluationOrder>,
     patience: Duration,
-    /// The step whose parameters are evaluated, and since when.
+    /// The step whose parameters are evaluated, and the time at which that began.
     evaluated: Option<(Iteration, Instant)>,
     are_over: bool,
 }
 
 impl EvaluationThreads {
-    /// Starts the threads. They make an evaluator with their first batch, and pass their measurements to `report`. After a panic they end.
+    /// Starts the threads. They create an evaluator with their first batch, and pass their measurements to `report`.
+    /// They end after a panic.
     pub fn spawn(
         make: impl Fn() -> Box<dyn Evaluator> + Send + Sync + 'static,
         report: impl Fn(BatchResult) + Send + Sync + 'static,
@@ -85,8 +86,9 @@ impl EvaluationThreads {
         make: impl Fn() -> Box<dyn Evaluator> + Send + Sync + 'static,
         report: impl Fn(BatchResult) + Send + Sync + 'static,
     ) -> Self {
-        let orders = Orders { waiting: VecDeque::new(), begun: None, patience, evaluated: None, are_over: false };
-        let queue = Arc::new(Queue { orders: Mutex::new(orders), changed: Condvar::new() });
+        let orders =
+            EvaluationOrders { waiting: VecDeque::new(), begun: None, patience, evaluated: None, are_over: false };
+        let queue = Arc::new(BatchQueue { orders: Mutex::new(orders), changed: Condvar::new() });
         let work = Arc::new((make, report));
         for urgency in [Urgency::Idle, Urgency::Low] {
             let (queue, work) = (queue.clone(), work.clone());
@@ -102,7 +104,7 @@ impl EvaluationThreads {
         Self(queue)
     }
 
-    /// Hands over a batch. Returns whether it will be reported: not after a panic.
+    /// Queues a batch. Returns whether it will be reported, which is not the case after a panic.
     pub fn measure(&self, order: EvaluationOrder) -> bool {
         let mut orders = self.0.lock();
         if orders.evaluated.is_none_or(|(step, _)| step != order.step) {
@@ -120,8 +122,8 @@ impl Drop for EvaluationThreads {
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Orders> {
+impl BatchQueue {
+    fn lock(&self) -> MutexGuard<'_, EvaluationOrders> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,7 +132,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The next batch for a thread, once there is one; `None` if there will be none.
+    /// Waits for the next batch of a thread. Returns `None` if there will be none.
     fn next(&self, urgency: Urgency) -> Option<EvaluationOrder> {
         let mut orders = self.lock();
         while !orders.are_over {
@@ -152,16 +154,16 @@ impl Queue {
         None
     }
 
-    /// Notes that a thread has measured a batch. Returns whether it is to be reported: not if the other thread has taken it over.
+    /// Records that a thread has measured a batch. Returns whether to report it: not if the other thread has taken it over.
     fn is_reported(&self, urgency: Urgency) -> bool {
         urgency == Urgency::Low || self.lock().begun.take().is_some()
     }
 }
 
-/// Measures a batch, and those after it.
+/// Measures a batch and the following ones.
 fn measure_all(
     first: EvaluationOrder,
-    queue: &Queue,
+    queue: &BatchQueue,
     urgency: Urgency,
     make: &impl Fn() -> Box<dyn Evaluator>,
     report: &impl Fn(BatchResult),
@@ -200,14 +202,14 @@ mod tests {
 
     use super::*;
 
-    /// Its loss is that of its number, the batch and the parameters.
+    /// An evaluator whose losses encode its number, the batch and the parameters.
     struct Fake {
         number: f64,
         parameters: f32,
         brake: Arc<Brake>,
     }
 
-    /// Stops the first evaluator for as long as it is held.
+    /// Blocks the first evaluator while its lock is held.
     #[derive(Default)]
     struct Brake {
         hold: Mutex<()>,
@@ -260,7 +262,7 @@ mod tests {
         measured.outcome.unwrap().1.loss
     }
 
-    /// Whether the patient thread measures or the other one, it is the same.
+    /// The results do not depend on which thread measures.
     #[test]
     fn batches_are_measured_in_order_at_their_parameters() {
         for patience in [Duration::MAX, Duration::ZERO] {
@@ -314,7 +316,7 @@ mod tests {
             assert_eq!(loss(reported.recv().unwrap()), 1011.0);
             threads.measure(order(1, 7));
             assert!(matches!(reported.recv().unwrap().outcome, Err(MeasuringError::Panicked)));
-            // Both threads end, and with them what reports.
+            // Both threads end, and drop the sender of reports.
             assert!(reported.recv().is_err());
             assert!(!threads.measure(order(1, 2)));
         }

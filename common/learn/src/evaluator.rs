@@ -1,4 +1,4 @@
-//! The loss and accuracy of parameters on a whole data set, measured batch by batch.
+//! Measures the loss and accuracy of parameters on a whole data set, batch by batch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use ata_data::DataError;
 
 /// Measures parameters on the batches of a data set.
 ///
-/// A batch's measurement depends on the parameters and the batch only, so that it does not matter who measures which one.
+/// A batch's measurement depends on the parameters and the batch only, so any machine may measure it.
 pub trait Evaluator: Send {
     /// Puts parameters on the device.
     ///
     /// # Panics
-    /// If there is not one `f32` per parameter of the model.
+    /// Panics if there is not one `f32` per parameter of the model.
     fn load(&mut self, parameters: &[f32]);
 
-    /// How the data set is divided.
+    /// Returns the division of the data set into batches.
     fn batches(&self) -> EvaluationBatches;
 
     /// Measures a batch, by its number from 0, at the loaded parameters.
     fn measure(&mut self, batch: u64) -> Result<Measurement, DataError>;
 
-    /// Evaluates parameters on all batches. `go_on` is called before each with the number of samples that are done; if it returns
-    /// `false`, the evaluation ends, and the result is `None`.
+    /// Evaluates parameters on all batches. `go_on` is called before each batch with the number of samples already
+    /// measured; if it returns `false`, the evaluation stops, and the result is `None`.
     fn evaluate(
         &mut self,
         parameters: &[f32],
@@ -46,36 +46,36 @@ pub trait Evaluator: Send {
     }
 }
 
-/// The batches of an evaluation: all of `batch_samples`, but for the last one, which holds the rest.
+/// The batches of an evaluation: each has `batch_samples` samples, except the last, which has the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvaluationBatches {
-    /// Samples of the data set, at least one.
+    /// The number of samples in the data set, at least one.
     pub samples: u64,
-    /// Samples of a batch, at least one.
+    /// The number of samples per batch, at least one.
     pub batch_samples: u32,
 }
 
 impl EvaluationBatches {
-    /// How many batches there are.
+    /// Returns the number of batches.
     pub fn count(self) -> u64 {
         self.samples.div_ceil(self.batch_samples.into())
     }
 
-    /// The samples of a batch.
+    /// Returns the samples of a batch.
     pub fn samples_of(self, batch: u64) -> std::ops::Range<u64> {
         let first = batch.saturating_mul(self.batch_samples.into()).min(self.samples);
         first..first.saturating_add(self.batch_samples.into()).min(self.samples)
     }
 }
 
-/// Adds up the measurements of batches. They may come in any order, and the losses are added in the order of the batches, so that the
-/// result is the same bits.
+/// Adds up the measurements of batches. They may come in any order; the losses are added in the order of the batches,
+/// so that the result is bit-identical.
 #[derive(Debug)]
 pub struct EvaluationSum {
     batches: EvaluationBatches,
-    /// Σ loss over the samples of all batches before `next`.
+    /// The sum of the losses over the samples of all batches before `next`.
     loss: f64,
-    /// The same of each metric, and the samples of the batches that have it.
+    /// The sum of each metric, and the number of samples in the batches that have it.
     metrics: BTreeMap<String, (f64, f64)>,
     next: u64,
     /// Losses and metrics of batches after `next`.
@@ -84,18 +84,18 @@ pub struct EvaluationSum {
 }
 
 impl EvaluationSum {
-    /// A sum without measurements.
+    /// Creates a sum without measurements.
     pub fn new(batches: EvaluationBatches) -> Self {
         let (metrics, early) = (BTreeMap::new(), BTreeMap::new());
         Self { batches, loss: 0.0, metrics, next: 0, early, classes: Vec::new() }
     }
 
-    /// How the data set is divided.
+    /// Returns the division of the data set into batches.
     pub fn batches(&self) -> EvaluationBatches {
         self.batches
     }
 
-    /// Adds the measurement of a batch, unless it has one.
+    /// Adds the measurement of a batch, unless the batch was added before.
     pub fn add(&mut self, batch: u64, measured: &Measurement) {
         if batch < self.next || batch >= self.batches.count() || self.early.contains_key(&batch) {
             return;
@@ -118,7 +118,7 @@ impl EvaluationSum {
         }
     }
 
-    /// The evaluation, once all batches are measured.
+    /// Returns the evaluation once all batches are measured.
     pub fn evaluation(&self) -> Option<Evaluation> {
         if self.next < self.batches.count() {
             return None;
@@ -132,29 +132,29 @@ impl EvaluationSum {
     }
 }
 
-/// Loss and accuracy on a data set.
+/// The loss and accuracy on a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Mean loss; cross-entropies are in nats.
+    /// The mean loss; cross-entropies are in nats.
     pub loss: f64,
-    /// Share of samples whose largest score is that of the label, from 0 to 1; `None` if the problem has no classes.
+    /// The share of samples whose largest score is that of the label, from 0 to 1; `None` if the problem has no classes.
     pub accuracy: Option<f64>,
-    /// The problem's own metrics: means over the samples.
+    /// The problem's own metrics, as means over the samples.
     pub metrics: Metrics,
-    /// Counts by class.
+    /// The counts of each class.
     pub classes: Vec<ClassCount>,
 }
 
-/// Samples of one class.
+/// The counts of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCount {
-    /// Samples of the class.
+    /// The number of samples of the class.
     pub samples: u32,
-    /// Samples whose largest score is that of the label.
+    /// The number of samples whose largest score is that of the label.
     pub correct: u32,
 }
 
-/// Samples of an evaluation batch, if the data set's are small: 3 MiB of images of CIFAR-100, enough to amortise kernel launches.
+/// The number of samples per evaluation batch, if samples are small: 3 MiB of CIFAR-100 images, enough to amortise kernel launches.
 const EVALUATION_BATCH: u32 = 250;
 
 pub(crate) struct BurnEvaluator<P: Problem> {
@@ -166,7 +166,7 @@ pub(crate) struct BurnEvaluator<P: Problem> {
 }
 
 impl<P: Problem> BurnEvaluator<P> {
-    /// An evaluator on `device`, which must not have autodiff enabled.
+    /// Creates an evaluator on `device`, which must not have autodiff enabled.
     pub(crate) fn new(data: Arc<OpenData<P>>, device: Device) -> Self {
         Self { on_device: data.samples_on(&device), network: Some(data.problem.network(&device)), data, device }
     }
@@ -179,7 +179,7 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
 
     fn batches(&self) -> EvaluationBatches {
         let samples = &self.data.samples;
-        // Of large samples, a batch is what fits on a device at once.
+        // If samples are large, a batch has as many as fit on a device at once.
         let batch_samples = samples.fused().clamp(1, EVALUATION_BATCH.into()) as u32;
         EvaluationBatches { samples: samples.count(), batch_samples }
     }
@@ -208,7 +208,7 @@ mod tests {
         let measured = |batch: u64| Measurement {
             loss: 0.1 + (batch as f64).exp(),
             classes: vec![ClassCount { samples: 2, correct: (batch % 2) as u32 }; 1 + batch as usize % 2],
-            // The last batch has only one of them.
+            // Only one of these metrics is in the last batch.
             metrics: [("error", batch as f64), ("some", 1.0)]
                 .into_iter()
                 .take(if batch == 4 { 1 } else { 2 })
@@ -220,7 +220,7 @@ mod tests {
             for (at, batch) in order.into_iter().enumerate() {
                 assert_eq!(sum.evaluation(), None, "{at} of 5 are measured");
                 sum.add(batch, &measured(batch));
-                // Measured twice, and none of the batches.
+                // This batch is measured twice, and the other one is not in the data set.
                 sum.add(batch, &Measurement::of_loss(9.0));
                 sum.add(5, &Measurement::of_loss(9.0));
             }

@@ -1,4 +1,4 @@
-//! The gradient of a task.
+//! Computes the gradients of tasks.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use ata_types::{Iteration, TaskRange};
 use burn::tensor::{Device, ExecutionError, TensorData};
 
 use crate::device::is_cpu;
-use crate::flat::{self, Gradients, Part};
+use crate::flat::{self, FlatPart, Gradients};
 use crate::model::OpenData;
 use crate::nn;
 use crate::precision::Precision;
@@ -20,14 +20,14 @@ pub trait Learner: Send {
     /// Puts parameters on the device.
     ///
     /// # Panics
-    /// If there is not one `f32` per parameter of the model.
+    /// Panics if there is not one `f32` per parameter of the model.
     fn load(&mut self, parameters: &[f32]);
 
-    /// The mean loss over a task's samples and its gradient at the loaded parameters, in host memory.
+    /// Returns a task's mean loss and its gradient at the loaded parameters, in host memory.
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError>;
 
-    /// The sums, over a range of at least one task, of what [`Learner::gradient`] returns. They may be computed as one batch,
-    /// which is faster on a GPU; otherwise they are summed in ascending order.
+    /// Returns the sum of the results of [`Learner::gradient`] over a range of at least one task. The tasks may be
+    /// computed as one batch, which is faster on a GPU; otherwise they are summed in ascending order.
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
         let mut sum = self.gradient(iteration, tasks.first)?;
         for index in tasks.indices().skip(1) {
@@ -38,8 +38,8 @@ pub trait Learner: Send {
         Ok(sum)
     }
 
-    /// Adds the gradients of a range of at least one task, as [`Learner::fused`] computes them, to a sum. Returns Σ loss over the
-    /// tasks. If a gradient or the loss is not finite, that is an error, and the sum stays as it is.
+    /// Adds the gradients of a range of at least one task, computed as by [`Learner::fused`], to a sum. Returns the sum of the tasks'
+    /// losses. If a gradient or the loss is not finite, this returns an error, and the sum does not change.
     fn add(
         &mut self,
         iteration: Iteration,
@@ -56,18 +56,18 @@ pub trait Learner: Send {
         Ok(loss)
     }
 
-    /// Finds the samples of a task that have no finite loss or gradient: called if those of the task are not finite. By default
-    /// that is not possible; [`sift`] does it for learners that compute any samples of a task as one batch.
+    /// Finds the samples of a task that have no finite loss or gradient. This is called if those of the task are not finite. The default
+    /// implementation finds nothing; [`sift`] does it for learners that compute any samples of a task as one batch.
     fn sift(&mut self, _iteration: Iteration, _index: u64) -> Result<Option<Sifted>, LearnerError> {
         Ok(None)
     }
 
-    /// Says which tasks are computed next, `at_once` of them as one batch, so that later batches can be prepared while the first
-    /// one is computed. It is only a hint.
+    /// Announces the tasks that are computed next, `at_once` of them as one batch, so that later batches can be
+    /// prepared while the first one is computed. This is only a hint.
     fn announce(&mut self, _iteration: Iteration, _tasks: TaskRange, _at_once: u64) {}
 
-    /// Computes gradients of iteration 1, so that no measured time includes what a device does once: compiling and tuning
-    /// kernels. A worker that will call [`Learner::fused`] says with how many tasks at most; others say one.
+    /// Computes gradients of iteration 1, so that no measured time includes one-time work of a device: compiling and tuning kernels.
+    /// `largest` is the maximum number of tasks that the worker will pass to [`Learner::fused`], or 1 if it will not call it.
     fn warm_up(&mut self, _largest: u64) -> Result<(), LearnerError> {
         self.gradient(Iteration::FIRST, 0).map(drop)
     }
@@ -78,35 +78,35 @@ pub trait Learner: Send {
 pub struct TaskGradient {
     /// One `f32` per parameter, in flat order.
     pub gradient: Vec<f32>,
-    /// Mean loss over the task's samples; cross-entropies are in nats.
+    /// The mean loss over the task's samples; cross-entropies are in nats.
     pub loss: f64,
 }
 
 impl TaskGradient {
-    /// Whether the loss and all of the gradient are finite.
+    /// Returns `true` if the loss and the whole gradient are finite.
     pub fn is_finite(&self) -> bool {
         self.loss.is_finite() && self.gradient.iter().all(|value| value.is_finite())
     }
 }
 
-/// Refuses a loss that is infinite or NaN.
+/// Returns an error for a loss that is infinite or NaN.
 pub fn finite(loss: f64) -> Result<f64, LearnerError> {
     if loss.is_finite() { Ok(loss) } else { Err(LearnerError::Loss(loss)) }
 }
 
-/// Why a gradient could not be computed.
+/// The reason why a gradient could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnerError {
     /// The task's samples cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The gradient holds a number that is not finite.
+    /// The gradient contains a number that is not finite.
     #[error(transparent)]
     NotFinite(#[from] NotFinite),
     /// The loss is not finite.
     #[error("the loss is {0}: expected a finite number")]
     Loss(f64),
-    /// The problem's own code failed, as it will on any worker.
+    /// The problem's own code failed, as it would on any worker.
     #[error("{0}")]
     Problem(String),
     /// The device failed.
@@ -128,19 +128,19 @@ pub(crate) struct BurnLearner<P: Problem> {
     network: Option<P::Network>,
     device: Device,
     precision: Precision,
-    /// Most tasks that are computed as one batch.
+    /// The maximum number of tasks that are computed as one batch.
     fused_tasks: u64,
-    /// Whether batches are prepared ahead. On the CPU they are not, because it would not compute anything meanwhile.
+    /// Whether batches are prepared ahead. This is not done on the CPU, which would have to stop computing for it.
     prepares: bool,
     announced: Option<TaskBatch>,
     prepared: Option<(TaskBatch, Batch<P>)>,
 }
 
-/// Tasks of an iteration that are computed as one batch.
+/// The tasks of an iteration that are computed as one batch.
 type TaskBatch = (Iteration, TaskRange);
 
 impl<P: Problem> BurnLearner<P> {
-    /// A learner on `device`, which must have autodiff enabled.
+    /// Creates a learner on `device`, which must have autodiff enabled.
     pub(crate) fn new(data: Arc<OpenData<P>>, tasks: Tasks, device: Device, precision: Precision) -> Self {
         Self {
             on_device: data.samples_on(&device),
@@ -178,26 +178,30 @@ impl<P: Problem> BurnLearner<P> {
         }
     }
 
-    /// The mean over some samples of a task.
+    /// Returns the mean loss over some samples of a task, and its gradient.
     fn gradient_of(&self, samples: &[TaskSample]) -> Result<TaskGradient, LearnerError> {
         let (loss, parts) = self.gradients(&self.batch_of(&ring(samples))?, 1)?.read()?;
         Ok(task_gradient(loss, parts))
     }
 
-    /// The sums over the tasks of one batch, on the device.
+    /// Returns the loss and the gradient summed over the tasks of one batch, on the device.
     fn gradients(&self, batch: &Batch<P>, tasks: u64) -> Result<Gradients, LearnerError> {
         let network = self.network.as_ref().expect("a network is only taken to be put back");
         let loss = self.data.problem.loss(network, batch, &self.device);
-        // Tasks are of equal size: the sum of their mean losses is their number times the mean over all their samples.
+        // Tasks have equal sizes, so the sum of their mean losses is their number times the mean over all their samples.
         let loss = if tasks == 1 { loss } else { loss * tasks as f64 };
         let gradients = Gradients::of(loss, network);
-        // The device computes while the host goes on.
+        // After the flush, the device computes while the host continues.
         self.device.flush()?;
         Ok(gradients)
     }
 
-    /// The sums over some tasks, in host memory.
-    fn read(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<(f32, Vec<Part<TensorData>>), LearnerError> {
+    /// Returns the loss and the gradient summed over some tasks, in host memory.
+    fn read(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+    ) -> Result<(f32, Vec<FlatPart<TensorData>>), LearnerError> {
         let mut sum: Option<Gradients> = None;
         for first in tasks.indices().step_by(self.fused_tasks as usize) {
             let count = self.fused_tasks.min(tasks.end() - first);
@@ -212,10 +216,10 @@ impl<P: Problem> BurnLearner<P> {
         Ok(sum.expect("a lease has tasks").read()?)
     }
 
-    /// Prepares the batch that was announced.
+    /// Prepares the announced batch.
     fn prepare(&mut self) {
         if let Some(batch) = self.announced.take_if(|_| self.prepares) {
-            // If it fails, it will fail again when its turn comes.
+            // If this fails, it fails again when the batch is needed.
             self.prepared = self.batch(batch).ok().map(|samples| (batch, samples));
         }
     }
@@ -245,11 +249,11 @@ impl<P: Problem> Learner for BurnLearner<P> {
     ) -> Result<f64, LearnerError> {
         let (loss, parts) = match nn::keeping_factors(|| self.read(iteration, tasks)) {
             (read, true) => read?,
-            // A layer used a copy of its weight.
+            // A layer used a copy of its weight, so that not all factors were taken.
             (_, false) => self.read(iteration, tasks)?,
         };
         let loss = finite(loss.into())?;
-        let tensors: Vec<TensorGradient> = parts.iter().map(Part::gradient).collect();
+        let tensors: Vec<TensorGradient> = parts.iter().map(FlatPart::gradient).collect();
         sum.add_tensors(&tensors, tasks.count, quantizer)?;
         Ok(loss)
     }
@@ -267,19 +271,19 @@ impl<P: Problem> Learner for BurnLearner<P> {
 
     fn warm_up(&mut self, largest: u64) -> Result<(), LearnerError> {
         let largest = largest.min(self.fused_tasks);
-        // Kernels are tuned for sizes of a batch that are rounded up to a power of two.
+        // Kernels are tuned for batch sizes rounded up to a power of two.
         let sizes = std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|size| *size < largest);
         let tasks = sizes.chain([largest]).map(|count| TaskRange { first: 0, count });
         tasks.into_iter().try_for_each(|tasks| self.fused(Iteration::FIRST, tasks).map(drop))
     }
 }
 
-fn task_gradient(loss: f32, parts: Vec<Part<TensorData>>) -> TaskGradient {
-    let tensors: Vec<TensorData> = parts.into_iter().map(Part::into_data).collect();
+fn task_gradient(loss: f32, parts: Vec<FlatPart<TensorData>>) -> TaskGradient {
+    let tensors: Vec<TensorData> = parts.into_iter().map(FlatPart::into_data).collect();
     TaskGradient { gradient: flat::concatenate(&tensors), loss: loss.into() }
 }
 
-/// The same samples as those of a task of their own: each one's next is among them.
+/// Returns the samples as a task of their own: the next one of each is among them.
 fn ring(samples: &[TaskSample]) -> Vec<TaskSample> {
     let last = samples.len().cast_signed() - 1;
     let next = |at: isize| if at < last { 1 } else { -last };

@@ -2,14 +2,14 @@
 //!
 //! # Layout
 //! - `device`: [`DeviceChoice`], the hardware that computes
-//! - `problem`: [`Problem`], what is trained: a burn module, its samples, its loss
-//! - `model`: [`Model`], a problem as coordinator and workers see it; the built-in ones, which classify images
+//! - `problem`: [`Problem`], a burn module, its samples and its loss
+//! - `model`: [`Model`], a problem from the view of coordinator and workers; the built-in models, which classify images
 //! - `images`: [`ImageInput`], batches of images, in host memory or on a device
 //! - `flat`: parameters and gradients as one flat `f32` vector; `table`: the names and shapes of a module's parameters
-//! - [`nn`]: layers with operations of our own for the CPU, for the built-in networks and yours
-//! - `process`: memory and threads of a process that computes
+//! - [`nn`]: layers with our own operations for the CPU, for the built-in networks and for yours
+//! - `process`: the memory and the threads of a process that computes
 //! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
-//! - `sift`: the samples of a task that have no finite gradient
+//! - `sift`: finds the samples of a task that have no finite gradient
 
 mod device;
 mod evaluation_threads;
@@ -25,7 +25,7 @@ mod process;
 mod sift;
 mod table;
 
-// What the methods of a [`Problem`] take and return, so that a crate with one needs to name this crate only.
+// The methods of a [`Problem`] use these types, so a crate that implements it need not depend on another one.
 pub use ata_data::{DataError, DataSource, PackProgress, Split, TaskSample};
 pub use ata_sums::{Metadata, ParameterTable};
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};

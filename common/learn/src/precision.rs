@@ -1,4 +1,4 @@
-//! The numbers that gradients are computed with.
+//! The precision of gradients.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,25 @@ use std::str::FromStr;
 use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
 
-/// What gradients are computed in. Parameters that are trained, sums of gradients and evaluations are f32 in any case.
+/// The number format of gradients. Trained parameters, sums of gradients and evaluations are always f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits.
+    /// Gradients are computed in 32 bits.
     #[default]
     F32,
-    /// 16 bits, with the range of f32: the network's copy of the parameters, activations and their gradients. Normalisation, means and
-    /// losses are f32. A CPU computes each operation in f32 and rounds the result.
+    /// Gradients are computed in 16 bits with the range of f32: the network's copy of the parameters, activations and their gradients.
+    /// Normalisation, means and losses are f32. A CPU computes each operation in f32 and rounds the result.
     Bf16,
 }
 
-/// The text does not name a [`Precision`].
+/// The error for a text that does not name a [`Precision`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}': expected f32 or bf16")]
 pub struct PrecisionError(String);
 
 impl Precision {
-    /// Its name, as `--precision` takes it.
+    /// Returns the name, in the form of `--precision`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",

@@ -12,33 +12,33 @@ use crate::nn::mean_cross_entropy;
 use ata_data::{DataError, DataSource, PackProgress, Split, TaskSample};
 use ata_sums::Metadata;
 
-/// A network, the samples it is trained on, and its loss. [`crate::model`] makes one trainable.
+/// A network, its training samples and its loss. [`crate::model`] makes one trainable.
 ///
-/// The gradient of a task must depend on its parameters and its samples only, not on earlier tasks: a network with running
-/// statistics, as of batch normalisation, or with dropout does not qualify.
+/// The gradient of a task must depend on its parameters and its samples only, not on earlier tasks: networks with
+/// dropout, or with running statistics such as those of batch normalisation, do not qualify.
 pub trait Problem: Send + Sync + 'static {
     /// The burn module whose parameters are trained.
     type Network: Module + 'static;
-    /// One split of its data.
+    /// One split of the data.
     type Samples: Samples;
 
-    /// A network with fresh random parameters.
+    /// Creates a network with fresh random parameters.
     fn network(&self, device: &Device) -> Self::Network;
 
-    /// Opens one split of the data. A worker passes what the coordinator sent it: check all that [`Samples::batch`] relies on.
+    /// Opens one split of the data. On a worker the data comes from the coordinator: check everything that [`Samples::batch`] relies on.
     fn open(&self, source: &DataSource, split: Split) -> Result<Self::Samples, DataError>;
 
-    /// The mean loss over a batch: one number. With `--precision bf16`, the parameters are of that type, and what enters the network
-    /// has to be converted to it.
+    /// Returns the mean loss over a batch as a single number. With `--precision bf16` the parameters have that type,
+    /// and the network's input must be converted to it.
     fn loss(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Tensor<1>;
 
-    /// Measures a batch in an evaluation: by default the loss alone.
+    /// Measures a batch in an evaluation. The default implementation measures only the loss.
     fn measure(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Measurement {
         Measurement::of_loss(scalar(self.loss(network, batch, device)))
     }
 
-    /// Adapts the problem to what `--data` names, before a run begins: prepares files, which may take long, and takes from the data what
-    /// the network depends on, such as the number of classes. By default there is nothing to adapt.
+    /// Adapts the problem to the data that `--data` names, before a run begins: prepares files, which may take long, and derives properties
+    /// of the network from the data, such as the number of classes. By default there is nothing to adapt.
     fn adapt(&self, _data: &Path, _progress: PackProgress<'_>) -> Result<Option<Adapted<Self>>, DataError>
     where
         Self: Sized,
@@ -46,17 +46,17 @@ pub trait Problem: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The file that holds a split, in what `--data` names: by default that path itself, for both splits.
+    /// Returns the file that holds a split of the data that `--data` names. By default this is that path itself, for both splits.
     fn locate(&self, data: &Path, _split: Split) -> Result<PathBuf, DataError> {
         Ok(data.into())
     }
 
-    /// The names of the classes, if it has classes: then [`Problem::measure`] counts them.
+    /// Returns the names of the classes, if there are classes. In this case [`Problem::measure`] counts them.
     fn class_names(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Metadata that the files of its models carry in addition to their tensors.
+    /// Returns metadata that model files hold in addition to the tensors.
     fn metadata(&self) -> Metadata {
         Metadata::new()
     }
@@ -67,48 +67,48 @@ pub trait Problem: Send + Sync + 'static {
 pub struct Adapted<M> {
     /// The problem or model.
     pub model: M,
-    /// What its specification must say in addition, as in `classes=10`, so that workers resolve the same model.
+    /// Additional parameters of the specification, as in `classes=10`, with which workers resolve the same model.
     pub parameters: Vec<String>,
-    /// What to use in place of what `--data` named.
+    /// The data to use instead of that named by `--data`.
     pub data: PathBuf,
 }
 
-/// The samples of a split, shared by all that read them.
+/// The samples of a split, shared by all of its readers.
 pub trait Samples: Send + Sync + 'static {
-    /// Samples as [`Problem::loss`] takes them, in host memory if not made by [`Samples::on_device`].
+    /// A batch of samples for [`Problem::loss`], in host memory unless it comes from [`Samples::on_device`].
     type Batch: Send;
 
-    /// Number of samples.
+    /// Returns the number of samples.
     fn count(&self) -> u64;
 
-    /// The samples at these indices, each below [`Samples::count`].
+    /// Returns the samples at these indices, each below [`Samples::count`].
     fn batch(&self, indices: &[u64]) -> Result<Self::Batch, DataError>;
 
-    /// The samples of tasks, for their gradients: changed at random if the problem augments its data, by their draws alone. By default
-    /// they are as in [`Samples::batch`].
+    /// Returns the samples of tasks, for their gradients. If the problem augments its data, they are changed at random,
+    /// depending on their draws only. By default this is [`Samples::batch`].
     fn training_batch(&self, samples: &[TaskSample]) -> Result<Self::Batch, DataError> {
         let indices: Vec<u64> = samples.iter().map(|sample| sample.index).collect();
         self.batch(&indices)
     }
 
-    /// The number of samples of each shard, if the data set is in shards; the last one may have fewer. Then the order of samples needs few
-    /// shards at a time.
+    /// Returns the number of samples per shard, if the data set is in shards; the last one may have fewer. The order of
+    /// samples then needs few shards at a time.
     fn samples_of_shard(&self) -> Option<u64> {
         None
     }
 
-    /// Says which shards are needed next, in this order, so that they can be obtained ahead. It is only a hint.
+    /// Announces the shards that are needed next, in this order, so that they can be obtained ahead. This is only a hint.
     fn expect_shards(&self, _shards: &[u64]) {}
 
-    /// The most samples that a device other than the CPU computes as one batch, unless a single task has more, and the most of an
-    /// evaluation's batches if that is less than 250: enough to keep a large
-    /// GPU busy with images of CIFAR-100, few enough for the activations of ResNet-20 to take about 2 GiB.
+    /// Returns the maximum number of samples per batch on a device other than the CPU, unless a single task has more.
+    /// It also limits an evaluation's batches if it is less than 250. The default is enough to keep a large GPU busy
+    /// with images of CIFAR-100, and few enough for the activations of ResNet-20 to take about 2 GiB.
     fn fused(&self) -> u64 {
         512
     }
 
-    /// The same samples, kept on a device, so that a batch is made there and only its indices are sent; asked for if the
-    /// device is not the CPU. By default there are none, and [`Problem::loss`] uploads each batch.
+    /// Returns the same samples, kept on a device, so that only the indices of a batch are sent there. This is only
+    /// called for devices other than the CPU. By default it returns `None`, and [`Problem::loss`] uploads each batch.
     fn on_device(&self, _device: &Device) -> Result<Option<DeviceSamples<Self::Batch>>, DataError> {
         Ok(None)
     }
@@ -120,28 +120,28 @@ pub type DeviceSamples<B> = Box<dyn Samples<Batch = B>>;
 /// A batch of a problem.
 pub type Batch<P> = <<P as Problem>::Samples as Samples>::Batch;
 
-/// The loss of a batch, its classes, and metrics of the problem's own.
+/// The loss of a batch, the counts of its classes, and the problem's own metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// Mean loss.
+    /// The mean loss.
     pub loss: f64,
-    /// By class, in the order of [`Problem::class_names`]; trailing classes without samples may be missing.
+    /// The counts of each class, in the order of [`Problem::class_names`]; trailing classes without samples may be missing.
     pub classes: Vec<ClassCount>,
-    /// Means over the samples by name, such as an absolute error, which are shown wherever the loss is. A metric that a batch does not
-    /// have is the mean over the others.
+    /// Means over the samples by name, such as an absolute error, which are displayed with the loss. If a metric is
+    /// missing in a batch, its mean is that of the other batches.
     pub metrics: Metrics,
 }
 
-/// Metrics of a problem's own, by name.
+/// The problem's own metrics, by name.
 pub type Metrics = BTreeMap<String, f64>;
 
 impl Measurement {
-    /// A loss, and nothing else.
+    /// Creates a measurement with a loss only.
     pub fn of_loss(loss: f64) -> Self {
         Self { loss, classes: Vec::new(), metrics: Metrics::new() }
     }
 
-    /// Refuses metrics that cannot be shown: more than 16, or with names of other than 1 to 64 characters.
+    /// Returns an error for metrics that cannot be displayed: more than 16, or with names that do not have 1 to 64 characters.
     pub fn check_metrics(metrics: &Metrics) -> Result<(), DataError> {
         if metrics.len() > MAX_METRICS {
             return Err(DataError::Problem(format!("{} metrics: expected at most {MAX_METRICS}", metrics.len())));
@@ -154,9 +154,9 @@ impl Measurement {
         }
     }
 
-    /// Cross-entropy, and how often the largest score is that of the label.
+    /// Computes the cross-entropy, and counts how often the largest score is that of the label.
     ///
-    /// Both are computed on the CPU, from scores of shape [samples, classes]; of equal scores the first counts as largest.
+    /// Both are computed on the CPU, from scores of shape [samples, classes]; if several scores are largest, the first one counts.
     pub fn classification(scores: Tensor<2>, labels: &[i32]) -> Self {
         let [_, count] = scores.dims();
         let scores = scores.into_data().convert::<f32>();

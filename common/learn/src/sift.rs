@@ -2,17 +2,17 @@
 
 use crate::learner::{LearnerError, TaskGradient};
 
-/// A task whose bad samples were found: those that have no finite loss or gradient of their own.
+/// A task whose bad samples were found: those without a finite loss or gradient of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sifted {
-    /// The bad samples, by their index in the data set.
+    /// The indices of the bad samples in the data set.
     pub bad: Vec<u64>,
-    /// The mean over the others, computed as one batch; `None` if there are no others.
+    /// The mean over the other samples, computed as one batch; `None` if there are no others.
     pub rest: Option<TaskGradient>,
 }
 
-/// Halves a task's samples until the bad ones are alone. Which they are, and so the mean over the rest, depends on the task and the
-/// parameters only. `gradient` computes samples as one batch; `index` is that of a sample in the data set.
+/// Halves a task's samples until the bad ones are alone. The bad samples, and so the mean over the rest, depend on the task and the
+/// parameters only. `gradient` computes samples as one batch; `index` returns the index of a sample in the data set.
 pub fn sift<S: Clone>(
     samples: &[S],
     index: impl Fn(&S) -> u64,
@@ -25,7 +25,7 @@ pub fn sift<S: Clone>(
             good.extend_from_slice(samples);
         } else if samples.len() > 1 {
             let (first, second) = samples.split_at(samples.len() / 2);
-            // The last one that is pushed is the next one: the order stays.
+            // The part that is pushed last is taken next, which keeps the order.
             left.extend([second, first]);
         } else {
             bad.extend(samples.iter().map(&index));
@@ -48,7 +48,7 @@ mod tests {
     use ata_data::{DataError, DataSource, Split, Tasks};
     use ata_sums::{GradientSum, Quantizer, TensorSizes, Units};
 
-    /// Fits one number to others, of which one is NaN.
+    /// A problem that fits one number to samples, of which one is NaN.
     struct Center;
 
     #[derive(Module, Debug)]
@@ -100,7 +100,7 @@ mod tests {
         let added = learner.add(Iteration::FIRST, TaskRange::single(0), &mut sum, &quantizer);
         assert!(matches!(added, Err(LearnerError::Loss(_))) && sum == GradientSum::new(&sizes));
         let sifted = learner.sift(Iteration::FIRST, 0).unwrap().unwrap();
-        // The mean over 0, 1, 2, 3, 5, 6, 7, 8 of (1 − x)² and of its derivative 2 (1 − x).
+        // These are the means over 0, 1, 2, 3, 5, 6, 7, 8 of (1 − x)² and of its derivative 2 (1 − x).
         let rest = TaskGradient { gradient: vec![-6.0], loss: 16.5 };
         assert_eq!(sifted, Sifted { bad: vec![4], rest: Some(rest) });
     }

@@ -1,24 +1,24 @@
-//! The [`ParameterTable`] of a burn module: the names and shapes that PyTorch has for its parameters.
+//! Creates the [`ParameterTable`] of a burn module: the names and shapes of its parameters in PyTorch.
 
 use ata_sums::{ParameterTable, TensorEntry};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
-/// The names and shapes of a module's parameters.
+/// Returns the names and shapes of a module's parameters.
 pub(crate) fn table_of<N: Module>(network: &N) -> ParameterTable {
-    let mut visitor = Visitor { path: Vec::new(), containers: Vec::new(), tensors: Vec::new() };
+    let mut visitor = TableVisitor { path: Vec::new(), containers: Vec::new(), tensors: Vec::new() };
     network.visit(&mut visitor);
     ParameterTable { tensors: visitor.tensors }
 }
 
-struct Visitor {
+struct TableVisitor {
     path: Vec<String>,
-    /// The types that the fields on the path belong to.
+    /// The types of the modules on the current path.
     containers: Vec<String>,
     tensors: Vec<TensorEntry>,
 }
 
-impl ModuleVisitor for Visitor {
+impl ModuleVisitor for TableVisitor {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push(name.into());
         self.containers.push(container_type.into());
@@ -51,7 +51,7 @@ impl ModuleVisitor for Visitor {
 mod tests {
     use crate::builtin_model;
 
-    /// PyTorch: Conv2d weights are [out, in, height, width], Linear weights [out, in].
+    /// In PyTorch, Conv2d weights are [out, in, height, width], and Linear weights are [out, in].
     #[test]
     fn names_and_shapes_are_pytorchs() {
         let table = builtin_model("cnn").unwrap().table();

@@ -1,11 +1,11 @@
-//! The compact format against the exact one, for gradients whose values differ by more than 16 bits.
+//! Compares the compact format with the exact one, for gradients whose values differ by more than 16 bits.
 
 use ata_types::WireFormat::{Compact, F32Exact};
 use compact::{Plan, Words};
 
 mod compact;
 
-/// Rare words are learned from one occurrence among a quarter of a million. With the same unit in all of the embedding, it rounds to 0.
+/// Rare words are learned from one occurrence in a quarter of a million. With the same unit in all of the embedding, it rounds to 0.
 #[test]
 fn rare_rows_of_an_embedding_are_learned() {
     let words = Words { rows: 20_000, columns: 8, batch: 16_384 };

@@ -1,4 +1,4 @@
-//! The flat optimizers against burn's own.
+//! Compares the flat optimizers with burn's.
 
 use ata_sums::{Optimizer, Rule, TensorSizes, TrainingConfig, TrainingState};
 use ata_types::WireFormat;
@@ -10,7 +10,7 @@ use burn_optim::{AdamConfig, AdamWConfig, GradientsParams, ModuleOptimizer, SgdC
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// More than one range of the parallel step, and no multiple of anything.
+/// The number of parameters: more than one range of the parallel step, and not a round number.
 const PARAMETERS: usize = 70_001;
 
 #[derive(Module, Debug)]
@@ -30,9 +30,9 @@ fn initial(optimizer: Optimizer, parameters: Vec<f32>) -> TrainingState {
     TrainingState::new(config(optimizer, parameters.len()), parameters)
 }
 
-/// Parameters after 100 steps, by the flat optimizer and by burn's.
+/// Returns the parameters after 100 steps, by the flat optimizer and by burn's.
 fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<f32>) {
-    // A power of two, so that the mean is exact.
+    // The number of tasks is a power of two, so that the mean is exact.
     const TASKS: u64 = 4;
     let device = Device::flex().autodiff();
     let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -66,7 +66,7 @@ fn with(rule: Rule, weight_decay: f64) -> Optimizer {
     Optimizer { rule, weight_decay, clip_norm: None }
 }
 
-/// The parameters of earlier releases, which used burn's Adam, come out bit for bit.
+/// The results equal those of earlier releases, which used burn's Adam, bit by bit.
 #[test]
 fn adam_is_burns_to_the_last_bit() {
     let (found, expected) = both(Optimizer::default(), AdamConfig::new().with_epsilon(1e-8).init());
@@ -98,7 +98,7 @@ fn all_rules_agree_with_burns() {
     }
 }
 
-/// A gradient of norm 5 is scaled down to norm 1, and one of norm 0.5 left alone.
+/// A gradient of norm 5 is scaled down to norm 1, and one of norm 0.5 is unchanged.
 #[test]
 fn clipping_is_by_the_norm_of_the_mean() {
     let optimizer = Optimizer { clip_norm: Some(1.0), ..with(Rule::Sgd { momentum: 0.0, nesterov: false }, 0.0) };

@@ -1,4 +1,4 @@
-//! Models that are trained on packed images: adapted to them, and computing the same wherever their shards come from.
+//! Tests models on packed images: they adapt to them, and compute the same wherever their shards come from.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-/// A store that cuts shards out of a packed file, and notes their numbers.
+/// A store that cuts shards out of a packed file, and records their numbers.
 #[derive(Debug)]
 struct Cutter {
     packed: Vec<u8>,
@@ -77,7 +77,7 @@ impl ShardStore for Cutter {
     }
 }
 
-/// A model takes classes and size from the data; a worker, which has its specification and a file, computes the same gradients.
+/// A model takes classes and size from the data. A worker that has its specification and a file computes the same gradients.
 #[test]
 fn a_model_is_adapted_to_packed_images() {
     let place = Place::new();
@@ -100,7 +100,7 @@ fn a_model_is_adapted_to_packed_images() {
         learner.gradient(Iteration(1), 1).unwrap()
     });
     assert!(here == there && here.gradient.iter().any(|value| *value != 0.0));
-    // ln 3 = 1.10
+    // The loss of an untrained model is ln 3 = 1.10.
     assert!((0.8..1.6).contains(&here.loss), "{}", here.loss);
 
     let refused =
@@ -108,7 +108,7 @@ fn a_model_is_adapted_to_packed_images() {
     assert!(refused.err().unwrap().to_string().contains("the data has 3 classes of 16 × 16 pixels"));
 }
 
-/// Activations grow with the number of pixels.
+/// Evaluation batches shrink, since activations grow with the number of pixels.
 #[test]
 fn evaluation_batches_of_larger_images_have_fewer() {
     let place = Place::new();
@@ -135,11 +135,11 @@ fn a_test_of_other_classes_is_refused() {
     assert!(error.contains("are not those of the training images"), "{error}");
 }
 
-/// A worker computes the same gradients from shards that it obtains as one that has the file, and only opens what it announced.
+/// A worker computes the same gradients from shards that it obtains as from the file, and only opens announced shards.
 #[test]
 fn gradients_do_not_depend_on_where_shards_come_from() {
     let place = Place::new();
-    // 25 images to a shard.
+    // A shard has 25 images.
     place.pack(8, Some(25 * (2 + 3 * 8 * 8)));
     let out = place.out();
     let model = builtin_model("cnn:widths=4/4/8/16,classes=3,size=8").unwrap();

@@ -1,4 +1,4 @@
-//! Gradients, steps and evaluation of the built-in network on the CPU device.
+//! Tests gradients, steps and evaluations of the built-in network on the CPU device.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn dataset(specification: &str, split: Split) -> Arc<dyn Dataset> {
     builtin_model(specification).unwrap().open(&DataSource::Generated { seed: 1 }, split).unwrap()
 }
 
-/// A learner of such tasks, an evaluator, and the state that they begin with.
+/// Returns a learner of these tasks, an evaluator, and their initial state.
 fn parts(specification: &str, tasks: Tasks) -> (Box<dyn Learner>, Box<dyn Evaluator>, TrainingState) {
     let model = builtin_model(specification).unwrap();
     let cpu = DeviceChoice::Cpu.open().unwrap();
@@ -36,7 +36,7 @@ fn task_of(specification: &str, seed: u64, iteration: u64, index: u64) -> (Vec<f
     (task.gradient, task.loss)
 }
 
-/// Invariant 2 with augmentation: a task's gradient depends on (seed, iteration, index), not on what was computed before.
+/// Invariant 2 holds with augmentation: a task's gradient depends on (seed, iteration, index), not on what was computed before.
 #[test]
 fn augmented_tasks_are_the_same_for_every_worker() {
     let augmented = format!("{SMALL},augment=crop/flip/mixup");
@@ -53,7 +53,7 @@ fn augmented_tasks_are_the_same_for_every_worker() {
     assert_ne!(task_of(&augmented, 1, 3, 3), task_of(&augmented, 1, 2, 3));
 }
 
-/// Augmentation and smoothed labels are part of the training alone.
+/// Augmentation and smoothed labels affect training only.
 #[test]
 fn evaluations_take_images_and_labels_as_they_are() {
     let evaluation = |specification: &str| {
@@ -118,7 +118,7 @@ fn initial_parameters_follow_from_the_seed() {
     assert_ne!(model.initial_parameters(1).unwrap(), model.initial_parameters(2).unwrap());
 }
 
-/// A short training by tasks, summed exactly: the loss falls, and so does that of the evaluation.
+/// In a short training by tasks, summed exactly, the loss falls, and so does that of the evaluation.
 #[test]
 fn training_on_synthetic_data_learns() {
     let (mut learner, mut evaluator, mut state) = parts("cnn:widths=8/16/16/64", tasks(4, 32));

@@ -1,4 +1,4 @@
-//! How many connections may be open, and which of them make room for others.
+//! Limits how many connections are open, and closes some to make room for others.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,25 +9,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::limits::MAX_STRANGERS;
 use crate::peer::ConnectionState;
 
-/// The places for connections of one port.
+/// Limits the open connections of one port.
 #[derive(Debug)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
     strangers: Mutex<Strangers>,
 }
 
-/// Connections that nothing kept open when they arrived, with their [`origin`]s, in the order of arrival. Those that are kept open
-/// by now, or are closed, are skipped.
+/// The connections that nothing kept open when they arrived, with their [`origin`]s, in order of arrival. Those that
+/// have closed, or are kept open by now, are skipped.
 #[derive(Debug, Default)]
 struct Strangers(VecDeque<(IpAddr, Weak<ConnectionState>)>);
 
 impl Admission {
-    /// Places for at most `connections`.
+    /// Creates room for at most `connections` connections.
     pub(crate) fn new(connections: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(connections)), strangers: Mutex::default() }
     }
 
-    /// Waits for a place. If all are taken, a stranger makes room.
+    /// Waits for a free place. If all are taken, a stranger is closed to make room.
     pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return place;
@@ -36,7 +36,7 @@ impl Admission {
         self.places.clone().acquire_owned().await.expect("it is never closed")
     }
 
-    /// Remembers a connection that has just arrived. If there are too many strangers, one of them is closed.
+    /// Registers a connection that has just arrived. If there are too many strangers, one of them is closed.
     pub(crate) fn enter(&self, address: IpAddr, state: &Arc<ConnectionState>) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         if strangers.0.len() >= MAX_STRANGERS {
@@ -62,7 +62,7 @@ impl Strangers {
         self.0.retain(|(_, connection)| is_stranger(connection).is_some());
     }
 
-    /// Closes the oldest one of the origin that has most, so that a flood from one origin costs no other origin a connection.
+    /// Closes the oldest stranger of the origin that has the most, so that a flood from one origin costs no other origin a connection.
     fn close_one(&mut self) {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for (origin, _) in &self.0 {
@@ -78,8 +78,8 @@ impl Strangers {
     }
 }
 
-/// Where a connection comes from, as far as an attacker cannot choose it: an IPv4 address, or the network of an IPv6 address, whose
-/// lower half a host may choose freely.
+/// Returns where a connection comes from, as far as an attacker cannot choose it: an IPv4 address, or the network of an
+/// IPv6 address, whose lower half a host may choose freely.
 pub(crate) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -87,7 +87,7 @@ pub(crate) fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The connection, if it is open and nothing keeps it open.
+/// Returns the connection if it is open and nothing keeps it open.
 fn is_stranger(connection: &Weak<ConnectionState>) -> Option<Arc<ConnectionState>> {
     connection.upgrade().filter(|state| state.is_stranger())
 }
@@ -137,7 +137,7 @@ mod tests {
         assert!(admission.strangers.lock().unwrap().0.len() <= MAX_STRANGERS);
     }
 
-    /// A host with IPv6 has a whole network of addresses, and one with IPv4 may connect through a socket for both protocols.
+    /// A host with IPv6 has a whole network of addresses, and a host with IPv4 may connect through a dual-stack socket.
     #[test]
     fn a_flood_from_one_network_closes_no_connection_of_another() {
         let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);

@@ -11,8 +11,8 @@ use tonic::transport::{self, Uri};
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
 
-/// The address of a coordinator, and how to authenticate it: `http://head:7070` or `head:7070` without encryption, or a
-/// [`JoinToken`].
+/// The address of a coordinator, and how a worker authenticates it: `http://head:7070` or `head:7070` without
+/// encryption, or a [`JoinToken`].
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     address: Authority,
@@ -20,7 +20,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The coordinator at `https://HOST:PORT` or `HOST:PORT`.
+    /// Creates the endpoint of a coordinator at `https://HOST:PORT` or `HOST:PORT`.
     pub fn trusting(address: &str, trust: Trust) -> Result<Self, ConnectError> {
         let bad = || ConnectError::Address(address.into());
         let bare = match address.split_once("://") {
@@ -32,14 +32,14 @@ impl Endpoint {
         Ok(Self { address, trust: Arc::new(trust) })
     }
 
-    /// Host and port; an IPv6 address without brackets.
+    /// Returns the host and the port; an IPv6 address has no brackets.
     pub fn host_and_port(&self) -> (&str, u16) {
         let host = self.address.host();
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         (bare, self.address.port_u16().expect("an address has a port"))
     }
 
-    /// How the coordinator is authenticated.
+    /// Returns how the worker authenticates the coordinator.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
@@ -88,7 +88,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why a connection could not be made.
+/// An error while connecting.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The text is not an address.
@@ -102,7 +102,7 @@ pub enum ConnectError {
     Certificates {
         /// The address.
         endpoint: Endpoint,
-        /// What is wrong with them.
+        /// The description of the problem.
         cause: String,
     },
     /// The coordinator does not answer.
@@ -118,7 +118,7 @@ pub enum ConnectError {
     Distrusted {
         /// The address.
         endpoint: Endpoint,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A port, whose connections are accepted one after the other and do their handshakes concurrently.
+//! A listening port: connections are accepted one after the other, and their handshakes run concurrently.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,13 +21,13 @@ use crate::warnings::Warnings;
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// The protocol of workers.
+    /// gRPC, which workers speak.
     Grpc,
-    /// The protocol of browsers, for the dashboard.
+    /// HTTP/1.1, which browsers speak, for the dashboard.
     Http,
 }
 
-/// Bytes from and to the other end, encrypted or not.
+/// The byte stream of a connection, encrypted or not.
 pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// A connection whose handshake is done.
@@ -35,16 +35,16 @@ pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 pub struct AcceptedConnection {
     /// The connection.
     pub stream: Transport,
-    /// The other end. The connection must be given up when [`Peer::closed`] resolves.
+    /// The other end. The connection must be dropped when [`Peer::closed`] resolves.
     pub peer: Peer,
-    /// When it was accepted.
+    /// The time at which the connection was accepted.
     pub since: Instant,
     /// The connection's place, to be dropped with it.
     pub place: OwnedSemaphorePermit,
 }
 
 impl AcceptedConnection {
-    /// The connection, for the settings of its socket.
+    /// Returns the TCP connection, for socket options.
     pub fn tcp(&self) -> &TcpStream {
         match &self.stream {
             Either::Left(stream) => stream,
@@ -53,7 +53,7 @@ impl AcceptedConnection {
     }
 }
 
-/// A port, and the places for its connections. A connection that nothing [keeps open](Peer::stay) makes room for new ones.
+/// A listening port with a limited number of connections. A connection that nothing [keeps open](Peer::stay) makes room for new ones.
 pub struct Entrance<T> {
     protocol: Protocol,
     admission: Admission,
@@ -65,13 +65,13 @@ impl<T> Entrance<T>
 where
     T: Fn() -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
 {
-    /// A port for at most `connections`. `tls` returns for each connection how it is encrypted, if it is.
+    /// Creates an entrance for at most `connections` connections. `tls` returns the TLS configuration of the next one, if it is encrypted.
     pub fn new(protocol: Protocol, connections: usize, tls: T) -> Self {
         let warnings = Arc::new(Warnings::about(protocol));
         Self { protocol, admission: Admission::new(connections), warnings, tls }
     }
 
-    /// Accepts connections forever, and serves each by `meet`.
+    /// Accepts connections forever, and serves each with `meet`.
     pub async fn accept<M, F>(self, listener: TcpListener, meet: M) -> Infallible
     where
         M: Fn(AcceptedConnection) -> F + Send + Sync + 'static,
@@ -93,7 +93,7 @@ where
                     });
                 }
                 Err(error) => {
-                    // Out of file descriptors, or a connection that was closed at once.
+                    // Either there are no file descriptors left, or the connection was closed at once.
                     tracing::warn!(%error, "cannot accept a connection");
                     this.0.admission.expel();
                     sleep(Duration::from_millis(100)).await;
@@ -102,7 +102,7 @@ where
         }
     }
 
-    /// Does the handshake, if the other end does its part in time.
+    /// Performs the handshake. Returns `None` if the other end does not do its part in time.
     async fn greet(
         &self,
         stream: TcpStream,
@@ -138,14 +138,14 @@ mod tests {
     use rustls::server::ResolvesServerCertUsingSni;
     use tokio::io::AsyncWriteExt;
 
-    /// A server with TLS that no handshake gets through.
+    /// Returns a server configuration with which no handshake succeeds.
     fn tls() -> Arc<ServerConfig> {
         let config = ServerConfig::builder_with_provider(default_provider().into());
         let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         Arc::new(config.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())))
     }
 
-    /// Browsers open connections on speculation, and may never use them.
+    /// Browsers open connections speculatively, and may never use them.
     #[tokio::test]
     async fn a_silent_browser_is_not_logged() {
         for (protocol, sent, is_logged) in

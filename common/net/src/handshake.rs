@@ -1,4 +1,4 @@
-//! The beginning of a connection: TLS, or a clear refusal of a peer that expects something else.
+//! The beginning of a connection: a TLS handshake, or a clear refusal of a peer that expects something else.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use tokio_util::either::Either;
 use crate::entrance::{Protocol, Transport};
 use crate::security::names_of;
 
-/// The first byte of a TLS handshake (RFC 8446, section 5.1), with which no plain request begins.
+/// The first byte of a TLS handshake (RFC 8446, section 5.1), which begins no plain request.
 const TLS_HANDSHAKE: u8 = 22;
 
-/// The answer to a peer that speaks TLS to a port without it: a fatal alert, "protocol version" (RFC 8446, section 6.2).
+/// The answer to a peer that speaks TLS to a port without TLS: a fatal alert, "protocol version" (RFC 8446, section 6.2).
 const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
 
 /// The answer to a peer that speaks plain HTTP/2 to a port with TLS: empty settings, and "inadequate security" (RFC 9113,
@@ -26,31 +26,31 @@ const NO_PLAIN_HTTP2_HERE: [u8; 26] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0,
 const NO_PLAIN_HTTP_HERE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nthis address speaks TLS: https://\n";
 
-/// The warning about a connection whose other end does not do its part in time.
+/// The warning about a peer that does not finish its handshake in time.
 pub(crate) const LATE: &str = "did not finish its handshake in time";
 
-/// A connection, and the names in the certificate that the other end presented.
+/// The transport of a connection, and the names in the certificate that the other end presented.
 type Handshake = (Transport, Option<Vec<String>>);
 
-/// Why a handshake failed.
+/// A reason why a handshake failed.
 #[derive(Debug)]
 pub(crate) enum HandshakeFailure {
     /// The other end closed the connection before it sent anything, as browsers and health checks do.
     Left,
-    /// The other end sent nothing in time, as browsers do that open connections on speculation.
+    /// The other end sent nothing in time, as happens when a browser opens connections speculatively.
     Silent,
-    /// The other end did something else.
+    /// The other end did not follow the protocol.
     Misunderstood(String),
 }
 
-/// Does the handshake, if the other end does its part by the deadline.
+/// Performs the handshake. Fails if the other end does not do its part by the deadline.
 pub(crate) async fn handshake(
     stream: TcpStream,
     protocol: Protocol,
     tls: Option<Arc<ServerConfig>>,
     deadline: Instant,
 ) -> Result<Handshake, HandshakeFailure> {
-    // Without this, small messages wait 40 ms for each other.
+    // Without this, small messages wait for each other for up to 40 ms.
     stream.set_nodelay(true).unwrap_or(());
     let mut first = [0];
     let peeked = timeout_at(deadline, stream.peek(&mut first)).await.map_err(|_| HandshakeFailure::Silent)?;
@@ -89,7 +89,7 @@ async fn agree(
             };
             drop(stream.write_all(answer).await);
             drop(stream.shutdown().await);
-            // If the connection were closed before everything was read, it would be reset, and the answer lost.
+            // Closing the connection before everything was read would reset it, and the answer would be lost.
             let mut rest = [0; 4096];
             while stream.read(&mut rest).await.is_ok_and(|length| length > 0) {}
             misunderstood(why)

@@ -1,10 +1,10 @@
-//! Both ends of a connection, with their limits set and both sides authenticated. What they say to each other is `ata-wire`'s.
+//! Both ends of a connection, with limits and authentication. `ata-wire` defines the messages.
 //!
 //! # Layout
 //! - `endpoint`: [`Endpoint`], the address that a worker connects to
-//! - `entrance`: a port of the coordinator, for workers or for browsers; `handshake`: the beginning of a connection; `admission`:
-//!   which connections may be open; `peer`: the other end of a connection; `warnings`: what is logged about peers
-//! - `server`: the workers' port; `windows`: how much its connections may send ahead
+//! - `entrance`: a port of the coordinator, for workers or for browsers; `handshake`: the beginning of a connection; `admission`: limits
+//!   open connections; `peer`: the other end of a connection; `warnings`: rate-limited warnings about peers
+//! - `server`: the workers' port; `windows`: limits how much its connections may send ahead
 //! - `security`: TLS, join tokens, secrets
 //! - [`limits`]: every limit, with the reason for its value
 //! - `memory`: the memory that this process may use
@@ -24,7 +24,7 @@ mod windows;
 pub use endpoint::{ConnectError, Endpoint};
 pub use entrance::{AcceptedConnection, Entrance, Protocol, Transport};
 pub use memory::memory_bytes;
-pub use peer::{Peer, Stay, Upload};
+pub use peer::{CountedUpload, Peer, Stay};
 pub use security::{
     AuthorizedChannel, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls,
     TlsFiles, Trust, Validity, check_key, http_client, validity, why_refused,

@@ -1,12 +1,12 @@
-//! How much memory this process may use.
+//! The memory that this process may use.
 
 use std::fs;
 use std::path::Path;
 
-/// Assumed if the system does not say. A head node has at least this much.
+/// The size assumed if the system does not report one. A head node has at least this much.
 const UNKNOWN_BYTES: u64 = 4 << 30;
 
-/// The machine's memory, or the limit of this process's control group if that is lower.
+/// Returns the machine's memory, or the limit of this process's control group if that is lower.
 pub fn memory_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_bytes(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -18,8 +18,8 @@ fn total_bytes(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// The limit of a control group and those above it, as a line of `/proc/self/cgroup` names it: `0::PATH` in version 2, and
-/// in version 1 `NUMBER:memory:PATH`.
+/// Returns the lowest limit of a control group and its ancestors, for a line of `/proc/self/cgroup`: `0::PATH` in
+/// version 2, and `NUMBER:memory:PATH` in version 1.
 fn group_bytes(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once(':')?;
     let (root, file, path) = match rest.split_once(':')? {
@@ -27,7 +27,7 @@ fn group_bytes(line: &str) -> Option<u64> {
         ("memory", path) => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", path),
         _ => return None,
     };
-    // In a container the path may be one that only its host knows; the root is then the container's own group.
+    // In a container the path may exist only on its host; the root is then the container's own group.
     let limit = |group: &Path| fs::read_to_string(Path::new(root).join(group).join(file)).ok()?.trim().parse().ok();
     Path::new(path.trim_start_matches('/')).ancestors().filter_map(limit).min()
 }

@@ -17,17 +17,17 @@ use crate::entrance::Protocol;
 use crate::limits::STRANGER_TIMEOUT;
 use crate::warnings::Warnings;
 
-/// The other end of a connection. Every request of the connection carries it.
+/// The other end of a connection. Every request of the connection carries it as an extension.
 #[derive(Clone, Debug)]
 pub struct Peer {
     address: SocketAddr,
-    /// The DNS names of its certificate, if it presented one.
+    /// The DNS names in the certificate of the peer, if it presented one.
     names: Option<Arc<[String]>>,
     state: Arc<ConnectionState>,
     warnings: Arc<Warnings>,
 }
 
-/// Whether a connection may stay open, and what is under way on it.
+/// Records what keeps a connection open, and what is in progress on it.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     /// The number of [`Stay`]s.
@@ -38,23 +38,23 @@ pub(crate) struct ConnectionState {
 }
 
 impl ConnectionState {
-    /// Whether nothing keeps the connection open.
+    /// Returns `true` if nothing keeps the connection open.
     pub(crate) fn is_stranger(&self) -> bool {
         *self.stays.borrow() == 0
     }
 
-    /// Closes the connection, whatever it waits for.
+    /// Closes the connection, even if it is waiting.
     pub(crate) fn close(&self) {
         self.closed.cancel();
     }
 
-    /// Whether the connection must be closed.
+    /// Returns `true` if the connection must be closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 }
 
-/// Keeps a connection open until this is dropped.
+/// Keeps a connection open until it is dropped.
 #[derive(Debug)]
 pub struct Stay {
     state: Arc<ConnectionState>,
@@ -62,12 +62,12 @@ pub struct Stay {
 }
 
 impl Stay {
-    /// Whether it keeps the connection of this peer open.
+    /// Returns `true` if this keeps the connection of `peer` open.
     pub fn is_of(&self, peer: &Peer) -> bool {
         Arc::ptr_eq(&self.state, &peer.state)
     }
 
-    /// The address of the other end.
+    /// Returns the address of the other end.
     pub fn host(&self) -> IpAddr {
         self.host
     }
@@ -84,7 +84,7 @@ impl Peer {
         Self { address, names: None, state: Arc::default(), warnings }
     }
 
-    /// The other end of the connection that a request came on.
+    /// Returns the peer of the connection that carried a request.
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
     }
@@ -97,14 +97,14 @@ impl Peer {
         &self.state
     }
 
-    /// Keeps its connection open. Connections that nothing keeps open make room for new ones.
+    /// Keeps the connection open. Connections that nothing keeps open make room for new ones.
     pub fn stay(&self) -> Stay {
         self.state.stays.send_modify(|stays| *stays += 1);
         Stay { state: self.state.clone(), host: self.address.ip() }
     }
 
-    /// Closes its connection when nothing has kept it open for [`STRANGER_TIMEOUT`], counted from `since` at first. Ends when
-    /// the connection is gone.
+    /// Closes the connection once nothing has kept it open for [`STRANGER_TIMEOUT`], counted from `since` at first.
+    /// Resolves when the connection is gone.
     pub(crate) fn probation(&self, since: Instant) -> impl Future<Output = ()> + Send + use<> {
         let (address, warnings) = (self.address.ip(), self.warnings.clone());
         let (state, mut stays) = (Arc::downgrade(&self.state), self.state.stays.subscribe());
@@ -128,8 +128,8 @@ impl Peer {
         }
     }
 
-    /// Whether it may take part under a name: a certificate for `rig` is good for `rig`, and for `rig-2` or `rig-wgpu0` of the
-    /// same machine. An error says what it is good for.
+    /// Checks whether the peer may use a name: a certificate for `rig` is valid for `rig`, and for `rig-2` or
+    /// `rig-wgpu0` of the same machine. An error lists the valid names.
     pub fn may_be_called(&self, name: &str) -> Result<(), String> {
         let Some(names) = &self.names else { return Ok(()) };
         let is_good =
@@ -143,8 +143,8 @@ impl Peer {
         ))
     }
 
-    /// Identifies the machine at the other end within this process, by its certificate or, without one, by its address. A worker
-    /// can choose neither freely. Machines behind one router, or with copies of one certificate, count as one.
+    /// Identifies the machine at the other end within this process, by its certificate or, without one, by its address.
+    /// A worker can choose neither freely. Machines behind one router, or with copies of one certificate, count as one.
     pub fn machine(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         match &self.names {
@@ -154,34 +154,34 @@ impl Peer {
         hasher.finish()
     }
 
-    /// Closes its connection with all of its calls, none of which can end itself while it waits for its peer.
+    /// Closes the connection with all of its calls, which cannot end by themselves while they wait for the peer.
     pub fn close(&self) {
         self.state.close();
     }
 
-    /// Resolves when its connection must be closed.
+    /// Resolves when the connection must be closed.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         self.state.closed.clone().cancelled_owned()
     }
 
-    /// Whether gradients are arriving, which may delay other data.
+    /// Returns `true` if gradients are arriving, which may delay other data.
     pub fn is_busy(&self) -> bool {
         self.state.uploads.load(Ordering::Relaxed) > 0
     }
 
-    /// Counts a gradient that is arriving, until the result is dropped.
-    pub fn upload(&self) -> Upload {
+    /// Counts an arriving gradient until the result is dropped.
+    pub fn upload(&self) -> CountedUpload {
         self.state.uploads.fetch_add(1, Ordering::Relaxed);
-        Upload(self.state.clone())
+        CountedUpload(self.state.clone())
     }
 
-    /// Logs a warning about it, at a limited rate.
+    /// Logs a warning about the peer, at a limited rate.
     pub fn warn(&self, what: fmt::Arguments<'_>) {
         self.warnings.warn(self.address.ip(), what);
     }
 }
 
-/// A peer about which nothing is known, as if the request had come by no connection.
+/// Returns a peer without a connection, about which nothing is known.
 impl Default for Peer {
     fn default() -> Self {
         Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
@@ -190,9 +190,9 @@ impl Default for Peer {
 
 /// A gradient that is arriving on a connection.
 #[derive(Debug)]
-pub struct Upload(Arc<ConnectionState>);
+pub struct CountedUpload(Arc<ConnectionState>);
 
-impl Drop for Upload {
+impl Drop for CountedUpload {
     fn drop(&mut self) {
         self.0.uploads.fetch_sub(1, Ordering::Relaxed);
     }
@@ -238,7 +238,7 @@ mod tests {
         assert_ne!(of(&["rig"]), of(&["rig-2"]));
     }
 
-    /// The probation ends whether or not something ever kept the connection open.
+    /// The probation ends with the connection, whether or not something ever kept it open.
     #[tokio::test]
     async fn the_probation_of_a_connection_ends_with_it() {
         for has_stayed in [false, true] {

@@ -25,16 +25,16 @@ use crate::limits::{
 };
 use crate::peer::Peer;
 use crate::security::{Guard, Security, ServerTls};
-use crate::windows::{Window, Windows};
+use crate::windows::{ConnectionWindow, ConnectionWindows};
 
-/// Files that a coordinator opens in addition to its workers' connections: those of the dashboard, and its own.
+/// The number of files that a coordinator opens in addition to its workers' connections: the dashboard's connections, and its own files.
 const OTHER_FILES: usize = MAX_VISITORS + 128;
 
-/// Connections that may wait to be served.
+/// The maximum number of connections that wait to be served.
 const QUEUED_CONNECTIONS: usize = 16;
 
-/// Serves connections until `stop` resolves, and then until all of them are closed. The data that connections may send ahead takes
-/// at most `memory_bytes`, and the smallest of [`CONNECTION_WINDOWS`] for each.
+/// Serves connections until `stop` resolves, and then until all of them are closed. The data that connections may send
+/// ahead takes at most `memory_bytes`, plus the smallest of [`CONNECTION_WINDOWS`] for each connection.
 pub async fn serve<S>(
     listener: TcpListener,
     security: Arc<Security>,
@@ -54,12 +54,12 @@ pub async fn serve<S>(
         servers.spawn(async move {
             let connections = ReceiverStream::new(connections);
             let stop = async { drop(is_over.changed().await) };
-            // An error would be one of the stream of connections, which has none.
+            // The only possible error is one of the stream of connections, which has none.
             drop(server(window_bytes).serve_with_incoming_shutdown(service, connections, stop).await);
         });
         queue
     });
-    let (windows, queues) = (Arc::new(Windows::new(memory_bytes)), Arc::new(queues));
+    let (windows, queues) = (Arc::new(ConnectionWindows::new(memory_bytes)), Arc::new(queues));
     let tls = move || security.tls().map(ServerTls::current);
     let entrance = Entrance::new(Protocol::Grpc, raise_file_limit(), tls);
     let meet = move |arrived: AcceptedConnection| {
@@ -79,7 +79,7 @@ pub async fn serve<S>(
     while servers.join_next().await.is_some() {}
 }
 
-/// A tonic server with the limits that its defaults lack.
+/// Creates a tonic server with the limits that its defaults lack.
 fn server(window_bytes: u32) -> Server {
     Server::builder()
         // Gradients that wait for room are not read. The connection's window has room for them and for the one that is read.
@@ -93,13 +93,13 @@ fn server(window_bytes: u32) -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }
 
-/// Open files that a coordinator of this many workers needs: their connections, as many again for workers that reconnect, and its
-/// own.
+/// Returns the number of open files that a coordinator of this many workers needs: their connections, as many again for
+/// workers that reconnect, and its own files.
 pub fn files_for(workers: usize) -> u64 {
     (2 * CONNECTIONS_PER_WORKER * workers + OTHER_FILES) as u64
 }
 
-/// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs, and returns how many connections it allows.
+/// Raises the open-file limit of this process to what [`MAX_CONNECTIONS`] needs, and returns the number of connections that it allows.
 pub fn raise_file_limit() -> usize {
     let needed = MAX_CONNECTIONS + OTHER_FILES;
     let allowed = rlimit::increase_nofile_limit(needed as u64).unwrap_or(u64::MAX);
@@ -109,17 +109,17 @@ pub fn raise_file_limit() -> usize {
     (allowed.min(needed as u64) as usize).saturating_sub(OTHER_FILES).max(1)
 }
 
-/// A connection that keeps its place until it is dropped, and breaks when its [`Peer`] is closed.
+/// A connection that holds its place until it is dropped, and breaks when its [`Peer`] is closed.
 struct ServedConnection {
     stream: Transport,
     peer: Peer,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
-    _window: Window,
+    _window: ConnectionWindow,
     _place: OwnedSemaphorePermit,
 }
 
 impl ServedConnection {
-    fn new(AcceptedConnection { stream, peer, place, .. }: AcceptedConnection, window: Window) -> Self {
+    fn new(AcceptedConnection { stream, peer, place, .. }: AcceptedConnection, window: ConnectionWindow) -> Self {
         let closed = Box::pin(peer.closed());
         Self { stream, peer, closed, _window: window, _place: place }
     }
@@ -139,7 +139,7 @@ impl Connected for ServedConnection {
 
 impl AsyncRead for ServedConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // A connection that waits for its peer is woken when it must close.
+        // This wakes a connection that waits for its peer when it must close.
         if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.check());
         }

@@ -1,4 +1,4 @@
-//! Warnings about peers, at a limited rate.
+//! Rate-limited warnings about peers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use crate::admission::origin;
 use crate::entrance::Protocol;
 
-/// Time between two warnings about the same address.
+/// The minimum time between two warnings about the same address.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Origins that are remembered. If there are more, those without a warning within the interval are forgotten; if that is not
-/// enough, nothing is logged.
+/// The maximum number of origins that are remembered. If there are more, those without a warning within the interval
+/// are forgotten; if that is not enough, nothing is logged.
 const MAX_ADDRESSES: usize = 1024;
 
 /// Logs at most one warning per [`origin`] and interval, and counts the others.
@@ -25,7 +25,7 @@ pub(crate) struct Warnings {
 }
 
 impl Warnings {
-    /// About the connections of a port.
+    /// Creates the warnings about the connections of a port.
     pub(crate) fn about(protocol: Protocol) -> Self {
         Self { protocol, logged: Mutex::default() }
     }
@@ -40,7 +40,7 @@ impl Warnings {
         }
     }
 
-    /// Whether a warning may be logged now, and if so how many were suppressed since the last one.
+    /// Returns `Some` if a warning may be logged now, with the number of warnings suppressed since the last one.
     pub(crate) fn is_due(&self, address: IpAddr, now: Instant) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.len() >= MAX_ADDRESSES && !logged.contains_key(&address) {

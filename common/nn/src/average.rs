@@ -4,13 +4,13 @@ use crate::group_norm::{PixelSums, Plain};
 use crate::image::Size;
 use crate::instructions::by_width;
 
-/// The means over the pixels of each image, by channel. Sums over pixels are those of [`crate::group_norm::forward`].
+/// Returns the means over the pixels of each image, by channel. Sums over pixels are computed as in [`crate::group_norm::forward`].
 pub fn forward(size: Size, images: &[f32]) -> Vec<f32> {
     let sums = |image| by_width(PixelSums { channels: size.channels, term: Plain(image) });
     images.chunks_exact(size.numbers()).flat_map(sums).map(|sum| sum / size.pixels() as f32).collect()
 }
 
-/// The gradient of the images, from that of the means.
+/// Returns the gradient of the images, from that of the means.
 pub fn gradient(size: Size, of_means: &[f32]) -> Vec<f32> {
     let mut of_images = Vec::with_capacity(of_means.len() * size.pixels());
     for means in of_means.chunks_exact(size.channels) {

@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use crate::image::{Size, View};
+use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
 use crate::tile::{Blocked, add_products, numbers, vectors};
 use crate::{Aligned, BLOCK, spread, zeros};
@@ -10,28 +10,28 @@ use crate::{Aligned, BLOCK, spread, zeros};
 /// The sizes of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Images in the batch.
+    /// The number of images in the batch.
     pub samples: usize,
-    /// Size of an input image.
+    /// The size of an input image.
     pub input: Size,
-    /// Output channels.
+    /// The number of output channels.
     pub outputs: usize,
-    /// Pixels from one patch to the next: 1 or 2.
+    /// The number of pixels from one patch to the next: 1 or 2.
     pub stride: usize,
 }
 
 impl Geometry {
-    /// Size of an output image.
+    /// Returns the size of an output image.
     pub fn output(self) -> Size {
         let half = |length: usize| length.div_ceil(self.stride);
         Size { channels: self.outputs, height: half(self.input.height), width: half(self.input.width) }
     }
 }
 
-/// Returns the output, without a border, and the input with one, which the gradient of the weights needs.
+/// Returns the output, without a border, and the input with a border, which the gradient of the weights needs.
 ///
-/// A number is the sum over the rows of the kernel, its columns and the input channels, in this order, plus the bias.
-pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Aligned) {
+/// Each number is the sum over the rows of the kernel, its columns and the input channels, in this order, plus the bias.
+pub fn forward(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Aligned) {
     let mut images = Aligned::zeros(g.samples * g.input.padded());
     let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
@@ -43,8 +43,8 @@ pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f
     (result, images)
 }
 
-/// Returns the output alone.
-pub fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
+/// Returns only the output.
+pub fn forward_only(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
     let samples = result.chunks_exact_mut(g.output().numbers()).enumerate();
@@ -55,19 +55,19 @@ pub fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> V
 fn forward_pass<'a>(g: Geometry, weight: &[f32], bias: &'a [f32]) -> Pass<'a> {
     let (inputs, output) = (g.input.channels, g.output());
     Pass {
-        runs: (0..3).map(|ky| Run { offset: ky * g.input.row(), length: g.input.run() }).collect(),
+        runs: (0..3).map(|ky| RowRun { offset: ky * g.input.row(), length: g.input.run() }).collect(),
         packed: pack(g.outputs, 9, inputs, |o, tap, i| weight[(o * inputs + i) * 9 + tap]),
         bias: Some(bias),
         size: output,
-        from: Steps { start: 0, row: g.stride * g.input.row(), pixel: g.stride * inputs },
-        to: Steps { start: 0, row: output.width * g.outputs, pixel: g.outputs },
+        from: KernelSteps { start: 0, row: g.stride * g.input.row(), pixel: g.stride * inputs },
+        to: KernelSteps { start: 0, row: output.width * g.outputs, pixel: g.outputs },
     }
 }
 
-/// The gradient of the input, without a border, from the output's; and the output's with one.
+/// Returns the gradient of the input, without a border, and that of the output with a border.
 ///
-/// A number is the sum over rows, columns and channels of the output's gradient, in this order.
-pub(crate) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) -> (Vec<f32>, Aligned) {
+/// Each number is the sum over rows, columns and channels of the output's gradient, in this order.
+pub(crate) fn input_gradient(g: Geometry, gradient: ImageView<'_>, weight: &[f32]) -> (Vec<f32>, Aligned) {
     let passes: Vec<Pass<'_>> = (0..g.stride * g.stride)
         .map(|class| input_gradient_pass(g, weight, [class / g.stride, class % g.stride]))
         .collect();
@@ -83,18 +83,17 @@ pub(crate) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) ->
     (result, padded)
 }
 
-/// The pixels of the input whose row and column leave these remainders when divided by the stride: the same weights reach
-/// all of them.
+/// Prepares the pass over input pixels whose row and column have these remainders modulo the stride: the same weights reach all of them.
 fn input_gradient_pass<'a>(g: Geometry, weight: &[f32], remainders: [usize; 2]) -> Pass<'a> {
     let (inputs, output) = (g.input.channels, g.output());
-    // Input pixel `stride · a + remainder` takes part in output pixel `a + near - 1` through this row or column of the kernel.
+    // Input pixel `stride · a + remainder` contributes to output pixel `a + near - 1` through this row or column of the kernel.
     let reached = |remainder: usize| {
         let of_kernel = move |near: usize| (remainder + 1 + g.stride).checked_sub(g.stride * near).filter(|k| *k < 3);
         (0..3).filter_map(move |near| Some((near, of_kernel(near)?)))
     };
     let [rows, columns] = remainders.map(|remainder| reached(remainder).collect::<Vec<_>>());
     let taps: Vec<usize> = rows.iter().flat_map(|(_, ky)| columns.iter().map(move |(_, kx)| 3 * ky + kx)).collect();
-    let run = |near: &(usize, usize)| Run {
+    let run = |near: &(usize, usize)| RowRun {
         offset: near.0 * output.row() + columns[0].0 * g.outputs,
         length: columns.len() * g.outputs,
     };
@@ -109,8 +108,8 @@ fn input_gradient_pass<'a>(g: Geometry, weight: &[f32], remainders: [usize; 2]) 
             height: count(g.input.height, remainders[0]),
             width: count(g.input.width, remainders[1]),
         },
-        from: Steps { start: 0, row: output.row(), pixel: g.outputs },
-        to: Steps {
+        from: KernelSteps { start: 0, row: output.row(), pixel: g.outputs },
+        to: KernelSteps {
             start: remainders[0] * row + remainders[1] * inputs,
             row: g.stride * row,
             pixel: g.stride * inputs,
@@ -118,7 +117,7 @@ fn input_gradient_pass<'a>(g: Geometry, weight: &[f32], remainders: [usize; 2]) 
     }
 }
 
-/// Weights by block of results, then in the order of summation, those of a block side by side.
+/// Reorders weights by block of results, then in the order of summation; the weights of a block are contiguous.
 pub(crate) fn pack(
     results: usize,
     taps: usize,
@@ -139,46 +138,46 @@ pub(crate) fn pack(
     packed
 }
 
-/// Neighbouring numbers that weights are applied to; `offset` is that of the first from a pixel.
-pub(crate) struct Run {
+/// A run of neighbouring numbers to which weights are applied. `offset` is the distance of the first one from a pixel.
+pub(crate) struct RowRun {
     offset: usize,
     length: usize,
 }
 
-/// Where the pixels of a grid lie.
-struct Steps {
+/// The positions of the pixels of a grid.
+struct KernelSteps {
     start: usize,
     row: usize,
     pixel: usize,
 }
 
-/// Weights that are applied to an image, pixel by pixel.
+/// Applies weights to an image, pixel by pixel.
 struct Pass<'a> {
-    runs: Vec<Run>,
+    runs: Vec<RowRun>,
     packed: Aligned,
     bias: Option<&'a [f32]>,
-    /// Of the result.
+    /// The size of the result.
     size: Size,
-    from: Steps,
-    to: Steps,
+    from: KernelSteps,
+    to: KernelSteps,
 }
 
 impl Pass<'_> {
     fn over(&self, image: &[f32], result: &mut [f32]) {
-        by_width(Over { pass: self, image, result });
+        by_width(RowCover { pass: self, image, result });
     }
 }
 
-struct Over<'a> {
+struct RowCover<'a> {
     pass: &'a Pass<'a>,
     image: &'a [f32],
     result: &'a mut [f32],
 }
 
-impl Blocked for Over<'_> {
+impl Blocked for RowCover<'_> {
     type Output = ();
 
-    /// `P` pixels of a row at a time, as far as they go.
+    /// Computes `P` pixels of a row at a time, as far as they go.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
         let Pass { runs, packed, size, .. } = self.pass;
@@ -203,7 +202,7 @@ impl Blocked for Over<'_> {
     }
 }
 
-impl Over<'_> {
+impl RowCover<'_> {
     #[inline(always)]
     fn tile<S: Simd, const P: usize, const V: usize>(
         &mut self,

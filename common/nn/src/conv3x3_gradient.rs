@@ -3,40 +3,40 @@
 use pulp::{Simd, WithSimd};
 
 use crate::conv3x3::{Geometry, input_gradient};
-use crate::image::View;
+use crate::image::ImageView;
 use crate::instructions::arch;
 use crate::spread;
 
-/// Output channels whose sums are kept in registers at a time.
+/// The number of output channels whose sums are kept in registers at a time.
 const TILE: usize = 4;
 
-/// The gradients of the operands of a convolution; those that were not asked for are empty.
+/// The gradients of the operands of a convolution; those that were not requested are empty.
 #[derive(Debug)]
-pub struct Gradients {
-    /// Gradient of the images, without a border.
+pub struct ConvGradients {
+    /// The gradient of the images, without a border.
     pub x: Vec<f32>,
-    /// Gradient of the weights, [output, input, row, column].
+    /// The gradient of the weights, [output, input, row, column].
     pub weight: Vec<f32>,
-    /// Gradient of the bias.
+    /// The gradient of the bias.
     pub bias: Vec<f32>,
 }
 
 /// Computes the gradients from the input with a border and the gradient of the output.
 ///
-/// Those of weights and bias are sums over the samples, the rows and the columns of the output, in this order.
+/// The gradients of weights and bias are sums over the samples, the rows and the columns of the output, in this order.
 pub fn gradients(
     g: Geometry,
     images: &[f32],
     weight: &[f32],
-    gradient: View<'_>,
+    gradient: ImageView<'_>,
     [with_x, with_bias]: [bool; 2],
-) -> Gradients {
+) -> ConvGradients {
     let (x, padded) = if with_x {
         input_gradient(g, gradient, weight)
     } else {
         (Vec::new(), gradient.padded_images(g.samples, g.output()))
     };
-    Gradients {
+    ConvGradients {
         x,
         weight: weight_gradient(g, images, &padded),
         bias: if with_bias { bias_gradient(g, &padded) } else { Vec::new() },
@@ -57,12 +57,12 @@ fn bias_gradient(g: Geometry, gradients: &[f32]) -> Vec<f32> {
 
 fn weight_gradient(g: Geometry, images: &[f32], gradients: &[f32]) -> Vec<f32> {
     let wide = g.input.wide_run();
-    // By output, row of the kernel, and then column of the kernel and input.
+    // The sums are indexed by output, row of the kernel, and then column of the kernel and input.
     let mut sums = vec![0.0; g.outputs * 3 * wide];
-    // Few pieces, because each goes through all images.
+    // The number of pieces is small, because each one goes through all images.
     let piece = g.outputs.div_ceil(rayon::current_num_threads()).next_multiple_of(TILE);
     spread(sums.chunks_mut(piece * 3 * wide).enumerate(), |(index, sums)| {
-        arch().dispatch(WeightGradient { g, images, gradients, first: index * piece, sums });
+        arch().dispatch(ConvWeightGradient { g, images, gradients, first: index * piece, sums });
     });
     unpack_weights(g.input.channels, wide, &sums)
 }
@@ -80,8 +80,8 @@ pub(crate) fn unpack_weights(inputs: usize, wide: usize, sums: &[f32]) -> Vec<f3
     weights
 }
 
-/// The gradient of the weights of some output channels, from `first` on.
-struct WeightGradient<'a> {
+/// Computes the gradient of the weights of some output channels, from `first` on.
+struct ConvWeightGradient<'a> {
     g: Geometry,
     images: &'a [f32],
     gradients: &'a [f32],
@@ -89,7 +89,7 @@ struct WeightGradient<'a> {
     sums: &'a mut [f32],
 }
 
-impl WithSimd for WeightGradient<'_> {
+impl WithSimd for ConvWeightGradient<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -110,12 +110,12 @@ impl WithSimd for WeightGradient<'_> {
     }
 }
 
-impl WeightGradient<'_> {
-    /// Adds what a sample gives to the sums of `O` outputs.
+impl ConvWeightGradient<'_> {
+    /// Adds the contribution of a sample to the sums of `O` outputs.
     #[inline(always)]
     fn outputs<S: Simd, const O: usize>(&mut self, simd: S, image: &[f32], gradient: &[f32], output: usize) {
         let vectors = self.g.input.run().div_ceil(S::F32_LANES);
-        // A tile of sums, the vectors that they share and a factor fit in the registers.
+        // A tile of sums, the vectors that they share and a factor must fit in the registers.
         let at_most = if S::F32_LANES == 16 { 3 } else { 2 };
         for ky in 0..3 {
             let mut done = 0;
@@ -131,7 +131,7 @@ impl WeightGradient<'_> {
         }
     }
 
-    /// Adds what a sample gives to `V` vectors of the sums of `O` outputs and a row of the kernel, from number `at` on.
+    /// Adds the contribution of a sample to `V` vectors of the sums of `O` outputs and a row of the kernel, from number `at` on.
     #[inline(always)]
     fn tile<S: Simd, const O: usize, const V: usize>(
         &mut self,

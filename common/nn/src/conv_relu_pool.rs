@@ -3,39 +3,39 @@
 use pulp::Simd;
 
 use crate::conv3x3::pack;
-use crate::image::{Size, View};
+use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
 use crate::tile::{Blocked, add_products, numbers, vectors};
 use crate::{Aligned, BLOCK, spread, zeros};
 
-/// Marks a [`ForwardState::chosen`] whose output is zero, so that it has no gradient.
+/// The flag in [`ForwardState::chosen`] for an output that is zero, and so has no gradient.
 pub(crate) const DEAD: u32 = 1 << 31;
 
 /// The sizes of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Images in the batch.
+pub struct PoolGeometry {
+    /// The number of images in the batch.
     pub samples: usize,
-    /// Size of an input image.
+    /// The size of an input image.
     pub input: Size,
-    /// Output channels.
+    /// The number of output channels.
     pub outputs: usize,
 }
 
-impl Geometry {
-    /// Size of an output image. A last odd row or column is left out.
+impl PoolGeometry {
+    /// Returns the size of an output image. A last odd row or column is left out.
     pub fn output(self) -> Size {
         Size { channels: self.outputs, height: self.input.height / 2, width: self.input.width / 2 }
     }
 
-    /// Where the four patches of a pooling window begin, relative to the window.
+    /// Returns the offsets of the four patches of a pooling window, relative to the window.
     pub(crate) fn patches(self) -> [usize; 4] {
         let (pixel, row) = (self.input.channels, self.input.row());
         [0, pixel, row, row + pixel]
     }
 }
 
-/// Whether there is something to pool, and positions in an image can be kept in a `ForwardState`.
+/// Returns `true` if images of this size can be pooled, and their positions fit in a `ForwardState`.
 pub fn takes(input: Size) -> bool {
     input.height >= 2 && input.width >= 2 && input.padded() < DEAD as usize
 }
@@ -43,18 +43,18 @@ pub fn takes(input: Size) -> bool {
 /// Results of the forward pass that the gradients need.
 #[derive(Debug)]
 pub struct ForwardState {
-    /// The sizes.
-    pub geometry: Geometry,
+    /// The sizes of the operation.
+    pub geometry: PoolGeometry,
     /// The images with a border of zeros.
     pub(crate) images: Aligned,
-    /// Per sample, pooled pixel and output channel: where in the image the patch of the largest number begins.
+    /// For each sample, pooled pixel and output channel, the position in the image of the patch with the largest number.
     pub(crate) chosen: Vec<u32>,
 }
 
-/// Returns the output, channels last, and what the gradients need.
+/// Returns the output, channels last, and the state that the gradients need.
 ///
-/// A number before pooling is summed as in a dense convolution; the bias is added after pooling, which gives the same.
-pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, ForwardState) {
+/// Each number before pooling is summed as in a dense convolution; the bias is added after pooling, with the same result.
+pub fn forward(g: PoolGeometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, ForwardState) {
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
     let mut images = Aligned::zeros(g.samples * g.input.padded());
@@ -68,8 +68,8 @@ pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f
     (output, ForwardState { geometry: g, images, chosen })
 }
 
-/// Returns the output alone.
-pub fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
+/// Returns only the output.
+pub fn forward_only(g: PoolGeometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
     let mut output = zeros(g.samples * per_sample);
@@ -80,26 +80,26 @@ pub fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> V
     output
 }
 
-fn packed(g: Geometry, weight: &[f32]) -> Aligned {
+fn packed(g: PoolGeometry, weight: &[f32]) -> Aligned {
     let inputs = g.input.channels;
     pack(g.outputs, 9, inputs, |o, tap, i| weight[(o * inputs + i) * 9 + tap])
 }
 
-/// The forward pass of one sample.
+/// Computes the forward pass of one sample.
 struct Forward<'a> {
-    g: Geometry,
+    g: PoolGeometry,
     image: &'a [f32],
     packed: &'a [f32],
     bias: &'a [f32],
     output: &'a mut [f32],
-    /// Empty if no gradient will be computed.
+    /// The chosen patches; empty if no gradient will be computed.
     chosen: &'a mut [u32],
 }
 
 impl Blocked for Forward<'_> {
     type Output = ();
 
-    /// `P` pixels at a time, which is `P / 4` pooling windows, as far as they go.
+    /// Computes `P` pixels at a time, which is `P / 4` pooling windows, as far as they go.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
         let output = self.g.output();
@@ -146,7 +146,7 @@ impl Forward<'_> {
         }
     }
 
-    /// Writes the largest of four numbers, and where its patch begins, of the block of channels from `first` on.
+    /// Writes the largest of four numbers, and the position of its patch, for the block of channels from `first` on.
     #[inline(always)]
     fn pool<S: Simd, const V: usize>(
         &mut self,

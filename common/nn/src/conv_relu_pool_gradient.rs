@@ -1,17 +1,17 @@
 //! The gradients of a convolution with ReLU and pooling.
 //!
-//! Pooling passes on one of four pixels, and only if ReLU lets it through does it have a gradient: both sums take less than a
-//! quarter of the multiplications that a dense convolution needs.
+//! Pooling selects one of four pixels, and it only has a gradient if ReLU lets it through: both sums need less than a
+//! quarter of the multiplications of a dense convolution.
 
 use pulp::{Simd, WithSimd};
 
-use crate::conv_relu_pool::{DEAD, ForwardState, Geometry};
-use crate::conv3x3_gradient::{Gradients, unpack_weights};
-use crate::image::View;
+use crate::conv_relu_pool::{DEAD, ForwardState, PoolGeometry};
+use crate::conv3x3_gradient::{ConvGradients, unpack_weights};
+use crate::image::ImageView;
 use crate::instructions::arch;
 use crate::{Aligned, spread, zeros};
 
-/// Output channels whose weights' gradients are computed at a time.
+/// The number of output channels whose weights' gradients are computed at a time.
 const PIECE: usize = 8;
 
 /// Calls a function for all vectors of a run: `V` at a time, from number `at` on.
@@ -21,7 +21,7 @@ macro_rules! in_vectors {
         let mut done = 0;
         while done < vectors {
             let $at = done * $S::F32_LANES;
-            // As few groups as possible, of which three rows of sums fit in the registers.
+            // There should be as few groups as possible whose three rows of sums fit in the registers.
             done += match vectors - done {
                 1 => in_vectors!(@group $V = 1, $call),
                 2 => in_vectors!(@group $V = 2, $call),
@@ -37,30 +37,30 @@ macro_rules! in_vectors {
     }};
 }
 
-/// Computes the gradients of the operands from the gradient of the output; that of the input only if `with_x`.
+/// Computes the gradients of the operands from the gradient of the output. The gradient of the input is only computed if `with_x` is set.
 ///
-/// Those of weights and bias are sums over the samples and pooled pixels, row by row. Those of the input: see
-/// `InputGradient`.
-pub fn gradients(saved: &ForwardState, weight: &[f32], gradient: View<'_>, with_x: bool) -> Gradients {
+/// The gradients of weights and bias are sums over the samples and pooled pixels, row by row. `InputGradient` documents
+/// the gradient of the input.
+pub fn gradients(saved: &ForwardState, weight: &[f32], gradient: ImageView<'_>, with_x: bool) -> ConvGradients {
     let g = saved.geometry;
     let gradient = gradient.images(g.samples, g.output());
     let wide = g.input.wide_run();
-    // By output, row of the kernel, and then column of the kernel and input.
+    // The sums are indexed by output, row of the kernel, and then column of the kernel and input.
     let mut sums = vec![0.0; g.outputs * 3 * wide];
     let mut bias = vec![0.0; g.outputs];
     let pieces = sums.chunks_mut(PIECE * 3 * wide).zip(bias.chunks_mut(PIECE)).enumerate();
     spread(pieces, |(piece, (sums, bias))| {
-        arch().dispatch(WeightGradient { saved, gradient: &gradient, first: piece * PIECE, sums, bias });
+        arch().dispatch(PooledWeightGradient { saved, gradient: &gradient, first: piece * PIECE, sums, bias });
     });
     let x = if with_x { input_gradient(saved, weight, &gradient) } else { Vec::new() };
-    Gradients { x, weight: unpack_weights(g.input.channels, wide, &sums), bias }
+    ConvGradients { x, weight: unpack_weights(g.input.channels, wide, &sums), bias }
 }
 
-/// A pixel with a gradient: where its patch begins, or which output it belongs to, and its value.
+/// A pixel with a gradient: the position of its patch or the output that it belongs to, and its value.
 type Alive = (usize, f32);
 
-/// The gradient of the weights and biases of up to `PIECE` output channels, from `first` on.
-struct WeightGradient<'a> {
+/// Computes the gradient of the weights and biases of up to `PIECE` output channels, from `first` on.
+struct PooledWeightGradient<'a> {
     saved: &'a ForwardState,
     gradient: &'a [f32],
     first: usize,
@@ -68,7 +68,7 @@ struct WeightGradient<'a> {
     bias: &'a mut [f32],
 }
 
-impl WithSimd for WeightGradient<'_> {
+impl WithSimd for PooledWeightGradient<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -93,10 +93,10 @@ impl WithSimd for WeightGradient<'_> {
     }
 }
 
-/// The pixels of a sample with a gradient, in a list for each of the `outputs`. Returns how long each list is.
+/// Lists the pixels of a sample that have a gradient, for each of the `outputs`. Returns the length of each list.
 #[inline(always)]
 fn list_by_output(
-    g: Geometry,
+    g: PoolGeometry,
     chosen: &[u32],
     gradient: &[f32],
     outputs: std::ops::Range<usize>,
@@ -113,9 +113,9 @@ fn list_by_output(
     lengths
 }
 
-/// Adds the patches of a list, each times its value, to `V` vectors of each of the three runs of sums.
+/// Adds the patches of a list, each multiplied by its value, to `V` vectors of each of the three runs of sums.
 #[inline(always)]
-fn add_patches<S: Simd, const V: usize>(simd: S, g: Geometry, list: &[Alive], image: &[f32], sums: &mut [f32]) {
+fn add_patches<S: Simd, const V: usize>(simd: S, g: PoolGeometry, list: &[Alive], image: &[f32], sums: &mut [f32]) {
     let (row, wide, length) = (g.input.row(), g.input.wide_run(), V * S::F32_LANES);
     let mut totals = [[simd.splat_f32s(0.0); V]; 3];
     for (total, sums) in totals.iter_mut().zip(sums.chunks(wide)) {
@@ -138,7 +138,7 @@ fn add_patches<S: Simd, const V: usize>(simd: S, g: Geometry, list: &[Alive], im
 fn input_gradient(saved: &ForwardState, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
     let g = saved.geometry;
     let (inputs, wide, per_sample) = (g.input.channels, g.input.wide_run(), g.output().numbers());
-    // By output, row of the kernel, and then column of the kernel and input.
+    // The weights are indexed by output, row of the kernel, and then column of the kernel and input.
     let mut packed = Aligned::zeros(g.outputs * 3 * wide);
     for (packed, weight) in packed.chunks_exact_mut(3 * wide).zip(weight.chunks_exact(9 * inputs)) {
         for (i, weight) in weight.chunks_exact(9).enumerate() {
@@ -160,12 +160,12 @@ fn input_gradient(saved: &ForwardState, weight: &[f32], gradient: &[f32]) -> Vec
     x
 }
 
-/// The gradient of the input of one sample, written into an image with a border.
+/// Computes the gradient of the input of one sample, in an image with a border.
 ///
-/// For each pooling window, row by row, and each of its four pixels, the weights of the outputs that chose this pixel are
-/// added up in the order of the outputs; then this sum is added to the image.
+/// For each pooling window, row by row, and each of its four pixels, the weights of the outputs that chose this pixel
+/// are added up in the order of the outputs; then this sum is added to the image.
 struct InputGradient<'a> {
-    g: Geometry,
+    g: PoolGeometry,
     chosen: &'a [u32],
     gradient: &'a [f32],
     packed: &'a [f32],
@@ -199,9 +199,9 @@ impl WithSimd for InputGradient<'_> {
     }
 }
 
-/// Adds the weights of a list, each times its value, to `V` vectors of each of the three runs of a patch.
+/// Adds the weights of a list, each multiplied by its value, to `V` vectors of each of the three runs of a patch.
 #[inline(always)]
-fn add_weights<S: Simd, const V: usize>(simd: S, g: Geometry, list: &[Alive], packed: &[f32], patch: &mut [f32]) {
+fn add_weights<S: Simd, const V: usize>(simd: S, g: PoolGeometry, list: &[Alive], packed: &[f32], patch: &mut [f32]) {
     let (row, wide, length) = (g.input.row(), g.input.wide_run(), V * S::F32_LANES);
     let mut totals = [[simd.splat_f32s(0.0); V]; 3];
     for (start, value) in list {

@@ -1,36 +1,36 @@
 //! Mean cross-entropy of scores.
 //!
-//! With label smoothing ε, a sample's target is 1 − ε for its label and ε/K more for each of the K classes (Szegedy et al.,
-//! "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7). If two samples are mixed, each label has its
-//! sample's weight (Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, section 2).
+//! With label smoothing ε, a sample's target is 1 − ε for its label, plus ε/K for each of the K classes (Szegedy et al., "Rethinking the
+//! Inception Architecture for Computer Vision", CVPR 2016, section 7). If two samples are mixed, each label has its sample's weight (Zhang
+//! et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, section 2).
 
-/// What rows of scores are compared with.
+/// The targets of rows of scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
-    /// A label for each row.
+    /// The label of each row.
     pub labels: Vec<i32>,
-    /// Labels of other samples that are mixed into the rows'.
+    /// The labels of other samples that are mixed into the rows.
     pub mixed: Option<MixedLabels>,
-    /// How much of each target is spread over all classes, from 0 to below 1.
+    /// The share of each target that is spread over all classes, from 0 to below 1.
     pub smoothing: f64,
 }
 
-/// Labels of samples that are mixed into those of a batch.
+/// The labels of samples that are mixed into those of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixedLabels {
-    /// The label of the sample that is mixed in, for each row.
+    /// For each row, the label of the sample that is mixed in.
     pub labels: Vec<i32>,
-    /// The weight of the row's own sample, from 0 to 1; the other one has the rest.
+    /// For each row, the weight of its own sample, from 0 to 1; the other sample has the rest.
     pub weights: Vec<f32>,
 }
 
 impl Targets {
-    /// One label for each row, as it is.
+    /// Creates targets with one label for each row, without mixing or smoothing.
     pub fn of_labels(labels: &[i32]) -> Self {
         Self { labels: labels.into(), mixed: None, smoothing: 0.0 }
     }
 
-    /// The classes of a row's target, and their weights.
+    /// Returns the classes of a row's target, and their weights.
     fn of_row(&self, row: usize) -> impl Iterator<Item = (usize, f32)> + use<> {
         let other = self.mixed.as_ref().map(|mixed| (mixed.labels[row] as usize, 1.0 - mixed.weights[row]));
         let own_weight = self.mixed.as_ref().map_or(1.0, |mixed| mixed.weights[row]);
@@ -38,10 +38,10 @@ impl Targets {
     }
 }
 
-/// Returns the mean cross-entropy in nats of rows of scores, and by row the probabilities of the classes.
+/// Returns the mean cross-entropy of rows of scores, in nats, and for each row the probabilities of the classes.
 ///
-/// A row's probabilities are summed in the order of the classes, as are its scores for label smoothing, and losses in that of the
-/// rows, in `f64`.
+/// A row's probabilities, and its scores for label smoothing, are summed in the order of the classes. Losses are summed
+/// in the order of the rows, in `f64`.
 pub fn forward(scores: &[f32], classes: usize, targets: &Targets) -> (f64, Vec<f32>) {
     let smoothing = targets.smoothing;
     let mut probabilities = scores.to_vec();
@@ -56,7 +56,7 @@ pub fn forward(scores: &[f32], classes: usize, targets: &Targets) -> (f64, Vec<f
         }
         let mut sum = 0.0;
         for score in row.iter_mut() {
-            // The C library's depends on the machine.
+            // The result of the C library's `expf` depends on the machine.
             *score = libm::expf(*score - largest);
             sum += f64::from(*score);
         }
@@ -69,7 +69,7 @@ pub fn forward(scores: &[f32], classes: usize, targets: &Targets) -> (f64, Vec<f
     (total / targets.labels.len() as f64, probabilities)
 }
 
-/// The gradient of the scores, from that of the loss and the probabilities.
+/// Returns the gradient of the scores, from that of the loss and the probabilities.
 pub fn gradient(mut probabilities: Vec<f32>, classes: usize, targets: &Targets, gradient: f32) -> Vec<f32> {
     let scale = gradient / targets.labels.len() as f32;
     let smoothing = targets.smoothing;

@@ -9,36 +9,41 @@ use crate::instructions::by_width;
 use crate::tile::{Blocked, numbers, vectors};
 use crate::{BLOCK, spread, zeros};
 
-/// Sums over pixels are four sums, each over every fourth pixel.
+/// The number of partial sums over pixels, each of which takes every fourth pixel.
 const SUMS: usize = 4;
 
 /// The sizes and constants of a normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Geometry {
-    /// Images in the batch.
+pub struct GroupGeometry {
+    /// The number of images in the batch.
     pub samples: usize,
-    /// Size of an image.
+    /// The size of an image.
     pub size: Size,
-    /// Groups of channels.
+    /// The number of groups of channels.
     pub groups: usize,
-    /// Added to the variance.
+    /// The number that is added to the variance.
     pub epsilon: f64,
     /// Whether ReLU follows.
     pub relu: bool,
 }
 
-/// Mean and scale of a group of channels in one sample.
+/// The mean and scale of a group of channels in one sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Group {
     pub(crate) mean: f32,
-    /// One over the standard deviation.
+    /// The reciprocal of the standard deviation.
     pub(crate) scale: f32,
 }
 
-/// Returns the output, and the statistics by sample and group. Everything is channels last; `shortcut` is added before ReLU.
+/// Returns the output, and the statistics by sample and group. All images are channels last; `shortcut` is added before ReLU.
 ///
-/// A sum over the numbers of a group is four sums per channel, each over every fourth pixel, and then the sum of these.
-pub fn forward(g: Geometry, x: &[f32], [gamma, beta]: [&[f32]; 2], shortcut: Option<&[f32]>) -> (Vec<f32>, Vec<Group>) {
+/// A sum over the numbers of a group has four partial sums per channel, each over every fourth pixel, which are then added up.
+pub fn forward(
+    g: GroupGeometry,
+    x: &[f32],
+    [gamma, beta]: [&[f32]; 2],
+    shortcut: Option<&[f32]>,
+) -> (Vec<f32>, Vec<Group>) {
     let per_sample = g.size.numbers();
     let mut output = zeros(x.len());
     let mut groups = vec![Group::default(); g.samples * g.groups];
@@ -47,13 +52,13 @@ pub fn forward(g: Geometry, x: &[f32], [gamma, beta]: [&[f32]; 2], shortcut: Opt
         let own = n * per_sample..(n + 1) * per_sample;
         let (x, shortcut) = (&x[own.clone()], shortcut.map(|shortcut| &shortcut[own]));
         statistics(g, x, groups);
-        let affine = Affine::new(g, groups, gamma, beta);
+        let affine = AffineParameters::new(g, groups, gamma, beta);
         by_width(Normalise { g, x, affine: &affine, shortcut, output });
     });
     (output, groups)
 }
 
-fn statistics(g: Geometry, x: &[f32], groups: &mut [Group]) {
+fn statistics(g: GroupGeometry, x: &[f32], groups: &mut [Group]) {
     let per_group = g.size.channels / g.groups;
     let count = (per_group * g.size.pixels()) as f64;
     let sums = by_width(PixelSums { channels: g.size.channels, term: Plain(x) });
@@ -68,14 +73,14 @@ fn statistics(g: Geometry, x: &[f32], groups: &mut [Group]) {
     }
 }
 
-/// The factor and the term of the affine map that normalises a channel.
-struct Affine {
+/// The factor and the summand of the affine map that normalises a channel.
+struct AffineParameters {
     factors: Vec<f32>,
     terms: Vec<f32>,
 }
 
-impl Affine {
-    fn new(g: Geometry, groups: &[Group], gamma: &[f32], beta: &[f32]) -> Self {
+impl AffineParameters {
+    fn new(g: GroupGeometry, groups: &[Group], gamma: &[f32], beta: &[f32]) -> Self {
         let group = |channel: usize| groups[channel / (g.size.channels / g.groups)];
         let factors: Vec<f32> = gamma.iter().enumerate().map(|(c, gamma)| gamma * group(c).scale).collect();
         let terms = beta.iter().zip(&factors).enumerate();
@@ -85,14 +90,14 @@ impl Affine {
 
 /// The terms of sums over pixels, one sum per channel.
 pub(crate) trait Term: Copy {
-    /// How many pixels there are, in numbers.
+    /// Returns the number of values in all pixels.
     fn len(self) -> usize;
 
-    /// Adds a block of terms: that of the channels from `channel` on, at the pixel that begins at `at`.
+    /// Adds a block of terms: those of the channels from `channel` on, at the pixel that begins at `at`.
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]);
 }
 
-/// The numbers themselves.
+/// Terms that are the numbers themselves.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain<'a>(pub(super) &'a [f32]);
 
@@ -111,7 +116,7 @@ impl Term for Plain<'_> {
     }
 }
 
-/// The squared differences between the numbers and a mean.
+/// Terms that are the squared differences between the numbers and a mean.
 #[derive(Clone, Copy)]
 struct Squares<'a> {
     x: &'a [f32],
@@ -135,19 +140,19 @@ impl Term for Squares<'_> {
     }
 }
 
-/// A block of numbers, of which there may be fewer.
+/// Loads a block of numbers; missing ones are zero.
 #[inline(always)]
 pub(crate) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
     if numbers.len() < BLOCK {
         return vectors(simd, numbers);
     }
     let mut block = [simd.splat_f32s(0.0); V];
-    // A constant length: this is a load.
+    // With a constant length, this is a single load.
     block.copy_from_slice(S::as_simd_f32s(&numbers[..BLOCK]).0);
     block
 }
 
-/// Writes the first numbers of a block, as many as there is room for.
+/// Stores the first numbers of a block, as many as `to` has room for.
 #[inline(always)]
 pub(crate) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]) {
     if to.len() < BLOCK {
@@ -157,7 +162,7 @@ pub(crate) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]
     }
 }
 
-/// Sums over the pixels, by channel.
+/// Computes sums over the pixels, by channel.
 pub(crate) struct PixelSums<T> {
     pub(crate) channels: usize,
     pub(crate) term: T,
@@ -193,9 +198,9 @@ impl<T: Term> Blocked for PixelSums<T> {
 
 /// Normalises one sample.
 struct Normalise<'a> {
-    g: Geometry,
+    g: GroupGeometry,
     x: &'a [f32],
-    affine: &'a Affine,
+    affine: &'a AffineParameters,
     shortcut: Option<&'a [f32]>,
     output: &'a mut [f32],
 }

@@ -2,44 +2,44 @@
 
 use pulp::Simd;
 
-use crate::group_norm::{Geometry, Group, PixelSums, Plain, Term, block, store};
+use crate::group_norm::{Group, GroupGeometry, PixelSums, Plain, Term, block, store};
 use crate::instructions::by_width;
 use crate::tile::Blocked;
 use crate::{BLOCK, spread, zeros};
 
-/// Operands and results of the forward pass that the gradients need, channels last.
+/// The operands and results of the forward pass that the gradients need, channels last.
 #[derive(Clone, Copy, Debug)]
-pub struct ForwardState<'a> {
-    /// The images.
+pub struct GroupForward<'a> {
+    /// The input images.
     pub x: &'a [f32],
-    /// The result, after ReLU if there is one.
+    /// The output, after ReLU if there is one.
     pub output: &'a [f32],
-    /// The statistics.
+    /// The statistics of the groups.
     pub groups: &'a [Group],
-    /// The factors.
+    /// The factors of the channels.
     pub gamma: &'a [f32],
 }
 
 /// The gradients of the operands of a normalisation.
 #[derive(Debug)]
-pub struct Gradients {
-    /// Gradient of the images.
+pub struct GroupGradients {
+    /// The gradient of the images.
     pub x: Vec<f32>,
-    /// Gradient of the factors.
+    /// The gradient of the factors.
     pub gamma: Vec<f32>,
-    /// Gradient of the terms.
+    /// The gradient of the summands.
     pub beta: Vec<f32>,
-    /// Gradient of the shortcut, which is also that of the normalised numbers before the addition.
+    /// The gradient of the shortcut, which is also that of the normalised numbers before the addition.
     pub shortcut: Vec<f32>,
 }
 
-/// Computes the gradients from that of the output. Sums over pixels are as in the forward pass; sums over samples are in
-/// their order.
-pub fn gradients(g: Geometry, saved: ForwardState<'_>, gradient: &[f32]) -> Gradients {
+/// Computes the gradients from that of the output. Sums over pixels are computed as in the forward pass; sums over
+/// samples are in their order.
+pub fn gradients(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32]) -> GroupGradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
     let mut passed = gradient.to_vec();
     let mut x = zeros(gradient.len());
-    // By sample the gradients of gamma, and then of beta.
+    // For each sample, the gradients of gamma and then those of beta.
     let mut sums = vec![0.0; g.samples * 2 * channels];
     let results = x.chunks_exact_mut(per_sample).zip(passed.chunks_exact_mut(per_sample));
     spread(results.zip(sums.chunks_exact_mut(2 * channels)).enumerate(), |(n, ((x, passed), sums))| {
@@ -49,7 +49,7 @@ pub fn gradients(g: Geometry, saved: ForwardState<'_>, gradient: &[f32]) -> Grad
                 *passed = if *output > 0.0 { *passed } else { 0.0 };
             }
         }
-        let saved = ForwardState { x: &saved.x[own], groups: &saved.groups[n * g.groups..][..g.groups], ..saved };
+        let saved = GroupForward { x: &saved.x[own], groups: &saved.groups[n * g.groups..][..g.groups], ..saved };
         of_sample(g, saved, passed, x, sums);
     });
     let [mut gamma, mut beta] = [(); 2].map(|()| vec![0.0; channels]);
@@ -57,10 +57,10 @@ pub fn gradients(g: Geometry, saved: ForwardState<'_>, gradient: &[f32]) -> Grad
         gamma.iter_mut().zip(&sums[..channels]).for_each(|(total, sum)| *total += sum);
         beta.iter_mut().zip(&sums[channels..]).for_each(|(total, sum)| *total += sum);
     }
-    Gradients { x, gamma, beta, shortcut: passed }
+    GroupGradients { x, gamma, beta, shortcut: passed }
 }
 
-fn of_sample(g: Geometry, saved: ForwardState<'_>, gradient: &[f32], x: &mut [f32], sums: &mut [f32]) {
+fn of_sample(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32], x: &mut [f32], sums: &mut [f32]) {
     let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
     let by_channel = |value: fn(&Group) -> f32| -> Vec<f32> {
         saved.groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()
@@ -86,10 +86,10 @@ fn of_sample(g: Geometry, saved: ForwardState<'_>, gradient: &[f32], x: &mut [f3
         slopes.of_x.push((-scale_f64 * scale_f64 * weighted(of_gamma)) as f32);
         slopes.terms.push((-scale_f64 * weighted(of_beta)) as f32);
     }
-    by_width(InputGradient { channels, slopes: &slopes, input: saved.x, gradient, x });
+    by_width(GroupInputGradient { channels, slopes: &slopes, input: saved.x, gradient, x });
 }
 
-/// The gradient times the difference between the input and its mean.
+/// Terms that are the gradient times the difference between the input and its mean.
 #[derive(Clone, Copy)]
 struct Products<'a> {
     gradient: &'a [f32],
@@ -114,7 +114,7 @@ impl Term for Products<'_> {
     }
 }
 
-/// By channel: the gradient of an input is `gradient · factor + (input - mean) · of_x + term`.
+/// The coefficients of each channel: the gradient of an input is `gradient · factor + (input - mean) · of_x + term`.
 struct Slopes {
     factors: Vec<f32>,
     of_x: Vec<f32>,
@@ -122,8 +122,8 @@ struct Slopes {
     means: Vec<f32>,
 }
 
-/// The gradient of the images of one sample.
-struct InputGradient<'a> {
+/// Computes the gradient of the images of one sample.
+struct GroupInputGradient<'a> {
     channels: usize,
     slopes: &'a Slopes,
     input: &'a [f32],
@@ -131,7 +131,7 @@ struct InputGradient<'a> {
     x: &'a mut [f32],
 }
 
-impl Blocked for InputGradient<'_> {
+impl Blocked for GroupInputGradient<'_> {
     type Output = ();
 
     #[inline(always)]

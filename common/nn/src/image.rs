@@ -1,4 +1,4 @@
-//! How images are stored.
+//! The layout of images in memory.
 
 use std::borrow::Cow;
 
@@ -7,57 +7,57 @@ use crate::{Aligned, BLOCK, spread, zeros};
 /// The size of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Numbers of a pixel.
+    /// The number of channels.
     pub channels: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// Columns.
+    /// The number of columns.
     pub width: usize,
 }
 
 impl Size {
-    /// Numbers of an image.
+    /// Returns the number of values in an image.
     pub fn numbers(self) -> usize {
         self.channels * self.height * self.width
     }
 
-    /// Pixels of an image.
+    /// Returns the number of pixels in an image.
     pub fn pixels(self) -> usize {
         self.height * self.width
     }
 
-    /// Numbers from a pixel to the one below, in an image with a border of one pixel.
+    /// Returns the number of values from a pixel to the one below, in an image with a border of one pixel.
     pub(crate) fn row(self) -> usize {
         (self.width + 2) * self.channels
     }
 
-    /// Numbers of an image with its border, and of the slack behind it for vectors that end beyond a run.
+    /// Returns the number of values in an image with its border, including the slack for vectors that end beyond a run.
     pub fn padded(self) -> usize {
         ((self.height + 2) * self.row() + BLOCK).next_multiple_of(BLOCK)
     }
 
-    /// Numbers of three neighbouring pixels: what a row of a 3×3 kernel covers.
+    /// Returns the number of values in three neighbouring pixels, which a row of a 3×3 kernel covers.
     pub(crate) fn run(self) -> usize {
         3 * self.channels
     }
 
-    /// A run in whole blocks.
+    /// Returns the length of a run, rounded up to whole blocks.
     pub(crate) fn wide_run(self) -> usize {
         self.run().next_multiple_of(BLOCK)
     }
 }
 
-/// The numbers of a tensor of shape [samples, channels, height, width], in any order.
+/// A view of a tensor of shape [samples, channels, height, width] whose values are in any order.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// Begins with the tensor's first number.
+pub struct ImageView<'a> {
+    /// The values, from the tensor's first one on.
     pub numbers: &'a [f32],
-    /// How far apart neighbours lie, by dimension.
+    /// The distance between neighbours in each dimension.
     pub strides: [usize; 4],
 }
 
-impl<'a> View<'a> {
-    /// All images, channels last, without a border.
+impl<'a> ImageView<'a> {
+    /// Returns all images, channels last, without a border.
     pub fn images(&self, samples: usize, size: Size) -> Cow<'a, [f32]> {
         let [sample, channel, row, pixel] = self.strides;
         let own = [size.numbers(), 1, size.width * size.channels, size.channels];
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
         Cow::Owned(images)
     }
 
-    /// All images, each with a border of zeros.
+    /// Returns all images, each with a border of zeros.
     pub(crate) fn padded_images(&self, samples: usize, size: Size) -> Aligned {
         let mut images = Aligned::zeros(samples * size.padded());
         let each = images.chunks_exact_mut(size.padded()).enumerate();
@@ -79,14 +79,14 @@ impl<'a> View<'a> {
         images
     }
 
-    /// An image with a border of zeros.
+    /// Returns an image with a border of zeros.
     pub(crate) fn padded_image(&self, n: usize, size: Size) -> Aligned {
         let mut image = Aligned::zeros(size.padded());
         self.copy_padded(n, size, &mut image);
         image
     }
 
-    /// Writes an image inside the border of zeros that is there.
+    /// Writes an image inside an existing border of zeros.
     pub(crate) fn copy_padded(&self, n: usize, size: Size, image: &mut [f32]) {
         let (row, pixel) = (size.row(), size.channels);
         self.copy(n, size, image[row..].chunks_exact_mut(row).take(size.height).map(|to| &mut to[pixel..row - pixel]));

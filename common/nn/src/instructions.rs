@@ -1,4 +1,4 @@
-//! Which instructions a kernel is run with: the best that the CPU has, unless a test chooses.
+//! Selects the instruction set of a kernel: the best that the CPU has, unless a test chooses.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,10 +7,10 @@ use pulp::Arch;
 
 use crate::tile::{Blocked, ByWidth};
 
-/// An index into [`available`], plus one; 0 stands for the best that the CPU has.
+/// An index into [`available`], plus one; 0 stands for the best instruction set of the CPU.
 static FORCED: AtomicU8 = AtomicU8::new(0);
 
-/// Every instruction set that this CPU has, with its name. The last one is ordinary code.
+/// Returns every instruction set that this CPU has, with its name. The last one is ordinary code.
 fn available() -> Vec<(&'static str, Arch)> {
     let mut all = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -24,7 +24,7 @@ fn available() -> Vec<(&'static str, Arch)> {
     all
 }
 
-/// The instructions to use.
+/// Returns the instruction set to use.
 pub(crate) fn arch() -> Arch {
     match FORCED.load(Ordering::Relaxed) {
         0 => Arch::new(),
@@ -32,12 +32,12 @@ pub(crate) fn arch() -> Arch {
     }
 }
 
-/// Runs a kernel with these instructions.
+/// Runs a kernel with the selected instruction set.
 pub(crate) fn by_width<K: Blocked>(kernel: K) -> K::Output {
     arch().dispatch(ByWidth(kernel))
 }
 
-/// Does `work` compiled for the widest registers of this CPU.
+/// Runs `work`, compiled for the widest registers of this CPU.
 ///
 /// The closure must be small or call functions that are `#[inline(always)]`: other functions keep their own instructions. If no
 /// result depends on its neighbours, the bits are the same with every width.
@@ -46,12 +46,12 @@ pub fn vectorized<T>(work: impl FnOnce() -> T) -> T {
     arch().dispatch(work)
 }
 
-/// Does `work` once with each instruction set that this CPU has, and returns the results with their names: for tests that
-/// results do not depend on it.
+/// Runs `work` once with each instruction set that this CPU has, and returns the results with the names of the sets,
+/// for tests that results do not depend on it.
 ///
-/// Kernels that other threads run meanwhile use the same instructions, which changes none of their results.
+/// Kernels that other threads run at the same time use the same instructions, which does not change their results.
 pub fn with_each_instruction_set<T>(mut work: impl FnMut() -> T) -> Vec<(&'static str, T)> {
-    // One caller at a time chooses.
+    // Only one caller at a time may choose the instruction set.
     static CHOOSING: Mutex<()> = Mutex::new(());
     let _guard = CHOOSING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut results = Vec::new();

@@ -1,4 +1,4 @@
-//! CPU kernels of neural networks, on plain slices, whose results are the same bits on every CPU.
+//! CPU kernels of neural networks, on plain slices, whose results are bit-identical on every CPU.
 //!
 //! Each number is summed in one order, which depends on the shapes alone: not on the width of the registers, the size of
 //! the caches or the number of threads. The documentation of each kernel states its order. Products are added by fused
@@ -7,11 +7,11 @@
 //! Images are channels last inside this crate. Kernels use the threads of the current rayon pool.
 //!
 //! # Layout
-//! - [`conv3x3`], [`conv_relu_pool`], [`group_norm`]: layers of images; their gradients have a module each
+//! - [`conv3x3`], [`conv_relu_pool`], [`group_norm`]: layers of images, whose gradients have a module each
 //! - [`linear`]: matrix products; [`cross_entropy`]: the loss; [`average`], [`subsample`]: operations without parameters
-//! - [`image`]: sizes of images, and views of tensors that are stored in another order
+//! - [`image`]: sizes of images, and views of tensors in other layouts
 //! - `tile`: the innermost loops, by the width of the registers
-//! - `instructions`: which instructions a kernel is run with
+//! - `instructions`: selects the instruction set of a kernel
 
 #![allow(
     clippy::inline_always,
@@ -38,5 +38,5 @@ pub use memory::Aligned;
 
 use memory::{spread, zeros};
 
-/// Numbers that are computed together: an AVX-512 register, two of AVX2, four of NEON.
+/// The number of values that are computed together: an AVX-512 register, two of AVX2, four of NEON.
 pub const BLOCK: usize = 16;

@@ -6,38 +6,38 @@ use crate::instructions::by_width;
 use crate::tile::{Blocked, numbers, vectors};
 use crate::{BLOCK, spread, zeros};
 
-/// Rows or columns of a product that are computed as one parallel piece, in whole blocks.
+/// The number of rows or columns of a product in one parallel piece, in whole blocks.
 const PIECE: usize = 32;
 
-/// Columns of a matrix that are transposed at a time: 16 KiB, which stay in a core's first cache while a row after the other is written
-/// to them.
+/// The number of columns that are transposed at a time: 16 KiB, which stay in a core's first cache while one row after
+/// the other is written to them.
 const PACKED_COLUMNS: usize = 256;
 
-/// Numbers of a product of which only a piece is kept at a time: 32 KiB, which fit a core's second cache with what is made of them.
+/// The number of values in a piece of a product: 32 KiB, which fit in a core's second cache with the results computed from them.
 const PIECE_NUMBERS: usize = 1 << 13;
 
-/// A matrix of `rows` rows and `columns` columns, row by row.
+/// A matrix of `rows` rows and `columns` columns, in row-major order.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
-    /// `rows × columns` numbers.
+    /// The `rows × columns` values.
     pub numbers: &'a [f32],
-    /// Number of rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Number of columns.
+    /// The number of columns.
     pub columns: usize,
 }
 
-/// `x · weight + bias`: each number is the sum over the columns of `x` in their order, plus the bias.
+/// Returns `x · weight + bias`: each number is the sum over the columns of `x` in their order, plus the bias.
 pub fn forward(x: Matrix<'_>, weight: Matrix<'_>, bias: &[f32]) -> Vec<f32> {
     let left = Left { numbers: x.numbers, row: x.columns, term: 1 };
     multiply(left, x.rows, &Right::new(weight), Some(bias))
 }
 
-/// `gradient · weightᵀ`: each number is the sum over the columns of the gradient in their order.
+/// Returns `gradient · weightᵀ`: each number is the sum over the columns of the gradient in their order.
 pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
     let left = Left { numbers: gradient.numbers, row: gradient.columns, term: 1 };
     let rows = gradient.rows;
-    // Columns of the result, a block at a time: a few rows of the weight fit the cache, where they are transposed.
+    // The columns of the result are computed a block at a time: a few rows of the weight fit in the cache, where they are transposed.
     let mut blocks = zeros(weight.rows * rows);
     let pieces = blocks.chunks_mut(PIECE * rows).zip(weight.numbers.chunks(PIECE * weight.columns));
     spread(pieces, |(blocks, numbers)| {
@@ -57,27 +57,27 @@ pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
     result
 }
 
-/// `xᵀ · gradient`: each number is the sum over the samples in their order.
+/// Returns `xᵀ · gradient`: each number is the sum over the samples in their order.
 pub fn weight_gradient(x: Matrix<'_>, gradient: Matrix<'_>) -> Vec<f32> {
     let WeightGradient { left, right } = WeightGradient::new(x, gradient);
     multiply(left, x.columns, &right, None)
 }
 
-/// [`weight_gradient`] as its factors: it is often far larger than they are, and what is computed from it may need it only while it
-/// is in a cache.
+/// The factors of a [`weight_gradient`]. The product is often far larger than its factors, and may only be needed in
+/// pieces, while each is in a cache.
 pub struct WeightGradient<'a> {
     left: Left<'a>,
     right: Right<'a>,
 }
 
 impl<'a> WeightGradient<'a> {
-    /// `xᵀ · gradient`.
+    /// Creates the product `xᵀ · gradient`.
     pub fn new(x: Matrix<'a>, gradient: Matrix<'a>) -> Self {
         Self { left: Left { numbers: x.numbers, row: 1, term: x.columns }, right: Right::new(gradient) }
     }
 
-    /// Calls `visit` for pieces of the product, with the index of the first number, the numbers, and the part of `targets`, one
-    /// for each number of the product, that belongs to them. Pieces may be visited by several threads at once.
+    /// Calls `visit` for pieces of the product, with the index of the first number, the numbers, and the corresponding
+    /// part of `targets`, which has one target per number. Pieces may be visited by several threads at once.
     pub fn in_pieces<T: Send>(&self, targets: &mut [T], visit: impl Fn(usize, &[f32], &mut [T]) + Send + Sync) {
         let columns = self.right.columns;
         let rows = (PIECE_NUMBERS / columns.max(1)).max(1);
@@ -90,7 +90,7 @@ impl<'a> WeightGradient<'a> {
     }
 }
 
-/// The sums of the columns, over the rows in their order.
+/// Returns the sums of the columns, over the rows in their order.
 pub fn column_sums(gradient: Matrix<'_>) -> Vec<f32> {
     let mut sums = vec![0.0; gradient.columns];
     for row in gradient.numbers.chunks_exact(gradient.columns) {
@@ -99,7 +99,7 @@ pub fn column_sums(gradient: Matrix<'_>) -> Vec<f32> {
     sums
 }
 
-/// The left factor: how far apart its rows, and the terms of a row's sums, lie.
+/// The left factor, with the distances between its rows and between the terms of a row's sums.
 #[derive(Clone, Copy)]
 struct Left<'a> {
     numbers: &'a [f32],
@@ -109,11 +109,11 @@ struct Left<'a> {
 
 /// The right factor in blocks of columns.
 struct Right<'a> {
-    /// Whole blocks: where the first begins, how far apart blocks and the rows of a block lie.
+    /// The whole blocks. `block` and `row` are the distances between blocks and between the rows of a block.
     numbers: &'a [f32],
     block: usize,
     row: usize,
-    /// The last block, filled up with zeros, if it is not whole.
+    /// The last block, padded with zeros, if it is not whole.
     tail: Vec<f32>,
     rows: usize,
     columns: usize,
@@ -129,7 +129,7 @@ impl<'a> Right<'a> {
         Self { numbers, block: BLOCK, row: columns, tail, rows, columns }
     }
 
-    /// The transpose of at most [`BLOCK`] rows, which is written to `packed`.
+    /// Writes the transpose of at most [`BLOCK`] rows to `packed`.
     fn transposed(numbers: &[f32], columns: usize, packed: &'a mut [f32]) -> Self {
         for (at, packed) in packed.chunks_mut(PACKED_COLUMNS * BLOCK).enumerate() {
             for (lane, row) in numbers.chunks_exact(columns).enumerate() {
@@ -149,7 +149,7 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// The block of columns from `first` on, and how far apart its rows lie.
+    /// Returns the block of columns from `first` on, and the distance between its rows.
     fn block(&self, first: usize) -> (&[f32], usize) {
         if first + BLOCK > self.columns && !self.tail.is_empty() {
             (&self.tail, BLOCK)
@@ -168,7 +168,7 @@ fn multiply(left: Left<'_>, rows: usize, right: &Right<'_>, bias: Option<&[f32]>
     result
 }
 
-/// Some rows of a product.
+/// Computes some rows of a product.
 struct Product<'a> {
     left: Left<'a>,
     right: &'a Right<'a>,
@@ -179,8 +179,8 @@ struct Product<'a> {
 impl Blocked for Product<'_> {
     type Output = ();
 
-    /// `P` rows at a time, as far as they go. Of the last few, several blocks are computed together, because a row of the right factor
-    /// is read then where the one before ended, and not one block of each row after the other.
+    /// Computes `P` rows at a time, as far as they go. For the last few rows, several blocks are computed together, so
+    /// that a row of the right factor is read contiguously, and not one block of each row after the other.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
         let rows = self.result.len() / self.right.columns;
@@ -201,7 +201,7 @@ impl Blocked for Product<'_> {
 }
 
 impl Product<'_> {
-    /// `P` rows, `C` blocks at a time where blocks lie side by side.
+    /// Computes `P` rows, with `C` blocks at a time where blocks are contiguous.
     #[inline(always)]
     fn rows<S: Simd, const P: usize, const V: usize, const C: usize>(&mut self, simd: S, row: usize) {
         let mut first = 0;
@@ -215,7 +215,7 @@ impl Product<'_> {
         }
     }
 
-    /// `P` rows of `C` blocks that lie side by side.
+    /// Computes `P` rows of `C` contiguous blocks.
     #[inline(always)]
     fn tile<S: Simd, const P: usize, const V: usize, const C: usize>(&mut self, simd: S, row: usize, first: usize) {
         let mut sums = [[[simd.splat_f32s(0.0); V]; C]; P];

@@ -1,12 +1,12 @@
-//! Work on several threads, and the memory for its results.
+//! Spreads work over several threads, and allocates memory for its results.
 
 use rayon::prelude::*;
 
 use crate::BLOCK;
 
-/// Does `work` on every piece, on the threads of the current pool.
+/// Calls `work` on every piece, on the threads of the current pool.
 pub(crate) fn spread<T: Send>(pieces: impl ExactSizeIterator<Item = T>, work: impl Fn(T) + Send + Sync) {
-    // A single piece, or a single thread, needs no handing over.
+    // A single piece, or a single thread, needs no distribution.
     if pieces.len() > 1 && rayon::current_num_threads() > 1 {
         pieces.collect::<Vec<_>>().into_par_iter().for_each(work);
     } else {
@@ -14,8 +14,8 @@ pub(crate) fn spread<T: Send>(pieces: impl ExactSizeIterator<Item = T>, work: im
     }
 }
 
-/// `length` zeros, written by the threads of the current pool: memory that was used before has to be cleared, which takes a
-/// good part of the time of what is computed into it.
+/// Returns `length` zeros, written by the threads of the current pool: clearing reused memory takes a considerable part
+/// of the time of the computation that fills it.
 pub(crate) fn zeros<T: Copy + Default + Send + Sync>(length: usize) -> Vec<T> {
     // One thread clears a few numbers faster than several do.
     if length < 1 << 14 || rayon::current_num_threads() == 1 {
@@ -27,7 +27,7 @@ pub(crate) fn zeros<T: Copy + Default + Send + Sync>(length: usize) -> Vec<T> {
     zeros
 }
 
-/// Numbers that begin at the beginning of a cache line, so that no vector of them lies in two lines.
+/// Numbers that begin at the beginning of a cache line, so that no vector of them spans two lines.
 #[derive(Debug)]
 pub struct Aligned {
     numbers: Vec<f32>,
@@ -35,7 +35,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// `length` zeros.
+    /// Returns `length` zeros.
     pub(crate) fn zeros(length: usize) -> Self {
         let numbers = zeros::<f32>(length + BLOCK - 1);
         let start = numbers.as_ptr().align_offset(4 * BLOCK).min(BLOCK - 1);

@@ -1,13 +1,13 @@
-//! Every other row and column of images, in more channels.
+//! Takes every other row and column of images, and adds channels.
 
 use crate::image::Size;
 
-/// The size of the smaller images, which have `channels` channels.
+/// Returns the size of the smaller images, which have `channels` channels.
 pub fn output(size: Size, channels: usize) -> Size {
     Size { channels, height: size.height.div_ceil(2), width: size.width.div_ceil(2) }
 }
 
-/// The smaller images; channels beyond those of the input are zero.
+/// Returns the smaller images; channels beyond those of the input are zero.
 pub fn forward(size: Size, channels: usize, images: &[f32]) -> Vec<f32> {
     let output = output(size, channels);
     let mut result = vec![0.0; images.len() / size.numbers() * output.numbers()];
@@ -19,7 +19,7 @@ pub fn forward(size: Size, channels: usize, images: &[f32]) -> Vec<f32> {
     result
 }
 
-/// The gradient of the images, from that of the smaller ones.
+/// Returns the gradient of the images, from that of the smaller ones.
 pub fn gradient(size: Size, channels: usize, of_output: &[f32]) -> Vec<f32> {
     let output = output(size, channels);
     let mut of_images = vec![0.0; of_output.len() / output.numbers() * size.numbers()];
@@ -31,7 +31,7 @@ pub fn gradient(size: Size, channels: usize, of_output: &[f32]) -> Vec<f32> {
     of_images
 }
 
-/// Where the pixels of the smaller image begin in it, and in the larger one.
+/// Returns the offset of each pixel in the smaller image, and in the larger one.
 fn pixels(size: Size, output: Size) -> impl Iterator<Item = (usize, usize)> {
     let place = move |at: usize| (2 * (at / output.width) * size.width + 2 * (at % output.width)) * size.channels;
     (0..output.pixels()).map(move |at| (at * output.channels, place(at)))

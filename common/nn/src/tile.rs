@@ -1,18 +1,18 @@
-//! Blocks of numbers as the vectors of a CPU, and the innermost loop of convolutions and matrix products.
+//! Blocks of numbers as vectors of the CPU, and the innermost loop of convolutions and matrix products.
 
 use pulp::{Simd, WithSimd};
 
 use crate::BLOCK;
 
-/// A kernel that computes a block of numbers at a time, as `V` vectors; those that reuse a block do so for `P` rows or pixels,
-/// as many as leave the sums in registers.
+/// A kernel that computes a block of numbers at a time, as `V` vectors. Kernels that reuse a block do so for `P` rows
+/// or pixels, as many as keep the sums in registers.
 pub(crate) trait Blocked {
     type Output;
 
     fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Self::Output;
 }
 
-/// Runs a kernel with as many vectors to a block as the CPU's width asks for.
+/// Runs a kernel with the number of vectors per block that the CPU's width requires.
 pub(crate) struct ByWidth<K>(pub(super) K);
 
 impl<K: Blocked> WithSimd for ByWidth<K> {
@@ -29,7 +29,7 @@ impl<K: Blocked> WithSimd for ByWidth<K> {
     }
 }
 
-/// Adds to `sums[p]`, for each k in turn, `rows[p][k]` times the k-th block of `weights`; `V` vectors make a block.
+/// For each k in turn, adds `rows[p][k]` times the k-th block of `weights` to `sums[p]`; `V` vectors make a block.
 #[inline(always)]
 pub(crate) fn add_products<S: Simd, const P: usize, const V: usize>(
     simd: S,
@@ -50,7 +50,7 @@ pub(crate) fn add_products<S: Simd, const P: usize, const V: usize>(
     }
 }
 
-/// The numbers of `V` vectors, which make a block.
+/// Returns the numbers of `V` vectors, which make a block.
 #[inline(always)]
 pub(crate) fn numbers<S: Simd, const V: usize>(vectors: [S::f32s; V]) -> [f32; BLOCK] {
     let mut numbers = [0.0; BLOCK];
@@ -58,7 +58,7 @@ pub(crate) fn numbers<S: Simd, const V: usize>(vectors: [S::f32s; V]) -> [f32; B
     numbers
 }
 
-/// The `V` vectors of a block, from numbers that may be fewer: the others are zero.
+/// Loads the `V` vectors of a block; missing numbers are zero.
 #[inline(always)]
 pub(crate) fn vectors<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
     let mut block = [0.0; BLOCK];

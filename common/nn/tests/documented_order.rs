@@ -1,12 +1,12 @@
-//! Kernels against plain loops in the order that their documentation states, bit by bit, with every instruction set.
+//! Compares kernels with plain loops in the documented order, bit by bit, with every instruction set.
 
 use ata_nn::conv3x3::{self, Geometry};
 use ata_nn::cross_entropy::{MixedLabels, Targets};
-use ata_nn::image::{Size, View};
+use ata_nn::image::{ImageView, Size};
 use ata_nn::linear::{self, Matrix};
 use ata_nn::{average, conv_relu_pool, cross_entropy, subsample, with_each_instruction_set};
 
-/// Numbers of both signs without a pattern that sums could hide.
+/// Returns numbers of both signs, without a pattern that sums could hide.
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0).collect()
 }
@@ -17,12 +17,12 @@ fn check(what: &str, expected: &[f32], kernel: impl Fn() -> Vec<f32>) {
     }
 }
 
-/// A tensor of shape [samples, channels, height, width] in this order.
-fn view(numbers: &[f32], size: Size) -> View<'_> {
-    View { numbers, strides: [size.numbers(), size.pixels(), size.width, 1] }
+/// Returns a view of a tensor of shape [samples, channels, height, width], in this order.
+fn view(numbers: &[f32], size: Size) -> ImageView<'_> {
+    ImageView { numbers, strides: [size.numbers(), size.pixels(), size.width, 1] }
 }
 
-/// The sums of a 3×3 convolution with padding 1, without bias, channels last.
+/// Returns the sums of a 3×3 convolution with padding 1, without bias, channels last.
 fn convolved(samples: usize, size: Size, outputs: usize, stride: usize, x: &[f32], weight: &[f32]) -> Vec<f32> {
     let mut result = Vec::new();
     let pixel = |n: usize, y: usize, x_at: usize, i: usize| {
@@ -66,7 +66,7 @@ fn convolution_with_relu_and_pooling() {
     let (samples, outputs, size) = (2, 19, Size { channels: 5, height: 6, width: 9 });
     let (x, weight, bias) = (numbers(samples * size.numbers()), numbers(outputs * 5 * 9), numbers(outputs));
     let sums = convolved(samples, size, outputs, 1, &x, &weight);
-    let g = conv_relu_pool::Geometry { samples, input: size, outputs };
+    let g = conv_relu_pool::PoolGeometry { samples, input: size, outputs };
     let mut expected = Vec::new();
     for n in 0..samples {
         for (y, x) in (0..3).flat_map(|y| (0..4).map(move |x| (y, x))) {
@@ -118,7 +118,7 @@ fn matrix_products() {
 #[test]
 fn averages_and_subsamples() {
     let size = Size { channels: 3, height: 3, width: 3 };
-    // Small integers, whose sums are exact in any order.
+    // The images have small integers, whose sums are exact in any order.
     let images: Vec<f32> = (0..2 * size.numbers()).map(|i| (i % 7) as f32).collect();
     let mean = |n: usize, c: usize| (0..9).map(|pixel| images[(n * 9 + pixel) * 3 + c]).sum::<f32>() / 9.0;
     let expected: Vec<f32> = (0..6).map(|at| mean(at / 3, at % 3)).collect();
@@ -142,7 +142,7 @@ fn loss() {
     assert_eq!(cross_entropy::gradient(probabilities, 2, &targets, 1.0), [-0.25, 0.25, 0.25, -0.25]);
 }
 
-/// Against the definition: the mean over the targets 1 − ε + ε/K and ε/K, and over those of two mixed samples.
+/// The loss follows its definition: the mean over the targets 1 − ε + ε/K and ε/K, and over those of two mixed samples.
 #[test]
 fn loss_with_label_smoothing_and_mixed_samples() {
     let smoothed = Targets { smoothing: 0.3, ..Targets::of_labels(&[1]) };

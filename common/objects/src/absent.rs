@@ -1,4 +1,4 @@
-//! What a program without object stores has in their place.
+//! Replaces object stores in a program that was built without them.
 
 use std::io;
 use std::ops::Range;
@@ -6,24 +6,24 @@ use std::ops::Range;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
-/// The objects under a URL, of which this program has none.
+/// The objects under a URL. No value exists in this program.
 #[derive(Debug)]
 pub enum Objects {}
 
 impl Objects {
-    /// Says how to get a program that has object stores.
+    /// Returns an error that says how to get a program with object stores.
     pub fn open(_url: &str) -> Result<Self, String> {
         let reason = "this program was built without object stores; build it with `cargo build --release --features \
                       object-store`, or name a folder";
         Err(reason.into())
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub fn url(&self) -> &str {
         match *self {}
     }
 
-    /// The runtime that makes the requests.
+    /// Returns the runtime that makes the requests.
     pub fn runtime(&self) -> &Handle {
         match *self {}
     }

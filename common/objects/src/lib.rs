@@ -1,6 +1,6 @@
 //! Object stores by their URLs: S3, Google Cloud Storage, Azure, or a file system behind the same interface.
 //!
-//! A program that was built without the feature `object-store` has the same functions, of which the first says so.
+//! A program that was built without the feature `object-store` has the same functions, but `open` returns an error.
 
 #[cfg(not(feature = "object-store"))]
 mod absent;
@@ -12,7 +12,7 @@ pub use absent::Objects;
 #[cfg(feature = "object-store")]
 pub use open::Objects;
 
-/// Whether a place is a URL, not a folder.
+/// Returns `true` if a place is a URL, not a folder.
 pub fn is_url(place: &str) -> bool {
     place.contains("://")
 }

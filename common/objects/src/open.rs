@@ -1,4 +1,4 @@
-//! An object store, opened by a URL.
+//! Object stores that are opened by a URL.
 
 use std::future::Future;
 use std::io;
@@ -13,36 +13,36 @@ use tokio::runtime::{Handle, Runtime};
 use tokio_stream::StreamExt as _;
 use url::Url;
 
-/// The timeout of a request, which is long since the file of a large model comes in one answer over a link that may be slow.
-/// The variables `AWS_TIMEOUT`, `GOOGLE_TIMEOUT` and `AZURE_TIMEOUT` override it.
+/// The timeout of a request. It is long, since the file of a large model comes in one answer over a link that may be
+/// slow. The variables `AWS_TIMEOUT`, `GOOGLE_TIMEOUT` and `AZURE_TIMEOUT` override it.
 const REQUEST_TIMEOUT: (&str, &str) = ("timeout", "300 seconds");
 
-/// Prefixes of the environment variables with credentials and addresses.
+/// The prefixes of environment variables with credentials and addresses.
 const VARIABLES: [&str; 5] = ["AWS_", "GOOGLE_", "AZURE_", "SERVICE_ACCOUNT", "IDENTITY_ENDPOINT"];
 
 /// The form of an object store's URL.
 const EXPECTED: &str = "expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER";
 
-/// The objects under a URL. A runtime of its own makes the requests, and ends when this is dropped.
+/// The objects under a URL. A separate runtime makes the requests, and ends when this is dropped.
 #[derive(Debug)]
 pub struct Objects {
     backend: Arc<dyn ObjectStore>,
     prefix: Path,
-    /// As the user named it.
+    /// The URL that the user gave.
     url: String,
-    /// Always there until this is dropped.
+    /// The runtime; `None` only while this is dropped.
     runtime: Option<Runtime>,
 }
 
 impl Objects {
-    /// The objects under `prefix`; `url` names them for people.
+    /// Returns the objects under `prefix`; `url` appears in messages.
     pub fn new(backend: Arc<dyn ObjectStore>, prefix: Path, url: impl Into<String>) -> io::Result<Self> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).thread_name("object-store").enable_all().build()?;
         Ok(Self { backend, prefix, url: url.into(), runtime: Some(runtime) })
     }
 
-    /// Opens the object store of a URL, with credentials from the environment. The error says what is wrong with the URL.
+    /// Opens the object store of a URL, with credentials from the environment. An error says what is wrong with the URL.
     pub fn open(url: &str) -> Result<Self, String> {
         let parsed = Url::parse(url).map_err(|error| error.to_string())?;
         let (scheme, prefix) = ObjectStoreScheme::parse(&parsed).map_err(|_| EXPECTED)?;
@@ -50,7 +50,7 @@ impl Objects {
             ObjectStoreScheme::Memory => return Err("what is there would end with the process".into()),
             ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new().with_fsync(true)),
             ObjectStoreScheme::AmazonS3 | ObjectStoreScheme::GoogleCloudStorage | ObjectStoreScheme::MicrosoftAzure => {
-                // The HTTP client has no provider of its own. One that is installed already serves as well.
+                // The HTTP client has no cryptography provider of its own. A provider that is already installed also works.
                 drop(rustls::crypto::ring::default_provider().install_default());
                 parse_url_opts(&parsed, options()).map_err(|error| error.to_string())?.0.into()
             }
@@ -59,35 +59,35 @@ impl Objects {
         Self::new(backend, prefix, url.strip_suffix('/').unwrap_or(url)).map_err(|error| error.to_string())
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The store that has the objects.
+    /// Returns the store that contains the objects.
     pub fn backend(&self) -> &Arc<dyn ObjectStore> {
         &self.backend
     }
 
-    /// What the paths of all objects begin with.
+    /// Returns the prefix of all object paths.
     pub fn prefix(&self) -> &Path {
         &self.prefix
     }
 
-    /// The runtime that makes the requests.
+    /// Returns the runtime that makes the requests.
     pub fn runtime(&self) -> &Handle {
         self.runtime.as_ref().expect("it is there until this is dropped").handle()
     }
 
-    /// Makes a request, and blocks until its answer, inside another async runtime too.
+    /// Makes a request, and blocks until its answer, even inside another async runtime.
     pub fn wait<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
         let (answer, answered) = mpsc::sync_channel(1);
-        // The answer is always waited for.
+        // Sending cannot fail, since the answer is always waited for.
         self.runtime().spawn(async move { drop(answer.send(request.await)) });
         answered.recv().map_err(|_| io::Error::other("a request to the object store has panicked"))
     }
 
-    /// Reads a whole object. A larger one than `most_bytes` is an error.
+    /// Reads a whole object. An object larger than `most_bytes` is an error.
     pub fn get(&self, name: &str, most_bytes: u64) -> io::Result<Vec<u8>> {
         let (backend, path) = (self.backend.clone(), self.prefix.clone().join(name));
         self.wait(async move {
@@ -120,13 +120,13 @@ impl Objects {
 impl Drop for Objects {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Without waiting, since this may be dropped inside another runtime.
+            // This does not wait, since the value may be dropped inside another runtime.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Credentials and addresses from the environment; later options override earlier ones.
+/// Reads credentials and addresses from the environment; later options override earlier ones.
 fn options() -> impl Iterator<Item = (String, String)> {
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);

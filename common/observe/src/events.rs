@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::server::Shared;
+use crate::server::DashboardState;
 use crate::snapshot::{Cursor, PolicyCost, Snapshot};
 
 /// Viewers at a time.
@@ -67,7 +67,7 @@ impl Viewers {
 }
 
 /// The events for one more viewer, whose connection stays meanwhile; `None` if there are too many.
-pub(crate) fn stream(shared: Arc<Shared>, peer: &Peer) -> Option<Body> {
+pub(crate) fn stream(shared: Arc<DashboardState>, peer: &Peer) -> Option<Body> {
     let place = (shared.viewers.places.clone().try_acquire_owned().ok()?, peer.stay());
     let (sender, events) = mpsc::channel::<Result<Bytes, Infallible>>(1);
     tokio::spawn(send_changes(shared, sender));
@@ -79,8 +79,9 @@ pub(crate) fn stream(shared: Arc<Shared>, peer: &Peer) -> Option<Body> {
     Some(Body::from_stream(events))
 }
 
-async fn send_changes(shared: Arc<Shared>, events: mpsc::Sender<Result<Bytes, Infallible>>) {
-    let mut readers: Vec<Reader> = (0..shared.app.runs.len()).map(|index| Reader::new(&shared, index)).collect();
+async fn send_changes(shared: Arc<DashboardState>, events: mpsc::Sender<Result<Bytes, Infallible>>) {
+    let mut readers: Vec<EventReader> =
+        (0..shared.app.runs.len()).map(|index| EventReader::new(&shared, index)).collect();
     let (mut over, began) = (shared.viewers.over.subscribe(), Instant::now());
     loop {
         // Read before the messages are made, so that the last ones hold the end.
@@ -106,7 +107,7 @@ async fn send_changes(shared: Arc<Shared>, events: mpsc::Sender<Result<Bytes, In
 }
 
 /// How much of a run a viewer has.
-struct Reader {
+struct EventReader {
     index: usize,
     cursor: Cursor,
     state: watch::Receiver<RunState>,
@@ -116,8 +117,8 @@ struct Reader {
     has_ended: bool,
 }
 
-impl Reader {
-    fn new(shared: &Shared, index: usize) -> Self {
+impl EventReader {
+    fn new(shared: &DashboardState, index: usize) -> Self {
         let state = shared.app.runs[index].state.clone();
         let costs = shared.viewers.costs[index].subscribe();
         Self { index, cursor: Cursor::default(), state, costs, has_begun: false, has_ended: false }
@@ -142,7 +143,7 @@ impl Reader {
 }
 
 /// Keeps the costs of other policies up to date while there are viewers.
-pub(crate) async fn keep_costs(shared: Arc<Shared>) {
+pub(crate) async fn keep_costs(shared: Arc<DashboardState>) {
     let mut known = vec![(0, None); shared.app.runs.len()];
     loop {
         for (index, (iterations, at)) in known.iter_mut().enumerate() {

@@ -30,9 +30,9 @@ pub use explain::{Explanation, WorkerExplanation, WorkerShare, explain};
 pub use follow::{follow, read_state, read_state_at};
 pub use metrics::{MetricDescription, Metrics};
 pub use page::report;
-pub use server::{App, Costs, Source, serve};
+pub use server::{App, Costs, DashboardSource, serve};
 pub use snapshot::{
-    Activity, AllocationSummary, Course, Cursor, HeatPart, LogPart, Phase, PolicyCost, RunDescription, Snapshot,
-    Totals, WorkerSnapshot,
+    AllocationSummary, Course, Cursor, HeatPart, LogPart, PolicyCost, RunDescription, Snapshot, SnapshotPhase, Totals,
+    WorkerActivity, WorkerSnapshot,
 };
 pub use tensorboard::TensorBoard;

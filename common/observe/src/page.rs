@@ -22,7 +22,7 @@ pub(crate) const LOGIN: &str = include_str!("../assets/login.html");
 
 /// The data that the page starts with.
 #[derive(Serialize)]
-struct Runs<'a> {
+struct PageRuns<'a> {
     /// Whether the server sends more.
     live: bool,
     messages: &'a [Snapshot],
@@ -31,15 +31,15 @@ struct Runs<'a> {
 /// The page that gets its data from its server.
 pub(crate) fn live() -> &'static str {
     static PAGE: OnceLock<String> = OnceLock::new();
-    PAGE.get_or_init(|| page("ata", &Runs { live: true, messages: &[] }))
+    PAGE.get_or_init(|| page("ata", &PageRuns { live: true, messages: &[] }))
 }
 
 /// A page of these runs that needs no server: `report.html`.
 pub fn report(title: &str, runs: &[Snapshot]) -> String {
-    page(title, &Runs { live: false, messages: runs })
+    page(title, &PageRuns { live: false, messages: runs })
 }
 
-fn page(title: &str, runs: &Runs<'_>) -> String {
+fn page(title: &str, runs: &PageRuns<'_>) -> String {
     let runs = serde_json::to_string(runs).expect("names and numbers can be written");
     // Within a script element, only "<" can end it.
     let runs = runs.replace('<', "\\u003c");

@@ -47,7 +47,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 pub type Costs = Arc<dyn Fn(&RunState) -> Vec<PolicyCost> + Send + Sync>;
 
 /// A run that is served.
-pub struct Source {
+pub struct DashboardSource {
     /// Its state.
     pub state: watch::Receiver<RunState>,
     /// Its folder, whose journal has the past iterations.
@@ -59,25 +59,25 @@ pub struct Source {
 /// What is served.
 pub struct App {
     /// The runs.
-    pub runs: Vec<Source>,
+    pub runs: Vec<DashboardSource>,
     /// The metrics of `/metrics`, if there is one run, and it goes on in this process.
     pub metrics: Option<Metrics>,
 }
 
 /// What all requests share.
-pub(crate) struct Shared {
+pub(crate) struct DashboardState {
     pub(crate) app: App,
     pub(crate) access: Access,
     pub(crate) viewers: events::Viewers,
     readers: Arc<Semaphore>,
 }
 
-type Site = State<Arc<Shared>>;
+type Site = State<Arc<DashboardState>>;
 
 /// Serves until `stop` resolves; then viewers are sent the last changes.
 pub async fn serve(listener: TcpListener, access: Access, app: App, stop: impl Future<Output = ()>) {
     let viewers = events::Viewers::new(app.runs.len());
-    let shared = Arc::new(Shared { app, access, viewers, readers: Arc::new(Semaphore::new(READERS)) });
+    let shared = Arc::new(DashboardState { app, access, viewers, readers: Arc::new(Semaphore::new(READERS)) });
     let costs = tokio::spawn(events::keep_costs(shared.clone()));
     let router = router(shared.clone());
     tokio::select! {
@@ -88,7 +88,7 @@ pub async fn serve(listener: TcpListener, access: Access, app: App, stop: impl F
     shared.viewers.end().await;
 }
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<DashboardState>) -> Router {
     let read = Router::new()
         .route("/", get(index))
         .route("/events", get(watch_events))

@@ -20,7 +20,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 const START: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
-struct Event {
+struct TensorboardEvent {
     #[prost(double, tag = "1")]
     wall_time: f64,
     #[prost(int64, tag = "2")]
@@ -34,19 +34,19 @@ enum What {
     #[prost(string, tag = "3")]
     FileVersion(String),
     #[prost(message, tag = "5")]
-    Summary(Summary),
+    Summary(TensorboardSummary),
     #[prost(message, tag = "7")]
     SessionLog(SessionLog),
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Summary {
+struct TensorboardSummary {
     #[prost(message, repeated, tag = "1")]
-    value: Vec<Value>,
+    value: Vec<TensorboardValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Value {
+struct TensorboardValue {
     #[prost(string, tag = "1")]
     tag: String,
     #[prost(float, optional, tag = "2")]
@@ -81,14 +81,14 @@ impl TensorBoard {
 
     fn scalars(&mut self, step: Iteration, scalars: &[(&str, Option<f64>)]) {
         let value = |(tag, value): &(&str, Option<f64>)| {
-            Some(Value { tag: (*tag).into(), simple_value: Some((*value)? as f32) })
+            Some(TensorboardValue { tag: (*tag).into(), simple_value: Some((*value)? as f32) })
         };
-        self.write(step, What::Summary(Summary { value: scalars.iter().filter_map(value).collect() }));
+        self.write(step, What::Summary(TensorboardSummary { value: scalars.iter().filter_map(value).collect() }));
     }
 
     fn write(&mut self, step: Iteration, what: What) {
         let Some(file) = &mut self.file else { return };
-        let event = Event { wall_time: now_s(), step: step.number().cast_signed(), what: Some(what) };
+        let event = TensorboardEvent { wall_time: now_s(), step: step.number().cast_signed(), what: Some(what) };
         let mut written = file.write_all(&record(&event.encode_to_vec()));
         if self.flushed.elapsed() >= FLUSH_INTERVAL {
             self.flushed = Instant::now();
@@ -178,7 +178,7 @@ mod tests {
     /// The first record of every event file that TensorFlow writes: its length is 24, and the checksum of that is this.
     #[test]
     fn records_are_framed_as_tensorflow_does() {
-        let event = Event { wall_time: 1.0, step: 0, what: Some(What::FileVersion(FILE_VERSION.into())) };
+        let event = TensorboardEvent { wall_time: 1.0, step: 0, what: Some(What::FileVersion(FILE_VERSION.into())) };
         let record = record(&event.encode_to_vec());
         assert_eq!(record[..12], [0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22]);
         assert_eq!(record.len(), 8 + 4 + 24 + 4);
@@ -203,7 +203,7 @@ mod tests {
             let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
             let data = &rest[12..12 + length];
             assert_eq!(record(data), &rest[..16 + length]);
-            let event = Event::decode(data).unwrap();
+            let event = TensorboardEvent::decode(data).unwrap();
             if let Some(What::Summary(summary)) = event.what {
                 found.extend(
                     summary.value.into_iter().map(|value| (event.step, value.tag, value.simple_value.unwrap())),

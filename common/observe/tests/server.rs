@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_net::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
-use ata_observe::{Access, App, Client, ClientError, Metrics, Source, serve};
+use ata_observe::{Access, App, Client, ClientError, DashboardSource, Metrics, serve};
 use ata_record::{JOURNAL_VERSION, Labels, Listeners, RunEvent, RunState, Writer};
 use ata_types::{Iteration, WorkerId};
 use serde_json::Value;
@@ -62,7 +62,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (state, seen) = watch::channel(RunState::default());
-        let source = Source { state: seen, folder: folder.path().to_owned(), costs: Arc::new(|_| Vec::new()) };
+        let source = DashboardSource { state: seen, folder: folder.path().to_owned(), costs: Arc::new(|_| Vec::new()) };
         let app = App { runs: vec![source], metrics: Some(Metrics::new("1.2.3")) };
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, access(&folder), app, async { drop(stopped.await) }));

@@ -1,21 +1,21 @@
-//! Runs of the fastest 1, 2, 3, … machines: how many are worth starting, and what each kind adds.
+//! Simulates the fastest 1, 2, 3, … machines, to find how many are worth starting and what each kind adds.
 
 use ata_scheduler::PolicyResolver;
 
-use crate::runs::{Run, Runs};
+use crate::runs::{Runs, SimulatedRun};
 use crate::{Machine, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth};
 
-/// Up to so many machines, every number of them is simulated; beyond, each number is about a quarter larger than the last.
+/// Every number of machines up to this one is simulated; beyond it, each simulated number is about a quarter larger than the last.
 const EACH_UP_TO: u32 = 32;
 
 pub(crate) const ATA: &str = "ata-auto";
 
-/// It knows the times of the tasks to come. Those of a plan are constant, so its shares are the best fixed ones.
+/// A policy that knows the times of future tasks. A plan's times are constant, so its shares are the best fixed ones.
 const FIXED: &str = "clairvoyant";
 
 const EQUAL: &str = "uta";
 
-/// Each kind of machine by itself, without a network; the fastest first.
+/// Simulates one machine of each kind without a network. Returns the kinds, the fastest first.
 pub(super) fn alone<'a>(
     spec: &'a PlanSpec,
     policies: PolicyResolver,
@@ -31,18 +31,18 @@ pub(super) fn alone<'a>(
     Ok(alone)
 }
 
-/// The runs of the fastest machines.
-pub(super) struct Cluster<'a> {
-    /// The fastest first.
+/// The simulated runs of the fastest machines.
+pub(super) struct PlannedRuns<'a> {
+    /// The machines, the fastest first.
     machines: Vec<&'a Machine>,
-    /// Runs of ata by their number of machines, ascending.
-    ata: Vec<Run>,
+    /// The runs of ata, by ascending number of machines.
+    ata: Vec<SimulatedRun>,
     costs: Vec<StepCost>,
     fixed: Vec<StepCost>,
     equal: StepCost,
 }
 
-impl<'a> Cluster<'a> {
+impl<'a> PlannedRuns<'a> {
     pub(super) fn run(
         spec: &'a PlanSpec,
         alone: &[(&'a Machine, StepCost)],
@@ -57,16 +57,16 @@ impl<'a> Cluster<'a> {
         let equal = run(&[total(&machines)], EQUAL)?;
         let fixed = run(&counts, FIXED)?;
         let ata = run(&counts, ATA)?;
-        let costs = |runs: &[Run]| runs.iter().map(StepCost::of).collect::<Vec<_>>();
+        let costs = |runs: &[SimulatedRun]| runs.iter().map(StepCost::of).collect::<Vec<_>>();
         Ok(Self { machines, costs: costs(&ata), ata, fixed: costs(&fixed), equal: StepCost::of(&equal[0]) })
     }
 
-    /// ata with all machines.
+    /// Returns the cost of a step of ata with all machines.
     pub(super) fn all(&self) -> &StepCost {
         self.costs.last().expect("there is a machine")
     }
 
-    /// ata with the fewest machines that come near the best.
+    /// Returns the cost of a step of ata with the fewest machines that come near the best.
     pub(super) fn started(&self) -> &StepCost {
         let best = self.costs.iter().map(|cost| cost.step_s).fold(f64::INFINITY, f64::min);
         let is_near = |cost: &&StepCost| cost.step_s * (1.0 - WORTHWHILE) <= best;
@@ -104,13 +104,14 @@ fn total(machines: &[&Machine]) -> u32 {
     machines.iter().map(|machine| machine.count).sum()
 }
 
-/// The laws of these machines in milliseconds, in turn.
+/// Returns the time laws of these machines in milliseconds, separated by `;`.
 pub(super) fn laws(machines: &[&Machine], size: f64, overhead_s: f64) -> String {
     let of = |machine: &&Machine| vec![machine.law(size, overhead_s); machine.count as usize];
     machines.iter().flat_map(of).collect::<Vec<_>>().join("; ")
 }
 
-/// The numbers of machines that are simulated: among them as many as there are tasks, and all up to the last one of each kind.
+/// Returns the numbers of machines to simulate. They include the number of tasks and, for each kind, the number of machines up to
+/// its last one.
 pub(super) fn counts(total: u32, machines: &[&Machine], budget: u64) -> Vec<u32> {
     let mut counts: Vec<u32> = (1..=total.min(EACH_UP_TO)).collect();
     let mut next = EACH_UP_TO + EACH_UP_TO / 4;

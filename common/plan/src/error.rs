@@ -3,13 +3,13 @@
 use ata_scheduler::PolicyError;
 use ata_simulator::{LawError, SettingError, SimulationError};
 
-/// What is wrong with a plan.
+/// The reason why a plan is refused or cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A machine's times are no law.
+    /// A machine's times do not form a valid law.
     #[error(transparent)]
     Law(#[from] LawError),
     /// A policy cannot be built.

@@ -1,4 +1,4 @@
-//! Whether ata helps on given machines: the engine in simulation, on their times of a task.
+//! Predicts whether ata helps on given machines, by simulating the engine with their task times.
 //!
 //! # Layout
 //! - here: [`PlanSpec`], the question, and [`Plan`], the answer
@@ -21,10 +21,10 @@ use ata_scheduler::PolicyResolver;
 use ata_simulator::{LinksSpec, SettingError};
 use serde::Serialize;
 
-use cluster::Cluster;
-use runs::{Run, Runs};
+use cluster::PlannedRuns;
+use runs::{Runs, SimulatedRun};
 
-/// The machines that are there, and what they are to do.
+/// The question: the machines that are available, and the work they are to do.
 #[derive(Clone, Debug)]
 pub struct PlanSpec {
     /// The machines, in any order.
@@ -33,76 +33,76 @@ pub struct PlanSpec {
     pub budget: u64,
     /// The links between machines and coordinator; without them, vectors take no time.
     pub links: Option<LinksSpec>,
-    /// Seconds of each task that do not become fewer with its samples.
+    /// Seconds of each task that do not depend on its number of samples.
     pub task_overhead_s: f64,
 }
 
-/// What a step costs.
+/// The cost of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepCost {
-    /// Machines that take part.
+    /// The number of machines that take part.
     pub machines: u32,
-    /// Seconds.
+    /// Duration of the step, in seconds.
     pub step_s: f64,
-    /// Seconds that all machines spend on tasks, added up.
+    /// Total time that all machines spend on tasks, in seconds.
     pub worker_time_s: f64,
-    /// The share of the step after the last task is computed, in which vectors travel.
+    /// The share of the step's duration that follows the last computation and is spent on transferring vectors.
     pub transfer_share: f64,
 }
 
-/// What machines of one kind are worth.
+/// The benefit of the machines of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worth {
     /// The machines.
     #[serde(flatten)]
     pub machine: Machine,
-    /// Mean tasks of a step that ata gives all of them together.
+    /// Mean number of tasks per step that ata gives to all of them together.
     pub tasks: f64,
-    /// Seconds of a step of ata with these and all faster machines.
+    /// Duration of a step of ata with these and all faster machines, in seconds.
     pub step_s: f64,
-    /// By which share these shorten it; `None` for the fastest, which are there first.
+    /// The share by which these machines shorten the step; `None` for the fastest kind, with which the plan begins.
     pub gain: Option<f64>,
-    /// How many are worth starting.
+    /// The number of machines that are worth starting.
     pub start: u32,
 }
 
-/// The answer.
+/// The answer to a [`PlanSpec`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// Tasks per step, B.
     pub budget: u64,
     /// The name of the machine that is fastest alone.
     pub fastest: String,
-    /// That machine without ata, and so without transfers.
+    /// The cost of a step on that machine without ata, and so without transfers.
     pub alone: StepCost,
-    /// Equal shares for all machines.
+    /// The cost of a step with equal shares for all machines.
     pub equal: StepCost,
-    /// The best shares that are the same in every step, among as many of the fastest machines as is best.
+    /// The cost of a step with the best shares that stay the same in every step, among the best number of the fastest machines.
     pub fixed: StepCost,
-    /// The policy `ata-auto`, with all machines present.
+    /// The cost of a step with the policy `ata-auto` and all machines.
     pub ata: StepCost,
     /// The machines, the fastest first.
     pub machines: Vec<Worth>,
-    /// Seconds of a step of ata with those machines that are worth starting.
+    /// Duration of a step of ata with the machines that are worth starting, in seconds.
     pub started_step_s: f64,
-    /// Another size of tasks with the same samples per step, if that makes steps shorter by at least a twentieth.
+    /// Another size of tasks with the same samples per step, if it makes steps shorter by at least a twentieth.
     pub task_size: Option<TaskSize>,
 }
 
-/// Machines that shorten a step by less in all are not worth starting: measured speeds are no more precise.
+/// The least total share by which machines must shorten a step to be worth starting. Measured speeds are no more precise than this.
 pub const WORTHWHILE: f64 = 0.02;
 
-/// Tasks per step: beyond this, a plan takes minutes.
+/// The most tasks per step: beyond this, a plan takes minutes.
 const MAX_PLANNED_BUDGET: u64 = 100_000;
 
-/// Machines in all: about as many as one coordinator serves well, and as a plan takes seconds for.
+/// The most machines in all: about as many as one coordinator serves well, and few enough for a plan to take seconds.
 const MAX_MACHINES: u64 = 1000;
 
-/// Kinds of machines; each is also simulated alone.
+/// The most kinds of machines. Each kind is also simulated alone.
 const MAX_KINDS: usize = 100;
 
 impl PlanSpec {
-    /// Checks everything that can be checked before anything is simulated.
+    /// Checks everything that can be checked without a simulation.
     pub fn check(&self) -> Result<(), PlanError> {
         SettingError::check("machines", &"none", !self.machines.is_empty(), "at least one, as in gpu1=20ms")?;
         let kinds = self.machines.len();
@@ -142,12 +142,12 @@ impl PlanSpec {
         Ok(())
     }
 
-    /// Simulates what there is to choose from. `progress` is called with how many iterations were done, of
+    /// Simulates the alternatives. `progress` is called with the number of iterations that were done, out of
     /// [`Self::total_iterations`].
     pub fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Plan, PlanError> {
         self.check()?;
         let alone = cluster::alone(self, policies, progress)?;
-        let cluster = Cluster::run(self, &alone, policies, progress)?;
+        let cluster = PlannedRuns::run(self, &alone, policies, progress)?;
         let task_size = sizes::run(self, cluster.all(), policies, progress)?;
         let (fastest, cost) = alone.first().expect("there is a machine");
         Ok(Plan {
@@ -163,27 +163,27 @@ impl PlanSpec {
         })
     }
 
-    /// About how many iterations [`Self::run`] simulates, for progress.
+    /// Returns roughly how many iterations [`Self::run`] simulates, to display progress.
     pub fn total_iterations(&self) -> u64 {
         let total: u64 = self.machines.iter().map(|machine| u64::from(machine.count)).sum();
         let cases = self.machines.len() + 3 * cluster::counts(total as u32, &[], self.budget).len();
         iterations(self.budget) * cases as u64
     }
 
-    /// Runs on a law; times are in milliseconds.
+    /// Describes runs on a law whose times are in milliseconds.
     fn runs<'a>(&'a self, budget: u64, law: &'a str) -> Runs<'a> {
         Runs { budget, law, iterations: iterations(budget), links: self.links.as_ref() }
     }
 }
 
-/// Iterations of a run: enough for means to a percent, fewer where each has very many tasks.
+/// Returns the number of iterations of a run: enough for means within a percent, and fewer if an iteration has very many tasks.
 fn iterations(budget: u64) -> u64 {
     (2_000_000 / budget).clamp(100, 1000)
 }
 
 impl StepCost {
-    /// Means of a run whose times are in milliseconds.
-    fn of(run: &Run) -> Self {
+    /// Returns the means of a run whose times are in milliseconds.
+    fn of(run: &SimulatedRun) -> Self {
         Self {
             machines: run.workers,
             step_s: run.iteration_ms / 1e3,
@@ -216,7 +216,8 @@ mod tests {
         (found - expected).abs() < 0.02 * expected
     }
 
-    /// 15 tasks among speeds 1, 2, 4 and 8: with equal shares, the slowest takes 4 or 3 of 160 ms each; the best shares are 8, 4, 2, 1.
+    /// There are 15 tasks and speeds 1, 2, 4 and 8. With equal shares, the slowest machine takes 4 or 3 tasks of 160 ms each; the
+    /// best shares are 8, 4, 2, 1.
     #[test]
     fn costs_are_those_of_the_laws() {
         let plan = plan(&spec(&["d=160ms", "c=80ms", "b=40ms", "a=20ms"], 15));
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(starts(&plan)[0], ("a", 1));
     }
 
-    /// A batch of 12 tasks takes 20 ms + 12 · 1 ms; a task on the CPU 30 ms.
+    /// A batch of 12 tasks takes 20 ms + 12 · 1 ms; a task on the CPU takes 30 ms.
     #[test]
     fn a_machine_that_computes_batches_gets_most_tasks() {
         let plan = plan(&spec(&["2xcpu=30ms", "gpu=20ms+1ms"], 14));

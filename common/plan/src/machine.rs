@@ -5,20 +5,20 @@ use std::str::FromStr;
 use ata_simulator::{SettingError, time_s};
 use serde::Serialize;
 
-/// Machines of one kind that take part, or might.
+/// Machines of one kind that take part, or might take part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// What the user calls it.
+    /// The user's name for them.
     pub name: String,
-    /// How many there are.
+    /// The number of machines of this kind.
     pub count: u32,
-    /// What a batch costs, whatever the number of its tasks, if the machine computes its share as one batch.
+    /// Seconds that a batch costs regardless of its number of tasks, if the machine computes its share as one batch.
     pub batch_s: Option<f64>,
     /// Seconds that each task takes.
     pub task_s: f64,
 }
 
-/// A task of more than a week would be a step of more than a week.
+/// The longest task, in seconds. A task of more than a week would mean a step of more than a week.
 const MAX_TASK_S: f64 = 1e6;
 
 const EXPECTED: &str = "NAME=TIME with the time of a task, as in gpu1=20ms or 3xcpu=0.3s, or NAME=TIME+TIME for a machine that \
@@ -27,7 +27,7 @@ const EXPECTED: &str = "NAME=TIME with the time of a task, as in gpu1=20ms or 3x
 impl FromStr for Machine {
     type Err = SettingError;
 
-    /// Reads `gpu1=20ms`, `3xcpu=300ms` or `gpu1=15ms+2ms`.
+    /// Parses `gpu1=20ms`, `3xcpu=300ms` or `gpu1=15ms+2ms`.
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let Some((whose, times)) = text.split_once('=') else {
             return Err(SettingError::new("machine", text, EXPECTED));
@@ -50,7 +50,7 @@ impl FromStr for Machine {
     }
 }
 
-/// Splits `3xcpu`; a name without a number is one machine.
+/// Splits `3xcpu` into number and name; a name without a number is one machine.
 fn count_and_name(whose: &str) -> (&str, &str) {
     match whose.split_once('x') {
         Some((count, name)) if !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()) => (count, name),
@@ -59,7 +59,8 @@ fn count_and_name(whose: &str) -> (&str, &str) {
 }
 
 impl Machine {
-    /// The law of its times in milliseconds, if a task is this many times as large and `overhead_s` of it is not the samples'.
+    /// Returns the machine's time law in milliseconds, for tasks that are `size` times as large and of which `overhead_s` does not
+    /// depend on the number of samples.
     pub(super) fn law(&self, size: f64, overhead_s: f64) -> String {
         let (task_ms, overhead_ms) = (1e3 * self.task_s, 1e3 * overhead_s);
         let task_ms = overhead_ms + (task_ms - overhead_ms) * size;

@@ -1,4 +1,4 @@
-//! Simulated runs of a policy on some of the machines.
+//! Simulated runs of a policy on the fastest machines.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use crate::PlanError;
 
-/// Of constant times, every seed makes the same run but for ties.
+/// The seed of every run. With constant times, seeds only affect how ties are broken.
 const SEED: u64 = 1;
 
-/// What all runs have in common.
+/// Settings that all runs have in common.
 pub(crate) struct Runs<'a> {
     pub(crate) budget: u64,
     /// The times of tasks, in milliseconds.
@@ -21,26 +21,27 @@ pub(crate) struct Runs<'a> {
 }
 
 /// The means of a run's iterations, in milliseconds.
-pub(crate) struct Run {
-    /// How many machines took part.
+pub(crate) struct SimulatedRun {
+    /// The number of machines that took part.
     pub(crate) workers: u32,
     pub(crate) iteration_ms: f64,
     pub(crate) worker_time_ms: f64,
-    /// After the last task is computed, in which vectors travel.
+    /// Time in which vectors travel after the last task is computed.
     pub(crate) exchange_ms: f64,
-    /// Tasks of each machine.
+    /// Mean number of tasks of each machine.
     pub(crate) allocation: Vec<f64>,
 }
 
 impl Runs<'_> {
-    /// A run of the policy for each number of workers, in their order. `progress` is called with how many iterations were done.
+    /// Runs the policy once for each number of workers, and returns the runs in that order. `progress` is called with the number of
+    /// iterations that were done.
     pub(crate) fn of(
         &self,
         policy: &str,
         counts: &[u32],
         policies: PolicyResolver,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Vec<Run>, PlanError> {
+    ) -> Result<Vec<SimulatedRun>, PlanError> {
         counts.par_iter().map(|workers| self.run(policy, *workers, policies, progress)).collect()
     }
 
@@ -50,7 +51,7 @@ impl Runs<'_> {
         workers: u32,
         policies: PolicyResolver,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Run, PlanError> {
+    ) -> Result<SimulatedRun, PlanError> {
         let laws: TimeLaws = self.law.parse()?;
         let truth = ClusterTruth { times: OracleTimes::new(LawTimes::new(&laws, workers, SEED)?), overhead: None };
         let context =
@@ -67,14 +68,14 @@ impl Runs<'_> {
             ..EngineConfig::default()
         };
         let mut engine = Engine::new(config, policy);
-        let mut exchanges = Exchanges::default();
+        let mut exchanges = ExchangeTimes::default();
         simulation.run(&mut engine, &mut exchanges)?;
         progress(self.iterations);
         let ledger = engine.ledger();
         let mean = |sum: f64| sum / ledger.iterations.max(1) as f64;
         let mut allocation: Vec<f64> = ledger.workers.iter().map(|worker| mean(worker.tasks_applied as f64)).collect();
         allocation.resize(workers as usize, 0.0);
-        Ok(Run {
+        Ok(SimulatedRun {
             workers,
             iteration_ms: ledger.mean_iteration_s(),
             worker_time_ms: ledger.mean_total_worker_time_s(),
@@ -84,14 +85,14 @@ impl Runs<'_> {
     }
 }
 
-/// Adds up the times between the order of a step and the step.
+/// Adds up the times between the order of a step and the step itself.
 #[derive(Default)]
-struct Exchanges {
+struct ExchangeTimes {
     ordered_at: f64,
     total: f64,
 }
 
-impl Observer for Exchanges {
+impl Observer for ExchangeTimes {
     fn effect(&mut self, now: f64, effect: &Effect) {
         if let Effect::Step { .. } = effect {
             self.ordered_at = now;

@@ -1,34 +1,35 @@
-//! Smaller and larger tasks with the same samples per step: finer shares, or fewer overheads.
+//! Runs with smaller and larger tasks but the same samples per step, for finer shares or fewer overheads.
 
 use ata_scheduler::PolicyResolver;
 use serde::Serialize;
 
 use crate::{Machine, PlanError, PlanSpec, StepCost, cluster};
 
-/// Tasks of another size.
+/// Another size of tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskSize {
-    /// Samples of a task, in those of the tasks that were given.
+    /// Samples of a task, relative to the given tasks.
     pub size: f64,
-    /// Tasks per step.
+    /// The number of tasks per step.
     pub budget: u64,
-    /// Seconds of a step.
+    /// Duration of a step, in seconds.
     pub step_s: f64,
 }
 
-/// Sizes that are tried. A task of an eighth has a share rounded to within an eighth of what it was.
+/// The sizes that are tried, relative to the given one. Tasks of an eighth of the size allow shares that are rounded to an eighth
+/// of a task.
 const SIZES: [f64; 6] = [0.5, 0.25, 0.125, 2.0, 4.0, 8.0];
 
-/// Tasks per step: a million take 130 MB.
+/// The most tasks per step: a million take 130 MB.
 const MAX_BUDGET: u64 = 1_000_000;
 
-/// Less is not worth another setting.
+/// The least gain that is worth another setting.
 const LEAST_GAIN: f64 = 0.05;
 
-/// Of sizes this near to the best one, the one that is nearest to what was given is proposed.
+/// The tolerance around the best size, as a share of its step time: of the sizes within it, the one nearest to the given size is proposed.
 const NEAR: f64 = 0.02;
 
-/// The size to take in place of that whose step costs `given`, if it is worth it.
+/// Returns the size to use instead of the given one, whose step costs `given`, if that is worth it.
 pub(super) fn run(
     spec: &PlanSpec,
     given: &StepCost,
@@ -66,7 +67,7 @@ mod tests {
         PlanSpec { machines, budget, links: None, task_overhead_s }.run(build_policy, &|_| {}).unwrap().task_size
     }
 
-    /// Three equal machines divide four tasks as 2, 1 and 1; eight as 3, 3 and 2; sixteen as 6, 5 and 5.
+    /// Three equal machines divide four tasks into 2, 1 and 1; eight into 3, 3 and 2; sixteen into 6, 5 and 5.
     #[test]
     fn few_tasks_are_made_smaller() {
         let size = size(&["3xa=120ms"], 4, 0.0).unwrap();
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(size(&["4xa=20ms"], 16, 0.0), None);
     }
 
-    /// Half of a task is overhead: 64 tasks of two samples cost 3/4 of 128 of one.
+    /// Half of each task is overhead: 64 tasks of two samples cost 3/4 of 128 tasks of one.
     #[test]
     fn tasks_with_an_overhead_are_made_larger() {
         let size = size(&["4xa=2ms"], 128, 0.001).unwrap();

@@ -13,135 +13,135 @@ use crate::labels::Labels;
 pub use end_state::EndState;
 use fields::{is_zero, named_numbers, number, numbers};
 
-/// The version of [`RunEvent`], which is the only one that this release reads.
+/// The version of [`RunEvent`], and the only one that this release reads.
 pub const JOURNAL_VERSION: u32 = 3;
 
-/// A worker's own link.
+/// The measured speed of a worker's own link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerLink {
     /// The worker.
     pub worker: WorkerId,
-    /// Seconds that a gradient takes on it.
+    /// Seconds that a gradient takes on this link.
     pub up_s: f64,
-    /// Bytes of gradients per second that it carries at least.
+    /// The least rate at which it carries gradients, in bytes per second.
     pub bytes_per_s: f64,
 }
 
-/// Something that happened in a run: one line of its journal.
+/// An event of a run, written as one line of its journal.
 ///
 /// Times named `time_s` are seconds since the coordinator started, not counting the time for which its process was
-/// stopped; all others are durations in seconds. Losses are the problem's own; cross-entropies are in nats. Workers are
+/// stopped; all other times are durations in seconds. Losses are in the problem's own unit; cross-entropies are in nats. Workers are
 /// identified by their 1-based number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
-    /// The run began. The first line.
+    /// The run began. This is the first event.
     Run {
         /// The version of the journal.
         version: u32,
-        /// The run's name.
+        /// The run's id.
         run_id: String,
         /// The policy, as `--policy` takes it.
         policy: String,
         /// B, the number of tasks per iteration.
         budget: u64,
-        /// Number of iterations that the run is to take.
+        /// The number of iterations that the run is to take.
         iterations: u64,
-        /// Samples per task.
+        /// The number of samples per task.
         task_batch: u32,
-        /// Seed of everything random.
+        /// The seed of all randomness.
         seed: u64,
         /// The model, as `--model` takes it.
         model: String,
-        /// The run's own name and tags.
+        /// The user's name and tags for the run.
         #[serde(default, skip_serializing_if = "Labels::is_empty")]
         labels: Labels,
     },
-    /// A new process resumed the run from a checkpoint; no worker is present. Events between the checkpoint's last step
-    /// and the end of the process before are not in the journal.
+    /// A new process resumed the run from a checkpoint; no worker is present yet. Events between the checkpoint's last step
+    /// and the end of the previous process are not in the journal.
     Resume {
-        /// When, by the run's clock, which went on from the checkpoint.
+        /// The time of the event, by the run's clock, which continues from the checkpoint.
         time_s: f64,
         /// The version of the journal.
         version: u32,
-        /// How often the run was resumed, this time included.
+        /// The number of times that the run was resumed, including this one.
         epoch: u64,
         /// The last iteration that the checkpoint holds.
         iteration: Iteration,
         /// The policy, as `--policy` takes it.
         policy: String,
-        /// Number of iterations that the run is to take.
+        /// The number of iterations that the run is to take.
         iterations: u64,
     },
     /// The run waits for workers.
     Wait {
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// Workers present.
+        /// The number of workers present.
         present: usize,
-        /// Workers needed.
+        /// The number of workers needed.
         needed: usize,
     },
     /// A worker is ready to compute.
     Join {
-        /// When.
+        /// The time of the event.
         time_s: f64,
         /// The worker's number.
         worker: WorkerId,
-        /// The worker's name across sessions.
+        /// The worker's name, which stays the same across sessions.
         name: String,
         /// The device it computes on.
         device: String,
     },
-    /// A worker is gone.
+    /// A worker was lost.
     Loss {
-        /// When.
+        /// The time of the event.
         time_s: f64,
         /// The worker's number.
         worker: WorkerId,
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
     /// A worker failed or hung, and gets no work for a while.
     Rest {
-        /// When the rest began.
+        /// The time at which the rest began.
         time_s: f64,
         /// The worker's number.
         worker: WorkerId,
-        /// How long it lasts.
+        /// The length of the rest.
         rest_s: f64,
-        /// Consecutive failures, without a result in between.
+        /// The number of consecutive failures, without a result in between.
         strikes: u32,
     },
     /// A worker failed too often: its session ended, and its name is refused for the rest of the run.
     Expulsion {
-        /// When.
+        /// The time of the event.
         time_s: f64,
         /// The worker's number.
         worker: WorkerId,
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
     /// An iteration began with this allocation.
     Allocation {
         /// k, the iteration's number.
         iteration: Iteration,
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// The workers that the allocation covers; if there are hundreds, only those that got a task.
+        /// The workers that the allocation covers; if there are hundreds, only those that got a task are listed.
         workers: Vec<WorkerId>,
-        /// Tasks of each of them; empty in an asynchronous run, where each computes one task at a time.
+        /// The number of tasks of each of these workers; empty in an asynchronous run, where each computes one task at a time.
         allocation: Vec<u64>,
-        /// Those of them that compute an extra task as a probe.
+        /// The workers among these that compute an extra task as a probe.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         probes: Vec<WorkerId>,
-        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds. Null is not a number.
+        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds. Null stands for NaN.
         #[serde(deserialize_with = "numbers")]
         scores_s: Vec<f64>,
         /// The rule that made the allocation.
         rule: String,
     },
-    /// An attempt at a task ended, with its lease.
+    /// An attempt at a task ended, together with its lease.
     Task {
         /// The iteration it belongs to.
         iteration: Iteration,
@@ -151,42 +151,42 @@ pub enum RunEvent {
         worker: WorkerId,
         /// The lease it was part of.
         lease: LeaseId,
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// Seconds it took; null if it was not completed.
+        /// The seconds that the task took; null if it was not completed.
         busy_s: Option<f64>,
-        /// Seconds after which it was interrupted, if it had begun.
+        /// The seconds after which the task was interrupted, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         censored_s: Option<f64>,
-        /// On the last task that the worker held: seconds since its first one that were not computation.
+        /// On the last task that the worker held: the seconds since its first task that were not computation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overhead_s: Option<f64>,
-        /// On the last task of the lease: how many of its tasks took longer than their emulated time.
+        /// On the last task of the lease: the number of its tasks that took longer than their emulated time.
         #[serde(default, skip_serializing_if = "is_zero")]
         outlasted: u64,
-        /// How it ended.
+        /// The way in which it ended.
         outcome: TaskOutcome,
     },
     /// An optimizer step was taken.
     Step {
         /// k, the iteration's number.
         iteration: Iteration,
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// Mean loss of its tasks.
+        /// Mean loss of the step's tasks.
         #[serde(deserialize_with = "number")]
         loss: f64,
-        /// C_k: from the first assignment to the last result that the step needed.
+        /// C_k: the time from the first assignment to the last result that the step needed.
         runtime_s: f64,
         /// Seconds that workers spent on the iteration.
         total_worker_time_s: f64,
-        /// Tasks that entered the step.
+        /// The number of tasks that entered the step.
         tasks: u64,
-        /// Wasted tasks: begun, but not in the step.
+        /// The number of wasted tasks, which were begun but did not enter the step.
         wasted: u64,
-        /// Workers that got a task.
+        /// The number of workers that got a task.
         employments: u64,
-        /// Results that workers sent, each the gradient of one task or the sum of several.
+        /// The number of results that workers sent, each the gradient of one task or the sum of several.
         results: u64,
         /// The learning rate of the step.
         #[serde(deserialize_with = "number")]
@@ -194,110 +194,110 @@ pub enum RunEvent {
         /// Euclidean norm of the mean gradient before it was clipped; absent if gradients are not clipped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gradient_norm: Option<f64>,
-        /// Values of its tasks' gradients that were too large for their unit, and were clamped; absent if there were none.
+        /// The number of values in its tasks' gradients that were too large for their unit and were clamped; absent if 0.
         #[serde(default, skip_serializing_if = "is_zero")]
         saturated: u64,
-        /// Values of its tasks' gradients that were not 0, and that the wire format `compact` rounded to 0; absent if there were none.
+        /// The number of values in its tasks' gradients that were not 0 and that the wire format `compact` rounded to 0; absent if 0.
         #[serde(default, skip_serializing_if = "is_zero")]
         vanished: u64,
-        /// Workers that exchanged their vectors in shards; absent if they were exchanged in a star.
+        /// The number of workers that exchanged their vectors in shards; absent if they were exchanged in a star.
         #[serde(default, skip_serializing_if = "is_zero")]
         shards: u64,
     },
-    /// The time that vectors take on the links, when it was first measured or has changed by more than a tenth.
+    /// The time that vectors take on the links was measured for the first time, or changed by more than a tenth.
     Links {
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// Seconds that a gradient takes on the coordinator's link; 0 if that is not the narrow part of the way.
+        /// Seconds that a gradient takes on the coordinator's link; 0 if that link is not the bottleneck.
         up_s: f64,
-        /// Seconds that parameters take on the coordinator's link; 0 as above.
+        /// Seconds that parameters take on the coordinator's link; 0 if that link is not the bottleneck.
         down_s: f64,
-        /// Seconds that the slower of the two takes on the fastest own link of a worker.
+        /// Seconds that the slower of gradient and parameters takes on the fastest worker's own link.
         own_s: f64,
-        /// The links of workers that were first measured, or have changed by more than a tenth; 64 at most.
+        /// The workers' own links that were measured for the first time, or changed by more than a tenth; at most 64.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         workers: Vec<WorkerLink>,
     },
-    /// Results were refused, or a worker reported failures. Those of one worker and kind within a second share an event.
+    /// Results were refused, or a worker reported failures. Refusals of the same worker and kind within a second share an event.
     Refusal {
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// The worker that sent it.
+        /// The worker that sent the results.
         worker: WorkerId,
-        /// Its kind.
+        /// The kind of refusal.
         kind: RefusalKind,
-        /// Why, human-readable; if there were several, the last one's reason.
+        /// The reason, in words; if there were several refusals, the reason of the last one.
         reason: String,
-        /// How many results the event stands for.
+        /// The number of results that the event stands for.
         count: u64,
     },
-    /// The last evaluation began, after the last step.
+    /// The final evaluation began, after the last step.
     Evaluating {
-        /// When.
+        /// The time of the event.
         time_s: f64,
         /// The iteration whose parameters are evaluated.
         iteration: Iteration,
     },
-    /// An evaluation on the test data ended. Iterations go on meanwhile, so it may be of earlier parameters.
+    /// An evaluation on the test data ended. Iterations continue meanwhile, so it may be of earlier parameters.
     Evaluation {
-        /// When.
+        /// The time of the event.
         time_s: f64,
         /// The iteration whose parameters were evaluated.
         iteration: Iteration,
-        /// Mean loss; null if it is not a number, as when the training diverged.
+        /// Mean loss; null if it is NaN, as when the training diverged.
         #[serde(deserialize_with = "number")]
         loss: f64,
-        /// Share of samples classified correctly, from 0 to 1, if the problem has classes.
+        /// The share of samples that were classified correctly, from 0 to 1, if the problem has classes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         accuracy: Option<f64>,
-        /// Metrics of the problem's own, by name: means over the samples.
+        /// The problem's own metrics by name, each a mean over the samples.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "named_numbers")]
         metrics: BTreeMap<String, f64>,
     },
-    /// A checkpoint is durable.
+    /// A checkpoint was made durable.
     Checkpoint {
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// The last iteration it holds.
+        /// The last iteration that the checkpoint holds.
         iteration: Iteration,
-        /// Where it is.
+        /// The path of the checkpoint.
         path: String,
-        /// How long it took to write.
+        /// Seconds that it took to write.
         seconds: f64,
     },
-    /// A checkpoint could not be written; those before it are still there.
+    /// A checkpoint could not be written; earlier checkpoints still exist.
     CheckpointFailed {
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// The last iteration it would have held.
+        /// The last iteration that the checkpoint would have held.
         iteration: Iteration,
-        /// Why.
+        /// The reason, in words.
         reason: String,
     },
-    /// The run ended. The last line.
+    /// The run ended. This is the last event.
     End {
-        /// When.
+        /// The time of the event.
         time_s: f64,
-        /// How it ended.
+        /// The state in which the run ended.
         state: EndState,
-        /// Which rule ended it, what stopped it, or what went wrong.
+        /// The rule that ended the run, what stopped it, or what went wrong.
         reason: String,
     },
 }
 
-/// Why a result does not count.
+/// The reason why a result does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RefusalKind {
-    /// A gradient for a lease that ended before the gradient arrived. Honest workers are late, too.
+    /// A gradient for a lease that ended before the gradient arrived. This also happens to honest workers.
     #[serde(rename = "stale lease")]
     Stale,
-    /// A gradient for a lease that the worker never held, or for another iteration than the lease's.
+    /// A gradient for a lease that the worker never held, or for a different iteration than the lease's.
     #[serde(rename = "foreign lease")]
     Foreign,
-    /// A gradient that arrived before, or is arriving.
+    /// A gradient that has already arrived, or is already arriving.
     #[serde(rename = "replayed lease")]
     Replayed,
-    /// A gradient whose length is not the model's.
+    /// A gradient whose length differs from the model's.
     #[serde(rename = "wrong size")]
     WrongSize,
     /// A gradient that does not match its checksum.
@@ -309,10 +309,10 @@ pub enum RefusalKind {
     /// Reported times that are impossible.
     #[serde(rename = "wrong times")]
     WrongTimes,
-    /// A gradient whose transfer broke off.
+    /// A gradient whose transfer was interrupted.
     #[serde(rename = "not received")]
     NotReceived,
-    /// A lease that the worker could not compute.
+    /// A lease that the worker failed to compute.
     #[serde(rename = "not computed")]
     NotComputed,
     /// A lease that, as far as its worker can tell, no worker can compute: its gradient is not finite, or the problem's own code
@@ -322,13 +322,13 @@ pub enum RefusalKind {
     /// A gradient that differs from the one on which two other workers agree.
     #[serde(rename = "mismatched")]
     Mismatched,
-    /// A gradient that differs from those of other workers, of which no two agree.
+    /// A gradient that differs from those of other workers, no two of which agree.
     #[serde(rename = "disputed")]
     Disputed,
 }
 
 impl RunEvent {
-    /// The iteration that it belongs to.
+    /// Returns the iteration that the event belongs to.
     pub(crate) fn iteration(&self) -> Option<Iteration> {
         match self {
             Self::Allocation { iteration, .. } | Self::Task { iteration, .. } | Self::Step { iteration, .. } => {
@@ -340,7 +340,7 @@ impl RunEvent {
 }
 
 impl RefusalKind {
-    /// All kinds.
+    /// All kinds of refusals.
     pub const ALL: [Self; 12] = [
         Self::Stale,
         Self::Foreign,
@@ -356,7 +356,7 @@ impl RefusalKind {
         Self::Disputed,
     ];
 
-    /// Its name, as in the journal.
+    /// Returns the kind's name, as in the journal.
     pub fn name(self) -> String {
         match serde_json::to_value(self) {
             Ok(serde_json::Value::String(name)) => name,
@@ -364,12 +364,12 @@ impl RefusalKind {
         }
     }
 
-    /// Whether the tasks are to blame: they fail the same way on any sound worker.
+    /// Returns whether the tasks are to blame, so that they fail in the same way on any correct worker.
     pub fn is_uncomputable(self) -> bool {
         matches!(self, Self::NotFinite | Self::Uncomputable)
     }
 
-    /// Whether it violates the protocol although no lease fails by it: no honest worker sends it.
+    /// Returns whether it is a protocol violation that no honest worker commits, and by which no lease fails.
     pub fn is_violation(self) -> bool {
         matches!(self, Self::Foreign | Self::Replayed)
     }

@@ -1,31 +1,31 @@
-//! A run's folder.
+//! The folder of a run, and atomic writes.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The complete configuration of the run.
+/// The file with the complete configuration of the run.
 pub const CONFIG_FILE: &str = "config.toml";
-/// One line of JSON per event.
+/// The journal: one line of JSON per event.
 pub const JOURNAL_FILE: &str = "events.jsonl";
-/// One line per iteration.
+/// The metrics: one line per iteration.
 pub const METRICS_FILE: &str = "metrics.csv";
-/// The result of the run.
+/// The file with the result of the run.
 pub const SUMMARY_FILE: &str = "summary.json";
-/// The speeds of workers as the run learned them.
+/// The file with the speeds of workers, as the run learned them.
 pub const STATISTICS_FILE: &str = "statistics.json";
-/// The model that was trained.
+/// The file with the trained model.
 pub const MODEL_FILE: &str = "model.safetensors";
-/// The model with the best evaluation.
+/// The file with the model of the best evaluation.
 pub const BEST_MODEL_FILE: &str = "model-best.safetensors";
-/// Tables and figures.
+/// The report, with tables and figures.
 pub const REPORT_FILE: &str = "report.html";
 
-/// The files that a run writes and a new one would replace.
+/// The files that a run writes, and that a new run would replace.
 pub const RUN_FILES: [&str; 8] =
     [JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, STATISTICS_FILE, REPORT_FILE, MODEL_FILE, BEST_MODEL_FILE, CONFIG_FILE];
 
-/// Creates a folder and its parents durably: they are there even if the machine stops.
+/// Creates a folder and its parents durably, so that they survive a crash of the machine.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -38,19 +38,19 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The folder that a path is in; the current one if the path has a name only.
+/// Returns the folder that contains a path; the current folder if the path is only a name.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a file completely or not at all, even if the machine stops: to a temporary file that is synced, then renamed.
+/// Writes a file completely or not at all, even if the machine crashes: it writes and syncs a temporary file, then renames it.
 pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = folder_of(path);
     let partial = folder.join(format!(".{name}.partial"));
     let written = write_durably(&partial, content).and_then(|()| std::fs::rename(&partial, path));
     if written.is_err() {
-        // An incomplete file takes up space on a disk that may be full.
+        // An incomplete file would take up space on a disk that may be full.
         drop(std::fs::remove_file(&partial));
     }
     written?;
@@ -63,7 +63,7 @@ fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes renames in a folder durable. Only Unix offers that.
+/// Makes renames in a folder durable. Only Unix supports this; elsewhere it does nothing.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Reading a journal while its coordinator writes it.
+//! Reads a journal while the coordinator writes it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,58 +11,58 @@ use crate::event::RunEvent;
 use crate::folder::JOURNAL_FILE;
 use crate::journal::{JournalError, parse};
 
-/// Bytes read at a time: more than the longest line, and little compared with the memory that a long run's events take.
+/// The number of bytes read at a time: more than the longest line, and little compared with the memory that a long run's events take.
 const CHUNK_BYTES: u64 = 32 << 20;
 
-/// How far a [`Follower`] has read.
+/// The result of [`Follower::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollStatus {
-    /// Everything that was written so far was read.
+    /// Everything that was written so far has been read.
     UpToDate,
     /// There is more to read.
     More,
-    /// The journal is shorter than what was read of it: it was truncated, or replaced.
+    /// The journal is shorter than what has been read of it, because it was truncated or replaced.
     Truncated,
 }
 
-/// Reads the events of a run as they are written, each once, also if its coordinator is restarted meanwhile.
+/// Reads each event of a run once, as it is written, even if the coordinator restarts meanwhile.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
-    /// Where the next event is.
-    next: Place,
-    /// Where the steps end, by iteration.
-    steps: BTreeMap<Iteration, Place>,
-    /// Length of the journal that a coordinator is about to truncate here.
+    /// The position of the next event.
+    next: JournalPlace,
+    /// The positions at which the steps end, by iteration.
+    steps: BTreeMap<Iteration, JournalPlace>,
+    /// The length of the journal that a coordinator is about to truncate.
     untruncated_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct JournalPlace {
     bytes: u64,
     lines: u64,
 }
 
 impl Follower {
-    /// A reader of the journal in a run's folder, which need not exist yet.
+    /// Creates a reader for the journal in a run's folder, which need not exist yet.
     pub fn new(folder: &Path) -> Self {
         Self {
             path: folder.join(JOURNAL_FILE),
-            next: Place::default(),
+            next: JournalPlace::default(),
             steps: BTreeMap::new(),
             untruncated_bytes: None,
         }
     }
 
-    /// Expects a new coordinator to truncate the journal after the step of `iteration`, or to begin anew after iteration 0. The
-    /// journal had `bytes` when the coordinator was started.
+    /// Expects a new coordinator to truncate the journal after the step of `iteration`, or to start over after iteration 0. The
+    /// journal had `bytes` bytes when the coordinator was started.
     pub fn resume_after(&mut self, iteration: Iteration, bytes: u64) {
         self.steps.split_off(&iteration.next());
         self.next = self.steps.get(&iteration).copied().unwrap_or_default();
         self.untruncated_bytes = (bytes > self.next.bytes).then_some(bytes);
     }
 
-    /// Reads what was written since the last time, or as much of it as is read at a time.
+    /// Reads what was written since the last call, up to the most that is read at a time.
     pub fn poll(&mut self, mut on_event: impl FnMut(RunEvent)) -> Result<PollStatus, JournalError> {
         let text = match self.read() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PollStatus::UpToDate),
@@ -73,7 +73,7 @@ impl Follower {
             let number = self.next.lines + 1;
             let event =
                 parse(line).map_err(|reason| JournalError::Line { path: self.path.clone(), line: number, reason })?;
-            self.next = Place { bytes: self.next.bytes + line.len() as u64, lines: number };
+            self.next = JournalPlace { bytes: self.next.bytes + line.len() as u64, lines: number };
             if let RunEvent::Step { iteration, .. } = event {
                 self.steps.insert(iteration, self.next);
             }
@@ -82,12 +82,12 @@ impl Follower {
         Ok(if text.len() as u64 == CHUNK_BYTES { PollStatus::More } else { PollStatus::UpToDate })
     }
 
-    /// The next bytes; `None` if the journal is shorter than what was read of it.
+    /// Reads the next bytes; `None` if the journal is shorter than what has been read of it.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut file = File::open(&self.path)?;
         let bytes = file.metadata()?.len();
         if self.untruncated_bytes == Some(bytes) {
-            // No process writes to it until it is truncated.
+            // No process appends to it before it is truncated.
             return Ok(Some(Vec::new()));
         }
         self.untruncated_bytes = None;
@@ -142,7 +142,7 @@ mod tests {
             policy,
             iterations: 9,
         };
-        // The second one takes the same step again, because the first one ended before it saved it.
+        // The second process takes the same step again, because the first one ended before it saved it.
         for _ in 0..2 {
             assert_eq!(poll(Some(2)), [], "what is about to be truncated is not new");
             resume_journal(folder.path(), "run", Iteration(2), RunState::default()).unwrap();

@@ -10,30 +10,30 @@ use ata_types::WorkerId;
 use super::event::{JOURNAL_VERSION, RunEvent};
 use super::folder::JOURNAL_FILE;
 
-/// Largest line in bytes: an allocation to the largest number of workers takes less than a twentieth of this.
+/// The largest line in bytes: an allocation to the largest number of workers takes less than a twentieth of this.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// Largest worker number in a journal: more than any run has.
+/// The largest worker number in a journal: more than any run has.
 const MAX_WORKER: u32 = 1 << 20;
 
-/// Most tasks of an iteration, as many as a run may have: iterations of so many are computed again, to compare policies.
+/// The most tasks of an iteration, as many as a run may have. Comparing policies recomputes iterations of this size.
 const MAX_BUDGET: u64 = 1 << 24;
 
-/// Largest of the other counts: wasted tasks may be more than the budget, and sums over any journal are still numbers.
+/// The largest value of the other counts. Wasted tasks may exceed the budget, and sums over any journal must not overflow.
 const MAX_COUNT: u64 = 1 << 32;
 
-/// Longest time: thirty million years, of which sums and squares are still numbers.
+/// The longest time in seconds: thirty million years. Sums and squares of such times are still finite.
 const MAX_TIME_S: f64 = 1e15;
 
 /// The reason why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("{path}: {cause}; expected a run's events.jsonl, or its folder")]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         cause: io::Error,
     },
     /// A line is not an event.
@@ -43,48 +43,48 @@ pub enum JournalError {
         path: PathBuf,
         /// The line's 1-based number.
         line: u64,
-        /// What is wrong with it.
+        /// The reason, in words.
         reason: String,
     },
-    /// It is the journal of another run than the one that is resumed.
+    /// The journal belongs to a different run than the one that is resumed.
     #[error(
         "{path} is the journal of run {found}, and the checkpoint is of run {expected}; name the folder of that run"
     )]
     OtherRun {
         /// The file.
         path: PathBuf,
-        /// The run in the journal.
+        /// The id of the journal's run.
         found: String,
-        /// The run that is resumed.
+        /// The id of the run that is resumed.
         expected: String,
     },
 }
 
-/// The last line of a journal, if it was not written completely, as after a crash or on a full disk. Its event is lost.
+/// The incomplete last line of a journal, as after a crash or on a full disk. Its event is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// The line's 1-based number.
     pub line: u64,
 }
 
-/// The lines of a journal, blank ones left out.
+/// Iterates over the lines of a journal, without blank ones.
 pub(crate) struct Lines {
     file: BufReader<File>,
-    line: Line,
+    line: JournalLine,
 }
 
-/// A line, or [`MAX_LINE_BYTES`] of data without a newline: a file that was not written before a power loss may hold any number
-/// of zeros.
+/// A line, or [`MAX_LINE_BYTES`] of data without a newline: a file that was not completely written before a power loss may hold any
+/// number of zeros.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct JournalLine {
     pub(crate) number: u64,
-    /// Its bytes in the file, with the blank lines before it.
+    /// The line's byte range in the file, including the blank lines before it.
     pub(crate) bytes: Range<u64>,
     pub(crate) text: Vec<u8>,
 }
 
-impl Line {
-    /// Whether the file ends before the line does.
+impl JournalLine {
+    /// Returns whether the file ends before the line does.
     pub(crate) fn is_torn(&self) -> bool {
         self.text.last() != Some(&b'\n') && (self.text.len() as u64) < MAX_LINE_BYTES
     }
@@ -97,11 +97,11 @@ impl Line {
 
 impl Lines {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: BufReader::new(File::open(path)?), line: Line::default() })
+        Ok(Self { file: BufReader::new(File::open(path)?), line: JournalLine::default() })
     }
 
     /// Reads the next line; `None` at the end.
-    pub(crate) fn next(&mut self) -> io::Result<Option<&Line>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<&JournalLine>> {
         let Self { file, line } = self;
         line.bytes.start = line.bytes.end;
         loop {
@@ -127,7 +127,7 @@ pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<O
     while let Some(line) = lines.next().map_err(io)? {
         match line.event() {
             Ok(event) => on_event(event),
-            // An event is written in one call with its newline: a line without one is incomplete.
+            // An event is written together with its newline in one call, so a line without one is incomplete.
             Err(_) if line.is_torn() => return Ok(Some(Torn { line: line.number })),
             Err(reason) => return Err(JournalError::Line { path, line: line.number, reason }),
         }
@@ -135,7 +135,7 @@ pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<O
     Ok(None)
 }
 
-/// Reads a line.
+/// Parses a line.
 pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, String> {
     let event = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     check(&event)?;
@@ -209,7 +209,7 @@ pub(crate) fn write_line(event: &RunEvent, lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// An event as a line of the journal.
+/// Returns an event as a line of the journal.
 #[cfg(test)]
 pub(crate) fn line(event: &RunEvent) -> Vec<u8> {
     let mut line = Vec::new();
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(events, [of(Some(0.25)), of(None)]);
     }
 
-    /// The journal of a training that diverged can be read.
+    /// The journal of a training run that diverged can be read.
     #[test]
     fn nan_is_read_back() {
         let event = RunEvent::Evaluation {
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(read(std::str::from_utf8(&text).unwrap()).unwrap(), (events.to_vec(), None));
     }
 
-    /// Wherever a crash or a full disk ends the journal, the lines before are read and the loss is reported.
+    /// Wherever a crash or a full disk cuts off the journal, the lines before are read and the loss is reported.
     #[test]
     fn a_torn_last_line_is_reported() {
         let lines: Vec<&str> = ITERATION.split_inclusive('\n').collect();

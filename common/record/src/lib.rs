@@ -1,6 +1,6 @@
-//! The record of a run: one vocabulary of events, written by the coordinator and read by everything that shows a run.
+//! The record of a run: one vocabulary of events, written by the coordinator and read by everything that displays a run.
 //!
-//! A run's journal, its metrics, the progress display, the final table, the report and the replay are all made from the
+//! A run's journal, its metrics, the progress display, the final table, the report and the replay are all derived from the
 //! same stream of [`RunEvent`]s: live from the coordinator, later from the journal.
 //!
 //! # Layout
@@ -10,7 +10,7 @@
 //! - `writer`: [`Writer`], which writes both; `resumption`: truncating both to a checkpoint
 //! - `labels`: [`Labels`], a run's name and tags
 //! - `listener`: [`Listener`], which receives each event
-//! - `state`: [`RunState`], the state that the events add up to, of bounded size: the one fold of a process
+//! - `state`: [`RunState`], the bounded state that the events add up to; a process folds its events only here
 //! - `folder`: a run's folder, and atomic writes; `lock`: one writer at a time
 
 mod event;
@@ -39,7 +39,7 @@ pub use resumption::{
     DAMAGED_FILE, DISCARDED_FILE, ResumedJournal, check_run, discard_journal, resume_journal, steps_after,
 };
 pub use state::{
-    Allocation, EvaluationCurve, EvaluationPoint, HeatColumn, HeatMap, Links, Log, LogKind, LogLine, Prices, ReadMark,
-    RunPhase, RunState, Spending, StepCurve, StepPoint, Usage, WorkerPrice, WorkerState,
+    Allocation, EvaluationCurve, EvaluationPoint, HeatColumn, HeatMap, LinkFigures, Log, LogKind, LogLine, Prices,
+    ReadMark, RunPhase, RunState, Spending, StepCurve, StepPoint, Usage, WorkerPrice, WorkerState,
 };
 pub use writer::{RecordError, Writer};

@@ -2,13 +2,13 @@
 
 use crate::event::RunEvent;
 
-/// Receives every event of a run, in order, on a thread that events wait for: a slow listener delays the others and the journal.
+/// Receives every event of a run, in order. Events wait for the call to return, so a slow listener delays the others and the journal.
 pub trait Listener: Send {
-    /// An event happened.
+    /// Handles an event.
     fn on_event(&mut self, event: &RunEvent);
 }
 
-/// The listeners to a run.
+/// The listeners of a run.
 #[derive(Default)]
 pub struct Listeners(Vec<Box<dyn Listener>>);
 

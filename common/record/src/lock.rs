@@ -1,20 +1,20 @@
-//! One writer at a time for a folder.
+//! Locks that let only one process write to a folder at a time.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The file in a run's folder that is locked. It is never removed: otherwise one process could hold the lock of the removed file,
-/// and another one the lock of the file that replaced it.
+/// The name of the lock file in a run's folder. It is never removed: otherwise one process could hold the lock of the removed file
+/// and another one the lock of its replacement.
 pub const RUN_LOCK: &str = "run.lock";
 
-/// The same in a folder of checkpoints, which may be the run's own.
+/// The name of the lock file in a folder of checkpoints, which may be the run's own folder.
 pub const CHECKPOINTS_LOCK: &str = "checkpoints.lock";
 
-/// Longest description of a holder that is read.
+/// The longest description of a holder that is read, in bytes.
 const MAX_HOLDER_BYTES: u64 = 1024;
 
-/// The exclusive right to write in a folder. It ends when this value is dropped, or with the process.
+/// The exclusive right to write to a folder. It ends when this value is dropped, or with the process.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
@@ -23,15 +23,15 @@ pub struct FolderLock {
 /// The reason why a folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process writes in it.
+    /// Another process writes to the folder.
     #[error("{folder} is in use by {holder}")]
     Held {
         /// The folder.
         folder: PathBuf,
-        /// The holder's description of itself.
+        /// The description that the holder gave of itself.
         holder: String,
     },
-    /// Its file system does not support locks.
+    /// The file system does not support locks.
     #[error("{folder} is on a file system that does not lock files: {cause}")]
     Unsupported {
         /// The folder.
@@ -39,7 +39,7 @@ pub enum LockError {
         /// The system's error.
         cause: io::Error,
     },
-    /// Its lock cannot be written.
+    /// The lock file cannot be written.
     #[error("cannot lock {folder}: {cause}")]
     Io {
         /// The folder.
@@ -50,7 +50,7 @@ pub enum LockError {
 }
 
 impl FolderLock {
-    /// Locks this file of an existing folder; other processes are told that `holder` has it.
+    /// Takes the lock `file` of an existing folder. Other processes then see `holder` as its holder.
     pub fn take(folder: &Path, file: &str, holder: &str) -> Result<Self, LockError> {
         let failed = |cause| LockError::Io { folder: folder.into(), cause };
         let options = File::options().read(true).write(true).create(true).truncate(false).open(folder.join(file));
@@ -59,7 +59,7 @@ impl FolderLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut text = Vec::new();
-                // Where a locked file cannot be read, the holder stays unnamed.
+                // If the locked file cannot be read, the holder remains unknown.
                 drop(file.take(MAX_HOLDER_BYTES).read_to_end(&mut text));
                 let text = String::from_utf8_lossy(&text).trim().to_owned();
                 let holder = if text.is_empty() { "another process".into() } else { text };
@@ -73,9 +73,9 @@ impl FolderLock {
     }
 }
 
-/// Whether a folder was locked by a process that is gone.
+/// Returns whether a folder was locked by a process that no longer exists.
 pub fn is_abandoned(folder: &Path, file: &str) -> bool {
-    // Where files cannot be locked, nobody knows.
+    // If files cannot be locked, this cannot be known.
     File::open(folder.join(file)).is_ok_and(|file| file.try_lock_shared().is_ok())
 }
 

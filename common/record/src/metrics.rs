@@ -1,11 +1,11 @@
-//! `metrics.csv`: one line per iteration, and one per evaluation, in which the columns of the other kind are empty.
+//! Formats `metrics.csv`: one line per iteration and one per evaluation, in which the columns of the other kind are empty.
 
 use crate::event::RunEvent;
 
-/// The first line.
+/// The header line.
 pub(crate) const HEADER: &str = "iteration,time_s,loss,runtime_s,total_worker_time_s,tasks_applied,tasks_wasted,employments,results,test_loss,test_accuracy,learning_rate,gradient_norm\n";
 
-/// The line of a step or an evaluation; `None` for any other event.
+/// Returns the line of a step or an evaluation; `None` for any other event.
 pub(crate) fn line(event: &RunEvent) -> Option<String> {
     match event {
         RunEvent::Step {

@@ -1,4 +1,4 @@
-//! Truncating a run's journal to a checkpoint.
+//! Truncates a run's journal to a checkpoint.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,18 +13,18 @@ use crate::journal::{JournalError, Lines, parse};
 use crate::metrics;
 use crate::state::RunState;
 
-/// The file that receives events of iterations that are computed again.
+/// The file that receives the events of iterations that are computed again.
 pub const DISCARDED_FILE: &str = "events-discarded.jsonl";
 
-/// The copy of a journal that has unreadable lines.
+/// The file that receives a copy of a journal with unreadable lines.
 pub const DAMAGED_FILE: &str = "events-damaged.jsonl";
 
-/// How much of a journal's end is read to find the steps after a checkpoint: about a minute of a large run. If that does not reach
-/// back to the checkpoint, the whole journal is read, which takes a second for each 100 MB.
+/// The number of bytes at a journal's end that are read to find the steps after a checkpoint: about a minute of a large run. If
+/// they do not reach back to the checkpoint, the whole journal is read, which takes a second per 100 MB.
 const TAIL_BYTES: u64 = 16 << 20;
 
-/// Counts the steps after `iteration` in the journal of a run's folder, which a run that is resumed there computes again.
-/// Unreadable lines count as none.
+/// Counts the steps after `iteration` in the journal of a run's folder. A run that is resumed there computes them again.
+/// Unreadable lines do not count.
 pub fn steps_after(folder: &Path, iteration: Iteration) -> Result<u64, JournalError> {
     let path = folder.join(JOURNAL_FILE);
     if !path.exists() {
@@ -41,7 +41,7 @@ pub fn steps_after(folder: &Path, iteration: Iteration) -> Result<u64, JournalEr
     Ok(steps)
 }
 
-/// Counts the same steps in the journal's last bytes; `None` if they do not reach back to the step of `iteration`.
+/// Counts the same steps in the last `bytes` of the journal; `None` if these do not reach back to the step of `iteration`.
 fn steps_in_tail(path: &Path, iteration: Iteration, bytes: u64) -> io::Result<Option<u64>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -57,14 +57,14 @@ fn steps_in_tail(path: &Path, iteration: Iteration, bytes: u64) -> io::Result<Op
     Ok((!earlier.is_empty()).then_some(later.len() as u64))
 }
 
-/// The journal of a run that is resumed, up to its checkpoint.
+/// The journal of a resumed run, up to its checkpoint.
 #[derive(Debug)]
 pub struct ResumedJournal {
     /// The state that its events add up to.
     pub state: RunState,
-    /// Whether it holds the run's first event.
+    /// Whether it contains the run's first event.
     pub has_begun: bool,
-    /// Unreadable lines up to the checkpoint. Their events are missing.
+    /// The number of unreadable lines up to the checkpoint. Their events are missing.
     pub unreadable: u64,
 }
 
@@ -76,7 +76,7 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         lines => lines.map_err(io)?,
     };
-    // The run's first event is on the first line, unless that was lost.
+    // The run's first event is on the first line, unless that line was lost.
     while let Some(line) = lines.next().map_err(io)? {
         if let Ok(RunEvent::Run { run_id: found, .. }) = line.event() {
             let expected = run_id.to_owned();
@@ -89,7 +89,7 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
 /// Truncates the journal of run `run_id` in its folder after the step of `iteration`, and rewrites `metrics.csv` to match.
 ///
 /// Later events are moved to [`DISCARDED_FILE`]; a torn last line is dropped. Unreadable lines are left out, and the journal as it
-/// was is copied to [`DAMAGED_FILE`]. A journal that ends earlier stays the same, and an absent one is not an error. The events
+/// was is copied to [`DAMAGED_FILE`]. A journal that ends earlier is left unchanged, and an absent one is not an error. The events
 /// that remain are applied to `state`.
 pub fn resume_journal(
     folder: &Path,
@@ -123,7 +123,7 @@ pub fn resume_journal(
         resumed.has_begun |= matches!(event, RunEvent::Run { .. });
         let step = event.iteration();
         if step.is_some_and(|at| at > iteration) {
-            // The step of `iteration` itself is unreadable.
+            // The line with the step of `iteration` itself is unreadable.
             later = Some(line.bytes.clone());
             continue;
         }
@@ -143,7 +143,7 @@ pub fn resume_journal(
     Ok(resumed)
 }
 
-/// Moves the whole journal in a run's folder to [`DISCARDED_FILE`], because the run begins again.
+/// Moves the whole journal in a run's folder to [`DISCARDED_FILE`], because the run starts over.
 pub fn discard_journal(folder: &Path) -> io::Result<()> {
     let path = folder.join(JOURNAL_FILE);
     let length = match path.metadata() {
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(resumed(folder.path(), 2).state.iterations, 2);
     }
 
-    /// A machine that crashed may have a checkpoint newer than its journal.
+    /// After a machine crashed, a checkpoint may be newer than the journal.
     #[test]
     fn a_journal_that_ends_before_the_checkpoint_is_kept() {
         let folder = folder(b"");
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(resumed(empty.path(), 9).state.iterations, 0);
     }
 
-    /// Power was lost: parts of the journal hold zeros or garbage. The readable lines are kept, and are the whole journal then.
+    /// After a power loss, parts of the journal hold zeros or garbage. The readable lines are kept, and then form the whole journal.
     #[test]
     fn unreadable_lines_are_left_out() {
         for (damage, unreadable) in [
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// If the checkpoint's own step is lost, the journal is truncated where the next iteration begins.
+    /// If the checkpoint's own step is lost, the journal is truncated at the beginning of the next iteration.
     #[test]
     fn the_step_itself_may_be_missing() {
         let folder = tempfile::tempdir().unwrap();

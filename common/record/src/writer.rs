@@ -1,6 +1,6 @@
-//! Writing a run's journal and metrics, away from the coordinator.
+//! Writes a run's journal and metrics on threads of their own.
 //!
-//! One thread takes in the events, tells the listeners and formats the lines; another writes them. So neither a slow disk nor a
+//! One thread receives the events, calls the listeners and formats the lines; another writes them. So neither a slow disk nor a
 //! slow listener delays the coordinator, and a slow disk does not delay the listeners either.
 
 use std::fs::File;
@@ -14,17 +14,17 @@ use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder};
 use crate::listener::Listeners;
 use crate::{journal, metrics};
 
-/// Batches of events that may wait for the listeners.
+/// The number of batches of events that may wait for the listeners.
 const QUEUED_BATCHES: usize = 1 << 14;
 
-/// Blocks of lines that may wait to be written, of up to [`GATHERED_BYTES`] each. A disk that stops for seconds goes unnoticed;
-/// one that stops for longer delays the run, which does not lose a worker by that.
+/// The number of blocks of lines that may wait to be written, of up to [`GATHERED_BYTES`] each. A disk that stops for seconds has no
+/// effect; one that stops for longer delays the run, which does not lose workers because of it.
 const QUEUED_BLOCKS: usize = 1 << 12;
 
-/// Lines that are gathered before they are written, in bytes: a write costs as much as serializing a hundred events.
+/// The bytes of lines that are gathered before they are written: a write costs as much as serializing a hundred events.
 const GATHERED_BYTES: usize = 1 << 16;
 
-/// A file of the run cannot be written.
+/// The error of a file of the run that cannot be written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot write {path}: {cause}")]
 pub struct RecordError {
@@ -34,7 +34,7 @@ pub struct RecordError {
     pub cause: Arc<std::io::Error>,
 }
 
-/// Writes the events of a run to its journal and metrics, and tells its listeners.
+/// Writes the events of a run to its journal and metrics, and calls its listeners.
 #[derive(Debug)]
 pub struct Writer {
     batches: mpsc::SyncSender<Vec<RunEvent>>,
@@ -42,7 +42,7 @@ pub struct Writer {
     disk: JoinHandle<Result<(), RecordError>>,
 }
 
-/// Lines to be written in one call.
+/// Lines that are written in one call.
 #[derive(Default)]
 struct Block {
     journal: Vec<u8>,
@@ -59,14 +59,14 @@ impl Block {
     }
 }
 
-struct Output {
+struct JournalOutput {
     path: PathBuf,
     file: File,
-    /// Bytes of complete lines.
+    /// The number of bytes of complete lines.
     complete_bytes: u64,
 }
 
-impl Output {
+impl JournalOutput {
     fn create(folder: &Path, name: &str) -> Result<Self, RecordError> {
         let path = folder.join(name);
         match File::create_new(&path) {
@@ -84,7 +84,7 @@ impl Output {
         }
     }
 
-    /// Writes complete lines in one call, and clears them. If that fails halfway, as on a full disk, all of them are removed.
+    /// Writes complete lines in one call, and clears them. If that fails halfway, as on a full disk, it removes all of them.
     fn write(&mut self, lines: &mut Vec<u8>) -> Result<(), RecordError> {
         match self.file.write_all(lines) {
             Ok(()) => {
@@ -107,28 +107,28 @@ impl Output {
 }
 
 impl Writer {
-    /// Creates `events.jsonl` and `metrics.csv` in a folder that holds neither. `failed` is called once if they can no
-    /// longer be written; listeners hear of later events all the same.
+    /// Creates `events.jsonl` and `metrics.csv` in a folder that has neither. `failed` is called once if they can no
+    /// longer be written; listeners still receive later events.
     pub fn create(
         folder: &Path,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let journal = Output::create(folder, JOURNAL_FILE)?;
-        let mut metrics = Output::create(folder, METRICS_FILE)?;
+        let journal = JournalOutput::create(folder, JOURNAL_FILE)?;
+        let mut metrics = JournalOutput::create(folder, METRICS_FILE)?;
         metrics.write(&mut metrics::HEADER.into())?;
         sync_folder(folder).map_err(|cause| RecordError { path: folder.into(), cause: cause.into() })?;
         Ok(Self::start(journal, metrics, listeners, failed))
     }
 
-    /// Continues the files of a run that is resumed, after [`crate::resume_journal`]; missing ones are created.
+    /// Continues the files of a run after [`crate::resume_journal`]; missing files are created.
     pub fn append(
         folder: &Path,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let journal = Output::append(folder, JOURNAL_FILE)?;
-        let mut metrics = Output::append(folder, METRICS_FILE)?;
+        let journal = JournalOutput::append(folder, JOURNAL_FILE)?;
+        let mut metrics = JournalOutput::append(folder, METRICS_FILE)?;
         if metrics.complete_bytes == 0 {
             metrics.write(&mut metrics::HEADER.into())?;
         }
@@ -136,8 +136,8 @@ impl Writer {
     }
 
     fn start(
-        mut journal: Output,
-        mut metrics: Output,
+        mut journal: JournalOutput,
+        mut metrics: JournalOutput,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Self {
@@ -145,7 +145,7 @@ impl Writer {
         let (blocks, gathered) = mpsc::sync_channel::<Block>(QUEUED_BLOCKS);
         let write = move || {
             let result = write_blocks(&gathered, &mut journal, &mut metrics);
-            // A sender that waits for room in the queue goes on, and can then take the report.
+            // A sender that waits for room in the queue then continues, and can receive the report.
             drop(gathered);
             if let Err(error) = &result {
                 failed(error.clone());
@@ -160,7 +160,7 @@ impl Writer {
 
     /// Queues events, in order.
     pub fn write(&self, events: Vec<RunEvent>) {
-        // The thread ends before this does only if a listener panicked, which `finish` reports.
+        // The thread ends before `self` does only if a listener panicked, which `finish` reports.
         drop(self.batches.send(events));
     }
 
@@ -172,7 +172,7 @@ impl Writer {
     }
 }
 
-/// Tells the listeners of all events, also when they can no longer be written.
+/// Passes all events to the listeners, even when they can no longer be written.
 fn format_events(batches: &mpsc::Receiver<Vec<RunEvent>>, mut listeners: Listeners, blocks: &mpsc::SyncSender<Block>) {
     while let Ok(first) = batches.recv() {
         let (mut batch, mut block) = (Some(first), Block::default());
@@ -184,12 +184,16 @@ fn format_events(batches: &mpsc::Receiver<Vec<RunEvent>>, mut listeners: Listene
             }
             batch = if block.journal.len() < GATHERED_BYTES { batches.try_recv().ok() } else { None };
         }
-        // If the other thread has ended, it has reported why.
+        // If the other thread has ended, it has already reported the reason.
         drop(blocks.send(block));
     }
 }
 
-fn write_blocks(blocks: &mpsc::Receiver<Block>, journal: &mut Output, metrics: &mut Output) -> Result<(), RecordError> {
+fn write_blocks(
+    blocks: &mpsc::Receiver<Block>,
+    journal: &mut JournalOutput,
+    metrics: &mut JournalOutput,
+) -> Result<(), RecordError> {
     while let Ok(mut block) = blocks.recv() {
         journal.write(&mut block.journal)?;
         metrics.write(&mut block.metrics)?;
@@ -236,7 +240,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_reported() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut output = Output { path: "journal".into(), file: full, complete_bytes: 0 };
+        let mut output = JournalOutput { path: "journal".into(), file: full, complete_bytes: 0 };
         let error = output.write(&mut b"a line\n".to_vec()).unwrap_err();
         assert_eq!(error.cause.kind(), std::io::ErrorKind::StorageFull);
         assert!(error.to_string().starts_with("cannot write journal: "));

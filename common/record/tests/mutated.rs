@@ -1,4 +1,4 @@
-//! Whatever a journal holds, it is refused, or its events add up to a state.
+//! Tests that any journal is either refused, or has events that add up to a state.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use ata_record::{
 };
 use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
 
-/// Journals that are tried.
+/// The number of journals that are tried.
 const COUNT: u64 = 40_000;
 
 /// One in this many journals is also resumed, which waits for the disk.
@@ -36,7 +36,7 @@ fn task(iteration: u64, task: u64, number: usize) -> RunEvent {
     }
 }
 
-/// A short run with every kind of event that has something to check.
+/// Returns the journal of a short run with every kind of event that has something to check.
 #[expect(clippy::too_many_lines, reason = "it is a list")]
 fn journal() -> Vec<u8> {
     let policy = "uta".to_owned();
@@ -121,7 +121,7 @@ fn journal() -> Vec<u8> {
     events.iter().map(line).collect::<String>().into_bytes()
 }
 
-/// Whether the journal in a folder can be read. In either case a run can be resumed from it, after which it can be read.
+/// Returns whether the journal in a folder can be read. In either case, a run can be resumed from it, after which it can be read.
 fn reads(folder: &Path, is_resumed: bool) -> bool {
     let (mut state, mut steps) = (RunState::default(), 0);
     let mut on_event = |event: RunEvent| {

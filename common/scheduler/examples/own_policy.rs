@@ -1,4 +1,4 @@
-//! A policy from outside the library, and its costs next to the library's, on a small cluster in virtual time.
+//! Runs a policy from outside the library on a small cluster in virtual time, and compares its costs with the library's.
 //!
 //! `Sampled` draws each worker's mean time from a range around the observed mean, wider with fewer observations, and
 //! allocates as if the draws were true. As in Thompson sampling, a worker that looked slow is sometimes tried again.
@@ -16,7 +16,7 @@ use ata_scheduler::{
 use ata_types::{Lease, WorkerId};
 use rand::RngExt;
 
-/// Allocates by means with noise: scores s_i = m_i · (1 + u_i/√K_i) with u_i uniform in [−1, 1), and 0 before the first
+/// Allocates by noisy means: scores s_i = m_i · (1 + u_i/√K_i) with u_i uniform in [−1, 1), and 0 before the first
 /// observation; a = RAS(s).
 struct Sampled;
 
@@ -32,7 +32,7 @@ impl Policy for Sampled {
             let draw = 1.0 + rng.random_range(-1.0..1.0) / (known.observed as f64).sqrt();
             scores.push(known.mean_s().map_or(0.0, |mean_s| mean_s * draw));
         }
-        // Workers never observed get one task each.
+        // Workers that were never observed get one task each.
         let (allocation, rule) = allocate_by_score(&scores, |i| round.of(i).observed == 0, round.budget, rng);
         Decision::barrier(allocation, scores, rule)
     }
@@ -41,7 +41,7 @@ impl Policy for Sampled {
 /// Seconds per task of each worker.
 const TIME_S: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
-/// Runs a barrier policy to its end; returns an iteration's mean runtime and mean total worker time, in seconds.
+/// Runs a barrier policy to its end. Returns the mean runtime and the mean total worker time of an iteration, in seconds.
 fn run(policy: Box<dyn Policy>) -> (f64, f64) {
     let config = EngineConfig { budget: 31, iterations: 300, min_workers: TIME_S.len(), ..EngineConfig::default() };
     let mut engine = Engine::new(config, policy);

@@ -1,4 +1,4 @@
-//! Leases computed as one batch: a worker's batch of a tasks costs o + a·s seconds.
+//! Leases that are computed as one batch: a worker's batch of a tasks costs o + a·s seconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +8,13 @@ use crate::statistics::MOST;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchStatistics {
-    /// Number of batches; a fraction once they weigh less.
+    /// The number of batches, which is a fraction once they weigh less.
     pub count: f64,
-    /// Number of tasks, Σa.
+    /// The number of tasks, Σa.
     pub tasks: f64,
     /// Σa².
     pub squared_tasks: f64,
-    /// Seconds, Σt.
+    /// Total seconds, Σt.
     pub total_s: f64,
     /// Σa·t.
     pub task_seconds: f64,
@@ -26,7 +26,7 @@ pub struct BatchStatistics {
 
 /// The cost of a batch: o + a·s seconds for a tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct CostLine {
     /// Seconds per batch, o.
     pub fixed_s: f64,
     /// Seconds per task, s.
@@ -36,8 +36,8 @@ pub struct Line {
     pub has_slope: bool,
 }
 
-impl Line {
-    /// The seconds of a batch.
+impl CostLine {
+    /// Returns the seconds of a batch.
     pub fn at_s(self, tasks: u64) -> f64 {
         self.fixed_s + tasks as f64 * self.per_task_s
     }
@@ -60,8 +60,8 @@ impl BatchStatistics {
         self.largest = self.largest.max(tasks);
     }
 
-    /// The line of least squares with o ≥ 0 and s ≥ 0; `None` before the first batch.
-    pub fn line(&self) -> Option<Line> {
+    /// Fits the line of least squares with o ≥ 0 and s ≥ 0; `None` before the first batch.
+    pub fn line(&self) -> Option<CostLine> {
         if self.count <= 0.0 {
             return None;
         }
@@ -72,22 +72,22 @@ impl BatchStatistics {
         let slope = if has_slope { (covariance / variance).max(0.0) } else { 0.0 };
         let fixed_s = seconds - slope * tasks;
         Some(if fixed_s < 0.0 {
-            // The best line through the origin.
-            Line { fixed_s: 0.0, per_task_s: self.task_seconds / self.squared_tasks, has_slope }
+            // This is the best line through the origin.
+            CostLine { fixed_s: 0.0, per_task_s: self.task_seconds / self.squared_tasks, has_slope }
         } else {
-            Line { fixed_s, per_task_s: slope, has_slope }
+            CostLine { fixed_s, per_task_s: slope, has_slope }
         })
     }
 
-    /// An upper bound on a batch's seconds, without noise: the line if it is known, else the time in proportion to its
-    /// tasks, or that of a larger batch.
+    /// Returns an upper bound on a batch's seconds, without noise: the line if it is known, otherwise the time in proportion to its
+    /// tasks, or the time of a larger batch.
     pub(crate) fn at_most_s(&self, tasks: u64) -> Option<f64> {
         let line = self.line()?;
         let growth = if line.has_slope { 1.0 } else { (tasks as f64 * self.count / self.tasks).max(1.0) };
         Some(line.at_s(tasks) * growth)
     }
 
-    /// The sum of both statistics.
+    /// Returns the sum of both statistics.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -100,7 +100,7 @@ impl BatchStatistics {
         }
     }
 
-    /// The same line, with this share of the weight.
+    /// Returns statistics with the same line, but only this share of the weight.
     pub(crate) fn scaled(&self, share: f64) -> Self {
         Self {
             count: self.count * share,
@@ -113,7 +113,7 @@ impl BatchStatistics {
         }
     }
 
-    /// The statistics once batches take `factor` times as long as before, with this share of the weight.
+    /// Returns the statistics after batches became `factor` times as slow, with this share of the weight.
     pub(crate) fn changed(&self, factor: f64, share: f64) -> Self {
         let Self { total_s, task_seconds, squares_s2, .. } = *self;
         let slower = Self {
@@ -125,11 +125,11 @@ impl BatchStatistics {
         slower.scaled(share.min(1.0))
     }
 
-    /// Whether the numbers can have been observed.
+    /// Returns whether the numbers can have been observed.
     pub(crate) fn is_valid(&self) -> bool {
         let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;
         let counts = [count, tasks, squared_tasks / MOST, largest as f64].map(|count| (0.0..=MOST).contains(&count));
-        // Means are checked, because a share of a batch's weight may be left.
+        // The checks are on means, because a share of a batch's weight may be left.
         let times = [(total_s, count), (task_seconds, tasks), (squares_s2 / MOST, count)];
         let bounded = times.map(|(sum, count)| (0.0..=count * MOST).contains(&sum));
         let possible = tasks >= count && squared_tasks >= tasks && largest >= 1;
@@ -145,8 +145,8 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     /// Σ(t − o − a·s)².
-    fn deviations_s2(of: &BatchStatistics, line: Line) -> f64 {
-        let Line { fixed_s: o, per_task_s: s, .. } = line;
+    fn deviations_s2(of: &BatchStatistics, line: CostLine) -> f64 {
+        let CostLine { fixed_s: o, per_task_s: s, .. } = line;
         let explained = 2.0 * (o * of.total_s + s * of.task_seconds);
         let squares = o * o * of.count + 2.0 * o * s * of.tasks + s * s * of.squared_tasks;
         (of.squares_s2 - explained + squares).max(0.0)
@@ -177,7 +177,7 @@ mod tests {
             prop_assert!(deviations_s2(&batches, line) <= 1e-9 * batches.squares_s2);
         }
 
-        /// Neither cost is negative, whatever was measured, and no other such line fits better.
+        /// Neither cost is negative, whatever was measured, and no other line with non-negative costs fits better.
         #[test]
         fn the_best_of_all_lines(
             batches in prop::collection::vec((1u64..300, 0.0f64..1.0), 1..30),
@@ -186,12 +186,12 @@ mod tests {
             let batches = observed(batches);
             let line = batches.line().unwrap();
             prop_assert!(line.fixed_s >= 0.0 && line.per_task_s >= 0.0);
-            let other = Line { fixed_s: o, per_task_s: s, has_slope: true };
+            let other = CostLine { fixed_s: o, per_task_s: s, has_slope: true };
             let (best, worse) = (deviations_s2(&batches, line), deviations_s2(&batches, other));
             prop_assert!(!line.has_slope || best <= worse + 1e-9, "{line:?} {best} {worse}");
         }
 
-        /// With a fifth of noise: within 10 % where the batches are, in 200 of them.
+        /// With a fifth of noise, the line is within 10 % where the batches are, after 200 of them.
         #[test]
         fn converges_with_noise(
             (fixed_s, per_task_s) in (0.0f64..0.1, 1e-4f64..1e-2),
@@ -220,11 +220,11 @@ mod tests {
         }
     }
 
-    /// Of one size only its cost is known: larger batches may cost as much, and cost no more than in proportion.
+    /// After batches of only one size, larger ones may cost as much, and cost no more than in proportion.
     #[test]
     fn one_size_gives_bounds() {
         let batches = observed([(4, 2.0), (4, 4.0)]);
-        assert_eq!(batches.line(), Some(Line { fixed_s: 3.0, per_task_s: 0.0, has_slope: false }));
+        assert_eq!(batches.line(), Some(CostLine { fixed_s: 3.0, per_task_s: 0.0, has_slope: false }));
         assert_eq!([1, 4, 12].map(|tasks| batches.at_most_s(tasks).unwrap()), [3.0, 3.0, 9.0]);
         assert_eq!(BatchStatistics::default().line(), None);
         assert!(BatchStatistics::default().is_valid());

@@ -1,60 +1,60 @@
-//! Costs of a run: runtime, total worker time, wasted tasks.
+//! The costs of a run: runtime, total worker time, and wasted tasks.
 
 use serde::{Deserialize, Serialize};
 
 use ata_types::{Iteration, WorkerId};
 
-/// What one iteration cost.
+/// The cost of one iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IterationCost {
     /// The iteration, k.
     pub iteration: Iteration,
-    /// When its tasks were assigned, in seconds since the run began.
+    /// The time at which its tasks were assigned, in seconds since the run began.
     pub started_s: f64,
     /// Its runtime C_k: seconds from `started_s` until the last result that its step needed.
     pub runtime_s: f64,
-    /// Seconds that workers spent. For a barrier policy, the sum of busy times including wasted tasks (waiting at the
-    /// barrier costs nothing); for any other, workers × runtime, because every worker is busy all the time.
+    /// Seconds that workers spent. For a barrier policy, this is the sum of busy times including wasted tasks (waiting at the
+    /// barrier costs nothing); for any other policy, it is workers × runtime, because every worker is busy all the time.
     pub total_worker_time_s: f64,
-    /// Tasks that entered the step.
+    /// The number of tasks that entered the step.
     pub tasks_applied: u64,
-    /// Tasks begun whose gradient did not enter the step.
+    /// The number of tasks that were begun, but whose gradient did not enter the step.
     pub tasks_wasted: u64,
-    /// Results that workers sent; each is the gradient of one task or the sum of several.
+    /// The number of results that workers sent, each the gradient of one task or the sum of several.
     pub results: u64,
-    /// Workers that got a task.
+    /// The number of workers that got a task.
     pub employments: u64,
 }
 
 /// The cost of one worker in the committed iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerCost {
-    /// Tasks of this worker that entered a step.
+    /// The number of tasks of this worker that entered a step.
     pub tasks_applied: u64,
     /// Seconds that it spent on those tasks.
     pub busy_s: f64,
     /// Seconds between assignment and last result that were not busy: transport, waiting, encoding.
     pub overhead_s: f64,
-    /// Iterations in which it got a task.
+    /// The number of iterations in which it got a task.
     pub employments: u64,
 }
 
 /// Sums over the committed iterations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Iterations committed.
+    /// The number of committed iterations.
     pub iterations: u64,
     /// Sum of the runtimes C_k, in seconds.
     pub iteration_time_s: f64,
     /// Sum of the total worker times, in seconds.
     pub total_worker_time_s: f64,
-    /// Tasks that entered a step.
+    /// The number of tasks that entered a step.
     pub tasks_applied: u64,
-    /// Tasks begun whose gradient entered no step.
+    /// The number of tasks that were begun, but whose gradient entered no step.
     pub tasks_wasted: u64,
-    /// Results that workers sent.
+    /// The number of results that workers sent.
     pub results: u64,
-    /// Worker-iterations with at least one task.
+    /// The number of worker-iterations with at least one task.
     pub employments: u64,
     /// The cost of each worker, by [`WorkerId::slot`].
     pub workers: Vec<WorkerCost>,
@@ -63,22 +63,22 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Mean runtime of an iteration, in seconds; 0 before the first step.
+    /// Returns the mean runtime of an iteration, in seconds; 0 before the first step.
     pub fn mean_iteration_s(&self) -> f64 {
         self.per_iteration(self.iteration_time_s)
     }
 
-    /// Mean total worker time per iteration, in seconds; 0 before the first step.
+    /// Returns the mean total worker time per iteration, in seconds; 0 before the first step.
     pub fn mean_total_worker_time_s(&self) -> f64 {
         self.per_iteration(self.total_worker_time_s)
     }
 
-    /// Mean number of results that workers sent in an iteration; 0 before the first step.
+    /// Returns the mean number of results that workers sent in an iteration; 0 before the first step.
     pub fn mean_results(&self) -> f64 {
         self.per_iteration(self.results as f64)
     }
 
-    /// Mean number of applied tasks per iteration for each worker, by slot.
+    /// Returns the mean number of applied tasks per iteration for each worker, by slot.
     pub fn allocation_mean(&self) -> Vec<f64> {
         self.workers.iter().map(|worker| self.per_iteration(worker.tasks_applied as f64)).collect()
     }

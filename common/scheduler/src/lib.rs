@@ -1,12 +1,12 @@
 //! Decides which worker gets how many gradient tasks.
 //!
-//! This crate holds the engine that runs policies, and those that are meant for use; `research/policies` has the others. It uses no async runtime, transport,
-//! tensor, clock, file or global randomness. The coordinator drives the engine with real workers,
-//! the simulator with virtual ones, so what is simulated is what is deployed.
+//! This crate contains the engine that runs policies, and the policies that are meant for use; `research/policies` has the others.
+//! It uses no async runtime, transport, tensor, clock, file or global randomness. The coordinator drives the engine with real
+//! workers, the simulator with virtual ones, so what is simulated is what is deployed.
 //!
 //! Times are in seconds, as `f64`; in the simulator they have no unit.
 //!
-//! The README shows how to use the crate on its own; docs/reference/policies.md says what the policies do.
+//! The README shows how to use the crate on its own; docs/reference/policies.md describes the policies.
 //!
 //! # Layout
 //! - [`statistics`](WorkerStatistics): observed task times of a worker
@@ -15,8 +15,8 @@
 //! - [`policy`]: one policy per file, and the registry that builds them by name
 //! - [`engine`]: events in, effects out
 //! - [`lockstep`](Lockstep): shares for workers that step together, without an engine
-//! - [`topology`]: what is known of the [links](LinkRates), the [time](LinkTimes) that vectors take, and who exchanges them with whom
-//! - [`ledger`](Ledger): what a run cost
+//! - [`topology`]: what is known about the [links](LinkRates), the [time](LinkTimes) that vectors take, and which workers exchange them
+//! - [`ledger`](Ledger): the costs of a run
 
 mod allocation;
 mod batches;
@@ -28,7 +28,7 @@ mod statistics;
 pub mod topology;
 
 pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, uniform};
-pub use batches::{BatchStatistics, Line};
+pub use batches::{BatchStatistics, CostLine};
 pub use engine::{
     AbortReason, Collection, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report,
     RestoreError, SavedEngine, Verify, WaitReason,
@@ -42,7 +42,7 @@ pub use policy::{
 pub use statistics::WorkerStatistics;
 pub use topology::{LinkRates, LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};
 
-/// The README's programs are compiled and run with the tests.
+/// Compiles and runs the README's programs with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

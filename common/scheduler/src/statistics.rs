@@ -2,33 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::batches::{BatchStatistics, Line};
+use crate::batches::{BatchStatistics, CostLine};
 
 /// The largest count, and the longest time in seconds: thirty million years. Sums and products of a few such numbers are
 /// finite, and counts can still grow by one.
 pub(crate) const MOST: f64 = 1e15;
 
-/// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and what other policies need.
+/// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and further data that other policies need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerStatistics {
-    /// Tasks observed, K_i.
+    /// The number of observed tasks, K_i.
     pub observed: u64,
-    /// Seconds those tasks took in total, T_i.
+    /// Total seconds of those tasks, T_i.
     pub total_s: f64,
     /// Sum of the squares of those times, in s².
     pub squares_s2: f64,
-    /// Total seconds spent on tasks that were cancelled: each would have taken longer. Without them, a worker that loses
+    /// Total seconds spent on tasks that were cancelled, each of which would have taken longer. Without them, a worker that loses
     /// races would look faster than it is.
     pub censored_s: f64,
-    /// Seconds of its first assignment that were not computation. It waited for whole parameters there, which all workers download
-    /// at the same time, and which it has from then on.
+    /// Seconds of its first assignment that were not computation. They include the wait for whole parameters, which all workers download
+    /// at the same time and then keep.
     pub first_overhead_s: Option<f64>,
-    /// Later assignments whose overhead was observed.
+    /// The number of later assignments whose overhead was observed.
     pub assignments: u64,
-    /// Total seconds of those that were not computation: transport, waiting, encoding.
+    /// Total seconds of those assignments that were not computation, but transport, waiting and encoding.
     pub overhead_s: f64,
-    /// The batches of a worker that computes a lease as one batch. In the fields above, each of a batch's tasks counts with
+    /// The batches of a worker that computes a lease as one batch. In the fields above, each task of a batch counts with
     /// an equal share of its time.
     pub batches: BatchStatistics,
 }
@@ -68,22 +68,22 @@ impl WorkerStatistics {
         self.overhead_s += overhead_s;
     }
 
-    /// The mean task time m_i = T_i / K_i, in seconds; `None` before the first observation.
+    /// Returns the mean task time m_i = T_i / K_i, in seconds; `None` before the first observation.
     pub fn mean_s(&self) -> Option<f64> {
         (self.observed > 0).then(|| self.total_s / self.observed as f64)
     }
 
-    /// Mean seconds per assignment that are not computation, without the first one; 0 before the second.
+    /// Returns the mean seconds per assignment that are not computation, without the first one; 0 before the second.
     pub fn mean_overhead_s(&self) -> f64 {
         self.overhead_s / self.assignments.max(1) as f64
     }
 
-    /// The estimated cost o + a·s of a batch, without the overhead; `None` before the first batch.
-    pub fn line(&self) -> Option<Line> {
+    /// Returns the estimated cost o + a·s of a batch, without the overhead; `None` before the first batch.
+    pub fn line(&self) -> Option<CostLine> {
         self.batches.line()
     }
 
-    /// An upper bound on the expected seconds of an assignment of this many tasks; `None` before the
+    /// Returns an upper bound on the expected seconds of an assignment of this many tasks; `None` before the
     /// first observation.
     pub fn expected_s(&self, tasks: u64) -> Option<f64> {
         let one_by_one_s = tasks as f64 * self.mean_s()?;
@@ -92,13 +92,13 @@ impl WorkerStatistics {
         Some(overhead_s + self.batches.at_most_s(tasks).map_or(one_by_one_s, |s| s.max(one_by_one_s)))
     }
 
-    /// The coefficient of variation of the task times; 0 if it is not known.
+    /// Returns the coefficient of variation of the task times; 0 if it is unknown.
     pub fn variation(&self) -> f64 {
         let Some(mean_s) = self.mean_s().filter(|&mean_s| mean_s > 0.0) else { return 0.0 };
         (self.squares_s2 / self.observed as f64 - mean_s * mean_s).max(0.0).sqrt() / mean_s
     }
 
-    /// The sum of both statistics.
+    /// Returns the sum of both statistics.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl WorkerStatistics {
         }
     }
 
-    /// The same means, counted as at most `observations` observations, so that they weigh less.
+    /// Returns statistics with the same means that count as at most `observations` observations, so that they weigh less.
     #[must_use]
     pub fn capped(&self, observations: u64) -> Self {
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
@@ -131,7 +131,7 @@ impl WorkerStatistics {
         }
     }
 
-    /// Whether the numbers can have been observed: for statistics that come from a file.
+    /// Returns whether the numbers can have been observed, to check statistics that come from a file.
     pub fn is_valid(&self) -> bool {
         let first_overhead_s = self.first_overhead_s.unwrap_or(0.0);
         let sums = [self.total_s, self.squares_s2 / MOST, self.censored_s, first_overhead_s, self.overhead_s];
@@ -171,14 +171,14 @@ mod tests {
         assert_eq!(WorkerStatistics::default().capped(4), WorkerStatistics::default());
     }
 
-    /// Every task of a batch counts an equal share of its time.
+    /// Each task of a batch counts with an equal share of its time.
     #[test]
     fn a_batch_is_one_observation_of_several_tasks() {
         let mut statistics = WorkerStatistics::default();
         statistics.observe_batch(1, 3.0);
         statistics.observe_batch(4, 6.0);
         assert_eq!((statistics.observed, statistics.total_s, statistics.squares_s2), (5, 9.0, 9.0 + 4.0 * 2.25));
-        assert_eq!(statistics.line(), Some(Line { fixed_s: 2.0, per_task_s: 1.0, has_slope: true }));
+        assert_eq!(statistics.line(), Some(CostLine { fixed_s: 2.0, per_task_s: 1.0, has_slope: true }));
         assert_eq!([1, 10].map(|tasks| statistics.expected_s(tasks)), [Some(3.0), Some(18.0)]);
         assert_eq!(statistics.capped(1).line(), statistics.line());
     }

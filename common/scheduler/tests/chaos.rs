@@ -1,5 +1,5 @@
-//! Invariants 4 and 5 under random faults: whatever joins, leaves, fails or is repeated, in batches or not, each step takes as many tasks
-//! as its policy says, each of them once, and the run reaches its end.
+//! Tests invariants 4 and 5 under random faults. Whatever joins, leaves, fails or is repeated, in batches or not, each step takes as many
+//! tasks as its policy says, each of them once, and the run reaches its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use unruly::Unruly;
 
 const ITERATIONS: u64 = 8;
 
-/// Runs that are aborted early show little; evictions make further attempts fail.
+/// The limit on failures. Runs that are aborted early test little; evictions make further attempts fail.
 const MAX_FAILURES: u32 = 2;
 
-/// The longest that nothing may be handed out after failures: a rest.
+/// The longest pause after failures in which nothing is handed out: the length of a rest.
 const LONGEST_PAUSE_S: f64 = 1.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -54,16 +54,16 @@ fn turn() -> impl Strategy<Value = Turn> {
     (fault, 0usize..4, any::<usize>()).prop_map(|(fault, results, pick)| Turn { fault, results, pick })
 }
 
-/// How many tasks make a step.
+/// The number of tasks that make a step.
 #[derive(Clone, Copy, Debug)]
 enum Takes {
-    /// All B of them: the indices 0..B.
+    /// A step takes all B tasks, with the indices 0..B.
     All,
-    /// The first B of more.
+    /// A step takes the first B of more tasks.
     Budget,
-    /// One from each of k workers, or from all if there are fewer when the iteration begins.
+    /// A step takes one task from each of k workers, or from all if there are fewer when the iteration begins.
     Workers(u64),
-    /// One, with a delay below this.
+    /// A step takes one task, with a delay below this.
     One { max_delay: u64 },
 }
 
@@ -94,46 +94,46 @@ const POLICIES: [(&str, f64, Takes); 24] = [
     ("ringmaster:R=2,stops=on", 0.0, Takes::One { max_delay: 2 }),
 ];
 
-/// Worker 2 returns wrong results now and then, each time in another way.
+/// Worker 2 returns wrong results now and then, each time in a different way.
 fn is_wrong(worker: WorkerId, lease: LeaseId) -> bool {
     worker.number() == 2 && lease.0.is_multiple_of(3)
 }
 
-/// An engine, and what an honest cluster around it would know.
+/// An engine, and the knowledge of an honest cluster around it.
 struct World {
     engine: Engine,
     takes: Takes,
     budget: u64,
     now_s: f64,
     present: BTreeSet<WorkerId>,
-    /// Bits that say in turn whether a worker that joins computes a lease as one batch…
+    /// Bits that determine in turn whether a worker that joins computes a lease as one batch.
     join_fusing: u64,
-    /// …and which of them do.
+    /// The workers that compute a lease as one batch.
     fusing: BTreeSet<WorkerId>,
-    /// Available when the iteration began.
+    /// The number of workers that were available when the iteration began.
     began_with: u64,
-    /// Tasks that it allocated; those after them are probes.
+    /// The number of tasks that it allocated; later ones are probes.
     allocated: u64,
     leases: u64,
-    /// Leases that workers compute.
+    /// The leases that workers compute.
     out: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    /// Leases reported, which the engine has not ended yet.
+    /// The leases that were reported, and that the engine has not ended yet.
     reported: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    /// What workers are asked for, and have not delivered.
+    /// The collections that workers were asked for and have not delivered.
     collections: BTreeMap<(WorkerId, CollectionId), Vec<Lease>>,
     delivered: BTreeMap<CollectionId, Vec<Lease>>,
-    /// Leases that are over, however they ended.
+    /// The leases that have ended, in any way.
     over_leases: Vec<(WorkerId, Lease)>,
     joining: Option<WorkerId>,
     may_proceed: bool,
     taken: Vec<Lease>,
     applied: u64,
-    /// Leases whose result entered no step.
+    /// The number of leases whose result entered no step.
     wasted: u64,
     to_commit: Option<u64>,
-    /// Whether the step is committed just now.
+    /// Whether the step is being committed.
     committing: bool,
-    /// Results that the engine wants compared.
+    /// The results that the engine wants compared.
     comparisons: Vec<(TaskRange, CollectionId, CollectionId)>,
     /// The share of leases that are checked, if any are.
     verify: Option<f64>,
@@ -141,9 +141,9 @@ struct World {
     caught: BTreeSet<WorkerId>,
     failed: u32,
     evicted: u32,
-    /// Since when workers are present, and none computes.
+    /// The time since which workers are present and none computes.
     idle_since_s: Option<f64>,
-    /// The workers are on so many machines.
+    /// The number of machines that the workers run on.
     machines: u32,
     over: bool,
 }
@@ -193,7 +193,7 @@ impl World {
         matches!(self.takes, Takes::One { .. })
     }
 
-    /// Whether a lease is a probe, or another worker was faster.
+    /// Returns whether a lease is a probe, or another worker was faster.
     fn is_unneeded(&self, lease: Lease) -> bool {
         let mut kept = self.reported.values().filter(|(_, kept)| kept.own.is_none() || self.is_delivered(kept));
         self.is_probe(lease) || kept.any(|(_, kept)| lease.tasks.overlaps(kept.tasks))
@@ -233,7 +233,7 @@ impl World {
     fn apply(&mut self, effect: Effect) {
         assert!(!self.over, "{effect:?} after the end");
         if matches!(effect, Effect::End { outcome: TaskOutcome::Disputed, .. }) {
-            // At the end of a pause there may be nobody to settle a dispute: that is a failure, too, after which there is another.
+            // At the end of a pause, no worker may be available to settle a dispute: that is a failure as well, and another pause follows.
             self.idle_since_s = None;
         }
         match effect {
@@ -262,7 +262,7 @@ impl World {
                 self.gone(worker);
             }
             Effect::Compare { tasks, first, second } => self.comparisons.push((tasks, first, second)),
-            // One that is cut short may be over.
+            // A rest that is shortened may already be over.
             Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 0.0 && strikes >= 1),
             // A worker that joins again is lost first.
             Effect::ProbeLink { .. } => {}
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// Every lease ends once, and in a way it may.
+    /// Every lease ends once, and in an allowed way.
     fn ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
         let was_kept = self.reported.contains_key(&lease.id) && lease.own.is_none();
         let held = if self.reported.contains_key(&lease.id) { &mut self.reported } else { &mut self.out };
@@ -301,7 +301,7 @@ impl World {
         if matches!(outcome, TaskOutcome::Lost | TaskOutcome::Failed) {
             assert!(!self.is_delivered(&lease), "what was delivered is not lost");
             if was_kept {
-                // A step that waited for it is taken back.
+                // A step that waited for it is withdrawn.
                 self.to_commit = None;
             }
         }
@@ -315,7 +315,7 @@ impl World {
         self.leases += 1;
         assert!(lease.own.is_some() || !self.is_asynchronous());
         assert!(lease.own.is_none() || self.is_asynchronous() || self.verify.is_some());
-        // Of a step of one task per worker, a batch may hold several that were lost, and be lost itself.
+        // In a step of one task per worker, a batch may contain several tasks that were lost, and be lost itself.
         let is_retried = matches!(self.takes, Takes::Workers(_)) && self.join_fusing != 0;
         assert!(lease.tasks.count == 1 || matches!(self.takes, Takes::All) || is_retried);
         if self.is_asynchronous() {
@@ -327,7 +327,7 @@ impl World {
         self.collections.extend(lease.own.map(|own| ((worker, own), vec![lease])));
     }
 
-    /// A worker is asked for leases of its own that are in no other collection, or for fewer than before.
+    /// A worker is asked for its own leases that are in no other collection, or for fewer leases than before.
     fn asked(&mut self, Collection { worker, id, leases }: Collection) {
         assert!(self.present.contains(&worker), "only workers that are present are asked");
         for lease in &leases {
@@ -351,12 +351,12 @@ impl World {
         self.delivered.values().flatten().any(|delivered| delivered == lease)
     }
 
-    /// Whether no step takes a lease, whatever its result.
+    /// Returns whether no step takes a lease, whatever its result.
     fn is_probe(&self, lease: Lease) -> bool {
         lease.tasks.first >= self.allocated.max(self.budget)
     }
 
-    /// What was kept is in exactly one of the collections that the step waits for, or has.
+    /// Each result that was kept is in exactly one of the collections that the step waits for or has.
     fn check_collected(&self, collections: &[CollectionId], collected: &[(WorkerId, Lease)]) {
         let open = self.collections.iter().map(|((_, id), leases)| (id, leases));
         let all: BTreeMap<&CollectionId, &Vec<Lease>> = open.chain(&self.delivered).collect();
@@ -414,7 +414,7 @@ impl World {
     }
 
     fn join(&mut self, worker: WorkerId) {
-        // One that is present is lost first.
+        // A worker that is present is lost first.
         self.gone(worker);
         self.present.insert(worker);
         self.joining = Some(worker);
@@ -431,7 +431,7 @@ impl World {
         self.joining = None;
     }
 
-    /// Whether nothing is computed, compared or committed, and no collection of one lease is sent.
+    /// Returns whether nothing is computed, compared or committed, and no collection of one lease is sent.
     fn is_stalled(&self) -> bool {
         let is_sent = |(worker, lease): &(WorkerId, Lease)| {
             lease.own.is_some_and(|own| self.collections.contains_key(&(*worker, own)))
@@ -440,17 +440,17 @@ impl World {
         is_idle && !self.reported.values().any(is_sent)
     }
 
-    /// Whether the engine waits after several failures in a row.
+    /// Returns whether the engine waits after several failures in a row.
     fn is_paused(&mut self) -> bool {
         self.failed + self.evicted >= 3 && self.is_stalled() && self.engine.poll_timeout().is_some()
     }
 
-    /// Whether a result waits for a second worker to confirm it.
+    /// Returns whether a result waits for a second worker to confirm it.
     fn waits_for_a_witness(&self) -> bool {
         self.verify.is_some() && self.is_stalled()
     }
 
-    /// What a worker reports, or reported, on a lease.
+    /// Returns the times that a worker reports, or reported, for a lease.
     fn times(&self, worker: WorkerId, lease: Lease, busy_s: f64) -> Vec<f64> {
         vec![busy_s; if self.fusing.contains(&worker) { 1 } else { lease.tasks.count as usize }]
     }
@@ -464,7 +464,7 @@ impl World {
         self.tell(Event::Compared { tasks, first, second, agree });
     }
 
-    /// A lease that a worker computes.
+    /// Returns a lease that a worker computes.
     fn pick(&self, pick: usize) -> (WorkerId, Lease) {
         *self.out.values().nth(pick % self.out.len()).unwrap()
     }
@@ -504,13 +504,13 @@ impl World {
         }
     }
 
-    /// Collections of which the worker has computed all leases.
+    /// Returns the collections of which the worker has computed all leases.
     fn deliverable(&self) -> Vec<(WorkerId, CollectionId)> {
         let is_computed = |leases: &[Lease]| leases.iter().all(|lease| self.reported.contains_key(&lease.id));
         self.collections.iter().filter(|(_, leases)| is_computed(leases)).map(|(key, _)| *key).collect()
     }
 
-    /// A collection arrives.
+    /// Delivers a collection.
     fn deliver(&mut self, (worker, collection): (WorkerId, CollectionId)) {
         let leases = self.collections.remove(&(worker, collection)).unwrap();
         self.delivered.insert(collection, leases);
@@ -523,7 +523,7 @@ impl World {
         self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome: StepOutcome::default() });
     }
 
-    /// A step is committed, or a result arrives or is compared, if there is one.
+    /// Commits a step, or lets a result arrive or be compared, if there is one.
     fn go_on(&mut self, pick: usize) {
         let deliverable = self.deliverable();
         if !self.comparisons.is_empty() && (self.out.is_empty() || pick.is_multiple_of(3)) {
@@ -599,7 +599,7 @@ proptest! {
         share in prop_oneof![Just(None), Just(Some(0.3)), Just(Some(1.0))],
         expel_after in prop_oneof![Just(None), Just(Some(2))],
     ) {
-        // Only what waits for all of its tasks can be checked.
+        // Only policies that wait for all of their tasks can be checked.
         let share = share.filter(|_| matches!(takes, Takes::All));
         let verify = share.map(|share| Verify { share, secret: !seed });
         let config = EngineConfig {

@@ -1,16 +1,16 @@
-//! Shares of workers that step together.
+//! Tests the shares of workers that step together.
 
 use ata_policies::POLICIES;
 use ata_scheduler::Lockstep;
 
-/// Seconds that a share of some tasks takes a worker: o + a·s.
+/// The cost of a worker's share, (o, s): a tasks take o + a·s seconds.
 type Cost = (f64, f64);
 
 fn lockstep(workers: usize, budget: u64, policy: &str) -> Lockstep {
     Lockstep::new(workers as u32, budget, POLICIES, policy, 1).unwrap()
 }
 
-/// Runs an iteration with these costs. Returns the shares, and how long the step takes.
+/// Runs an iteration with these costs. Returns the shares, and the time that the step takes.
 fn iterate(lockstep: &mut Lockstep, costs: &[Cost]) -> (Vec<u64>, f64) {
     let shares = lockstep.next().unwrap();
     let mut longest_s = 0.0_f64;
@@ -23,7 +23,7 @@ fn iterate(lockstep: &mut Lockstep, costs: &[Cost]) -> (Vec<u64>, f64) {
     (shares, longest_s)
 }
 
-/// The policies that are accepted, with the parameters that some need.
+/// Returns the policies that are accepted, with the parameters that some need.
 fn accepted() -> Vec<String> {
     let named = Lockstep::policies(POLICIES).map(|entry| match entry.name {
         "fta" | "cmab-oracle" => format!("{}:means=1/2/4/8", entry.name),
@@ -53,7 +53,7 @@ fn policies_that_do_not_wait_for_whole_shares_are_refused() {
     }
 }
 
-/// "Policies that use all tasks": all but the bandits of Egger et al., which employ r workers with a task each.
+/// The "policies that use all tasks" are all but the bandits of Egger et al., which employ r workers with a task each.
 #[test]
 fn shares_add_up_to_the_budget() {
     for policy in accepted() {
@@ -66,28 +66,28 @@ fn shares_add_up_to_the_budget() {
     }
 }
 
-/// A rank with a CPU quota computes now and then in bursts. Two in a row look like a change; a usual time shows that it was none.
+/// A rank with a CPU quota computes now and then in bursts. Two in a row look like a change; a usual time shows that there was none.
 #[test]
 fn a_rank_that_computed_two_shares_in_bursts_is_what_it_was_after_one_usual_time() {
     let mut lockstep = lockstep(2, 200, "ata-auto").with_limited_growth();
     let step = |lockstep: &mut Lockstep, per_task_s: f64| iterate(lockstep, &[(0.0, 0.001), (0.0, per_task_s)]).0[1];
     let noisy = |step: u32| 0.009 * (1.0 + 0.2 * f64::from(step % 3));
     let usual = (0..60).map(|at| step(&mut lockstep, noisy(at))).last().unwrap();
-    // The share that a burst is rewarded with comes two steps later.
+    // The larger share that results from a burst comes two steps later.
     let bursts: Vec<u64> = [0.002, 0.002, 0.009].iter().map(|seconds| step(&mut lockstep, *seconds)).collect();
     assert!(bursts[2] > usual, "the bursts were noticed: {usual}, {bursts:?}");
     let after = step(&mut lockstep, 0.009);
     assert!(after <= usual + usual / 4, "{usual}, {bursts:?}, {after}");
 }
 
-/// The best shares end the step at the time at which all workers could end together, but for one task.
+/// The best shares end the step at the time at which all workers could end together, except for the effect of whole tasks.
 #[test]
 fn shares_become_the_best_ones_and_follow_the_speeds() {
     let before = [(0.01, 0.001), (0.01, 0.002), (0.01, 0.004), (0.02, 0.008)];
     let after = [before[3], before[1], before[2], before[0]];
     let mut lockstep = lockstep(4, 368, "ata-auto");
     let mut longest_s = |costs: &[Cost], steps: u64| (0..steps).fold(0.0, |_, _| iterate(&mut lockstep, costs).1);
-    // (B + Σ o/s) / Σ 1/s.
+    // This is (B + Σ o/s) / Σ 1/s.
     let best_s = |costs: &[Cost]| {
         let sum = |of: fn(&Cost) -> f64| costs.iter().map(of).sum::<f64>();
         (368.0 + sum(|(o, s)| o / s)) / sum(|(_, s)| 1.0 / s)
@@ -165,7 +165,7 @@ fn what_is_saved_continues() {
     }
 }
 
-/// Another policy than the one saved knows the workers' speeds.
+/// A policy other than the saved one knows the workers' speeds.
 #[test]
 fn another_policy_begins_with_what_is_known() {
     let costs = [(0.0, 1.0), (0.0, 3.0)];

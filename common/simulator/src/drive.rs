@@ -18,7 +18,7 @@ use crate::simulation::SimulationError;
 /// The result of a run: the virtual time at its end.
 type RunEnd = Result<f64, SimulationError>;
 
-pub(crate) struct Driver<'a, C, O> {
+pub(crate) struct VirtualDriver<'a, C, O> {
     engine: &'a mut Engine,
     observer: &'a mut O,
     cluster: C,
@@ -45,7 +45,7 @@ pub(crate) struct Driver<'a, C, O> {
     is_down: bool,
 }
 
-impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
+impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
     pub(crate) fn new(
         engine: &'a mut Engine,
         observer: &'a mut O,

@@ -11,7 +11,7 @@
 //! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
 //! - `links`: [`Links`], on which gradients and parameters travel; `links_spec`: [`LinksSpec`], how users write them; `shards`: the exchange of vectors among workers
 //! - `setting`: [`SettingError`], a setting that makes no sense
-//! - `network`: [`Network`], messages, and the faults that they suffer
+//! - `network`: [`VirtualNetwork`], messages, and the faults that they suffer
 
 mod agenda;
 mod appointment;
@@ -35,7 +35,7 @@ pub use change::{Change, Moment};
 pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
 pub use links::Links;
 pub use links_spec::{LinksSpec, time_s};
-pub use network::{Direction, Faults, Message, MessageCounts, Network, Partition, Session};
+pub use network::{Direction, Faults, Message, MessageCounts, Partition, VirtualNetwork, VirtualSession};
 pub use observer::{EngineTime, IterationStart, Observer, Restart, Step};
 pub use setting::SettingError;
 pub use simulation::{Simulation, SimulationError};

@@ -68,7 +68,7 @@ impl CurrentLinks {
 
 /// What a worker sends to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Upload<K> {
+pub(crate) struct LinkUpload<K> {
     pub(crate) worker: WorkerId,
     pub(crate) key: K,
     /// When it set off; until then, it waits for those that its worker sends before it.
@@ -88,9 +88,9 @@ pub(crate) struct Upload<K> {
 pub(crate) struct Uploads<K> {
     /// As of this time.
     at: f64,
-    under_way: Vec<Upload<K>>,
+    under_way: Vec<LinkUpload<K>>,
     /// Those that their workers send next.
-    waiting: Vec<Upload<K>>,
+    waiting: Vec<LinkUpload<K>>,
 }
 
 impl<K: Copy + PartialEq> Uploads<K> {
@@ -126,7 +126,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
     pub(crate) fn begin(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, key: K, bytes: f64) {
         self.advance(links, now);
         let (at_own, at_less) = ((0.0, 0.0), (0.0, 0.0));
-        self.waiting.push(Upload { worker, key, began: now, bytes, left: bytes, rate: 0.0, at_own, at_less });
+        self.waiting.push(LinkUpload { worker, key, began: now, bytes, left: bytes, rate: 0.0, at_own, at_less });
         self.begin_next(worker);
         self.share(links);
     }
@@ -137,7 +137,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
         }
         if let Some(next) = self.waiting.iter().position(|upload| upload.worker == worker) {
             let next = self.waiting.remove(next);
-            self.under_way.push(Upload { began: self.at, ..next });
+            self.under_way.push(LinkUpload { began: self.at, ..next });
         }
     }
 
@@ -160,7 +160,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
     }
 
     /// The upload that ends next, which it now does.
-    pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, Upload<K>)> {
+    pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, LinkUpload<K>)> {
         let (at, next) = self.next()?;
         self.advance(links, at);
         let ended = self.under_way.remove(next);
@@ -172,7 +172,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
     /// What was observed of those under way since this was last called, but for `probe`.
     pub(crate) fn observe(&mut self, links: &CurrentLinks, now: f64, probe: K) -> Vec<Observed> {
         self.advance(links, now);
-        self.under_way.iter_mut().filter(|upload| upload.key != probe).flat_map(Upload::observe).collect()
+        self.under_way.iter_mut().filter(|upload| upload.key != probe).flat_map(LinkUpload::observe).collect()
     }
 
     /// An upload is no longer needed; returns whether there was one.
@@ -193,7 +193,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
     fn remove(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, is_removed: impl Fn(&K) -> bool) -> bool {
         self.advance(links, now);
         let before = self.under_way.len() + self.waiting.len();
-        let is_kept = |upload: &Upload<K>| upload.worker != worker || !is_removed(&upload.key);
+        let is_kept = |upload: &LinkUpload<K>| upload.worker != worker || !is_removed(&upload.key);
         self.waiting.retain(is_kept);
         self.under_way.retain(is_kept);
         let is_found = self.under_way.len() + self.waiting.len() < before;
@@ -203,7 +203,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
     }
 }
 
-impl<K> Upload<K> {
+impl<K> LinkUpload<K> {
     /// What was observed of it since this was last called.
     pub(crate) fn observe(&mut self) -> impl Iterator<Item = Observed> + use<K> {
         let worker = self.worker;

@@ -14,7 +14,7 @@ const STRAGGLER_DELAY_S: std::ops::Range<f64> = 0.001..4.0;
 
 /// The name of a session: no other one, of this coordinator or of one before a crash, has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Session {
+pub struct VirtualSession {
     /// How often the coordinator had started again.
     pub restarts: u32,
     /// Numbered from 0.
@@ -27,27 +27,27 @@ pub enum Message {
     /// A worker's process, of this number and on this machine, asks for a session.
     Hello(u64, MachineId),
     /// A worker is alive.
-    Heartbeat(Session),
+    Heartbeat(VirtualSession),
     /// A worker has computed a lease, in the time of each task or of the whole batch.
-    Done(Session, Lease, Vec<f64>),
+    Done(VirtualSession, Lease, Vec<f64>),
     /// A worker could not compute a lease.
-    Failed(Session, LeaseId),
+    Failed(VirtualSession, LeaseId),
     /// The sum of the gradients of these leases.
-    Sum(Session, CollectionId, Vec<LeaseId>),
+    Sum(VirtualSession, CollectionId, Vec<LeaseId>),
     /// A worker could not send a collection.
-    GivenUp(Session, CollectionId),
+    GivenUp(VirtualSession, CollectionId),
     /// The answer to [`Message::Hello`] from the process of this number.
-    Welcome(u64, Session),
+    Welcome(u64, VirtualSession),
     /// The answer to [`Message::Heartbeat`].
-    Alive(Session),
+    Alive(VirtualSession),
     /// The session is over.
-    Gone(Session),
+    Gone(VirtualSession),
     /// A worker gets a lease, and is asked for the collection of its own, if it has one.
-    Assign(Session, Lease),
+    Assign(VirtualSession, Lease),
     /// A lease is no longer needed.
-    Cancel(Session, LeaseId),
+    Cancel(VirtualSession, LeaseId),
     /// A worker is asked for the sum of the gradients of these leases. Sent again with each [`Message::Alive`].
-    Collect(Session, CollectionId, Vec<LeaseId>),
+    Collect(VirtualSession, CollectionId, Vec<LeaseId>),
 }
 
 /// The direction of a message.
@@ -121,7 +121,7 @@ pub struct MessageCounts {
 
 /// A network, and the faults in it.
 #[derive(Debug)]
-pub struct Network {
+pub struct VirtualNetwork {
     faults: Faults,
     rng: ChaCha8Rng,
     /// When the last message arrives that a worker was sent, or sent, so far.
@@ -129,7 +129,7 @@ pub struct Network {
     counts: MessageCounts,
 }
 
-impl Network {
+impl VirtualNetwork {
     /// A network with these faults, whose random numbers are determined by `seed`.
     pub fn new(faults: Faults, seed: u64) -> Self {
         let (rng, latest_s) = (ChaCha8Rng::seed_from_u64(seed), BTreeMap::new());

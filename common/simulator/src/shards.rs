@@ -4,7 +4,7 @@ use ata_scheduler::{LinkTimes, Observed};
 use ata_types::{CollectionId, WorkerId};
 
 /// One worker's sum over its leases.
-pub(crate) type Part = (WorkerId, CollectionId);
+pub(crate) type VectorPart = (WorkerId, CollectionId);
 
 /// An exchange in shards. It begins when the last of its members has computed, since no stripe can be summed before.
 #[derive(Debug)]
@@ -14,9 +14,9 @@ pub(crate) struct ShardExchange {
     /// How long the sums take, and the whole exchange.
     sums_s: f64,
     window_s: f64,
-    members: Vec<Part>,
+    members: Vec<VectorPart>,
     /// Those whose members have computed them.
-    computed: Vec<Part>,
+    computed: Vec<VectorPart>,
     began: Option<f64>,
     /// Those that arrived at the coordinator.
     delivered: usize,
@@ -25,7 +25,7 @@ pub(crate) struct ShardExchange {
 impl ShardExchange {
     /// An exchange among these members, if the engine counts with one for them, given what it knows of the links. Its time follows from
     /// the links as they are.
-    pub(crate) fn new(known: &LinkTimes, links: &LinkTimes, members: Vec<Part>) -> Option<Self> {
+    pub(crate) fn new(known: &LinkTimes, links: &LinkTimes, members: Vec<VectorPart>) -> Option<Self> {
         let workers = || members.iter().map(|(worker, _)| *worker);
         let (own, known_own) = (links.of(workers()), known.of(workers()));
         known.is_sharded(&known_own).then(|| Self {
@@ -39,7 +39,7 @@ impl ShardExchange {
         })
     }
 
-    pub(crate) fn contains(&self, part: Part) -> bool {
+    pub(crate) fn contains(&self, part: VectorPart) -> bool {
         self.members.contains(&part)
     }
 
@@ -48,7 +48,7 @@ impl ShardExchange {
     }
 
     /// A member has computed its part.
-    pub(crate) fn compute(&mut self, now: f64, part: Part) {
+    pub(crate) fn compute(&mut self, now: f64, part: VectorPart) {
         self.computed.push(part);
         if self.computed.len() == self.members.len() {
             self.began = Some(now);
@@ -63,7 +63,7 @@ impl ShardExchange {
     }
 
     /// The next of the parts that arrive in the sums, which it now does.
-    pub(crate) fn deliver(&mut self) -> Option<Part> {
+    pub(crate) fn deliver(&mut self) -> Option<VectorPart> {
         let part = self.members.get(self.delivered).copied();
         self.delivered += 1;
         part
@@ -86,7 +86,7 @@ impl ShardExchange {
     }
 
     /// The parts that were computed and have not arrived: their workers send them to the coordinator instead.
-    pub(crate) fn give_up(self) -> impl Iterator<Item = Part> {
+    pub(crate) fn give_up(self) -> impl Iterator<Item = VectorPart> {
         let arrived = self.members[..self.delivered].to_vec();
         self.computed.into_iter().filter(move |part| !arrived.contains(part))
     }
@@ -102,12 +102,12 @@ mod tests {
         LinkTimes { up_s: 10.0, down_s: 5.0, others, topology, ..LinkTimes::default() }
     }
 
-    fn exchange(members: Vec<Part>) -> Option<ShardExchange> {
+    fn exchange(members: Vec<VectorPart>) -> Option<ShardExchange> {
         let links = links(Topology::Shards);
         ShardExchange::new(&links, &links, members)
     }
 
-    fn parts(workers: u32) -> Vec<Part> {
+    fn parts(workers: u32) -> Vec<VectorPart> {
         (1..=workers).map(|number| (WorkerId::new(number).unwrap(), CollectionId(number.into()))).collect()
     }
 

@@ -5,9 +5,9 @@ use ata_types::WorkerId;
 
 use crate::change::{Change, Moment};
 use crate::cluster::{LinkedCluster, RemoteCluster, VirtualWorkers};
-use crate::drive::Driver;
+use crate::drive::VirtualDriver;
 use crate::links::Links;
-use crate::network::Network;
+use crate::network::VirtualNetwork;
 use crate::observer::Observer;
 use crate::times::TaskTimes;
 
@@ -26,7 +26,7 @@ pub struct Simulation<T> {
     /// What is known about each worker beforehand, by slot; may be shorter than `workers`.
     pub priors: Vec<WorkerStatistics>,
     /// The network between workers and coordinator; without one, they hear of each other at once.
-    pub network: Option<Network>,
+    pub network: Option<VirtualNetwork>,
     /// The links that gradients and parameters travel on; without them, vectors take no time. They are for runs without a
     /// network, which has delays of its own.
     pub links: Option<Links>,
@@ -88,16 +88,16 @@ impl<T: TaskTimes> Simulation<T> {
         let at_first = self.at_first();
         let workers = VirtualWorkers::new(self.workers, &mut self.times, self.overhead.as_mut());
         match (&mut self.network, self.links) {
-            (None, None) => Driver::new(engine, observer, workers, &self.changes, &self.priors).run(&at_first),
+            (None, None) => VirtualDriver::new(engine, observer, workers, &self.changes, &self.priors).run(&at_first),
             (None, Some(links)) => {
                 let cluster = LinkedCluster::new(workers, self.workers, links);
                 engine.know_links(cluster.setting());
-                Driver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
+                VirtualDriver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
             }
             (Some(_), Some(_)) => panic!("links are for runs without a network"),
             (Some(network), None) => {
                 let cluster = RemoteCluster::new(workers, self.workers, network);
-                Driver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
+                VirtualDriver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
             }
         }
     }

@@ -32,7 +32,7 @@ pub trait TaskTimes {
 /// others.
 #[derive(Debug)]
 pub struct LawTimes {
-    workers: Vec<Source>,
+    workers: Vec<TimeSource>,
     /// Whether any law's times depend on the iteration.
     by_iteration: bool,
 }
@@ -40,7 +40,7 @@ pub struct LawTimes {
 /// One worker's law and stream, in one cache line: with a hundred thousand workers, each draw is a cache miss.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-pub(crate) struct Source {
+pub(crate) struct TimeSource {
     law: WorkerLaw,
     rng: Xoshiro256PlusPlus,
 }
@@ -49,7 +49,7 @@ impl LawTimes {
     /// The laws of `workers` workers. `scale(x)` counts as x units.
     pub fn new(laws: &TimeLaws, workers: u32, seed: u64) -> Result<Self, LawError> {
         let workers = (1..=workers)
-            .map(|worker| Ok(Source { law: laws.of_worker(worker, workers)?, rng: worker_rng(seed, worker) }))
+            .map(|worker| Ok(TimeSource { law: laws.of_worker(worker, workers)?, rng: worker_rng(seed, worker) }))
             .collect::<Result<Vec<_>, LawError>>()?;
         let by_iteration = workers.iter().any(|source| source.law.is_by_iteration());
         Ok(Self { workers, by_iteration })
@@ -68,12 +68,12 @@ impl LawTimes {
     }
 
     /// A worker's law and stream as they are now.
-    pub(crate) fn source(&self, worker: WorkerId) -> &Source {
+    pub(crate) fn source(&self, worker: WorkerId) -> &TimeSource {
         &self.workers[worker.slot()]
     }
 }
 
-impl Source {
+impl TimeSource {
     pub(crate) fn law(&self) -> &WorkerLaw {
         &self.law
     }

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ata_scheduler::Truth;
 use ata_types::WorkerId;
 
-use crate::times::{LawTimes, Source, TaskTimes};
+use crate::times::{LawTimes, TaskTimes, TimeSource};
 
 /// Times drawn from laws that can be looked up before they are drawn. The draws are those of [`LawTimes`], but take more
 /// time and memory: only runs whose policy looks them up use this.
 #[derive(Clone, Debug)]
-pub struct OracleTimes(Arc<Mutex<State>>);
+pub struct OracleTimes(Arc<Mutex<TruthState>>);
 
 /// The lists are made when they are first needed: with a million workers, they take a while.
 #[derive(Debug)]
-struct State {
+struct TruthState {
     times: LawTimes,
     /// By worker: the worker whose law it draws from, and the factor on its times.
     speeds: Vec<(WorkerId, f64)>,
@@ -26,7 +26,7 @@ struct State {
 #[derive(Debug)]
 struct Ahead {
     /// The law and its stream, after the times looked up so far.
-    source: Source,
+    source: TimeSource,
     /// The sum of the next 1, 2, … times.
     sums: Vec<f64>,
 }
@@ -45,7 +45,7 @@ impl Ahead {
 impl OracleTimes {
     /// Makes the times of a run known beforehand. Clones share them.
     pub fn new(times: LawTimes) -> Self {
-        Self(Arc::new(Mutex::new(State { times, speeds: Vec::new(), ahead: Vec::new() })))
+        Self(Arc::new(Mutex::new(TruthState { times, speeds: Vec::new(), ahead: Vec::new() })))
     }
 
     /// The times, if no clone of this exists.
@@ -63,7 +63,7 @@ impl OracleTimes {
 
     /// How long a worker's next tasks will take if it begins them now.
     fn coming(&self, worker: WorkerId, tasks: u64) -> f64 {
-        let State { times, speeds, ahead } = &mut *self.state();
+        let TruthState { times, speeds, ahead } = &mut *self.state();
         let (law, slowness) = speeds[worker.slot()];
         if tasks > 1 && times.fuses(worker) {
             return slowness * times.source(law).clone().draw_batch(tasks);
@@ -74,7 +74,7 @@ impl OracleTimes {
         slowness * ahead.sum(tasks as usize)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TruthState> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let workers = state.times.workers();
         if state.ahead.len() < workers {
@@ -103,7 +103,7 @@ impl TaskTimes for OracleTimes {
     }
 
     fn begins(&mut self, iteration: u64) {
-        let State { times, ahead, .. } = &mut *self.state();
+        let TruthState { times, ahead, .. } = &mut *self.state();
         times.begins(iteration);
         for ahead in ahead.iter_mut() {
             ahead.take_if(|ahead| ahead.source.law().is_by_iteration());

@@ -2,38 +2,37 @@
 
 use crate::exact::{GradientSum, TensorSizes, Units, power_of_two};
 
-/// Largest relative difference between two devices, in the L2 norm: tensor cores round inputs to the 11 bits of TF32, which
-/// is 5·10⁻⁴, and plain f32 stays below 10⁻⁵.
+/// The largest relative difference between two devices, in the L2 norm: tensor cores round inputs to the 11 bits of
+/// TF32, which is 5·10⁻⁴, and plain f32 stays below 10⁻⁵.
 const TOLERANCE: f64 = 1e-3;
 
-/// How many times larger the maxima of one device may be than those of another one. Units are powers of two, so that a difference
-/// that counts is at least that large.
+/// The largest factor between the maxima of two devices. Units are powers of two, so a difference that matters is at least this large.
 const MAXIMA_FACTOR: f64 = 2.0;
 
 /// A worker's result for some tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskResult<'a> {
-    /// The gradients' sum.
+    /// The sum of the gradients.
     pub sum: &'a GradientSum,
-    /// Σ loss over the tasks.
+    /// The sum of the tasks' losses.
     pub loss: f64,
-    /// Whether they were computed as one batch, so that the maxima are those of their mean.
+    /// Whether the tasks were computed as one batch, so that the maxima are those of their mean.
     pub is_batch: bool,
 }
 
 impl TaskResult<'_> {
-    /// Whether another worker's result for the same tasks is the same, bit by bit.
+    /// Returns `true` if another worker's result for the same tasks is bit-identical.
     pub fn equals(&self, other: &Self) -> bool {
         self.sum == other.sum && self.loss.to_bits() == other.loss.to_bits()
     }
 
-    /// Whether another worker's result for the same tasks, in the same units, agrees within the rounding of different devices.
+    /// Returns `true` if another worker's result for the same tasks, in the same units, agrees up to the rounding of different devices.
     pub fn resembles(&self, other: &Self, units: &Units, sizes: &TensorSizes) -> bool {
         let [ours, theirs] = [&self.sum.values, &other.sum.values];
         if self.sum.tasks != other.sum.tasks || [ours.len(), theirs.len()] != [sizes.values(); 2] {
             return false;
         }
-        // The squares of the difference and of both sums.
+        // The sums of squares of the difference and of both sums.
         let mut squares = [0.0; 3];
         for (exponent, piece) in units.pieces(sizes, 0..ours.len()) {
             let unit = f64::from(power_of_two(exponent));
@@ -49,8 +48,8 @@ impl TaskResult<'_> {
         losses && apart <= TOLERANCE * ours.max(theirs) && self.bears_maxima_of(other) && other.bears_maxima_of(self)
     }
 
-    /// Whether the maxima of another result are not too large to be those of the same tasks. The mean of a batch may be smaller
-    /// than its tasks. Tensors whose values are mere rounding errors of the others do not compare.
+    /// Returns `true` if the maxima of another result are not too large for the same tasks. The mean of a batch may be
+    /// smaller than its tasks. Tensors whose values are only rounding errors of the others are not compared.
     fn bears_maxima_of(&self, other: &Self) -> bool {
         let [ours, theirs] = [&self.sum.maxima, &other.sum.maxima];
         let largest = |maxima: &[f32]| maxima.iter().copied().fold(0.0, f32::max);
@@ -71,7 +70,7 @@ mod tests {
     #[test]
     fn one_integer_is_a_difference_only_between_like_devices() {
         let sizes = TensorSizes::new([1, 1]);
-        // The second tensor's integers are worth four times as much.
+        // One integer of the second tensor is worth four of the first.
         let units = Units::from_exponents(&[-10, -8], &sizes).unwrap();
         let sum = |values: &[i32], tasks| GradientSum {
             values: values.into(),
@@ -101,7 +100,7 @@ mod tests {
         assert!(result(&zero, 0.0).resembles(&result(&zero, 0.0), &units, &sizes));
     }
 
-    /// Maxima determine the next units, and right values with wrong maxima are no right result.
+    /// Maxima determine the next units, so right values with wrong maxima do not agree.
     #[test]
     fn maxima_compare_except_those_of_means() {
         let sizes = TensorSizes::new([1, 1]);
@@ -114,7 +113,7 @@ mod tests {
             tasks: 8,
         };
         let exact = sum([4.0, 1e-3]);
-        // Whether it agrees if it is of tasks, and if it is of a batch.
+        // The expected result if the other sum is of tasks, and if it is of a batch.
         for (maxima, of_tasks, of_batch) in [
             ([4.0, 1e-3], true, true),
             ([8.0, 1e-3], true, true),
@@ -125,7 +124,7 @@ mod tests {
             ([3e38, 1e-3], false, false),
             ([4.0, 3e38], false, false),
             ([3e38, 3e38], false, false),
-            // Less than a thousandth of the other tensor.
+            // A maximum below a thousandth of the other tensor's is not compared.
             ([4.0, 5e-3], true, true),
             ([4.0, 0.0], true, true),
         ] {

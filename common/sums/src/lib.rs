@@ -1,12 +1,12 @@
-//! Exact sums of gradients, their encoding, and the optimizers that take them as steps: arithmetic on flat vectors.
+//! Exact sums of gradients, their encoding, and the optimizers that use them: arithmetic on flat vectors.
 //!
 //! # Layout
 //! - `table`: [`ParameterTable`], the names and shapes of a flat vector's parts; `model_file`: models and optimizer state as safetensors
 //! - `exact`: sums of gradients in integers, which do not depend on the order of summation
 //! - `codec`: sums and parameters as bytes
-//! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
-//! - `agreement`: whether two workers computed the same
-//! - `spread`: work on large vectors, on several threads
+//! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: the training state, and a step that changes it
+//! - `agreement`: compares two workers' results for the same tasks
+//! - `spread`: spreads work on large vectors over several threads
 
 mod agreement;
 mod codec;
@@ -27,5 +27,5 @@ pub use model_file::{
     encode_vectors, sha256_of_parameters,
 };
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
-pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};
+pub use state::{SteppedChunk, TrainingConfig, TrainingOutcome, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

@@ -11,16 +11,16 @@ use sha2::{Digest, Sha256};
 
 use crate::table::ParameterTable;
 
-/// Named text that a file carries in addition to its tensors.
+/// Named texts that a file carries in addition to its tensors.
 pub type Metadata = BTreeMap<String, String>;
 
-/// Why a file of tensors is refused.
+/// The reason why a file of tensors is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelFileError {
-    /// It is not in the format, or is damaged.
+    /// The file is not in the safetensors format, or is damaged.
     #[error("not a whole safetensors file: {0}")]
     Format(String),
-    /// It was not written by ata.
+    /// The file was not written by ata.
     #[error("its metadata have no '{0}': was it written by ata, as `model.safetensors` of a run or by `ata init`?")]
     Foreign(&'static str),
     /// A tensor is missing.
@@ -29,10 +29,10 @@ pub enum ModelFileError {
     /// A tensor is not part of the model.
     #[error("holds a tensor '{0}', which the model does not have")]
     Unexpected(String),
-    /// A tensor holds an infinite number or none.
+    /// A tensor holds an infinite number or NaN.
     #[error("tensor '{0}' holds a number that is infinite or NaN")]
     NotFinite(String),
-    /// A tensor has another shape or type.
+    /// A tensor has a different shape or type.
     #[error("tensor '{name}' is {found}; the model's is {expected}")]
     Different {
         /// The tensor.
@@ -44,10 +44,10 @@ pub enum ModelFileError {
     },
 }
 
-/// The names of a model's tensors in flat order, among its metadata, since the format has an order of its own.
+/// The metadata key of the names of a model's tensors in flat order, since the format has an order of its own.
 const ORDER: &str = "flat_order";
 
-/// Writes a model. Its metadata also hold the order of the tensors, so that a reader needs nothing but the file.
+/// Encodes a model. The metadata also holds the order of the tensors, so that a reader needs only the file.
 ///
 /// # Panics
 /// If there is not one number per parameter.
@@ -63,7 +63,7 @@ pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metad
     encode(&tensors.collect::<Vec<_>>(), &metadata.clone().into_iter().chain(order).collect())
 }
 
-/// The names and shapes of the parameters in a file that [`encode_model`] has written.
+/// Returns the names and shapes of the parameters in a file written by [`encode_model`].
 pub fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
     let (metadata, tensors) = (decode_metadata(file)?, parse(file)?);
     let order = metadata.get(ORDER).ok_or(ModelFileError::Foreign(ORDER))?;
@@ -73,7 +73,7 @@ pub fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
     })
 }
 
-/// Reads a model: its parameters in flat order, and the metadata.
+/// Decodes a model: its parameters in flat order, and the metadata.
 pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Metadata), ModelFileError> {
     let tensors = parse(file)?;
     let mut parameters = Vec::with_capacity(table.parameters());
@@ -91,36 +91,36 @@ pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Me
     Ok((parameters, decode_metadata(file)?))
 }
 
-/// Reads the metadata of a file.
+/// Decodes the metadata of a file.
 pub fn decode_metadata(file: &[u8]) -> Result<Metadata, ModelFileError> {
     let (_, header) = SafeTensors::read_metadata(file).map_err(|error| ModelFileError::Format(error.to_string()))?;
     Ok(header.metadata().iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
-/// SHA-256 of parameters as little-endian f32, in flat order.
+/// Returns the SHA-256 of parameters as little-endian f32, in flat order.
 pub fn sha256_of_parameters(parameters: &[f32]) -> [u8; 32] {
     Sha256::digest(bytemuck::cast_slice::<f32, u8>(parameters)).into()
 }
 
-/// Writes vectors by name.
+/// Encodes vectors by name.
 pub fn encode_vectors<'a>(vectors: impl Iterator<Item = (&'static str, &'a [f32])>, metadata: &Metadata) -> Vec<u8> {
     let tensors = vectors.map(|(name, values)| (name, vec![values.len()], values.into()));
     encode(&tensors.collect::<Vec<_>>(), metadata)
 }
 
-/// Reads vectors of `length` numbers by name.
+/// Decodes vectors of `length` numbers by name.
 pub fn decode_vectors(file: &[u8], length: usize) -> Result<Vec<(String, Vec<f32>)>, ModelFileError> {
     let tensors = parse(file)?;
     let names = tensors.names().into_iter();
     names.map(|name| Ok((name.to_owned(), values_of(&tensors, name, &[length])?))).collect()
 }
 
-/// Name, shape and values of a tensor.
+/// The name, shape and values of a tensor.
 type Named<'a> = (&'a str, Vec<usize>, Cow<'a, [f32]>);
 
 fn encode(tensors: &[Named<'_>], metadata: &Metadata) -> Vec<u8> {
     let views = tensors.iter().map(|(name, shape, values)| {
-        // The format is little-endian, and so is every machine that ata runs on: the wire insists.
+        // The format is little-endian, and so is every machine that ata runs on: the wire protocol requires it.
         let bytes = bytemuck::cast_slice(values);
         (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("four bytes per element"))
     });
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::TensorEntry;
 
-    /// A convolution, a transposed matrix and a bias.
+    /// Returns a table with a convolution, a transposed matrix and a bias.
     fn table(outputs: usize) -> ParameterTable {
         let mut table = ParameterTable::of_shapes([
             ("conv.weight".into(), vec![2, 3, 3, 3]),
@@ -201,7 +201,7 @@ mod tests {
             for bit in 0..8 {
                 let mut damaged = file.clone();
                 damaged[at] ^= 1 << bit;
-                // It may still be a valid file, of other values.
+                // The damaged file may still be valid, with other values.
                 drop(decode_model(&table, &damaged));
             }
         }

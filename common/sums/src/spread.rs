@@ -1,25 +1,25 @@
-//! Work on large vectors, spread over the cores.
+//! Spreads work on large vectors over the cores.
 
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// More threads than this wait for memory, not for each other.
+/// The maximum number of threads. More threads would only wait for memory.
 const MAX_THREADS: usize = 8;
 
-/// Fewer values are worked on faster by one thread than by several, which have to be started first.
+/// The number of values from which several threads are faster than one, since threads must be started first.
 pub(crate) const PARALLEL_FROM: usize = 1 << 18;
 
-/// Values that one thread takes at a time: 64 KiB per vector, so that a range of several vectors fits in a core's cache.
+/// The number of values that a thread takes at a time: 64 KiB per vector, so that a range of several vectors fits in a core's cache.
 pub(crate) const RANGE: usize = 1 << 14;
 
-/// Does `work` on every piece, on this thread and on others that end with it.
+/// Calls `work` on every piece, on this thread and on others that end with the call.
 ///
-/// A pool would save the microseconds that a thread takes to start. But its idle threads look for work for a while before
-/// they sleep, and on a machine whose cores are busy that costs the others more.
+/// A pool would save the microseconds that a thread takes to start. But its idle threads spin for a while before they
+/// sleep, and on a machine with busy cores that costs the other threads more.
 pub(crate) fn spread<T: Send>(pieces: Vec<T>, work: impl Fn(T) + Sync) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS).min(pieces.len());
-    // A queue, so that a thread that gets half a core does half as much.
+    // With a queue, a thread that gets half a core does half as much.
     let queue = Mutex::new(pieces.into_iter());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {

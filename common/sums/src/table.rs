@@ -1,4 +1,4 @@
-//! The names and shapes of a model's parameters, as PyTorch has them.
+//! The names and shapes of a model's parameters, as in PyTorch.
 
 use std::borrow::Cow;
 
@@ -12,53 +12,53 @@ pub struct ParameterTable {
 /// One tensor of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorEntry {
-    /// Its name in a PyTorch `state_dict`: the fields that lead to it, joined by dots.
+    /// The tensor's name in a PyTorch `state_dict`: the fields that lead to it, joined by dots.
     pub name: String,
-    /// Its shape in PyTorch.
+    /// The tensor's shape in PyTorch.
     pub shape: Vec<usize>,
     /// Whether the flat vector holds the transposed matrix, as burn does for the weights of `Linear`.
     pub is_transposed: bool,
 }
 
-/// Marks the name of a transposed matrix.
+/// The suffix that marks the name of a transposed matrix.
 const TRANSPOSED: &str = "^T";
 
 impl TensorEntry {
-    /// The number of its elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether it has no elements.
+    /// Returns `true` if the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Converts its part of the flat vector to PyTorch's layout.
+    /// Converts the tensor's part of the flat vector to PyTorch's layout.
     pub(crate) fn to_pytorch<'a>(&self, flat: &'a [f32]) -> Cow<'a, [f32]> {
         if self.is_transposed { transpose(flat, self.shape[0]).into() } else { flat.into() }
     }
 
-    /// Converts PyTorch's layout to its part of the flat vector.
+    /// Converts the tensor from PyTorch's layout to its part of the flat vector.
     pub(crate) fn to_flat(&self, values: &[f32]) -> Vec<f32> {
         if self.is_transposed { transpose(values, self.shape[1]) } else { values.to_vec() }
     }
 }
 
 impl ParameterTable {
-    /// Tensors with these names and shapes, each in row-major order, as in PyTorch.
+    /// Creates a table of tensors with these names and shapes, each in row-major order, as in PyTorch.
     pub fn of_shapes(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
         let entry = |(name, shape)| TensorEntry { name, shape, is_transposed: false };
         Self { tensors: tensors.into_iter().map(entry).collect() }
     }
 
-    /// The names in flat order, separated by commas; the name of a transposed matrix ends in `^T`.
+    /// Returns the names in flat order, separated by commas; the name of a transposed matrix ends in `^T`.
     pub(crate) fn order(&self) -> String {
         let name = |entry: &TensorEntry| format!("{}{}", entry.name, if entry.is_transposed { TRANSPOSED } else { "" });
         self.tensors.iter().map(name).collect::<Vec<_>>().join(",")
     }
 
-    /// The table of this [`Self::order`]; `shape_of` returns the shape of a tensor.
+    /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor.
     pub(crate) fn ordered<E>(order: &str, mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, E>) -> Result<Self, E> {
         let entry = |text: &str| {
             let name = text.strip_suffix(TRANSPOSED).unwrap_or(text);
@@ -69,18 +69,18 @@ impl ParameterTable {
         Ok(Self { tensors: order.split(',').map(entry).collect::<Result<_, _>>()? })
     }
 
-    /// A single vector, for models without named parameters.
+    /// Creates a table with a single vector, for models without named parameters.
     pub fn vector(name: &str, length: usize) -> Self {
         Self::of_shapes([(name.into(), vec![length])])
     }
 
-    /// The number of parameters.
+    /// Returns the number of parameters.
     pub fn parameters(&self) -> usize {
         self.tensors.iter().map(TensorEntry::len).sum()
     }
 }
 
-/// The transpose of a row-major matrix with this many columns.
+/// Transposes a row-major matrix with this many columns.
 fn transpose(matrix: &[f32], columns: usize) -> Vec<f32> {
     let rows = matrix.len() / columns.max(1);
     (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_matrix_is_transposed_and_back() {
         let entry = TensorEntry { name: "a".into(), shape: vec![2, 3], is_transposed: true };
-        // burn's [3, 2] is PyTorch's [2, 3].
+        // A [3, 2] matrix in burn is [2, 3] in PyTorch.
         let flat = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
         assert_eq!(*entry.to_pytorch(&flat), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(entry.to_flat(&entry.to_pytorch(&flat)), flat);

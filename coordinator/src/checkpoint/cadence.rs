@@ -10,8 +10,8 @@ use ata_types::Iteration;
 pub enum Cadence {
     /// No checkpoint is written, not even at the end.
     Never,
-    /// A checkpoint is due every so many iterations. The run waits until a checkpoint is durable before the next one is
-    /// due.
+    /// A checkpoint is due each time this many iterations have passed. The run waits until a checkpoint is durable
+    /// before the next one is due.
     Iterations(u64),
     /// A checkpoint is due after the first iteration, and whenever this many seconds have passed since the last one.
     Seconds(f64),

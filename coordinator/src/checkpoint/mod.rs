@@ -26,7 +26,7 @@ pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};
 pub use object::ObjectStore;
 pub use store::{FolderStore, PlaceError, Store, open_store};
 
-pub(crate) use saver::{Job, SaveResult, Saver};
+pub(crate) use saver::{SaveJob, SaveResult, Saver};
 
 use crate::report::RunError;
 use ata_data::hex;

@@ -46,7 +46,7 @@ const WRITER: &str = "writer";
 
 /// The state that requests need, which may outlive the call that makes them.
 #[derive(Clone, Debug)]
-struct Checkpoints {
+struct ObjectCheckpoints {
     backend: Arc<dyn Backend>,
     prefix: Path,
 }
@@ -58,8 +58,8 @@ impl ObjectStore {
         Self { place, writer, has_claimed: AtomicBool::new(false) }
     }
 
-    fn checkpoints(&self) -> Checkpoints {
-        Checkpoints { backend: self.place.backend().clone(), prefix: self.place.prefix().clone() }
+    fn checkpoints(&self) -> ObjectCheckpoints {
+        ObjectCheckpoints { backend: self.place.backend().clone(), prefix: self.place.prefix().clone() }
     }
 
     /// Claims the right to write, or checks that no other process has claimed it since.
@@ -97,7 +97,7 @@ impl ObjectStore {
     }
 }
 
-impl Checkpoints {
+impl ObjectCheckpoints {
     fn path(&self, name: &str, file: &str) -> Path {
         self.prefix.clone().join(name).join(file)
     }

@@ -14,14 +14,14 @@ use super::{Checkpoint, Progress, Retention, Store, model_file};
 use crate::parameters::TrainedParameters;
 
 /// A job for the saver thread.
-pub(crate) enum Job {
+pub(crate) enum SaveJob {
     /// Writes a checkpoint once the training thread has handed over its part, and drops old ones.
     Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
     /// Writes a model to a file.
     Model { path: PathBuf, parameters: TrainedParameters, metadata: Metadata },
 }
 
-impl Job {
+impl SaveJob {
     /// Returns the path of the model file, if the job writes one.
     fn path(&self) -> Option<PathBuf> {
         match self {
@@ -61,8 +61,8 @@ pub(crate) struct Saver {
 
 impl Saver {
     /// Starts the thread, which ends when the returned sender is dropped. It reports each job, in order.
-    pub(crate) fn spawn(self, report: impl Fn(SaveResult) + Send + 'static) -> mpsc::Sender<Job> {
-        let (jobs, received) = mpsc::channel::<Job>();
+    pub(crate) fn spawn(self, report: impl Fn(SaveResult) + Send + 'static) -> mpsc::Sender<SaveJob> {
+        let (jobs, received) = mpsc::channel::<SaveJob>();
         std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || {
@@ -82,9 +82,9 @@ impl Saver {
         jobs
     }
 
-    fn save(&self, job: Job) -> SaveResult {
+    fn save(&self, job: SaveJob) -> SaveResult {
         match job {
-            Job::Checkpoint { training, progress } => {
+            SaveJob::Checkpoint { training, progress } => {
                 let iteration = progress.iteration;
                 let saved = match training.recv() {
                     Ok(training) => self.checkpoint(&Checkpoint { training, progress: *progress }),
@@ -92,7 +92,7 @@ impl Saver {
                 };
                 saved.unwrap_or_else(|reason| SaveResult::CheckpointFailed { iteration, reason })
             }
-            Job::Model { path, parameters, metadata } => {
+            SaveJob::Model { path, parameters, metadata } => {
                 let about = self.metadata.clone().into_iter().chain(metadata).collect();
                 let file = model_file(&self.table, &about, parameters.last_step(), parameters.values());
                 let result = write_atomically(&path, &file);

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use ata_objects::{Objects, is_url};
 use ata_record::{create_folder, sync_folder, write_atomically};
 
-/// Keeps checkpoints by name. Once [`Store::put`] returns, the checkpoint is durable. It is kept completely or not at
-/// all.
+/// Keeps checkpoints by name. Once [`Store::put`] returns, the checkpoint is durable. It is kept completely or not at all.
 pub trait Store: Send + Sync {
     /// Writes a checkpoint.
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()>;
@@ -68,7 +67,7 @@ pub struct FolderStore {
 /// The name of the file that names the newest checkpoint.
 pub(super) const LATEST: &str = "latest";
 
-/// Returns the content of that file.
+/// Returns the content of the file [`LATEST`].
 pub(super) fn latest_text(name: &str) -> String {
     format!("{name}\n")
 }

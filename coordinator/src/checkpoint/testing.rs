@@ -6,7 +6,7 @@ use ata_scheduler::{Engine, EngineConfig, POLICIES, PolicyContext};
 use ata_sums::{Metadata, Optimizer, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units};
 use ata_types::{Iteration, WireFormat, WorkerId};
 
-use super::saver::{Job, SaveResult, Saver};
+use super::saver::{SaveJob, SaveResult, Saver};
 use super::{Checkpoint, Progress, Retention, Store, VERSION};
 
 /// Returns a state after `iteration` steps, in which every number depends on `iteration`.
@@ -52,7 +52,7 @@ pub fn save_checkpoints(
     for Checkpoint { training: state, progress } in checkpoints {
         let (copy, training) = mpsc::sync_channel(1);
         copy.send(state).expect("there is room for one");
-        jobs.send(Job::Checkpoint { training, progress: Box::new(progress) }).expect("the saver runs");
+        jobs.send(SaveJob::Checkpoint { training, progress: Box::new(progress) }).expect("the saver runs");
     }
     drop(jobs);
     let outcome = |result| match result {

@@ -6,7 +6,7 @@ use ata_types::WorkerId;
 use ata_wire::{SessionToken, WorkerName};
 
 use super::Driver;
-use super::checkpoints::{SaveRecord, Snapshot};
+use super::checkpoints::{CheckpointSnapshot, SaveRecord};
 use super::steps::StepPlan;
 use crate::checkpoint::SaveResult;
 use crate::links::Metered;
@@ -120,7 +120,7 @@ impl Driver {
     /// Starts to save the state after the last step. No step may be under way.
     pub(super) fn save(&mut self) {
         let named = |(worker, name): (WorkerId, &WorkerName)| (worker, name.to_string());
-        let snapshot = Snapshot {
+        let snapshot = CheckpointSnapshot {
             engine: self.engine.save(),
             workers: self.sessions.names_by_departure().map(named).collect(),
             expelled: self.sessions.expelled().map(|(name, why)| (name.to_string(), why.clone())).collect(),

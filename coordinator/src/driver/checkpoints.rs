@@ -9,12 +9,12 @@ use ata_scheduler::SavedEngine;
 use ata_sums::{Metadata, TrainingState};
 use ata_types::{Iteration, WorkerId};
 
-use crate::checkpoint::{Cadence, Job, Progress, SaveResult, VERSION};
+use crate::checkpoint::{Cadence, Progress, SaveJob, SaveResult, VERSION};
 use crate::parameters::TrainedParameters;
 use crate::training::StepOrder;
 
 /// The facts about a run that every checkpoint includes.
-pub(super) struct RunDescription {
+pub(super) struct CheckpointedRun {
     pub(super) run_id: String,
     /// The number of times that the run was resumed.
     pub(super) epoch: u64,
@@ -27,7 +27,7 @@ pub(super) struct RunDescription {
 }
 
 /// The part of a checkpoint other than the parameters, the optimizer's state and the description of the run.
-pub(super) struct Snapshot {
+pub(super) struct CheckpointSnapshot {
     pub(super) engine: SavedEngine,
     /// The workers' numbers and names, the longest absent first.
     pub(super) workers: Vec<(WorkerId, String)>,
@@ -40,9 +40,9 @@ pub(super) struct Snapshot {
 /// The checkpoints of a run.
 pub(super) struct Checkpoints {
     /// The queue of the saver thread, which ends when this is dropped.
-    jobs: std_mpsc::Sender<Job>,
+    jobs: std_mpsc::Sender<SaveJob>,
     cadence: Cadence,
-    run: RunDescription,
+    run: CheckpointedRun,
     /// The time at which the last checkpoint was begun, in seconds.
     last_s: f64,
     /// The number of jobs that the thread has not reported on.
@@ -70,9 +70,9 @@ pub(super) struct SaveRecord {
 impl Checkpoints {
     /// Creates the checkpoints of a run that resumes from the checkpoint of `saved`, if that is not 0.
     pub(super) fn new(
-        jobs: std_mpsc::Sender<Job>,
+        jobs: std_mpsc::Sender<SaveJob>,
         cadence: Cadence,
-        run: RunDescription,
+        run: CheckpointedRun,
         saved: Iteration,
         now_s: f64,
     ) -> Self {
@@ -131,8 +131,13 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint while the next iterations run. No step may be under way; `training` receives the state after the last one.
-    pub(super) fn save(&mut self, now_s: f64, snapshot: Snapshot, training: std_mpsc::Receiver<TrainingState>) {
-        let Snapshot { engine, workers, expelled, best_accuracy } = snapshot;
+    pub(super) fn save(
+        &mut self,
+        now_s: f64,
+        snapshot: CheckpointSnapshot,
+        training: std_mpsc::Receiver<TrainingState>,
+    ) {
+        let CheckpointSnapshot { engine, workers, expelled, best_accuracy } = snapshot;
         let iteration = Iteration(engine.next_iteration().since(Iteration::FIRST));
         let progress = Progress {
             version: VERSION,
@@ -150,12 +155,12 @@ impl Checkpoints {
         };
         self.last_s = now_s;
         self.is_under_way = true;
-        self.send(Job::Checkpoint { training, progress: Box::new(progress) });
+        self.send(SaveJob::Checkpoint { training, progress: Box::new(progress) });
     }
 
     /// Writes a model to a file.
     pub(super) fn save_model(&mut self, path: PathBuf, parameters: TrainedParameters, metadata: Metadata) {
-        self.send(Job::Model { path, parameters, metadata });
+        self.send(SaveJob::Model { path, parameters, metadata });
     }
 
     /// Records the result of a job.
@@ -197,7 +202,7 @@ impl Checkpoints {
         self.failed
     }
 
-    fn send(&mut self, job: Job) {
+    fn send(&mut self, job: SaveJob) {
         // The thread outlives this handle.
         if self.jobs.send(job).is_ok() {
             self.pending_jobs += 1;
@@ -220,7 +225,7 @@ mod tests {
     #[test]
     fn an_order_that_is_replaced_while_it_waits_leaves_its_writer() {
         let (run_id, data, settings) = (String::new(), String::new(), String::new());
-        let run = RunDescription { run_id, epoch: 0, samples_per_iteration: 1, data, settings };
+        let run = CheckpointedRun { run_id, epoch: 0, samples_per_iteration: 1, data, settings };
         let (jobs, _saver) = std_mpsc::channel();
         let mut checkpoints = Checkpoints::new(jobs, Cadence::Iterations(1), run, Iteration(1), 0.0);
         checkpoints.is_under_way = true;

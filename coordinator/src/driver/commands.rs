@@ -22,7 +22,7 @@ use crate::send_file::File;
 use crate::training::TrainingEvent;
 
 /// A request from a gRPC handler, or a message from a thread.
-pub(crate) enum Command {
+pub(crate) enum DriverCommand {
     /// A worker introduced itself.
     Hello { hello: Hello, peer: Peer, reply: oneshot::Sender<Result<SessionHandle, Status>> },
     /// A worker is ready to compute. If `fuses` is set, it computes each lease as one batch.
@@ -68,7 +68,7 @@ pub(crate) enum Command {
     RecordFailed(RecordError),
 }
 
-impl Command {
+impl DriverCommand {
     /// Returns whether this is a message from a thread, which matters even if the run is ending. A comparison does not: it belongs to an
     /// iteration that will not be completed.
     pub(super) fn matters_at_end(&self) -> bool {
@@ -95,42 +95,44 @@ impl Command {
 }
 
 impl Driver {
-    pub(super) fn command(&mut self, command: Command) {
+    pub(super) fn command(&mut self, command: DriverCommand) {
         match command {
-            Command::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
-            Command::Ready { session, fuses, peer_address } => self.ready(session, fuses, peer_address),
-            Command::ExchangeReported { session, report } => self.exchange_reported(session, &report),
-            Command::Reached { session, probe, outcome } => self.reached(session, probe, outcome),
-            Command::LeaseFailed { session, lease, kind, reason } => self.lease_failed(session, lease, kind, &reason),
-            Command::Left { session, why } => {
+            DriverCommand::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
+            DriverCommand::Ready { session, fuses, peer_address } => self.ready(session, fuses, peer_address),
+            DriverCommand::ExchangeReported { session, report } => self.exchange_reported(session, &report),
+            DriverCommand::Reached { session, probe, outcome } => self.reached(session, probe, outcome),
+            DriverCommand::LeaseFailed { session, lease, kind, reason } => {
+                self.lease_failed(session, lease, kind, &reason);
+            }
+            DriverCommand::Left { session, why } => {
                 if let Some(session) = self.sessions.close_token(session) {
                     self.lost(&session, &why);
                 }
             }
-            Command::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
-            Command::Progress { session, computed } => self.progress(session, computed),
-            Command::AnnounceVector { header, peer, reply } => self.announce_vector(header, &peer, reply),
-            Command::VectorArrived { session, vector, values, reply } => {
+            DriverCommand::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
+            DriverCommand::Progress { session, computed } => self.progress(session, computed),
+            DriverCommand::AnnounceVector { header, peer, reply } => self.announce_vector(header, &peer, reply),
+            DriverCommand::VectorArrived { session, vector, values, reply } => {
                 self.vector_arrived(session, vector, values, reply);
             }
-            Command::VectorFailed { session, vector, kind, reason } => {
+            DriverCommand::VectorFailed { session, vector, kind, reason } => {
                 self.vector_failed(session, vector, kind, &reason);
             }
-            Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
-            Command::Training(TrainingEvent::Step(result)) => self.step_finished(result),
-            Command::Training(TrainingEvent::Comparison { tasks, collections: [first, second], agree }) => {
+            DriverCommand::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
+            DriverCommand::Training(TrainingEvent::Step(result)) => self.step_finished(result),
+            DriverCommand::Training(TrainingEvent::Comparison { tasks, collections: [first, second], agree }) => {
                 self.notify(Event::Compared { tasks, first, second, agree });
             }
-            Command::Training(TrainingEvent::Abandoned) => self.steps.abandoned(),
-            Command::Training(TrainingEvent::Failed) => self.steps.fail(),
-            Command::MeasuredHere(result) => self.measured_here(result),
-            Command::Measured { session, measured } => self.measured(session, measured),
-            Command::LinkProbed { session, bytes, seconds } => self.link_probed(session, bytes, seconds),
-            Command::EvaluatedParameters { session, step, reader, reply } => {
+            DriverCommand::Training(TrainingEvent::Abandoned) => self.steps.abandoned(),
+            DriverCommand::Training(TrainingEvent::Failed) => self.steps.fail(),
+            DriverCommand::MeasuredHere(result) => self.measured_here(result),
+            DriverCommand::Measured { session, measured } => self.measured(session, measured),
+            DriverCommand::LinkProbed { session, bytes, seconds } => self.link_probed(session, bytes, seconds),
+            DriverCommand::EvaluatedParameters { session, step, reader, reply } => {
                 answer(reply, self.evaluated_parameters(session, step, reader));
             }
-            Command::Save(result) => self.save_finished(result),
-            Command::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
+            DriverCommand::Save(result) => self.save_finished(result),
+            DriverCommand::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
         }
     }
 

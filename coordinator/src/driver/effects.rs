@@ -7,7 +7,7 @@ use ata_scheduler::{Decision, Effect, Event, LeaseTime, WaitReason};
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 use ata_wire::{Assignment, FarewellReason, ToWorker};
 
-use super::publisher::EndedLease;
+use super::publisher::PublishedLease;
 use super::steps::StepPlan;
 use super::{Driver, Ending};
 use crate::reduction::Requests;
@@ -126,7 +126,7 @@ impl Driver {
         }
         let result = self.leases.ended(lease.id);
         let times = result.as_ref().map(|result| &result.times);
-        self.publisher.lease_ended(self.now_s, &EndedLease { worker, lease, outcome, time, times });
+        self.publisher.lease_ended(self.now_s, &PublishedLease { worker, lease, outcome, time, times });
         self.refuse_if_contradicted(worker, lease, outcome);
     }
 

@@ -10,14 +10,14 @@ use ata_types::WorkerId;
 use ata_wire::FarewellReason;
 use tokio::sync::mpsc;
 
-use super::{Command, Driver, Ending};
+use super::{Driver, DriverCommand, Ending};
 use crate::report::{RunError, RunReport, StopReason};
 
 impl Driver {
     pub(super) async fn finish(
         mut self,
         ending: Ending,
-        mut commands: mpsc::Receiver<Command>,
+        mut commands: mpsc::Receiver<DriverCommand>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> RunReport {
         self.is_ending = true;
@@ -85,7 +85,7 @@ impl Driver {
 
     /// Handles the messages of the run's own threads until `is_done`, and the requests that workers make to evaluate the final parameters.
     /// All other requests are rejected, since the run is over.
-    async fn settle(&mut self, commands: &mut mpsc::Receiver<Command>, is_done: impl Fn(&Self) -> bool) {
+    async fn settle(&mut self, commands: &mut mpsc::Receiver<DriverCommand>, is_done: impl Fn(&Self) -> bool) {
         let (since_s, since) = (self.now_s, Instant::now());
         while !is_done(self) {
             let command = tokio::select! {
@@ -96,7 +96,7 @@ impl Driver {
                 () = tokio::time::sleep(self.tick()) => None,
             };
             self.now_s = since_s + since.elapsed().as_secs_f64();
-            let matters = |command: &Command| {
+            let matters = |command: &DriverCommand| {
                 command.matters_at_end() || self.evaluations.need_workers() && command.matters_to_evaluation()
             };
             if let Some(command) = command.filter(matters) {
@@ -123,7 +123,7 @@ impl Driver {
     }
 
     /// Saves the state after the last step, unless it is already saved, and waits until it is durable.
-    async fn save_last(&mut self, commands: &mut mpsc::Receiver<Command>) {
+    async fn save_last(&mut self, commands: &mut mpsc::Receiver<DriverCommand>) {
         self.checkpoints.drop_step();
         let is_idle = |driver: &Self| driver.checkpoints.is_idle();
         self.settle(commands, is_idle).await;
@@ -139,7 +139,7 @@ impl Driver {
     /// Evaluates the final parameters, unless they are already evaluated. Returns `false` if `stop` resolves first.
     async fn evaluate_last(
         &mut self,
-        commands: &mut mpsc::Receiver<Command>,
+        commands: &mut mpsc::Receiver<DriverCommand>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<bool, RunError> {
         let iteration = self.steps.last_step();
@@ -161,7 +161,7 @@ impl Driver {
     }
 
     /// Writes the trained model.
-    async fn write_model(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<(), RecordError> {
+    async fn write_model(&mut self, commands: &mut mpsc::Receiver<DriverCommand>) -> Result<(), RecordError> {
         let parameters = self.steps.trained();
         self.checkpoints.save_model(self.run_folder.join(MODEL_FILE), parameters, Metadata::new());
         self.settle(commands, |driver| driver.checkpoints.is_idle()).await;

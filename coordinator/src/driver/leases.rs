@@ -1,11 +1,11 @@
-//! The leases that workers hold, and what they reported of them.
+//! The leases that workers hold, and the results that workers reported.
 
 use std::collections::HashMap;
 
 use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
 use ata_wire::LeaseTimes;
 
-/// The leases that have not ended. The budget bounds their number.
+/// The leases that have not ended. Their number is bounded by the budget.
 #[derive(Default)]
 pub(super) struct OpenLeases {
     held: HashMap<LeaseId, OpenLease>,
@@ -17,28 +17,28 @@ struct OpenLease {
     result: Option<LeaseResult>,
 }
 
-/// What a worker reported of a lease that it has computed.
+/// The reported result of a computed lease.
 pub(super) struct LeaseResult {
     pub(super) times: LeaseTimes,
     /// The loss of each task, or their sum if they were computed as one batch.
     pub(super) losses: Vec<f64>,
-    /// Whether its worker computes the same bits as other exact workers.
+    /// Whether the worker computes the same bits as other exact workers.
     pub(super) is_exact: bool,
 }
 
-/// Why a worker cannot report on a lease.
+/// The reason why a worker cannot report on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotComputing {
-    /// Another worker holds it.
+    /// Another worker holds the lease.
     Foreign,
-    /// It was reported.
+    /// The lease was already reported.
     Reported,
-    /// It has ended, or never was.
+    /// The lease has ended, or never existed.
     Ended,
 }
 
 impl OpenLeases {
-    /// A worker got a lease.
+    /// Adds a lease that was assigned to a worker.
     pub(super) fn assigned(&mut self, worker: WorkerId, lease: Lease) {
         self.held.insert(lease.id, OpenLease { worker, lease, result: None });
     }
@@ -53,25 +53,25 @@ impl OpenLeases {
         }
     }
 
-    /// Keeps the result of a lease until that ends.
+    /// Keeps the result of a lease until the lease ends.
     pub(super) fn reported(&mut self, lease: LeaseId, result: LeaseResult) {
         if let Some(held) = self.held.get_mut(&lease) {
             held.result = Some(result);
         }
     }
 
-    /// A lease and its result, if it was reported.
+    /// Returns a lease and its result, if it was reported.
     pub(super) fn result(&self, lease: LeaseId) -> Option<(&Lease, &LeaseResult)> {
         let held = self.held.get(&lease)?;
         Some((&held.lease, held.result.as_ref()?))
     }
 
-    /// A lease ended. Returns its result.
+    /// Removes a lease that ended. Returns its result.
     pub(super) fn ended(&mut self, lease: LeaseId) -> Option<LeaseResult> {
         self.held.remove(&lease)?.result
     }
 
-    /// The mean loss of the tasks of a step's leases, added up in the order of the tasks.
+    /// Returns the mean loss of the tasks of a step's leases, summed in the order of the tasks.
     pub(super) fn mean_loss(&self, leases: impl Iterator<Item = LeaseId>) -> f64 {
         let mut all: Vec<(TaskRange, &[f64])> = leases
             .filter_map(|lease| self.result(lease))

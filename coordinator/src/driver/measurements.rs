@@ -1,4 +1,4 @@
-//! Batches of the test data that are measured: who is asked, and what they found.
+//! Requests measurements of test batches, and handles their results.
 
 use ata_learn::{BatchResult, ClassCount, EvaluationBatches, Measurement};
 use ata_record::BEST_MODEL_FILE;
@@ -7,26 +7,26 @@ use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken, ToWorker};
 use tonic::Status;
 
 use super::Driver;
-use super::evaluations::{Candidate, EvaluationRecord, Handed, Measured, Member};
+use super::evaluations::{CrewCandidate, CrewMeasurement, CrewMember, EvaluationRecord, Handed};
 use crate::parameters::TrainedParameters;
 use crate::report::EvaluationError;
 
 impl Driver {
-    /// Begins an evaluation of the current parameters, if one is due.
+    /// Starts an evaluation of the current parameters, if one is due.
     pub(super) fn evaluate_if_due(&mut self) {
         if self.evaluations.is_due(self.steps.last_step()) {
             self.evaluate();
         }
     }
 
-    /// Begins an evaluation of the current parameters.
+    /// Starts an evaluation of the current parameters.
     pub(super) fn evaluate(&mut self) {
         let parameters = self.steps.trained();
         self.evaluations.begin(self.now_s, parameters);
         self.advance_evaluation();
     }
 
-    /// Asks for measurements, and records an evaluation that is complete.
+    /// Requests measurements, and records the evaluation if it is complete.
     pub(super) fn advance_evaluation(&mut self) {
         if self.evaluations.is_idle() {
             return;
@@ -41,13 +41,13 @@ impl Driver {
         }
     }
 
-    /// The workers that are present.
-    fn candidates(&self) -> Vec<Candidate> {
+    /// Returns the workers that are present.
+    fn candidates(&self) -> Vec<CrewCandidate> {
         let iteration = self.steps.parameters().iteration;
         let mean_s = |worker: WorkerId| self.engine.statistics().get(worker.slot())?.mean_s();
         let ready = self.sessions.ready();
         ready
-            .map(|session| Candidate {
+            .map(|session| CrewCandidate {
                 worker: session.worker(),
                 is_idle: session.is_idle(iteration),
                 mean_s: mean_s(session.worker()),
@@ -64,29 +64,29 @@ impl Driver {
         }
     }
 
-    /// Takes in what the coordinator's own threads measured.
+    /// Handles a measurement of the coordinator's own threads.
     pub(super) fn measured_here(&mut self, result: BatchResult) {
         let BatchResult { step, batch, outcome } = result;
         let outcome = outcome.map_err(EvaluationError::Here);
-        self.take_measurement(Measured { member: Member::Head, step, batch, outcome });
+        self.take_measurement(CrewMeasurement { member: CrewMember::Head, step, batch, outcome });
     }
 
-    /// Takes in what a worker measured.
+    /// Handles a measurement of a worker.
     pub(super) fn measured(&mut self, session: SessionToken, measured: MeasuredBatch) {
         self.hear(session);
         let Ok(session) = self.sessions.of_token(session) else { return };
-        let (member, MeasuredBatch { step, batch, outcome }) = (Member::Worker(session.worker()), measured);
+        let (member, MeasuredBatch { step, batch, outcome }) = (CrewMember::Worker(session.worker()), measured);
         let outcome = outcome.map(measurement).map_err(EvaluationError::Workers);
-        self.take_measurement(Measured { member, step, batch, outcome });
+        self.take_measurement(CrewMeasurement { member, step, batch, outcome });
     }
 
-    fn take_measurement(&mut self, measured: Measured) {
+    fn take_measurement(&mut self, measured: CrewMeasurement) {
         if self.evaluations.measured(self.now_s, measured) {
             self.advance_evaluation();
         }
     }
 
-    /// The parameters of an evaluation, for a worker that takes part in it.
+    /// Returns the parameters of an evaluation, for a worker that takes part in it.
     pub(super) fn evaluated_parameters(
         &mut self,
         token: SessionToken,

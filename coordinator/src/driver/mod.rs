@@ -1,24 +1,24 @@
-//! The task that drives the engine: commands in, effects out.
+//! The task that drives the engine: it receives commands, and carries out effects.
 //!
 //! # Layout
 //! - here: [`Driver`], its loop, and the passing of time
-//! - `commands`: [`Command`], what other tasks send, and how sessions begin and end
-//! - `reports`: leases that are computed; `vectors`: the sums that workers are asked for; `sharing`: those that workers exchange
-//!   among each other; `units`: those of the first iteration
+//! - `commands`: [`DriverCommand`], which other tasks send, and the start and end of sessions
+//! - `reports`: computed leases; `vectors`: the sums that workers are asked for; `sharing`: the sums that workers exchange in shards;
+//!   `units`: the units of the first iteration
 //! - `effects`: the engine's effects
-//! - `boundary`: what happens between two iterations: step, evaluation, checkpoint
-//! - `measurements`: batches of the test data that are measured
-//! - `ending`: how a run ends
+//! - `boundary`: the boundary between two iterations: step, evaluation, checkpoint
+//! - `measurements`: measurements of test batches
+//! - `ending`: the end of a run
 //!
 //! The parts, each of which owns its state:
-//! - `start`: the state in which a run begins
-//! - `run_info`: what a worker gets to know when it joins
+//! - `start`: the initial state of a run
+//! - `run_info`: the facts that a worker receives when it joins
 //! - `sessions`: the connected workers
-//! - `leases`: what workers hold, and what they reported
-//! - `refusals`: gradients that were refused
+//! - `leases`: the leases that workers hold, and the reported results
+//! - `refusals`: refused gradients
 //! - `steps`: the parameters, and the training thread
-//! - `evaluations`, `checkpoints`: what runs next to the iterations
-//! - `publisher`: events
+//! - `evaluations`, `checkpoints`: work that runs concurrently with the iterations
+//! - `publisher`: publishes events
 //! - `clock`: the run's time
 
 mod boundary;
@@ -42,7 +42,7 @@ pub(crate) mod testing;
 mod units;
 mod vectors;
 
-pub(crate) use commands::Command;
+pub(crate) use commands::DriverCommand;
 pub(crate) use sessions::{Presence, SessionHandle};
 pub(crate) use vectors::{GAVE_UP, VectorUpload};
 
@@ -59,14 +59,14 @@ use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
-use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig};
+use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingSetup};
 use crate::links::{LinkMeter, RecordedLinks};
 use crate::reduction::Reduction;
 use crate::reduction::exchanges::Exchanges;
 use crate::report::{RunError, RunReport, StopReason};
-use crate::training::{self, Pace, Paced};
+use crate::training::{self, Paced, StepPace};
 use ata_sums::TensorSizes;
-use checkpoints::{Checkpoints, RunDescription};
+use checkpoints::{CheckpointedRun, Checkpoints};
 use clock::{Clock, tick};
 use evaluations::Evaluations;
 use leases::OpenLeases;
@@ -79,24 +79,23 @@ use steps::{InitialState, Steps};
 
 /// Drives the engine with real workers.
 ///
-/// It handles one command at a time: it passes events to the engine, and carries out the engine's effects in order. A part that
-/// finds a session to close or an event for the engine returns it. The time is an argument, and nothing here blocks.
+/// It handles one command at a time: it passes events to the engine, and carries out the engine's effects in order. A part that finds a
+/// session to close or an event for the engine returns it. The time is an argument, and no method blocks.
 ///
 /// # Methods
 /// - Construction: [`Self::new`], once.
 /// - Loop: [`Self::run`], which calls [`Self::turn`] for each command and at least once per tick. A turn calls, in this order,
 ///   `command`, `check_time` and `carry_out_all`.
-/// - Commands (`commands`, `reports`, `vectors`): `hello`, `ready`, `parameters`, `announce_vector` and so on answer gRPC handlers;
-///   `step_finished`, `save_finished` (`boundary`) and `measured_here` (`measurements`) take in what threads
-///   did.
-/// - Effects (`effects`): a method per effect. `committed` (`boundary`) begins what is due between two iterations.
+/// - Commands (`commands`, `reports`, `vectors`): `hello`, `ready`, `parameters`, `announce_vector` and others reply to gRPC handlers;
+///   `step_finished`, `save_finished` (`boundary`) and `measured_here` (`measurements`) handle the results of threads.
+/// - Effects (`effects`): one method per effect. `committed` (`boundary`) starts the work that is due between two iterations.
 /// - Events: `notify` passes an event to the engine and queues the effects.
 /// - End (`ending`): `finish`, once.
 pub(crate) struct Driver {
     engine: Engine,
-    /// Effects that were not carried out yet.
+    /// The effects that have not been carried out yet.
     effects: VecDeque<Effect>,
-    /// Sessions that ended while effects were carried out, and why. The engine hears of them afterwards.
+    /// The sessions that ended while effects were carried out, and why. The engine is notified of them afterwards.
     ended_sessions: Vec<(Session, &'static str)>,
     info: RunInfo,
     sessions: Sessions,
@@ -106,7 +105,7 @@ pub(crate) struct Driver {
     meter: LinkMeter,
     links: RecordedLinks,
     exchanges: Exchanges,
-    /// The pace of the steps, for those who receive chunks.
+    /// The pace of the steps, for the tasks that receive chunks.
     paced: Paced,
     /// The tensors of the model.
     sizes: TensorSizes,
@@ -115,21 +114,21 @@ pub(crate) struct Driver {
     checkpoints: Checkpoints,
     publisher: Publisher,
     run_folder: PathBuf,
-    /// Seconds of the run's clock, as of this turn.
+    /// The time of the run's clock in this turn, in seconds.
     now_s: f64,
-    /// When heartbeats are checked next.
+    /// The time of the next heartbeat check, in seconds.
     next_check_s: f64,
-    /// What the last worker that failed reported, or what was wrong with its result.
+    /// The reason of the last worker failure, or what was wrong with the worker's result.
     last_failure: String,
     ending: Option<Ending>,
-    /// Whether the run is ending, so that no iteration begins any more.
+    /// Whether the run is ending, so that no new iteration begins.
     is_ending: bool,
 }
 
-/// Why the loop of a run ends.
+/// The reason why the loop of a run ends.
 #[derive(Debug)]
 pub enum Ending {
-    /// All iterations are committed, or the run was told to stop.
+    /// All iterations are committed, or a stop was requested.
     Stop(StopReason),
     /// The engine aborted the run.
     Abort(AbortReason),
@@ -140,39 +139,39 @@ pub enum Ending {
 }
 
 impl Driver {
-    /// Begins or resumes a run, and starts its threads. `commands` leads to the loop.
+    /// Begins or resumes a run, and starts its threads. `commands` is the sender of the loop's queue.
     pub(crate) fn new(
         config: CoordinatorConfig,
-        commands: &mpsc::Sender<Command>,
+        commands: &mpsc::Sender<DriverCommand>,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
         let spec = config.run_spec();
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
-        let TrainingConfig { start, optimizer, learning_rate, format } = training;
+        let TrainingSetup { start, optimizer, learning_rate, format } = training;
         let sizes = TensorSizes::from(&problem.model.table());
         let keeps_apart = engine.verify.is_some();
         let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
-        let started = starter.start(start, sender(commands, Command::RecordFailed))?;
+        let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
         let RunConfig { id, folder, settings, .. } = run;
 
-        let reports = sender(commands, Command::Training);
-        let (initial, pace) = (InitialState::of(&training), Pace::default());
+        let reports = sender(commands, DriverCommand::Training);
+        let (initial, pace) = (InitialState::of(&training), StepPace::default());
         let paced = pace.follow();
         let work = training::spawn(training, keeps_apart, pace, reports);
         let files: Vec<_> = problem.data.files().chain(evaluation.source.files()).cloned().collect();
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
         let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
-        let description = RunDescription {
+        let description = CheckpointedRun {
             run_id: id.clone(),
             epoch,
             samples_per_iteration: spec.budget * u64::from(spec.task_batch),
             data: problem.data.identity(),
             settings,
         };
-        let jobs = saver.spawn(sender(commands, Command::Save));
+        let jobs = saver.spawn(sender(commands, DriverCommand::Save));
         let chunks = spec.parameters.div_ceil(CHUNK_VALUES as u64);
         let (timeouts, transfers) = (Timeouts::new(&workers), workers.transfers);
         Ok(Self {
@@ -189,7 +188,7 @@ impl Driver {
             paced,
             sizes,
             steps: Steps::new(work, learning_rate, &initial, transfers.versions(spec.parameters)),
-            evaluations: Evaluations::start(evaluation, best, sender(commands, Command::MeasuredHere)),
+            evaluations: Evaluations::start(evaluation, best, sender(commands, DriverCommand::MeasuredHere)),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
             publisher,
             run_folder: folder,
@@ -205,12 +204,12 @@ impl Driver {
     /// Serves commands until the run ends, or `stop` resolves.
     pub(crate) async fn run(
         mut self,
-        mut commands: mpsc::Receiver<Command>,
+        mut commands: mpsc::Receiver<DriverCommand>,
         stop: impl Future<Output = ()>,
     ) -> RunReport {
         let mut stop = pin!(stop);
         let mut clock = Clock::new(Instant::now(), self.now_s, self.tick());
-        // A checkpoint does not hold the evaluation after its last step.
+        // A checkpoint is written before the evaluation after its last step is complete.
         self.evaluate_if_due();
         self.notify(Event::Proceed);
         let ending = loop {
@@ -226,8 +225,8 @@ impl Driver {
         self.finish(ending, commands, stop).await
     }
 
-    /// Handles a command, if any, and the passing of time, with all that follows. Returns why the run ends, if it does.
-    fn turn(&mut self, now_s: f64, command: Option<Command>) -> Option<Ending> {
+    /// Handles a command, if any, and the passing of time, and carries out all resulting effects. Returns why the run ends, if it does.
+    fn turn(&mut self, now_s: f64, command: Option<DriverCommand>) -> Option<Ending> {
         self.now_s = now_s;
         if let Some(command) = command {
             self.command(command);
@@ -237,21 +236,21 @@ impl Driver {
         self.take_ending()
     }
 
-    /// Why the run ends, if anything since the last call ends it.
+    /// Returns why the run ends, if anything since the last call ended it.
     fn take_ending(&mut self) -> Option<Ending> {
         let failed = self.steps.has_failed().then_some(Ending::TrainingFailed);
         failed.or(self.ending.take())
     }
 
-    /// Longest time between two turns.
+    /// Returns the longest time between two turns.
     fn tick(&self) -> Duration {
         tick(self.info.timeouts().heartbeat)
     }
 
-    /// Time until something may be overdue.
+    /// Returns the time until something may be overdue.
     fn until_next_check(&mut self) -> Duration {
         let timeout = self.engine.poll_timeout().map(|at_s| duration(at_s - self.now_s));
-        // A millisecond more, since a deadline has passed only after its time, not at it.
+        // One millisecond is added, since a deadline has passed only after its time, not at it.
         timeout.map_or(self.tick(), |timeout| self.tick().min(timeout + Duration::from_millis(1)))
     }
 
@@ -267,7 +266,7 @@ impl Driver {
         }
     }
 
-    /// Ends the sessions of silent workers, and goes on with an evaluation, if that is due.
+    /// Ends the sessions of silent workers, and advances the evaluation in progress.
     fn check_sessions(&mut self) {
         if self.now_s < self.next_check_s {
             return;
@@ -287,8 +286,9 @@ impl Driver {
     }
 }
 
-/// Sends the messages of a thread to the driver. Without a driver the run is over, and they no longer matter.
-fn sender<T>(commands: &mpsc::Sender<Command>, wrap: fn(T) -> Command) -> impl Fn(T) + Send + use<T> {
+/// Returns a function that sends the messages of a thread to the driver. If the driver is gone, the run is over, and
+/// the messages no longer matter.
+fn sender<T>(commands: &mpsc::Sender<DriverCommand>, wrap: fn(T) -> DriverCommand) -> impl Fn(T) + Send + use<T> {
     let commands = commands.clone();
     move |message| drop(commands.blocking_send(wrap(message)))
 }

@@ -8,14 +8,14 @@ use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
 use tokio::sync::watch;
 
-/// How a lease ended.
-pub(crate) struct EndedLease<'a> {
+/// The outcome of a lease, with its times.
+pub(crate) struct PublishedLease<'a> {
     pub(crate) worker: WorkerId,
     pub(crate) lease: &'a Lease,
     pub(crate) outcome: TaskOutcome,
     /// The engine's view of the reported times.
     pub(crate) time: LeaseTime,
-    /// What the worker reported, if it computed the lease.
+    /// The times that the worker reported, if it computed the lease.
     pub(crate) times: Option<&'a LeaseTimes>,
 }
 
@@ -25,21 +25,21 @@ pub(crate) struct Publisher {
     state: watch::Receiver<RunState>,
 }
 
-/// Applies events to the run's state, which others watch.
+/// Applies events to the run's state, which can be watched.
 struct StateFold(watch::Sender<RunState>);
 
 impl Listener for StateFold {
     fn on_event(&mut self, event: &RunEvent) {
         self.0.send_if_modified(|state| {
             state.apply(event);
-            // Watchers are not notified of single tasks: their iteration's step follows.
+            // Watchers are not notified of single tasks, since the step of their iteration follows.
             !matches!(event, RunEvent::Task { .. })
         });
     }
 }
 
 impl Publisher {
-    /// Creates the files in a folder that has none of them. `failed` is called once if they can no longer be written.
+    /// Creates the files in a folder, where none of them may exist. `failed` is called once if they can no longer be written.
     pub(crate) fn create(
         folder: &Path,
         state: watch::Sender<RunState>,
@@ -51,7 +51,7 @@ impl Publisher {
         Ok(Self { writer: Writer::create(folder, listeners, failed)?, state: watched })
     }
 
-    /// Continues the files of a run that is resumed, whose events so far add up to `past`.
+    /// Appends to the files of a resumed run, whose events so far add up to `past`.
     pub(crate) fn append(
         folder: &Path,
         past: RunState,
@@ -73,9 +73,9 @@ impl Publisher {
         self.writer.write(events);
     }
 
-    /// Publishes how a lease ended. Of a batch, each task is recorded with an equal share of its time.
-    pub(crate) fn lease_ended(&self, now_s: f64, ended: &EndedLease<'_>) {
-        let &EndedLease { worker, lease, outcome, time, times } = ended;
+    /// Publishes the end of a lease. Each task of a batch is recorded with an equal share of the batch's time.
+    pub(crate) fn lease_ended(&self, now_s: f64, ended: &PublishedLease<'_>) {
+        let &PublishedLease { worker, lease, outcome, time, times } = ended;
         let (factor, overhead_s, elapsed_s) = match time {
             LeaseTime::Reported { factor, overhead_s } => (Some(factor), overhead_s, None),
             LeaseTime::Censored { elapsed_s } => (None, None, elapsed_s),
@@ -93,7 +93,7 @@ impl Publisher {
             lease: lease.id,
             time_s: now_s,
             busy_s: factor.zip(busy_of(at)).map(|(factor, busy_s)| factor * share * busy_s),
-            // It is not known how many of the tasks the worker had begun, but it had begun the first.
+            // Only the first task is known to have been started by the worker.
             censored_s: elapsed_s.filter(|_| at == 0),
             overhead_s: overhead_s.filter(|_| at == last),
             outlasted: if at == last { outlasted } else { 0 },
@@ -102,7 +102,7 @@ impl Publisher {
         self.publish_all(lease.tasks.indices().enumerate().map(task).collect());
     }
 
-    /// Waits until everything is written, and returns the final state.
+    /// Waits until everything is written. Returns the final state.
     pub(crate) fn finish(self) -> (RunState, Result<(), RecordError>) {
         let written = self.writer.finish();
         (self.state.borrow().clone(), written)

@@ -1,15 +1,16 @@
-//! Refused results. All of them are counted, but a worker that sends nothing else cannot fill the journal with them.
+//! Refused results. All of them are counted, but their journal events are limited, so that a worker that sends nothing
+//! else cannot fill the journal.
 
 use std::collections::BTreeMap;
 
 use ata_record::{RefusalKind, RunEvent};
 use ata_types::WorkerId;
 
-/// Seconds between two events of the same worker and kind: at most a few kilobytes per second and worker, until the worker is
-/// expelled.
+/// The least time in seconds between two events of the same worker and kind. It limits the journal to a few kilobytes per second and
+/// worker, until the worker is expelled.
 const EVENT_INTERVAL_S: f64 = 1.0;
 
-/// Refusals that were counted and are not in the journal yet. The workers and the kinds bound their number.
+/// The counted refusals that are not in the journal yet, at most one entry per worker and kind.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     recent: BTreeMap<(WorkerId, RefusalKind), RecentRefusals>,
@@ -17,16 +18,16 @@ pub(crate) struct Refusals {
 
 #[derive(Debug)]
 struct RecentRefusals {
-    /// When the last event was written.
+    /// The time at which the last event was written, in seconds.
     written_s: f64,
-    /// Refusals since then.
+    /// The number of refusals since then.
     count: u64,
-    /// The reason of the last of them.
+    /// The reason of the last refusal.
     reason: String,
 }
 
 impl Refusals {
-    /// Counts a refusal; returns the event to be written, unless one was written just before.
+    /// Counts a refusal. Returns the event to write, unless one was written less than [`EVENT_INTERVAL_S`] ago.
     pub(crate) fn add(&mut self, now_s: f64, worker: WorkerId, kind: RefusalKind, reason: &str) -> Option<RunEvent> {
         if let Some(recent) = self.recent.get_mut(&(worker, kind)) {
             recent.count += 1;
@@ -37,7 +38,7 @@ impl Refusals {
         Some(event(now_s, worker, kind, reason.to_owned(), 1))
     }
 
-    /// The events that are due by now, or all.
+    /// Returns the events that are due at `now_s`, or all of them.
     pub(crate) fn due(&mut self, now_s: f64, all: bool) -> Vec<RunEvent> {
         let mut due = Vec::new();
         self.recent.retain(|&(worker, kind), recent| {

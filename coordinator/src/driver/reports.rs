@@ -1,4 +1,4 @@
-//! What workers report on their leases, and results that are refused.
+//! Handles the reports of workers on their leases, and refuses results.
 
 use ata_record::RefusalKind;
 use ata_scheduler::{Event, Refusal, Report};
@@ -10,7 +10,7 @@ use super::leases::{LeaseResult, NotComputing};
 use crate::training::{ComparedResult, Comparison};
 
 impl Driver {
-    /// A worker has computed leases, whose gradients it keeps.
+    /// Handles a worker's report of computed leases, whose gradients the worker keeps.
     pub(super) fn progress(&mut self, token: SessionToken, computed: Vec<ComputedLease>) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         session.hear(self.now_s);
@@ -38,7 +38,7 @@ impl Driver {
                 self.leases.reported(lease, LeaseResult { times, losses, is_exact });
                 self.effects.extend(effects);
             }
-            // It was cancelled by what was reported just before.
+            // The lease was cancelled by a lease reported just before.
             Err(Refusal::NotHeld(_)) => self.refuse_stray(worker, lease, NotComputing::Ended),
             Err(refusal @ Refusal::BadTimes { .. }) => {
                 self.fail_lease(worker, lease, RefusalKind::WrongTimes, &refusal.to_string());
@@ -46,7 +46,7 @@ impl Driver {
         }
     }
 
-    /// A worker says that it could not compute a lease.
+    /// Handles a worker's report that it could not compute a lease.
     pub(super) fn lease_failed(&mut self, token: SessionToken, lease: LeaseId, kind: RefusalKind, reason: &str) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
@@ -68,10 +68,10 @@ impl Driver {
         self.forget_units_of(worker);
     }
 
-    /// Counts a refused result. The engine is notified of a violation, which no honest worker commits.
+    /// Counts a refused result. If it is a violation, which no honest worker commits, the engine is notified.
     pub(super) fn refuse(&mut self, worker: WorkerId, kind: RefusalKind, reason: &str) {
         if let Some(event) = self.refusals.add(self.now_s, worker, kind, reason) {
-            // Honest workers are late, too.
+            // Honest workers may be late, too.
             if kind != RefusalKind::Stale {
                 tracing::warn!(%worker, ?kind, reason, "result refused");
             }
@@ -98,14 +98,14 @@ impl Driver {
         self.refuse(worker, kind, &format!("worker {worker} reported on lease {lease}, which {why}"));
     }
 
-    /// Publishes the refusals that are due; all of them if the run is over.
+    /// Publishes the refusals that are due, or all of them if the run is over.
     pub(super) fn write_refusals(&mut self, all: bool) {
         for event in self.refusals.due(self.now_s, all) {
             self.publisher.publish(event);
         }
     }
 
-    /// Begins the comparison of two vectors on the training thread, since they may be large.
+    /// Compares two vectors on the training thread, since they may be large.
     pub(super) fn compare(&mut self, tasks: TaskRange, first: CollectionId, second: CollectionId) {
         if let (Some(first), Some(second)) = (self.compared_result(first), self.compared_result(second)) {
             self.steps.compare(Comparison { tasks, results: [first, second] });
@@ -119,7 +119,7 @@ impl Driver {
         Some(ComparedResult { collection, held, loss: losses.iter().sum(), is_batch, is_exact: *is_exact })
     }
 
-    /// Refuses a result that other workers' results contradict, if this is why its lease ended.
+    /// Refuses a result if its lease ended because other workers' results contradict it.
     pub(super) fn refuse_if_contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
         let (kind, others) = match outcome {
             TaskOutcome::Mismatched => (RefusalKind::Mismatched, "the one that two other workers computed"),

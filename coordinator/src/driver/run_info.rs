@@ -1,4 +1,4 @@
-//! The facts about the run that a worker gets when it joins.
+//! The facts about the run that a worker receives when it joins.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use tonic::Status;
 use crate::config::Timeouts;
 use crate::send_file::ServedFile;
 
-/// The facts about the run that a worker gets when it joins. They never change.
+/// The facts about the run that a worker receives when it joins. They never change.
 pub(super) struct RunInfo {
     id: String,
     spec: RunSpec,
     timeouts: Timeouts,
     /// The training data and the test data, if workers may fetch them.
     files: HashMap<[u8; 32], Arc<ServedFile>>,
-    /// What an earlier run learned about the workers, by name.
+    /// The statistics of the workers from an earlier run, by name.
     warm_start: BTreeMap<String, WorkerStatistics>,
-    /// Hosts at which workers may tell others to reach them, other than those that they connect from.
+    /// The hosts that workers may announce to their peers, in addition to the host from which they connect.
     peer_hosts: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl RunInfo {
         Self { id, spec, timeouts, files, warm_start, peer_hosts }
     }
 
-    /// The first message of a session.
+    /// Returns the first message of a session.
     pub(super) fn welcome(&self, session: SessionToken, worker: WorkerId) -> ToWorker {
         ToWorker::Welcome(Welcome {
             session,
@@ -50,23 +50,23 @@ impl RunInfo {
         })
     }
 
-    /// How long workers may be silent.
+    /// Returns the times after which silent or slow workers are lost.
     pub(super) fn timeouts(&self) -> &Timeouts {
         &self.timeouts
     }
 
-    /// The data with this digest.
+    /// Returns the data with this digest.
     pub(super) fn file(&self, sha256: &[u8]) -> Result<&Arc<ServedFile>, Status> {
         let file = <[u8; 32]>::try_from(sha256).ok().and_then(|sha256| self.files.get(&sha256));
         file.ok_or_else(|| Status::not_found("this run does not use that data set"))
     }
 
-    /// Hosts at which workers may tell others to reach them, other than those that they connect from.
+    /// Returns the hosts that workers may announce to their peers, in addition to the host from which they connect.
     pub(super) fn peer_hosts(&self) -> &[String] {
         &self.peer_hosts
     }
 
-    /// What an earlier run learned about the worker of this name.
+    /// Returns the statistics of the worker of this name from an earlier run.
     pub(super) fn prior(&self, name: &str) -> WorkerStatistics {
         self.warm_start.get(name).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Steps whose vectors workers exchange in shards among each other.
+//! Steps in which workers exchange their vectors in shards.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use crate::reduction::exchanges::{ExchangeMember, Heard, Probe};
 use crate::reduction::{Member, Requests};
 
 impl Driver {
-    /// Asks those of the workers that exchange their vectors in shards, if that is shorter. Returns the others.
+    /// Requests vectors in shards from the workers that may exchange them, if that is faster than a star. Returns the
+    /// collections of the other workers.
     pub(super) fn collect_in_shards(
         &mut self,
         iteration: Iteration,
@@ -57,7 +58,7 @@ impl Driver {
         apart
     }
 
-    /// The workers that may exchange their vectors in shards in this iteration.
+    /// Returns the workers that may exchange their vectors in shards in this iteration.
     fn members(&mut self, iteration: Iteration, asked: &[ata_scheduler::Collection]) -> Vec<WorkerId> {
         // The units of the first iteration are known only once all vectors are announced.
         if !self.exchanges.plan.is_due(iteration) || self.steps.units().is_none() {
@@ -72,7 +73,7 @@ impl Driver {
         self.sessions.of_worker(worker).and_then(|session| session.peer_address().cloned())
     }
 
-    /// Has a worker connect to another one, if it is not known whether it can and their vectors may be exchanged in shards.
+    /// Asks a worker to connect to another one, if it is unknown whether it can and their vectors may be exchanged in shards.
     pub(super) fn probe(&mut self) {
         if !self.exchanges.plan.is_allowed() || self.reduction.are_separate() || self.is_ending {
             return;
@@ -85,7 +86,7 @@ impl Driver {
         if !self.exchanges.plan.is_worth_it(&workers, self.engine.links()) {
             return;
         }
-        // One machine's loopback is another one's own.
+        // Workers on different machines cannot reach each other at loopback addresses.
         let may_meet = |one: WorkerId, other: WorkerId| ready[&one].is_loopback() == ready[&other].is_loopback();
         let next = self.exchanges.next_probe(self.now_s, iteration, &workers, may_meet);
         if let Some(Probe { id, from, to, .. }) = next {
@@ -93,7 +94,7 @@ impl Driver {
         }
     }
 
-    /// A worker has tried to connect to another one.
+    /// Handles the result of a worker's attempt to connect to another one.
     pub(super) fn reached(&mut self, token: SessionToken, probe: u64, outcome: Result<(), String>) {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
@@ -106,7 +107,7 @@ impl Driver {
         self.probe();
     }
 
-    /// A member of an exchange says how it went.
+    /// Handles a member's report on an exchange.
     pub(super) fn exchange_reported(&mut self, token: SessionToken, report: &ExchangeReport) {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
@@ -132,13 +133,13 @@ impl Driver {
         }
     }
 
-    /// Ends exchanges in shards that do not go on. Their vectors are sent apart.
+    /// Ends exchanges in shards that make no progress. Their vectors are sent separately.
     pub(super) fn check_exchange(&mut self) {
         let (now_s, iteration, chunks) = (self.now_s, self.iteration(), self.reduction.chunks());
         for iteration in self.exchanges.overdue(now_s, iteration, chunks) {
             self.break_exchange(iteration, "members do not say that they have its parameters");
         }
-        // While others are awaited, chunks in shards are not read.
+        // Chunks in shards are not read while the vectors of other workers are awaited.
         let awaited = self.reduction.awaited().filter(|(chunk, _)| self.paced.may_pass(*chunk, Stripe::ALL));
         if let Some(iteration) = self.exchanges.stalls(now_s, awaited) {
             self.break_exchange(iteration, "it does not go on");
@@ -153,7 +154,7 @@ impl Driver {
         self.probe();
     }
 
-    /// An exchange in shards failed.
+    /// Ends an exchange in shards that failed.
     pub(super) fn break_exchange(&mut self, iteration: Iteration, why: &str) {
         let now = self.iteration();
         let members = self.exchanges.fail(now, iteration);
@@ -163,15 +164,15 @@ impl Driver {
         }
     }
 
-    /// A lease of the exchange whose vectors are collected ended.
+    /// Ends the current exchange because one of its leases ended.
     pub(super) fn end_exchange(&mut self) {
         let iteration = self.iteration();
         let members = self.exchanges.end(iteration);
         self.send_apart(iteration, &members);
     }
 
-    /// The members of an exchange leave it. They send their vectors apart, if these have not arrived, and those who lack its parameters get
-    /// all of them.
+    /// Withdraws an exchange from its members. They send their vectors separately, if these have not arrived, and members that lack the
+    /// resulting parameters are sent all of them.
     fn send_apart(&mut self, iteration: Iteration, members: &[ExchangeMember]) {
         let is_stepped = iteration < self.iteration();
         for &ExchangeMember { worker, vector, has_parameters, .. } in members {
@@ -190,7 +191,7 @@ impl Driver {
         self.order_again();
     }
 
-    /// A worker is gone, and the others no longer get what it had for them.
+    /// Ends the exchanges of a lost worker, since it no longer passes anything on.
     pub(super) fn leave_exchange(&mut self, worker: WorkerId) {
         for iteration in self.exchanges.of(worker) {
             self.break_exchange(iteration, "a member is lost");
@@ -198,13 +199,13 @@ impl Driver {
         self.exchanges.forget(worker);
     }
 
-    /// A vector that is exchanged in shards did not arrive whole. Any member may be at fault, which a star finds out.
+    /// Ends the current exchange because one of its vectors is incomplete. Any member may be at fault; a star shows which one.
     pub(super) fn break_current_exchange(&mut self, why: &str) {
         self.break_exchange(self.iteration(), why);
     }
 
-    /// Sends a worker whole parameters in place of those that it was sent in part: of the current iteration if that has begun with them, or
-    /// of the next one, if they are being written.
+    /// Sends a worker whole parameters in place of the ones that it was sent in part: those of the current iteration if `is_stepped`, and
+    /// those of the next one if they are being written.
     fn send_whole(&mut self, worker: WorkerId, is_stepped: bool) {
         let current = Some(self.steps.parameters()).filter(|_| is_stepped);
         let sets = self.steps.next().into_iter().chain(current);
@@ -213,23 +214,23 @@ impl Driver {
         }
     }
 
-    /// Orders the step that is under way again, if its vectors have other names now.
+    /// Repeats the order of the current step, if the names of its vectors have changed.
     fn order_again(&mut self) {
         let Some(plan) = self.steps.ordered() else { return };
-        // The engine orders it itself once others have computed what is lost.
+        // Otherwise, the engine orders the step once other workers have computed the lost tasks.
         if plan.collections.iter().all(|collection| self.reduction.has(*collection)) {
             let vectors = self.reduction.ordered(&plan.collections);
             self.step(StepPlan { vectors, ..plan });
         }
     }
 
-    /// Whether a lease is of parameters that other workers pass on to its worker.
+    /// Returns whether a worker waits for the parameters of an iteration, which other workers pass on.
     pub(super) fn awaits_parameters(&self, worker: WorkerId, iteration: Iteration) -> bool {
         self.exchanges.awaits(worker, iteration)
     }
 }
 
-/// For each two of so many members, a secret that only they get to know; `None` without randomness.
+/// Returns a secret for each pair of members, which only these two receive; `None` if no random numbers are available.
 fn keys(members: usize) -> Option<Vec<Vec<SessionToken>>> {
     let mut keys: Vec<Vec<SessionToken>> = Vec::new();
     for place in 0..members {

@@ -1,4 +1,4 @@
-//! The state in which a run begins, or goes on from a checkpoint.
+//! The initial state of a run, which is new or resumed from a checkpoint.
 
 use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, RecordError, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Ledger};
@@ -13,29 +13,29 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{PolicyConfig, ProblemConfig, RunConfig, Start};
 use crate::report::RunError;
 
-/// The state in which a run begins, or goes on.
+/// The initial state of a new or resumed run.
 pub(super) struct StartState {
     pub(super) engine: Engine,
     pub(super) names: Names,
     pub(super) training: TrainingState,
     pub(super) publisher: Publisher,
-    /// Seconds of the run's clock.
+    /// The time of the run's clock, in seconds.
     pub(super) time_s: f64,
-    /// How often the run was resumed.
+    /// The number of times that the run was resumed.
     pub(super) epoch: u64,
-    /// The last iteration of the checkpoint that the run goes on from; 0 if it begins.
+    /// The last iteration of the checkpoint that the run resumes from; 0 if the run is new.
     pub(super) saved: Iteration,
     pub(super) best: BestEvaluation,
 }
 
-/// What a run is started with.
+/// The settings with which a run is started.
 pub(super) struct Starter<'a> {
     pub(super) run: &'a mut RunConfig,
     pub(super) engine: EngineConfig,
     pub(super) policy: PolicyConfig,
     pub(super) problem: &'a ProblemConfig,
     pub(super) training: TrainingConfig,
-    /// Watchers of the run's state.
+    /// The channel on which the run's state is published.
     pub(super) state: watch::Sender<RunState>,
 }
 
@@ -94,7 +94,7 @@ impl Starter<'_> {
         if resumed.unreadable > 0 || past.iterations != steps {
             correct(&mut past, engine.ledger(), &progress.workers, progress.time_s);
         }
-        // If the file of the best model is lost, the best one from now on takes its place.
+        // If the file of the best model is lost, the best model from now on replaces it.
         let best = if folder.join(BEST_MODEL_FILE).exists() {
             BestEvaluation { accuracy: progress.best_accuracy, loss: past.lowest_test_loss }
         } else {
@@ -127,7 +127,7 @@ impl Starter<'_> {
         })
     }
 
-    /// The first line of the journal.
+    /// Returns the first event of the journal.
     fn run_event(&self) -> RunEvent {
         RunEvent::Run {
             version: JOURNAL_VERSION,
@@ -143,7 +143,7 @@ impl Starter<'_> {
     }
 }
 
-/// Replaces the sums that an incomplete journal got wrong by those of the checkpoint.
+/// Replaces the sums of an incomplete journal by those of the checkpoint.
 fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)], time_s: f64) {
     past.iterations = ledger.iterations;
     past.iteration_time_s = ledger.iteration_time_s;

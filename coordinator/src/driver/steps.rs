@@ -8,19 +8,19 @@ use ata_types::{CollectionId, Iteration, WireFormat};
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};
 use crate::training::{Comparison, HeldSum, OrderedVector, StepOrder, StepResult, Work};
 
-/// The figures of a step, for the record.
+/// The figures of a step, which are recorded in the journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StepFigures {
-    /// Mean loss of the step's tasks, in nats.
+    /// The mean loss of the step's tasks, in nats.
     pub(super) loss: f64,
     pub(super) learning_rate: f64,
-    /// Norm of the mean gradient before it was clipped, if it may be.
+    /// The norm of the mean gradient before clipping, if clipping is enabled.
     pub(super) gradient_norm: Option<f64>,
-    /// How many values of the tasks' gradients were out of the units' range.
+    /// The number of gradient values that were out of the units' range.
     pub(super) saturated: u64,
-    /// How many of them became 0, and were not.
+    /// The number of nonzero gradient values that were rounded to 0.
     pub(super) vanished: u64,
-    /// How many workers exchanged their vectors in shards.
+    /// The number of workers that exchanged their vectors in shards.
     pub(super) shards: u64,
 }
 
@@ -29,10 +29,10 @@ pub(super) struct StepFigures {
 pub(super) struct StepPlan {
     pub(super) iteration: Iteration,
     pub(super) tasks: u64,
-    /// The collections that make it, and their vectors that are not used whole.
+    /// The collections that make up the step, and those of their vectors that are not used whole.
     pub(super) collections: Vec<CollectionId>,
     pub(super) vectors: Vec<OrderedVector>,
-    /// Mean loss of the tasks.
+    /// The mean loss of the tasks.
     pub(super) loss: f64,
     pub(super) lr_factor: f64,
     pub(super) with_product: bool,
@@ -40,32 +40,33 @@ pub(super) struct StepPlan {
 
 /// The current parameters, and the training thread.
 pub(super) struct Steps {
-    /// The training thread, which ends when this is dropped.
+    /// The queue of the training thread, which ends when this is dropped.
     work: std_mpsc::Sender<Work>,
     learning_rate: LearningRate,
-    /// How many parameters there are, and how they are sent.
+    /// The number of parameters, and the format in which they are sent.
     values: usize,
     format: WireFormat,
     /// The parameters of the current iteration.
     parameters: ParameterSet,
-    /// Those of the next one, while its step is taken.
+    /// The parameters of the next iteration, while the step that leads to them is taken.
     next: Option<ParameterSet>,
     /// The units of the current iteration's gradients; `None` until the first arrives.
     units: Option<Units>,
     versions: Versions,
     /// The figures of the last step that was ordered.
     figures: StepFigures,
-    /// The step that the engine ordered.
+    /// The current step as the engine ordered it.
     ordered: Option<StepPlan>,
-    /// Whether the thread was given a step whose result it has not reported.
+    /// Whether the thread has a step whose result it has not reported.
     is_under_way: bool,
-    /// A step that is taken, while the engine waits for results that it no longer needs.
+    /// The result of a step that is taken while the engine still waits for results that are no longer needed.
     taken: Option<StepResult>,
     has_failed: bool,
 }
 
 impl Steps {
-    /// Steps from the parameters of `state` on, of which at most `versions` are in memory, by the thread behind `work`.
+    /// Starts from the parameters of `state`. Steps are taken by the thread that receives `work`, and at most
+    /// `versions` versions of the parameters are in memory.
     pub(super) fn new(
         work: std_mpsc::Sender<Work>,
         learning_rate: LearningRate,
@@ -92,7 +93,7 @@ impl Steps {
         }
     }
 
-    /// The thread's queue, for those who receive chunks.
+    /// Returns the thread's queue, for the tasks that receive chunks.
     pub(super) fn work(&self) -> std_mpsc::Sender<Work> {
         self.work.clone()
     }
@@ -102,21 +103,21 @@ impl Steps {
         &self.parameters
     }
 
-    /// The parameters of the next iteration, while the step is taken that they result from.
+    /// The parameters of the next iteration, while the step that leads to them is taken.
     pub(super) fn next(&self) -> Option<&ParameterSet> {
         self.next.as_ref()
     }
 
-    /// The last step that the current parameters hold.
+    /// The last step included in the current parameters.
     pub(super) fn last_step(&self) -> Iteration {
         self.parameters.last_step()
     }
 
-    /// The size of a set of parameters, as it is sent to those who hold the last one.
+    /// Returns the size in bytes of a set of parameters as it is sent to a worker that holds the last one.
     pub(super) fn set_bytes(&self) -> u64 {
         match self.format {
             WireFormat::F32Exact => 4 * self.values as u64,
-            // Few blocks need a byte of scale.
+            // This neglects the scales: few blocks need a byte for theirs.
             WireFormat::Compact => self.values as u64,
         }
     }
@@ -131,44 +132,44 @@ impl Steps {
         self.units.as_ref()
     }
 
-    /// Sets the units of the first step.
+    /// Sets the units of the gradients of the first step.
     pub(super) fn set_units(&mut self, units: Units) {
         self.units = Some(units.clone());
         self.give(Work::Units(units));
     }
 
-    /// Forgets the units of the first step, of whose gradients none counts.
+    /// Forgets the units of the first step, none of whose gradients counts.
     pub(super) fn forget_units(&mut self) {
         self.units = None;
     }
 
-    /// Remembers the step that the engine ordered, since its vectors may get other names.
+    /// Remembers the step that the engine ordered, since the names of its vectors may change.
     pub(super) fn remember(&mut self, plan: &StepPlan) {
         self.ordered = Some(plan.clone());
     }
 
-    /// The step that the engine ordered.
+    /// The current step as the engine ordered it.
     pub(super) fn ordered(&self) -> Option<StepPlan> {
         self.ordered.clone()
     }
 
-    /// Whether the result of a step is awaited.
+    /// Returns whether the result of a step is awaited.
     pub(super) fn is_under_way(&self) -> bool {
         self.is_under_way
     }
 
-    /// Whether the thread's state holds a step that is not committed.
+    /// Returns whether the thread's state includes a step that is not committed.
     pub(super) fn is_ahead(&self) -> bool {
         self.taken.is_some()
     }
 
-    /// Whether the thread failed, so that there will be no more steps.
+    /// Returns whether the thread failed, so that it takes no more steps.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Makes the order for the step of an iteration. Also returns the parameters that it will result in, if it is the first
-    /// order.
+    /// Makes the order for the step of an iteration. For the first order of the step, also returns the parameters that the step will result
+    /// in.
     pub(super) fn order(&mut self, plan: StepPlan) -> (StepOrder, Option<ParameterSet>) {
         let StepPlan { iteration, tasks, collections: _, vectors, loss, lr_factor, with_product } = plan;
         let learning_rate = self.learning_rate.at(iteration.number()) * lr_factor;
@@ -183,7 +184,7 @@ impl Steps {
         (StepOrder { iteration, tasks, vectors, learning_rate, with_product, writer }, next)
     }
 
-    /// Adds a vector that was put together to those of the next step.
+    /// Adds an assembled vector to the next step.
     pub(super) fn add(&mut self, held: Arc<HeldSum>) {
         self.give(Work::Add(held));
     }
@@ -193,7 +194,7 @@ impl Steps {
         self.give(Work::Compare(comparison));
     }
 
-    /// Takes a step. Returns its result if it is taken already.
+    /// Takes a step. Returns its result if the step was already taken.
     pub(super) fn take(&mut self, order: StepOrder) -> Option<StepResult> {
         if let Some(taken) = self.taken.take() {
             return Some(taken);
@@ -203,33 +204,32 @@ impl Steps {
         None
     }
 
-    /// Drops the step that is under way, unless everything for it has arrived.
+    /// Drops the current step, unless everything for it has arrived.
     pub(super) fn abandon(&mut self) {
         self.give(Work::Abandon);
     }
 
-    /// No step is under way any more.
+    /// Records that no step is under way any more.
     pub(super) fn abandoned(&mut self) {
         self.is_under_way = false;
     }
 
-    /// Asks for a copy of the state after the last step.
+    /// Requests a copy of the state after the last step.
     pub(super) fn copy(&mut self) -> std_mpsc::Receiver<TrainingState> {
         let (copy, state) = std_mpsc::sync_channel(1);
         self.give(Work::Copy(copy));
         state
     }
 
-    /// Asks for a copy of the parameters after the last step.
+    /// Requests a copy of the parameters after the last step.
     pub(super) fn trained(&mut self) -> TrainedParameters {
         let (copy, parameters) = std_mpsc::sync_channel(1);
         self.give(Work::Parameters(copy));
         TrainedParameters::new(self.last_step(), parameters)
     }
 
-    /// Takes in the result of a step that the engine has committed, with the number of workers that exchanged their
-    /// vectors in shards. Returns whether more versions of the parameters are in memory
-    /// than may be.
+    /// Applies the result of a step that the engine has committed. `shards` is the number of workers that exchanged
+    /// their vectors in shards. Returns whether there are more versions of the parameters in memory than allowed.
     pub(super) fn finish(&mut self, result: StepResult, shards: u64) -> bool {
         let StepResult { learning_rate, gradient_norm, saturated, vanished, units, .. } = result;
         (self.is_under_way, self.ordered) = (false, None);
@@ -242,7 +242,7 @@ impl Steps {
         self.versions.add(&self.parameters)
     }
 
-    /// Keeps the result of a step whose order the engine took back before it knew.
+    /// Keeps the result of a step whose order the engine has withdrawn meanwhile.
     pub(super) fn keep(&mut self, result: StepResult) {
         self.is_under_way = false;
         self.taken = Some(result);
@@ -261,7 +261,7 @@ impl Steps {
     }
 }
 
-/// What the driver knows of the state in which training begins.
+/// The driver's part of the state from which training starts.
 pub(super) struct InitialState {
     parameters: ParameterSet,
     values: usize,
@@ -281,9 +281,9 @@ impl InitialState {
     }
 }
 
-/// Seams for the tests on virtual time.
+/// Access for tests on virtual time.
 impl Steps {
-    /// Replaces the thread's queue by `work`, and returns the queue.
+    /// Replaces the thread's queue with `work`, and returns the queue.
     pub(super) fn intercept(&mut self, work: std_mpsc::Sender<Work>) -> std_mpsc::Sender<Work> {
         std::mem::replace(&mut self.work, work)
     }

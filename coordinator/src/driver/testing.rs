@@ -1,7 +1,7 @@
-//! A coordinator on virtual time, for tests.
+//! A coordinator that runs on virtual time, for tests.
 //!
-//! Sessions and gradients arrive as calls, without a network, and work reaches the training thread only when a test passes it
-//! on. So the order of events depends on no thread's speed.
+//! Sessions and gradients arrive as function calls, without a network, and work reaches the training thread only when a test passes it on.
+//! The order of events therefore does not depend on the speed of any thread.
 
 mod worker;
 
@@ -24,7 +24,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use super::Ending;
-use super::{Command, Driver, Presence, SessionHandle, VectorUpload};
+use super::{Driver, DriverCommand, Presence, SessionHandle, VectorUpload};
 use crate::config::CoordinatorConfig;
 use crate::parameters::DueSets;
 use crate::reduction::{Reduction, Sink, UploadRefusal};
@@ -33,32 +33,32 @@ use crate::training::{TrainingEvent, Work};
 use worker::computed;
 pub use worker::{ParameterSets, VectorAnnouncement, VectorUploading, VirtualWorker};
 
-/// Commands that threads may have sent before a test handles them.
+/// The number of commands that threads may send before a test handles them.
 const QUEUED_COMMANDS: usize = 64;
 
-/// Time after which a wait has failed: far more than it takes on a busy machine.
+/// The time after which a wait has failed. It is far longer than any wait takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The exponent of the unit of the first gradients.
 const UNIT: i16 = -10;
 
-/// A run on virtual time.
+/// A run that proceeds on virtual time.
 pub struct VirtualRun {
     driver: Driver,
-    /// Messages of the run's threads.
-    commands: mpsc::Receiver<Command>,
-    /// Work that the driver gave out, and the queue of the thread that does it.
+    /// The messages of the run's threads.
+    commands: mpsc::Receiver<DriverCommand>,
+    /// The work that the driver gave out, and the queue of the thread that does it.
     work: std_mpsc::Receiver<Work>,
     training: std_mpsc::Sender<Work>,
     now_s: f64,
-    /// Length of every gradient.
+    /// The length of every gradient.
     parameters: usize,
-    /// Whether the units of the first iteration are [`UNIT`], rather than what workers agree on.
+    /// Whether the units of the first iteration are [`UNIT`], rather than those that the workers agree on.
     are_units_known: bool,
     state: watch::Receiver<RunState>,
 }
 
-/// Kinds of work for the training thread.
+/// The kinds of work for the training thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
     /// A gradient is added or compared.
@@ -80,7 +80,7 @@ impl From<&Work> for WorkKind {
 }
 
 impl VirtualRun {
-    /// Begins or resumes a run, of which the units of the first iteration are known.
+    /// Begins or resumes a run in which the units of the first iteration are known.
     pub fn begin(config: CoordinatorConfig) -> Self {
         Self { are_units_known: true, ..Self::begin_without_units(config) }
     }
@@ -98,10 +98,10 @@ impl VirtualRun {
         Self { driver, commands, work, training, now_s, parameters, are_units_known: false, state }
     }
 
-    /// Ends the run as its loop does, while the training thread does what it was given.
+    /// Ends the run as the driver's loop does, while the training thread does its remaining work.
     pub fn end(self, ending: Ending) -> RunReport {
         let Self { driver, commands, work, training, .. } = self;
-        // The thread ends when the driver does. The training thread may have failed.
+        // This thread ends when the driver does, or when the training thread has failed.
         std::thread::spawn(move || while work.iter().next().is_some_and(|work| training.send(work).is_ok()) {});
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(driver.finish(ending, commands, pin!(std::future::pending())))
@@ -117,7 +117,7 @@ impl VirtualRun {
         self.turn(seconds, None)
     }
 
-    fn turn(&mut self, passes_s: f64, command: Option<Command>) -> Option<Ending> {
+    fn turn(&mut self, passes_s: f64, command: Option<DriverCommand>) -> Option<Ending> {
         if self.are_units_known && self.driver.steps.units().is_none() {
             let exponents = vec![UNIT; self.driver.sizes.tensors()];
             let units = Units::from_exponents(&exponents, &self.driver.sizes).expect("units of the model");
@@ -134,18 +134,18 @@ impl VirtualRun {
         self.wait_for_training();
         let mut ending = self.turn(0.1, None);
         loop {
-            // A copy is written by another thread, which reports on it.
+            // A copy is written by another thread, whose report must be waited for.
             let report = if copies > 0 { self.commands.blocking_recv() } else { self.commands.try_recv().ok() };
             let Some(report) = report else { return ending };
-            copies -= usize::from(matches!(report, Command::Save(_)));
+            copies -= usize::from(matches!(report, DriverCommand::Save(_)));
             ending = ending.or(self.turn(0.0, Some(report)));
         }
     }
 
-    /// Waits until the training thread has done what it was given.
+    /// Waits until the training thread has done all of its work.
     fn wait_for_training(&self) {
         let (copy, copied) = std_mpsc::sync_channel(1);
-        // A thread that has failed does nothing more.
+        // A failed thread has closed its queue, and there is nothing to wait for.
         if self.training.send(Work::Parameters(copy)).is_ok() {
             drop(copied.recv());
         }
@@ -169,34 +169,36 @@ impl VirtualRun {
 
     /// Makes the training thread panic.
     pub fn break_training_thread(&mut self) {
-        // Units of another model make it panic.
+        // The units of another model make the thread panic.
         let none = Units::from_exponents(&[], &TensorSizes::new([])).expect("units of no tensors");
         self.training.send(Work::Units(none)).expect("the training thread runs");
     }
 
     /// Reports a failure of the training thread.
     pub fn fail_training(&mut self) -> Option<Ending> {
-        self.turn(0.0, Some(Command::Training(TrainingEvent::Failed)))
+        self.turn(0.0, Some(DriverCommand::Training(TrainingEvent::Failed)))
     }
 
     /// Reports that the journal can no longer be written.
     pub fn fail_record(&mut self, error: RecordError) -> Option<Ending> {
-        self.turn(0.0, Some(Command::RecordFailed(error)))
+        self.turn(0.0, Some(DriverCommand::RecordFailed(error)))
     }
 
-    fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> T {
+    fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> DriverCommand) -> T {
         let (reply, mut answer) = oneshot::channel();
         assert!(self.turn(0.0, Some(command(reply))).is_none());
         answer.try_recv().expect("every request is answered at once")
     }
 
-    /// Opens a session, and reports that the worker is ready; `None` if the session is refused.
+    /// Opens a session, and reports that the worker is ready. Returns `None` if the session is refused.
     pub fn join(&mut self, name: &str, instance: u64) -> Option<VirtualWorker> {
         let (name, device, version) = (name.parse().expect("a name"), String::new(), String::new());
         let hello = Hello { name, instance, number: None, device, version };
-        let hello = |reply| Command::Hello { hello, peer: Peer::default(), reply };
+        let hello = |reply| DriverCommand::Hello { hello, peer: Peer::default(), reply };
         let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
-        assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false, peer_address: None })).is_none());
+        assert!(
+            self.turn(0.0, Some(DriverCommand::Ready { session: token, fuses: false, peer_address: None })).is_none()
+        );
         presence.hear_heartbeat(false);
         Some(VirtualWorker {
             token,
@@ -210,12 +212,12 @@ impl VirtualRun {
 
     /// Lets time pass, then ends a control stream.
     pub fn leave(&mut self, passes_s: f64, session: SessionToken) -> Option<Ending> {
-        self.turn(passes_s, Some(Command::Left { session, why: "it left".into() }))
+        self.turn(passes_s, Some(DriverCommand::Left { session, why: "it left".into() }))
     }
 
     /// Lets time pass, then fails a lease.
     pub fn fail(&mut self, passes_s: f64, session: SessionToken, lease: LeaseId, kind: RefusalKind) -> Option<Ending> {
-        self.turn(passes_s, Some(Command::LeaseFailed { session, lease, kind, reason: "a test".into() }))
+        self.turn(passes_s, Some(DriverCommand::LeaseFailed { session, lease, kind, reason: "a test".into() }))
     }
 
     fn header(&self, session: SessionToken, iteration: Iteration) -> GradientHeader {
@@ -239,24 +241,24 @@ impl VirtualRun {
         }
     }
 
-    /// Values in integers of the first unit: `value` in the first chunk, twice as much in the second, and so on.
+    /// Returns values as integers in the first unit: `value` in the first chunk, twice as much in the second, and so on.
     fn sums(&self, value: f32) -> Vec<i32> {
         let unit = self.driver.steps.units().map_or(UNIT, |units| units.exponents()[0]);
         let integer = |at: usize| (value * (at / CHUNK_VALUES + 1) as f32 * 2.0_f32.powi(-i32::from(unit))) as i32;
         (0..self.parameters).map(integer).collect()
     }
 
-    /// Reports that a lease is computed, in no time.
+    /// Reports that a lease is computed, with a time of zero.
     pub fn report(&mut self, session: SessionToken, lease: &Lease) -> Option<Ending> {
-        self.turn(0.0, Some(Command::Progress { session, computed: vec![computed(lease)] }))
+        self.turn(0.0, Some(DriverCommand::Progress { session, computed: vec![computed(lease)] }))
     }
 
-    /// Announces a vector that was asked for.
+    /// Announces a requested vector.
     pub fn announce_vector(&mut self, session: SessionToken, asked: &VectorRequest) -> VectorAnnouncement {
         self.announce_changed_vector(session, asked, |_| ())
     }
 
-    /// Announces a vector that was asked for, with another header.
+    /// Announces a requested vector with a changed header.
     pub fn announce_changed_vector(
         &mut self,
         session: SessionToken,
@@ -267,11 +269,11 @@ impl VirtualRun {
         let mut header = GradientHeader { vector: asked.id, ..header };
         change(&mut header);
         let (reply, answer) = oneshot::channel();
-        assert!(self.turn(0.0, Some(Command::AnnounceVector { header, peer: Peer::default(), reply })).is_none());
+        assert!(self.turn(0.0, Some(DriverCommand::AnnounceVector { header, peer: Peer::default(), reply })).is_none());
         VectorAnnouncement(answer)
     }
 
-    /// Sends some chunks of a vector that was let in, as far as the gate is open; returns how many.
+    /// Sends some chunks of an admitted vector until its gate closes. Returns how many were sent.
     pub fn send_chunks(&self, upload: &VectorUploading, value: f32, chunks: Range<u64>) -> u64 {
         let sums = self.sums(value);
         let of_them = sums.chunks(CHUNK_VALUES).zip(0..).filter(|(_, at)| chunks.contains(at));
@@ -282,7 +284,7 @@ impl VirtualRun {
         of_them.filter(|(sums, at)| send(sums, *at)).count() as u64
     }
 
-    /// How many chunks a whole vector has.
+    /// The number of chunks of a whole vector.
     pub fn chunks(&self) -> u64 {
         self.parameters.div_ceil(CHUNK_VALUES) as u64
     }
@@ -296,7 +298,7 @@ impl VirtualRun {
         self.arrived(session, asked, None)
     }
 
-    /// Reports that a vector has arrived, of these values if it was put together.
+    /// Reports that a vector has arrived, with its values if it was assembled.
     pub fn arrived(
         &mut self,
         session: SessionToken,
@@ -305,11 +307,11 @@ impl VirtualRun {
     ) -> (Option<Receipt>, Option<Ending>) {
         let values = value.map(|value| self.sums(value));
         let (reply, mut answer) = oneshot::channel();
-        let ending = self.turn(0.0, Some(Command::VectorArrived { session, vector: asked.id, values, reply }));
+        let ending = self.turn(0.0, Some(DriverCommand::VectorArrived { session, vector: asked.id, values, reply }));
         (answer.try_recv().ok(), ending)
     }
 
-    /// Sends a vector of these values that was asked for.
+    /// Sends a requested vector with these values.
     pub fn send_vector(
         &mut self,
         session: SessionToken,
@@ -327,38 +329,38 @@ impl VirtualRun {
     /// Fails a vector.
     pub fn fail_vector(&mut self, session: SessionToken, asked: &VectorRequest, kind: RefusalKind) -> Option<Ending> {
         let (vector, reason) = (asked.id, "a test".into());
-        self.turn(0.0, Some(Command::VectorFailed { session, vector, kind, reason }))
+        self.turn(0.0, Some(DriverCommand::VectorFailed { session, vector, kind, reason }))
     }
 
-    /// Asks for the parameters of a session.
+    /// Requests the parameters of a session.
     pub fn parameters(&mut self, session: SessionToken) -> ParameterSets {
-        let sets = self.ask(|reply| Command::Parameters { session, reader: Reader::default(), reply });
+        let sets = self.ask(|reply| DriverCommand::Parameters { session, reader: Reader::default(), reply });
         ParameterSets(sets.expect("the session is open"))
     }
 
-    /// Whether a session is open.
+    /// Returns whether a session is open.
     pub fn is_open(&mut self, session: SessionToken) -> bool {
         self.driver.sessions.of_token(session).is_ok()
     }
 
-    /// The number of names that are remembered.
+    /// The number of remembered names.
     pub fn names(&self) -> usize {
         self.driver.sessions.names().count()
     }
 
-    /// Whether the result of a step is awaited.
+    /// Returns whether the result of a step is awaited.
     pub fn is_step_under_way(&self) -> bool {
         self.driver.steps.is_under_way()
     }
 
-    /// SHA-256 of the current parameters.
+    /// The SHA-256 of the current parameters.
     pub fn parameters_sha256(&mut self) -> [u8; 32] {
         let trained = self.driver.steps.trained();
         self.pass_work_on();
         trained.sha256()
     }
 
-    /// What the engine learned about each worker.
+    /// The engine's statistics of each worker.
     pub fn statistics(&self) -> &[WorkerStatistics] {
         self.driver.engine.statistics()
     }
@@ -371,7 +373,7 @@ impl VirtualRun {
     /// Waits until the run's state, which another thread keeps, fulfils a condition.
     ///
     /// # Panics
-    /// If it does not do so within 20 seconds.
+    /// Panics if it does not do so within 20 seconds.
     pub fn wait_for(&mut self, what: &str, holds: impl FnMut(&RunState) -> bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let waiting = async { tokio::time::timeout(DEADLINE, self.state.wait_for(holds)).await };
@@ -379,7 +381,7 @@ impl VirtualRun {
         assert!(reached, "never: {what}");
     }
 
-    /// Changes how many vectors may be put together at the same time. To be called before any worker joins.
+    /// Changes how many vectors may be assembled at the same time. Must be called before any worker joins.
     pub fn limit_room(&mut self, places: usize) {
         let (chunks, are_separate) = (self.driver.reduction.chunks(), self.driver.reduction.are_separate());
         self.driver.reduction = Reduction::new(chunks, are_separate, places);

@@ -1,7 +1,7 @@
-//! The units of the first iteration, on which the workers' first gradients agree.
+//! The units of the first iteration, which are decided by a vote of the workers.
 //!
-//! Each worker derives them from the same task, so they differ only between devices that round otherwise, or if a worker is wrong.
-//! Those that most workers have are taken before any of the gradients is read. Workers that had others are asked again.
+//! Each worker derives them from the same task, so they differ only between devices that round differently, or if a worker is faulty. The
+//! most frequent units are chosen before any of the gradients is read. Workers with other units are asked again.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,15 +13,15 @@ use ata_wire::{GradientHeader, units_crc32c};
 
 use super::Driver;
 
-/// Workers whose units are enough where a vector makes a step of its own, which need not wait for all of them. One of three that is
-/// wrong is outvoted.
+/// The number of votes that suffice if each vector makes a step of its own, which need not wait for all workers. With three votes, one
+/// faulty worker is outvoted.
 const ENOUGH_VOTES: usize = 3;
 
-/// Why a gradient is not taken.
+/// The reason for refusing a gradient in other units.
 const OTHER_UNITS: &str = "its units are not those of the iteration";
 
 impl Driver {
-    /// The units that a header names, of a gradient of some iteration. Units that are not known are those of tensors.
+    /// Returns the units that the header of a gradient of this iteration names. Unknown units are taken to have no shifts of blocks.
     pub(super) fn units(&self, header: &GradientHeader, iteration: Iteration) -> Result<Units, String> {
         let is_current = iteration == self.steps.parameters().iteration;
         let known = if is_current { self.steps.units() } else { self.sessions.units_of(header.session, iteration) };
@@ -35,7 +35,7 @@ impl Driver {
         Some(units).filter(|units| is_named(&units)).ok_or_else(|| OTHER_UNITS.into())
     }
 
-    /// Decides on the units of the first iteration once enough workers have announced theirs. Returns whether they are known.
+    /// Decides on the units of the first iteration once enough workers have announced theirs. Returns whether the units are known.
     pub(super) fn agree_on_units(&mut self) -> bool {
         if self.steps.units().is_some() {
             return true;
@@ -45,7 +45,7 @@ impl Driver {
             return false;
         }
         let count = |units: &Units| votes.values().filter(|other| **other == units).count();
-        // Of equal counts the smaller, which clamp at worst, and the next step corrects that at once.
+        // In a tie, the smaller units win. At worst they clamp values, which the next step corrects at once.
         let most = votes.values().max_by_key(|units| (count(units), Reverse(units.exponents())));
         let Some(units) = most.map(|units| (*units).clone()) else { return false };
         let iteration = self.steps.parameters().iteration;
@@ -60,8 +60,8 @@ impl Driver {
         true
     }
 
-    /// Whether no more workers than these have to announce their units: all that are asked for vectors have or, where each makes a step of
-    /// its own, three or all that hold leases.
+    /// Returns whether the units of `voters` are enough to decide: they include all workers that are asked for vectors or, if each vector
+    /// makes a step of its own, they are three or include all workers that hold leases.
     fn are_enough(&self, voters: &BTreeSet<WorkerId>) -> bool {
         let mut asked = self.reduction.awaited_workers().peekable();
         if asked.peek().is_some() {
@@ -71,8 +71,8 @@ impl Driver {
         voters.len() >= ENOUGH_VOTES || holders.all(|session| voters.contains(&session.worker()))
     }
 
-    /// Asks again for a vector that was announced in other units. That is no failure the first time, since the worker could not know
-    /// them.
+    /// Asks again for a vector that was announced in other units. The first time, this is not a failure, since the worker could not know
+    /// the units.
     pub(super) fn repeat_vector(&mut self, worker: WorkerId, id: VectorId) {
         if let Some(request) = self.reduction.repeat(id, OTHER_UNITS) {
             self.send_units(worker);
@@ -82,7 +82,7 @@ impl Driver {
         }
     }
 
-    /// Forgets the units of the first iteration if only this worker has them, whose gradient does not count.
+    /// Forgets the units of the first iteration if this worker, whose gradient does not count, is the only one that has them.
     pub(super) fn forget_units_of(&mut self, worker: WorkerId) {
         let others_have_them =
             || self.sessions.ready().any(|session| session.worker() != worker && session.knows_units());

@@ -1,4 +1,4 @@
-//! Vectors that are asked for, announced, arriving and refused.
+//! Requests vectors, and handles their announcement, arrival and failure.
 
 use ata_net::Peer;
 use ata_record::RefusalKind;
@@ -15,33 +15,33 @@ use crate::links::WorkerMeter;
 use crate::reduction::{AdmittedVector, Announcement, EndedVector, Requests, Sink, UploadRefusal, VectorReply};
 use crate::training::{Magnitudes, Paced, Work};
 
-/// The reason of a failure whose worker stops sending its vector.
+/// The reason of a failure in which the worker stops sending its vector.
 pub(crate) const GAVE_UP: &str = "the worker gave up sending its vector";
 
-/// The reason of a failure whose vector gives way.
+/// The reason of a failure in which a slow vector gives way to others.
 const GAVE_WAY: &str = "its vector arrived too slowly while those of others waited for room";
 
-/// A vector that a worker may send.
+/// An admitted vector, as the service receives it.
 #[derive(Debug)]
 pub(crate) struct VectorUpload {
-    /// Takes its chunks.
+    /// The destination of the vector's chunks.
     pub(crate) sink: Sink,
     /// The first chunk that is sent.
     pub(crate) first_chunk: u64,
-    /// Which chunks of it are sent.
+    /// The subset of the chunks that is sent.
     pub(crate) stripe: Stripe,
-    /// Takes those that pass a gate.
+    /// The queue for chunks that pass a gate.
     pub(crate) work: std::sync::mpsc::Sender<Work>,
-    /// When its chunks may be read.
+    /// Tells when the vector's chunks may be read.
     pub(crate) paced: Paced,
-    /// Measures the link of its worker.
+    /// The meter of the worker's link.
     pub(crate) meter: WorkerMeter,
-    /// The presence of its session.
+    /// The presence of the worker's session.
     pub(crate) presence: Presence,
 }
 
 impl Driver {
-    /// The iteration under way, or the next one.
+    /// The iteration in progress, or the next one.
     pub(super) fn iteration(&self) -> Iteration {
         self.steps.parameters().iteration
     }
@@ -56,7 +56,7 @@ impl Driver {
             let requests = self.reduction.ask(iteration, &collection);
             self.request(collection.worker, requests);
         }
-        // While vectors are on their way, workers have time to find out whom they reach.
+        // While vectors are being sent, workers have time to find out which peers they reach.
         self.probe();
     }
 
@@ -69,14 +69,14 @@ impl Driver {
         self.step(plan);
     }
 
-    /// Withdraws vectors from a worker, and asks it for others.
+    /// Sends a worker withdrawals and requests of vectors.
     pub(super) fn request(&mut self, worker: WorkerId, Requests { withdrawn, requests }: Requests) {
         for message in ToWorker::collect(&withdrawn, requests) {
             self.sessions.send(worker, message);
         }
     }
 
-    /// Answers a worker that is about to send a vector, once it may.
+    /// Handles the announcement of a vector. The reply is sent once the worker may send it.
     pub(super) fn announce_vector(&mut self, header: GradientHeader, peer: &Peer, reply: VectorReply) {
         let (session, id) = (header.session, header.vector);
         self.hear(session);
@@ -107,7 +107,7 @@ impl Driver {
         self.admit_vectors();
     }
 
-    /// Lets in the vectors that may be sent now, once the units are known.
+    /// Admits the vectors that may be sent now, once the units are known.
     pub(super) fn admit_vectors(&mut self) {
         if !self.agree_on_units() {
             return;
@@ -125,8 +125,8 @@ impl Driver {
         }
     }
 
-    /// Fails the vectors that were due long ago, and whose workers do not begin to send them, those whose tasks others compute again
-    /// sooner than they arrive, and those that take the room of others.
+    /// Fails overdue vectors whose workers do not start to send them, vectors whose tasks other workers can compute again before they
+    /// arrive, and slow vectors that take the room of others.
     pub(super) fn check_vectors(&mut self) {
         let late = self.reduction.late(self.now_s, |chunk| self.paced.may_pass(chunk, Stripe::ALL));
         let late = late.into_iter().map(|vector| (vector, "its vector comes later than others compute its tasks"));
@@ -137,11 +137,11 @@ impl Driver {
             self.fail_vector(worker, id, RefusalKind::NotReceived, reason);
             self.request(worker, Requests::withdrawal(id));
         }
-        // Room may have become free without a message.
+        // Room may have become free without a command.
         self.admit_vectors();
     }
 
-    /// All chunks of a vector were passed on, or are here.
+    /// Handles the arrival of the last chunk of a vector. `values` are set if the vector was assembled.
     pub(super) fn vector_arrived(
         &mut self,
         token: SessionToken,
@@ -149,7 +149,7 @@ impl Driver {
         values: Option<Vec<i32>>,
         reply: oneshot::Sender<Receipt>,
     ) {
-        // What has passed a gate counts, and its step may be taken already.
+        // Chunks that have passed a gate count, and their step may already be taken.
         let counts = values.is_none();
         match self.reduction.arrived(id, values) {
             Some(ended) => {
@@ -176,7 +176,7 @@ impl Driver {
         }
     }
 
-    /// A vector did not arrive whole, failed a check, or could not be computed again: its worker failed.
+    /// Handles the failure of a vector that is incomplete, failed a check, or could not be computed again.
     pub(super) fn vector_failed(&mut self, token: SessionToken, id: VectorId, kind: RefusalKind, reason: &str) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
@@ -184,11 +184,11 @@ impl Driver {
     }
 
     pub(super) fn fail_vector(&mut self, worker: WorkerId, id: VectorId, kind: RefusalKind, reason: &str) {
-        // It was withdrawn, and so its worker broke off.
+        // The vector was withdrawn, which is why its worker stopped sending.
         if !self.reduction.is_asked(worker, id) {
             return;
         }
-        // Any member may be at fault. A star finds out which one is.
+        // Any member may be at fault; a star shows which one.
         if self.reduction.is_shared(id) {
             return self.break_current_exchange(reason);
         }
@@ -198,18 +198,18 @@ impl Driver {
             self.notify(Event::CollectionFailed { worker, collection });
         }
         self.forget_units_of(worker);
-        // Others may have waited for it, or its room.
+        // Other vectors may have waited for this one, or for its room.
         self.admit_vectors();
     }
 
-    /// The session of a worker has ended. What has arrived of its vectors counts.
+    /// Ends the vectors of a worker whose session has ended. The chunks that have arrived count.
     pub(super) fn leave_collections(&mut self, worker: WorkerId) {
         let ended = self.reduction.left(worker);
         self.deliver(ended);
         self.forget_vectors(worker);
     }
 
-    /// The engine has lost a worker. What has arrived of its vectors counts, but its tasks are computed again.
+    /// Ends the vectors of a worker that the engine has lost. The chunks that have arrived count, but the tasks are computed again.
     pub(super) fn lose_collections(&mut self, worker: WorkerId) {
         self.reduction.lost(worker);
         self.forget_vectors(worker);
@@ -217,7 +217,7 @@ impl Driver {
 
     fn forget_vectors(&mut self, worker: WorkerId) {
         self.forget_units_of(worker);
-        // Others may have waited for what it announces.
+        // Other vectors may have waited for this worker's announcement.
         self.admit_vectors();
         self.leave_exchange(worker);
     }

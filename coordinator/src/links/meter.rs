@@ -1,4 +1,4 @@
-//! Measures the vectors that arrive: how many bytes of whom, in which time, and what else arrived meanwhile.
+//! Measures the vectors that arrive: how many bytes each worker sends, in what time, and how many others send meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,70 +7,70 @@ use std::time::{Duration, Instant};
 use ata_scheduler::{Observed, Seen};
 use ata_types::WorkerId;
 
-/// A vector begins with a burst, which passes an idle link at once and tells nothing of its rate: this many bytes, a quarter of the vector,
-/// or this time, whichever ends first.
+/// The size of the burst with which a vector begins. The burst passes an idle link at once, and says nothing about the link's rate. It ends
+/// after this many bytes, a quarter of the vector, or [`BURST_TIME`], whichever comes first.
 const BURST_BYTES: f64 = 524_288.0;
 const BURST_TIME: Duration = Duration::from_millis(50);
 
-/// What was observed since the last step.
+/// The measurements since the last step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Metered {
-    /// Of the links.
+    /// The observations of the links.
     pub(crate) observed: Vec<Observed>,
-    /// Mean bytes of the last vectors.
+    /// The mean size of the last vectors, in bytes.
     pub(crate) up_bytes: f64,
 }
 
-/// Measures the vectors that arrive. Clones measure together.
+/// Measures the vectors that arrive. Clones share their measurements.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LinkMeter(Arc<Mutex<State>>);
+pub(crate) struct LinkMeter(Arc<Mutex<MeterState>>);
 
 #[derive(Debug)]
-struct State {
-    /// Vectors that arrive, and those of them that wait for others: they are not read, and what was sent of them ahead still fills
-    /// the link.
+struct MeterState {
+    /// The vectors that are arriving. `waiting` counts the ones that wait for others: they are not read, while data that was already sent
+    /// still fills the link.
     open: HashMap<u64, Open>,
     waiting: usize,
-    /// Names of vectors so far.
+    /// The number of vectors so far, from which their names are drawn.
     named: u64,
-    /// Since when this many are open and waiting.
+    /// The time since which `open` and `waiting` are unchanged.
     since: Instant,
-    /// Seconds so far in which one vector was open, and was read.
+    /// The total time in seconds during which exactly one vector was open, and was read.
     alone_s: f64,
-    /// What each worker sent since the last step.
+    /// The data that each worker sent since the last step.
     senders: BTreeMap<WorkerId, Sender>,
     together: Together,
-    /// Bytes of whole vectors, and how many these were.
+    /// The bytes and the number of whole vectors.
     vectors: (u64, u64),
-    /// The step's exchange in shards: vectors of it that arrive, when the first began, and when the last ended.
+    /// The step's exchange in shards: the number of its vectors that are arriving, when the first began, and when the last ended.
     shards: Option<(usize, Instant, Instant)>,
 }
 
-/// A vector that arrives.
+/// A vector that is arriving.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     worker: WorkerId,
     is_waiting: bool,
     since: Instant,
-    /// [`State::alone_s`] then.
+    /// The value of [`MeterState::alone_s`] at `since`.
     alone_s: f64,
-    /// When it began, and how much has arrived, while that is its burst.
+    /// The time at which the vector began, and the bytes that have arrived, while it is in its burst.
     burst: Option<(Instant, f64)>,
 }
 
-/// What a worker sent since the last step.
+/// The data that a worker sent since the last step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    /// Bytes and seconds in which it was alone, and in which it was read while others were open.
+    /// Bytes and seconds while the worker's vector was the only one (`alone`), and while it was read with others open (`among`).
     alone: (f64, f64),
     among: (f64, f64),
-    /// Seconds in which it waited for others.
+    /// The time in seconds during which the vector waited for others.
     waited_s: f64,
 }
 
 impl Sender {
-    /// What it sent, and in which time. If it waited most of the time, what had been sent ahead was then read from a buffer, so that
-    /// its link has had all of the time.
+    /// Returns the observations of the worker's link, as bytes and seconds. If the vector waited most of the time, data sent ahead was read
+    /// from a buffer afterwards, so that its link had all of the time.
     fn seen(self) -> Vec<(Seen, (f64, f64))> {
         let Self { alone, among, waited_s } = self;
         let (bytes, read_s) = (alone.0 + among.0, alone.1 + among.1);
@@ -82,16 +82,16 @@ impl Sender {
     }
 }
 
-/// While more than one was open. Time in which all wait does not count.
+/// The transfers while more than one vector was open. Time during which all of them wait does not count.
 #[derive(Clone, Copy, Debug, Default)]
 struct Together {
     bytes: f64,
     seconds: f64,
-    /// Seconds, each as often as vectors were open in it.
+    /// The sum of the open times of all vectors, in seconds.
     vector_seconds: f64,
 }
 
-impl Default for State {
+impl Default for MeterState {
     fn default() -> Self {
         Self {
             open: HashMap::new(),
@@ -107,8 +107,8 @@ impl Default for State {
     }
 }
 
-impl State {
-    /// Enters the time that has passed. To be called before vectors begin, end, or wait.
+impl MeterState {
+    /// Accounts for the time that has passed. Must be called before a vector begins, ends, or waits.
     fn pass(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
         self.since = now;
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Enters the time of a vector since this was last called.
+    /// Accounts for the time of a vector since the last call.
     fn settle(&mut self, now: Instant, name: u64) {
         let total_alone_s = self.alone_s;
         let Some(open) = self.open.get_mut(&name) else { return };
@@ -169,7 +169,7 @@ impl State {
         *sent += bytes;
     }
 
-    /// What comes of a vector from now on counts.
+    /// Ends a vector's burst, so that the rest of the vector counts.
     fn end_burst(&mut self, now: Instant, name: u64) {
         self.pass(now);
         if let Some(open) = self.open.get_mut(&name)
@@ -198,14 +198,14 @@ impl State {
 
     fn finished(&mut self, bytes: u64) {
         let (all_bytes, vectors) = &mut self.vectors;
-        // The last ones count most.
+        // Halving gives recent vectors more weight.
         if *vectors >= 16 {
             (*all_bytes, *vectors) = (*all_bytes / 2, *vectors / 2);
         }
         (*all_bytes, *vectors) = (*all_bytes + bytes, *vectors + 1);
     }
 
-    /// What was observed, vectors that still arrive included.
+    /// Returns the measurements since the last step, including vectors that are still arriving.
     fn stepped(&mut self, now: Instant, predicted_s: Option<f64>) -> Option<Metered> {
         self.pass(now);
         for name in self.open.keys().copied().collect::<Vec<_>>() {
@@ -232,30 +232,30 @@ impl State {
     }
 }
 
-/// Mean bytes of vectors; NaN if there are none.
+/// Returns the mean size of the vectors in bytes, or NaN if there are none.
 fn mean((bytes, vectors): (u64, u64)) -> f64 {
     bytes as f64 / vectors as f64
 }
 
 impl LinkMeter {
-    /// Measures what a worker sends.
+    /// Returns the meter of a worker's vectors.
     pub(crate) fn of(&self, worker: WorkerId) -> WorkerMeter {
         WorkerMeter { meter: self.clone(), worker }
     }
 
-    /// What was observed since the last step, in which an exchange in shards was predicted to take `predicted_s`. Nothing, before the
-    /// first vector has arrived.
+    /// Returns the measurements since the last step, or `None` before the first vector has arrived. `predicted_s` is the predicted time of
+    /// the step's exchange in shards, if there was one.
     pub(crate) fn stepped(&self, predicted_s: Option<f64>) -> Option<Metered> {
         self.state().stepped(Instant::now(), predicted_s)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is locked.
+    fn state(&self) -> MutexGuard<'_, MeterState> {
+        // No code panics while it holds the lock, so the lock is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Measures what a worker sends.
+/// Measures the vectors of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerMeter {
     meter: LinkMeter,
@@ -263,8 +263,8 @@ pub(crate) struct WorkerMeter {
 }
 
 impl WorkerMeter {
-    /// A vector begins to arrive, whole or in shards. What comes in shards has waited for other links, so that only the time of all of it
-    /// together counts.
+    /// Starts to measure a vector, whole or in shards. Data in shards has waited for other links, so only the time of the exchange as a
+    /// whole counts.
     pub(crate) fn begin(self, is_whole: bool) -> Transfer {
         let now = Instant::now();
         let mut state = self.meter.state();
@@ -277,17 +277,17 @@ impl WorkerMeter {
     }
 }
 
-/// A vector that arrives.
+/// The measurement of a vector that is arriving.
 pub(crate) struct Transfer {
     meter: LinkMeter,
-    /// `None` if it comes in shards.
+    /// The vector's name in the meter; `None` if the vector comes in shards.
     name: Option<u64>,
     bytes: u64,
     is_waiting: bool,
 }
 
 impl Transfer {
-    /// Bytes have arrived.
+    /// Records that bytes have arrived.
     pub(crate) fn receive(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(name) = self.name {
@@ -295,7 +295,7 @@ impl Transfer {
         }
     }
 
-    /// Whether it waits for others from now on.
+    /// Records whether the vector waits for others from now on.
     pub(crate) fn wait(&mut self, is_waiting: bool) {
         if let Some(name) = self.name
             && self.is_waiting != is_waiting
@@ -305,7 +305,7 @@ impl Transfer {
         }
     }
 
-    /// It has arrived whole.
+    /// Records that the vector has arrived whole.
     pub(crate) fn finish(self) {
         if self.name.is_some() {
             self.meter.state().finished(self.bytes);

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - `meter`: measures the vectors that arrive
-//! - `recorded`: what of it is in the journal
+//! - `recorded`: which measurements are written to the journal
 
 mod meter;
 mod recorded;

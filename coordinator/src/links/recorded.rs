@@ -1,4 +1,4 @@
-//! Which of the links' times are in the journal.
+//! Selects the times of links that are written to the journal.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use ata_record::{RunEvent, WorkerLink};
 use ata_scheduler::LinkRates;
 use ata_types::WorkerId;
 
-/// The share by which a time changes before it is recorded again: below this it is noise.
+/// The relative change after which a time is recorded again. Smaller changes are noise.
 const CHANGE: f64 = 0.1;
 
-/// The most workers in an event: of more, the others follow after the next steps.
+/// The maximum number of workers in an event. Further workers follow after the next steps.
 const MOST_WORKERS: usize = 64;
 
-/// The times as they were recorded last.
+/// The times that were recorded last, in seconds.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedLinks {
-    /// Of a gradient and of parameters on the coordinator's link, and of the slower one on a worker's own.
+    /// The times of a gradient and of parameters on the coordinator's link, and the longest time on a worker's own link.
     shared: Option<[f64; 3]>,
-    /// Of each worker's gradient on its own link.
+    /// The time of each worker's gradient on its own link.
     up_s: BTreeMap<WorkerId, f64>,
 }
 
 impl RecordedLinks {
-    /// The event to record, if something has changed.
+    /// Returns the event to record, if a time has changed.
     pub(crate) fn changed(
         &mut self,
         time_s: f64,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use ata_scheduler::{Observed, Seen, Topology};
 
-    /// After a step in which the vectors of so many workers took this long.
+    /// Observes a step in which each worker's vector took this long. Returns the recorded workers.
     fn step(recorded: &mut RecordedLinks, links: &mut LinkRates, workers: usize, seconds: f64) -> Option<Vec<usize>> {
         let all = || (0..workers).map(WorkerId::from_slot);
         for worker in all() {

@@ -1,22 +1,22 @@
-//! Headers of vectors, and which vectors may be sent.
+//! Checks the headers of vectors, and decides which vectors may be sent.
 
 use ata_record::RefusalKind;
 use ata_sums::Units;
 use ata_types::{Iteration, VectorId, WorkerId};
 use ata_wire::{GradientHeader, SessionToken, Stripe, VectorRequest};
 
-use super::vector::{Announcement, State, UploadRefusal, Vector, VectorReply};
+use super::vector::{Announcement, UploadRefusal, Vector, VectorReply, VectorState};
 use super::{Gate, Reduction, Sink};
 
-/// A vector that is let in.
+/// A vector that may be sent.
 pub(crate) struct AdmittedVector {
     pub(crate) worker: WorkerId,
     pub(crate) session: SessionToken,
     pub(crate) reply: VectorReply,
     pub(crate) sink: Sink,
-    /// The first of its chunks that is sent.
+    /// The first chunk that is sent.
     pub(crate) first_chunk: u64,
-    /// Which of its chunks are sent.
+    /// The subset of the chunks that is sent.
     pub(crate) stripe: Stripe,
 }
 
@@ -29,46 +29,46 @@ impl Reduction {
             return Err((kind, format!("vector {id} is not asked of worker {worker}")));
         };
         match vector.state {
-            State::Asked => Ok(vector.request.iteration),
+            VectorState::Asked => Ok(vector.request.iteration),
             _ => Err((RefusalKind::Replayed, format!("vector {id} was announced already"))),
         }
     }
 
-    /// The header of a vector came.
+    /// Records that the header of a vector has arrived.
     pub(crate) fn announce(&mut self, id: VectorId, announcement: Announcement) {
         if let Some(vector) = self.vectors.get_mut(&id) {
-            vector.state = State::Announced(announcement);
+            vector.state = VectorState::Announced(announcement);
         }
     }
 
-    /// The workers that have announced a vector, and its units.
+    /// Returns the workers that have announced a vector, and the vector's units.
     pub(crate) fn announced_units(&self) -> impl Iterator<Item = (WorkerId, &Units)> {
         self.vectors.values().filter_map(|vector| Some((vector.worker, &vector.announcement()?.units)))
     }
 
-    /// The workers that have to announce a vector, or have, and were not let in.
+    /// Returns the workers with a vector that is not admitted yet, whether or not it is announced.
     pub(crate) fn awaited_workers(&self) -> impl Iterator<Item = WorkerId> {
         let awaited = self.vectors.values().filter(|vector| vector.is_outside() && !vector.is_own());
         awaited.map(|vector| vector.worker)
     }
 
-    /// Whether no vector was let in, except those that failed before any of their chunks passed.
+    /// Returns whether no vector was admitted, except for vectors that failed before any of their chunks passed.
     pub(crate) fn are_untouched(&self) -> bool {
         self.vectors.values().all(Vector::is_outside) && self.prefixes.iter().all(|(_, next)| *next == 0)
     }
 
-    /// The vectors of an iteration that are announced in other units than its own.
+    /// Returns the vectors of an iteration that are announced in other units than `units`.
     pub(crate) fn with_other_units(&self, iteration: Iteration, units: &Units) -> Vec<(WorkerId, VectorId)> {
         let of_iteration = self.vectors.iter().filter(|(_, vector)| vector.request.iteration == iteration);
         let other = |vector: &Vector| vector.announcement().is_some_and(|announced| announced.units != *units);
         of_iteration.filter(|(_, vector)| other(vector)).map(|(id, vector)| (vector.worker, *id)).collect()
     }
 
-    /// Refuses a vector that was announced in other units than those of its iteration. Returns the request to repeat, once.
+    /// Refuses a vector that was announced in other units than those of its iteration. The first time, returns the request to repeat.
     pub(crate) fn repeat(&mut self, id: VectorId, reason: &str) -> Option<VectorRequest> {
         let vector = self.vectors.get_mut(&id)?;
         vector.withdraw_announcement(reason);
-        // The units of later iterations are sent with the leases.
+        // A repetition is justified only in the first iteration: the units of later ones are sent with the leases.
         if std::mem::replace(&mut vector.is_repeated, true) || vector.request.iteration != Iteration::FIRST {
             return None;
         }
@@ -76,8 +76,8 @@ impl Reduction {
         Some(vector.request.clone())
     }
 
-    /// Lets the next vector in that may be sent, if there is one: its leases are computed, and those that are exchanged with it are
-    /// announced, or there is room for it if it is used whole. The units of its iteration are known.
+    /// Admits the next vector that may be sent, if there is one. Its leases must be computed. If it is exchanged in shards, the other
+    /// members' vectors must be announced too; if it is used whole, there must be room for it. The units of its iteration must be known.
     pub(crate) fn admit(&mut self) -> Option<AdmittedVector> {
         let streamed = self.vectors.iter().find(|(id, vector)| !vector.is_own() && self.may_stream(**id, vector));
         let id = streamed.map(|(id, _)| *id).or_else(|| self.next_whole())?;
@@ -87,12 +87,12 @@ impl Reduction {
         let first_chunk = vector.request.first_chunk;
         let sink = if vector.is_own() {
             let (filling, whole) = self.room.fill(magnitudes, units)?;
-            vector.state = State::Filling(filling);
+            vector.state = VectorState::Filling(filling);
             Sink::Whole(whole)
         } else {
             let gate = gate.unwrap_or_else(|| Gate::new(id, first_chunk, self.chunks));
             gate.announce(magnitudes);
-            vector.state = State::Open(gate.clone());
+            vector.state = VectorState::Open(gate.clone());
             Sink::Gate(gate)
         };
         let stripe = vector.stripe().unwrap_or(Stripe::ALL);
@@ -101,23 +101,23 @@ impl Reduction {
 
     fn may_stream(&self, id: VectorId, vector: &Vector) -> bool {
         let is_ready = |mate: &Vector| !mate.is_outside() || mate.announcement().is_some() && self.is_computed(mate);
-        // Those that are exchanged in shards arrive together, since each is in the chunks of all.
+        // Vectors that are exchanged in shards arrive together, since each chunk is a sum over all of them.
         let mates = self.mates(id);
         let mut mates = mates.iter().filter_map(|mate| self.vectors.get(mate));
         vector.announcement().is_some() && mates.all(is_ready)
     }
 
-    /// Whether all leases of a vector are computed.
+    /// Returns whether all leases of a vector are computed.
     pub(super) fn is_computed(&self, vector: &Vector) -> bool {
         vector.leases.iter().all(|lease| self.computed.contains(&lease.id))
     }
 }
 
 impl Vector {
-    /// Takes the announcement, if it was announced.
+    /// Takes the announcement, if the vector was announced.
     pub(super) fn take_announcement(&mut self) -> Option<Announcement> {
-        match std::mem::replace(&mut self.state, State::Asked) {
-            State::Announced(announcement) => Some(announcement),
+        match std::mem::replace(&mut self.state, VectorState::Asked) {
+            VectorState::Announced(announcement) => Some(announcement),
             state => {
                 self.state = state;
                 None
@@ -125,11 +125,11 @@ impl Vector {
         }
     }
 
-    /// Answers that the vector must not be sent, if it was announced.
+    /// Refuses the vector, if it was announced.
     pub(super) fn withdraw_announcement(&mut self, reason: &str) {
         if let Some(announcement) = self.take_announcement() {
             let refusal = UploadRefusal::NotHeld { reason: reason.to_owned() };
-            // A caller that is gone does not wait for an answer.
+            // The caller may have stopped waiting for the reply.
             drop(announcement.reply.send(Err(refusal)));
         }
     }

@@ -1,36 +1,36 @@
-//! Vectors that arrive, fail, or whose worker is gone.
+//! Ends vectors that have arrived or failed, or whose worker was lost.
 
 use std::sync::Arc;
 
 use ata_scheduler::topology::VectorProgress;
 use ata_types::{CollectionId, VectorId, WorkerId};
 
-use super::vector::{State, Vector};
+use super::vector::{Vector, VectorState};
 use super::{EndedVector, Reduction};
 
 impl Reduction {
-    /// Whether a worker is still asked for a vector.
+    /// Returns whether a worker is still asked for a vector.
     pub(crate) fn is_asked(&self, worker: WorkerId, id: VectorId) -> bool {
         self.vectors.get(&id).is_some_and(|vector| vector.worker == worker)
     }
 
-    /// A vector has arrived whole; its values, if it was put together. Returns the engine's collections that have arrived, too, or
-    /// `None` if it was not being sent any more.
+    /// Records that a vector has arrived whole, with its values if it was assembled. Returns the engine's collections that are complete
+    /// with it, or `None` if the vector is no longer wanted.
     pub(crate) fn arrived(&mut self, id: VectorId, values: Option<Vec<i32>>) -> Option<Vec<EndedVector>> {
         let vector = self.vectors.get_mut(&id)?;
         let (worker, collection) = (vector.worker, vector.part_of);
-        match (std::mem::replace(&mut vector.state, State::Whole), values) {
-            (State::Filling(filling), Some(values)) => {
-                vector.state = State::Held(Arc::new(vector.held(filling, values)));
+        match (std::mem::replace(&mut vector.state, VectorState::Whole), values) {
+            (VectorState::Filling(filling), Some(values)) => {
+                vector.state = VectorState::Held(Arc::new(vector.held(filling, values)));
                 return Some(vec![EndedVector { worker, collection }]);
             }
-            (State::Open(_), None) => {}
+            (VectorState::Open(_), None) => {}
             (other, _) => {
                 vector.state = other;
                 return None;
             }
         }
-        // Each of those that were exchanged in shards is in chunks of all of them.
+        // A vector that is exchanged in shards is complete only together with those of all members.
         let mates: Vec<&Vector> = self.mates(id).iter().filter_map(|id| self.vectors.get(id)).collect();
         if !mates.iter().all(|mate| mate.has_arrived()) {
             return Some(Vec::new());
@@ -43,34 +43,34 @@ impl Reduction {
         Some(ended.filter(|ended| has_arrived(ended.collection)).collect())
     }
 
-    /// A vector of a worker will not arrive whole. Returns the engine's collection, which fails.
+    /// Removes a vector that will not arrive whole. Returns the engine's collection, which fails.
     pub(crate) fn failed(&mut self, worker: WorkerId, id: VectorId) -> Option<EndedVector> {
         let collection = self.vectors.get(&id).filter(|vector| vector.worker == worker)?.part_of;
         self.end(|vector| vector.part_of == collection);
         Some(EndedVector { worker, collection })
     }
 
-    /// The session of a worker has ended. Returns its collections that have arrived whole all the same.
+    /// Removes the vectors of a worker whose session has ended. Returns the collections that had already arrived whole.
     pub(crate) fn left(&mut self, worker: WorkerId) -> Vec<EndedVector> {
         let chunks = self.chunks;
         let is_whole = |vector: &Vector| vector.gate().is_some_and(|gate| gate.close() == chunks);
         let of_worker = self.vectors.iter().filter(|(_, vector)| vector.worker == worker);
         let whole: Vec<VectorId> = of_worker.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
-        // A gate that has let all chunks of an exchange through has those of all of its members.
+        // If the gate of an exchange has let all chunks through, the vectors of all members have arrived.
         let whole: Vec<VectorId> = whole.into_iter().flat_map(|id| self.mates(id)).collect();
         let ended = whole.into_iter().filter_map(|id| self.arrived(id, None)).flatten().collect();
         self.lost(worker);
         ended
     }
 
-    /// The engine has lost a worker, with all of its collections that were not delivered.
+    /// Removes the unfinished collections of a worker that the engine has lost.
     pub(crate) fn lost(&mut self, worker: WorkerId) {
         let unfinished = self.vectors.values().filter(|vector| vector.worker == worker && !vector.has_arrived());
         let unfinished: Vec<CollectionId> = unfinished.map(|vector| vector.part_of).collect();
         self.end(|vector| vector.worker == worker && unfinished.contains(&vector.part_of));
     }
 
-    /// Removes vectors, and remembers how much of them has passed. Returns them.
+    /// Removes vectors, and remembers how many of their chunks have passed. Returns the removed vectors.
     pub(super) fn end(&mut self, is_over: impl Fn(&Vector) -> bool) -> Vec<VectorId> {
         let Self { vectors, shared, prefixes, .. } = self;
         let mut ended = Vec::new();
@@ -78,8 +78,8 @@ impl Reduction {
             vector.withdraw_announcement("it was withdrawn");
             let gate = shared.as_ref().filter(|shared| shared.members.contains(&id)).map(|shared| &shared.gate);
             let next = match &vector.state {
-                State::Open(gate) => gate.close(),
-                State::Whole => gate.map_or(self.chunks, super::Gate::close),
+                VectorState::Open(gate) => gate.close(),
+                VectorState::Whole => gate.map_or(self.chunks, super::Gate::close),
                 _ => vector.request.first_chunk,
             };
             if !self.are_separate && !vector.is_own() {
@@ -90,14 +90,14 @@ impl Reduction {
         ended
     }
 
-    /// The vectors whose leases have been computed for longer than `timeout_s`, and whose headers have not come.
+    /// Returns the vectors whose leases were computed more than `timeout_s` ago, and whose headers have not arrived.
     pub(crate) fn overdue(&mut self, now_s: f64, timeout_s: f64) -> Vec<(WorkerId, VectorId)> {
         let Self { vectors, computed, .. } = self;
         let mut overdue = Vec::new();
         for (id, vector) in vectors.iter_mut() {
             let is_computed = vector.leases.iter().all(|lease| computed.contains(&lease.id));
             if is_computed
-                && matches!(vector.state, State::Asked)
+                && matches!(vector.state, VectorState::Asked)
                 && now_s - vector.progress.get_or_insert(VectorProgress::new(now_s)).due_s > timeout_s
             {
                 overdue.push((vector.worker, *id));

@@ -8,16 +8,16 @@ use ata_wire::{PeerAddress, SessionToken, ShardMember, Shards, VectorRequest};
 use super::vector::Vector;
 use super::{Gate, Reduction, in_vectors};
 
-/// The sum of the vectors of workers that exchange them in shards.
+/// The sum of the vectors of all members of an exchange.
 #[derive(Debug)]
 pub(super) struct SharedSum {
-    /// Names it for the training thread.
+    /// The name of the sum for the training thread.
     pub(super) id: VectorId,
     pub(super) members: Vec<VectorId>,
     pub(super) gate: Gate,
 }
 
-/// A worker that is to exchange its vector in shards.
+/// A worker that will exchange its vector in shards.
 pub(crate) struct Member {
     pub(crate) worker: WorkerId,
     /// The engine's collection.
@@ -27,15 +27,15 @@ pub(crate) struct Member {
 }
 
 impl Reduction {
-    /// Whether the vectors of an iteration may be exchanged in shards among so many workers: nothing has arrived of them, and
-    /// nothing has to be kept apart.
+    /// Returns whether the vectors of an iteration may be exchanged in shards among this many workers. None of their chunks may have
+    /// arrived, and vectors must not have to be kept separate.
     pub(crate) fn may_share(&self, members: usize) -> bool {
         let is_new = self.shared.is_none() && self.prefixes.is_empty() && !self.is_taken;
         is_new && !self.are_separate && members as u64 <= self.chunks
     }
 
-    /// The engine asks several workers for their sums, which they exchange in shards, with a key for each two of them and a time in
-    /// which each chunk has to come. Returns what to ask each of them for.
+    /// Adds the vectors of workers that exchange them in shards. `keys` holds a key for each pair of workers, and each chunk must arrive
+    /// within `timeout_s`. Returns the request for each worker.
     pub(crate) fn ask_in_shards(
         &mut self,
         iteration: Iteration,
@@ -47,7 +47,7 @@ impl Reduction {
         let chunk_timeout = Duration::from_millis((1000.0 * timeout_s) as u64);
         let (mut requests, mut apart) = (Vec::new(), Vec::new());
         for (place, Member { worker, collection, leases, .. }) in members.into_iter().enumerate() {
-            // Each has one vector in the exchange, and what that cannot hold goes to the coordinator.
+            // Each worker has one vector in the exchange. Leases that do not fit into it are sent to the coordinator in further vectors.
             let mut vectors = in_vectors(leases).into_iter();
             let Some(leases) = vectors.next() else { continue };
             let plain = self.add(worker, collection, iteration, leases, 0);
@@ -68,13 +68,12 @@ impl Reduction {
         requests
     }
 
-    /// How many workers exchange their vectors in shards.
+    /// The number of workers that exchange their vectors in shards.
     pub(crate) fn members(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.members.len() as u64)
     }
 
-    /// The first chunk that has not arrived of vectors that are exchanged in shards, and the worker that sends it, once all
-    /// members have begun.
+    /// Returns the next chunk of the exchange that has not arrived, and the worker that sends it, once all members have begun.
     pub(crate) fn awaited(&self) -> Option<(u64, WorkerId)> {
         let SharedSum { members, gate, .. } = self.shared.as_ref()?;
         let vectors: Option<Vec<&Vector>> = members.iter().map(|id| self.vectors.get(id)).collect();
@@ -84,29 +83,28 @@ impl Reduction {
         (have_begun && next < self.chunks).then_some((next, owner))
     }
 
-    /// Whether a vector is exchanged in shards.
+    /// Returns whether a vector is exchanged in shards.
     pub(crate) fn is_shared(&self, id: VectorId) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.members.contains(&id))
     }
 
-    /// Whether a collection of the engine is.
+    /// Returns whether a collection of the engine has a vector that is exchanged in shards.
     pub(crate) fn shares(&self, collection: CollectionId) -> bool {
         self.vectors.iter().any(|(id, vector)| vector.part_of == collection && self.is_shared(*id))
     }
 
-    /// The vectors that are exchanged with this one, and itself.
+    /// Returns all vectors of the exchange that this one belongs to, or only this one if it is not exchanged.
     pub(crate) fn mates(&self, id: VectorId) -> Vec<VectorId> {
         let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
         shared.map_or(vec![id], |shared| shared.members.clone())
     }
 
-    /// Vectors are no longer exchanged in shards. Returns what to ask the workers for instead: their sums, from the first chunk on
-    /// that has not arrived.
+    /// Ends the exchange. Returns the requests that replace it: each worker's own sum, starting at the first chunk that has not arrived.
     pub(crate) fn ask_apart(&mut self) -> Vec<(WorkerId, VectorRequest)> {
         let Some(SharedSum { members, gate, id }) = self.shared.take() else { return Vec::new() };
         let first_chunk = gate.close();
         if first_chunk == self.chunks {
-            // They are all there.
+            // All chunks have arrived.
             self.shared = Some(SharedSum { id, members, gate });
             return Vec::new();
         }

@@ -1,33 +1,33 @@
-//! How exchanges in shards go.
+//! Tracks the progress of exchanges in shards, and who is to blame for failures.
 
 use ata_net::limits::CONNECT_TIMEOUT;
 use ata_scheduler::topology::{Evidence, ShardPlan, Ways};
 use ata_types::{ExchangeChoice, Iteration, MachineId, VectorId, WorkerId};
 use ata_wire::{ExchangeReport, PairFault};
 
-/// The time of so many chunks may pass without one that comes to the coordinator: a member waits for another one during the first, and
-/// has half as long to say so.
+/// The number of chunk timeouts that may pass without a chunk arriving at the coordinator. A member may wait for another one during the
+/// first, and has half a timeout to report it.
 const STALL_CHUNKS: f64 = 1.5;
 
-/// A member begins within the time of so many chunks after it has computed. It prepares its sum meanwhile.
+/// The number of chunk timeouts within which a member must begin after it has computed. It prepares its sum in this time.
 const BEGIN_CHUNKS: f64 = 2.5;
 
-/// Exchanges of which what members say is heard, if they were given up. When a third one begins, each member of the first has computed
-/// twice since.
+/// The number of newest exchanges from which reports are still accepted after they failed. Before the oldest is dropped, each of its
+/// members has computed twice.
 const HEARD: usize = 3;
 
-/// A request to connect to another worker is answered within this time, or the worker is busy otherwise. It is thrice the time that an
-/// attempt takes.
+/// The time within which a request to connect to another worker must be answered, in seconds. It is three times the connect timeout. A
+/// worker that does not answer is busy with other things.
 const PROBE_TIMEOUT_S: f64 = 3.0 * CONNECT_TIMEOUT.as_secs_f64();
 
 /// The exchanges in shards of a run.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
-    /// Whether there are any, and of whom.
+    /// The plan, which decides whether there are exchanges, and among which workers.
     pub(crate) plan: ShardPlan,
     /// The predicted time of the step's exchange in seconds.
     predicted_s: Option<f64>,
-    /// Those that are not over for all of their members, the newest last.
+    /// The exchanges that are not over for all of their members, the newest last.
     live: Vec<Exchange>,
     /// The connection that is being tried.
     probe: Option<Probe>,
@@ -43,43 +43,43 @@ pub(crate) struct Probe {
     until_s: f64,
 }
 
-/// A worker that exchanges its vector.
+/// A member of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeMember {
     pub(crate) worker: WorkerId,
     pub(crate) machine: MachineId,
-    /// What it was asked for.
+    /// The requested vector.
     pub(crate) vector: VectorId,
-    /// Whether it has said that it has the parameters.
+    /// Whether the member has reported that it has the parameters.
     pub(crate) has_parameters: bool,
 }
 
-/// An exchange, until all members have its parameters or it has failed.
+/// An exchange. It is live until all members have its parameters or it has failed.
 #[derive(Debug)]
 struct Exchange {
     iteration: Iteration,
-    /// In the order of their places.
+    /// The members, in the order of their places.
     members: Vec<ExchangeMember>,
-    /// Time in which a chunk has to come.
+    /// The time within which a chunk must arrive, in seconds.
     timeout_s: f64,
-    /// Whether it was given up.
+    /// Whether the exchange was given up.
     is_over: bool,
-    /// When all members were known to have begun.
+    /// The time at which all members were known to have begun, in seconds.
     begun_s: Option<f64>,
-    /// The chunk that the coordinator waits for, and since when.
+    /// The chunk that the coordinator waits for, and since when, in seconds.
     awaited: Option<(u64, f64)>,
-    /// When its step was taken, as far as is known.
+    /// The time at which the step was first known to be taken, in seconds.
     stepped_s: Option<f64>,
     /// The member to blame if none of them names another one.
     suspect: Option<WorkerId>,
 }
 
-/// What follows from a member's report.
+/// The consequences of a member's report.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// The exchange failed just now.
+    /// The exchange that fails because of this report.
     pub(crate) fails: Option<Iteration>,
-    /// A member that is proven to send what cannot be decoded, and why this is thought.
+    /// A member that is proven to send undecodable data, with the reported reason.
     pub(crate) proven: Option<(WorkerId, String)>,
 }
 
@@ -88,7 +88,7 @@ impl Exchanges {
         Self { plan: ShardPlan::new(choice), predicted_s: None, live: Vec::new(), probe: None, probes: 0 }
     }
 
-    /// Those of some workers that exchange their vectors.
+    /// Returns the workers among these that can exchange their vectors.
     pub(crate) fn fit(&mut self, iteration: Iteration, workers: &[WorkerId]) -> Vec<WorkerId> {
         for exchange in &mut self.live {
             let Some(suspect) = exchange.suspect.take() else { continue };
@@ -99,7 +99,7 @@ impl Exchanges {
         self.plan.pairs.reach.members(workers)
     }
 
-    /// The next connection to try among some workers, if none is being tried.
+    /// Returns the next connection to try among these workers, if none is being tried.
     pub(crate) fn next_probe(
         &mut self,
         now_s: f64,
@@ -119,7 +119,7 @@ impl Exchanges {
         self.probe
     }
 
-    /// A worker has tried to connect to another one. Returns which one, if it was asked to.
+    /// Records the result of a worker's attempt to connect to another one. Returns the other worker, if the attempt was requested.
     pub(crate) fn reached(
         &mut self,
         iteration: Iteration,
@@ -132,7 +132,7 @@ impl Exchanges {
         Some(to)
     }
 
-    /// An exchange begins, in which a chunk has to come within `timeout_s`, and which is predicted to take `predicted_s`.
+    /// Adds an exchange in which each chunk must arrive within `timeout_s`, and which is predicted to take `predicted_s`.
     pub(crate) fn begin(
         &mut self,
         iteration: Iteration,
@@ -153,19 +153,19 @@ impl Exchanges {
         });
         let later = self.live.len().saturating_sub(HEARD);
         let mut at = 0;
-        // The others end within a time.
+        // Exchanges that were not given up end within a limited time.
         self.live.retain(|exchange| {
             at += 1;
             at > later || !exchange.is_over
         });
     }
 
-    /// The predicted time of the step's exchange, if there was one.
+    /// Takes the predicted time of the step's exchange in seconds, if there was one.
     pub(crate) fn take_prediction(&mut self) -> Option<f64> {
         self.predicted_s.take()
     }
 
-    /// The exchanges that are not over in which a worker is a member.
+    /// Returns the exchanges that are not over and of which a worker is a member.
     pub(crate) fn of(&self, worker: WorkerId) -> Vec<Iteration> {
         let is_member = |exchange: &&Exchange| exchange.members.iter().any(|member| member.worker == worker);
         self.live
@@ -176,13 +176,13 @@ impl Exchanges {
             .collect()
     }
 
-    /// Whether a worker waits for the parameters of an iteration, which other workers pass on.
+    /// Returns whether a worker waits for the parameters of an iteration, which other workers pass on.
     pub(crate) fn awaits(&self, worker: WorkerId, iteration: Iteration) -> bool {
         let mut live = self.live.iter().filter(|exchange| !exchange.is_over && exchange.iteration.next() == iteration);
         live.any(|exchange| exchange.members.iter().any(|member| member.worker == worker && !member.has_parameters))
     }
 
-    /// A member says how an exchange went.
+    /// Handles a member's report on an exchange.
     pub(crate) fn heard(
         &mut self,
         now_s: f64,
@@ -198,7 +198,7 @@ impl Exchanges {
         let accuser = (member.machine, worker);
         let mut heard = Heard::default();
         let mut ways = Ways::new();
-        // Before all have begun, one may wait for those who still compute.
+        // Until all members have begun, waiting for members that still compute is not suspicious.
         let begun_for_s = exchange.begun_s.map_or(0.0, |begun_s| now_s - begun_s);
         for said in &report.members {
             let Some(from) = exchange.members.get(said.place).filter(|from| from.worker != worker) else { continue };
@@ -209,7 +209,7 @@ impl Exchanges {
                     bytes: said.bytes,
                     seconds: said.seconds,
                     waiting_s: if report.has_failed { said.waiting_s.min(begun_for_s) } else { 0.0 },
-                    // Those who leave an exchange that has failed break off.
+                    // A member that leaves a failed exchange breaks its connections, which is not a fault.
                     is_faulty: fault.is_some_and(|fault| fault != PairFault::Broken || !exchange.is_over),
                 },
             );
@@ -223,7 +223,7 @@ impl Exchanges {
         }
         let bad = self.plan.pairs.heard(iteration, worker, &ways, exchange.timeout_s);
         if !bad.is_empty() {
-            // Who is to blame is out, and the others need not wait.
+            // The faulty members are excluded, so the others may exchange again at once.
             exchange.suspect = None;
             self.plan.cleared(iteration);
         }
@@ -237,8 +237,8 @@ impl Exchanges {
         Some(heard)
     }
 
-    /// All members of the exchange whose vectors are collected have begun, and this chunk of the total is awaited from this worker.
-    /// Returns the exchange if this lasts too long.
+    /// Checks the current exchange, in which `chunk` is awaited from a worker since all members have begun. Returns the exchange if the
+    /// chunk takes too long.
     pub(crate) fn stalls(&mut self, now_s: f64, chunk: Option<(u64, WorkerId)>) -> Option<Iteration> {
         let exchange = self.live.last_mut().filter(|exchange| !exchange.is_over && exchange.stepped_s.is_none())?;
         let Some((chunk, owner)) = chunk else {
@@ -256,24 +256,24 @@ impl Exchanges {
         is_late.then_some(exchange.iteration)
     }
 
-    /// Seconds after which a member of the last exchange that has computed has to begin.
+    /// Returns the time in seconds within which a member of the last exchange must begin after it has computed.
     pub(crate) fn begins_within_s(&self) -> f64 {
         self.live.last().map_or(f64::INFINITY, |exchange| BEGIN_CHUNKS * exchange.timeout_s)
     }
 
-    /// A member of the last exchange has computed, and does not begin.
+    /// Suspects a member of the last exchange that has computed and does not begin. Returns the exchange.
     pub(crate) fn suspect(&mut self, worker: WorkerId) -> Option<Iteration> {
         let exchange = self.live.last_mut().filter(|exchange| !exchange.is_over)?;
         exchange.suspect = Some(worker);
         Some(exchange.iteration)
     }
 
-    /// Exchanges whose members should have said long ago that they have the parameters of up to the current iteration.
+    /// Returns the exchanges before the current iteration whose members have not reported in time that they have the parameters.
     pub(crate) fn overdue(&mut self, now_s: f64, current: Iteration, chunks: u64) -> Vec<Iteration> {
         let mut overdue = Vec::new();
         for exchange in self.live.iter_mut().filter(|exchange| !exchange.is_over && exchange.iteration < current) {
             let since_s = *exchange.stepped_s.get_or_insert(now_s);
-            // Each chunk of a member may take its time, and the last ones thrice as long.
+            // Each chunk of a member may take its full timeout, and the last ones three times as long.
             let rows = chunks.div_ceil(exchange.members.len() as u64) + 3;
             if now_s - since_s > rows as f64 * exchange.timeout_s {
                 overdue.push(exchange.iteration);
@@ -282,19 +282,19 @@ impl Exchanges {
         overdue
     }
 
-    /// An exchange ends early. Returns its members, the first time.
+    /// Ends an exchange early. The first time, returns its members.
     pub(crate) fn end(&mut self, iteration: Iteration) -> Vec<ExchangeMember> {
         let is_of = |exchange: &Exchange| exchange.iteration == iteration && !exchange.is_over;
         let Some(at) = self.live.iter().position(is_of) else { return Vec::new() };
         if at + 1 == self.live.len() {
-            // How long it took until it failed says nothing of the links.
+            // The time until the failure says nothing about the links.
             self.predicted_s = None;
         }
         self.live[at].is_over = true;
         self.live[at].members.clone()
     }
 
-    /// An exchange failed. Returns its members, the first time.
+    /// Ends an exchange that failed. The first time, returns its members.
     pub(crate) fn fail(&mut self, now: Iteration, iteration: Iteration) -> Vec<ExchangeMember> {
         let members = self.end(iteration);
         if !members.is_empty() {
@@ -303,7 +303,7 @@ impl Exchanges {
         members
     }
 
-    /// A worker is gone. If it comes back, others may reach it.
+    /// Forgets a worker that was lost. If it returns, other workers may be able to reach it.
     pub(crate) fn forget(&mut self, worker: WorkerId) {
         self.plan.pairs.forget(worker);
         self.probe.take_if(|probe| probe.from == worker || probe.to == worker);

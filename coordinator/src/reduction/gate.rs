@@ -1,4 +1,4 @@
-//! Lets the chunks of a vector through to the training thread, until it is closed.
+//! The gate through which the chunks of a vector pass to the training thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,41 +7,40 @@ use ata_types::VectorId;
 
 use crate::training::{Magnitudes, SumChunk};
 
-/// Lets chunks through in order, whatever the order in which they come. Once it is closed, none passes, so that its count is final.
-/// What the headers say counts with the last chunk, so that nothing is believed of a vector that is refused. Clones are the same
-/// gate.
+/// Passes chunks on in order, whatever order they arrive in. Once the gate is closed, no chunk passes, so that its count is final. The
+/// headers take effect with the last chunk, so that claims of a refused vector are never used. Clones share the gate.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate(Arc<Mutex<State>>);
+pub(crate) struct Gate(Arc<Mutex<GateState>>);
 
 #[derive(Debug)]
-struct State {
-    /// Names the sum for the training thread.
+struct GateState {
+    /// The name of the sum for the training thread.
     vector: VectorId,
     is_open: bool,
-    /// Chunks of a whole vector.
+    /// The number of chunks of a whole vector.
     chunks: u64,
     /// The next chunk to pass.
     next: u64,
-    /// Chunks that came before it, if several workers send them.
+    /// The chunks that arrived before their turn, if several workers send them.
     early: BTreeMap<u64, Vec<i32>>,
-    /// What the headers of its vectors say.
+    /// The magnitudes from the headers of the vectors.
     magnitudes: Vec<Magnitudes>,
 }
 
 impl Gate {
-    /// A gate for the chunks of a sum of `chunks` chunks, from `first` on.
+    /// Creates a gate for a sum of `chunks` chunks, starting at chunk `first`.
     pub(crate) fn new(vector: VectorId, first: u64, chunks: u64) -> Self {
         let (early, magnitudes) = (BTreeMap::new(), Vec::new());
-        let state = State { vector, is_open: true, chunks, next: first, early, magnitudes };
+        let state = GateState { vector, is_open: true, chunks, next: first, early, magnitudes };
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Adds what the header of a vector says, before any of its chunks.
+    /// Adds the magnitudes from the header of a vector, before any of its chunks.
     pub(crate) fn announce(&self, magnitudes: Magnitudes) {
         self.state().magnitudes.push(magnitudes);
     }
 
-    /// Takes chunk `at`, and lets it and those after it through whose turn it is. Returns whether the gate is open.
+    /// Accepts chunk `at`, and passes on all chunks whose turn it is. Returns whether the gate is open.
     pub(crate) fn let_through(&self, at: u64, sums: Vec<i32>, mut pass: impl FnMut(SumChunk)) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -70,8 +69,8 @@ impl Gate {
         state.next
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing panics while it is locked.
+    fn state(&self) -> std::sync::MutexGuard<'_, GateState> {
+        // No code panics while it holds the lock, so the lock is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,7 +89,7 @@ mod tests {
         assert_eq!((passed, gate.close()), (vec![3, 4], 5));
     }
 
-    /// Each of several workers sends its own chunks, and what their headers say counts once all of these have passed.
+    /// Each worker sends its own chunks, and the headers take effect once all chunks have passed.
     #[test]
     fn chunks_pass_in_order_and_headers_count_with_the_last() {
         let (gate, mut passed) = (Gate::new(VectorId(7), 0, 5), Vec::new());

@@ -1,14 +1,14 @@
-//! Vectors that are not waited for.
+//! Finds the vectors that are not worth waiting for.
 
 use ata_scheduler::topology::VectorProgress;
 use ata_types::{VectorId, WorkerId};
 
 use super::Reduction;
-use super::vector::{State, Vector};
+use super::vector::{Vector, VectorState};
 
 impl Reduction {
-    /// The vectors that are waited for although others compute their tasks again sooner, at time `now_s`. `may_pass` says whether a
-    /// chunk is read, rather than waits for the vectors of others.
+    /// Returns the vectors whose tasks other workers could compute again before they arrive, at time `now_s`. `may_pass` says whether a
+    /// chunk may be read, or must wait for other vectors.
     pub(crate) fn late(&mut self, now_s: f64, may_pass: impl Fn(u64) -> bool) -> Vec<(WorkerId, VectorId)> {
         let began_s = *self.began_s.get_or_insert(now_s);
         for vector in self.vectors.values_mut() {
@@ -16,11 +16,11 @@ impl Reduction {
                 continue;
             }
             let (next, come, waits) = match &vector.state {
-                State::Asked => (None, 0, false),
-                State::Announced(_) => (None, 0, true),
-                State::Open(gate) => (Some(gate.next()), gate.next(), !may_pass(gate.next())),
-                State::Filling(filling) => (Some(filling.chunks()), filling.bytes(), false),
-                State::Held(_) | State::Whole => (Some(self.chunks), 0, true),
+                VectorState::Asked => (None, 0, false),
+                VectorState::Announced(_) => (None, 0, true),
+                VectorState::Open(gate) => (Some(gate.next()), gate.next(), !may_pass(gate.next())),
+                VectorState::Filling(filling) => (Some(filling.chunks()), filling.bytes(), false),
+                VectorState::Held(_) | VectorState::Whole => (Some(self.chunks), 0, true),
             };
             vector.progress.get_or_insert(VectorProgress::new(now_s)).see(now_s, next, come, waits);
         }

@@ -1,8 +1,8 @@
-//! The way of vectors from the engine's requests to the step.
+//! The life cycle of vectors, from the engine's requests to the step.
 //!
-//! The engine asks for collections: sums of the gradients of some leases of a worker. Each is one vector or, if tasks of a worker that was
-//! lost in the middle of its own are among them, or more ranges of tasks than a request may name, several. A vector goes through the
-//! states of [`vector::State`]:
+//! The engine asks for collections: sums of the gradients of some leases of a worker. Usually a collection is one vector. It is several if
+//! it includes tasks of a worker that was lost while it sent its own vector, or more ranges of tasks than a request may name. A vector goes
+//! through the states of [`vector::VectorState`]:
 //!
 //! ```text
 //!          header       reports, units,            last chunk           step
@@ -10,21 +10,21 @@
 //!                       │   room      ┌▶ Filling ────────▶ Held ─────────────▲
 //!                       └─────────────┘
 //! ```
-//! Most pass a gate to the training thread, chunk by chunk. The vector of one lease that is used whole is put together first. Several
-//! workers may exchange their vectors in shards: each of them sends some chunks of the sum of all, through one gate.
+//! Most vectors pass through a gate to the training thread, chunk by chunk. A vector of a single lease that is used whole is assembled
+//! first. Several workers may exchange their vectors in shards: each of them sends some chunks of the total, through one shared gate.
 //!
-//! If a vector ends early, what has passed its gate counts: others send the sum of its tasks from the next chunk on.
+//! If a vector ends early, the chunks that have passed its gate count: other workers send the sum of its tasks from the next chunk on.
 //!
 //! # Methods
 //! - The engine asks: `ask`, `own`, `lease_reported`, `lease_ended`; it orders a step: `take_whole`, `ordered`, `stepped`.
 //! - Workers answer: `check`, `announce`, `arrived`, `failed`. `admit` says which vectors may be sent now.
-//! - Workers are gone: `left`, `lost`. Time passes: `late`, `overdue`, `give_way`.
+//! - Workers leave: `left`, `lost`. Time passes: `late`, `overdue`, `give_way`.
 //!
 //! # Layout
-//! - here: [`Reduction`], what is asked for, and the order of a step; `vector`: a vector's life
-//! - `admission`: headers, and which vectors may be sent; `room`: room for those that are used whole; `gate`: lets chunks through
-//! - `ending`: vectors that arrive, fail, or whose worker is lost; `late`: those that are not waited for
-//! - `exchange`: the sum of vectors that are exchanged; `exchanges`: how exchanges go, and who is to blame; `requests`: what workers are told
+//! - here: [`Reduction`], the requests for vectors, and the order of a step; `vector`: the states of a vector
+//! - `admission`: checks headers and admits vectors; `room`: room for vectors that are used whole; `gate`: passes chunks on
+//! - `ending`: ends vectors that arrive, fail, or lose their worker; `late`: vectors that are not worth waiting for
+//! - `exchange`: the sum of exchanged vectors; `exchanges`: the progress of exchanges; `requests`: messages to workers
 
 mod admission;
 mod ending;
@@ -52,32 +52,32 @@ use ata_wire::{Stripe, VectorRequest};
 use crate::training::{HeldSum, OrderedVector};
 use exchange::SharedSum;
 use room::Room;
-use vector::{State, Vector};
+use vector::{Vector, VectorState};
 
-/// The vectors of the iteration that is under way, and those of asynchronous leases.
+/// The vectors of the current iteration, and those of asynchronous leases.
 #[derive(Debug)]
 pub(crate) struct Reduction {
     vectors: BTreeMap<VectorId, Vector>,
-    /// The sum of those that are exchanged in shards.
+    /// The sum of the vectors that are exchanged in shards.
     shared: Option<SharedSum>,
-    /// The leases that are computed, and have not ended.
+    /// The computed leases that have not ended.
     computed: HashSet<LeaseId>,
-    /// How many vectors were asked for so far.
+    /// The number of vectors requested so far.
     asked: u64,
-    /// Chunks per vector.
+    /// The number of chunks per vector.
     chunks: u64,
-    /// Whether vectors are kept apart until all have arrived. If not, the part of one that has arrived counts if its worker is lost.
+    /// Whether vectors are kept separate until all have arrived. If not, the chunks that have arrived from a lost worker count.
     are_separate: bool,
-    /// Tasks of vectors that ended early, and the first chunk of their sum that did not pass; later ones replace earlier ones.
+    /// The tasks of vectors that ended early, and the first chunk of their sum that did not pass. Later entries override earlier ones.
     prefixes: Vec<(TaskRange, u64)>,
     room: Room,
     /// Whether the step is taken already, so that no more vectors are needed.
     is_taken: bool,
-    /// When the iteration was first looked at.
+    /// The time at which the iteration was first checked, in seconds.
     began_s: Option<f64>,
 }
 
-/// A vector that arrived whole, or failed: its worker, and the engine's collection if that is complete or failed by it.
+/// A collection of the engine that is complete or has failed, and its worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EndedVector {
     pub(crate) worker: WorkerId,
@@ -85,7 +85,8 @@ pub(crate) struct EndedVector {
 }
 
 impl Reduction {
-    /// No vectors, of so many chunks each, and room for so many at a time that are used whole.
+    /// Creates a reduction without vectors. Each will have `chunks` chunks, and `places` vectors that are used whole
+    /// may be assembled at a time.
     pub(crate) fn new(chunks: u64, are_separate: bool, places: usize) -> Self {
         Self {
             vectors: BTreeMap::new(),
@@ -101,8 +102,7 @@ impl Reduction {
         }
     }
 
-    /// The engine asks a worker for the sum over some leases; this replaces what it asked for before under the same name. Returns what
-    /// to tell the worker.
+    /// Adds the vectors of a collection, replacing earlier vectors of the same collection. Returns the messages to the worker.
     pub(crate) fn ask(&mut self, iteration: Iteration, asked: &ata_scheduler::Collection) -> Requests {
         let ata_scheduler::Collection { worker, id, leases } = asked;
         let (kept, withdrawn) = self.withdraw(*id, leases);
@@ -120,17 +120,17 @@ impl Reduction {
         Requests { withdrawn, requests }
     }
 
-    /// A worker gets a lease. Returns the vector that it is asked for together with it, if there is one.
+    /// Adds the vector that is requested together with a lease, if there is one. Returns its id.
     pub(crate) fn own(&mut self, worker: WorkerId, lease: &Lease) -> Option<VectorId> {
         lease.own.map(|collection| self.add(worker, collection, lease.iteration, vec![*lease], 0).id)
     }
 
-    /// A worker has computed a lease.
+    /// Records that a worker has computed a lease.
     pub(crate) fn lease_reported(&mut self, lease: LeaseId) {
         self.computed.insert(lease);
     }
 
-    /// A lease ended. If it was not applied, its own vector is of no use. Returns what is withdrawn from its worker.
+    /// Records that a lease ended. If it was not applied, its own vector is useless. Returns the vectors to withdraw from its worker.
     pub(crate) fn lease_ended(&mut self, lease: &Lease, outcome: TaskOutcome) -> Vec<VectorId> {
         self.computed.remove(&lease.id);
         let Some(own) = lease.own.filter(|_| outcome != TaskOutcome::Applied) else { return Vec::new() };
@@ -159,7 +159,7 @@ impl Reduction {
             progress: None,
             is_repeated: false,
             is_taken: false,
-            state: if first_chunk == self.chunks { State::Whole } else { State::Asked },
+            state: if first_chunk == self.chunks { VectorState::Whole } else { VectorState::Asked },
         };
         self.vectors.insert(id, vector);
         request
@@ -170,8 +170,8 @@ impl Reduction {
         VectorId(self.asked)
     }
 
-    /// Withdraws what was asked for, except vectors that were let in and are still wanted. Returns the leases of these, and the
-    /// vectors that were withdrawn.
+    /// Withdraws the vectors of a collection, except admitted ones that are still wanted. Returns the leases of the vectors that are kept,
+    /// and the withdrawn vectors.
     fn withdraw(&mut self, collection: CollectionId, wanted: &[Lease]) -> (HashSet<LeaseId>, Vec<VectorId>) {
         let stays = |vector: &Vector| !vector.is_outside() && vector.leases.iter().all(|lease| wanted.contains(lease));
         let of_it = self.vectors.values().filter(|vector| vector.part_of == collection && stays(vector));
@@ -187,22 +187,22 @@ impl Reduction {
         prefixes.find(|(prefix, _)| prefix.overlaps(tasks)).map_or(0, |(_, first_chunk)| *first_chunk)
     }
 
-    /// Chunks per vector.
+    /// The number of chunks per vector.
     pub(crate) fn chunks(&self) -> u64 {
         self.chunks
     }
 
-    /// Whether vectors are kept apart until all have arrived.
+    /// Returns whether vectors are kept separate until all have arrived.
     pub(crate) fn are_separate(&self) -> bool {
         self.are_separate
     }
 
-    /// Whether there are vectors of a collection of the engine.
+    /// Returns whether there are vectors of a collection of the engine.
     pub(crate) fn has(&self, collection: CollectionId) -> bool {
         self.vectors.values().any(|vector| vector.part_of == collection)
     }
 
-    /// The workers whose vectors make a step, each once, and the chunks that those who exchange them in shards send.
+    /// Returns the workers whose vectors make a step and, for each that exchanges its vector in shards, the chunks that it sends.
     pub(crate) fn contributors(&self, collections: &[CollectionId]) -> BTreeMap<WorkerId, Option<Stripe>> {
         let mut contributors = BTreeMap::new();
         for vector in self.vectors.values().filter(|vector| collections.contains(&vector.part_of)) {
@@ -212,24 +212,24 @@ impl Reduction {
         contributors
     }
 
-    /// The vectors of some of the engine's collections that a step takes whole, each the first time that it is ordered.
+    /// Returns the vectors of these collections that a step uses whole. Each is returned only the first time that it is ordered.
     pub(crate) fn take_whole(&mut self, collections: &[CollectionId]) -> Vec<Arc<HeldSum>> {
         let of_step = self.vectors.values_mut().filter(|vector| collections.contains(&vector.part_of));
         let take = |vector: &mut Vector| {
-            let State::Held(sum) = &vector.state else { return None };
+            let VectorState::Held(sum) = &vector.state else { return None };
             (!std::mem::replace(&mut vector.is_taken, true)).then(|| sum.clone())
         };
         of_step.filter_map(take).collect()
     }
 
-    /// A vector that was delivered whole, for a comparison, and its lease.
+    /// Returns a vector that was delivered whole, for a comparison, and its lease.
     pub(crate) fn whole(&self, collection: CollectionId) -> Option<(LeaseId, Arc<HeldSum>)> {
         let vector = self.vectors.values().find(|vector| vector.part_of == collection)?;
-        let State::Held(sum) = &vector.state else { return None };
+        let VectorState::Held(sum) = &vector.state else { return None };
         Some((vector.leases.first()?.id, sum.clone()))
     }
 
-    /// The other vectors of some of the engine's collections, for the order of a step.
+    /// Returns the vectors of these collections that pass a gate, for the order of a step.
     pub(crate) fn ordered(&self, collections: &[CollectionId]) -> Vec<OrderedVector> {
         let of_step = |vector: &Vector| collections.contains(&vector.part_of) && !vector.is_own();
         let (shared, apart): (Vec<_>, Vec<_>) =
@@ -239,12 +239,12 @@ impl Reduction {
         apart.chain(sum).map(|(id, first_chunk)| OrderedVector { id, first_chunk }).collect()
     }
 
-    /// The step is taken, although the engine waits for some of its tasks again.
+    /// Records that the step is taken, although the engine waits for some of its tasks again.
     pub(crate) fn taken(&mut self) {
         self.is_taken = true;
     }
 
-    /// The step was committed. Vectors of asynchronous leases that are not in it go on.
+    /// Records that the step was committed. Vectors of asynchronous leases that are not part of it remain.
     pub(crate) fn stepped(&mut self) {
         (self.is_taken, self.began_s) = (false, None);
         self.shared = None;
@@ -253,7 +253,7 @@ impl Reduction {
     }
 }
 
-/// Leases of each of the vectors that hold some leases, which are within the limits of a request.
+/// Splits leases into vectors that are within the limits of a request.
 fn in_vectors(mut leases: Vec<Lease>) -> Vec<Vec<Lease>> {
     leases.sort_by_key(|lease| lease.tasks.first);
     let mut ranges = 1;

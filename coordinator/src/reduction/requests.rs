@@ -1,9 +1,9 @@
-//! What workers are told about their vectors.
+//! Messages to workers about their vectors.
 
 use ata_types::VectorId;
 use ata_wire::VectorRequest;
 
-/// What to tell a worker about its vectors.
+/// The vectors to withdraw and to request from a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub(crate) withdrawn: Vec<VectorId>,
@@ -11,7 +11,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Withdraws a vector, and asks for none.
+    /// Withdraws a vector without requesting another.
     pub(crate) fn withdrawal(vector: VectorId) -> Self {
         Self { withdrawn: vec![vector], requests: Vec::new() }
     }

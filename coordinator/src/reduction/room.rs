@@ -1,8 +1,8 @@
 //! Room for vectors that are used whole.
 //!
-//! Such a vector is put together before it is used, so their number at a time is bounded. Those that find no room wait, which costs
-//! only what fits into a window of flow control. Room goes to the worker that fills the least of it, and among equals to the one that
-//! waits longest. A worker that sends too slowly while others wait gives way.
+//! Such a vector is assembled before it is used, so the number of these vectors at a time is limited. The others wait, which takes no more
+//! memory than a flow-control window. The next place goes to the worker that occupies the fewest and, in a tie, to the one that waits
+//! longest. A worker that sends too slowly while others wait gives way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Reduction;
-use super::vector::{State, Vector};
+use super::vector::{Vector, VectorState};
 use crate::training::Magnitudes;
 
-/// How much of a vector has arrived.
+/// The bytes and chunks of a vector that have arrived.
 #[derive(Debug, Default)]
 struct Received {
     bytes: AtomicU64,
     chunks: AtomicU64,
 }
 
-/// The service's side of a vector that is put together.
+/// The service's side of a vector that is being assembled.
 #[derive(Debug)]
 pub(crate) struct Whole {
     received: Arc<Received>,
@@ -39,12 +39,12 @@ impl Whole {
         self.received.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Records that a chunk of it has arrived.
+    /// Records that a chunk of the vector has arrived.
     pub(crate) fn receive_chunk(&self) {
         self.received.chunks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Resolves when the vector is not needed any more.
+    /// Resolves when the vector is no longer needed.
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
     }
@@ -54,24 +54,24 @@ impl Whole {
     }
 }
 
-/// The driver's side of it. Dropping it ends the call that sends the vector.
+/// The driver's side of a vector that is being assembled. Dropping it ends the call that sends the vector.
 #[derive(Debug)]
 pub(super) struct Filling {
     magnitudes: Magnitudes,
     units: Units,
     received: Arc<Received>,
-    /// Since when its rate is measured, and how much had arrived then; `None` while no vector waits for room.
+    /// The time in seconds since which the rate is measured, and the bytes that had arrived then; `None` while no vector waits for room.
     window: Option<(f64, u64)>,
     _ends: DropGuard,
 }
 
 impl Filling {
-    /// Chunks that have arrived.
+    /// The number of chunks that have arrived.
     pub(super) fn chunks(&self) -> u64 {
         self.received.chunks.load(Ordering::Relaxed)
     }
 
-    /// Bytes that have arrived.
+    /// The number of bytes that have arrived.
     pub(super) fn bytes(&self) -> u64 {
         self.received.bytes.load(Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ impl Filling {
         (self.magnitudes, self.units)
     }
 
-    /// The bytes per second that have arrived since it is measured, and whether that is long enough.
+    /// Returns the bytes per second since the start of the measurement, and whether the measurement is long enough.
     fn rate(&mut self, now_s: f64) -> (f64, bool) {
         let received = self.bytes();
         let (since_s, before) = *self.window.get_or_insert((now_s, received));
@@ -93,21 +93,21 @@ impl Filling {
     }
 }
 
-/// The room of a run.
+/// The places for vectors that are being assembled.
 #[derive(Debug)]
 pub(super) struct Room {
     places: Arc<Semaphore>,
-    /// How many vectors of one worker may have room at a time: half of all, so that one worker never makes all others wait.
+    /// The maximum number of places of one worker. It is half of all places, so that one worker never makes all others wait.
     share: usize,
 }
 
 impl Room {
-    /// Room for so many vectors.
+    /// Creates room for `places` vectors.
     pub(super) fn new(places: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(places)), share: (places / 2).max(1) }
     }
 
-    /// Room for a vector with this header, if there is some.
+    /// Returns a place for a vector with this header, if one is free.
     pub(super) fn fill(&self, magnitudes: Magnitudes, units: Units) -> Option<(Filling, Whole)> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let (received, ended) = (Arc::new(Received::default()), CancellationToken::new());
@@ -117,7 +117,7 @@ impl Room {
 }
 
 impl Reduction {
-    /// The next vector that gets room, of those that are used whole and wait for it.
+    /// Returns the next of the waiting vectors that gets a place.
     pub(super) fn next_whole(&self) -> Option<VectorId> {
         if self.room.places.available_permits() == 0 {
             return None;
@@ -127,19 +127,19 @@ impl Reduction {
         (filled < self.room.share).then_some(id)
     }
 
-    /// How many vectors of a worker have room.
+    /// Returns the number of a worker's vectors that have a place.
     fn filled_by(&self, worker: WorkerId) -> usize {
         let of_worker = self.vectors.values().filter(|vector| vector.worker == worker);
-        of_worker.filter(|vector| matches!(vector.state, State::Filling(_))).count()
+        of_worker.filter(|vector| matches!(vector.state, VectorState::Filling(_))).count()
     }
 
-    /// The vectors of the slowest of the workers that have room while others wait for it, if it is too slow.
+    /// Returns the vectors of the slowest worker that has a place while others wait, if it is too slow.
     pub(crate) fn give_way(&mut self, now_s: f64) -> Vec<(WorkerId, VectorId)> {
         let others_wait = self.room.places.available_permits() == 0 && self.vectors.values().any(waits);
-        // By worker: the rate of all of its vectors, and whether each was measured for long enough.
+        // For each worker, the total rate of its vectors, and whether each was measured for long enough.
         let mut rates: BTreeMap<WorkerId, (f64, bool)> = BTreeMap::new();
         for vector in self.vectors.values_mut() {
-            let State::Filling(filling) = &mut vector.state else { continue };
+            let VectorState::Filling(filling) = &mut vector.state else { continue };
             if others_wait {
                 let (rate, is_due) = filling.rate(now_s);
                 let of_worker = rates.entry(vector.worker).or_insert((0.0, true));
@@ -152,12 +152,12 @@ impl Reduction {
         let is_slow = |rate: f64| rate < LEAST_UPLOAD_BYTES_PER_S as f64 && rate < LEAST_UPLOAD_SHARE * mean;
         let slow = rates.into_iter().filter(|(_, (rate, is_due))| *is_due && is_slow(*rate));
         let slowest = slow.min_by(|(_, one), (_, other)| one.0.total_cmp(&other.0)).map(|(worker, _)| worker);
-        let filling = self.vectors.iter().filter(|(_, vector)| matches!(vector.state, State::Filling(_)));
+        let filling = self.vectors.iter().filter(|(_, vector)| matches!(vector.state, VectorState::Filling(_)));
         filling.map(|(id, vector)| (vector.worker, *id)).filter(|(worker, _)| Some(*worker) == slowest).collect()
     }
 }
 
-/// Whether a vector waits to be read whole.
+/// Returns whether a vector that is used whole waits for a place.
 fn waits(vector: &Vector) -> bool {
     vector.is_own() && vector.announcement().is_some()
 }

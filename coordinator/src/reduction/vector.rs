@@ -1,4 +1,4 @@
-//! A vector's life.
+//! The states of a vector.
 
 use std::sync::Arc;
 
@@ -18,38 +18,38 @@ use crate::training::{HeldSum, Magnitudes};
 #[derive(Debug)]
 pub(super) struct Vector {
     pub(super) worker: WorkerId,
-    /// The collection of the engine that it is part of.
+    /// The engine's collection that the vector is part of.
     pub(super) part_of: CollectionId,
     pub(super) request: VectorRequest,
-    /// The leases with its tasks.
+    /// The leases whose tasks are summed.
     pub(super) leases: Vec<Lease>,
-    /// How far it has come, once its leases are known to be computed.
+    /// The progress of the transfer, once the leases are known to be computed.
     pub(super) progress: Option<VectorProgress>,
-    /// Whether it was asked for again, in the units of the iteration.
+    /// Whether the vector was requested again, in the units of the iteration.
     pub(super) is_repeated: bool,
-    /// Whether a step was ordered that takes it whole.
+    /// Whether a step was ordered that uses the vector whole.
     pub(super) is_taken: bool,
-    pub(super) state: State,
+    pub(super) state: VectorState,
 }
 
-/// Where a vector is. Each one goes through these in order, and may end in any of them.
+/// The state of a vector. A vector passes through the states in this order, and may end in any of them.
 #[derive(Debug)]
-pub(super) enum State {
-    /// It was asked for.
+pub(super) enum VectorState {
+    /// The vector was requested.
     Asked,
-    /// Its header came. It waits for the reports on its leases, for the units, for its exchange, or for room.
+    /// The header has arrived. The vector waits for the reports on its leases, for the units, for its exchange, or for room.
     Announced(Announcement),
-    /// Its chunks pass the gate to the training thread.
+    /// The chunks pass through the gate to the training thread.
     Open(Gate),
-    /// Its chunks are put together, since it is used whole.
+    /// The chunks are assembled, since the vector is used whole.
     Filling(Filling),
-    /// It is here, apart from all others.
+    /// The vector has arrived, and is kept separate from all others.
     Held(Arc<HeldSum>),
-    /// All of its chunks have passed, or came before from a worker that was lost.
+    /// All chunks have passed, or had already passed for a worker that was lost.
     Whole,
 }
 
-/// A vector whose header came.
+/// The announcement of a vector, from its header.
 #[derive(Debug)]
 pub(crate) struct Announcement {
     pub(crate) session: SessionToken,
@@ -58,59 +58,59 @@ pub(crate) struct Announcement {
     pub(crate) reply: VectorReply,
 }
 
-/// Answers a worker that is about to send a vector, once it may.
+/// Replies to a worker that is about to send a vector, once it may.
 pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, UploadRefusal>>;
 
-/// Where the chunks of a vector go.
+/// The destination of a vector's chunks.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// To the training thread, one by one.
+    /// Chunks go to the training thread one by one.
     Gate(Gate),
-    /// Together to the driver.
+    /// Chunks are assembled, and go to the driver together.
     Whole(Whole),
 }
 
-/// Why a vector must not be sent.
+/// The reason why a vector must not be sent.
 #[derive(Debug)]
 pub(crate) enum UploadRefusal {
-    /// There is no such session.
+    /// The session does not exist.
     NoSession(Status),
     /// The vector would not count.
     NotHeld { reason: String },
 }
 
 impl Vector {
-    /// The chunks that the worker sends in an exchange in shards.
+    /// Returns the chunks that the worker sends, if the vector is exchanged in shards.
     pub(super) fn stripe(&self) -> Option<Stripe> {
         self.request.shards.as_ref().map(|shards| shards.of(shards.place))
     }
 
-    /// Whether it is the vector of one lease, which is used whole.
+    /// Returns whether this is the vector of a single lease, which is used whole.
     pub(super) fn is_own(&self) -> bool {
         self.leases.iter().any(|lease| lease.own.is_some())
     }
 
-    /// Whether nothing more has to come.
+    /// Returns whether the vector has arrived completely.
     pub(super) fn has_arrived(&self) -> bool {
-        matches!(self.state, State::Held(_) | State::Whole)
+        matches!(self.state, VectorState::Held(_) | VectorState::Whole)
     }
 
-    /// Whether it was not let in.
+    /// Returns whether the vector is not admitted yet.
     pub(super) fn is_outside(&self) -> bool {
-        matches!(self.state, State::Asked | State::Announced(_))
+        matches!(self.state, VectorState::Asked | VectorState::Announced(_))
     }
 
-    /// The gate that its chunks pass.
+    /// Returns the gate that the chunks pass through, if it is open.
     pub(super) fn gate(&self) -> Option<&Gate> {
-        if let State::Open(gate) = &self.state { Some(gate) } else { None }
+        if let VectorState::Open(gate) = &self.state { Some(gate) } else { None }
     }
 
-    /// What is known of it, if it was announced and was not let in.
+    /// Returns the announcement, if the vector was announced and is not admitted yet.
     pub(super) fn announcement(&self) -> Option<&Announcement> {
-        if let State::Announced(announcement) = &self.state { Some(announcement) } else { None }
+        if let VectorState::Announced(announcement) = &self.state { Some(announcement) } else { None }
     }
 
-    /// The values of a vector that was let in whole, with what its header says.
+    /// Returns an assembled vector, from its values and its header.
     pub(super) fn held(&self, filling: Filling, values: Vec<i32>) -> HeldSum {
         let (Magnitudes { maxima, saturated, vanished }, units) = filling.into_header();
         let tasks = self.leases.iter().map(|lease| lease.tasks.count).sum();

@@ -6,11 +6,11 @@ use ata_wire::{FromWorker, SessionToken};
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
-use crate::driver::{Command, Presence};
+use crate::driver::{DriverCommand, Presence};
 
-/// Passes on a worker's messages until its stream or its session ends.
+/// Passes a worker's messages to the driver until its stream or its session ends.
 pub(super) async fn read(
-    driver: mpsc::Sender<Command>,
+    driver: mpsc::Sender<DriverCommand>,
     session: SessionToken,
     mut incoming: Streaming<WorkerMessage>,
     presence: Presence,
@@ -22,22 +22,22 @@ pub(super) async fn read(
         };
         let command = match message {
             Ok(Some(message)) => match FromWorker::try_from(message) {
-                Ok(FromWorker::Ready { fuses, peer_address }) => Command::Ready { session, fuses, peer_address },
-                Ok(FromWorker::ExchangeReport(report)) => Command::ExchangeReported { session, report },
-                Ok(FromWorker::Reached { probe, outcome }) => Command::Reached { session, probe, outcome },
+                Ok(FromWorker::Ready { fuses, peer_address }) => DriverCommand::Ready { session, fuses, peer_address },
+                Ok(FromWorker::ExchangeReport(report)) => DriverCommand::ExchangeReported { session, report },
+                Ok(FromWorker::Reached { probe, outcome }) => DriverCommand::Reached { session, probe, outcome },
                 Ok(FromWorker::Heartbeat { idle }) => {
                     presence.hear_heartbeat(idle);
                     continue;
                 }
-                Ok(FromWorker::Progress(computed)) => Command::Progress { session, computed },
+                Ok(FromWorker::Progress(computed)) => DriverCommand::Progress { session, computed },
                 Ok(FromWorker::LeaseFailed { lease, reason, uncomputable }) => {
-                    Command::LeaseFailed { session, lease, kind: kind(uncomputable), reason }
+                    DriverCommand::LeaseFailed { session, lease, kind: kind(uncomputable), reason }
                 }
                 Ok(FromWorker::VectorFailed { vector, reason, uncomputable }) => {
-                    Command::VectorFailed { session, vector, kind: kind(uncomputable), reason }
+                    DriverCommand::VectorFailed { session, vector, kind: kind(uncomputable), reason }
                 }
-                Ok(FromWorker::LinkProbed { bytes, seconds }) => Command::LinkProbed { session, bytes, seconds },
-                Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
+                Ok(FromWorker::LinkProbed { bytes, seconds }) => DriverCommand::LinkProbed { session, bytes, seconds },
+                Ok(FromWorker::Measured(measured)) => DriverCommand::Measured { session, measured },
                 Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
                 Err(error) => break error.to_string(),
             },
@@ -48,11 +48,11 @@ pub(super) async fn read(
             return;
         }
     };
-    // The driver may be gone, which ends all sessions.
-    driver.send(Command::Left { session, why }).await.unwrap_or(());
+    // If the driver is gone, all sessions have ended.
+    driver.send(DriverCommand::Left { session, why }).await.unwrap_or(());
 }
 
-/// The kind of a failure to compute.
+/// Returns the kind of refusal for a failed computation.
 fn kind(is_uncomputable: bool) -> RefusalKind {
     if is_uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed }
 }

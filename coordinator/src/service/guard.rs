@@ -1,4 +1,4 @@
-//! Reports the result of a call that sends a gradient, whatever becomes of the call.
+//! Reports the result of a call that sends a gradient, even if the call is dropped.
 
 use ata_record::RefusalKind;
 use ata_wire::Receipt;
@@ -6,33 +6,33 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::{UploadError, over};
-use crate::driver::{Command, GAVE_UP};
+use crate::driver::{DriverCommand, GAVE_UP};
 
-/// Makes the command that reports a failure, of its kind and reason.
-type Failed = Box<dyn FnOnce(RefusalKind, String) -> Command + Send>;
+/// Makes the command that reports a failure, from its kind and reason.
+type Failed = Box<dyn FnOnce(RefusalKind, String) -> DriverCommand + Send>;
 
 /// Reports a failure if the call that sends a gradient is dropped before the driver knows the result.
 pub(super) struct UploadGuard {
-    driver: mpsc::Sender<Command>,
+    driver: mpsc::Sender<DriverCommand>,
     failed: Option<Failed>,
 }
 
 impl UploadGuard {
     pub(super) fn new(
-        driver: mpsc::Sender<Command>,
-        failed: impl FnOnce(RefusalKind, String) -> Command + Send + 'static,
+        driver: mpsc::Sender<DriverCommand>,
+        failed: impl FnOnce(RefusalKind, String) -> DriverCommand + Send + 'static,
     ) -> Self {
         Self { driver, failed: Some(Box::new(failed)) }
     }
 
     /// Sends the result to the driver.
-    pub(super) async fn settle(&mut self, result: Command) -> Result<(), Status> {
+    pub(super) async fn settle(&mut self, result: DriverCommand) -> Result<(), Status> {
         self.driver.send(result).await.map_err(|_| over())?;
         self.disarm();
         Ok(())
     }
 
-    /// Reports a failure to the driver, so that other workers can compute the tasks right away. Returns the answer to the call.
+    /// Reports a failure to the driver, so that other workers can compute the tasks right away. Returns the response of the call.
     pub(super) async fn fail(&mut self, error: UploadError) -> Result<Receipt, Status> {
         let (kind, reason) = (error.kind(), error.to_string());
         if let Some(failed) = self.failed.take() {
@@ -44,7 +44,7 @@ impl UploadGuard {
         }
     }
 
-    /// Does nothing on drop, since the driver knows the result.
+    /// Disarms the guard, since the driver knows the result.
     pub(super) fn disarm(&mut self) {
         self.failed = None;
     }

@@ -8,7 +8,7 @@ const SESSION: SessionToken = SessionToken([1; 16]);
 
 const VECTOR: VectorId = VectorId(7);
 
-fn service() -> (Service, mpsc::Receiver<Command>) {
+fn service() -> (Service, mpsc::Receiver<DriverCommand>) {
     let (driver, commands) = mpsc::channel(8);
     let (data, format) = (DataSpec::Generated { seed: 1 }, WireFormat::F32Exact);
     let run = RunSpec {
@@ -45,19 +45,19 @@ fn header() -> GradientHeader {
     }
 }
 
-/// An upload that is about to send its chunks.
+/// Returns an upload that is about to send its chunks.
 fn upload() -> GradientUpload {
     GradientUpload::from_body(tonic::body::Body::empty(), Peer::default())
 }
 
-/// Has a call wait until it may send; returns what it is answered with.
-fn announced(call: Pin<&mut impl Future>, commands: &mut mpsc::Receiver<Command>) -> VectorReply {
+/// Polls a call until it waits for the driver's reply. Returns the sender of the reply.
+fn announced(call: Pin<&mut impl Future>, commands: &mut mpsc::Receiver<DriverCommand>) -> VectorReply {
     assert!(call.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let Ok(Command::AnnounceVector { reply, .. }) = commands.try_recv() else { panic!("it was not announced") };
+    let Ok(DriverCommand::AnnounceVector { reply, .. }) = commands.try_recv() else { panic!("it was not announced") };
     reply
 }
 
-/// A call may be dropped at any moment, such as when it does not know yet whether it may send.
+/// A call may be dropped at any moment, for example before it knows whether it may send.
 #[tokio::test]
 async fn a_call_that_is_dropped_fails_its_vector() {
     let (service, mut commands) = service();
@@ -66,7 +66,7 @@ async fn a_call_that_is_dropped_fails_its_vector() {
     drop(call);
     tokio::task::yield_now().await;
     let command = commands.try_recv();
-    assert!(matches!(command, Ok(Command::VectorFailed { vector: VECTOR, .. })));
+    assert!(matches!(command, Ok(DriverCommand::VectorFailed { vector: VECTOR, .. })));
 }
 
 #[tokio::test]

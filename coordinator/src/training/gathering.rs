@@ -1,35 +1,35 @@
-//! The gradients of the step that is under way.
+//! Gathers the gradients of the current step.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ata_sums::{GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
+use ata_sums::{GradientSum, TensorSizes, TrainingConfig, TrainingOutcome, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, VectorId};
 
-use super::{HeldSum, Magnitudes, OrderedVector, Pace, StepOrder, StepResult, SumChunk};
+use super::{HeldSum, Magnitudes, OrderedVector, StepOrder, StepPace, StepResult, SumChunk};
 
-/// Sums the gradients of a step as they arrive, in any order, and steps each chunk once all have it.
+/// Sums the gradients of a step as they arrive, in any order, and steps each chunk once it has arrived of all vectors.
 pub(super) struct Gathering {
-    /// Whether vectors are kept apart until all have arrived, rather than added as they arrive.
+    /// Whether vectors are kept separate until all have arrived, rather than added as they arrive.
     keeps_apart: bool,
     sizes: TensorSizes,
-    /// The chunks of the sum of everything that has arrived, unless vectors are kept apart. A chunk that nothing has arrived of, or that
-    /// was stepped, is empty.
+    /// The chunks of the sum of all data that has arrived, unless vectors are kept separate. A chunk is empty if no data has arrived for
+    /// it, or if it was stepped.
     sums: Vec<Vec<i32>>,
-    /// The vectors that have arrived, if they are.
+    /// The vectors that have arrived, if vectors are kept separate.
     vectors: HashMap<VectorId, GradientSum>,
-    /// Those that were put together before, if they are kept apart or in other units.
+    /// The assembled vectors, if vectors are kept separate or their units differ.
     whole: Vec<Arc<HeldSum>>,
     /// The first chunk of each vector that has not arrived.
     arrived: HashMap<VectorId, u64>,
-    /// The largest magnitudes so far, per tensor.
+    /// The largest magnitude of each tensor so far.
     maxima: Vec<f32>,
     saturated: u64,
     vanished: u64,
     order: Option<StepOrder>,
-    /// How many chunks were stepped.
+    /// The number of chunks that were stepped.
     stepped: u64,
 }
 
@@ -51,7 +51,7 @@ impl Gathering {
         }
     }
 
-    /// Begins the next step.
+    /// Clears the state for the next step.
     pub(super) fn clear(&mut self) {
         self.sums.iter_mut().for_each(Vec::clear);
         self.maxima.fill(0.0);
@@ -88,7 +88,7 @@ impl Gathering {
         if self.keeps_apart {
             let vector = self.vectors.entry(id).or_insert_with(|| GradientSum::new(&self.sizes));
             vector.values[range(at, self.sizes.values())].copy_from_slice(&sums);
-            // A vector that is kept apart has one header.
+            // A vector that is kept separate has one header.
             for Magnitudes { maxima, saturated, vanished } in magnitudes {
                 (vector.maxima, vector.saturated, vector.vanished) = (maxima, saturated, vanished);
             }
@@ -101,7 +101,7 @@ impl Gathering {
         self.arrived.insert(id, at + 1);
     }
 
-    /// Adds a vector that was put together. Its units are those of its iteration, which may be an earlier one.
+    /// Adds an assembled vector. Its units are those of its iteration, which may be an earlier one.
     pub(super) fn add_whole(&mut self, held: Arc<HeldSum>, units: Option<&Units>) {
         if !self.keeps_apart && Some(&held.units) == units {
             self.add_sum(&held.sum);
@@ -110,7 +110,7 @@ impl Gathering {
         }
     }
 
-    /// Takes the order for the step, or another one that replaces it.
+    /// Sets the order for the step, or replaces it.
     pub(super) fn order(&mut self, order: StepOrder) {
         self.order = Some(order.replacing(self.order.take()));
     }
@@ -119,8 +119,8 @@ impl Gathering {
         self.sums.len() as u64
     }
 
-    /// Steps what all vectors of the step have. Returns the result once that is everything.
-    pub(super) fn advance(&mut self, state: &mut TrainingState, pace: &Pace) -> Option<StepResult> {
+    /// Steps the chunks that have arrived of all vectors. Returns the result once all chunks are stepped.
+    pub(super) fn advance(&mut self, state: &mut TrainingState, pace: &StepPace) -> Option<StepResult> {
         let order = self.order.as_ref()?;
         let arrived = |ordered: &OrderedVector| self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk);
         let ready = order.vectors.iter().map(arrived).min().unwrap_or(self.chunks());
@@ -128,7 +128,7 @@ impl Gathering {
         let outcome = if !is_whole {
             self.step_chunks(state, ready);
             pace.set(Some(self.stepped));
-            StepOutcome { gradient_product: None, gradient_norm: None }
+            TrainingOutcome { gradient_product: None, gradient_norm: None }
         } else if ready == self.chunks() {
             self.step_whole(state)
         } else {
@@ -152,7 +152,7 @@ impl Gathering {
         Some(result)
     }
 
-    /// Steps the chunks before `ready`, and sends them.
+    /// Steps the chunks before `ready`, and writes the resulting parameters.
     fn step_chunks(&mut self, state: &mut TrainingState, ready: u64) {
         let Some(order) = &mut self.order else { return };
         if self.stepped == 0 && ready > 0 {
@@ -169,8 +169,8 @@ impl Gathering {
         self.stepped = self.stepped.max(ready);
     }
 
-    /// Takes the step of the whole gradient, and sends the parameters.
-    fn step_whole(&mut self, state: &mut TrainingState) -> StepOutcome {
+    /// Takes the step with the whole gradient, and writes the resulting parameters.
+    fn step_whole(&mut self, state: &mut TrainingState) -> TrainingOutcome {
         let Some(mut order) = self.order.take() else { unreachable!("a step was ordered") };
         let gradient = self.gradient(&order, state.units());
         let (outcome, chunks) = state.step_whole(gradient, order.tasks, order.learning_rate, order.with_product);
@@ -184,12 +184,12 @@ impl Gathering {
         outcome
     }
 
-    /// The sum of the tasks' gradients.
+    /// Returns the sum of the tasks' gradients.
     fn gradient(&mut self, order: &StepOrder, units: Option<&Units>) -> Vec<f32> {
         if !self.keeps_apart
             && let Some(late) = self.whole.pop()
         {
-            // The gradient of an earlier iteration is the only one.
+            // A step with the gradient of an earlier iteration has no other gradient.
             self.count_sum(&late.sum);
             return late.units.values(&self.sizes, &late.sum.values);
         }
@@ -206,7 +206,7 @@ impl Gathering {
     }
 }
 
-/// Adds a chunk to a total, which is empty if nothing was added to it.
+/// Adds a chunk to a total, which is empty until the first addition.
 fn add(total: &mut Vec<i32>, chunk: Cow<'_, [i32]>) {
     if total.is_empty() {
         *total = chunk.into_owned();
@@ -215,7 +215,7 @@ fn add(total: &mut Vec<i32>, chunk: Cow<'_, [i32]>) {
     }
 }
 
-/// The values of a chunk.
+/// Returns the index range of a chunk's values.
 fn range(at: u64, values: usize) -> Range<usize> {
     let first = at as usize * CHUNK_VALUES;
     first..values.min(first + CHUNK_VALUES)

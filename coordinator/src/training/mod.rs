@@ -1,17 +1,17 @@
 //! The thread that sums gradients and takes optimizer steps.
 //!
-//! Chunks of vectors come straight from those who receive them; everything else comes from the driver. As soon as a chunk of all
-//! vectors of a step has arrived, it is stepped and sent to the workers, while later ones arrive.
+//! The tasks that receive vectors send their chunks directly to the thread; everything else comes from the driver. As soon as a chunk of
+//! all vectors of a step has arrived, it is stepped and sent to the workers, while later chunks arrive.
 //!
 //! # Layout
-//! - here: what the thread is given and reports, and its loop
-//! - `gathering`: the gradients of the step that is under way
-//! - `pacing`: holds back those who are far ahead
+//! - here: the work and the reports of the thread, and its loop
+//! - `gathering`: the gradients of the current step
+//! - `pacing`: holds back senders that are far ahead
 
 mod gathering;
 mod pacing;
 
-pub(crate) use pacing::{Pace, Paced};
+pub(crate) use pacing::{Paced, StepPace};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
 use crate::parameters::SetWriter;
 use gathering::Gathering;
 
-/// Work for the thread.
+/// The work for the thread.
 pub(crate) enum Work {
     /// Use these units for the gradients of the first step.
     Units(Units),
     /// Add a chunk of a vector.
     Chunk(SumChunk),
-    /// Add a vector that was put together to those of the next step.
+    /// Add an assembled vector to the next step.
     Add(Arc<HeldSum>),
     /// Compare two vectors of the same tasks.
     Compare(Comparison),
     /// Take the step, once all of its vectors have arrived. Replaces an earlier order for the same step.
     Step(StepOrder),
-    /// Drop the step that was begun, if it is not complete.
+    /// Drop the current step, if it is not complete.
     Abandon,
     /// Hand over a copy of the state after the last step.
     Copy(std_mpsc::SyncSender<TrainingState>),
@@ -43,7 +43,8 @@ pub(crate) enum Work {
     Parameters(std_mpsc::SyncSender<Vec<f32>>),
 }
 
-/// The largest magnitudes of some tasks' gradients, per tensor, how many values were out of the units' range, and how many became 0.
+/// The magnitudes of some tasks' gradients: the largest per tensor, the number of values out of the units' range, and the number of nonzero
+/// values that were rounded to 0.
 #[derive(Debug)]
 pub(crate) struct Magnitudes {
     pub(crate) maxima: Vec<f32>,
@@ -51,16 +52,17 @@ pub(crate) struct Magnitudes {
     pub(crate) vanished: u64,
 }
 
-/// A chunk of a vector; a vector's chunks come in order.
+/// A chunk of a vector. The chunks of a vector arrive in order.
 pub(crate) struct SumChunk {
     pub(crate) vector: VectorId,
     pub(crate) at: u64,
     pub(crate) sums: Vec<i32>,
-    /// Those of all of its tasks, with the last chunk. They are claims, which count only for what has arrived whole.
+    /// The magnitudes of all tasks of the vector, with its last chunk. They are claims of the sender, which count only
+    /// once the vector has arrived whole.
     pub(crate) magnitudes: Vec<Magnitudes>,
 }
 
-/// A vector that was put together, since it is used whole.
+/// An assembled vector, which is used whole.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HeldSum {
     pub(crate) sum: GradientSum,
@@ -70,59 +72,59 @@ pub(crate) struct HeldSum {
 /// A step to take.
 pub(crate) struct StepOrder {
     pub(crate) iteration: Iteration,
-    /// Number of tasks whose gradients make it.
+    /// The number of tasks whose gradients make up the step.
     pub(crate) tasks: u64,
     pub(crate) vectors: Vec<OrderedVector>,
     pub(crate) learning_rate: f64,
-    /// Whether the inner product with the last step's gradient is wanted.
+    /// Whether to compute the inner product with the last step's gradient.
     pub(crate) with_product: bool,
-    /// Takes the chunks of the next parameters; only the first order for a step has one.
+    /// The writer for the next parameters. Only the first order for a step has one.
     pub(crate) writer: Option<SetWriter>,
 }
 
 impl StepOrder {
-    /// The same, in place of an earlier order for the same step, which may have a writer.
+    /// Returns this order with the writer of the earlier order for the same step, if that has one.
     pub(crate) fn replacing(self, earlier: Option<Self>) -> Self {
         let writer = earlier.and_then(|earlier| earlier.writer);
         Self { writer: writer.or(self.writer), ..self }
     }
 }
 
-/// A vector that a step waits for, or has.
+/// A vector that is part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrderedVector {
     pub(crate) id: VectorId,
-    /// The first chunk that it has; those before came from a worker that was lost.
+    /// The first chunk of the vector. Earlier chunks came from a worker that was lost.
     pub(crate) first_chunk: u64,
 }
 
-/// Two vectors of the same tasks.
+/// Two vectors of the same tasks to compare.
 pub(crate) struct Comparison {
     pub(crate) tasks: TaskRange,
     pub(crate) results: [ComparedResult; 2],
 }
 
-/// A vector that is compared.
+/// One of the two vectors of a comparison.
 pub(crate) struct ComparedResult {
     pub(crate) collection: CollectionId,
     pub(crate) held: Arc<HeldSum>,
-    /// The sum of its tasks' losses.
+    /// The sum of the tasks' losses.
     pub(crate) loss: f64,
-    /// Whether they were computed as one batch.
+    /// Whether the tasks were computed as one batch.
     pub(crate) is_batch: bool,
-    /// Whether its worker computes the same bits as other exact workers.
+    /// Whether the worker computes the same bits as other exact workers.
     pub(crate) is_exact: bool,
 }
 
 /// A message from the thread.
 pub(crate) enum TrainingEvent {
-    /// It took a step.
+    /// The thread took a step.
     Step(StepResult),
-    /// It dropped the step that was under way, if there was one.
+    /// The thread dropped the current step, if there was one.
     Abandoned,
-    /// It compared two vectors of some tasks, which agree or not.
+    /// The thread compared two vectors of the same tasks.
     Comparison { tasks: TaskRange, collections: [CollectionId; 2], agree: bool },
-    /// It failed, and takes no more work.
+    /// The thread failed, and accepts no more work.
     Failed,
 }
 
@@ -131,13 +133,13 @@ pub(crate) enum TrainingEvent {
 pub(crate) struct StepResult {
     pub(crate) iteration: Iteration,
     pub(crate) learning_rate: f64,
-    /// Norm of the mean gradient before it was clipped, if it may be.
+    /// The norm of the mean gradient before clipping, if clipping is enabled.
     pub(crate) gradient_norm: Option<f64>,
-    /// Inner product of the step's mean gradient and the last one's, if the policy asked for it.
+    /// The inner product of the step's mean gradient and the last one's, if the policy requested it.
     pub(crate) gradient_product: Option<f64>,
-    /// How many values of the tasks' gradients were out of the units' range.
+    /// The number of gradient values that were out of the units' range.
     pub(crate) saturated: u64,
-    /// How many of them became 0, and were not.
+    /// The number of nonzero gradient values that were rounded to 0.
     pub(crate) vanished: u64,
     /// The units of the next gradients.
     pub(crate) units: Option<Units>,
@@ -158,12 +160,12 @@ impl ComparedResult {
     }
 }
 
-/// Starts the thread, which ends when the returned sender is dropped. It passes its messages to `report`. With `keeps_apart`, it keeps
-/// vectors apart until all of a step have arrived, since results are compared before they count, so that one may have to be dropped.
+/// Starts the thread, which ends when the returned sender is dropped. It passes its messages to `report`. With `keeps_apart`, it keeps the
+/// vectors of a step separate until all have arrived, since results are compared before they count, and one may have to be dropped.
 pub(crate) fn spawn(
     state: TrainingState,
     keeps_apart: bool,
-    pace: Pace,
+    pace: StepPace,
     report: impl Fn(TrainingEvent) + Send + 'static,
 ) -> std_mpsc::Sender<Work> {
     let (work, receiver) = std_mpsc::channel();
@@ -172,7 +174,7 @@ pub(crate) fn spawn(
         .spawn(move || {
             let thread =
                 Thread { gathering: Gathering::new(keeps_apart, state.config()), state, pace, report: &report };
-            // A panic is printed, and the run must not wait forever for a step.
+            // Without a report, the run would wait forever for a step. The panic itself has been printed.
             if catch_unwind(AssertUnwindSafe(|| thread.run(&receiver))).is_err() {
                 report(TrainingEvent::Failed);
             }
@@ -184,7 +186,7 @@ pub(crate) fn spawn(
 struct Thread<'a> {
     state: TrainingState,
     gathering: Gathering,
-    pace: Pace,
+    pace: StepPace,
     report: &'a dyn Fn(TrainingEvent),
 }
 
@@ -202,7 +204,7 @@ impl Thread<'_> {
                     let (collections, agree) = ([one.collection, other.collection], one.agrees(&other, &self.state));
                     (self.report)(TrainingEvent::Comparison { tasks, collections, agree });
                 }
-                // An order that replaces another one may come after the step was taken.
+                // An order that replaces another one may arrive after the step was taken.
                 Work::Step(order) if order.iteration.number() <= self.state.steps() => {}
                 Work::Step(order) => {
                     self.gathering.order(order);
@@ -213,14 +215,14 @@ impl Thread<'_> {
                     self.gathering.clear();
                     (self.report)(TrainingEvent::Abandoned);
                 }
-                // Without a receiver, the run is over.
+                // If the receiver is gone, the run is over.
                 Work::Copy(copy) => drop(copy.send(self.state.clone())),
                 Work::Parameters(copy) => drop(copy.send(self.state.parameters().to_vec())),
             }
         }
     }
 
-    /// Steps the chunks that have arrived, and completes the step if all have.
+    /// Steps the chunks that have arrived, and completes the step if all chunks have.
     fn advance(&mut self) {
         if let Some(result) = self.gathering.advance(&mut self.state, &self.pace) {
             self.pace.set(None);

@@ -1,4 +1,4 @@
-//! Checkpoints that are written, found and damaged.
+//! Tests of checkpoints that are written, found and damaged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", STATE];
 
 const STATE: &str = "state.json";
 
-/// What `state.json` begins with, before the 64 digits of its SHA-256.
+/// The beginning of `state.json`, before the 64 digits of its SHA-256.
 const PREFIX: &str = "{\"sha256\":\"";
 
 const PARAMETERS: usize = 3000;
@@ -30,7 +30,7 @@ fn table() -> ParameterTable {
     ParameterTable::vector("theta", PARAMETERS)
 }
 
-/// How the samples were trained.
+/// Returns the training configuration of the sample checkpoints.
 fn config(parameters: usize) -> TrainingConfig {
     sample_checkpoint(parameters, 1).training.config().clone()
 }
@@ -73,8 +73,8 @@ fn what_is_saved_is_found_and_old_ones_are_dropped() {
     assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000002");
 }
 
-/// Every file is truncated at every 4 KiB, and gets one bit flipped per KiB. The damage is found and reported, and the checkpoint
-/// before is used.
+/// Every file is truncated at every 4 KiB, and gets one bit flipped per KiB. The damage is found and reported, and the previous checkpoint
+/// is used.
 #[test]
 fn damage_is_detected_and_the_one_before_is_used() {
     let folder = TempDir::new().unwrap();
@@ -102,7 +102,7 @@ fn damage_is_detected_and_the_one_before_is_used() {
     assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000005");
 }
 
-/// Checkpoints in memory, by name.
+/// A store that keeps checkpoints in memory, by name.
 struct Memory(BTreeMap<String, Vec<(&'static str, Vec<u8>)>>);
 
 impl Store for Memory {
@@ -136,8 +136,8 @@ impl Store for Memory {
     }
 }
 
-/// Every file of a small checkpoint is truncated at every byte, and gets every bit flipped. The damage is found and reported, and
-/// the checkpoint before is used.
+/// Every file of a small checkpoint is truncated at every byte, and gets every bit flipped. The damage is found and reported, and the
+/// previous checkpoint is used.
 #[test]
 fn damage_at_any_byte_and_bit_is_detected() {
     const SMALL: usize = 6;
@@ -163,7 +163,7 @@ fn damage_at_any_byte_and_bit_is_detected() {
     assert!(damaged > 10_000);
 }
 
-/// Whatever `state.json` holds, even under its own SHA-256, it is refused, or an engine can start from it or refuses to.
+/// Any content of `state.json`, even with a valid SHA-256, is either refused, or passed to an engine that starts from it or refuses it.
 #[test]
 fn a_state_that_was_edited_does_no_harm() {
     let (table, config) = (table(), config(PARAMETERS));
@@ -183,7 +183,7 @@ fn a_state_that_was_edited_does_no_harm() {
     });
 }
 
-/// Whole parts of different iterations are not a checkpoint. They are neither written nor read.
+/// Parts of different iterations do not make a checkpoint, even if each is intact. They are neither written nor read.
 #[test]
 fn parts_that_disagree_are_refused() {
     let (four, five) = (checkpoint(4), checkpoint(5));
@@ -201,7 +201,7 @@ fn parts_that_disagree_are_refused() {
     assert_eq!(damaged[0].1.reason, "it holds step 5, and state.json step 4");
 }
 
-/// A run that goes on from an earlier checkpoint does not come back to the later ones, even if it ends before it saves.
+/// A run that resumes from an earlier checkpoint does not return to later ones, even if it ends before it saves.
 #[test]
 fn checkpoints_after_the_one_resumed_from_do_not_count() {
     let folder = TempDir::new().unwrap();
@@ -210,7 +210,7 @@ fn checkpoints_after_the_one_resumed_from_do_not_count() {
     save(folder.path(), Retention { newest: 9, every: None }, &[10, 20, 30]);
     go_on_from(&store, Iteration(10)).unwrap();
     assert_eq!((newest(), newest_settings(&store).unwrap().is_some()), (name_of(10), true));
-    // Nothing is lost until it saves again.
+    // Later checkpoints are not lost until the run saves again.
     go_on_from(&store, Iteration(30)).unwrap();
     assert_eq!(newest(), name_of(30));
     go_on_from(&store, Iteration(10)).unwrap();
@@ -253,7 +253,7 @@ fn if_all_are_damaged_all_are_named() {
     assert_eq!(damaged.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["step-000005", "step-000004"]);
 }
 
-/// The units of blocks are part of it.
+/// The units of blocks are part of a checkpoint.
 #[test]
 fn finer_units_are_saved() {
     let sizes = TensorSizes::new([PARAMETERS]);
@@ -272,7 +272,7 @@ fn finer_units_are_saved() {
 #[test]
 fn another_release_optimizer_and_format_are_refused() {
     let mut other = checkpoint(1);
-    // The release before had no units of blocks.
+    // The previous release had no units of blocks.
     other.progress.version = 4;
     let decoded = |checkpoint: &Checkpoint, config: &TrainingConfig| {
         let files = checkpoint.encode(&table(), &Metadata::new());
@@ -297,12 +297,12 @@ fn another_release_optimizer_and_format_are_refused() {
     assert!(decode(&checkpoint(1), &compact).unwrap_err().contains("another wire format"));
 }
 
-/// A folder that cannot be written, as on a full disk: the checkpoints before are still there, and no half one.
+/// If a folder cannot be written, as on a full disk, earlier checkpoints remain, and no partial one is left.
 #[test]
 fn a_checkpoint_that_cannot_be_written_is_reported() {
     let folder = TempDir::new().unwrap();
     save(folder.path(), TWO, &[1]);
-    // A file in the place of the next one's folder.
+    // A file blocks the path of the next checkpoint's folder.
     std::fs::write(folder.path().join(".step-000002.partial"), "").unwrap();
     let saved = save(folder.path(), TWO, &[2]);
     let [Err(reason)] = &saved[..] else { panic!("{saved:?}") };

@@ -21,12 +21,12 @@ pub(super) struct Computation {
 }
 
 /// Samples that are computed as one batch, and the values that the problem's randomness may depend on: seed, iteration, first task.
-pub(super) struct Batch {
+pub(super) struct PyBatch {
     pub(super) samples: Vec<u64>,
     pub(super) key: (u64, u64, u64),
 }
 
-impl Batch {
+impl PyBatch {
     fn samples<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         PyArray1::from_iter(py, self.samples.iter().map(|sample| sample.cast_signed()))
     }
@@ -56,7 +56,7 @@ impl Computation {
     }
 
     /// Announces the batches that are computed next.
-    pub(super) fn announce(&self, batches: &[Batch]) -> Result<(), Raised> {
+    pub(super) fn announce(&self, batches: &[PyBatch]) -> Result<(), Raised> {
         attached(|py| {
             let batches: Vec<_> = batches.iter().map(|batch| (batch.samples(py), batch.key)).collect();
             self.object.call_method1(py, "announce", (batches,)).map(drop)
@@ -64,7 +64,7 @@ impl Computation {
     }
 
     /// Computes the mean loss over the samples and its gradient, and passes both to `take` without a copy.
-    pub(super) fn gradient<T>(&self, batch: &Batch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, Raised> {
+    pub(super) fn gradient<T>(&self, batch: &PyBatch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, Raised> {
         attached(|py| {
             let loss = self.object.call_method1(py, "compute", (batch.samples(py), batch.key))?.extract(py)?;
             Ok(take(loss, self.gradient.bind(py).try_readonly()?.as_slice()?))

@@ -8,7 +8,7 @@ use ata_sums::{GradientSum, Quantizer};
 use ata_types::{Iteration, TaskRange};
 
 use super::Raised;
-use super::computation::{Batch, Computation};
+use super::computation::{Computation, PyBatch};
 
 pub(super) struct PythonLearner {
     /// The computation, or the reason why every task fails.
@@ -27,7 +27,7 @@ impl PythonLearner {
     }
 
     /// Computes samples as one batch, and passes their mean loss and its gradient to `take`.
-    fn compute<T>(&self, batch: &Batch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, LearnerError> {
+    fn compute<T>(&self, batch: &PyBatch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, LearnerError> {
         let computation = self.computation.as_ref().map_err(|reason| LearnerError::Device(reason.clone()))?;
         if let Some(reason) = &self.load_failure {
             return Err(LearnerError::Device(reason.clone()));
@@ -39,9 +39,9 @@ impl PythonLearner {
         })
     }
 
-    fn batch(&mut self, iteration: Iteration, tasks: TaskRange) -> Batch {
+    fn batch(&mut self, iteration: Iteration, tasks: TaskRange) -> PyBatch {
         let samples = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
-        Batch { samples, key: (self.seed, iteration.number(), tasks.first) }
+        PyBatch { samples, key: (self.seed, iteration.number(), tasks.first) }
     }
 }
 
@@ -61,7 +61,7 @@ impl Learner for PythonLearner {
         let first = known.map_or(tasks.first, |(_, range)| range.end());
         // The range includes the batch that is computed next and those after it.
         let end = tasks.end().min(tasks.first + (ahead + 1) * at_once);
-        let batches: Vec<Batch> = (first..end)
+        let batches: Vec<PyBatch> = (first..end)
             .step_by(at_once as usize)
             .map(|first| self.batch(iteration, TaskRange { first, count: at_once.min(tasks.end() - first) }))
             .collect();
@@ -101,9 +101,9 @@ impl Learner for PythonLearner {
     }
 
     fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
-        let Batch { samples, key } = self.batch(iteration, TaskRange::single(index));
+        let PyBatch { samples, key } = self.batch(iteration, TaskRange::single(index));
         let gradient = |samples: &[u64]| {
-            let batch = Batch { samples: samples.to_vec(), key };
+            let batch = PyBatch { samples: samples.to_vec(), key };
             self.compute(&batch, |loss, gradient| TaskGradient { gradient: gradient.to_vec(), loss })
         };
         sift(&samples, |sample| *sample, gradient).map(Some)

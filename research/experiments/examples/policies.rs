@@ -1,12 +1,12 @@
-//! What a rule costs on many laws and cases, in half a minute: for those who change a policy or one of its constants.
+//! Measures what policies cost on many laws and cases, in half a minute. Run it after a change of a policy or its constants.
 //!
 //! ```text
 //! cargo run --release -p ata-experiments --example policies -- GROUPS POLICIES SEEDS [FIRST_SEED]
 //! cargo run --release -p ata-experiments --example policies -- laws1000,held ata-auto,ema 3
 //! ```
 //!
-//! Groups: laws1000, laws100, hard, held, surprises, margin. It prints the runtime and the worker time of each policy over those of RAS
-//! on the true means, for each case, and then their geometric means. Groups hold unlike numbers of cases, and all cases count the same.
+//! Groups: laws1000, laws100, hard, held, surprises, margin. For each case, it prints the ratios of each policy's runtime and worker time
+//! to those of RAS on the true means, and then their geometric means. All cases have the same weight, although groups differ in size.
 
 use ata_experiments::{Experiment, run};
 use ata_policies::build_policy;
@@ -16,7 +16,7 @@ const ORACLE: &str = "fta:means=current";
 
 const GROUPS: [&str; 6] = ["laws1000", "laws100", "hard", "held", "surprises", "margin"];
 
-/// Those of the comparison.
+/// The laws of the suite `comparison`.
 const LAWS: [&str; 12] = [
     "shifted_exp(29*i, 29*i)",
     "shifted_exp(29*sqrt(i), 29*sqrt(i))",
@@ -43,7 +43,7 @@ const HARD: [&str; 8] = [
     "many-workers",
 ];
 
-/// Laws that no choice was made by, and what changes.
+/// Held-out laws, on which no constant was tuned, each with a change during the run.
 const HELD: [(&str, &str); 7] = [
     ("lognormal(0, ln(40*i), 0.3); lognormal(0, ln(25*i), 1.5); lognormal(20*i, ln(20*i), 0.8)", ""),
     ("gamma(0, 0.3, 190*i)", ""),
@@ -60,7 +60,7 @@ const HELD: [(&str, &str); 7] = [
     ),
 ];
 
-/// Runtime and worker time, as they are or over the oracle's.
+/// Runtime and worker time, absolute or relative to the oracle's.
 #[derive(Clone, Copy)]
 struct Costs {
     runtime: f64,
@@ -69,7 +69,7 @@ struct Costs {
 
 struct Case {
     group: &'static str,
-    /// Of an experiment that comes with ata.
+    /// The name of a built-in experiment.
     name: &'static str,
     experiment: Experiment,
 }
@@ -118,7 +118,7 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// Sums over seeds. A stall of all, which costs everyone the same, counts as well.
+/// Returns the sums over seeds. Stalls of all workers, which cost every policy the same, are included.
 fn costs(case: &Case, policy: &str, first_seed: u64, seeds: u64) -> Costs {
     let experiment =
         Experiment { policies: vec![policy.to_owned()], seed: first_seed, seeds, ..case.experiment.clone() };

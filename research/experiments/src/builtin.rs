@@ -1,13 +1,13 @@
-//! The experiments that come with ata.
+//! The built-in experiments.
 
-/// An experiment on what policies find hard. All of them compare the same policies, which `hard-cases.toml` names.
+/// Includes an experiment that is hard for policies. All of these compare the policies that `hard-cases.toml` names.
 macro_rules! hard_case {
     ($file:literal) => {
         concat!(include_str!("../builtin/hard-cases.toml"), include_str!(concat!("../builtin/", $file)))
     };
 }
 
-/// Name and text of each built-in experiment.
+/// The name and the text of each built-in experiment.
 pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
     ("ata-quadratic", include_str!("../builtin/ata-quadratic.toml")),
     ("ata-cifar100", include_str!("../builtin/ata-cifar100.toml")),

@@ -1,4 +1,4 @@
-//! Changes as users write them: which workers, when, how often, for how long.
+//! Changes during a run, as written in experiment files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,56 +10,57 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::ExperimentError;
 use crate::spec::{bad, check};
 
-/// One change: `iteration` or `time`, one of the kinds of change, and perhaps how it is repeated.
+/// A change: its `iteration` or `time`, one kind of change, and optionally its repetition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChangeSpec {
-    /// At the beginning of this iteration.
+    /// The iteration at whose beginning the change happens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iteration: Option<u64>,
-    /// At this virtual time.
+    /// The virtual time at which the change happens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
-    /// Again after so many iterations, and so on.
+    /// The number of iterations after which the change is repeated, again and again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// The last iteration in which `every` lets it happen; the end of the run if not given.
+    /// The last iteration in which a repeated change may happen; by default, the last of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
-    /// Undone after so many iterations.
+    /// The number of iterations after which the change is undone.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasting: Option<u64>,
-    /// Two workers that exchange their laws.
+    /// Two workers that swap their laws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap: Option<[u32; 2]>,
-    /// Workers whose tasks take `factor` times as long from now on.
+    /// The workers whose tasks take `factor` times as long from this change on.
     #[serde(alias = "workers", skip_serializing_if = "Option::is_none")]
     pub slow_down: Option<Workers>,
-    /// Workers on whose links vectors take `factor` times as long from now on.
+    /// The workers on whose links vectors take `factor` times as long from this change on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_link: Option<Workers>,
-    /// See `slow_down` and `slow_link`; below 1 the workers or links become faster.
+    /// The factor of `slow_down` and `slow_link`; values below 1 make the workers or links faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// Workers that are lost.
+    /// The workers that are lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leave: Option<Workers>,
-    /// Workers that join.
+    /// The workers that join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join: Option<Workers>,
-    /// Workers that hang from now on.
+    /// The workers that hang from this change on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hang: Option<Workers>,
-    /// Workers whose tasks fail from now on.
+    /// The workers whose tasks fail from this change on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail: Option<Workers>,
 }
 
-/// The most changes of a run, and that one entry may stand for: more than a run could need, and 32 MB.
+/// The largest number of changes in a run, and in the expansion of one entry: more than a run needs, and 32 MB.
 pub(super) const MAX_CHANGES: u64 = 1_000_000;
 
 impl ChangeSpec {
-    /// All that happens, and when, in a run of `iterations` iterations of `workers` workers; errors call it `name`.
+    /// Expands the entry to single changes in a run of `iterations` iterations of `workers` workers. Error messages
+    /// refer to the entry as `name`.
     pub(super) fn expand(
         &self,
         name: &str,
@@ -93,7 +94,7 @@ impl ChangeSpec {
         Ok(all)
     }
 
-    /// Iterations from one time that it happens to the next, and the last in which it may.
+    /// Returns the number of iterations between repetitions, and the last iteration in which the change may happen.
     fn repetition(&self, name: &str, iterations: u64) -> Result<(u64, u64), ExperimentError> {
         let positive = |setting: &str, count: Option<u64>| {
             check(name, &format!("{setting} = 0"), count != Some(0), "a whole number of at least 1")
@@ -105,11 +106,11 @@ impl ChangeSpec {
             let found = format!("every = {every} and for = {lasting}");
             check(name, &found, lasting <= every, "that it is undone before it happens again")?;
         }
-        // Without `every`, it happens once, whenever that is.
+        // Without `every`, a last iteration of 0 makes the change happen exactly once.
         Ok(self.every.map_or((u64::MAX, 0), |every| (every, self.until.unwrap_or(iterations).min(iterations))))
     }
 
-    /// What happens each time.
+    /// Returns the changes of a single occurrence.
     fn changes(&self, name: &str, workers: u32) -> Result<Vec<Change>, ExperimentError> {
         let mut kinds = Vec::new();
         if let Some([a, b]) = self.swap {
@@ -144,7 +145,7 @@ impl ChangeSpec {
     }
 }
 
-/// What undoes the changes.
+/// Returns the changes that undo `changes`.
 fn undone(name: &str, changes: &[Change]) -> Result<Vec<Change>, ExperimentError> {
     let undone = |change: &Change| match *change {
         Change::Swap(a, b) => Ok(Change::Swap(a, b)),
@@ -164,11 +165,10 @@ fn worker(name: &str, number: u32, workers: u32) -> Result<WorkerId, ExperimentE
     worker.map_or_else(|| bad(name, format!("worker {number}"), format!("a worker from 1 to {workers}")), Ok)
 }
 
-/// Some workers: a number, or a list such as `"1,4,7..9"`, in which both ends of a range belong to it, and `n` may stand
-/// for the last worker.
+/// A set of workers: a number, or a list such as `"1,4,7..9"`. Ranges include both ends, and `n` stands for the last worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// First and last, ascending and disjoint; `None` is n.
+    /// The first and the last worker of each range, ascending and disjoint; `None` is n.
     ranges: Vec<(u32, Option<u32>)>,
 }
 
@@ -177,7 +177,7 @@ impl Workers {
         let mut all = Vec::new();
         for &(first, last) in &self.ranges {
             let last = last.unwrap_or(workers);
-            // Whichever number is too large, the last one is, and a list of all would be as long as that says.
+            // If any number is too large, the last one is. It is checked first because the list of all numbers could be huge.
             worker(name, last.max(first), workers)?;
             all.extend((first..=last).filter_map(WorkerId::new));
         }
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// The compact form stands for the entries that it spares.
+    /// The compact form is equivalent to separate entries.
     #[test]
     fn ranges_and_repetitions_are_a_shorthand() {
         let one = |iteration: u64, kind: &str| format!("[[change]]\niteration = {iteration}\n{kind}\n");

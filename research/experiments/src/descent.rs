@@ -1,4 +1,4 @@
-//! Learning in virtual time: gradients are really computed, once per distinct sequence of steps.
+//! Learning in virtual time. Gradients are actually computed, once per distinct sequence of steps.
 //!
 //! The policy determines when a step is taken, but its gradient depends only on its tasks, and every barrier policy that
 //! uses all B tasks takes the same ones. Steps are identified by the hash of their sequence, and a run computes only
@@ -14,13 +14,13 @@ use ata_types::TaskRange;
 
 use crate::problem::Problem;
 
-/// Takes optimizer steps.
+/// A process that takes optimizer steps.
 pub trait Descent: Send {
-    /// Takes one step; an error says what failed.
+    /// Takes one step. An error is a message.
     fn step(&mut self, step: &DescentStep) -> Result<StepResult, String>;
 }
 
-/// What an optimizer step is made of.
+/// The input of an optimizer step.
 #[derive(Clone, Debug)]
 pub struct DescentStep {
     /// The iteration, k.
@@ -38,7 +38,7 @@ impl DescentStep {
     fn new(step: &Step<'_>) -> Self {
         let mut tasks: Vec<_> = step.leases.iter().map(|lease| (lease.iteration.number(), lease.tasks)).collect();
         tasks.sort_unstable();
-        // However the tasks were shared out, the step is the same.
+        // Adjacent ranges are merged, so that a step does not depend on the allocation.
         tasks.dedup_by(|next, last| {
             let adjacent = last.0 == next.0 && last.1.end() == next.1.first;
             if adjacent {
@@ -51,7 +51,7 @@ impl DescentStep {
         Self { iteration, tasks, lr_factor, oldest_iteration }
     }
 
-    /// The hash of the sequence that ends with this step, if the steps before it have the hash `before`.
+    /// Returns the hash of the sequence that ends with this step, where `before` is the hash of the steps before it.
     fn hash_after(&self, before: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         before.hash(&mut hasher);
@@ -64,38 +64,38 @@ impl DescentStep {
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
-    /// For the engine.
+    /// The outcome that is reported to the engine.
     pub outcome: StepOutcome,
-    /// For the figures: the objective after the step or, if that is too expensive to compute, the mean loss of its
-    /// tasks.
+    /// The objective after the step or, if that is too expensive to compute, the mean loss of its tasks. It is shown in
+    /// figures.
     pub objective: f64,
 }
 
 type Start = dyn Fn() -> Box<dyn Descent> + Send + Sync;
 
-/// The results of all steps that the runs of an experiment took.
+/// A cache of the steps that the runs of an experiment have taken.
 pub struct DescentCache {
     start: Box<Start>,
     known: Mutex<HashMap<u64, StepResult>>,
 }
 
 impl DescentCache {
-    /// An empty cache of steps, for runs that begin with what `start` returns.
+    /// Creates an empty cache for runs that begin with the state that `start` returns.
     pub fn new(start: impl Fn() -> Box<dyn Descent> + Send + Sync + 'static) -> Self {
         Self { start: Box::new(start), known: Mutex::new(HashMap::new()) }
     }
 
-    /// Stochastic gradient descent on a problem.
+    /// Creates an empty cache of stochastic gradient descent on a problem.
     pub fn descent(problem: Arc<dyn Problem>, step_size: f64) -> Self {
         Self::new(move || Box::new(GradientDescent::new(Arc::clone(&problem), step_size)))
     }
 
-    /// Begins a run.
+    /// Returns the position at the beginning of a run.
     pub fn begin(&self) -> CachedDescent<'_> {
         CachedDescent { cache: self, hash: 0, skipped: Vec::new(), descent: None }
     }
 
-    /// How many steps were computed.
+    /// Returns the number of steps that have been computed.
     pub fn computed(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -111,7 +111,7 @@ pub struct CachedDescent<'a> {
 }
 
 impl CachedDescent<'_> {
-    /// The result of a step, computed if no other run did.
+    /// Returns the result of a step, which is computed unless another run has done so.
     pub fn step(&mut self, step: &Step<'_>) -> Result<StepResult, String> {
         let step = DescentStep::new(step);
         self.hash = step.hash_after(self.hash);
@@ -134,7 +134,7 @@ impl CachedDescent<'_> {
 struct GradientDescent {
     problem: Arc<dyn Problem>,
     step_size: f64,
-    /// By the iteration whose gradients are computed at them.
+    /// The parameters by the iteration whose gradients are computed at them.
     parameters: BTreeMap<u64, Vec<f64>>,
     last_gradient: Option<Vec<f64>>,
 }

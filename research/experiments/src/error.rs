@@ -1,10 +1,10 @@
-//! What may be wrong with an experiment.
+//! Errors of experiments.
 
 use std::path::PathBuf;
 
 use ata_simulator::{LawError, SettingError};
 
-/// What is wrong with an experiment.
+/// An error of an experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The file cannot be read.
@@ -12,7 +12,7 @@ pub enum ExperimentError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         cause: std::io::Error,
     },
     /// The file does not parse.
@@ -22,26 +22,26 @@ pub enum ExperimentError {
         name: String,
         /// The line, 1-based.
         line: usize,
-        /// What is wrong there.
+        /// The reason.
         reason: String,
     },
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A time law is wrong.
+    /// A time law is invalid.
     #[error(transparent)]
     Law(#[from] LawError),
-    /// A policy is wrong.
+    /// A policy is invalid.
     #[error("policy {policy}, {workers} workers: {cause}")]
     Policy {
         /// The policy, as written.
         policy: String,
         /// The number of workers, n.
         workers: u32,
-        /// What is wrong.
+        /// The reason.
         cause: ata_scheduler::PolicyError,
     },
-    /// A learning problem is wrong.
+    /// A learning problem is invalid.
     #[error(transparent)]
     Problem(#[from] crate::ProblemError),
     /// A gradient could not be computed.
@@ -50,7 +50,7 @@ pub enum ExperimentError {
         /// The cause.
         reason: String,
     },
-    /// A run did not reach its end.
+    /// A run ended early with an error.
     #[error("policy {policy}, law {law}, {workers} workers, seed {seed}: {cause}")]
     Run {
         /// The policy, as written.
@@ -59,7 +59,7 @@ pub enum ExperimentError {
         law: String,
         /// The number of workers, n.
         workers: u32,
-        /// Its seed.
+        /// The seed of the run.
         seed: u64,
         /// The cause.
         cause: ata_simulator::SimulationError,

@@ -1,8 +1,8 @@
-//! The maximum of independent exponential times: what an iteration that awaits one task of each of r workers costs.
+//! The mean maximum of independent exponential times: the duration of an iteration that waits for one task of each of r workers.
 //!
 //! Proposition 1 of the bandit paper (arXiv 2202.08302) gives its mean as an alternating sum over all subsets of the
-//! rates, in 2^r terms that cancel. Here the mean is the integral of t against the density
-//! f(t) = Π_i (1 − e^(−λ_i·t)) · Σ_i λ_i / (e^(λ_i·t) − 1), whose parts are all positive, so that nothing cancels.
+//! rates, in 2^r terms that cancel. Here the mean is the integral of t against the density f(t) = Π_i (1 − e^(−λ_i·t))
+//! · Σ_i λ_i / (e^(λ_i·t) − 1), whose terms are all positive, so there is no cancellation.
 //!
 //! Over ln t the integrands are analytic and vanish at both ends, where the trapezoidal rule converges exponentially.
 
@@ -17,12 +17,12 @@ const CERTAIN: f64 = 50.0;
 /// The density is negligible before the time at which the maximum is reached with this probability.
 const IMPOSSIBLE: f64 = 1e-22;
 
-/// The mean of the maximum of independent exponential times with these rates (proposition 1).
+/// Returns the mean of the maximum of independent exponential times with these rates (proposition 1).
 ///
-/// The relative error is below 1e-12 up to ten thousand rates. Infinite if it exceeds the largest number.
+/// The relative error is below 1e-12 up to ten thousand rates. The result is infinite if it exceeds the largest f64.
 ///
 /// # Panics
-/// If there is no rate, or a rate is not positive and finite.
+/// Panics if there is no rate, or a rate is not positive and finite.
 pub(crate) fn mean_of_maximum(rates: &[f64]) -> f64 {
     let law = Law::of_maximum(rates);
     law.mean() / law.unit
@@ -70,7 +70,7 @@ fn step(spread: f64) -> f64 {
     2.0 * PI * angle / ERROR_EXPONENT
 }
 
-/// The density at `t`, for ascending `rates`; `None` once the maximum is certainly later.
+/// Returns the density at `t`, for ascending `rates`; `None` if the maximum is certainly later.
 fn density(rates: &[f64], t: f64) -> Option<f64> {
     let mut reached = 1.0;
     let mut hazard = 0.0;
@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    /// Proposition 1 as printed.
+    /// Computes the mean by proposition 1 as printed.
     fn inclusion_exclusion(rates: &[f64]) -> f64 {
         let mut mean = 0.0;
         for subset in 1_u32..1 << rates.len() {
@@ -123,8 +123,8 @@ mod tests {
         mean
     }
 
-    /// The mean of the maximum of groups of equal rates, from the time of the first one to finish and the maximum of the
-    /// others: no term is negative, so it is exact for any number of them.
+    /// Computes the mean of the maximum of groups of equal rates from the time of the first to finish and the maximum of the others. No
+    /// term is negative, so the result is exact for any number of rates.
     fn first_to_finish(groups: [(usize, f64); 2]) -> f64 {
         let [(many, rate), (others, other)] = groups;
         let mut known = vec![vec![0.0; others + 1]; many + 1];
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Within 5 standard errors of 20,000 draws; the means are those of the ATA paper's workers.
+    /// The result is within 5 standard errors of the mean of 20,000 draws, for the means of the ATA paper's workers.
     #[test]
     fn distinct_rates_agree_with_draws() {
         let rates: Vec<f64> = (1..=40).map(|i| 1.0 / f64::from(29 * i)).collect();

@@ -1,16 +1,16 @@
 //! Experiments: policies × time laws × numbers of workers × seeds, from readable files.
 //!
 //! # Layout
-//! - `spec`: [`Experiment`], the file; `change`: what happens during its runs; `error`: what may be wrong with it
-//! - `builtin`: the ones that come with ata
+//! - `spec`: [`Experiment`], the file; `change`: changes during its runs; `error`: errors of experiments
+//! - `builtin`: the built-in experiments
 //! - `run`: runs all cases in parallel
-//! - `problem`: [`Problem`], what a simulated run optimizes; `descent`: [`DescentCache`], gradients computed once per distinct
+//! - `problem`: [`Problem`], the learning problem of a simulated run; `descent`: [`DescentCache`], gradients computed once per distinct
 //!   sequence of steps
-//! - `regret`: what an allocation costs beyond the best; `exponentials`: the maximum of exponential times
-//! - `trace`: the course of a run, at some of its iterations
+//! - `regret`: the excess cost of an allocation over the best one; `exponentials`: the maximum of exponential times
+//! - `trace`: the progress of a run, at some of its iterations
 //! - `summary`: means over seeds, as a table
 //! - [`suite`]: several experiments under one name, compared with an oracle
-//! - `plots`: the same as figures
+//! - `plots`: results as figures
 
 mod builtin;
 mod change;

@@ -7,16 +7,16 @@ use crate::spec::{Experiment, LearningSpec};
 use crate::summary::{Group, Row, groups};
 use crate::trace::Checkpoint;
 
-/// The most allocations over time drawn for one group.
+/// The largest number of allocations over time that are drawn for one group.
 const MAX_ALLOCATIONS: usize = 4;
 
-/// Share of runs left out at either end of the band over seeds.
+/// The share of runs that the band over seeds excludes at either end.
 const BAND: f64 = 0.1;
 
-/// How many points of a minibatch loss are averaged.
+/// The number of points of a minibatch loss that are averaged.
 const SMOOTHED: usize = 20;
 
-/// All figures that the results allow, one group after another.
+/// Returns all figures that the results allow, group by group.
 pub fn figures(experiment: &Experiment, results: &[RunResult]) -> Vec<Figure> {
     let groups = groups(results);
     let several = groups.len() > 1;
@@ -91,7 +91,7 @@ impl GroupFigures<'_> {
         Figure { name, title: title.into(), caption: format!("{}{band}.", self.place), x, y, plot }
     }
 
-    /// A line per row over its course.
+    /// Returns a figure with a line per row over the course of the run.
     fn course(
         &self,
         name: &str,
@@ -104,7 +104,7 @@ impl GroupFigures<'_> {
         self.figure(name, title, Axis::log(x_label), Axis::log(y_label), Plot::Lines(series))
     }
 
-    /// If speeds change, averages over the whole run hide what happens then.
+    /// Returns a figure of averages over windows, if speeds change: averages over the whole run would hide the changes.
     fn windows(&self) -> Option<Figure> {
         if self.experiment.change.is_empty() {
             return None;
@@ -116,7 +116,7 @@ impl GroupFigures<'_> {
         Some(self.figure("window-time", "Iteration time, as it is", Axis::linear("iteration k"), Axis::log(&y), plot))
     }
 
-    /// Runtime against total worker time, if there is something to choose between.
+    /// Returns a figure of runtime against total worker time, if there are several rows to compare.
     fn frontier(&self) -> Option<Figure> {
         if self.experiment.overcommit.len() < 2
             && !self.group.rows.iter().any(|row| dial(&row.runs[0].policy).is_some())
@@ -154,7 +154,7 @@ impl GroupFigures<'_> {
         rows.take(MAX_ALLOCATIONS).map(|row| self.allocation(row)).collect()
     }
 
-    /// Tasks of each worker over time, for the first seed.
+    /// Returns a figure of each worker's tasks over time, for the first seed.
     fn allocation(&self, row: &Row<'_>) -> Figure {
         let windows = &row.runs[0].trace.allocation;
         let series = (0..self.group.workers as usize).map(|slot| Series {
@@ -174,7 +174,7 @@ impl GroupFigures<'_> {
     }
 }
 
-/// Minibatch losses are noisy: each point becomes the mean of the last [`SMOOTHED`].
+/// Replaces each point by the mean of the last [`SMOOTHED`] points, because minibatch losses are noisy.
 fn smooth(figure: &mut Figure) {
     let Plot::Lines(series) = &mut figure.plot else { return };
     for Series { points, .. } in series {
@@ -197,7 +197,7 @@ fn has_points(figure: &Figure) -> bool {
     matches!(&figure.plot, Plot::Lines(series) if !series.is_empty())
 }
 
-/// At each checkpoint that all runs reached, the mean over seeds and the band of most of them.
+/// Returns the mean and the band over seeds, at each checkpoint that all runs reached.
 fn course(row: &Row<'_>, x: fn(&Checkpoint) -> f64, y: fn(&Checkpoint) -> Option<f64>) -> Vec<Point> {
     let shortest = row.runs.iter().map(|run| run.trace.checkpoints.len()).min().unwrap_or(0);
     let point = |at: usize| {
@@ -231,7 +231,7 @@ fn banded(x: f64, mut values: Vec<f64>) -> Point {
     let y = values.iter().sum::<f64>() / values.len() as f64;
     Point { x, y, low: quantile(BAND).min(y), high: quantile(1.0 - BAND).max(y) }
 }
-/// A policy without the worth of a second, and that.
+/// Splits a policy into its specification without the price of a second and that price.
 fn dial(policy: &str) -> Option<(&str, &str)> {
     policy.split_once(":time_price=")
 }

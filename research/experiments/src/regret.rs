@@ -1,4 +1,4 @@
-//! What an allocation costs beyond the best one, by the true means.
+//! The regret of allocations: their excess cost over the best one, by the true means.
 
 use std::sync::Arc;
 
@@ -9,50 +9,50 @@ use rand::SeedableRng;
 
 use crate::exponentials::mean_of_maximum;
 
-/// Adds up the regret of a policy's allocations, if it is defined: against the best allocation to the workers
-/// available, by the true means at the time.
+/// The sum of the regret of a policy's allocations, if it is defined. The reference is the best allocation to the
+/// available workers by the true means at the time.
 pub(super) struct Regret {
     of_laws: Vec<f64>,
-    /// Each worker's rate, if all times are exponential.
+    /// The rates of the workers, if all times are exponential.
     rates: Option<Vec<f64>>,
     budget: u64,
     best: Option<Best>,
-    /// The last employment, and its regret.
+    /// The last set of employed workers, and its regret.
     employed: (Vec<u64>, f64),
-    /// The regret of the iteration under way, if defined.
+    /// The regret of the current iteration, if it is defined.
     pending: Option<f64>,
     sum: Option<f64>,
 }
 
-/// The best allocation to some workers at some time.
+/// The best allocation to the available workers.
 struct Best {
     workers: Arc<[WorkerId]>,
     changes: usize,
     means: Vec<f64>,
-    /// What it costs, ℓ(a*, μ).
+    /// The cost of the allocation, ℓ(a*, μ).
     least: f64,
 }
 
 impl Regret {
-    /// `means` and `rates` are those of the workers' laws, by slot.
+    /// Creates an empty sum. `means` and `rates` belong to the workers' laws, by slot.
     pub(super) fn new(means: Vec<f64>, rates: Option<Vec<f64>>, budget: u64) -> Self {
         let employed = (Vec::new(), 0.0);
         Self { of_laws: means, rates, budget, best: None, employed, pending: Some(0.0), sum: Some(0.0) }
     }
 
-    /// The sum so far; `None` if it is not defined for this policy.
+    /// Returns the sum so far; `None` if it is not defined for this policy.
     pub(super) fn sum(&self) -> Option<f64> {
         self.sum
     }
 
-    /// An iteration begins.
+    /// Computes the regret of an iteration that begins.
     pub(super) fn started(&mut self, start: &IterationStart<'_>) {
         let decision = start.decision;
         self.pending = match decision.rule {
-            // Before anything is known there is no allocation, and hence nothing to regret.
+            // Before the first observation there is no allocation, and so no regret.
             _ if matches!(decision.collect, Collect::Race { .. }) => Some(0.0),
             _ if !matches!(decision.collect, Collect::All | Collect::InParts { .. }) => None,
-            // A queue, or copies: what is computed is not the plan.
+            // With a queue or with copies, the allocation does not determine what is computed.
             Rule::Uniform if matches!(decision.collect, Collect::InParts { .. }) => None,
             Rule::Ras | Rule::WarmUp { .. } | Rule::Uniform | Rule::Named(_) => Some(self.proxy(start)),
             Rule::Fastest { .. } => self.exact(start),
@@ -60,12 +60,12 @@ impl Regret {
         };
     }
 
-    /// The iteration is over.
+    /// Adds the regret of an iteration that has ended.
     pub(super) fn stepped(&mut self) {
         self.sum = self.sum.zip(self.pending).map(|(sum, regret)| sum + regret);
     }
 
-    /// Proxy regret ℓ(a, μ) − ℓ(a*, μ), ℓ(a, μ) = max_i a_i μ_i (ATA paper, section 4).
+    /// Returns the proxy regret ℓ(a, μ) − ℓ(a*, μ), ℓ(a, μ) = max_i a_i μ_i (ATA paper, section 4).
     fn proxy(&mut self, start: &IterationStart<'_>) -> f64 {
         let holds = |best: &Best| best.changes == start.changes && Arc::ptr_eq(&best.workers, start.workers);
         if !self.best.as_ref().is_some_and(holds) {
@@ -78,8 +78,8 @@ impl Regret {
         self.best.as_ref().map_or(0.0, |best| cost(start.decision.allocation.some(), &best.means) - best.least)
     }
 
-    /// Exact regret for exponential times: E max over the workers employed − E max over the r fastest (bandit paper,
-    /// arXiv 2202.08302, Proposition 1).
+    /// Returns the exact regret for exponential times: E max over the employed workers − E max over the r fastest
+    /// (bandit paper, arXiv 2202.08302, Proposition 1).
     fn exact(&mut self, start: &IterationStart<'_>) -> Option<f64> {
         let rates = self.rates.as_ref()?;
         let allocation = &start.decision.allocation;

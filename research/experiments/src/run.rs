@@ -1,4 +1,4 @@
-//! All cases of an experiment, in parallel.
+//! Runs all cases of an experiment in parallel.
 
 use std::sync::Arc;
 
@@ -33,35 +33,36 @@ pub struct RunResult {
     pub workers: u32,
     /// Tasks per iteration, B.
     pub budget: u64,
-    /// Iterations committed.
+    /// The number of committed iterations.
     pub iterations: u64,
     /// The run's seed.
     pub seed: u64,
-    /// Share of tasks allocated beyond B.
+    /// The share of tasks that was allocated beyond B.
     pub overcommit: f64,
-    /// What was known beforehand.
+    /// The prior knowledge, as in [`Experiment::warm_start`].
     pub warm_start: String,
-    /// Mean runtime of an iteration.
+    /// The mean runtime of an iteration.
     pub mean_iteration_time: f64,
-    /// Mean total worker time of an iteration.
+    /// The mean total worker time of an iteration.
     pub mean_total_worker_time: f64,
-    /// Proxy regret for barrier policies, exact regret for the bandit paper's on exponential times; null for others.
+    /// The cumulative proxy regret for barrier policies, or exact regret for the bandit paper's policies on exponential
+    /// times; null for others.
     pub cumulative_regret: Option<f64>,
-    /// Tasks begun whose gradient entered no step.
+    /// The number of tasks that were started but whose gradient entered no step.
     pub tasks_wasted: u64,
-    /// Mean results that workers sent in an iteration, each the gradient of one task or the sum of several.
+    /// The mean number of results per iteration, each the gradient of one task or the sum of several.
     pub mean_results: f64,
-    /// Worker-iterations with at least one task.
+    /// The number of worker-iterations with at least one task.
     pub employments: u64,
-    /// Mean time of an iteration after its last task was computed, in which vectors travel; only for policies with a barrier.
+    /// The mean time from an iteration's last computed task to its step, in which vectors travel; only for barrier policies.
     pub mean_exchange_time: f64,
-    /// Mean tasks per worker of an iteration that entered the step, worker 1 first.
+    /// The mean number of applied tasks per iteration of each worker, worker 1 first.
     pub mean_allocation: Vec<f64>,
-    /// The objective (or mean loss) after the last step, if something was learned.
+    /// The objective (or mean loss) after the last step, if the run trained something.
     pub final_objective: Option<f64>,
-    /// Tasks per worker in the last iteration, worker 1 first.
+    /// The number of tasks of each worker in the last iteration, worker 1 first.
     pub final_allocation: Vec<u64>,
-    /// The course of the run.
+    /// The progress of the run.
     #[serde(skip)]
     pub trace: Trace,
 }
@@ -77,14 +78,14 @@ struct Case<'a> {
     with_allocation: bool,
 }
 
-/// The most workers whose allocation is kept over time: more cannot be distinguished in a figure.
+/// The largest number of workers whose allocation is kept over time: more cannot be distinguished in a figure.
 const MAX_TRACED_WORKERS: u32 = 200;
 
 /// Iterations between two reports of progress.
 const PROGRESS_EVERY: u64 = 256;
 
 impl Experiment {
-    /// What is learned, if it is one of the simulator's own problems; the caller provides the CNN.
+    /// Returns the training of this experiment, if it is one of the built-in problems; the caller provides the CNN.
     pub fn learning(&self) -> Result<Option<DescentCache>, ExperimentError> {
         Ok(match self.learning {
             None | Some(LearningSpec::Cnn { .. }) => None,
@@ -98,7 +99,7 @@ impl Experiment {
         })
     }
 
-    /// Simulated iterations in all, for progress.
+    /// Returns the total number of simulated iterations, for progress.
     pub fn total_iterations(&self) -> u64 {
         self.iterations.saturating_mul(self.cases().len() as u64)
     }
@@ -108,7 +109,7 @@ impl Experiment {
         for law in &self.laws {
             for &workers in &self.workers {
                 for policy in &self.policies {
-                    // For policies without a barrier, overcommitment means nothing.
+                    // Overcommitment has no meaning for policies without a barrier.
                     let waits = POLICIES.kind(policy) == PolicyKind::Barrier;
                     for &overcommit in self.overcommit.iter().take(if waits { usize::MAX } else { 1 }) {
                         for warm_start in &self.warm_start {
@@ -129,7 +130,7 @@ impl Experiment {
         cases
     }
 
-    /// Builds the case's policy. It knows `truth` or, if the case is only checked, the laws' means.
+    /// Builds the case's policy, with access to `truth` or, if the case is only checked, to the laws' means.
     fn build(
         &self,
         case: &Case<'_>,
@@ -149,8 +150,8 @@ impl Experiment {
     }
 }
 
-/// Runs all cases; results are in the order of laws, workers, policies, overcommitment, warm start, seeds, whatever the
-/// number of threads. `progress` is called with how many iterations were done.
+/// Runs all cases. The results are in the order of laws, workers, policies, overcommitment, warm start and seeds.
+/// `progress` is called with the number of iterations that were done.
 pub fn run(
     experiment: &Experiment,
     policies: PolicyResolver,
@@ -165,10 +166,10 @@ pub fn run(
     cases.par_iter().map(|case| run_case(experiment, case, policies, learning, progress)).collect()
 }
 
-/// Spot checks, where there can be any.
+/// Returns the spot checks of a case, if its policy allows them.
 fn verify(experiment: &Experiment, case: &Case<'_>) -> Option<Verify> {
     let waits = POLICIES.kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
-    // Any secret except the seed that other things are drawn with.
+    // The secret must differ from the seed, which other things are drawn with.
     (waits && experiment.verify > 0.0).then_some(Verify { share: experiment.verify, secret: !case.seed })
 }
 
@@ -193,20 +194,20 @@ fn run_case(
         objective: None,
         failed: None,
     };
-    // Any seed for the overhead except the one that task times are drawn with.
+    // The seed of the overhead must differ from that of the task times.
     let overhead = experiment.overhead.as_ref();
     let overhead = overhead.map(|law| times(experiment, case, &law.parse()?, !case.seed)).transpose()?;
     let times = times(experiment, case, &laws, case.seed)?;
     let truth = ClusterTruth { times: OracleTimes::new(times), overhead: overhead.map(OracleTimes::new) };
     let policy = experiment.build(case, policies, Some(Arc::new(truth.clone())))?;
-    // A run whose policy did not keep the truth need not pay for it.
+    // If the policy has not kept the true times, the simulation avoids their cost.
     match truth.into_times() {
         Ok((times, overhead)) => simulate(case, policy, times, overhead, course),
         Err(ClusterTruth { times, overhead }) => simulate(case, policy, times, overhead, course),
     }
 }
 
-/// Times of a case's workers. The first seed plays traces as they are, further ones resample those that have blocks.
+/// Returns the task times of a case's workers. The first seed plays traces as they are; further seeds resample those that have blocks.
 fn times(experiment: &Experiment, case: &Case<'_>, laws: &TimeLaws, seed: u64) -> Result<LawTimes, LawError> {
     let mut times = LawTimes::new(laws, case.workers, seed)?;
     if case.seed != experiment.seed {
@@ -215,7 +216,7 @@ fn times(experiment: &Experiment, case: &Case<'_>, laws: &TimeLaws, seed: u64) -
     Ok(times)
 }
 
-/// One run, with everything it needs.
+/// Simulates one run.
 fn simulate<T: TaskTimes>(
     case: &Case<'_>,
     policy: Box<dyn Policy>,
@@ -277,7 +278,7 @@ fn simulate<T: TaskTimes>(
     })
 }
 
-/// What is recorded during a run.
+/// An observer that records a run.
 struct Course<'a> {
     experiment: &'a Experiment,
     workers: u32,
@@ -285,14 +286,14 @@ struct Course<'a> {
     regret: Regret,
     tracer: Tracer,
     learning: Option<CachedDescent<'a>>,
-    /// When the step was ordered that is under way…
+    /// The time at which the current step was ordered.
     ordered_at: f64,
-    /// …and the sum of the times between order and step.
+    /// The sum of the times from order to step.
     exchange_time: f64,
-    /// Tasks of each worker in the last iteration.
+    /// The tasks of each worker in the last iteration.
     allocation: Vec<u64>,
     objective: Option<f64>,
-    /// Why learning failed.
+    /// The reason why learning failed.
     failed: Option<String>,
 }
 
@@ -301,7 +302,7 @@ impl Observer for Course<'_> {
         self.regret.started(start);
         if start.iteration >= self.experiment.iterations || !self.experiment.limits.is_empty() {
             self.allocation = vec![0; self.workers as usize];
-            // In an asynchronous run all workers compute one task at a time.
+            // In an asynchronous run, every worker computes one task at a time.
             let shares = start.decision.allocation.iter().chain(std::iter::repeat(&1));
             for (worker, &tasks) in start.workers.iter().zip(shares) {
                 self.allocation[worker.slot()] = tasks;
@@ -345,12 +346,12 @@ fn regret(laws: &TimeLaws, workers: u32, budget: u64) -> Result<Regret, Experime
     Ok(Regret::new(means, rates, budget))
 }
 
-/// What an earlier run under the law `warm_start` would have learned.
+/// Returns the statistics that an earlier run under the law `warm_start` would have learned.
 fn priors(experiment: &Experiment, case: &Case<'_>) -> Result<Vec<WorkerStatistics>, ExperimentError> {
     if case.warm_start == "none" {
         return Ok(Vec::new());
     }
-    // Other draws than the run's own.
+    // The draws must differ from those of the run.
     let mut times = LawTimes::new(&case.warm_start.parse()?, case.workers, case.seed ^ (1 << 63))?;
     let prior = |slot: usize| {
         let mut statistics = WorkerStatistics::default();

@@ -1,4 +1,4 @@
-//! Experiment files: what to simulate, as users write it.
+//! Experiment files.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -16,46 +16,46 @@ use crate::error::ExperimentError;
 pub struct Experiment {
     /// The report's title.
     pub title: String,
-    /// What it shows, and where it comes from.
+    /// A description of the experiment and its source.
     pub about: String,
-    /// Policies, as `--policy` takes them.
+    /// The policies, as accepted by `--policy`.
     pub policies: Vec<String>,
-    /// Time laws.
+    /// The time laws.
     pub laws: Vec<String>,
     /// Numbers of workers, n.
     pub workers: Vec<u32>,
     /// Tasks per iteration, B.
     pub budget: u64,
-    /// How many iterations, K.
+    /// The number of iterations, K.
     pub iterations: u64,
     /// The first seed.
     pub seed: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: u64,
-    /// What an assignment costs a worker before it computes: a time law, or nothing.
+    /// The time law of the overhead of an assignment, before the worker computes; no overhead if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead: Option<String>,
-    /// Time within which a worker that was never timed must report its first result, or it is evicted; no limit if not
-    /// given. See [`ata_scheduler::EngineConfig::lease_timeout_s`].
+    /// The time within which a worker that was never timed must report its first result to avoid eviction; no limit if
+    /// not given. See [`ata_scheduler::EngineConfig::lease_timeout_s`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_timeout: Option<f64>,
-    /// Shares of tasks that barrier policies allocate beyond B.
+    /// The shares of tasks that barrier policies allocate beyond B.
     pub overcommit: Vec<f64>,
     /// The share of leases that two workers compute, under policies that wait for all of their tasks.
     pub verify: f64,
-    /// What is known beforehand: `none`, or a law under which each worker was observed for [`Self::warm_tasks`] tasks.
+    /// The prior knowledge: `none`, or a law under which each worker was observed for [`Self::warm_tasks`] tasks.
     pub warm_start: Vec<String>,
-    /// Tasks of each worker that were observed beforehand.
+    /// The number of tasks of each worker that were observed beforehand.
     pub warm_tasks: u64,
     /// The links that vectors travel on; without them, vectors take no time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<LinksSpec>,
-    /// Ends runs early.
+    /// The limits that end runs early.
     pub limits: LimitsSpec,
-    /// What is learned, if anything.
+    /// The training, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<LearningSpec>,
-    /// What happens during a run.
+    /// The changes during a run.
     pub change: Vec<ChangeSpec>,
 }
 
@@ -89,22 +89,22 @@ impl Default for Experiment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSpec {
-    /// Mean loss of a step's tasks.
+    /// The mean loss of a step's tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_loss: Option<f64>,
-    /// Virtual runtime.
+    /// The virtual runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<f64>,
-    /// Virtual total worker time.
+    /// The virtual total worker time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_worker_time: Option<f64>,
-    /// Worker-iterations with at least one task.
+    /// The number of worker-iterations with at least one task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub employments: Option<u64>,
 }
 
 impl LimitsSpec {
-    /// Whether only the iterations end a run.
+    /// Whether a run ends only after its iterations.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -120,24 +120,24 @@ impl LimitsSpec {
     }
 }
 
-/// What is learned.
+/// The training of a simulated run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "problem", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LearningSpec {
     /// The problem [`crate::Quadratic`].
     Quadratic {
-        /// How many parameters, d.
+        /// The number of parameters, d.
         dimension: usize,
-        /// Standard deviation of the gradient noise, per coordinate.
+        /// The standard deviation of the gradient noise, per coordinate.
         sigma: f64,
         /// Step size, γ.
         step: f64,
     },
     /// The problem [`crate::LinearRegression`].
     LinearRegression {
-        /// How many samples, m.
+        /// The number of samples, m.
         samples: usize,
-        /// How many parameters, d.
+        /// The number of parameters, d.
         dimension: usize,
         /// Samples per task.
         batch: usize,
@@ -148,7 +148,7 @@ pub enum LearningSpec {
     Cnn {
         /// `synthetic`, or the path of CIFAR-100.
         data: String,
-        /// As `--model` takes it.
+        /// The model, as accepted by `--model`.
         model: String,
         /// Samples per task.
         task_batch: u32,
@@ -158,7 +158,7 @@ pub enum LearningSpec {
 }
 
 impl Experiment {
-    /// A built-in experiment, or one from a file.
+    /// Opens a built-in experiment, or reads one from a file.
     pub fn open(name: &str) -> Result<Self, ExperimentError> {
         if let Some(text) = super::builtin::find(name) {
             return Self::parse(text, name);
@@ -169,7 +169,7 @@ impl Experiment {
         Self::parse(&text, name)
     }
 
-    /// Reads the text of a file; errors call it `name`.
+    /// Parses the text of a file. Error messages refer to it as `name`.
     pub fn parse(text: &str, name: &str) -> Result<Self, ExperimentError> {
         toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
@@ -177,7 +177,7 @@ impl Experiment {
         })
     }
 
-    /// The loss, as a label for axes.
+    /// Returns the label of the loss for axes.
     pub(super) fn loss_label(&self) -> &'static str {
         match self.learning {
             Some(LearningSpec::Quadratic { .. }) => "f(x) − min f",
@@ -186,7 +186,7 @@ impl Experiment {
         }
     }
 
-    /// Checks everything that can be checked before anything is run.
+    /// Checks everything that can be checked before a run.
     pub fn check(&self) -> Result<(), ExperimentError> {
         not_empty("policies", &self.policies)?;
         not_empty("laws", &self.laws)?;
@@ -239,7 +239,7 @@ impl Experiment {
         self.workers.iter().try_for_each(|&workers| self.changes(workers).map(drop))
     }
 
-    /// The changes in a run of `workers` workers, checked.
+    /// Returns the changes in a run of `workers` workers, after checking them.
     pub(super) fn changes(&self, workers: u32) -> Result<Vec<(Moment, Change)>, ExperimentError> {
         let mut all = Vec::new();
         for (at, change) in (1..).zip(&self.change) {
@@ -252,22 +252,22 @@ impl Experiment {
     }
 }
 
-/// Tasks per iteration: a million take 130 MB.
+/// The largest number of tasks per iteration: a million take 130 MB.
 pub const MAX_BUDGET: u64 = 1_000_000;
 
-/// With a larger number, no run would ever end.
+/// The largest number of iterations: with more, no run would ever end.
 const MAX_ITERATIONS: u64 = 1_000_000_000_000;
 
-/// Runs, one for each policy, law, number of workers and seed: the course of each is kept until the end, in 20 kB.
+/// The largest number of runs, one for each policy, law, number of workers and seed: each takes 20 kB until the end.
 const MAX_RUNS: u64 = 100_000;
 
-/// The largest first seed: that of a real run, and the seeds after it are numbers, too.
+/// The largest first seed: as in a real run, and later seeds cannot overflow.
 const MAX_SEED: u64 = u64::MAX >> 1;
 
-/// Tasks that were observed beforehand: beyond this, the mean of a worker's times is as good as known.
+/// The largest number of tasks that were observed beforehand: with more, the mean of a worker's times is practically known.
 const MAX_WARM_TASKS: u64 = 1_000_000;
 
-/// Bounds memory: a few hundred bytes each.
+/// The largest number of workers: each takes a few hundred bytes.
 const MAX_WORKERS: u32 = 1_000_000;
 
 fn not_empty<T>(setting: &str, list: &[T]) -> Result<(), ExperimentError> {

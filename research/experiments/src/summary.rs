@@ -9,20 +9,20 @@ pub struct Group<'a> {
     pub law: &'a str,
     /// The number of workers, n.
     pub workers: u32,
-    /// In the experiment's order.
+    /// The rows, in the experiment's order.
     pub rows: Vec<Row<'a>>,
 }
 
 /// The runs that differ only in their seed.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// The policy, and what else tells rows apart.
+    /// The policy, and other settings that distinguish the row.
     pub name: String,
-    /// By seed.
+    /// The runs, in the order of their seeds.
     pub runs: Vec<&'a RunResult>,
 }
 
-/// Groups results that are in the order in which [`super::run()`] returns them.
+/// Groups results, which must be in the order of [`super::run()`].
 pub fn groups(results: &[RunResult]) -> Vec<Group<'_>> {
     let several = |of: &dyn Fn(&RunResult) -> String| results.iter().any(|run| of(run) != of(&results[0]));
     let overcommit = several(&|run| run.overcommit.to_string());
@@ -47,7 +47,7 @@ pub fn groups(results: &[RunResult]) -> Vec<Group<'_>> {
 }
 
 impl Row<'_> {
-    /// Mean and standard deviation over seeds of a number that each run has.
+    /// Returns the mean and the standard deviation over seeds of a number that each run has.
     pub fn moments(&self, of: impl Fn(&RunResult) -> f64) -> (f64, f64) {
         let count = self.runs.len() as f64;
         let mean = self.runs.iter().map(|run| of(run)).sum::<f64>() / count;
@@ -55,7 +55,7 @@ impl Row<'_> {
         (mean, if count > 1.0 { (squares / (count - 1.0)).sqrt() } else { 0.0 })
     }
 
-    /// Mean over seeds of a number that a run may not have; `None` unless all have it.
+    /// Returns the mean over seeds of a number that a run may lack; `None` unless all runs have it.
     pub fn mean_of(&self, of: impl Fn(&RunResult) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.runs.iter().filter_map(|run| of(run)).collect();
         (values.len() == self.runs.len()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -63,8 +63,8 @@ impl Row<'_> {
 }
 
 impl<'a> Group<'a> {
-    /// The oracle's row, if it was run: the one that follows the means through changes or, failing that, the one that
-    /// knows those of the laws.
+    /// Returns the oracle's row, if there is one: the oracle that follows changes of the means or, failing that, the
+    /// one that knows the means of the laws.
     pub fn oracle(&self) -> Option<&Row<'a>> {
         let find = |is_oracle: fn(&str) -> bool| {
             self.rows.iter().find(|row| is_oracle(&row.runs[0].policy) && row.runs[0].overcommit == 0.0)

@@ -1,14 +1,14 @@
-//! The course of a run, at some of its iterations.
+//! The progress of a run, at some of its iterations.
 
 use ata_scheduler::Ledger;
 
-/// Checkpoints on a linear axis.
+/// The number of checkpoints for a linear axis.
 const LINEAR: u64 = 200;
 
-/// Checkpoints per decade on a logarithmic one.
+/// The number of checkpoints per decade for a logarithmic axis.
 const PER_DECADE: f64 = 30.0;
 
-/// Windows of the allocation over time.
+/// The number of windows of the allocation over time.
 const WINDOWS: u64 = 100;
 
 /// Sums up to an iteration.
@@ -16,31 +16,31 @@ const WINDOWS: u64 = 100;
 pub struct Checkpoint {
     /// The iteration, k.
     pub iteration: u64,
-    /// Sum of the runtimes C_k.
+    /// The sum of the runtimes C_k.
     pub runtime: f64,
-    /// Sum of the total worker times.
+    /// The sum of the total worker times.
     pub worker_time: f64,
-    /// Cumulative regret, if it is known.
+    /// The cumulative regret, if it is defined.
     pub regret: Option<f64>,
-    /// Mean objective since the last checkpoint, if something is learned.
+    /// The mean objective since the last checkpoint, if the run trains something.
     pub objective: Option<f64>,
 }
 
-/// The course of a run.
+/// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// Checkpoints, ascending.
+    /// The checkpoints, in ascending order.
     pub checkpoints: Vec<Checkpoint>,
-    /// Mean tasks per iteration and worker, in the window that ends at the iteration; empty unless requested.
+    /// The mean number of tasks per iteration of each worker, in the window that ends at the iteration; empty unless requested.
     pub allocation: Vec<(u64, Vec<f64>)>,
 }
 
-/// Fills a [`Trace`].
+/// A builder of a [`Trace`].
 pub(super) struct Tracer {
     trace: Trace,
     iterations: u64,
     next: u64,
-    /// Iterations per window; `None` if allocations are not wanted.
+    /// The number of iterations per window; `None` if allocations are not recorded.
     window: Option<u64>,
     tasks_before: Vec<u64>,
     objective: (f64, u64),
@@ -63,7 +63,7 @@ impl Tracer {
         self.objective.1 += 1;
     }
 
-    /// Adds a checkpoint or a window, if one is due after the committed iterations.
+    /// Adds a checkpoint or a window if one is due.
     pub(super) fn committed(&mut self, ledger: &Ledger, regret: Option<f64>) {
         if ledger.iterations >= self.next {
             self.checkpoint(ledger, regret);
@@ -84,7 +84,7 @@ impl Tracer {
         }
     }
 
-    /// The end of the run is a checkpoint too.
+    /// Returns the trace, with a last checkpoint at the end of the run.
     pub(super) fn finish(mut self, ledger: &Ledger, regret: Option<f64>) -> Trace {
         self.committed(ledger, regret);
         if self.trace.checkpoints.last().is_none_or(|last| last.iteration < ledger.iterations) {
@@ -105,12 +105,12 @@ impl Tracer {
     }
 }
 
-/// The checkpoint after `iteration`: the same iterations for every run of an experiment.
+/// Returns the next checkpoint after `iteration`. All runs of an experiment have the same checkpoints.
 fn next_checkpoint(iteration: u64, iterations: u64) -> u64 {
     let step = (iterations / LINEAR).max(1);
     let linear = (iteration / step + 1) * step;
     let exponent = ((iteration as f64).log10() * PER_DECADE).floor();
-    // A checkpoint may round to the iteration itself, but not many in a row.
+    // A checkpoint may round to the iteration itself, but only a few in a row do.
     let logarithmic = (1..=PER_DECADE as i32)
         .map(|further| 10_f64.powf((exponent + f64::from(further)) / PER_DECADE).round() as u64)
         .find(|&next| next > iteration)

@@ -1,4 +1,4 @@
-//! `ata-auto`, without a constant, against the oracle that knows the means.
+//! Tests of `ata-auto` against the oracle that knows the means.
 
 use ata_experiments::{Experiment, RunResult};
 use ata_policies::build_policy;
@@ -16,7 +16,7 @@ fn mean(runs: &[RunResult], of: Measure) -> f64 {
     runs.iter().map(of).sum::<f64>() / runs.len() as f64
 }
 
-/// Checks the means over seeds, and the worst seed, of runtime and total worker time against the oracle's means.
+/// Checks the mean over seeds and the worst seed of runtime and total worker time against the oracle's means.
 fn check(law: &str, workers: u32, iterations: u64, seeds: u64, most: f64, worst: f64) {
     let runs = run(law, workers, iterations, seeds, "");
     let (oracle, auto) = runs.split_at(seeds as usize);
@@ -57,17 +57,17 @@ fn other_laws() {
     }
 }
 
-/// Coefficients of variation above 1.
+/// The coefficients of variation are above 1.
 #[test]
 fn heavy_tails() {
     for law in ["gamma(0, 0.5, 116*i)", "weibull(0, 0.5, 29*i)", "lognormal(0, ln(30*i), 1.2)"] {
         check(law, 51, 1000, 200, 1.25, 1.5);
     }
-    // A coefficient of variation of 2.9: here the oracle's own worst seed is far from its mean.
+    // The coefficient of variation is 2.9, so even the oracle's worst seed is far from its mean.
     check("lognormal(0, ln(20*i), 1.5)", 51, 1000, 20, 1.25, f64::INFINITY);
 }
 
-/// "After two workers swap speeds at iteration 1000, back within 1.15 × (window average) in 200 iterations."
+/// After two workers swap speeds at iteration 1000, the window average is within 1.15 × the oracle's again after 200 iterations.
 #[test]
 fn swapped_speeds() {
     for (a, b) in [(1, 51), (1, 30), (2, 20), (3, 40)] {

@@ -1,4 +1,4 @@
-//! Whole experiments: what they compute, and that it is reproducible.
+//! Tests of whole experiments: their results, and that these are reproducible.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ fn run(experiment: &Experiment) -> Vec<RunResult> {
     ata_experiments::run(experiment, build_policy, learning.as_ref(), &|_| {}).unwrap()
 }
 
-/// Every built-in experiment, shortened, with every policy it names; what needs a CNN is run without learning.
+/// Every built-in experiment is run, shortened, with every policy that it names. Experiments with a CNN are run without learning.
 #[test]
 fn built_in_experiments_run_and_are_drawn() {
     for (name, text) in BUILTIN_EXPERIMENTS {
@@ -38,7 +38,7 @@ fn built_in_experiments_run_and_are_drawn() {
     }
 }
 
-/// Four workers on a link that their gradients fill for 0.36 s each: alone, the fastest takes 460 ms and sends one.
+/// Four workers share a link on which each gradient takes 0.36 s. Alone, the fastest worker takes 460 ms and sends one gradient.
 #[test]
 fn a_narrow_link_is_worth_fewer_workers() {
     let links = "[links]\nlink = '200Mbit'\nmodel_bytes = '8.9MB'\nexchange = 'star'\n";
@@ -53,7 +53,7 @@ fn a_narrow_link_is_worth_fewer_workers() {
     assert!((816.0..900.0).contains(&time_of(&with, "ata-auto")), "{}", time_of(&with, "ata-auto"));
     let compact = with.replace("[links]", "[links]\nwire = 'compact'");
     assert!((550.0..700.0).contains(&time_of(&compact, "ata-auto")), "{}", time_of(&compact, "ata-auto"));
-    // In shards, the exchange of four takes 1.75 times as long as one gradient, and 1.375 times as long if parameters take half of that.
+    // In shards, the exchange of four workers takes 1.75 times as long as one gradient, or 1.375 times if parameters take half as long.
     let sharded = |text: &str| text.replace("exchange = 'star'\n", "");
     assert!(
         (time_of(&sharded(&with), "fta") - (260.0 + 1.75 * 356.0)).abs() < 5.0,
@@ -67,7 +67,7 @@ fn a_narrow_link_is_worth_fewer_workers() {
     );
 }
 
-/// The whole comparison, of ten iterations each: every case has its row, and the reference is one against itself.
+/// In the whole comparison, with ten iterations per case, every case has a row, and the reference's ratio to itself is 1.
 #[test]
 fn the_comparison_has_every_case_for_every_policy() {
     let mut suite = Suite::open("comparison", None).unwrap().unwrap();
@@ -104,7 +104,7 @@ fn the_number_of_threads_changes_nothing() {
     assert_eq!(with_threads(1), with_threads(4));
 }
 
-/// Barrier policies that use all B tasks take the same steps: they are computed once for all of them and for all seeds.
+/// Barrier policies that use all B tasks take the same steps, which are computed once for all policies and seeds.
 #[test]
 fn gradients_are_computed_once_per_distinct_sequence_of_steps() {
     let quadratic = "\n[learning]\nproblem = 'quadratic'\ndimension = 20\nsigma = 0.01\nstep = 0.5";
@@ -137,19 +137,19 @@ fn what_an_assignment_costs_is_in_the_runtime_only() {
     assert_eq!(costs("overhead = 'const(5)'"), (7.0, 4.0));
 }
 
-/// Constant times 1 and 3: the fast worker is slow from iteration 6 on, and the regret is by the means at the time.
+/// The constant times are 1 and 3. The fast worker is slow from iteration 6 on, and the regret uses the current means.
 #[test]
 fn speeds_change_at_their_iterations() {
     let swap = "[[change]]\niteration = 6\nswap = [1, 2]";
     let run = &run(&experiment(&format!(
         "policies = ['fta']\nlaws = ['const(2*i-1)']\nworkers = [2]\nbudget = 4\niterations = 10\n{swap}"
     )))[0];
-    // (3, 1) takes 3 before, and 3·3 = 9 after.
+    // The allocation (3, 1) takes 3 before the change and 3·3 = 9 after it.
     assert!((run.mean_iteration_time - f64::midpoint(3.0, 9.0)).abs() < 1e-9);
     assert!((run.cumulative_regret.unwrap() - 5.0 * 6.0).abs() < 1e-9);
 }
 
-/// An oracle decides by the means of the moment: (3, 1) takes 3 before the swap, and (1, 3) takes 3 after it.
+/// An oracle decides by the current means: (3, 1) takes 3 before the swap, and (1, 3) takes 3 after it.
 #[test]
 fn oracles_see_changes_of_speed_in_the_iteration_in_which_they_happen() {
     let swap = "[[change]]\niteration = 6\nswap = [1, 2]\n[[change]]\niteration = 8\nslow_down = 1\nfactor = 3.0";
@@ -163,8 +163,8 @@ fn oracles_see_changes_of_speed_in_the_iteration_in_which_they_happen() {
     }
 }
 
-/// Each iteration ends as soon as it can if the times are known, overhead included. What that does to later iterations
-/// is small here, though not always for the better.
+/// With known times, each iteration ends as soon as possible, overhead included. The effect on later iterations is
+/// small here, though not always positive.
 #[test]
 fn the_clairvoyant_is_faster_than_all_who_wait_for_as_much() {
     for overhead in ["", "overhead = 'const(40)'", "overhead = 'exp(40)'"] {
@@ -179,7 +179,7 @@ fn the_clairvoyant_is_faster_than_all_who_wait_for_as_much() {
     }
 }
 
-/// A policy that keeps the truth but does not use it gets the very times that it would have got without.
+/// A policy that holds the true times but does not use them gets the same times as without them.
 #[test]
 fn looking_times_up_changes_nothing() {
     let text = "policies = ['fta', 'fta:means=current']\nlaws = ['exp(i); gamma(0, 0.5, i)']\nworkers = [9]\niterations = 300\noverhead = 'exp(1)'";
@@ -201,7 +201,7 @@ fn the_better_oracle_is_the_reference() {
     }
 }
 
-/// Two workers whose speeds cross over: B = 4 tasks, of times 1 and 3, then 3 and 1.
+/// Returns a trace of two workers whose speeds cross over: B = 4 tasks, with times 1 and 3, then 3 and 1.
 fn crossing() -> (tempfile::NamedTempFile, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "1 3\n".repeat(6) + &"3 1\n".repeat(6)).unwrap();
@@ -209,8 +209,8 @@ fn crossing() -> (tempfile::NamedTempFile, String) {
     (file, path)
 }
 
-/// By iterations, the shares (3, 1) of the columns' means (2, 2 → 2 tasks each) cost the slower one's 2·3 throughout, and
-/// the clairvoyant takes 3. By each worker's own tasks, its place in the trace is what it computed so far.
+/// By iterations, the oracle's allocation (the columns' means are 2 and 2, so 2 tasks each) takes the slower worker's 2·3 throughout, and
+/// the clairvoyant takes 3. By tasks, a worker's position in the trace is the number of tasks that it has computed.
 #[test]
 fn a_trace_is_played_by_iterations_or_by_tasks() {
     let (_file, path) = crossing();
@@ -226,7 +226,7 @@ fn a_trace_is_played_by_iterations_or_by_tasks() {
     assert!(own[1] < 6.0 && own[1] != 3.0, "{own:?}");
 }
 
-/// The first seed plays a trace as it is, whichever number it has; the others a resample, if they are allowed to.
+/// The first seed plays a trace as it is, whatever its value; further seeds play a resample if the trace allows it.
 #[test]
 fn further_seeds_resample_a_trace_with_blocks() {
     let (_file, path) = crossing();
@@ -252,10 +252,10 @@ fn workers_come_and_go() {
     };
     let time = |changes: &str| run(&experiment(&text(changes)))[0].mean_iteration_time;
     assert_eq!(time(""), 1.0);
-    // Worker 2 leaves in the middle of iteration 6: its task is computed by worker 1, after its own; so are all later
-    // ones.
+    // Worker 2 leaves in the middle of iteration 6. Worker 1 computes its task after its own, and so in all later
+    // iterations.
     assert!((time("[[change]]\ntime = 5.5\nleave = 2") - (5.0 + 5.0 * 2.0) / 10.0).abs() < 1e-9);
-    // Worker 2 joins in iteration 4, and gets tasks from the next one on.
+    // Worker 2 joins in iteration 4 and gets tasks from the next one on.
     let late = time("[[change]]\niteration = 4\njoin = 2");
     assert!((late - (3.0 * 2.0 + 2.0 + 6.0) / 10.0).abs() < 1e-9, "{late}");
 
@@ -278,7 +278,7 @@ fn limits_end_a_run() {
     }
 }
 
-/// A right prior spares ATA-Empirical its warm-up (ATA-Auto has next to none); a wrong one is dropped, and only delays.
+/// A right prior saves the warm-up of ATA-Empirical (ATA-Auto has hardly any). A wrong one is dropped and only causes a delay.
 #[test]
 fn a_warm_start_helps_and_a_wrong_one_only_delays() {
     for (policy, helps, delays) in [("ata-empirical", 0.5, 1.2), ("ata-auto", 1.05, 2.0)] {

@@ -1,12 +1,12 @@
-//! Whatever an experiment file holds, it is refused, or it can be run.
+//! Tests that every experiment file is either refused or can be run.
 
 use ata_experiments::Experiment;
 use ata_mutator::{Mutator, feed};
 
-/// Texts that are tried.
+/// The number of texts that are tried.
 const COUNT: u64 = 20_000;
 
-/// Brackets, operators and numbers, alone and many times in a row.
+/// The tokens that are inserted: brackets, operators and numbers, alone and repeated many times.
 const TOKENS: [&str; 14] =
     ["(", "-", "+1", "*i", "/0", "sqrt(", "ln(", ";exp(1)", "1e999", "NaN", "[", "{a=", "\n[[change]]\n", "é"];
 
@@ -23,7 +23,7 @@ fn mutated_experiments_do_no_harm() {
     let fed = feed(mutator, COUNT, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return false };
         let Ok(experiment) = Experiment::parse(text, "file") else { return false };
-        // Laws are checked for each worker, which takes long with as many as are allowed.
+        // Laws are checked for each worker, which takes too long with the largest allowed number.
         experiment.workers.iter().all(|workers| *workers < 1000) && experiment.check().is_ok()
     });
     println!("{fed:?}");

@@ -1,11 +1,11 @@
-//! `ata-auto` when something happens that its laws do not have: hiccups, stalls, hangs, changes and newcomers.
+//! Tests of `ata-auto` with events that time laws do not describe: hiccups, stalls, hangs, changes and new workers.
 
 use ata_experiments::{Experiment, RunResult, run};
 use ata_policies::build_policy;
 
 const SEEDS: u64 = 10;
 
-/// Workers of nearly constant times.
+/// A law of nearly constant times.
 const STEADY: &str = "gamma(0, 100, 0.033)";
 
 struct Case {
@@ -20,7 +20,7 @@ fn change(text: &str) -> String {
 }
 
 impl Case {
-    /// The runs of a policy up to an iteration, one per seed.
+    /// Returns the runs of a policy up to an iteration, one per seed.
     fn runs(&self, policy: &str, iterations: u64) -> Vec<RunResult> {
         let Self { law, workers, budget, changes } = self;
         let text = format!(
@@ -31,7 +31,7 @@ impl Case {
         runs
     }
 
-    /// The mean runtime of the iterations after `from` up to `to`, for each seed.
+    /// Returns the mean runtime of the iterations after `from` up to `to`, for each seed.
     fn runtimes(&self, policy: &str, from: u64, to: u64) -> Vec<f64> {
         let total = |run: &RunResult| run.mean_iteration_time * run.iterations as f64;
         let (before, after) = (self.runs(policy, from), self.runs(policy, to));
@@ -43,17 +43,17 @@ impl Case {
         self.runtimes(policy, from, to).iter().sum::<f64>() / SEEDS as f64
     }
 
-    /// The largest ratio to a reference over seeds.
+    /// Returns the largest ratio to a reference over seeds.
     fn worst(&self, reference: f64, from: u64, to: u64) -> f64 {
         self.runtimes("ata-auto", from, to).into_iter().map(|runtime| runtime / reference).fold(0.0, f64::max)
     }
 
-    /// The largest ratio to the oracle's mean over seeds.
+    /// Returns the largest ratio to the oracle's mean over seeds.
     fn worst_to_oracle(&self, from: u64, to: u64) -> f64 {
         self.worst(self.mean("fta:means=current", from, to), from, to)
     }
 
-    /// The largest ratio to the mean over seeds of the same with only these changes.
+    /// Returns the largest ratio to the mean over seeds of the same policy with only the given changes.
     fn worst_to(&self, changes: &str, from: u64, to: u64) -> f64 {
         let Self { law, workers, budget, .. } = *self;
         let reference = Self { law, workers, budget, changes: changes.into() };
@@ -61,7 +61,7 @@ impl Case {
     }
 }
 
-/// One worker of eight is ten times slower in one iteration. Without it, an iteration would take an eighth longer.
+/// One worker of eight is ten times slower in one iteration. Without this worker, an iteration would take an eighth longer.
 #[test]
 fn one_hiccup_costs_one_iteration() {
     for (workers, budget) in [(8, 8), (8, 24), (8, 64), (60, 240)] {
@@ -71,7 +71,7 @@ fn one_hiccup_costs_one_iteration() {
     }
 }
 
-/// Two iterations in a row look like a change for good. Yet the worker is soon tried again.
+/// Two slow iterations in a row look like a permanent change, but the worker is soon tried again.
 #[test]
 fn a_hiccup_of_two_iterations_is_soon_forgotten() {
     for (workers, budget) in [(8, 24), (60, 120)] {
@@ -86,7 +86,7 @@ fn a_hiccup_of_two_iterations_is_soon_forgotten() {
     }
 }
 
-/// The oracle gives it two of 64 tasks. Without it, an iteration would take ten tasks of the others instead of nine.
+/// The oracle gives the worker two of 64 tasks. Without it, the others would take ten tasks per iteration instead of nine.
 #[test]
 fn a_worker_slowed_for_good_is_used_for_what_it_can_do() {
     let changes = change("iteration = 300\nworkers = 3\nfactor = 4");
@@ -109,7 +109,7 @@ fn a_stall_of_all_is_forgotten() {
     }
 }
 
-/// The faster of two workers hangs while tasks are held back: the other one takes them over. It would need 63 for an iteration.
+/// The faster of two workers hangs while tasks are held back, and the other one takes them over. Alone, it would need 63 for an iteration.
 #[test]
 fn a_hang_ends_no_run() {
     let changes = change("iteration = 100\nhang = 1");
@@ -118,8 +118,7 @@ fn a_hang_ends_no_run() {
     assert!(runtime < 3.0 * 63.0, "{runtime}");
 }
 
-/// A worker that joins during iteration 100 is as fast as the others. Each iteration that it is not used takes 12 tasks of them
-/// instead of 10.
+/// A worker that joins during iteration 100 is as fast as the others. Each iteration without it takes 12 tasks per worker instead of 10.
 #[test]
 fn a_newcomer_is_used_at_once() {
     let changes = change("iteration = 1\nleave = 6") + &change("iteration = 100\njoin = 6");

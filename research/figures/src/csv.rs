@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use crate::{Figure, Plot, Point, Scale, Series, thin};
 
-/// A series of more points than this is thinned in the CSV too, to the extremes of as many columns as leave at most
-/// this many points; its non-finite points are left out. A spreadsheet can open that many, and a page can load them.
+/// The largest number of points of a series in a CSV file, which spreadsheets and pages can load. A longer series is
+/// thinned to the extremes of enough columns, and its non-finite points are omitted.
 pub const CSV_POINTS: usize = 20_000;
 
-/// The data, with at most `limit` points per series.
+/// Renders the data of a figure, with at most `limit` points per series.
 pub(crate) fn text(figure: &Figure, limit: usize) -> String {
     let (x, y) = (cell(&figure.x.label), cell(&figure.y.label));
     let mut text = String::new();
@@ -49,7 +49,7 @@ fn row(point: &Point) -> String {
     [point.x, point.y, point.low, point.high].map(number).join(",")
 }
 
-/// The shortest text that reads back as the same number.
+/// Formats a number as the shortest text that parses to the same number.
 fn number(value: f64) -> String {
     let short = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
     if short { value.to_string() } else { format!("{value:e}") }

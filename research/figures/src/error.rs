@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use plotters::drawing::DrawingAreaErrorKind;
 
-/// Why a figure or a report was not made.
+/// An error of making a figure or a report.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
     /// The name cannot be used for a file.
@@ -15,27 +15,27 @@ pub enum FigureError {
     /// There is no series at all.
     #[error("figure {figure} has no series: add at least one, or leave the figure out")]
     NoSeries {
-        /// Name of the figure.
+        /// The name of the figure.
         figure: String,
     },
     /// A series has no points.
     #[error("figure {figure}: series {series:?} has no points; leave it out, or find out why its run recorded nothing")]
     EmptySeries {
-        /// Name of the figure.
+        /// The name of the figure.
         figure: String,
-        /// Name of the series.
+        /// The name of the series.
         series: String,
     },
-    /// No point of any series has a place on the axes.
+    /// No series has a point with a place on the axes.
     #[error("figure {figure}: no point can be drawn; expected at least one that is finite, and above 0 on a log axis")]
     NothingToDraw {
-        /// Name of the figure.
+        /// The name of the figure.
         figure: String,
     },
     /// Stacked shares are on a log axis.
     #[error("figure {figure}: stacked shares need a linear y axis; set the scale of y to Linear")]
     StackedOnLog {
-        /// Name of the figure.
+        /// The name of the figure.
         figure: String,
     },
     /// Drawing failed.

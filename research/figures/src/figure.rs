@@ -1,18 +1,18 @@
-//! A figure: what it shows, and the files it is written to.
+//! Figures: their content, and the files that they are written to.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{FigureError, csv, svg};
 
-/// One figure.
+/// A figure: a plot with its axes and texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The stem of its file names.
+    /// The stem of the file names.
     pub name: String,
-    /// Printed above the drawing.
+    /// The title above the drawing.
     pub title: String,
-    /// Printed below the drawing in a [`crate::Report`]; the files hold only the drawing.
+    /// The text below the drawing in a [`crate::Report`]; it is not part of the files.
     pub caption: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -22,16 +22,16 @@ pub struct Figure {
     pub plot: Plot,
 }
 
-/// One axis.
+/// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What is measured, with its unit, such as "virtual time (s)".
+    /// The measured quantity, with its unit, such as "virtual time (s)".
     pub label: String,
-    /// How values are spaced.
+    /// The spacing of values.
     pub scale: Scale,
 }
 
-/// How values are spaced along an axis.
+/// The spacing of values along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Equal differences have equal lengths. Values that are not finite are skipped.
@@ -43,81 +43,81 @@ pub enum Scale {
 /// The data of a figure and the kind of plot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plot {
-    /// A line for each series, in order of x.
+    /// A line for each series, in the order of x.
     Lines(Vec<Series>),
     /// Shares of a whole over x, the first series at the bottom. A series counts as 0 where only others have a point;
     /// where x is dense, neighbouring columns are averaged, which preserves the totals.
     Stacked(Vec<Series>),
-    /// Labelled points, joined in the order given: one quantity against another as something else varies.
+    /// Labelled points that are joined in this order: one quantity against another while a parameter varies.
     Frontier(Vec<Curve>),
 }
 
 /// A named sequence of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// Its points; those of a line or a stack may come in any order.
+    /// The points; those of a line or a stack may be in any order.
     pub points: Vec<Point>,
 }
 
 /// A value y at x, with a band that shows its variation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Place on the horizontal axis.
+    /// The place on the horizontal axis.
     pub x: f64,
     /// The value.
     pub y: f64,
-    /// Lower edge of the band around the value; y if there is no band.
+    /// The lower edge of the band around the value; y if there is no band.
     pub low: f64,
-    /// Upper edge of the band around the value; y if there is no band.
+    /// The upper edge of the band around the value; y if there is no band.
     pub high: f64,
 }
 
 /// A named sequence of marks of a frontier.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Its name in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// Its marks, joined in this order.
+    /// The marks, joined in this order.
     pub marks: Vec<Mark>,
 }
 
 /// A point with a label next to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Written next to the point; may be empty.
+    /// The text next to the point; may be empty.
     pub label: String,
-    /// Its place.
+    /// The place of the mark.
     pub point: Point,
 }
 
 impl Axis {
-    /// A linear axis.
+    /// Creates a linear axis.
     pub fn linear(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Linear }
     }
 
-    /// A logarithmic axis.
+    /// Creates a logarithmic axis.
     pub fn log(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Log }
     }
 }
 
 impl Point {
-    /// A point without a band.
+    /// Creates a point without a band.
     pub fn new(x: f64, y: f64) -> Self {
         Self { x, y, low: y, high: y }
     }
 }
 
 impl Figure {
-    /// The data, one point per row: exact, except that a series of more than [`crate::CSV_POINTS`] points is thinned.
+    /// Returns the data, one point per row. It is exact, except that a series of more than [`crate::CSV_POINTS`] points is thinned.
     pub fn csv(&self) -> String {
         csv::text(self, csv::CSV_POINTS)
     }
 
-    /// The drawing as an SVG document.
+    /// Renders the drawing as an SVG document.
     pub fn svg(&self) -> Result<String, FigureError> {
         svg::document(self)
     }

@@ -1,12 +1,12 @@
 //! Figures of experiments on scheduling: each as SVG and the CSV behind it, and one page that shows them all.
 //!
-//! An SVG uses the reader's sans-serif font. Its text is measured in a font that is part of the program.
+//! An SVG uses the reader's sans-serif font. Its text is measured in a font that is included in the program.
 //!
 //! # Layout
 //! - `figure`: [`Figure`] and its parts
 //! - `scale`, `ticks`, `number`: from values to places on an axis and to their labels
 //! - `thin`: shortens long series without losing their extremes
-//! - `draw`: the drawing
+//! - `draw`: draws a figure
 //! - `svg`, `csv`: the files
 //! - `report`: [`Report`], the page
 
@@ -28,5 +28,5 @@ pub use error::FigureError;
 pub use figure::{Axis, Curve, Figure, Mark, Plot, Point, Scale, Series};
 pub use report::{Report, Table};
 
-/// Width and height of every figure in CSS pixels.
+/// The width and the height of every figure in CSS pixels.
 pub const SIZE_PX: (u32, u32) = (1000, 620);

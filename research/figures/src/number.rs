@@ -1,10 +1,10 @@
-//! Numbers as tick labels.
+//! Formats numbers as tick labels.
 
-/// From here on readers would have to count zeros, so labels use powers of ten.
+/// The first number that is written with a power of ten, because readers would have to count its zeros.
 const LARGEST_PLAIN: f64 = 1e6;
 const SMALLEST_PLAIN: f64 = 1e-3;
 
-/// Labels of multiples of `step`, all with the same number of decimals and, for large or small ones, the same power.
+/// Returns the labels of multiples of `step`, all with the same number of decimals and, for large or small ones, the same power.
 pub(crate) fn multiples(values: &[f64], step: f64) -> Vec<String> {
     let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     let plain = largest == 0.0 || (SMALLEST_PLAIN..LARGEST_PLAIN).contains(&largest);
@@ -19,7 +19,7 @@ pub(crate) fn multiples(values: &[f64], step: f64) -> Vec<String> {
     values.iter().map(label).collect()
 }
 
-/// Labels of (factor, power of ten), as on a log axis: plain if all are short enough to read, else with powers.
+/// Returns the labels of (factor, power of ten), as on a log axis: plain if all are short enough to read, else with powers.
 pub(crate) fn scientific(values: &[(i32, i32)]) -> Vec<String> {
     let plain = values.iter().all(|(_, power)| (-3..=5).contains(power));
     let label = |&(factor, power): &(i32, i32)| match factor {
@@ -30,13 +30,13 @@ pub(crate) fn scientific(values: &[(i32, i32)]) -> Vec<String> {
     values.iter().map(label).collect()
 }
 
-/// The exponent of the largest power of ten that is not above a positive value.
+/// Returns the exponent of the largest power of ten that is not above a positive value.
 pub(crate) fn exponent(value: f64) -> i32 {
-    // The computed logarithm of a step such as 0.001 may be slightly below the whole number.
+    // The computed logarithm of a step such as 0.001 may be slightly below the integer.
     (value.log10() + 1e-9).floor() as i32
 }
 
-/// Decimals with a comma between thousands, and a minus sign instead of a hyphen.
+/// Formats a decimal number with commas between thousands, and a minus sign instead of a hyphen.
 fn plain_label(value: f64, decimals: usize) -> String {
     let digits = format!("{:.decimals$}", value.abs());
     let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
@@ -44,7 +44,7 @@ fn plain_label(value: f64, decimals: usize) -> String {
     format!("{sign}{}{rest}", with_commas(whole))
 }
 
-/// A comma between thousands: 10000 becomes 10,000.
+/// Inserts commas between thousands: 10000 becomes 10,000.
 pub(crate) fn with_commas(whole: &str) -> String {
     let mut text = String::new();
     for (index, digit) in whole.chars().enumerate() {

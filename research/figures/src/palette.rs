@@ -1,4 +1,4 @@
-//! Colours that colour-blind readers can tell apart, and shapes for when there are not enough of them.
+//! Colours that colour-blind readers can distinguish, and shapes for series of the same colour.
 
 use plotters::style::RGBColor;
 
@@ -14,10 +14,10 @@ const COLOURS: [(u8, u8, u8); 8] = [
     (136, 136, 136),
 ];
 
-/// Viridis at five places: its lightness changes evenly, even in greyscale print.
+/// The Viridis palette at five points. Its lightness changes evenly, even in greyscale print.
 const RAMP: [(u8, u8, u8); 5] = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)];
 
-/// Series that a legend of single rows has room for; more are distinguished by their place on a ramp.
+/// The largest number of series with a legend row each; more are distinguished by their place on a ramp.
 const MOST_ROWS: usize = 20;
 
 /// A mark that distinguishes series of the same colour.
@@ -37,12 +37,12 @@ pub(crate) struct Palette {
 }
 
 impl Palette {
-    /// For lines, which markers distinguish when colours repeat.
+    /// Returns the palette for lines, which have markers where colours repeat.
     pub(crate) fn of_lines(series: usize) -> Self {
         Self { series, ramp: series > MOST_ROWS }
     }
 
-    /// For areas, which only colours distinguish.
+    /// Returns the palette for areas, which differ only by colour.
     pub(crate) fn of_areas(series: usize) -> Self {
         Self { series, ramp: series > COLOURS.len() }
     }
@@ -61,14 +61,13 @@ impl Palette {
         RGBColor(red, green, blue)
     }
 
-    /// The shape of a line's markers; `None` for the first line of each colour, and on a ramp.
+    /// Returns the shape of a line's markers; `None` for the first line of each colour, and on a ramp.
     pub(crate) fn marker(self, index: usize) -> Option<Shape> {
         const SHAPES: [Option<Shape>; 3] = [None, Some(Shape::Circle), Some(Shape::Square)];
         if self.ramp { None } else { SHAPES[(index / COLOURS.len()).min(2)] }
     }
 
-    /// The shape of a curve's marks: a distinct one for each of the first four curves, and another one when a colour comes
-    /// again.
+    /// Returns the shape of a curve's marks. The first four curves have distinct shapes, and so have curves of the same colour.
     pub(crate) fn shape(index: usize) -> Shape {
         let round = index / COLOURS.len();
         [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond][(index + round) % 4]

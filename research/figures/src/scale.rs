@@ -1,24 +1,24 @@
-//! Where values lie on an axis, and the range of the axis.
+//! The places of values on an axis, and the range of the axis.
 
 use std::ops::Range;
 
 use crate::Scale;
 
-/// Beyond these, padding an axis could leave the range of f64.
+/// The largest absolute value: beyond it, padding an axis could overflow f64.
 const LARGEST: f64 = 1e300;
 const SMALLEST: f64 = 1e-300;
 
-/// Spans below this fraction of the values would need more digits than a tick label has room for.
+/// The smallest span as a fraction of the values: below it, tick labels would need too many digits.
 const FINEST: f64 = 1e-9;
 
-/// Room between the extremes of the data and the frame, as a fraction of the span.
+/// The margin between the extremes of the data and the frame, as a fraction of the span.
 #[derive(Clone, Copy)]
 pub(crate) enum Margin {
-    /// No room: lines run from edge to edge along this axis.
+    /// No margin: lines run from edge to edge along this axis.
     Tight,
-    /// Enough that a line does not run along the frame.
+    /// A margin that keeps lines off the frame.
     Line,
-    /// Enough that marks and their labels fit.
+    /// A margin in which marks and their labels fit.
     Marks,
 }
 
@@ -33,7 +33,7 @@ impl Margin {
 }
 
 impl Scale {
-    /// The place of a value: itself, or its decimal logarithm. `None` if the axis has no such place.
+    /// Returns the place of a value: the value itself, or its decimal logarithm. `None` if the axis has no such place.
     pub(crate) fn place(self, value: f64) -> Option<f64> {
         match self {
             Self::Linear => (value.abs() <= LARGEST).then_some(value),
@@ -41,7 +41,7 @@ impl Scale {
         }
     }
 
-    /// The range of an axis that shows all of these places; `None` if there are none.
+    /// Returns the range of an axis that shows all of these places; `None` if there are none.
     pub(crate) fn range(self, places: impl Iterator<Item = f64>, margin: Margin) -> Option<Range<f64>> {
         let (low, high) = places.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         if low > high {
@@ -58,7 +58,7 @@ impl Scale {
         }
         let room = margin.parts() * (high - low);
         let (mut from, to) = (low - room, high + room);
-        // If 0 is near, values above 0 are read against it; and the axis never shows negatives that cannot occur.
+        // If 0 is near, positive values are compared with it. The axis must not show negative values that cannot occur.
         let starts_at_zero = matches!(margin, Margin::Line) && low <= 0.3 * high;
         if self == Self::Linear && low >= 0.0 && (starts_at_zero || from < 0.0) {
             from = 0.0;

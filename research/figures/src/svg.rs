@@ -1,16 +1,16 @@
-//! A figure as an SVG document.
+//! Renders figures as SVG documents.
 
 use plotters::backend::SVGBackend;
 
 use crate::draw::{self, UNITS_PER_PX};
 use crate::{Figure, FigureError, SIZE_PX, report};
 
-/// The drawing as one `<svg>` element.
+/// Renders a figure as one `<svg>` element.
 pub(crate) fn document(figure: &Figure) -> Result<String, FigureError> {
     let (width, height) = SIZE_PX;
     let mut drawing = String::new();
     draw::figure(figure, SVGBackend::with_string(&mut drawing, (width * UNITS_PER_PX, height * UNITS_PER_PX)))?;
-    // The library's opening tag has neither a size in CSS pixels nor a label for screen readers.
+    // The library's opening tag is replaced because it lacks a size in CSS pixels and a label for screen readers.
     let content = drawing.split_once('>').map_or("", |(_, content)| content);
     let (inner_width, inner_height) = (width * UNITS_PER_PX, height * UNITS_PER_PX);
     let title = report::escape(&figure.title);

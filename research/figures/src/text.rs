@@ -1,4 +1,4 @@
-//! Text of a drawing: its font, its width, and fitting it into a space.
+//! The text of a drawing: its font, its width, and how it is fitted into a space.
 
 use std::sync::OnceLock;
 
@@ -8,13 +8,13 @@ use plotters::style::{Color, FontStyle, IntoFont, RGBColor, TextStyle, register_
 use crate::FigureError;
 use crate::draw::px;
 
-/// The family that an SVG names, for the reader's own font, and that is looked up among the registered ones to measure text.
+/// The font family in an SVG, which selects the reader's own font, and the name under which the font for measuring is registered.
 const FAMILY: &str = "sans-serif";
 
-/// A font's height divided by its em: the drawing library takes the height, but a size in pixels means the em.
+/// The ratio of a font's height to its em: the drawing library expects the height, but a size in pixels means the em.
 const HEIGHT_PER_EM: f64 = 1.24;
 
-/// Registers the font with the drawing library; may be called any number of times.
+/// Registers the font with the drawing library. It may be called any number of times.
 pub(crate) fn register() -> Result<(), FigureError> {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     let font = epaint_default_fonts::UBUNTU_LIGHT;
@@ -22,23 +22,23 @@ pub(crate) fn register() -> Result<(), FigureError> {
     registered.then_some(()).ok_or_else(|| FigureError::Draw("the built-in font cannot be read".into()))
 }
 
-/// Text of `size` CSS pixels.
+/// Returns the style of text of `size` CSS pixels.
 pub(crate) fn style(size: f64, colour: RGBColor, (h, v): (HPos, VPos)) -> TextStyle<'static> {
     let font = (FAMILY, px(size * HEIGHT_PER_EM)).into_font();
     font.color(&colour.to_rgba()).pos(Pos::new(h, v))
 }
 
-/// The width in CSS pixels of a text of `size` CSS pixels, plus a tenth, as a reader's own font may be wider.
+/// Returns the width in CSS pixels of a text of `size` CSS pixels, plus a tenth because the reader's font may be wider.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
     let font = (FAMILY, 100.0 * HEIGHT_PER_EM).into_font();
     font.box_size(text).map_or(0.0, |(width, _)| f64::from(width) / 100.0 * size * 1.1)
 }
 
-/// The text and the size at which it fits into `room`: shrunk down to `least`, and truncated if that is not enough.
+/// Fits text into `room`: shrinks it down to the size `least`, and truncates it if that is not enough.
 pub(crate) fn fit(text: &str, size: f64, least: f64, room: f64) -> (String, f64) {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let size = (size * room / width(&text, size).max(1.0)).clamp(least.min(size), size);
-    // The size may have been chosen so that the width equals the room, up to rounding.
+    // The tolerance is for rounding: the size may have been chosen so that the width equals the room.
     if width(&text, size) <= 1.001 * room {
         return (text, size);
     }

@@ -1,14 +1,14 @@
-//! Where an axis has its ticks, and their labels.
+//! The ticks of an axis, and their labels.
 
 use std::ops::Range;
 
 use crate::{Scale, number};
 
-/// Labelled ticks wanted: about this many at most, and a third of that at least.
+/// The approximate largest number of labelled ticks; the smallest number is a third of it.
 const LINEAR_TICKS: f64 = 9.0;
 const LOG_TICKS: usize = 8;
 
-/// The ticks of one axis; places are logarithms on a log axis.
+/// The ticks of an axis; places are logarithms on a log axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticks {
     pub(crate) labelled: Vec<(f64, String)>,
@@ -16,7 +16,7 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// Ticks within a range of places that is not empty.
+    /// Returns the ticks within a range of places, which must not be empty.
     pub(crate) fn of(range: &Range<f64>, scale: Scale) -> Self {
         match scale {
             Scale::Linear => Self { labelled: linear(range), minor: Vec::new() },
@@ -24,13 +24,13 @@ impl Ticks {
         }
     }
 
-    /// The label at a place, or nothing.
+    /// Returns the label at a place, or an empty string.
     pub(crate) fn label(&self, place: f64) -> String {
         self.labelled.iter().find(|(at, _)| *at == place).map(|(_, label)| label.clone()).unwrap_or_default()
     }
 }
 
-/// Multiples of 1, 2 or 5 times a power of ten.
+/// Returns ticks at multiples of 1, 2 or 5 times a power of ten.
 fn linear(range: &Range<f64>) -> Vec<(f64, String)> {
     let rough = (range.end - range.start) / LINEAR_TICKS;
     let power = 10.0_f64.powi(number::exponent(rough));
@@ -60,7 +60,7 @@ fn log(range: &Range<f64>) -> Ticks {
     };
     let minor = minor.into_iter().map(place).collect();
     if labelled.len() < 3 {
-        // Less than a decade: equal steps, at their places on the log axis.
+        // A range of less than a decade has equal steps, at their places on the log axis.
         let values = linear(&(10.0_f64.powf(range.start)..10.0_f64.powf(range.end)));
         let labelled =
             values.into_iter().filter(|(value, _)| *value > 0.0).map(|(value, label)| (value.log10(), label));
@@ -70,7 +70,7 @@ fn log(range: &Range<f64>) -> Ticks {
     Ticks { labelled: labelled.into_iter().map(place).zip(labels).collect(), minor }
 }
 
-/// The logarithm of factor · 10^power.
+/// Returns the logarithm of factor · 10^power.
 fn place((factor, power): (i32, i32)) -> f64 {
     f64::from(factor).log10() + f64::from(power)
 }

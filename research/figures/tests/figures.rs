@@ -1,4 +1,4 @@
-//! Figures and reports as a reader sees them.
+//! Tests of figures and reports through the public interface.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ fn figure(name: &str, x: Axis, y: Axis, plot: Plot) -> Figure {
     Figure { name: name.into(), title, caption, x, y, plot }
 }
 
-/// Decaying series with bands.
+/// Returns decaying series with bands.
 fn series(count: usize, points: u32) -> Vec<Series> {
     let point = |rate: f64, x: f64| {
         let y = (-rate * x).exp();

@@ -18,8 +18,8 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(AdaptiveKSync::from_arguments(arguments)?)),
 };
 
-/// k-sync whose k grows by `step` up to `k_max`: ⟨g_j, g_{j−1}⟩ < 0 counts +1, else −1, and once the count is above
-/// `threshold`, and more than `burn_in` iterations have passed since the last change, k grows and the count restarts.
+/// A variant of k-sync whose k grows by `step` up to `k_max`. ⟨g_j, g_{j−1}⟩ < 0 counts +1, else −1; when the count exceeds `threshold` and
+/// more than `burn_in` iterations have passed since the last change, k grows and the count restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveKSync {
     k: u64,
@@ -77,7 +77,7 @@ impl Policy for AdaptiveKSync {
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
         let (k, count, iterations): (u64, i64, u64) = from_state(state)?;
-        // The run may continue with a different k_max.
+        // A resumed run may have a different `k_max`.
         (self.k, self.count, self.iterations) = (k.clamp(1, self.k_max), count, iterations);
         Ok(())
     }
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Algorithm 1: the count must exceed the threshold, and the burn-in must be over.
+    /// By Algorithm 1, the count must exceed the threshold, and the burn-in must be over.
     #[test]
     fn k_grows_by_pflugs_test() {
         let specification = "adaptive-k-sync:k=2,step=3,k_max=6,threshold=2,burn_in=5";

@@ -1,4 +1,4 @@
-//! ASGD: asynchronous SGD, every gradient is applied as it arrives.
+//! ASGD: asynchronous SGD, which applies every gradient as it arrives.
 //!
 //! Source: Recht, Ré, Wright, Niu, "Hogwild", NIPS 2011; Mishchenko, Bach, Even, Woodworth, "Asynchronous SGD Beats
 //! Minibatch SGD Under Arbitrary Delays", NeurIPS 2022.
@@ -15,11 +15,11 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |_| Ok(Box::new(Asgd)),
 };
 
-/// Every worker always computes; each gradient makes its own step, however many steps were taken in between.
+/// A policy under which every worker always computes, and each gradient makes its own step, whatever its delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asgd;
 
-/// The decision to apply each gradient with a delay below `max_delay`.
+/// Returns the decision to apply each gradient with a delay below `max_delay`.
 pub(crate) fn each(max_delay: u64, cancel: bool) -> Decision {
     Decision::new(Vec::new(), Collect::Each { max_delay, cancel }, Rule::Asynchronous)
 }

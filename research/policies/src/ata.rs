@@ -34,12 +34,12 @@ pub struct Ata {
 #[derive(Clone, Copy, Debug)]
 enum Alpha {
     Given(f64),
-    /// A multiple of the largest mean observed so far.
+    /// A multiple of the largest observed mean.
     PerLargestMean(f64),
 }
 
 impl Ata {
-    /// The bound as printed, for noise with a ψ1 norm of at most `alpha_s` seconds.
+    /// Creates a policy with the bound as printed, for noise with a ψ1 norm of at most `alpha_s` seconds.
     pub fn new(alpha_s: f64) -> Self {
         Self { alpha_s: Alpha::Given(alpha_s), factor: 2.0 }
     }
@@ -75,23 +75,23 @@ impl Policy for Ata {
     }
 }
 
-/// The decision of RAS on `scores`, with the warm-up rule.
+/// Returns the decision of RAS on `scores`, with the warm-up rule.
 pub(crate) fn decide_by_score(round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
     let (allocation, rule) = allocate_by_score(&scores, |i| round.of(i).observed == 0, round.budget, rng);
     Decision::barrier(allocation, scores, rule)
 }
 
-/// Which constants of the ATA paper to use.
+/// A choice among the constants of the ATA paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preset {
-    /// 2α and 2η, as printed, with the tight α and η of shifted exponential times.
+    /// The printed constants 2α and 2η, with the tight α and η of shifted exponential times.
     Printed,
-    /// What the paper's experiments ran: 4e·α with α = 2 max μ, and 2η with η = 4e.
+    /// The constants of the paper's experiments: 4e·α with α = 2 max μ, and 2η with η = 4e.
     PublishedRuns,
 }
 
 impl Preset {
-    /// Reads `preset=printed|published-runs`; printed if not given.
+    /// Reads `preset=printed|published-runs`; the default is `printed`.
     pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let preset = arguments.take("preset", "'printed' or 'published-runs'", |value| match value {
             "printed" => Some(Self::Printed),
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(decision.rule, Rule::WarmUp { never_observed: 1, zero_score: 1 });
     }
 
-    /// ATA paper (arXiv 2502.00775), section 6: in print 2α; the published runs 4e·α with α = 2 max μ.
+    /// ATA paper (arXiv 2502.00775), section 6: the printed constant is 2α, that of the published runs 4e·α with α = 2 max μ.
     #[test]
     fn presets() {
         let observed = [(1_000_000, 1e6), (1_000_000, 3e6)];

@@ -25,7 +25,7 @@ pub struct AtaEmpirical {
 }
 
 impl AtaEmpirical {
-    /// The bound for relative noise with a ψ1 norm of at most `eta`.
+    /// Creates a policy with the bound for relative noise with a ψ1 norm of at most `eta`.
     pub fn new(eta: f64) -> Self {
         Self { eta }
     }

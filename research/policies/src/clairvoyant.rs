@@ -1,8 +1,8 @@
-//! The clairvoyant policy knows how long each worker's next tasks will take. It shows how soon an iteration that waits for
-//! a fixed allocation can end.
+//! The clairvoyant policy knows the times of each worker's next tasks. It shows how early an iteration that waits for a fixed allocation
+//! can end.
 //!
-//! Its allocation minimizes the longest of the coming times, by [`ras_by_cost`]. It does not plan beyond the
-//! iteration, is for simulations only, and comes from no paper.
+//! Its allocation minimizes the longest of these times, by [`ras_by_cost`]. It does not plan beyond the iteration,
+//! works only in simulations, and is not from a paper.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Clairvoyant::from_arguments(arguments)?)),
 };
 
-/// Allocates by the times that the tasks will take.
+/// A policy that allocates by the actual times of the next tasks.
 #[derive(Clone, Debug)]
 pub struct Clairvoyant {
     truth: Arc<dyn Truth>,
 }
 
 impl Clairvoyant {
-    /// The best allocation for the times that `truth` foretells.
+    /// Creates a policy that allocates by the times in `truth`.
     pub fn new(truth: Arc<dyn Truth>) -> Self {
         Self { truth }
     }
@@ -56,7 +56,7 @@ mod tests {
     use ata_types::WorkerId;
     use proptest::prelude::*;
 
-    /// Each worker's task times, in order.
+    /// The task times of each worker, in order.
     #[derive(Debug)]
     struct Times(Vec<Vec<f64>>);
 
@@ -70,7 +70,7 @@ mod tests {
         }
     }
 
-    /// All allocations of `budget` tasks to `workers` workers.
+    /// Returns all allocations of `budget` tasks to `workers` workers.
     fn allocations(workers: usize, budget: u64) -> Vec<Vec<u64>> {
         if workers == 1 {
             return vec![vec![budget]];

@@ -16,8 +16,8 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(CmabKl::from_arguments(arguments)?)),
 };
 
-/// Employs the r workers with the smallest lower bounds on their mean times, one task each:
-/// min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f} with f = ln(1 + j ln²j) in iteration j. A worker never observed comes
+/// Employs the r workers with the smallest lower bounds on their mean times, one task each: min{q ≤ m_i :
+/// K_i·(ln(q/m_i) + m_i/q − 1) ≤ f} with f = ln(1 + j ln²j) in iteration j. A worker that was never observed comes
 /// first.
 #[derive(Clone, Debug)]
 pub struct CmabKl {
@@ -36,7 +36,7 @@ fn kl_exploration(iteration: u64) -> f64 {
     (j * j.ln().powi(2)).ln_1p()
 }
 
-/// The KL bounds of all workers present, 0 for those never observed.
+/// Returns the KL bounds of all present workers; 0 for workers that were never observed.
 pub(crate) fn kl_scores(round: &Round<'_>) -> Vec<f64> {
     let f = kl_exploration(round.iteration.number());
     round.bounds(0.0, |mean_s, observed| kl_lower_bound(mean_s, f / observed))

@@ -18,11 +18,11 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
 /// Employs the r workers with the smallest lower bounds on their mean times, one task each:
 /// m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)) with f = 2 ln j in iteration j.
 ///
-/// λ is the smallest rate of any worker, in 1/seconds. A worker never observed comes first.
+/// λ is the smallest rate of any worker, in 1/seconds. A worker that was never observed comes first.
 #[derive(Clone, Debug)]
 pub struct CmabLcb {
     schedule: Schedule,
-    /// `None`: one over the largest mean observed so far.
+    /// The smallest rate λ; `None` stands for one over the largest observed mean.
     smallest_rate: Option<f64>,
 }
 

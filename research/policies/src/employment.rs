@@ -1,4 +1,4 @@
-//! How many workers the bandit paper's policies employ, iteration by iteration.
+//! The number of workers that the bandit paper's policies employ in each iteration.
 //!
 //! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
 //! Bandits", Entropy 2025 (arXiv 2202.08302).
@@ -7,14 +7,14 @@ use ata_scheduler::Rule;
 use ata_scheduler::policy::{Arguments, Decision, PolicyError, Round, SchedulerRng};
 use rand::seq::SliceRandom;
 
-/// How many workers are employed: r, which grows at given iterations; or a fixed r, with a step that shrinks at them.
+/// The schedule of r, the number of employed workers. Either r grows at given iterations, or r is fixed and the step size shrinks at them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Schedule {
-    /// r in each round.
+    /// The value of r in each round.
     workers: Vec<u64>,
     /// The first iteration of every round except the first, ascending.
     changes: Vec<u64>,
-    /// Factor on the learning rate at each change.
+    /// The factor on the learning rate at each change.
     lr_decay: f64,
 }
 
@@ -59,17 +59,18 @@ impl Schedule {
         (1..=changes as u64).map(|change| 100 * change).collect()
     }
 
-    /// The round that an iteration belongs to, from 0.
+    /// Returns the round of an iteration, from 0.
     pub(crate) fn round(&self, iteration: u64) -> usize {
         self.changes.partition_point(|&change| change <= iteration)
     }
 
-    /// r in an iteration.
+    /// Returns the value of r in an iteration.
     pub(crate) fn workers(&self, iteration: u64) -> u64 {
         self.workers[self.round(iteration)]
     }
 
-    /// One task each for the r workers with the smallest scores, ties broken at random; all are waited for.
+    /// Returns the decision to give one task to each of the r workers with the smallest scores and to wait for all.
+    /// Ties are broken at random.
     pub(crate) fn employ(&self, round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
         let workers = self.workers(round.iteration.number()).min(round.workers.len() as u64);
         let mut order: Vec<usize> = (0..scores.len()).collect();
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// The variant with a fixed r and a decaying step.
+    /// In this variant, r is fixed and the step size decays.
     #[test]
     fn or_the_step_shrinks() {
         assert_eq!(employed("cmab-kl:r=2,lr_decay=0.5,at=10/20", 9), (2, 1.0));

@@ -18,7 +18,7 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Fta::from_arguments(arguments)?)),
 };
 
-/// Allocates by known means μ: a = RAS(μ). They may have any unit, because only their ratios matter.
+/// Allocates by known means μ: a = RAS(μ). The means may have any unit, because only their ratios matter.
 #[derive(Clone, Debug)]
 pub struct Fta {
     means: Means,
@@ -28,29 +28,29 @@ pub struct Fta {
 enum Means {
     Given {
         by_slot: Vec<f64>,
-        /// Assumed for a worker without a given mean: the mean of the slowest known.
+        /// The largest given mean, which is assumed for workers without one.
         largest: f64,
     },
     Current(Arc<dyn Truth>),
 }
 
 impl Fta {
-    /// Fixed allocation for `means`, by [`WorkerId::slot`]; a worker beyond them counts as the slowest.
+    /// Creates a policy for fixed `means`, by [`WorkerId::slot`]. A worker without a mean counts as the slowest.
     ///
     /// # Panics
-    /// If there is no mean, or one is not positive and finite.
+    /// Panics if there is no mean, or one is not positive and finite.
     pub fn new(means: Vec<f64>) -> Self {
         assert!(!means.is_empty() && means.iter().all(|mean| mean.is_finite() && *mean > 0.0));
         let largest = means.iter().copied().fold(0.0, f64::max);
         Self { means: Means::Given { by_slot: means, largest } }
     }
 
-    /// The best allocation for the true means of each iteration.
+    /// Creates a policy that uses the true means of each iteration.
     pub fn current(truth: Arc<dyn Truth>) -> Self {
         Self { means: Means::Current(truth) }
     }
 
-    /// Reads `means`; without it, takes the means that the caller knows.
+    /// Reads `means`; the default is the means in the context.
     pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         if arguments.accept("means", "current") {
             return Ok(Self::current(arguments.truth("fta:means=current")?));

@@ -20,20 +20,20 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(GradientCoding::from_arguments(arguments)?)),
 };
 
-/// Groups of at least s + 1 workers, drawn anew in each iteration, share the budget equally. All workers of a group compute
-/// its tasks, and the first result of each sum is taken, so that s workers of a group may be arbitrarily slow.
+/// Groups of at least s + 1 workers, drawn anew in each iteration, share the budget equally. All workers of a group compute the same tasks,
+/// and the first result of each sum is used, so s workers of a group may be arbitrarily slow.
 ///
-/// The paper's groups are fixed. Here they are drawn, so that slow workers do not stay in the same group, for which all
-/// others would wait.
+/// The paper's groups are fixed. Here they are drawn, because all others would always wait for a fixed group of slow
+/// workers.
 #[derive(Clone, Debug)]
 pub struct GradientCoding {
     stragglers: usize,
-    /// The groups of an iteration that is about to begin.
+    /// The groups of the next iteration.
     groups: Vec<Vec<WorkerId>>,
 }
 
 impl GradientCoding {
-    /// Tolerates this many stragglers in each group.
+    /// Creates a policy that tolerates this number of stragglers in each group.
     pub fn new(stragglers: u32) -> Self {
         Self { stragglers: stragglers as usize, groups: Vec::new() }
     }
@@ -46,14 +46,14 @@ impl GradientCoding {
     }
 }
 
-/// Deals `workers` out to as many groups of `size` as they fill, and the remainder to some of these, one each in turn. If
-/// there are too few, they are one group.
+/// Distributes `workers` to as many groups of `size` as they fill, and the remainder to these groups, one each in turn. Too few workers
+/// form one group.
 fn deal<T: Copy>(workers: &[T], size: usize) -> Vec<Vec<T>> {
     let groups = (workers.len() / size).max(1);
     (0..groups).map(|group| workers.iter().skip(group).step_by(groups).copied().collect()).collect()
 }
 
-/// The share of a group: equal ones, the remainder to the first groups.
+/// Returns the share of a group. Shares are equal, and the remainder goes to the first groups.
 fn share(tasks: u64, groups: usize, group: usize) -> u64 {
     let (groups, group) = (groups as u64, group as u64);
     tasks / groups + u64::from(group < tasks % groups)
@@ -64,7 +64,7 @@ impl Policy for GradientCoding {
         "gradient-coding"
     }
 
-    /// The allocation is what each worker computes unless another one of its group is faster.
+    /// The allocation contains the tasks that each worker computes unless another worker of its group is faster.
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         let mut order: Vec<usize> = (0..round.workers.len()).collect();
         order.shuffle(rng);
@@ -80,7 +80,7 @@ impl Policy for GradientCoding {
         Decision::new(allocation, Collect::InParts { tasks: round.budget }, Rule::Uniform)
     }
 
-    /// All groups begin at once. The engine hands out the tasks of a group that is lost as a whole.
+    /// All groups start at once. If all workers of a group are lost, the engine reassigns its tasks.
     fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let groups = std::mem::take(&mut self.groups);
         for (at, group) in groups.iter().enumerate() {
@@ -100,8 +100,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Tandon et al. (ICML 2017), fractional repetition: if s + 1 divides n, n/(s + 1) groups of s + 1 workers, each with
-        /// the same share of the data; here also for other n.
+        /// Tandon et al. (ICML 2017), fractional repetition: if s + 1 divides n, there are n/(s + 1) groups of s + 1 workers, each with the
+        /// same share of the data. Here it also works for other n.
         #[test]
         fn every_task_is_computed_by_at_least_s_plus_one(n in 1usize..40, stragglers in 0u32..6, budget in 1u64..50) {
             let mut policy = GradientCoding::new(stragglers);

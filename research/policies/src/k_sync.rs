@@ -1,4 +1,4 @@
-//! k-sync SGD: the first k of n.
+//! k-sync SGD: a step takes the first k of n gradients.
 //!
 //! Source: Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and Stale Gradients Can Win the Race", AISTATS 2018 (k-sync
 //! SGD).
@@ -15,7 +15,7 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(KSync::from_arguments(arguments)?)),
 };
 
-/// Each worker gets one task; the first k gradients make the step, the rest is cancelled and wasted.
+/// Each worker gets one task; the first k gradients make the step, the rest are cancelled and wasted.
 #[derive(Clone, Copy, Debug)]
 pub struct KSync {
     k: u64,
@@ -30,12 +30,12 @@ impl KSync {
     }
 }
 
-/// Half of the workers, rounded up; 1 if their number is not known.
+/// Returns half the number of workers, rounded up; 1 if it is unknown.
 fn half(workers: Option<u32>) -> u64 {
     u64::from(workers.unwrap_or(1)).div_ceil(2)
 }
 
-/// The decision to take the first k results of one task each.
+/// Returns the decision to take the first k results of one task each.
 pub(crate) fn first_of_each(round: &Round<'_>, k: u64) -> Decision {
     let take = k.min(round.workers.len() as u64);
     Decision::new(vec![1; round.workers.len()], Collect::First { take, refill: false }, Rule::Racing)

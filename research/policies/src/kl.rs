@@ -1,7 +1,7 @@
 //! The Kullback-Leibler lower bound on the mean of exponential times.
 
-/// The smallest mean under which exponential times with this empirical mean are not too unlikely:
-/// min{q ≤ mean : ln(q/mean) + mean/q − 1 ≤ c}. `c` ≥ 0 is f/K, the exploration per observation.
+/// Returns the smallest mean under which exponential times with this empirical mean are not too unlikely: min{q ≤ mean
+/// : ln(q/mean) + mean/q − 1 ≤ c}. `c` ≥ 0 is f/K, the exploration per observation.
 ///
 /// With x = q/mean this is the root of h(x) = ln x + 1/x − 1 − c in (0, 1], where h is convex and decreasing: Newton's
 /// method from the left of the root approaches it without ever passing it, so that every iterate is a lower bound. The
@@ -11,10 +11,10 @@
 /// as a lower bound on exponential times in the bandit paper (arXiv 2202.08302).
 pub(crate) fn kl_lower_bound(mean: f64, c: f64) -> f64 {
     let mut x = 1.0 / (1.0 + c + (2.0 * c).sqrt());
-    // Quadratic convergence: the start is within a factor of 1.3 of the root for any c.
+    // Convergence is quadratic, and the start is within a factor of 1.3 of the root for any c.
     for _ in 0..8 {
         let next = x + (x.ln() + 1.0 / x - 1.0 - c) / (1.0 / (x * x) - 1.0 / x);
-        // At the root, or so close to 1 that nothing is left to gain.
+        // The iterate is at the root, or so close to 1 that it cannot improve.
         if next.is_nan() || next <= x * (1.0 + 1e-12) {
             break;
         }
@@ -29,7 +29,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The definition: the bound's divergence is c, and any smaller mean's is larger.
+        /// By definition, the bound's divergence is c, and that of any smaller mean is larger.
         #[test]
         fn is_the_root_of_its_definition(mean in 1e-6f64..1e6, c in 1e-9f64..1e4) {
             let q = kl_lower_bound(mean, c);

@@ -1,9 +1,9 @@
-//! The policies that reproduce a paper, on the public seams of `ata-scheduler`, and the registry of all policies.
+//! The policies that reproduce papers, on the public interface of `ata-scheduler`, and the registry of all policies.
 //!
 //! # Layout
 //! - `registry`: [`POLICIES`] and [`build_policy`], all policies by name
-//! - a file a policy, named as in its paper; `employment`, `kl`: what the bandit paper's policies share; `exploration`: what
-//!   ATA and ATA-Empirical share
+//! - a file per policy, named as in its paper; `employment`, `kl`: code shared by the bandit paper's policies; `exploration`: code shared
+//!   by ATA and ATA-Empirical
 
 mod adaptive_k_sync;
 mod asgd;

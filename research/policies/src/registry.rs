@@ -1,9 +1,9 @@
-//! All policies by name.
+//! The registry of all policies by name.
 
 use ata_scheduler::policy::entries;
 use ata_scheduler::{Policy, PolicyContext, PolicyError, Registry};
 
-/// Every policy that ata knows.
+/// The registry of every policy that ata has.
 pub const POLICIES: Registry = Registry(&[
     crate::ata::ENTRY,
     crate::ata_empirical::ENTRY,

@@ -1,4 +1,4 @@
-//! Ringmaster ASGD: asynchronous SGD that ignores gradients of too large a delay.
+//! Ringmaster ASGD: asynchronous SGD that ignores gradients with too large a delay.
 //!
 //! Source: Maranjyan, Tyurin, Richtárik, "Ringmaster ASGD: The First Asynchronous SGD with Optimal Time Complexity",
 //! ICML 2025 (arXiv 2501.16168): Algorithm 4 without, Algorithm 5 with calculation stops.
@@ -15,11 +15,11 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Ringmaster::from_arguments(arguments)?)),
 };
 
-/// A gradient of delay δ is applied if δ < R and ignored otherwise; with calculation stops, a computation whose delay
+/// Applies a gradient of delay δ if δ < R and ignores it otherwise. With calculation stops, a computation whose delay
 /// reaches R is cancelled at once and restarted at the current parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Ringmaster {
-    /// The threshold R; `None`: the number of workers, so that a worker of average speed is never too late.
+    /// The threshold R; `None` stands for the number of workers, with which a worker of average speed is never too late.
     max_delay: Option<u64>,
     stops: bool,
 }
@@ -47,7 +47,7 @@ mod tests {
     use crate::testing::decide;
     use ata_scheduler::policy::{Collect, PolicyContext};
 
-    /// Ringmaster ASGD (arXiv 2501.16168), Algorithm 4: applied if δ < R (R = ∞: ASGD).
+    /// Ringmaster ASGD (arXiv 2501.16168), Algorithm 4: a gradient is applied if δ < R (with R = ∞ this is ASGD).
     #[test]
     fn thresholds() {
         for (specification, max_delay, cancel) in [

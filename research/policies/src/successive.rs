@@ -1,4 +1,4 @@
-//! Successive: one best worker is fixed per round, a bandit runs over the others.
+//! Successive: one best worker is fixed per round, and a bandit chooses among the others.
 //!
 //! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
 //! Bandits", Entropy 2025 (arXiv 2202.08302), Remark 1.
@@ -24,7 +24,7 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
 #[derive(Clone, Debug)]
 pub struct Successive {
     schedule: Schedule,
-    /// One per round that ended, in that order.
+    /// The fixed workers, one per completed round, in order.
     fixed: Vec<WorkerId>,
 }
 
@@ -64,7 +64,7 @@ impl Policy for Successive {
         Decision { scores: scores.into(), ..decision }
     }
 
-    /// The next decision fixes another worker in its place.
+    /// Makes the next decision fix another worker in place of `worker`.
     fn forget(&mut self, worker: WorkerId) {
         self.fixed.retain(|fixed| *fixed != worker);
     }
@@ -85,7 +85,7 @@ mod tests {
     use crate::testing::decide;
     use ata_scheduler::policy::PolicyContext;
 
-    /// Remark 1: the best of the first round stays, however promising others look.
+    /// By Remark 1, the best worker of the first round stays fixed, however promising others look.
     #[test]
     fn the_best_worker_of_a_round_is_kept() {
         let mut policy = build_policy("successive:r=1/2,at=10", &PolicyContext::default()).unwrap();

@@ -1,10 +1,10 @@
-//! Decisions of a policy, for tests.
+//! Helpers for tests of policies.
 
 use ata_scheduler::{Decision, LinkTimes, Policy, Round, SchedulerRng, WorkerStatistics};
 use ata_types::{Iteration, WorkerId};
 use rand::SeedableRng;
 
-/// What `policy` decides in iteration `iteration` for workers with these (K_i, T_i).
+/// Returns the decision of `policy` in iteration `iteration` for workers with these (K_i, T_i).
 pub(crate) fn decide(policy: &mut dyn Policy, iteration: u64, budget: u64, observed: &[(u64, f64)]) -> Decision {
     let statistics: Vec<_> = observed
         .iter()

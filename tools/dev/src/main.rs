@@ -65,6 +65,6 @@ fn main() -> ExitCode {
 
 fn block_on<T: Send + 'static>(work: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Result<T, Failure> {
     let runtime = Runtime::new().map_err(Failure::internal)?;
-    // The work is spawned because it may block only on one of the runtime's own threads.
+    // A spawned task runs on one of the runtime's own threads, where it may block.
     runtime.block_on(async { tokio::spawn(work).await }).map_err(Failure::internal)?
 }

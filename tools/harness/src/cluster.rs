@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
-    ProblemConfig, Retention, RunConfig, RunError, RunReport, SplitData, Start, TrainingConfig, WorkersConfig,
+    ProblemConfig, Retention, RunConfig, RunError, RunReport, SplitData, Start, TrainingSetup, WorkersConfig,
 };
 use ata_data::{DataSource, Split};
 use ata_learn::{DeviceChoice, Model};
@@ -17,7 +17,7 @@ use ata_policies::build_policy;
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify};
 use ata_sums::{LearningRate, Optimizer, TensorSizes};
-use ata_worker::{PeerConfig, TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
+use ata_worker::{EmulatedTimes, PeerConfig, TaskTime, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -117,7 +117,7 @@ impl Cluster {
             peer_host,
         } = settings;
         let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
-        let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
+        let task_times: EmulatedTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
             relocate: None,
             endpoint: format!("http://{}", through.unwrap_or(self.address)).parse().expect("an address"),
@@ -265,7 +265,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             skip_bad_samples: settings.skip_bad_samples,
             data: split(),
         },
-        training: TrainingConfig {
+        training: TrainingSetup {
             start,
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),

@@ -13,7 +13,7 @@ use burn::tensor::{Device, Tensor};
 use tempfile::TempDir;
 
 /// Fits y = ax + b to a file of lines `x y`. Every fifth line is for the test.
-struct Line;
+struct CostLine;
 
 #[derive(Module, Debug)]
 struct Coefficients {
@@ -23,7 +23,7 @@ struct Coefficients {
 
 struct Points(Vec<(f32, f32)>);
 
-impl Problem for Line {
+impl Problem for CostLine {
     type Network = Coefficients;
     type Samples = Points;
 
@@ -67,7 +67,7 @@ impl Samples for Points {
 
 fn line(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     match specification {
-        "line" => Ok(model(Line)),
+        "line" => Ok(model(CostLine)),
         other => Err(ModelError::Unknown(other.into())),
     }
 }

@@ -1,4 +1,4 @@
-//! Hands over the vectors that the coordinator asks for.
+//! Hands over the vectors that the coordinator requests.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use super::{CancelFlag, CollectedSum, ComputeEvent, Stop, Worker};
 use crate::kept::KeptSum;
 
 impl Worker<'_> {
-    /// Hands over the vector that is asked for, if all of its tasks were computed. An error is one that the thread cannot continue
-    /// after.
+    /// Hands over the requested vector, if all of its tasks were computed. An error means that the thread cannot continue.
     pub(super) fn collect(
         &mut self,
         request: &VectorRequest,
@@ -33,7 +32,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Adds up what is kept and what is not.
+    /// Collects the sums that are kept, and computes the missing tasks again.
     fn vector(
         &mut self,
         VectorRequest { iteration, tasks, .. }: &VectorRequest,
@@ -52,7 +51,7 @@ impl Worker<'_> {
         Ok(CollectedSum { sums, units: quantizer.units().clone() })
     }
 
-    /// Computes tasks whose gradients are not kept apart from others, and keeps their sum.
+    /// Computes tasks whose gradients are not kept separately, and keeps their sum.
     fn compute_again(
         &mut self,
         iteration: Iteration,

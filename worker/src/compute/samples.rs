@@ -1,4 +1,4 @@
-//! What becomes of samples that cannot be read, or give no finite gradient.
+//! Handles samples that cannot be read or have no finite gradient.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use ata_types::{Iteration, TaskRange};
 
 use super::{CancelFlag, Worker, wait};
 
-/// Milliseconds between attempts to read the samples of a task, 1.3 s in all, after which a disk that was busy answers again. If
-/// it does not, the lease fails, and another worker computes it. The sum is far below the shortest lease timeout.
+/// The waits between attempts to read the samples of a task, in milliseconds. They add up to 1.3 s, after which a busy disk has usually
+/// recovered. If it has not, the lease fails, and another worker computes it. The total is far below the shortest lease timeout.
 pub(super) const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
 
-/// The most bad samples of a task that are named.
+/// The maximum number of bad samples of a task that are named in an error.
 const MOST_NAMED: usize = 8;
 
 impl Worker<'_> {
-    /// Adds the gradients of tasks to `sum`, as one batch, and returns their loss. If they are not finite, it computes task by task.
+    /// Adds the gradients of tasks to `sum`, computed as one batch, and returns their loss. If they are not finite, computes one task at a
+    /// time.
     pub(super) fn add_batch(
         &mut self,
         iteration: Iteration,
@@ -40,7 +41,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The largest magnitudes in the gradient of an iteration's first task.
+    /// Returns the largest magnitudes in the gradient of an iteration's first task.
     pub(super) fn first_maxima(
         &mut self,
         iteration: Iteration,
@@ -56,7 +57,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A task that failed with this error, without its bad samples; or an error that names them.
+    /// Computes a failed task without its bad samples, or returns an error that names them.
     fn without_bad_samples(
         &mut self,
         iteration: Iteration,
@@ -86,7 +87,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Computes something. Samples that cannot be read are read again.
+    /// Runs a computation, and retries it while its samples cannot be read.
     fn retried<T>(
         &mut self,
         cancelled: &CancelFlag,
@@ -106,7 +107,7 @@ impl Worker<'_> {
     }
 }
 
-/// Why the task with these bad samples cannot be computed, and what helps.
+/// Returns a message that says why the task with these bad samples cannot be computed, and what helps.
 fn named(bad: &[u64], all: bool, error: &LearnerError) -> String {
     let mut names: Vec<String> = bad.iter().take(MOST_NAMED).map(u64::to_string).collect();
     if bad.len() > MOST_NAMED {
@@ -115,7 +116,7 @@ fn named(bad: &[u64], all: bool, error: &LearnerError) -> String {
     let which = if bad.len() == 1 { "sample" } else { "samples" };
     let verb = if bad.len() == 1 { "gives" } else { "give" };
     let way_out = if all {
-        // If all were left out of such a task, a training that diverges would go on without gradients.
+        // If a task could be left without samples, a diverging training would continue without gradients.
         "no other sample is in the task. If the data is sound, the training diverges: a lower learning rate may help. Otherwise \
          remove it, or start with a larger --task-batch and --on-bad-sample skip"
     } else {

@@ -12,10 +12,10 @@ const ITERATION: Iteration = Iteration(1);
 /// A learner whose task `i` has the gradient 2^-i.
 #[derive(Clone, Default)]
 struct Scripted {
-    /// Attempts for which its data cannot be read.
+    /// The number of attempts for which the data cannot be read.
     unreadable: usize,
     loss: f64,
-    /// Gradients until this is set.
+    /// The number of gradients after which this flag is set.
     cancels: Option<(usize, CancelFlag)>,
 }
 
@@ -43,7 +43,7 @@ fn value(task: u64) -> f32 {
     2.0_f32.powi(-(task as i32))
 }
 
-/// A running thread.
+/// A running compute thread.
 struct Thread {
     compute: Compute,
     events: mpsc::Receiver<ComputeEvent>,
@@ -72,7 +72,7 @@ impl Thread {
         self.events.blocking_recv()
     }
 
-    /// Has a lease computed, whose id is its first task.
+    /// Computes a lease, whose id is its first task.
     fn lease(&self, first: u64, count: u64, cancelled: &CancelFlag) {
         let lease = Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, own: None };
         let lease = HeldLease { lease, round: 0 };
@@ -85,7 +85,7 @@ impl Thread {
         self.compute.push(Job::Collect { request, withdrawn: withdrawn.clone(), units });
     }
 
-    /// The next vector that is handed over, after the reports on leases: its number, value and how many tasks are in it.
+    /// Returns the next vector that is handed over, skipping the reports on leases, as its id, value and number of tasks.
     fn vector(&mut self) -> (u64, f32, u64) {
         loop {
             match self.next() {
@@ -101,12 +101,12 @@ impl Thread {
     }
 }
 
-/// The sum of some tasks.
+/// Returns the sum of these tasks.
 fn total(tasks: &[u64]) -> f32 {
     tasks.iter().copied().map(value).sum()
 }
 
-/// What becomes of a lease.
+/// Computes a lease, and returns its report.
 fn compute(learner: Scripted) -> Option<ComputeEvent> {
     let mut thread = Thread::start(learner);
     thread.lease(0, 1, &CancelFlag::default());
@@ -122,7 +122,7 @@ fn data_that_cannot_be_read_is_tried_again() {
     assert!(!is_computed(1 + READ_WAITS_MS.len()), "but not forever");
 }
 
-/// Its gradient must not be kept: the coordinator would refuse its lease, and the tasks added to it would be computed again.
+/// The gradient must not be kept: the coordinator would refuse its lease, and tasks added to it would have to be computed again.
 #[test]
 fn a_loss_that_is_not_finite_fails_the_lease_on_the_worker() {
     for loss in [f64::NAN, f64::INFINITY] {
@@ -135,11 +135,11 @@ fn a_loss_that_is_not_finite_fails_the_lease_on_the_worker() {
     }
 }
 
-/// The coordinator hears of it as of a cancelled one, and asks for the others.
+/// The coordinator treats the lease as cancelled, and asks for the other ones.
 #[test]
 fn a_lease_that_is_cancelled_in_its_last_task_is_in_no_vector() {
     let (on, cancelled) = (CancelFlag::default(), CancelFlag::default());
-    // The first gradient of all determines the units.
+    // The first gradient, which only determines the units, is counted too.
     let mut thread = Thread::start(Scripted { cancels: Some((4, cancelled.clone())), ..Scripted::default() });
     thread.lease(0, 1, &on);
     thread.lease(1, 2, &cancelled);
@@ -149,7 +149,7 @@ fn a_lease_that_is_cancelled_in_its_last_task_is_in_no_vector() {
     assert_eq!(thread.vector(), (2, total(&[0, 3]), 2));
 }
 
-/// The total of the earlier leases holds one that is not asked for: the others in it are computed again.
+/// The total of the earlier leases includes a lease that is not requested, so the other leases in it are computed again.
 #[test]
 fn a_lease_that_is_cancelled_two_leases_late_is_in_no_vector() {
     let on = CancelFlag::default();
@@ -162,7 +162,7 @@ fn a_lease_that_is_cancelled_two_leases_late_is_in_no_vector() {
     assert_eq!(thread.vector(), (2, total(&[0, 2]), 2));
 }
 
-/// Another worker's units became those of the iteration, or a task was computed twice.
+/// Tasks are computed again if another worker's units were chosen, and a task may be computed twice.
 #[test]
 fn tasks_in_other_units_and_tasks_that_were_computed_twice_count_once() {
     let on = CancelFlag::default();
@@ -176,11 +176,11 @@ fn tasks_in_other_units_and_tasks_that_were_computed_twice_count_once() {
     }
 }
 
-/// Its successor is answered.
+/// The vector that is requested next is handed over.
 #[test]
 fn a_vector_that_is_withdrawn_stops_what_is_computed_for_it() {
     let (on, withdrawn) = (CancelFlag::default(), CancelFlag::default());
-    // Six are computed before: those of five tasks, and one for the units.
+    // Six gradients are computed before: those of five tasks, and one for the units.
     let mut thread = Thread::start(Scripted { cancels: Some((7, withdrawn.clone())), ..Scripted::default() });
     (0..5).for_each(|task| thread.lease(task, 1, &on));
     thread.ask(1, &[0, 1], &withdrawn, None);

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 
-use super::owner::{Failure, Owner};
+use super::owner::{Owner, OwnerFailure};
 use super::passing::Passing;
 use super::peers::{OpenExchange, PeerUpload, Peers};
 use super::tally::WayTally;
@@ -78,7 +78,7 @@ pub(crate) enum Outcome {
 }
 
 /// An exchange, until it is dropped.
-pub(crate) struct Exchange {
+pub(crate) struct MemberExchange {
     pub(crate) vector: VectorId,
     /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
@@ -109,7 +109,7 @@ struct Arriving {
     own_count: watch::Sender<usize>,
 }
 
-impl Exchange {
+impl MemberExchange {
     /// Takes part in the exchange that a request names; `None` if it names none.
     pub(crate) fn open(
         request: &VectorRequest,
@@ -168,7 +168,7 @@ impl Exchange {
             self.attempt(async move {
                 let sent = connection.await?.submit_gradient(header, tokio_stream::iter(of_it)).await;
                 let broken =
-                    |error: ReceiveError| Failure { place, fault: PairFault::Broken, reason: error.to_string() };
+                    |error: ReceiveError| OwnerFailure { place, fault: PairFault::Broken, reason: error.to_string() };
                 sent.map(drop).map_err(broken)
             });
         }
@@ -190,15 +190,15 @@ impl Exchange {
     pub(crate) fn begin_set(&mut self, header: &SetHeader) {
         let (own, from_coordinator) = mpsc::unbounded_channel();
         let (own_count, own_counted) = watch::channel(0);
-        let mut sources: Vec<Source> = Vec::new();
+        let mut sources: Vec<ChunkSource> = Vec::new();
         let mut from_coordinator = Some(from_coordinator);
         for place in 0..self.shards.members.len() {
             if place == self.shards.place {
-                sources.extend(from_coordinator.take().map(Source::Coordinator));
+                sources.extend(from_coordinator.take().map(ChunkSource::Coordinator));
                 continue;
             }
             let (chunks, source) = mpsc::channel(QUEUED_CHUNKS);
-            sources.push(Source::Member(source));
+            sources.push(ChunkSource::Member(source));
             let passing = Passing {
                 place,
                 own: self.shards.of(self.shards.place),
@@ -262,21 +262,21 @@ impl Exchange {
         (0..self.shards.members.len()).filter(move |place| *place != own)
     }
 
-    fn connection(&self, place: usize) -> impl Future<Output = Result<Connection, Failure>> + Send + use<> {
+    fn connection(&self, place: usize) -> impl Future<Output = Result<Connection, OwnerFailure>> + Send + use<> {
         let (connection, endpoint) = (self.connections[place].clone(), self.shards.members[place].address.endpoint());
         async move {
             let made = connection.get_or_try_init(|| connect(&endpoint)).await;
             let unreachable =
-                |error: ConnectError| Failure { place, fault: PairFault::Unreachable, reason: error.to_string() };
+                |error: ConnectError| OwnerFailure { place, fault: PairFault::Unreachable, reason: error.to_string() };
             made.cloned().map_err(unreachable)
         }
     }
 
     /// Does something with other members. A failure is counted, and reported.
-    fn attempt(&mut self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+    fn attempt(&mut self, work: impl Future<Output = Result<(), OwnerFailure>> + Send + 'static) {
         let (events, vector, tally) = (self.events.clone(), self.vector, self.tally.clone());
         self.tasks.spawn(async move {
-            if let Err(Failure { place, fault, reason }) = work.await {
+            if let Err(OwnerFailure { place, fault, reason }) = work.await {
                 tally.fault(place, fault, reason);
                 // Without a receiver the session is over.
                 drop(events.send(ExchangeEvent { vector, outcome: Outcome::Failed { place } }).await);
@@ -285,19 +285,19 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for MemberExchange {
     fn drop(&mut self) {
         self.shards.members.iter().for_each(|member| self.peers.close(member.key));
     }
 }
 
 /// Where chunks of the next parameters come from.
-enum Source {
+enum ChunkSource {
     Coordinator(mpsc::UnboundedReceiver<Bytes>),
     Member(mpsc::Receiver<Bytes>),
 }
 
-impl Source {
+impl ChunkSource {
     async fn next(&mut self) -> Option<Bytes> {
         match self {
             Self::Coordinator(chunks) => chunks.recv().await,

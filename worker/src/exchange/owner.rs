@@ -17,7 +17,7 @@ use crate::transfer::total;
 
 /// A member that could not be worked with, and why.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct OwnerFailure {
     pub(super) place: usize,
     pub(super) fault: PairFault,
     pub(super) reason: String,
@@ -36,28 +36,28 @@ pub(super) struct Owner {
 }
 
 /// Another member's sum.
-struct Source {
+struct StripeSource {
     place: usize,
-    chunks: mpsc::Receiver<Result<Bytes, Failure>>,
+    chunks: mpsc::Receiver<Result<Bytes, OwnerFailure>>,
     /// To be sent once it has arrived.
     arrived: oneshot::Sender<()>,
 }
 
 impl Owner {
     /// Adds up all chunks as they arrive.
-    pub(super) async fn run(self, uploads: &mut mpsc::Receiver<PeerUpload>) -> Result<(), Failure> {
+    pub(super) async fn run(self, uploads: &mut mpsc::Receiver<PeerUpload>) -> Result<(), OwnerFailure> {
         // Members send when they have computed, which may take any time. The coordinator takes care of those that are late.
         let mut readers = JoinSet::new();
         let mut sources = self.all(uploads, &mut readers).await?;
         let mut read = Vec::with_capacity(CHUNK_VALUES);
         for at in self.stripe.chunks(0, self.chunks()) {
             let mut total = total(&self.own, at).into_owned();
-            for Source { place, chunks, .. } in &mut sources {
+            for StripeSource { place, chunks, .. } in &mut sources {
                 let place = *place;
                 // Without its reader the exchange is over.
                 let Some(data) = chunks.recv().await else { return Ok(()) };
                 read.clear();
-                decode_sums(self.format, &data?, total.len(), &mut read).map_err(|error| Failure {
+                decode_sums(self.format, &data?, total.len(), &mut read).map_err(|error| OwnerFailure {
                     place,
                     fault: PairFault::Undecodable,
                     reason: error.to_string(),
@@ -69,7 +69,7 @@ impl Owner {
                 return Ok(());
             }
         }
-        for Source { arrived, .. } in sources {
+        for StripeSource { arrived, .. } in sources {
             // Without the caller, nobody waits for it.
             arrived.send(()).unwrap_or(());
         }
@@ -87,7 +87,7 @@ impl Owner {
         &self,
         uploads: &mut mpsc::Receiver<PeerUpload>,
         readers: &mut JoinSet<()>,
-    ) -> Result<Vec<Source>, Failure> {
+    ) -> Result<Vec<StripeSource>, OwnerFailure> {
         let (own, members) = (self.stripe.first as usize, self.stripe.stride as usize);
         let mut senders: Vec<PeerUpload> = Vec::new();
         (0..members).filter(|place| *place != own).for_each(|place| self.tally.wait(place, Part::Sum, Instant::now()));
@@ -96,7 +96,7 @@ impl Owner {
             let place = sum.place;
             if senders.iter().any(|other| other.place == place) {
                 let reason = "it sends its sum twice".into();
-                return Err(Failure { place, fault: PairFault::Undecodable, reason });
+                return Err(OwnerFailure { place, fault: PairFault::Undecodable, reason });
             }
             self.tally.stop(place, Part::Sum);
             senders.push(sum);
@@ -105,26 +105,27 @@ impl Owner {
         let count = self.stripe.chunks(0, self.chunks()).count();
         let source = |PeerUpload { place, upload, arrived }| {
             let (sender, chunks) = mpsc::channel(1);
-            let reader = Reader { place, upload, timeout: self.timeout, tally: self.tally.clone(), chunks: sender };
+            let reader =
+                StripeReader { place, upload, timeout: self.timeout, tally: self.tally.clone(), chunks: sender };
             readers.spawn(reader.run(count));
-            Source { place, chunks, arrived }
+            StripeSource { place, chunks, arrived }
         };
         Ok(senders.into_iter().map(source).collect())
     }
 }
 
 /// Reads a member's sum.
-struct Reader {
+struct StripeReader {
     place: usize,
     upload: GradientUpload,
     /// Time in which a chunk has to come.
     timeout: Duration,
     tally: WayTally,
     /// Takes the chunks.
-    chunks: mpsc::Sender<Result<Bytes, Failure>>,
+    chunks: mpsc::Sender<Result<Bytes, OwnerFailure>>,
 }
 
-impl Reader {
+impl StripeReader {
     /// Reads so many chunks, one ahead of the one that is added.
     async fn run(mut self, count: usize) {
         for _ in 0..count {
@@ -146,7 +147,7 @@ impl Reader {
         }
     }
 
-    fn failed(&self, fault: PairFault, reason: String) -> Result<Bytes, Failure> {
-        Err(Failure { place: self.place, fault, reason })
+    fn failed(&self, fault: PairFault, reason: String) -> Result<Bytes, OwnerFailure> {
+        Err(OwnerFailure { place: self.place, fault, reason })
     }
 }

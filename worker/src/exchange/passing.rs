@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::owner::Failure;
+use super::owner::OwnerFailure;
 use super::tally::{Part, WayTally};
 
 /// Nothing tells that the last chunks of a set have been made, but the time in which those before came. Within one such time, another
@@ -33,7 +33,7 @@ pub(super) struct Passing {
 
 impl Passing {
     /// Receives them all.
-    pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), Failure> {
+    pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), OwnerFailure> {
         let opened = connection.parameters(key).await;
         let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;
         let stripe = self.expected.stripe.unwrap_or(Stripe::ALL);
@@ -70,7 +70,7 @@ impl Passing {
         Ok(())
     }
 
-    async fn chunk(&self, stream: &mut ParameterStream) -> Result<Bytes, Failure> {
+    async fn chunk(&self, stream: &mut ParameterStream) -> Result<Bytes, OwnerFailure> {
         loop {
             match stream.next().await.map_err(|error| self.failed(PairFault::Broken, error.to_string()))? {
                 ParameterPart::Set(found) if found == self.expected => {}
@@ -80,7 +80,7 @@ impl Passing {
         }
     }
 
-    fn failed(&self, fault: PairFault, reason: String) -> Failure {
-        Failure { place: self.place, fault, reason }
+    fn failed(&self, fault: PairFault, reason: String) -> OwnerFailure {
+        OwnerFailure { place: self.place, fault, reason }
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct ActiveSession<'a> {
     pub(super) stream: ParameterStream,
     pub(super) parameters: Parameters,
     pub(super) sharing: Sharing<'a>,
-    pub(super) evaluations: Evaluations<'a>,
+    pub(super) evaluations: WorkerEvaluations<'a>,
     pub(super) welcome: &'a Welcome,
     pub(super) to_coordinator: mpsc::Sender<WorkerMessage>,
     pub(super) compute: &'a Compute,

@@ -11,7 +11,7 @@ pub(super) struct Sharing<'a> {
     peers: Option<&'a PeerServer>,
     connections: Connections,
     events: mpsc::Sender<ExchangeEvent>,
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<MemberExchange>,
     /// The set that arrives in this way.
     arriving: Option<ArrivingSet>,
     /// Connections that are tried for the coordinator.
@@ -41,7 +41,7 @@ impl<'a> Sharing<'a> {
     /// Takes part in the exchange that a request names, if it names one.
     pub(super) fn open(&mut self, request: &VectorRequest, format: WireFormat) {
         let Some(PeerServer { peers, .. }) = self.peers else { return };
-        let opened = Exchange::open(request, format, peers, &mut self.connections, &self.events);
+        let opened = MemberExchange::open(request, format, peers, &mut self.connections, &self.events);
         let Some(exchange) = opened else { return };
         // Others may still read the parameters that result from the one before.
         self.exchanges.retain(|earlier| earlier.iteration.next() >= exchange.iteration);
@@ -72,7 +72,7 @@ impl<'a> Sharing<'a> {
     }
 
     /// The exchange that a request asked for.
-    pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut Exchange> {
+    pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut MemberExchange> {
         self.exchanges.iter_mut().find(|exchange| exchange.vector == vector)
     }
 

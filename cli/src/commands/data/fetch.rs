@@ -1,6 +1,6 @@
-//! `ata data fetch`: the official archive of CIFAR-100, downloaded and verified.
+//! The command `ata data fetch`: downloads and verifies the official archive of CIFAR-100.
 //!
-//! The archive is written to `NAME.partial`, which is renamed once its SHA-256 is right.
+//! The archive is written to `NAME.partial`, which is renamed after its SHA-256 has been verified.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -17,22 +17,22 @@ use crate::args::FetchArgs;
 use crate::failure::Failure;
 use crate::output::{Counter, Output, note};
 
-/// The name that `--data` has in the documentation, whatever the URL calls the archive.
+/// The name of the archive in the documentation of `--data`, whatever its name in the URL.
 const FILE_NAME: &str = "cifar-100-binary.tar.gz";
-/// No server takes longer to be found and to accept a connection.
+/// The longest time for finding a server and connecting to it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection on which nothing moves for this long is broken.
+/// The longest time without data, after which a connection counts as broken.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// The official archive has 169 MB; a much longer one is something else.
+/// The largest size of a download: the official archive has 169 MB, and a much larger file is something else.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// A data set that was downloaded and checked.
+/// A downloaded and verified data set.
 #[derive(Serialize)]
 struct FetchedFile<'a> {
     path: &'a Path,
     bytes: u64,
     sha256: &'a str,
-    /// Descriptions of its splits.
+    /// The descriptions of its splits.
     #[serde(skip)]
     splits: Vec<String>,
 }
@@ -77,7 +77,7 @@ fn check_url(url: &str) -> Result<(), Failure> {
     }
 }
 
-/// Accepts the archive itself, and refuses another file of its name, which is not ours to replace.
+/// Accepts the expected archive, and refuses to replace another file of the same name.
 fn check_existing(path: &Path, expected: &str) -> Result<(), Failure> {
     let found = hex(&sha256_of_file(path)?);
     if found == expected {
@@ -89,7 +89,7 @@ fn check_existing(path: &Path, expected: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Downloads the archive next to its path, and moves it there once its SHA-256 is right.
+/// Downloads the archive to a file next to `path`, and renames it after its SHA-256 has been verified.
 fn fetch(path: &Path, url: &str, expected: &str) -> Result<(), Failure> {
     let partial = path.with_added_extension("partial");
     let mut file = File::create(&partial).map_err(|cause| cannot_write(&partial, &cause))?;
@@ -97,7 +97,7 @@ fn fetch(path: &Path, url: &str, expected: &str) -> Result<(), Failure> {
         .and_then(|()| file.sync_all().map_err(|cause| cannot_write(&partial, &cause)))
         .and_then(|()| check(&partial, url, expected));
     if fetched.is_err() {
-        // What remains is overwritten by the next command.
+        // An error is ignored: the next download overwrites the partial file.
         std::fs::remove_file(&partial).unwrap_or(());
         return fetched;
     }
@@ -134,7 +134,7 @@ fn agent() -> Agent {
         .into()
 }
 
-/// Gives what the server sends to `write`, piece by piece.
+/// Passes the response's body to `write`, piece by piece.
 fn download(url: &str, mut write: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
     let response = agent().get(url).call().map_err(|error| unreachable(url, &describe(&error), "Check the network"))?;
     if response.status().as_u16() != 200 {
@@ -192,7 +192,7 @@ fn describe(error: &ureq::Error) -> String {
     }
 }
 
-/// The path as one word of a command line.
+/// Quotes a path as one word of a command line.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |character: char| character.is_alphanumeric() || "/\\._-+:".contains(character);
@@ -203,7 +203,7 @@ fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A server that does not announce how much it sends.
+    /// The server does not announce the length of its response.
     #[test]
     fn a_download_without_end_is_given_up() {
         let mut written = 0;

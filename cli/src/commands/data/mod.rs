@@ -1,4 +1,4 @@
-//! `ata data`: images to train on.
+//! The command `ata data`: training images.
 
 mod fetch;
 mod pack;
@@ -24,7 +24,7 @@ pub(crate) fn run(command: DataCommand) -> Result<Exit, Failure> {
 }
 
 fn verify(path: &Path) -> Result<(), Failure> {
-    // An archive is unpacked once.
+    // The archive is unpacked here, once for both splits.
     let folder = Images::folder(path)?;
     for split in [Split::Train, Split::Test] {
         print_text(&format!("{}\n", check(&folder, split)?))?;
@@ -32,7 +32,7 @@ fn verify(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the whole split, and says what it holds.
+/// Reads the whole split, and describes its content.
 fn check(folder: &Path, split: Split) -> Result<String, Failure> {
     let path = Images::locate(folder, split)?;
     let images = Images::open(&DataSource::File(path.clone()), split)?;

@@ -1,4 +1,4 @@
-//! `ata data pack`: images in ata's own layout.
+//! The command `ata data pack`: packs images in ata's own layout.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Machines from what `ata doctor --json` measured on them.
+//! Machines from the measurements of `ata doctor --json`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,24 +7,24 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// What the files say.
+/// The measurements in the files.
 #[derive(Default)]
-pub(super) struct Measured {
+pub(super) struct PlanMeasurements {
     pub(super) machines: Vec<Machine>,
-    /// The same in all files.
+    /// The size of the model, which is the same in all files.
     pub(super) model_bytes: Option<u64>,
-    /// Samples of the tasks that were timed, the same in all files.
+    /// The number of samples in a timed task, which is the same in all files.
     pub(super) task_batch: Option<u32>,
 }
 
 /// The part of doctor's JSON that is needed.
 #[derive(Deserialize)]
-struct Examination {
-    gradient: Option<Gradient>,
+struct DoctorReport {
+    gradient: Option<GradientTimes>,
 }
 
 #[derive(Deserialize)]
-struct Gradient {
+struct GradientTimes {
     model: String,
     parameters: u64,
     device: String,
@@ -34,12 +34,12 @@ struct Gradient {
     fused_ms: f64,
 }
 
-impl Measured {
+impl PlanMeasurements {
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
         let mut measured = Self::default();
-        let mut first: Option<(&Path, Gradient)> = None;
+        let mut first: Option<(&Path, GradientTimes)> = None;
         for path in paths {
-            let gradient = Gradient::read(path)?;
+            let gradient = GradientTimes::read(path)?;
             measured.machines.push(gradient.machine(path)?);
             if let Some((first, of_first)) = &first {
                 gradient.check_same(path, first, of_first)?;
@@ -53,7 +53,7 @@ impl Measured {
     }
 }
 
-impl Gradient {
+impl GradientTimes {
     fn read(path: &Path) -> Result<Self, Failure> {
         let shown = path.display();
         let text = std::fs::read(path).map_err(|cause| {
@@ -61,7 +61,7 @@ impl Gradient {
                 if shown.to_string().contains('=') { "; machines with their times go before --from" } else { "" };
             Failure::data(format!("--from {shown}: {cause}{hint}"))
         })?;
-        let examination: Examination = serde_json::from_slice(&text).map_err(|cause| {
+        let examination: DoctorReport = serde_json::from_slice(&text).map_err(|cause| {
             Failure::data(format!("--from {shown}: {cause}; expected what `ata doctor --json` prints in this version"))
         })?;
         examination.gradient.ok_or_else(|| {
@@ -69,8 +69,7 @@ impl Gradient {
         })
     }
 
-    /// A GPU computes its share as one batch. What the batch costs in addition to its tasks follows from the times of one task and
-    /// of several.
+    /// Returns the machine. A GPU computes its share as one batch, whose overhead follows from the times of one task and of several.
     fn machine(&self, path: &Path) -> Result<Machine, Failure> {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let (one_s, fused_s) = (self.device_ms / 1e3, self.fused_ms / 1e3);
@@ -88,7 +87,7 @@ impl Gradient {
             (None, one_s)
         } else {
             let task_s = (fused_s - one_s) / (self.lease - 1) as f64;
-            // Where a batch is as fast as a task, each of its tasks takes hardly any time; more than the first one, none does.
+            // If a batch is as fast as a single task, further tasks take hardly any time. No task takes longer than the first.
             let task_s = task_s.clamp(one_s / 1e3, one_s);
             (Some(one_s - task_s).filter(|batch_s| *batch_s > 0.0), task_s)
         };
@@ -114,9 +113,9 @@ impl Gradient {
 mod tests {
     use super::*;
 
-    fn gradient(device: &str, device_ms: f64, fused_ms: f64) -> Gradient {
+    fn gradient(device: &str, device_ms: f64, fused_ms: f64) -> GradientTimes {
         let (model, device) = ("cnn".into(), device.into());
-        Gradient { model, parameters: 9, device, task_batch: 6, device_ms, lease: 4, fused_ms }
+        GradientTimes { model, parameters: 9, device, task_batch: 6, device_ms, lease: 4, fused_ms }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `ata plan`: whether ata helps on given machines, and which of them are worth starting.
+//! The command `ata plan`: predicts whether ata helps on given machines, and which of them are worth starting.
 
 mod measured;
 mod text;
@@ -13,10 +13,10 @@ use crate::args::PlanArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{Counter, Output};
 use crate::settings::parse_time_unit;
-use measured::Measured;
+use measured::PlanMeasurements;
 
 pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let measured = Measured::read(&args.from)?;
+    let measured = PlanMeasurements::read(&args.from)?;
     let spec = spec(args, &measured)?;
     spec.check()?;
     let progress = Counter::new("simulated iterations", spec.total_iterations());
@@ -26,13 +26,13 @@ pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<Exit, Failu
     Ok(Exit::DONE)
 }
 
-/// The plan, and what it was made for.
+/// A plan and its assumptions.
 #[derive(Serialize)]
 struct Answer {
     #[serde(flatten)]
     plan: Plan,
     links: Option<LinksSpec>,
-    /// Samples of a task, if they are known.
+    /// The number of samples in a task, if known.
     task_batch: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Output for Answer {
     }
 }
 
-fn spec(args: &PlanArgs, measured: &Measured) -> Result<PlanSpec, Failure> {
+fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failure> {
     let given = args.machines.iter().map(|text| Ok(text.parse::<Machine>()?));
     let machines = given.chain(measured.machines.iter().cloned().map(Ok)).collect::<Result<Vec<_>, Failure>>()?;
     let task_overhead_s = match args.task_overhead.as_deref() {
@@ -54,7 +54,7 @@ fn spec(args: &PlanArgs, measured: &Measured) -> Result<PlanSpec, Failure> {
     Ok(PlanSpec { machines, budget: args.budget, links: links(args, measured)?, task_overhead_s })
 }
 
-fn links(args: &PlanArgs, measured: &Measured) -> Result<Option<LinksSpec>, Failure> {
+fn links(args: &PlanArgs, measured: &PlanMeasurements) -> Result<Option<LinksSpec>, Failure> {
     let model_bytes =
         args.model_bytes.clone().or(measured.model_bytes.map(|bytes| format!("{}MB", bytes as f64 / 1e6)));
     let (link, model_bytes) = match (args.link.clone(), model_bytes) {

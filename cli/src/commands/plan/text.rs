@@ -1,4 +1,4 @@
-//! A plan as text: two tables, and what to do.
+//! Renders a plan as text: two tables and a recommendation.
 
 use ata_figures::Table;
 use ata_plan::{Machine, Plan, StepCost, TaskSize, WORTHWHILE, Worth};
@@ -50,7 +50,7 @@ fn machines(Answer { plan, .. }: &Answer) -> Table {
         let Machine { name, count, batch_s, task_s } = machine;
         let name = if *count == 1 { name.clone() } else { format!("{count}x{name}") };
         let batch = batch_s.map_or(String::new(), |batch_s| format!("{} + ", seconds(batch_s)));
-        // Adding zero makes a rounded -0 plain.
+        // Adding zero turns a rounded -0 into 0.
         let gain = gain.map_or(String::new(), |gain| format!("{} %", (100.0 * gain).round() + 0.0));
         vec![name, format!("{batch}{}", seconds(*task_s)), format!("{tasks:.1}"), seconds(*step_s), gain]
     };
@@ -62,7 +62,7 @@ fn machines(Answer { plan, .. }: &Answer) -> Table {
     }
 }
 
-/// Whether ata helps, and with which machines.
+/// Renders whether ata helps, and with which machines.
 fn verdict(Answer { plan, .. }: &Answer) -> String {
     let (alone_s, ata_s, name) = (plan.alone.step_s, plan.started_step_s, &plan.fastest);
     if ata_s > alone_s * (1.0 - WORTHWHILE) {
@@ -85,7 +85,7 @@ fn verdict(Answer { plan, .. }: &Answer) -> String {
     )
 }
 
-/// The machines that are worth starting.
+/// Renders the machines that are worth starting.
 fn started(plan: &Plan) -> String {
     let name = |Worth { machine: Machine { name, count, .. }, start, .. }: &Worth| match (start, count) {
         (1, 1) => name.clone(),
@@ -96,7 +96,7 @@ fn started(plan: &Plan) -> String {
     started.join(", ")
 }
 
-/// The size of tasks to take, if another one is better.
+/// Recommends another task size, if it is better.
 fn task_size(Answer { plan, task_batch, .. }: &Answer) -> Option<String> {
     let TaskSize { size, budget, step_s } = plan.task_size.as_ref()?;
     let samples = match task_batch.map(|samples| f64::from(samples) * size) {

@@ -1,4 +1,4 @@
-//! The CNN in virtual time, with exactly the gradients and steps that a real run computes.
+//! Trains the CNN in virtual time, with exactly the gradients and steps of a real run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ata_scheduler::StepOutcome;
 use ata_sums::{GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, maxima};
 use ata_types::{Iteration, WireFormat};
 
-/// What the CNN is trained with.
+/// The configuration of the training of the CNN.
 pub(crate) struct CnnTraining {
     pub(crate) sizes: TensorSizes,
     pub(crate) initial: Vec<f32>,
@@ -21,7 +21,7 @@ pub(crate) struct CnnTraining {
 }
 
 impl CnnTraining {
-    /// The learning that all runs of an experiment share.
+    /// Creates the cache of steps that all runs of an experiment share.
     pub(crate) fn learning(self) -> DescentCache {
         DescentCache::new(move || Box::new(CnnDescent::new(&self)))
     }
@@ -35,7 +35,7 @@ struct CnnDescent {
     versions: BTreeMap<u64, Version>,
 }
 
-/// What the gradients of an iteration are computed with.
+/// The inputs of an iteration's gradients.
 struct Version {
     parameters: Vec<f32>,
     units: Option<Units>,
@@ -91,7 +91,7 @@ impl CnnDescent {
             }
             total = Some(units);
         }
-        // Only an asynchronous step has tasks of an earlier iteration, and that has one task.
+        // All tasks have the same units: only an asynchronous step has a task of an earlier iteration, and it has no other tasks.
         let units = total.ok_or("a step without tasks")?;
         Ok(StepGradient { sum: units.values(&sizes, &sum.values), maxima: sum.maxima, loss, tasks: sum.tasks })
     }
@@ -101,7 +101,7 @@ impl Descent for CnnDescent {
     /// The objective is the mean loss of the step's tasks: evaluating a whole data set would take longer than the step.
     fn step(&mut self, step: &DescentStep) -> Result<StepResult, String> {
         let StepGradient { sum, maxima, loss, tasks } = self.gradient(step)?;
-        // Runs of several policies share the step, and some of them look at the product.
+        // The product is always computed because runs of several policies share the step, and some of them need it.
         let rate = self.learning_rate * step.lr_factor;
         let gradient_product = self.state.step_whole(sum, tasks, rate, true).0.gradient_product;
         self.state.commit_step(&maxima);

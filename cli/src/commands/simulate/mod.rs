@@ -1,4 +1,4 @@
-//! `ata simulate`: policies × time laws in virtual time.
+//! The command `ata simulate`: simulates policies × time laws in virtual time.
 
 mod cnn_descent;
 mod suite;
@@ -19,7 +19,7 @@ use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
 
 use crate::failure::{Exit, Failure};
-use crate::inputs::{Found, find};
+use crate::inputs::{FoundInputs, find};
 use crate::output::{Counter, Output, note, print_text, render_table};
 use crate::settings::policy_list;
 
@@ -48,14 +48,14 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, F
         Report { title: experiment.title.clone(), intro, tables, figures }.write(folder)?;
         note!("report and figures: {}", folder.join("report.html").display());
     }
-    Simulation { results: &results, experiment: &experiment, learning: learning.as_ref() }.print(args.json)?;
+    SimulationOutput { results: &results, experiment: &experiment, learning: learning.as_ref() }.print(args.json)?;
     Ok(Exit::DONE)
 }
 
 /// The results of an experiment.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Simulation<'a> {
+struct SimulationOutput<'a> {
     results: &'a [RunResult],
     #[serde(skip)]
     experiment: &'a Experiment,
@@ -66,7 +66,7 @@ struct Simulation<'a> {
 const REGRET: &str =
     "\nregret: how much longer the expected time of an iteration is than with the best allocation for the true means\n";
 
-impl Output for Simulation<'_> {
+impl Output for SimulationOutput<'_> {
     fn text(&self) -> String {
         let groups = ata_experiments::groups(self.results);
         let tables = groups.iter().map(|group| render_table(&table(self.experiment, group), usize::MAX));
@@ -107,7 +107,7 @@ fn command_line() -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// The experiment's file, with the flags applied.
+/// Returns the experiment of the file, with the flags applied.
 fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
     let mut experiment = args.experiment.as_deref().map_or_else(|| Ok(Experiment::default()), Experiment::open)?;
     if !args.laws.is_empty() {
@@ -133,14 +133,14 @@ fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
         data.clone_from(given);
     }
     if !args.policies.is_empty() {
-        // Without gradients, there is nothing that adaptive k-sync could adapt to.
+        // Adaptive k-sync needs gradients.
         let but: &[&str] = if experiment.learning.is_none() { &["adaptive-k-sync"] } else { &[] };
         experiment.policies = policy_list::parse(&args.policies, but)?;
     }
     Ok(experiment)
 }
 
-/// The links of the experiment's file, with the flags applied.
+/// Returns the links of the experiment's file, with the flags applied.
 fn links(args: &LinkArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpec>, Failure> {
     let Some(flag) = args.first_given() else { return Ok(file) };
     let mut links = match (file, &args.link, &args.model_bytes) {
@@ -184,7 +184,7 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
             "learning: lr = {lr}, task_batch = {task_batch}: expected positive numbers, and task_batch at most {MAX_TASK_BATCH}"
         )));
     }
-    let Found { model, data, .. } = find((extensions.models)(model)?, data, experiment.seed)?;
+    let FoundInputs { model, data, .. } = find((extensions.models)(model)?, data, experiment.seed)?;
     let training = CnnTraining {
         device: DeviceChoice::Cpu.open()?,
         data: data.open(&*model, Split::Train)?,
@@ -196,10 +196,10 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
     Ok(Some(training.learning()))
 }
 
-/// Computes one cell of a row.
+/// A function that computes the cell of a column for a row.
 type Column = Box<dyn Fn(&Row<'_>) -> String>;
 
-/// Means over seeds, and their ratio to the oracle's if it was run.
+/// Returns a table of means over seeds, with their ratio to the oracle's if it was run.
 fn table(experiment: &Experiment, group: &Group<'_>) -> Table {
     let oracle = group.oracle();
     let has = |of: fn(&RunResult) -> Option<f64>| group.rows.iter().any(|row| row.mean_of(of).is_some());

@@ -1,4 +1,4 @@
-//! `ata simulate --experiment comparison`: suites of experiments, as ratios to an oracle.
+//! The command `ata simulate` for suites, such as `--experiment comparison`, whose results are ratios to an oracle.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Counter, Output, note, render_table};
 use crate::settings::policy_list;
 
-/// Runs the suite that `--experiment` names; `None` if it names an experiment.
+/// Runs the suite that `--experiment` names; `None` if it does not name a suite.
 pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<Exit, Failure>> {
     let name = args.experiment.as_deref()?;
     let suite = Suite::open(name, args.data.as_deref().map(Path::new))?;
     Some(suite.map_err(Failure::from).and_then(|suite| compare(with_flags(suite, args)?, args, extensions)))
 }
 
-/// The suite with the flags applied.
+/// Applies the flags to the suite.
 fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
     let link_flag = args.links.first_given();
     for (flag, is_given) in [

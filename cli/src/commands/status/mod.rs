@@ -1,8 +1,8 @@
-//! `ata status`: what a run is doing.
+//! The command `ata status`: shows the state of a run.
 //!
 //! # Layout
-//! - here: the state as text or JSON
-//! - `text`: parts of it as text
+//! - this file: the state as text or JSON
+//! - `text`: parts of the state as text
 //! - `watch`: the live view
 
 mod text;
@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Output, escaped, render_table};
 use crate::run::counterfactual::{cost_table, other_costs};
 
-/// Rows of workers.
+/// The largest number of workers in the table.
 const WORKERS_SHOWN: usize = 32;
 
 pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
@@ -27,10 +27,10 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
         return watch::run(location).await;
     }
     let status = match location {
-        RunLocation::Server(client) => Status::fetch(&client).await?,
+        RunLocation::Server(client) => StatusOutput::fetch(&client).await?,
         RunLocation::Folder(folder) => {
             let state = read_state(&folder, location::prices(&folder))?;
-            Status::Run(Box::new(Snapshot::of(&state, &other_costs(&state))))
+            StatusOutput::Run(Box::new(Snapshot::of(&state, &other_costs(&state))))
         }
     };
     status.print(args.json)?;
@@ -40,12 +40,12 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
 /// The runs that a server shows.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Status {
+enum StatusOutput {
     Run(Box<Snapshot>),
     Runs(Vec<Snapshot>),
 }
 
-impl Status {
+impl StatusOutput {
     async fn fetch(client: &Client) -> Result<Self, Failure> {
         let json = client.get("/api/state").await?;
         let status = match json.first() {
@@ -67,7 +67,7 @@ impl Status {
     }
 }
 
-impl Output for Status {
+impl Output for StatusOutput {
     fn text(&self) -> String {
         self.runs().iter().map(render).collect::<Vec<_>>().join("\n")
     }

@@ -1,11 +1,11 @@
-//! The parts of a snapshot that a terminal has room for, as text.
+//! Renders parts of a snapshot as text, for a terminal.
 
-use ata_observe::{Phase, Snapshot, Totals, WorkerSnapshot};
+use ata_observe::{Snapshot, SnapshotPhase, Totals, WorkerSnapshot};
 use ata_types::seconds;
 
 use crate::output::metrics_text;
 
-/// `run R: training, iteration 12 of 200, policy P, 4.9 s`
+/// Returns a line such as `run R: training, iteration 12 of 200, policy P, 4.9 s`.
 pub(super) fn headline(snapshot: &Snapshot) -> String {
     let Snapshot { run, phase, detail, totals, time_s, .. } = snapshot;
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
@@ -20,7 +20,7 @@ pub(super) fn headline(snapshot: &Snapshot) -> String {
     )
 }
 
-/// What changes, in one line: `training, iteration 12 of 200, 3.2 s left, loss 0.120, accuracy 87.8 %`
+/// Returns the changing values in one line, such as `training, iteration 12 of 200, 3.2 s left, loss 0.120, accuracy 87.8 %`.
 pub(super) fn current(snapshot: &Snapshot) -> String {
     let Snapshot { run, phase, detail, totals, .. } = snapshot;
     let mut parts = vec![phase.to_string(), format!("iteration {} of {}", totals.iterations, run.iterations)];
@@ -31,14 +31,14 @@ pub(super) fn current(snapshot: &Snapshot) -> String {
     parts.join(", ")
 }
 
-/// How long the iterations that are left take, if they take as long as those so far.
+/// Returns the estimated time of the remaining iterations, in seconds, from the mean so far.
 fn left_s(Snapshot { run, phase, totals, .. }: &Snapshot) -> Option<f64> {
     let left = run.iterations.checked_sub(totals.iterations).filter(|left| *left > 0)?;
-    let may_tell = *phase == Phase::Training && totals.iterations > 0;
+    let may_tell = *phase == SnapshotPhase::Training && totals.iterations > 0;
     may_tell.then(|| totals.runtime_s / totals.iterations as f64 * left as f64)
 }
 
-/// Figures of the whole run, by name; current values come first.
+/// Returns figures of the whole run, by name; current values come first.
 pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
     let Totals { iterations, runtime_s, total_worker_time_s, iteration_time_s, tasks_wasted, .. } = *totals;
     let each = 1.0 / iterations.max(1) as f64;
@@ -82,7 +82,7 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
 pub(super) const COLUMNS: [&str; 9] =
     ["worker", "device", "state", "tasks", "mean time (95 %)", "bound", "busy", "overhead", "failed, lost"];
 
-/// A worker's row.
+/// Returns the row of a worker.
 pub(super) fn cells(worker: &WorkerSnapshot) -> [String; 9] {
     let share = &worker.share;
     let time = |value: Option<f64>| value.map_or("-".into(), seconds);

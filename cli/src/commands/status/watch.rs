@@ -1,9 +1,9 @@
-//! The live view, on the whole terminal.
+//! The live view, which uses the whole terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use ata_observe::{Activity, Client, Snapshot, WorkerSnapshot, follow};
+use ata_observe::{Client, Snapshot, WorkerActivity, WorkerSnapshot, follow};
 use ata_record::RunState;
 use ata_types::seconds;
 use ratatui::Frame;
@@ -17,33 +17,33 @@ use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, Gauge, GraphType, Para
 use tokio::sync::watch;
 
 use super::text::{COLUMNS, cells, current, facts};
-use super::{RunLocation, Status, location};
+use super::{RunLocation, StatusOutput, location};
 use crate::failure::{Exit, Failure};
 use crate::output::is_unsafe;
 
 /// Time between two updates.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Height of the chart of losses.
+/// The height of the chart of losses.
 const CHART_LINES: u16 = 12;
 
-/// Narrower screens have no chart.
+/// The smallest width of a screen with a chart.
 const CHART_FROM_WIDTH: u16 = 100;
 
-/// The width of each of the [`COLUMNS`]…
+/// The width of each of the [`COLUMNS`].
 const WIDTHS: [u16; 9] = [18, 16, 10, 10, 18, 9, 6, 9, 12];
 
-/// …and their order of importance: as many are there as fit.
+/// The [`COLUMNS`] in the order of importance. As many are shown as fit.
 const IMPORTANCE: [usize; 9] = [0, 3, 4, 2, 6, 8, 5, 7, 1];
 
-/// Lines of the log.
+/// The height of the log, in lines.
 const LOG_LINES: u16 = 7;
 
 pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage("--watch needs a terminal; without it, `ata status` prints the state once"));
     }
-    let mut source = Source::new(run);
+    let mut source = WatchSource::new(run);
     let mut snapshot = source.snapshot().await?;
     let mut terminal = ratatui::init();
     let mut screen = Screen::default();
@@ -56,7 +56,7 @@ pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
             Ok(Ok(Some(key))) => screen.scroll(key.code, snapshot.workers.len()),
             Ok(Ok(None)) => match source.snapshot().await {
                 Ok(new) => (snapshot, screen.trouble) = (new, None),
-                // A coordinator that was started again is back in a moment.
+                // The loop continues because a restarted coordinator is soon back.
                 Err(failure) => screen.trouble = Some(failure.to_string()),
             },
             Ok(Err(error)) => break Err(Failure::internal(error)),
@@ -68,12 +68,12 @@ pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
 }
 
 /// The source of the snapshots.
-enum Source {
+enum WatchSource {
     Server(Client),
     Folder(watch::Receiver<RunState>),
 }
 
-impl Source {
+impl WatchSource {
     fn new(run: RunLocation) -> Self {
         match run {
             RunLocation::Folder(folder) => Self::Folder(follow(folder.clone(), location::prices(&folder))),
@@ -83,16 +83,18 @@ impl Source {
 
     async fn snapshot(&mut self) -> Result<Snapshot, Failure> {
         match self {
-            Self::Server(client) => match Status::fetch(client).await? {
-                Status::Run(run) => Ok(*run),
-                Status::Runs(runs) => runs.into_iter().next().ok_or_else(|| Failure::data("the server shows no run")),
+            Self::Server(client) => match StatusOutput::fetch(client).await? {
+                StatusOutput::Run(run) => Ok(*run),
+                StatusOutput::Runs(runs) => {
+                    runs.into_iter().next().ok_or_else(|| Failure::data("the server shows no run"))
+                }
             },
             Self::Folder(state) => Ok(Snapshot::of(&state.borrow(), &[])),
         }
     }
 }
 
-/// The next key, if one is pressed in time.
+/// Returns the next key, if one is pressed before the next update.
 fn next_key() -> std::io::Result<Option<KeyEvent>> {
     if !poll(INTERVAL)? {
         return Ok(None);
@@ -112,7 +114,7 @@ fn is_end(key: KeyEvent) -> bool {
 #[derive(Default)]
 struct Screen {
     table: TableState,
-    /// Why the snapshot is not current.
+    /// The reason why the snapshot is not current.
     trouble: Option<String>,
 }
 
@@ -163,11 +165,11 @@ impl Screen {
     }
 
     fn draw_workers(&mut self, frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
-        let style = |state: Activity| match state {
-            Activity::Computing => Style::new().green(),
-            Activity::Resting => Style::new().yellow(),
-            Activity::Away | Activity::Expelled => Style::new().red(),
-            Activity::Idle => Style::new(),
+        let style = |state: WorkerActivity| match state {
+            WorkerActivity::Computing => Style::new().green(),
+            WorkerActivity::Resting => Style::new().yellow(),
+            WorkerActivity::Away | WorkerActivity::Expelled => Style::new().red(),
+            WorkerActivity::Idle => Style::new(),
         };
         let columns = columns(area.width.saturating_sub(2));
         let row = |worker: &WorkerSnapshot| {
@@ -183,7 +185,7 @@ impl Screen {
     }
 }
 
-/// The most important of the [`COLUMNS`] that fit into this width, from left to right.
+/// Returns the most important of the [`COLUMNS`] that fit into this width, from left to right.
 fn columns(width: u16) -> Vec<usize> {
     let mut left = width + 1;
     let mut fits = IMPORTANCE.to_vec();
@@ -196,7 +198,7 @@ fn columns(width: u16) -> Vec<usize> {
     fits
 }
 
-/// Removes characters that command the terminal from the cells. The widgets leave out control characters only.
+/// Removes characters that control the terminal from the cells. The widgets themselves omit only control characters.
 fn disarm(screen: &mut Buffer) {
     for cell in screen.content.iter_mut().filter(|cell| cell.symbol().contains(is_unsafe)) {
         let safe: String = cell.symbol().chars().filter(|c| !is_unsafe(*c)).collect();
@@ -228,7 +230,7 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
 
 #[cfg(test)]
 mod tests {
-    use ata_observe::Phase;
+    use ata_observe::SnapshotPhase;
     use ata_record::RunEvent;
     use ata_types::WorkerId;
     use ratatui::Terminal;
@@ -259,14 +261,14 @@ mod tests {
         assert!(terminal.backend().to_string().contains("worker-40"));
     }
 
-    /// Whatever the width, what changes is there whole, and so are the columns of the table.
+    /// At any width, the line of changing values and the columns of the table are complete.
     #[test]
     fn narrow_screens_have_what_matters() {
         let mut state = RunState::default();
         let (worker, name) = (WorkerId::from_slot(0), "worker-1".to_owned());
         state.apply(&RunEvent::Join { time_s: 0.0, worker, name, device: "a device".into() });
         let mut snapshot = Snapshot::of(&state, &[]);
-        (snapshot.phase, snapshot.run.iterations) = (Phase::Training, 200);
+        (snapshot.phase, snapshot.run.iterations) = (SnapshotPhase::Training, 200);
         let totals = &mut snapshot.totals;
         (totals.iterations, totals.runtime_s) = (150, 3.0);
         (totals.first_loss, totals.last_loss, totals.test_accuracy) = (Some(4.6), Some(0.125), Some(0.9));
@@ -284,7 +286,7 @@ mod tests {
         assert_eq!(columns(58), [0, 3, 4, 6]);
     }
 
-    /// No cell of the screen holds text that commands a terminal.
+    /// No cell of the screen contains text that controls a terminal.
     #[test]
     fn a_workers_text_stays_in_its_cells() {
         let evil = "\u{1b}[2J\u{9b}1m\u{202e}evil\n";

@@ -1,4 +1,4 @@
-//! Images from outside, packed for training: what is read, what is refused, and how shards are read.
+//! Tests packing images from outside for training, and reading their shards.
 
 mod packing;
 mod shards;

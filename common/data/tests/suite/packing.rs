@@ -1,4 +1,4 @@
-//! Folders of images, packed for training: what is read, what is refused.
+//! Tests packing folders of images for training: which files are read, and which are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const RED: Rgb<u8> = Rgb([200, 10, 20]);
 const GREEN: Rgb<u8> = Rgb([10, 200, 20]);
 const BLUE: Rgb<u8> = Rgb([10, 20, 200]);
 
-/// A folder with 50 images of each of three classes to train on, and 20 to test with, in colours that tell where each belongs.
+/// A folder of three classes with 50 training images and 20 test images each, whose colours encode class and position.
 struct Place(TempDir);
 
 impl Place {
@@ -34,7 +34,7 @@ impl Place {
         self.0.path().join("images")
     }
 
-    /// A file in a class's training images.
+    /// Returns the path of a file among the training images of a class.
     fn file(&self, name: &str) -> PathBuf {
         self.folder().join("train/bee").join(name)
     }
@@ -62,7 +62,7 @@ impl Place {
         PackedFile::open(&self.out().join(split.packed_name())).unwrap()
     }
 
-    /// The pixel in the middle of a packed training image, by its path's position among those of its class.
+    /// Returns the middle pixel of a packed training image, given its position among the images of its class.
     fn middle(&self, class: u64, at: u64) -> [u8; 3] {
         let image = self.open(Split::Train).read(class * 50 + at).unwrap();
         [0, 1, 2].map(|channel| image.pixels[channel * 256 + 8 * 16 + 8])
@@ -80,7 +80,7 @@ fn close(found: [u8; 3], Rgb(expected): Rgb<u8>) -> bool {
 #[test]
 fn images_are_packed_by_class_in_order() {
     let place = Place::new();
-    // Hidden files are no one's images.
+    // Hidden files do not count as images.
     fs::write(place.file(".hidden"), "x").unwrap();
     assert_eq!(place.pack(false).unwrap(), []);
     for (split, count) in [(Split::Train, 50), (Split::Test, 20)] {
@@ -107,7 +107,7 @@ fn images_are_packed_by_class_in_order() {
 #[test]
 fn the_middle_of_an_image_is_kept_upright() {
     let place = Place::new();
-    // Wide: a third is cut off on each side.
+    // The image is wide: a third is cut off on each side.
     let wide = RgbImage::from_fn(96, 32, |x, _| {
         if x < 32 {
             RED
@@ -118,7 +118,7 @@ fn the_middle_of_an_image_is_kept_upright() {
         }
     });
     wide.save(place.file("000.png")).unwrap();
-    // Turned by a quarter, as a camera notes it: what is stored on the left is at the top.
+    // The image is turned by a quarter in its metadata: its stored left side is the top.
     let turned = RgbImage::from_fn(32, 32, |x, _| if x < 16 { RED } else { BLUE });
     let mut file = fs::File::create(place.file("000.png.jpg")).unwrap();
     let mut encoder = JpegEncoder::new_with_quality(&mut file, 100);
@@ -126,7 +126,7 @@ fn the_middle_of_an_image_is_kept_upright() {
     encoder.set_exif_metadata(orientation.to_vec()).unwrap();
     encoder.write_image(&turned, 32, 32, image::ExtendedColorType::Rgb8).unwrap();
     fs::remove_file(place.file("001.png")).unwrap();
-    // Grey, with 16 bits, and with transparency.
+    // These images are grey, have 16 bits, or have transparency.
     DynamicImage::ImageLuma8(image::GrayImage::from_pixel(40, 40, image::Luma([99])))
         .save(place.file("002.png"))
         .unwrap();
@@ -134,7 +134,7 @@ fn the_middle_of_an_image_is_kept_upright() {
     DynamicImage::from(RgbImage::from_pixel(8, 8, BLUE)).into_rgba8().save(place.file("004.png")).unwrap();
     place.pack(false).unwrap();
     let image = place.open(Split::Train).read(50).unwrap();
-    // But for the first and the last column, where the colours next to it still have some weight.
+    // In the first and the last column, the neighbouring colour still has some weight.
     let inside = (0..256).filter(|at| (1..15).contains(&(at % 16)));
     assert!(
         inside.map(|at| [0, 1, 2].map(|channel| image.pixels[channel * 256 + at])).all(|pixel| close(pixel, GREEN))
@@ -147,7 +147,7 @@ fn the_middle_of_an_image_is_kept_upright() {
     }
 }
 
-/// Every kind of file that people have in such folders, and one that claims to have 900 megapixels.
+/// Every kind of file found in such folders is named or left out, and so is one that claims to have 900 megapixels.
 #[test]
 fn bad_files_are_named_or_left_out() {
     let place = Place::new();
@@ -232,7 +232,7 @@ fn what_exists_is_not_overwritten() {
     assert_eq!(fs::read(place.out().join("test.packed")).unwrap(), b"mine");
 }
 
-/// Anything else that `--data` names stays as it is.
+/// Any other value of `--data` stays as it is.
 #[test]
 fn packed_images_need_no_preparation() {
     let place = Place::new();

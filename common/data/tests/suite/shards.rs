@@ -1,4 +1,4 @@
-//! Packed images that are read in shards: the same images, wherever the shards come from, and what happens if they are damaged.
+//! Tests that packed images in shards are the same images, wherever the shards come from, and that damage is detected.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,10 +14,10 @@ use image::{Rgb, RgbImage};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// Bytes of an image of 8 × 8 pixels with its label.
+/// The size of an image of 8 × 8 pixels with its label, in bytes.
 const RECORD_BYTES: usize = 2 + 3 * 8 * 8;
 
-/// 60 training images of each of three classes, in shards of 25, and 20 test images.
+/// Packs 60 training images of each of three classes, in shards of 25, and 20 test images.
 fn packed() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     for (split, count) in [("train", 60), ("test", 20)] {
@@ -41,7 +41,7 @@ fn open(path: &Path) -> Result<Images, DataError> {
     Images::open(&DataSource::File(path.into()), Split::Train)
 }
 
-/// A store that cuts shards out of a packed file, and keeps count.
+/// A store that cuts shards out of a packed file, and records its calls.
 #[derive(Debug)]
 struct Cutter {
     packed: Vec<u8>,
@@ -49,7 +49,7 @@ struct Cutter {
     opened: Mutex<Vec<u64>>,
     rechecked: Mutex<Vec<u64>>,
     fails: bool,
-    /// Whether the last byte of each shard is missing.
+    /// Whether each shard lacks its last byte.
     cuts_short: bool,
 }
 
@@ -105,11 +105,11 @@ fn images_are_the_same_from_a_file_and_from_shards() {
     assert_eq!(*store.opened.lock().unwrap(), [7, 6, 5, 4, 3, 2, 1, 0], "each shard was opened once");
     let classes: BTreeSet<u16> = (0..25).map(|index| whole.read(index).unwrap().label).collect();
     assert_eq!(classes.len(), 3, "a shard has images of all classes, although folders are sorted by class");
-    // The folder stands for its index.
+    // A folder is located as the index in it.
     assert_eq!(Images::locate(&out, Split::Train).unwrap(), out.join("train.shards"));
 }
 
-/// On disk or in memory: between the check of the shard and the reading of an image.
+/// The damage happens between the check of the shard and the reading of an image.
 #[test]
 fn what_is_damaged_after_it_was_checked_is_obtained_again() {
     let (_folder, out) = packed();

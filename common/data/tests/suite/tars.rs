@@ -1,4 +1,4 @@
-//! Images in tar archives, as WebDataset lays them out: what is read, and what is refused.
+//! Tests packing images in tar archives in the layout of WebDataset: which samples are read, and which are refused.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tar::{Builder, Header};
 use tempfile::TempDir;
 
 const CLASSES: [&str; 3] = ["ant", "bee", "cat"];
-/// Images of each class.
+/// The number of training images of each class.
 const TRAIN: u8 = 20;
 const TEST: u8 = 5;
 
@@ -20,10 +20,10 @@ fn png(class: u16, at: u8) -> Vec<u8> {
     file.into_inner()
 }
 
-/// Names and contents of an archive's entries.
+/// The names and contents of an archive's entries.
 type Entries = Vec<(String, Vec<u8>)>;
 
-/// The samples of these classes, in the order of the classes.
+/// Returns the samples of these classes, in the order of the classes.
 fn samples(classes: &[u16], count: u8) -> Entries {
     let of_sample = |class: u16, at: u8| {
         let key = format!("c{class}/{at:03}");
@@ -47,7 +47,7 @@ fn write_tar(path: &Path, entries: &[(String, Vec<u8>)]) {
     tar.finish().unwrap();
 }
 
-/// A folder of archives, two of them to train on.
+/// A folder of archives, two of which hold training images.
 struct Place(TempDir);
 
 impl Place {
@@ -77,7 +77,7 @@ impl Place {
         self.0.path().join("out")
     }
 
-    /// What packing wrote, by name.
+    /// Returns the packed files, by name.
     fn packed(&self) -> Vec<(String, Vec<u8>)> {
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         let paths = fs::read_dir(self.out()).unwrap().map(|entry| entry.unwrap().path());
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-/// With and without shards, and with the archives in folders.
+/// The result is the same with and without shards, and with the archives in folders.
 #[test]
 fn archives_are_packed_into_the_bytes_of_a_folder_with_the_same_images() {
     let place = Place::new();
@@ -131,7 +131,7 @@ fn without_a_list_classes_are_called_by_their_numbers() {
     assert_eq!(file.read(59).unwrap().label, 2);
 }
 
-/// The archive that a folder was unpacked from may lie next to it.
+/// The archive that a folder was unpacked from may be next to it.
 #[test]
 fn a_folder_of_images_goes_before_archives_next_to_it() {
     let place = Place::new();

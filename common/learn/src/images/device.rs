@@ -1,4 +1,4 @@
-//! Images that are kept on a device, as bytes, and normalised there.
+//! Images that are kept on a device as bytes, and normalised there.
 
 use ata_data::{DataError, IMAGE_BYTES, Images, Mixing, Placement, TaskSample};
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -6,33 +6,34 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use super::{ImageInput, mixed_labels};
 use crate::problem::Samples;
 
-/// Four pixels to a word: shaders of WebGPU have no 8-bit numbers.
+/// The number of pixels per word: WebGPU shaders have no 8-bit numbers.
 const PIXELS_OF_WORD: usize = 4;
 
-/// Bytes per tensor, 117 MiB, which are 40,000 images of 32 × 32: shaders can bind 128 MiB on every adapter, and more on some.
+/// The maximum size of a tensor, in bytes: 117 MiB, or 40,000 images of 32 × 32. Shaders can bind 128 MiB on every
+/// adapter, and more on some.
 const BLOCK_BYTES: usize = 40_000 * IMAGE_BYTES;
 
-/// Tensors that are kept on a device, 1.9 GiB of them; a larger data set stays in host memory, because a device needs room
-/// for parameters and activations, and burn does not say how much it has.
+/// The maximum number of tensors on a device, 1.9 GiB in all. A larger data set stays in host memory, because a device
+/// needs room for parameters and activations, and burn does not report how much it has.
 const MOST_BLOCKS: u64 = 16;
 
-/// A split whose batches are made on a device: its pixels are there, and a batch's indices are sent, or, if they are too
-/// many, a batch's pixels are sent as bytes.
+/// A split whose batches are made on a device. If the device holds the pixels, only a batch's indices are sent there;
+/// otherwise the batch's pixels are sent as bytes.
 pub(crate) struct DeviceImages {
     source: Images,
     device: Device,
     resident: Option<Resident>,
-    /// Mean and standard deviation of the channels, shape [1, 3, 1, 1].
+    /// The mean and the standard deviation of the channels, shape [1, 3, 1, 1].
     channels: [Tensor<4>; 2],
-    /// By how many bits to shift a word for each of its pixels, shape [1, 1, 4].
+    /// The number of bits by which a word is shifted for each of its pixels, shape [1, 1, 4].
     shifts: Tensor<3, Int>,
 }
 
-/// A whole split: pixels on the device, labels in host memory, where losses take them.
+/// A whole split: its pixels on the device, and its labels in host memory, where losses use them.
 struct Resident {
-    /// Images per tensor.
+    /// The number of images per tensor.
     block: u64,
-    /// Shape [block, words of an image], the last one shorter.
+    /// The tensors, of shape [block, words of an image]; the last one is shorter.
     blocks: Vec<Tensor<2, Int>>,
     labels: Vec<u16>,
 }
@@ -50,7 +51,7 @@ impl DeviceImages {
         Ok(Self { source, device: device.clone(), resident, channels, shifts })
     }
 
-    /// The images at these indices: pixels from 0 to 255, shape [samples, 3, size, size], and labels.
+    /// Reads the images at these indices: pixels from 0 to 255, shape [samples, 3, size, size], and labels.
     fn read(&self, indices: &[u64]) -> Result<(Tensor<4>, Vec<i32>), DataError> {
         let (words, labels) = match &self.resident {
             Some(resident) => (resident.words(indices, &self.device), resident.labels(indices)),
@@ -63,7 +64,7 @@ impl DeviceImages {
         Ok((bytes.float().reshape([samples, 3, size, size]), labels.into_iter().map(i32::from).collect()))
     }
 
-    /// A batch of these pixels, by the arithmetic of [`super::ImageBatch::push`].
+    /// Creates a batch of these pixels, with the same arithmetic as [`super::ImageBatch::push`].
     fn batch_of(&self, pixels: Tensor<4>, labels: Vec<i32>) -> ImageInput {
         let [mean, deviation] = self.channels.clone();
         ImageInput::Device { images: (pixels / 255.0 - mean) / deviation, labels, mixed: None }
@@ -98,7 +99,7 @@ impl Samples for DeviceImages {
     }
 }
 
-/// What [`Placement::apply`] does, to pixels of shape [samples, 3, size, size] with one placement a sample.
+/// Applies one placement to each sample of shape [samples, 3, size, size], like [`Placement::apply`].
 fn placed(pixels: Tensor<4>, placements: &[Placement], device: &Device) -> Tensor<4> {
     let [samples, planes, size, _] = pixels.dims();
     let side = i64::from(size as u32);
@@ -118,7 +119,7 @@ fn placed(pixels: Tensor<4>, placements: &[Placement], device: &Device) -> Tenso
     (moved * is_inside.reshape([samples, 1, size * size])).reshape([samples, planes, size, size])
 }
 
-/// What [`super::ImageBatch`] does to a batch.
+/// Mixes a batch like [`super::ImageBatch`].
 fn mixed(batch: &ImageInput, mixing: Mixing, device: &Device) -> ImageInput {
     let (images, labels) = (batch.images(device), batch.labels().to_vec());
     let weights = Tensor::from_data(TensorData::new(mixing.weights.clone(), [labels.len(), 1, 1, 1]), device);
@@ -146,7 +147,7 @@ impl Resident {
         indices.iter().map(|index| self.labels[*index as usize]).collect()
     }
 
-    /// Rows by index: gathered from one block after the other, then put in order.
+    /// Returns rows by index: gathered from one block after the other, then put in order.
     fn words(&self, indices: &[u64], device: &Device) -> Tensor<2, Int> {
         let block = |at: &usize| indices[*at] / self.block;
         let mut by_block: Vec<usize> = (0..indices.len()).collect();
@@ -172,7 +173,7 @@ fn int_tensor(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
     Tensor::from_data(TensorData::new(values, [count]), device)
 }
 
-/// Pixels of these records on the device, shape [samples, words of an image], and their labels.
+/// Uploads the pixels of these records, shape [samples, words of an image], and returns them with the labels.
 fn upload(source: &Images, indices: &[u64], device: &Device) -> Result<(Tensor<2, Int>, Vec<u16>), DataError> {
     let count = indices.len();
     let words_of_image = source.info().image_bytes() / PIXELS_OF_WORD;
@@ -204,7 +205,7 @@ mod tests {
         assert!(found.into_iter().eq(expected.images.into_iter().map(f32::to_bits)));
     }
 
-    /// Every direction, mirrored or not, bit for bit.
+    /// Batches with every direction, mirrored or not, are bit-identical.
     #[test]
     fn augmented_batches_on_a_device_are_those_of_the_host() {
         let all = "crop/flip/mixup".parse().unwrap();
@@ -229,7 +230,7 @@ mod tests {
         assert_ne!(bits(&found), bits(&device.batch(&indices).unwrap()), "an evaluation takes them as they are");
     }
 
-    /// From one block, from both, repeated and in any order.
+    /// The indices of images in one block, in both blocks, repeated, and in any order.
     const INDICES: [&[u64]; 4] = [&[7], &[3, 1, 3], &[49_999, 0, 40_000, 39_999], &[45_000]];
 
     #[test]
@@ -253,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Packed images have a size, a normalisation and labels of their own.
+    /// Packed images have their own size, normalisation and labels.
     #[test]
     fn batches_of_packed_images_are_those_of_the_host() {
         let folder = tempfile::tempdir().unwrap();
@@ -271,7 +272,7 @@ mod tests {
         check(&DeviceImages { resident: None, ..kept }, &images, &[299, 0, 7, 7]);
     }
 
-    /// Every value of a pixel, in every channel.
+    /// The record contains every value of a pixel in every channel.
     #[test]
     fn all_pixel_values_are_normalised_alike() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -36,7 +36,7 @@ impl Samples for Images {
         }))
     }
 
-    /// Activations grow with the number of pixels.
+    /// The limit shrinks with the number of pixels, since activations grow with it.
     fn fused(&self) -> u64 {
         let pixels = (self.info().size * self.info().size) as u64;
         (512 * 32 * 32 / pixels).max(1)
@@ -47,7 +47,7 @@ impl Samples for Images {
     }
 }
 
-/// The labels that are mixed into a batch with these own ones.
+/// Returns the labels that are mixed into a batch with the labels `own`.
 fn mixed_labels(mixing: Mixing, own: &[i32]) -> MixedLabels {
     let labels = mixing.positions.iter().map(|other| own[*other]).collect();
     MixedLabels { labels, weights: mixing.weights }
@@ -57,21 +57,21 @@ fn mixed_labels(mixing: Mixing, own: &[i32]) -> MixedLabels {
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are one or two at a time")]
 pub enum ImageInput {
-    /// In host memory.
+    /// A batch in host memory.
     Host(ImageBatch),
-    /// On the device that computes with it.
+    /// A batch on the device that computes with it.
     Device {
-        /// Normalised pixels, shape [samples, 3, size, size].
+        /// The normalised pixels, shape [samples, 3, size, size].
         images: Tensor<4>,
-        /// Labels, in host memory, where losses and accuracies take them.
+        /// The labels, in host memory, where losses and accuracies use them.
         labels: Vec<i32>,
-        /// Labels of images that are mixed into these.
+        /// The labels of images that are mixed into these.
         mixed: Option<MixedLabels>,
     },
 }
 
 impl ImageInput {
-    /// Normalised pixels on the device, shape [samples, 3, size, size].
+    /// Returns the normalised pixels on the device, shape [samples, 3, size, size].
     pub fn images(&self, device: &Device) -> Tensor<4> {
         match self {
             Self::Host(ImageBatch { size, images, labels, .. }) => {
@@ -81,35 +81,35 @@ impl ImageInput {
         }
     }
 
-    /// Labels.
+    /// Returns the labels.
     pub fn labels(&self) -> &[i32] {
         match self {
             Self::Host(ImageBatch { labels, .. }) | Self::Device { labels, .. } => labels,
         }
     }
 
-    /// What scores are compared with in training, with label smoothing.
+    /// Returns the targets of the scores in training, with label smoothing.
     pub fn targets(&self, smoothing: f64) -> Targets {
         let (Self::Host(ImageBatch { labels, mixed, .. }) | Self::Device { labels, mixed, .. }) = self;
         Targets { labels: labels.clone(), mixed: mixed.clone(), smoothing }
     }
 }
 
-/// Images ready for a device.
+/// A batch of normalised images in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageBatch {
-    /// Width and height, in pixels.
+    /// The width and height of the images, in pixels.
     pub size: usize,
-    /// Normalised pixels, shape [samples, 3, size, size], row-major.
+    /// The normalised pixels, shape [samples, 3, size, size], row-major.
     pub images: Vec<f32>,
-    /// Labels.
+    /// The labels of the images.
     pub labels: Vec<i32>,
-    /// Labels of images that are mixed into these.
+    /// The labels of images that are mixed into these.
     pub mixed: Option<MixedLabels>,
 }
 
 impl ImageBatch {
-    /// The images at these indices.
+    /// Reads the images at these indices.
     pub fn read(images: &Images, indices: &[u64]) -> Result<Self, DataError> {
         Self::normalised(images.info(), indices.iter().map(|index| images.read(*index)))
     }
@@ -126,7 +126,7 @@ impl ImageBatch {
         Ok(batch)
     }
 
-    /// No images yet, of a width and height.
+    /// Creates an empty batch of images with this width and height.
     pub fn new(size: usize) -> Self {
         Self { size, images: Vec::new(), labels: Vec::new(), mixed: None }
     }
@@ -139,7 +139,7 @@ impl ImageBatch {
         }
     }
 
-    /// The weighted means of these images and others among them.
+    /// Returns the weighted means of pairs of these images.
     fn mixed(self, mixing: Mixing) -> Self {
         let image = self.images.len() / self.labels.len();
         let weights = mixing.positions.iter().zip(&mixing.weights);

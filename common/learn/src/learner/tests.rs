@@ -6,7 +6,7 @@ use ata_data::{DataSource, Images, Split};
 
 const TASKS: Tasks = Tasks { seed: 1, budget: 8, task_batch: 4 };
 
-/// A learner on the CPU device; if `as_gpu`, it has its samples there and prepares batches, as on another device.
+/// Returns a learner on the CPU device. If `as_gpu` is set, it keeps its samples there and prepares batches, as on other devices.
 fn learner(as_gpu: bool, fused_tasks: u64) -> Box<dyn Learner> {
     let widths: CnnWidths = "4/4/8/16".parse().unwrap();
     let problem = Arc::new(ImageClassifier::new(ImageParameters::default(), move |shape, device: &Device| {
@@ -39,7 +39,7 @@ fn gradients_are_the_same_bits_with_samples_on_the_device() {
     }
 }
 
-/// In bf16, every number has a relative error of up to 2⁻⁹, so a gradient is near that in f32, and not the same.
+/// In bf16, every number has a relative error of up to 2⁻⁹, so a gradient is close to that in f32, but not equal.
 #[test]
 fn gradients_in_bf16_are_near_those_in_f32() {
     for model in ["cnn:widths=4/4/8/16", "resnet20"] {
@@ -58,7 +58,7 @@ fn gradients_in_bf16_are_near_those_in_f32() {
     }
 }
 
-/// The distance of two gradients relative to the second, in the L2 norm.
+/// Returns the distance of two gradients relative to the second, in the L2 norm.
 fn apart(found: &TaskGradient, expected: &TaskGradient) -> f64 {
     let norm = |of: &dyn Fn(f64, f64) -> f64| {
         let pairs = found.gradient.iter().zip(&expected.gradient);
@@ -67,7 +67,7 @@ fn apart(found: &TaskGradient, expected: &TaskGradient) -> f64 {
     norm(&|found, expected| found - expected) / norm(&|_, expected| expected)
 }
 
-/// ‖fused − summed‖ ≤ 1e-5 ‖summed‖, which is also what `ata doctor` asks of a GPU.
+/// The bound is ‖fused − summed‖ ≤ 1e-5 ‖summed‖, which is also what `ata doctor` requires of a GPU.
 #[test]
 fn a_lease_as_one_batch_is_the_sum_of_its_tasks_but_for_rounding() {
     for (first, count, at_once) in [(0, 8, 8), (3, 5, 8), (0, 8, 3), (2, 1, 8)] {
@@ -85,13 +85,13 @@ fn a_lease_as_one_batch_is_the_sum_of_its_tasks_but_for_rounding() {
     }
 }
 
-/// A layer of 512 inputs and outputs, whose weight has 1 MiB.
+/// A layer of 512 inputs and outputs, whose weight takes 1 MiB.
 #[derive(Module, Debug)]
 struct OneLayer {
     layer: crate::nn::Linear,
     /// Whether the layer is used twice.
     twice: bool,
-    /// Whether the weight of another layer is computed from this one's.
+    /// Whether the weight of another layer is computed from the weight of this one.
     derived: bool,
 }
 
@@ -109,7 +109,7 @@ impl crate::model::Network for OneLayer {
     }
 }
 
-/// Sums from factors are those of the gradients, bit for bit, however a layer's weight is used.
+/// Sums from factors are bit-identical to sums of gradients, however a layer's weight is used.
 #[test]
 fn factors_add_up_to_the_same_sum() {
     for (twice, derived) in [(false, false), (true, false), (false, true)] {

@@ -1,4 +1,4 @@
-//! Classification of images: the built-in problem.
+//! The built-in problem: classification of images.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use ata_sums::Metadata;
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
 pub trait Network: Module + 'static {
-    /// Class scores (logits) of a batch of images.
+    /// Returns the class scores (logits) of a batch of images.
     ///
-    /// `images` has shape [samples, 3, size, size], normalised per channel, and numbers of the same type as the parameters; the result has
-    /// shape [samples, classes].
+    /// `images` has shape [samples, 3, size, size], is normalised per channel, and has the same number type as the
+    /// parameters; the result has shape [samples, classes].
     fn forward(&self, images: Tensor<4>) -> Tensor<2>;
 }
 
-/// The problem to classify images by cross-entropy: those of CIFAR-100, of the synthetic data of its shape, or packed ones.
+/// The classification of images by cross-entropy. The images are those of CIFAR-100, synthetic ones of the same shape, or packed ones.
 pub struct ImageClassifier<F> {
     parameters: ImageParameters,
-    /// What the data is, once the problem is adapted to it.
+    /// The description of the data, once the problem is adapted to it.
     info: Option<ImageInfo>,
     new: Arc<F>,
 }
 
 impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> ImageClassifier<F> {
-    /// With a network that `new` creates with fresh random parameters on a device.
+    /// Creates the problem for networks that `new` creates with fresh random parameters on a device.
     pub fn new(parameters: ImageParameters, new: F) -> Self {
         Self { parameters, info: None, new: Arc::new(new) }
     }
 
-    /// What the data is. On workers, which need no names of classes, it is that of CIFAR-100.
+    /// Returns the description of the data. On workers, which need no class names, it is that of CIFAR-100.
     fn info(&self) -> ImageInfo {
         self.info.clone().unwrap_or_else(ImageInfo::cifar100)
     }

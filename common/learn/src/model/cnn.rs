@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 use super::{ImageShape, ModelError, Network};
 use crate::nn::{ConvReluPool, Linear};
 
-/// Three 3×3 convolutions, each with ReLU and 2×2 max-pooling, then two fully connected layers with a ReLU in between.
+/// The built-in CNN: three 3×3 convolutions, each with ReLU and 2×2 max-pooling, then two fully connected layers with a ReLU in between.
 ///
 /// It has 158,684 parameters with the default widths, for CIFAR-100.
 #[derive(Module, Debug)]
@@ -23,7 +23,7 @@ pub struct Cnn {
     output: Linear,
 }
 
-/// Channels of the three convolutions, and the width of the hidden fully connected layer.
+/// The channels of the three convolutions, and the width of the hidden fully connected layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CnnWidths {
     channels: [usize; 3],
@@ -31,7 +31,7 @@ pub struct CnnWidths {
 }
 
 impl CnnWidths {
-    /// Largest width: with all four at this value the model has 36 M parameters.
+    /// The maximum of each width: with all four at this value the model has 36 M parameters.
     pub const MAX: usize = 1024;
 }
 
@@ -44,7 +44,7 @@ impl Default for CnnWidths {
 impl FromStr for CnnWidths {
     type Err = ModelError;
 
-    /// Reads `C1/C2/C3/H`.
+    /// Parses `C1/C2/C3/H`.
     fn from_str(text: &str) -> Result<Self, ModelError> {
         let widths: Option<Vec<usize>> =
             text.split('/').map(|width| width.parse().ok().filter(|width| (1..=Self::MAX).contains(width))).collect();
@@ -56,7 +56,7 @@ impl FromStr for CnnWidths {
 }
 
 impl Cnn {
-    /// A network with fresh random parameters.
+    /// Creates a network with fresh random parameters.
     pub fn new(widths: CnnWidths, shape: ImageShape, device: &Device) -> Self {
         let [c1, c2, c3] = widths.channels;
         let convolution = |input, output| {
@@ -94,7 +94,8 @@ mod tests {
         assert_eq!(builtin_model("cnn").unwrap().parameter_count(), 158_684);
         assert_eq!(builtin_model("cnn:widths=16/32/64/120").unwrap().parameter_count(), 158_684);
         assert_eq!(builtin_model("cnn:classes=100,widths=16/32/64/120,size=32").unwrap().parameter_count(), 158_684);
-        // 90 outputs fewer, each with 120 weights and a bias; 64 channels of 8 × 8 instead of 4 × 4 pixels, with 120 weights each.
+        // There are 90 outputs fewer, each with 120 weights and a bias; and 64 channels of 8 × 8 instead of 4 × 4
+        // pixels, with 120 weights each.
         assert_eq!(builtin_model("cnn:classes=10").unwrap().parameter_count(), 158_684 - 90 * 121);
         assert_eq!(builtin_model("cnn:size=64").unwrap().parameter_count(), 158_684 + 64 * 48 * 120);
     }

@@ -1,4 +1,4 @@
-//! A model that is known only by a file of its parameters.
+//! A model that is known only from a file of its parameters.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use ata_data::{DataError, DataSource, Split};
 use ata_sums::ParameterTable;
 use ata_sums::{Metadata, ModelFileError, decode_metadata, decode_model, decode_table};
 
-/// What a coordinator needs of a model that it does not have: names and shapes of its parameters, and their values. It takes steps; workers
-/// that have the model compute gradients, and evaluate parameters.
+/// A model whose code the coordinator does not have: the names, shapes and values of its parameters. The coordinator
+/// takes steps; workers that have the model compute gradients, and evaluate parameters.
 #[derive(Debug)]
 pub struct DescribedModel {
     table: ParameterTable,
@@ -17,10 +17,10 @@ pub struct DescribedModel {
     metadata: Metadata,
 }
 
-/// What [`Model::metadata`] keeps of a file's metadata: the rest belongs to the run that wrote the file.
+/// The keys of a file's metadata that [`Model::metadata`] keeps. The rest belongs to the run that wrote the file.
 const KEPT: [&str; 2] = [CLASSES, "normalisation"];
 
-/// The names of the classes, separated by commas.
+/// The metadata key of the names of the classes, separated by commas.
 const CLASSES: &str = "classes";
 
 impl DescribedModel {
@@ -31,13 +31,13 @@ impl DescribedModel {
         Ok(Self { table, parameters, metadata: decode_metadata(file)? })
     }
 
-    /// The model's specification, as `--model` takes it, if the file says it.
+    /// Returns the model's specification, in the form of `--model`, if the file contains it.
     pub fn specification(&self) -> Option<&str> {
         self.metadata.get("model").map(String::as_str)
     }
 }
 
-/// The error of a use that takes the model itself.
+/// Returns the error for a call that needs the model itself.
 fn not_here() -> DataError {
     DataError::Problem("only a file of the model's parameters is here, not the model and its data".into())
 }
@@ -79,7 +79,7 @@ mod tests {
     use crate::builtin_model;
     use ata_sums::encode_model;
 
-    /// Safetensors files have their own order; a transposed matrix is one of burn's.
+    /// Safetensors files have their own order; transposed matrices come from burn.
     #[test]
     fn a_file_describes_the_model_that_it_was_written_for() {
         let model = builtin_model("cnn:widths=2/3/4/5").unwrap();

@@ -1,12 +1,12 @@
-//! What the specification of a model that classifies images says, apart from its network.
+//! The parameters in the specification of an image classifier, apart from its network.
 
 use std::str::FromStr;
 
 use super::{ImageShape, ModelError};
 use ata_data::{Augmentation, ImageInfo, MAX_CLASSES, MAX_SIZE, is_size};
 
-/// What a specification says, as in `classes=10,size=64,augment=crop/flip,label_smoothing=0.1`; the data says the classes and the
-/// size where it does not.
+/// The parameters of a specification, as in `classes=10,size=64,augment=crop/flip,label_smoothing=0.1`. Missing classes
+/// and sizes come from the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ImageParameters {
     classes: Option<usize>,
@@ -16,7 +16,7 @@ pub struct ImageParameters {
 }
 
 impl ImageParameters {
-    /// Takes a parameter of a specification. Returns whether it is one of these.
+    /// Reads a parameter of a specification. Returns `false` if it is not one of these.
     pub(super) fn take(&mut self, key: &str, value: &str) -> Result<bool, ModelError> {
         let invalid = |reason: String| ModelError::Invalid { model: format!("{key}={value}"), reason };
         let number = value.parse().ok();
@@ -42,23 +42,23 @@ impl ImageParameters {
         if is_repeated { Err(invalid(format!("{key} is there twice"))) } else { Ok(true) }
     }
 
-    /// How the images of tasks are changed at random.
+    /// Returns the random changes of tasks' images.
     pub(super) fn augmentation(self) -> Augmentation {
         self.augmentation.unwrap_or_default()
     }
 
-    /// How much of each label is spread over all classes, from 0 to below 1.
+    /// Returns the share of each label that is spread over all classes, from 0 to below 1.
     pub(super) fn label_smoothing(self) -> f64 {
         self.label_smoothing.unwrap_or_default()
     }
 
-    /// The shape, which is that of CIFAR-100 where nothing else was said.
+    /// Returns the shape; missing values are those of CIFAR-100.
     pub(super) fn shape(self) -> ImageShape {
         let default = ImageShape::default();
         ImageShape { classes: self.classes.unwrap_or(default.classes), size: self.size.unwrap_or(default.size) }
     }
 
-    /// All parameters, with those of the data where nothing else was said, and the ones that a specification must have in addition.
+    /// Fills missing parameters from the data. Returns all parameters, and those that must be added to the specification.
     pub(super) fn adapted(self, info: &ImageInfo) -> (Self, Vec<String>) {
         let (of_data, default) = (ImageShape::from(info), ImageShape::default());
         let mut added = Vec::new();
@@ -76,7 +76,7 @@ impl ImageParameters {
 impl FromStr for ImageParameters {
     type Err = ModelError;
 
-    /// Reads `classes=10,size=64`, or a part of it.
+    /// Parses `classes=10,size=64`, or a part of it.
     fn from_str(text: &str) -> Result<Self, ModelError> {
         let mut parameters = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {

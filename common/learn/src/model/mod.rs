@@ -1,4 +1,4 @@
-//! Models: problems as coordinator and workers see them, and the built-in ones.
+//! Models: problems from the view of coordinator and workers, and the built-in ones.
 
 mod classifier;
 mod cnn;
@@ -33,51 +33,51 @@ use ata_data::{DataError, DataSource, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, ParameterTable};
 use residual::parse_width;
 
-/// A problem without its types, as coordinator and workers use it.
+/// A problem without its types, for the coordinator and the workers.
 pub trait Model: Send + Sync {
-    /// Number of parameters: the length of every flat parameter and gradient vector.
+    /// Returns the number of parameters: the length of every flat parameter and gradient vector.
     fn parameter_count(&self) -> usize;
 
-    /// The names and shapes of the parameters.
+    /// Returns the names and shapes of the parameters.
     fn table(&self) -> ParameterTable;
 
-    /// Fresh random parameters: the same for the same seed on every machine and device.
+    /// Returns fresh random parameters, which are the same for the same seed on every machine and device.
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError>;
 
-    /// Adapts the model to what `--data` names, before a run begins; see [`Problem::adapt`].
+    /// Adapts the model to the data that `--data` names, before a run begins; see [`Problem::adapt`].
     fn adapt(&self, _data: &Path, _progress: PackProgress<'_>) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
         Ok(None)
     }
 
-    /// The file that holds a split, in what `--data` names.
+    /// Returns the file that holds a split of the data that `--data` names.
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError>;
 
     /// Opens a split and checks it.
     fn open(&self, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, DataError>;
 
-    /// The names of the classes; empty if it has none, and so no accuracy.
+    /// Returns the names of the classes; if there are none, there is no accuracy.
     fn class_names(&self) -> Vec<String>;
 
-    /// Metadata that the files of its models carry in addition to their tensors.
+    /// Returns metadata that model files hold in addition to the tensors.
     fn metadata(&self) -> Metadata;
 }
 
 /// An open split of a model's data.
 pub trait Dataset: Send + Sync {
-    /// Number of samples, at least one.
+    /// Returns the number of samples, at least one.
     fn count(&self) -> u64;
 
-    /// Makes the worker's side, which computes gradients of tasks.
+    /// Creates the learner of a worker, which computes the gradients of tasks.
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner>;
 
-    /// Makes what measures loss and accuracy, for a worker or the coordinator.
+    /// Creates an evaluator of loss and accuracy, for a worker or the coordinator.
     fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator>;
 }
 
-/// Finds the model that a specification such as `cnn` names; coordinator and workers must use the same resolver.
+/// A function that finds the model of a specification such as `cnn`. The coordinator and the workers must use the same resolver.
 pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 
-/// Why a model specification names no model.
+/// The reason why a specification names no model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// There is no such model.
@@ -94,7 +94,7 @@ pub enum ModelError {
     Invalid {
         /// The model's name.
         model: String,
-        /// What is wrong, and what was expected.
+        /// A description of the error and of valid values.
         reason: String,
     },
 }
@@ -104,8 +104,8 @@ pub fn model(problem: impl Problem) -> Arc<dyn Model> {
     Arc::new(ProblemModel(Arc::new(problem)))
 }
 
-/// The models that come with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, and `resnet20` and `resnet18`, each also with `width=W`. All of them
-/// take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E` in addition, as in `cnn:classes=10,size=64`.
+/// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` or `resnet18`, the last two also with `width=W`. All of
+/// them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in `cnn:classes=10,size=64`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
     let unknown = || ModelError::Unknown(specification.into());
@@ -152,7 +152,7 @@ impl<P: Problem> Model for ProblemModel<P> {
     }
 
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError> {
-        // burn has one random state per process.
+        // burn has one random state per process, which this lock protects.
         static RANDOM_STATE: Mutex<()> = Mutex::new(());
         let _guard = RANDOM_STATE.lock().unwrap_or_else(PoisonError::into_inner);
         let cpu = Device::flex();
@@ -197,13 +197,13 @@ pub(crate) struct OpenData<P: Problem> {
 }
 
 impl<P: Problem> OpenData<P> {
-    /// The samples on a device, if it is not the CPU and they can be kept there.
+    /// Returns the samples on a device, unless it is the CPU or they cannot be kept there.
     pub(crate) fn samples_on(&self, device: &Device) -> Option<DeviceSamples<Batch<P>>> {
         if is_cpu(device) {
             return None;
         }
         self.samples.on_device(device).unwrap_or_else(|error| {
-            // A failure belongs to the batches that need these samples.
+            // An error only concerns the batches that need these samples.
             tracing::warn!("the data stays in host memory: {error}");
             None
         })

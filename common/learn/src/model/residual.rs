@@ -1,4 +1,4 @@
-//! What residual networks consist of.
+//! The parts of residual networks.
 
 use burn::module::Module;
 use burn::nn::conv::Conv2dConfig;
@@ -8,24 +8,24 @@ use burn::tensor::{Device, Tensor};
 use super::ModelError;
 use crate::nn::{Conv3x3, GroupNorm, subsample};
 
-/// Groups of each normalisation.
+/// The number of groups in each normalisation.
 const GROUPS: usize = 8;
 
-/// Most channels of the first stage: ResNet-20 has 69 M parameters then, and ResNet-18 179 M.
+/// The maximum number of channels in the first stage: with it, ResNet-20 has 69 M parameters, and ResNet-18 has 179 M.
 const MAX_WIDTH: usize = 256;
 
 /// Two 3×3 convolutions, and a shortcut around them.
 #[derive(Module, Debug)]
-pub(super) struct Block {
+pub(super) struct ResidualBlock {
     conv1: Conv3x3,
     norm1: GroupNorm,
     conv2: Conv3x3,
     norm2: GroupNorm,
-    /// Whether the shortcut takes one pixel of each 2 × 2: at the beginning of a stage with smaller images.
+    /// Whether the shortcut takes one pixel of each 2 × 2, as at the beginning of a stage with smaller images.
     shrinks: bool,
 }
 
-impl Block {
+impl ResidualBlock {
     fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self {
         Self {
             conv1: convolution(input, width, stride, device),
@@ -44,13 +44,13 @@ impl Block {
     }
 }
 
-/// Blocks of the same width, of which the first one takes `input` channels, and every `stride`-th pixel.
-pub(super) fn stage(blocks: usize, input: usize, width: usize, stride: usize, device: &Device) -> Vec<Block> {
-    let first = Block::new(input, width, stride, device);
-    std::iter::once(first).chain((1..blocks).map(|_| Block::new(width, width, 1, device))).collect()
+/// Creates blocks of the same width. The first one takes `input` channels, and every `stride`-th pixel.
+pub(super) fn stage(blocks: usize, input: usize, width: usize, stride: usize, device: &Device) -> Vec<ResidualBlock> {
+    let first = ResidualBlock::new(input, width, stride, device);
+    std::iter::once(first).chain((1..blocks).map(|_| ResidualBlock::new(width, width, 1, device))).collect()
 }
 
-/// A 3×3 convolution without bias, which the normalisation after it has, initialised as in the paper.
+/// Creates a 3×3 convolution without bias, as the normalisation after it has one, initialised as in the paper.
 pub(super) fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv3x3 {
     let config = Conv2dConfig::new([input, output], [3, 3])
         .with_stride([stride, stride])
@@ -64,7 +64,7 @@ pub(super) fn normalisation(width: usize, device: &Device) -> GroupNorm {
     GroupNorm::new(GroupNormConfig::new(GROUPS, width).init(device))
 }
 
-/// Reads a width: a multiple of the number of groups.
+/// Parses a width: a multiple of the number of groups.
 pub(super) fn parse_width(model: &str, text: &str) -> Result<usize, ModelError> {
     let is_good = |width: &usize| (GROUPS..=MAX_WIDTH).contains(width) && width.is_multiple_of(GROUPS);
     text.parse().ok().filter(is_good).ok_or_else(|| ModelError::Invalid {

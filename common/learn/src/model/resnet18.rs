@@ -7,15 +7,15 @@ use burn::module::Module;
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
 
-use super::residual::{Block, convolution, normalisation, stage};
+use super::residual::{ResidualBlock, convolution, normalisation, stage};
 use super::{ImageShape, Network};
 use crate::nn::{Conv3x3, GroupNorm, Linear, global_average};
 
-/// A network like ResNet-18, for images of about 224 × 224 pixels: four stages of two basic blocks, on a quarter of the image's width
-/// and height, an eighth, and so on.
+/// A network like ResNet-18, for images of about 224 × 224 pixels: four stages of two basic blocks, the first on a
+/// quarter of the image's width and height, the next on an eighth, and so on.
 ///
-/// It differs from the paper's in three ways. Two 3×3 convolutions, which skip every other pixel, stand in for the 7×7 convolution
-/// and the pooling at the beginning. Shortcuts have no parameters (option A), and normalisation is by groups, as in
+/// It differs from the paper's in three ways. Two 3×3 convolutions, which skip every other pixel, replace the 7×7 convolution and the
+/// pooling at the beginning. Shortcuts have no parameters (option A), and normalisation is by groups, as in
 /// [`ResNet20`](super::ResNet20).
 #[derive(Module, Debug)]
 pub struct ResNet18 {
@@ -23,24 +23,24 @@ pub struct ResNet18 {
     norm1: GroupNorm,
     conv2: Conv3x3,
     norm2: GroupNorm,
-    layer1: Vec<Block>,
-    layer2: Vec<Block>,
-    layer3: Vec<Block>,
-    layer4: Vec<Block>,
+    layer1: Vec<ResidualBlock>,
+    layer2: Vec<ResidualBlock>,
+    layer3: Vec<ResidualBlock>,
+    layer4: Vec<ResidualBlock>,
     output: Linear,
 }
 
-/// Blocks per stage.
+/// The number of blocks per stage.
 const BLOCKS: usize = 2;
 
 impl ResNet18 {
-    /// The paper's channels of the first stage; each of the others has twice as many as the one before.
+    /// The paper's number of channels in the first stage; each stage has twice as many as the one before.
     pub const WIDTH: usize = 64;
 
-    /// A network with fresh random parameters, with `width` channels in the first stage.
+    /// Creates a network with fresh random parameters, with `width` channels in the first stage.
     ///
     /// # Panics
-    /// If `width` is no multiple of 8, the number of groups.
+    /// Panics if `width` is not a multiple of 8, the number of groups.
     pub fn new(width: usize, shape: ImageShape, device: &Device) -> Self {
         let stage = |input, width, stride| stage(BLOCKS, input, width, stride, device);
         Self {
@@ -73,7 +73,7 @@ mod tests {
     use super::super::builtin_model;
     use super::*;
 
-    /// The paper's 11.7 M for 1,000 classes, without the projections of its shortcuts, and with another beginning.
+    /// The count is the paper's 11.7 M for 1,000 classes, without the projections of its shortcuts, and with a different beginning.
     #[test]
     fn parameter_count() {
         assert_eq!(builtin_model("resnet18:classes=1000,size=224").unwrap().parameter_count(), 11_545_000);
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(*shape("output.weight"), [100, 512]);
     }
 
-    /// Every size that images may have, down to less than a pixel per stage.
+    /// Images may have any valid size, down to less than a pixel per stage.
     #[test]
     fn images_of_any_size_are_classified() {
         let device = Device::flex();

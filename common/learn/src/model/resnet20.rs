@@ -6,36 +6,36 @@ use burn::module::Module;
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
 
-use super::residual::{Block, convolution, normalisation, stage};
+use super::residual::{ResidualBlock, convolution, normalisation, stage};
 use super::{ImageShape, Network};
 use crate::nn::{Conv3x3, GroupNorm, Linear, global_average};
 
 /// ResNet-20: a convolution, three stages of three basic blocks, global average pooling and a linear layer. Its shortcuts
 /// have no parameters (the paper's option A): where a stage begins, they skip every other pixel and add channels of zeros.
 ///
-/// Group normalisation stands in for the paper's batch normalisation, whose result for a sample depends on the other
-/// samples, and in an evaluation on running means of all tasks before: then a gradient would not follow from parameters and
-/// samples alone. It has 275,572 parameters with the paper's width of 16, for CIFAR-100.
+/// Group normalisation replaces the paper's batch normalisation, whose result for a sample depends on the other
+/// samples, and in an evaluation on running means of all earlier tasks: a gradient would not follow from parameters and
+/// samples alone. The network has 275,572 parameters with the paper's width of 16, for CIFAR-100.
 #[derive(Module, Debug)]
 pub struct ResNet20 {
     conv1: Conv3x3,
     norm1: GroupNorm,
-    layer1: Vec<Block>,
-    layer2: Vec<Block>,
-    layer3: Vec<Block>,
+    layer1: Vec<ResidualBlock>,
+    layer2: Vec<ResidualBlock>,
+    layer3: Vec<ResidualBlock>,
     output: Linear,
 }
 
-/// Blocks per stage: the paper's n, of 6n + 2 = 20 layers.
+/// The number of blocks per stage: the paper's n, of 6n + 2 = 20 layers.
 const BLOCKS: usize = 3;
 
 impl ResNet20 {
-    /// The paper's channels of the first stage; each of the others has twice as many as the one before.
+    /// The paper's number of channels in the first stage; each stage has twice as many as the one before.
     pub const WIDTH: usize = 16;
-    /// A network with fresh random parameters, with `width` channels in the first stage.
+    /// Creates a network with fresh random parameters, with `width` channels in the first stage.
     ///
     /// # Panics
-    /// If `width` is no multiple of 8, the number of groups.
+    /// Panics if `width` is not a multiple of 8, the number of groups.
     pub fn new(width: usize, shape: ImageShape, device: &Device) -> Self {
         let stage = |input, width, stride| stage(BLOCKS, input, width, stride, device);
         Self {
@@ -69,7 +69,7 @@ mod tests {
     use crate::DeviceChoice;
     use ata_data::{DataSource, Split, Tasks};
 
-    /// The paper's 0.27 M, with 100 classes in place of 10.
+    /// The count is the paper's 0.27 M, with 100 classes instead of 10.
     #[test]
     fn parameter_count() {
         assert_eq!(builtin_model("resnet20").unwrap().parameter_count(), 275_572);
@@ -117,7 +117,7 @@ mod tests {
         assert!(expected.gradient.iter().all(|value| value.is_finite()) && expected.loss < 7.0, "{}", expected.loss);
     }
 
-    /// The mean over a batch is the mean over its samples: no sample sees another one.
+    /// The mean over a batch is the mean over its samples: no sample depends on another one.
     #[test]
     fn a_sample_does_not_depend_on_its_batch() {
         let device = Device::flex();

@@ -1,18 +1,18 @@
-//! What a network depends on of the images that it classifies.
+//! The properties of images on which a network depends.
 
 use ata_data::{DataError, ImageInfo};
 
 /// The number of classes and the size of the images that a network is created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageShape {
-    /// Number of classes.
+    /// The number of classes.
     pub classes: usize,
-    /// Width and height of the images, in pixels: a multiple of 8.
+    /// The width and height of the images, in pixels: a multiple of 8.
     pub size: usize,
 }
 
 impl Default for ImageShape {
-    /// That of CIFAR-100.
+    /// Returns the shape of CIFAR-100.
     fn default() -> Self {
         Self { classes: 100, size: 32 }
     }

@@ -13,7 +13,7 @@ use burn_flex::FlexTensor;
 
 use super::flex;
 
-/// The means over the pixels of images of shape [samples, channels, height, width]: shape [samples, channels].
+/// Returns the means over the pixels of images of shape [samples, channels, height, width], in shape [samples, channels].
 pub fn global_average(images: Tensor<4>) -> Tensor<2> {
     if !flex::takes(&images) {
         let dtype = images.dtype();
@@ -23,11 +23,11 @@ pub fn global_average(images: Tensor<4>) -> Tensor<2> {
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait Operation: Backend {
+trait AverageOperation: Backend {
     fn global_average(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-impl Operation for Flex {
+impl AverageOperation for Flex {
     fn global_average(x: FlexTensor) -> FlexTensor {
         let x = flex::viewable(x);
         let (samples, size) = flex::sizes(&x);
@@ -36,12 +36,12 @@ impl Operation for Flex {
     }
 }
 
-impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> AverageOperation for Autodiff<Flex, C> {
     fn global_average(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let (x, of_x) = x.into_parts();
         let sizes = flex::sizes(&x);
         let output = Flex::global_average(x);
-        match BackwardPass.prepare::<C>([of_x]).compute_bound().stateful() {
+        match AverageBackward.prepare::<C>([of_x]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(output),
             OpsKind::Tracked(prepared) => prepared.finish(sizes, output),
         }
@@ -49,10 +49,10 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct BackwardPass;
+struct AverageBackward;
 
-impl Backward<Flex, 1> for BackwardPass {
-    /// The number of images and their size.
+impl Backward<Flex, 1> for AverageBackward {
+    /// The number of images, and their size.
     type State = (usize, Size);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {

@@ -32,10 +32,10 @@ pub struct Conv3x3 {
 }
 
 impl Conv3x3 {
-    /// With the parameters of a layer of burn's.
+    /// Takes over the parameters of burn's layer.
     ///
     /// # Panics
-    /// If the layer is not a 3×3 convolution with padding 1 and stride 1 or 2.
+    /// Panics if the layer is not a 3×3 convolution with padding 1 and stride 1 or 2.
     pub fn new(layer: Conv2d) -> Self {
         let stride = stride_of(&layer);
         Self { weight: layer.weight, bias: layer.bias, stride }
@@ -47,17 +47,17 @@ impl Conv3x3 {
         if !flex::takes(&images) {
             return burn_convolution(images, weight, bias, self.stride);
         }
-        // A constant, so that no gradient is computed for it.
+        // The missing bias is a constant, so that no gradient is computed for it.
         let bias = bias.unwrap_or_else(|| Tensor::zeros([weight.dims()[0]], &images.device()));
         let (images, weight, bias) = (images.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         Tensor::from_dispatch(Dispatch::conv3x3(images, weight, bias, self.stride))
     }
 }
 
-/// The stride of a layer.
+/// Returns the stride of a layer.
 ///
 /// # Panics
-/// If it is not a 3×3 convolution with padding 1 and stride 1 or 2.
+/// Panics if the layer is not a 3×3 convolution with padding 1 and stride 1 or 2.
 pub(super) fn stride_of(layer: &Conv2d) -> usize {
     let is_padded = match layer.padding {
         PaddingConfig2d::Explicit(top, left, bottom, right) => [top, left, bottom, right] == [1; 4],
@@ -73,7 +73,7 @@ pub(super) fn stride_of(layer: &Conv2d) -> usize {
     layer.stride[0]
 }
 
-/// The same by burn's operation.
+/// Computes the convolution with burn's operation.
 pub(super) fn burn_convolution(
     images: Tensor<4>,
     weight: Tensor<4>,
@@ -84,7 +84,7 @@ pub(super) fn burn_convolution(
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait Operation: Backend {
+trait ConvOperation: Backend {
     fn conv3x3(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -98,7 +98,7 @@ fn geometry(x: &FlexTensor, bias: &FlexTensor, stride: usize) -> Geometry {
     Geometry { samples, input, outputs: bias.layout().num_elements(), stride }
 }
 
-impl Operation for Flex {
+impl ConvOperation for Flex {
     fn conv3x3(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, stride: usize) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
         let g = geometry(&x, &bias, stride);
@@ -107,7 +107,7 @@ impl Operation for Flex {
     }
 }
 
-impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> ConvOperation for Autodiff<Flex, C> {
     fn conv3x3(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -116,7 +116,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
     ) -> FloatTensor<Self> {
         let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
             (x.into_parts(), weight.into_parts(), bias.into_parts());
-        match BackwardPass.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
+        match ConvBackward.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(Flex::conv3x3(x, weight, bias, stride)),
             OpsKind::Tracked(prepared) => {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
@@ -129,9 +129,9 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct BackwardPass;
+struct ConvBackward;
 
-impl Backward<Flex, 3> for BackwardPass {
+impl Backward<Flex, 3> for ConvBackward {
     type State = (Arc<Aligned>, Geometry, FlexTensor);
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -145,11 +145,11 @@ impl Backward<Flex, 3> for BackwardPass {
     }
 }
 
-/// Hands over the gradients of a convolution's input, weight and bias.
+/// Registers the gradients of a convolution's input, weight and bias.
 pub(super) fn register(
     gradients: &mut Gradients,
     [x, weight, bias]: [Option<NodeId>; 3],
-    found: conv3x3_gradient::Gradients,
+    found: conv3x3_gradient::ConvGradients,
     (samples, input): (usize, Size),
     weight_value: &FlexTensor,
 ) {

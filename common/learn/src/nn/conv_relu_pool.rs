@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_nn::conv_relu_pool::{self as kernel, ForwardState, Geometry};
+use ata_nn::conv_relu_pool::{self as kernel, ForwardState, PoolGeometry};
 use ata_nn::conv_relu_pool_gradient;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -29,10 +29,10 @@ pub struct ConvReluPool {
 }
 
 impl ConvReluPool {
-    /// With the parameters of a layer of burn's.
+    /// Takes over the parameters of burn's layer.
     ///
     /// # Panics
-    /// If the layer is not a 3×3 convolution with padding 1, stride 1 and bias.
+    /// Panics if the layer is not a 3×3 convolution with padding 1, stride 1 and bias.
     pub fn new(layer: Conv2d) -> Self {
         assert_eq!(stride_of(&layer), 1, "the stride of a convolution that pools");
         Self { weight: layer.weight, bias: layer.bias.expect("a convolution with bias") }
@@ -51,16 +51,16 @@ impl ConvReluPool {
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait Operation: Backend {
+trait ConvReluPoolOperation: Backend {
     fn conv_relu_pool(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-fn geometry(x: &FlexTensor, bias: &FlexTensor) -> Geometry {
+fn geometry(x: &FlexTensor, bias: &FlexTensor) -> PoolGeometry {
     let (samples, input) = flex::sizes(x);
-    Geometry { samples, input, outputs: bias.layout().num_elements() }
+    PoolGeometry { samples, input, outputs: bias.layout().num_elements() }
 }
 
-impl Operation for Flex {
+impl ConvReluPoolOperation for Flex {
     fn conv_relu_pool(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
         let g = geometry(&x, &bias);
@@ -69,11 +69,11 @@ impl Operation for Flex {
     }
 }
 
-impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> ConvReluPoolOperation for Autodiff<Flex, C> {
     fn conv_relu_pool(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
             (x.into_parts(), weight.into_parts(), bias.into_parts());
-        match BackwardPass.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
+        match ConvReluPoolBackward.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(Flex::conv_relu_pool(x, weight, bias)),
             OpsKind::Tracked(prepared) => {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
@@ -86,9 +86,9 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct BackwardPass;
+struct ConvReluPoolBackward;
 
-impl Backward<Flex, 3> for BackwardPass {
+impl Backward<Flex, 3> for ConvReluPoolBackward {
     type State = (Arc<ForwardState>, FlexTensor);
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -96,7 +96,7 @@ impl Backward<Flex, 3> for BackwardPass {
         let (saved, weight) = ops.state;
         let with_x = ops.parents[0].is_some();
         let found = conv_relu_pool_gradient::gradients(&saved, flex::numbers(&weight), flex::view(&gradient), with_x);
-        let Geometry { samples, input, .. } = saved.geometry;
+        let PoolGeometry { samples, input, .. } = saved.geometry;
         let parents = ops.parents.map(|node| Some(node?.id));
         register(gradients, parents, found, (samples, input), &weight);
     }

@@ -13,12 +13,12 @@ use burn_flex::FlexTensor;
 
 use super::flex;
 
-/// Mean cross-entropy in nats of scores (logits), shape [samples, classes], against one label per sample.
+/// Returns the mean cross-entropy, in nats, of scores (logits) of shape [samples, classes], with one label per sample.
 pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tensor<1> {
     cross_entropy_of_targets(scores, Targets::of_labels(labels), device)
 }
 
-/// The same against targets that are not the labels alone.
+/// Returns the mean cross-entropy for targets other than plain labels.
 pub fn cross_entropy_of_targets(scores: Tensor<2>, targets: Targets, device: &Device) -> Tensor<1> {
     assert_eq!(scores.dims()[0], targets.labels.len(), "rows of scores, and labels");
     if flex::takes(&scores) {
@@ -42,34 +42,34 @@ pub fn cross_entropy_of_targets(scores: Tensor<2>, targets: Targets, device: &De
     of_targets.mean().neg()
 }
 
-/// The same for numbers in host memory, row by row.
+/// Computes the mean cross-entropy of numbers in host memory, row by row.
 pub(crate) fn mean_cross_entropy(scores: &[f32], classes: usize, labels: &[i32]) -> f64 {
     kernel::forward(scores, classes, &Targets::of_labels(labels)).0
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait Operation: Backend {
+trait CrossEntropyOperation: Backend {
     fn mean_cross_entropy(scores: FloatTensor<Self>, targets: Targets) -> FloatTensor<Self>;
 }
 
-/// The loss, and the probabilities.
+/// Returns the loss and the probabilities.
 fn forward(scores: &FlexTensor, targets: &Targets) -> (FlexTensor, Vec<f32>) {
     let classes = scores.layout().shape()[1];
     let (loss, probabilities) = kernel::forward(flex::numbers(&scores.to_contiguous()), classes, targets);
     (flex::tensor(vec![loss as f32], [1]), probabilities)
 }
 
-impl Operation for Flex {
+impl CrossEntropyOperation for Flex {
     fn mean_cross_entropy(scores: FlexTensor, targets: Targets) -> FlexTensor {
         forward(&scores, &targets).0
     }
 }
 
-impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> CrossEntropyOperation for Autodiff<Flex, C> {
     fn mean_cross_entropy(scores: FloatTensor<Self>, targets: Targets) -> FloatTensor<Self> {
         let (scores, of_scores) = scores.into_parts();
         let (loss, probabilities) = forward(&scores, &targets);
-        match BackwardPass.prepare::<C>([of_scores]).compute_bound().stateful() {
+        match CrossEntropyBackward.prepare::<C>([of_scores]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(loss),
             OpsKind::Tracked(prepared) => prepared.finish((probabilities, targets), loss),
         }
@@ -77,10 +77,10 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct BackwardPass;
+struct CrossEntropyBackward;
 
-impl Backward<Flex, 1> for BackwardPass {
-    /// Probabilities and targets.
+impl Backward<Flex, 1> for CrossEntropyBackward {
+    /// The probabilities and the targets.
     type State = (Vec<f32>, Targets);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {

@@ -1,7 +1,7 @@
 //! Group normalisation.
 
-use ata_nn::group_norm::{self as kernel, Geometry, Group};
-use ata_nn::group_norm_gradient::{self, ForwardState};
+use ata_nn::group_norm::{self as kernel, Group, GroupGeometry};
+use ata_nn::group_norm_gradient::{self, GroupForward};
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -15,7 +15,7 @@ use burn_flex::FlexTensor;
 
 use super::flex;
 
-/// Group normalisation of images, with what a residual network does next.
+/// Group normalisation of images, fused with the next operations of a residual network.
 #[derive(Module, Debug)]
 pub struct GroupNorm {
     gamma: Param<Tensor<1>>,
@@ -25,10 +25,10 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// With the parameters of a layer of burn's.
+    /// Takes over the parameters of burn's layer.
     ///
     /// # Panics
-    /// If the layer has no parameters.
+    /// Panics if the layer has no parameters.
     pub fn new(layer: burn::nn::GroupNorm) -> Self {
         let [gamma, beta] = [layer.gamma, layer.beta].map(|values| values.expect("a layer with parameters"));
         Self { gamma, beta, groups: layer.num_groups, epsilon: layer.epsilon }
@@ -39,12 +39,12 @@ impl GroupNorm {
         self.run(images, None, false)
     }
 
-    /// The same, then ReLU.
+    /// Normalises images, and applies ReLU.
     pub fn forward_relu(&self, images: Tensor<4>) -> Tensor<4> {
         self.run(images, None, true)
     }
 
-    /// The same, then `shortcut` is added, which has the shape of the result, then ReLU.
+    /// Normalises images, adds `shortcut`, which has the shape of the result, and applies ReLU.
     pub fn forward_add_relu(&self, images: Tensor<4>, shortcut: Tensor<4>) -> Tensor<4> {
         self.run(images, Some(shortcut), true)
     }
@@ -54,7 +54,7 @@ impl GroupNorm {
             let sum = self.by_burn(images, shortcut);
             return if with_relu { relu(sum) } else { sum };
         }
-        // An empty constant stands for none: no gradient is computed for it.
+        // An empty constant represents no shortcut, so that no gradient is computed for it.
         let shortcut = shortcut.unwrap_or_else(|| Tensor::zeros([0; 4], &images.device()));
         let (gamma, beta) = (self.gamma.val().into_dispatch(), self.beta.val().into_dispatch());
         let (x, shortcut) = (images.into_dispatch(), shortcut.into_dispatch());
@@ -77,7 +77,7 @@ impl GroupNorm {
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait Operation: Backend {
+trait GroupNormOperation: Backend {
     fn group_norm(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
@@ -89,9 +89,9 @@ trait Operation: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// The output and, to be kept for the gradients, the statistics.
+/// Returns the output and the statistics, which the gradients need.
 fn forward(
-    g: Geometry,
+    g: GroupGeometry,
     x: &FlexTensor,
     [gamma, beta]: [&FlexTensor; 2],
     shortcut: FlexTensor,
@@ -105,12 +105,12 @@ fn forward(
     (flex::images(output, g.samples, g.size), groups)
 }
 
-fn geometry(x: &FlexTensor, groups: usize, epsilon: f64, relu: bool) -> Geometry {
+fn geometry(x: &FlexTensor, groups: usize, epsilon: f64, relu: bool) -> GroupGeometry {
     let (samples, size) = flex::sizes(x);
-    Geometry { samples, size, groups, epsilon, relu }
+    GroupGeometry { samples, size, groups, epsilon, relu }
 }
 
-impl Operation for Flex {
+impl GroupNormOperation for Flex {
     fn group_norm(
         x: FlexTensor,
         gamma: FlexTensor,
@@ -125,7 +125,7 @@ impl Operation for Flex {
     }
 }
 
-impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> GroupNormOperation for Autodiff<Flex, C> {
     fn group_norm(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
@@ -140,35 +140,35 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
         let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
         let g = geometry(&x, groups, epsilon, relu);
         let (output, statistics) = forward(g, &x, [&gamma, &beta], shortcut);
-        match BackwardPass(g).prepare::<C>([of_x, of_gamma, of_beta, of_shortcut]).compute_bound().stateful() {
+        match GroupNormBackward(g).prepare::<C>([of_x, of_gamma, of_beta, of_shortcut]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(output),
             OpsKind::Tracked(prepared) => {
-                prepared.finish(State { x, output: output.clone(), gamma, groups: statistics }, output)
+                prepared.finish(GroupNormState { x, output: output.clone(), gamma, groups: statistics }, output)
             }
         }
     }
 }
 
 #[derive(Debug)]
-struct BackwardPass(Geometry);
+struct GroupNormBackward(GroupGeometry);
 
 #[derive(Clone, Debug)]
-struct State {
+struct GroupNormState {
     x: FlexTensor,
     output: FlexTensor,
     gamma: FlexTensor,
     groups: Vec<Group>,
 }
 
-impl Backward<Flex, 4> for BackwardPass {
-    type State = State;
+impl Backward<Flex, 4> for GroupNormBackward {
+    type State = GroupNormState;
 
-    fn backward(self, ops: Ops<State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let (g, State { x, output, gamma, groups }) = (self.0, ops.state);
+    fn backward(self, ops: Ops<GroupNormState, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let (g, GroupNormState { x, output, gamma, groups }) = (self.0, ops.state);
         let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));
         let images = |tensor| flex::view(tensor).images(g.samples, g.size);
         let (x, output) = (images(&x), images(&output));
-        let saved = ForwardState { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
+        let saved = GroupForward { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
         let found = group_norm_gradient::gradients(g, saved, &images(&gradient));
         let [of_x, of_gamma, of_beta, of_shortcut] = ops.parents;
         for (node, numbers) in [(of_x, found.x), (of_shortcut, found.shortcut)] {

@@ -22,12 +22,12 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With the parameters of a layer of burn's.
+    /// Takes over the parameters of burn's layer.
     pub fn new(layer: burn::nn::Linear) -> Self {
         Self { weight: layer.weight, bias: layer.bias }
     }
 
-    /// A layer whose weight is no parameter.
+    /// Returns a layer whose weight is computed, and so not a parameter.
     #[cfg(test)]
     pub(crate) fn twice_the_weight(&self) -> Self {
         let weight = Param::initialized(burn::module::ParamId::new(), self.weight.val() * 2.0);
@@ -44,7 +44,7 @@ impl Linear {
         let mut shape = x.shape();
         shape[D - 1] = outputs;
         let rows = shape.num_elements() / outputs;
-        // A constant, so that no gradient is computed for it.
+        // The missing bias is a constant, so that no gradient is computed for it.
         let bias = bias.unwrap_or_else(|| Tensor::zeros([outputs], &x.device()));
         let x = x.reshape([rows, inputs]).into_dispatch();
         let result: Tensor<2> =
@@ -54,11 +54,11 @@ impl Linear {
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait Operation: Backend {
+trait LinearOperation: Backend {
     fn linear_in_order(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-impl Operation for Flex {
+impl LinearOperation for Flex {
     fn linear_in_order(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (x, weight, bias) = (x.to_contiguous(), weight.to_contiguous(), bias.to_contiguous());
         let (x, weight) = (matrix(&x), matrix(&weight));
@@ -66,13 +66,13 @@ impl Operation for Flex {
     }
 }
 
-impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> LinearOperation for Autodiff<Flex, C> {
     fn linear_in_order(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
             (x.into_parts(), weight.into_parts(), bias.into_parts());
         let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
         let output = Flex::linear_in_order(x.clone(), weight.clone(), bias);
-        match BackwardPass.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
+        match LinearBackward.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(output),
             OpsKind::Tracked(prepared) => prepared.finish([x, weight], output),
         }
@@ -80,10 +80,10 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct BackwardPass;
+struct LinearBackward;
 
-impl Backward<Flex, 3> for BackwardPass {
-    /// Input and weight, both contiguous.
+impl Backward<Flex, 3> for LinearBackward {
+    /// The input and the weight, both contiguous.
     type State = [FlexTensor; 2];
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -97,7 +97,7 @@ impl Backward<Flex, 3> for BackwardPass {
             gradients.register::<Flex>(node.id, flex::tensor(found, [x.rows, x.columns]));
         }
         if let Some(node) = of_weight
-            // What a weight is computed from needs its gradient.
+            // If the weight was computed, its operands need its gradient.
             && !(node.parents.is_empty() && weight_factors::keep(parameter, input, &output))
         {
             let found = kernel::weight_gradient(x, gradient);

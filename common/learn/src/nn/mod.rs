@@ -1,6 +1,6 @@
-//! Layers whose operations on the CPU are those of [`ata_nn`]: faster than burn's, and with one result on every CPU.
+//! Layers with the CPU operations of [`ata_nn`], which are faster than burn's and have the same results on every CPU.
 //!
-//! A layer takes over the parameters of burn's layer of the same kind, and with them their names, shapes and initial values:
+//! A layer takes over the parameters of burn's layer of the same kind, with their names, shapes and initial values:
 //!
 //! ```
 //! use ata_learn::nn::ConvReluPool;
@@ -11,25 +11,24 @@
 //! let layer = ConvReluPool::new(config.init(&device));
 //! ```
 //!
-//! On devices other than the CPU, and for numbers other than `f32`, a layer does what burn's layers do.
+//! On devices other than the CPU, and for numbers other than `f32`, a layer uses burn's operations.
 //!
-//! # One result on every CPU
-//! The bits of what these layers compute follow from parameters and inputs alone. Each number is summed in a fixed order, which
-//! the documentation of the operation states, whatever the width of the registers (AVX-512, AVX2, NEON or none), the size of
-//! the caches and the number of threads; products are added by fused multiply-add everywhere; and exponentials and
-//! logarithms are those of the crate `libm`, not of the C library. So for the built-in models it does not matter which CPU
-//! computed a gradient or an evaluation.
+//! # The same results on every CPU
+//! The results of these layers depend on parameters and inputs alone, bit by bit. Each number is summed in a fixed order, which the
+//! documentation of the operation states, whatever the width of the registers (AVX-512, AVX2, NEON or none), the size of the caches and the
+//! number of threads; products are added by fused multiply-add everywhere; and exponentials and logarithms are those of the crate `libm`,
+//! not of the C library. So for the built-in models it does not matter which CPU computed a gradient or an evaluation.
 //!
-//! For a module of your own this holds as far as it consists of
+//! This also holds for your own modules if they consist of
 //! - the layers of this module, [`global_average`], [`cross_entropy`] and [`cross_entropy_of_targets`],
 //! - burn's operations that only move numbers (reshape, transpose, slice, concatenate, gather),
 //! - burn's operations that compute each number from one of each operand by `+`, `-`, `*`, `/`, a comparison or a square root
 //!   (addition, ReLU, a mask).
 //!
-//! It does not hold for what burn's CPU device sums up itself: matrix products (also those of convolutions and attention) are
-//! blocked by the sizes of the caches, and sums, means and softmax follow the width of the registers. Nor for exponentials,
-//! logarithms and trigonometric functions (sigmoid, tanh, GELU), which are those of the C library. Two machines can differ in
-//! the last bits there. GPUs have their own order in any case.
+//! It does not hold for sums by burn's CPU device: matrix products (including those of convolutions and attention) are
+//! blocked by the sizes of the caches, and sums, means and softmax depend on the width of the registers. It does not
+//! hold for exponentials, logarithms and trigonometric functions either (sigmoid, tanh, GELU), which come from the C
+//! library. Two machines can differ in the last bits there. GPUs always have their own order.
 
 mod average;
 mod conv3x3;

@@ -1,4 +1,4 @@
-//! The gradient of the built-in network, written out plainly in the documented order of summation.
+//! The gradient of the built-in network, computed by plain loops in the documented order of summation.
 
 use crate::{DeviceChoice, TaskGradient, builtin_model, on_one_thread};
 use ata_data::DataSource;
@@ -18,7 +18,7 @@ impl Image {
         Self { size, channels, numbers: vec![0.0; size * size * channels] }
     }
 
-    /// Where a number lies, in coordinates that begin with the border: `None` on it.
+    /// Returns the index of a number, in coordinates that begin with the border; `None` on the border.
     fn at(&self, y: usize, x: usize, channel: usize) -> Option<usize> {
         let inside = |at: usize| at.checked_sub(1).filter(|at| *at < self.size);
         Some((inside(y)? * self.size + inside(x)?) * self.channels + channel)
@@ -47,7 +47,7 @@ impl Layer {
     }
 }
 
-/// Convolution, pooling and ReLU; and which pixel each number came from, if it has a gradient.
+/// Computes convolution, pooling and ReLU, and the pixel that each number came from, if it has a gradient.
 fn convolve(layer: &Layer, x: &Image) -> (Image, Vec<Option<(usize, usize)>>) {
     let mut output = Image::zeros(x.size / 2, layer.bias.len());
     let mut chosen = Vec::new();
@@ -72,7 +72,7 @@ fn convolve(layer: &Layer, x: &Image) -> (Image, Vec<Option<(usize, usize)>>) {
     (output, chosen)
 }
 
-/// The numbers of a patch: row, column and channel.
+/// Returns the numbers of a patch: row, column and channel.
 fn kernel(channels: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     (0..9).flat_map(move |tap| (0..channels).map(move |i| (tap / 3, tap % 3, i)))
 }
@@ -129,7 +129,7 @@ fn connect_back(layer: &Layer, x: &[f32], gradient: &[f32], sums: &mut Layer) ->
     (0..x.len()).map(sum).collect()
 }
 
-/// The loss of a sample, and the gradient of its scores.
+/// Returns the loss of a sample, and the gradient of its scores.
 fn cross_entropy(scores: &[f32], label: usize, samples: usize) -> (f64, Vec<f32>) {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f32> = scores.iter().map(|score| libm::expf(score - largest)).collect();
@@ -165,7 +165,7 @@ fn sample(layers: &[Layer], image: Image, label: usize, samples: usize, sums: &m
     loss
 }
 
-/// The parameters of the layers, from the flat vector.
+/// Splits the flat vector into the parameters of the layers.
 fn layers([c1, c2, c3, hidden]: [usize; 4], mut flat: &[f32]) -> Vec<Layer> {
     let shapes = [(3, 9, c1), (c1, 9, c2), (c2, 9, c3), (16 * c3, 1, hidden), (hidden, 1, 100)];
     let layer = |(inputs, taps, outputs): (usize, usize, usize)| {
@@ -202,7 +202,7 @@ fn check([c1, c2, c3, hidden]: [usize; 4], task_batch: u32) {
     assert_eq!(loss, f64::from((total / f64::from(task_batch)) as f32));
 }
 
-/// Nothing but the documented order decides: not the caches, the vectors or the threads of this machine.
+/// The result depends on the documented order only, not on the caches, the vectors or the threads of this machine.
 #[test]
 fn a_gradient_follows_from_the_documented_order() {
     check([16, 32, 64, 120], 3);

@@ -1,4 +1,4 @@
-//! Every other pixel, in more channels.
+//! Takes every other pixel, and adds channels.
 
 use ata_nn::image::Size;
 use ata_nn::subsample as kernel;
@@ -15,11 +15,11 @@ use burn_flex::FlexTensor;
 
 use super::flex;
 
-/// Takes every other row and column of images of shape [samples, channels, height, width], and appends channels of zeros: the
-/// shortcut of a residual network where its images shrink.
+/// Takes every other row and column of images of shape [samples, channels, height, width], and appends channels of
+/// zeros: the shortcut of a residual network where its images shrink.
 ///
 /// # Panics
-/// If the images have more channels than wanted.
+/// Panics if the images have more than `channels` channels.
 pub fn subsample(images: Tensor<4>, channels: usize) -> Tensor<4> {
     let [samples, own, ..] = images.dims();
     assert!(own <= channels, "{own} channels cannot become {channels}");
@@ -34,11 +34,11 @@ pub fn subsample(images: Tensor<4>, channels: usize) -> Tensor<4> {
 }
 
 #[backend_extension(Flex, Autodiff)]
-trait Operation: Backend {
+trait SubsampleOperation: Backend {
     fn subsample(x: FloatTensor<Self>, channels: usize) -> FloatTensor<Self>;
 }
 
-impl Operation for Flex {
+impl SubsampleOperation for Flex {
     fn subsample(x: FlexTensor, channels: usize) -> FlexTensor {
         let x = flex::viewable(x);
         let (samples, size) = flex::sizes(&x);
@@ -47,12 +47,12 @@ impl Operation for Flex {
     }
 }
 
-impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> SubsampleOperation for Autodiff<Flex, C> {
     fn subsample(x: FloatTensor<Self>, channels: usize) -> FloatTensor<Self> {
         let (x, of_x) = x.into_parts();
         let sizes = flex::sizes(&x);
         let result = Flex::subsample(x, channels);
-        match BackwardPass.prepare::<C>([of_x]).compute_bound().stateful() {
+        match SubsampleBackward.prepare::<C>([of_x]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(result),
             OpsKind::Tracked(prepared) => prepared.finish((sizes.0, sizes.1, channels), result),
         }
@@ -60,10 +60,10 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct BackwardPass;
+struct SubsampleBackward;
 
-impl Backward<Flex, 1> for BackwardPass {
-    /// How many images, their size, and the channels of the result.
+impl Backward<Flex, 1> for SubsampleBackward {
+    /// The number of images, their size, and the number of channels of the result.
     type State = (usize, Size, usize);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {

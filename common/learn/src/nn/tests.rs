@@ -1,4 +1,4 @@
-//! The operations of this module against burn's, and on every kind of instructions.
+//! Compares the operations of this module with burn's, for every instruction set.
 
 use ata_nn::with_each_instruction_set;
 use burn::module::{Module, ModuleVisitor, Param};
@@ -23,7 +23,7 @@ fn random<const D: usize>(shape: [usize; D]) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), &cpu())
 }
 
-/// The result; then the gradients of the input and of the parameters, where the result is multiplied by fixed numbers.
+/// Returns the result, and the gradients of the input and of the parameters if the result is multiplied by fixed numbers.
 fn result_and_gradients<M: Module, const D: usize, const R: usize>(
     module: &M,
     x: &Tensor<D>,
@@ -45,7 +45,7 @@ fn result_and_gradients<M: Module, const D: usize, const R: usize>(
     all
 }
 
-/// The distance of two vectors relative to the second, in the L2 norm.
+/// Returns the distance of two vectors relative to the second, in the L2 norm.
 fn apart(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
@@ -53,7 +53,7 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
     difference / norm(&mut b.iter().copied().map(f64::from)).max(1e-20)
 }
 
-/// Holds results and gradients against those by burn.
+/// Compares results and gradients with burn's.
 fn check<M: Module, const D: usize, const R: usize>(
     what: &str,
     module: &M,
@@ -71,7 +71,7 @@ fn check<M: Module, const D: usize, const R: usize>(
     assert!(plain == own[0], "{what}: another result without gradients");
 }
 
-/// The same, and on every kind of instructions.
+/// Compares results and gradients with burn's, for every instruction set.
 fn check_all<M: Module, const D: usize, const R: usize>(
     what: &str,
     module: &M,
@@ -92,7 +92,7 @@ fn convolution(input: usize, output: usize, stride: usize, bias: bool) -> Conv2d
 
 #[test]
 fn convolution_with_pooling() {
-    // Odd sizes, one sample, channels that are no multiple of a block, the smallest image.
+    // The cases are odd sizes, one sample, channels that are not a multiple of a block, and the smallest image.
     for ([samples, inputs, height, width], outputs) in
         [([3, 5, 8, 12], 21), ([2, 3, 7, 9], 16), ([1, 16, 32, 32], 32), ([2, 1, 2, 2], 1), ([2, 33, 3, 18], 40)]
     {
@@ -115,7 +115,7 @@ fn dense_convolution() {
     }
 }
 
-/// The most channels that the built-in network can have.
+/// The built-in network can have at most this many channels.
 #[test]
 fn many_channels() {
     for (inputs, outputs) in [(1024, 24), (24, 1024)] {
@@ -125,7 +125,7 @@ fn many_channels() {
     }
 }
 
-/// Tensors whose numbers lie in another order than their shape says.
+/// The numbers of these tensors have another order in memory than their shape suggests.
 #[test]
 fn views() {
     let x = random([2, 5, 10, 8]);

@@ -1,7 +1,7 @@
 //! Weight gradients that are kept as their factors.
 //!
-//! The gradient of a large layer's weight is the product of two small matrices. Whoever adds it to a sum can compute it a piece at a
-//! time, while the piece is in a cache. For a layer of 43 MB and a few samples this takes half of the time of a task.
+//! The gradient of a large layer's weight is the product of two small matrices. Code that adds it to a sum can compute it in pieces, while
+//! each piece is in a cache. For a layer of 43 MB and a few samples this takes half of the time of a task.
 
 use std::cell::RefCell;
 
@@ -12,10 +12,10 @@ use burn_flex::FlexTensor;
 
 use super::flex;
 
-/// Smaller gradients stay in a core's caches: this is 1 MiB.
+/// The minimum number of values of a large gradient, 1 MiB: smaller ones stay in a core's caches.
 const LARGE: usize = 1 << 18;
 
-/// Input and output gradient of a layer.
+/// The factors of a weight gradient: the layer's input and the gradient of its output.
 #[derive(Debug)]
 pub(crate) struct WeightFactors {
     x: FlexTensor,
@@ -23,12 +23,12 @@ pub(crate) struct WeightFactors {
 }
 
 thread_local! {
-    /// The factors that were kept, each with the address of its weight; `None` if none are to be kept.
+    /// The kept factors, each with the address of its weight; `None` if none should be kept.
     static KEPT: RefCell<Option<Vec<(usize, WeightFactors)>>> = const { RefCell::new(None) };
 }
 
-/// Does `work`, in which gradients of large weights are not computed: [`take_factors`] returns their factors. The second result is whether
-/// all of them were taken.
+/// Runs `work` without computing the gradients of large weights: [`take_factors`] returns their factors. The second
+/// result is `true` if all of them were taken.
 pub(crate) fn keeping_factors<T>(work: impl FnOnce() -> T) -> (T, bool) {
     KEPT.replace(Some(Vec::new()));
     let result = work();
@@ -36,7 +36,7 @@ pub(crate) fn keeping_factors<T>(work: impl FnOnce() -> T) -> (T, bool) {
     (result, rest.is_none_or(|rest| rest.is_empty()))
 }
 
-/// Keeps the factors of a weight's gradient, if it is to be kept that way.
+/// Keeps the factors of a weight's gradient if the weight is large and [`keeping_factors`] is active.
 pub(super) fn keep(weight: &FlexTensor, x: &FlexTensor, gradient: &FlexTensor) -> bool {
     let numbers = flex::numbers(weight);
     KEPT.with_borrow_mut(|kept| {
@@ -46,7 +46,7 @@ pub(super) fn keep(weight: &FlexTensor, x: &FlexTensor, gradient: &FlexTensor) -
     })
 }
 
-/// The factors that were kept for a parameter: as many as it was used.
+/// Returns the kept factors of a parameter: one for each time that it was used.
 pub(crate) fn take_factors<const D: usize>(parameter: Tensor<D>) -> Vec<WeightFactors> {
     KEPT.with_borrow_mut(|kept| {
         let Some(kept) = kept.as_mut().filter(|kept| !kept.is_empty()) else { return Vec::new() };
@@ -61,13 +61,13 @@ impl WeightFactors {
         [flex::matrix(&self.x), flex::matrix(&self.gradient)]
     }
 
-    /// Their product, a piece at a time.
+    /// Returns their product, to be computed in pieces.
     pub(crate) fn product(&self) -> WeightGradient<'_> {
         let [x, gradient] = self.matrices();
         WeightGradient::new(x, gradient)
     }
 
-    /// Their product as a tensor of one dimension.
+    /// Returns their product as a tensor of one dimension.
     pub(crate) fn tensor(&self) -> Tensor<1> {
         let [x, gradient] = self.matrices();
         let numbers = weight_gradient(x, gradient);

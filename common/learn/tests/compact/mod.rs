@@ -1,4 +1,4 @@
-//! Training by exact sums, without a cluster, for the test `embedding` and the example `compact`.
+//! Trains with exact sums, without a cluster, for the test `embedding` and the example `compact`.
 
 use ata_sums::{
     GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, encode_sums, maxima,
@@ -7,35 +7,35 @@ use ata_types::{CHUNK_VALUES, WireFormat};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// What is measured besides the parameters.
+/// The statistics of a training.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
-    /// Bytes of the workers' vectors.
+    /// The size of the workers' vectors, in bytes.
     pub(crate) bytes: u64,
-    /// Values of tasks' gradients that were clamped.
+    /// The number of values in tasks' gradients that were clamped.
     pub(crate) clamped: u64,
-    /// Values of tasks' gradients that became 0, and were not.
+    /// The number of nonzero values in tasks' gradients that became 0.
     pub(crate) vanished: u64,
-    /// Values of tasks' gradients that are not 0.
+    /// The number of nonzero values in tasks' gradients.
     pub(crate) values: u64,
-    /// Values of sums that are 0, though a task's is not.
+    /// The number of values in sums that are 0, although a task's value is not.
     pub(crate) lost_sums: u64,
-    /// Values of sums of which a task's is not 0.
+    /// The number of values in sums for which a task's value is not 0.
     pub(crate) sums: u64,
 }
 
-/// How a training is run.
+/// The settings of a training.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: u64,
     pub(crate) rate: f64,
-    /// The workers that share the tasks of a step.
+    /// The number of workers that share the tasks of a step.
     pub(crate) workers: u64,
     /// Whether blocks keep their own units.
     pub(crate) has_shifts: bool,
 }
 
-/// Takes steps along the gradients that `gradient` computes, at parameters, of a step's task.
+/// Takes steps along the gradients that `gradient` computes from parameters, a step and a task.
 pub(crate) fn train(
     config: TrainingConfig,
     parameters: Vec<f32>,
@@ -90,7 +90,7 @@ pub(crate) fn train(
 pub(crate) struct Words {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    /// Words of a task.
+    /// The number of words per task.
     pub(crate) batch: usize,
 }
 
@@ -107,7 +107,7 @@ impl Words {
         (0..weights).map(|_| rng.random_range(-0.1..0.1)).chain([0.0; CLASSES]).collect()
     }
 
-    /// The mean loss of some words, whose gradient is added to `gradient` if that is wanted.
+    /// Returns the mean loss of some words, and adds its gradient to `gradient`, if there is one.
     fn loss(&self, parameters: &[f32], seed: u64, mut gradient: Option<&mut [f32]>) -> f64 {
         let Self { rows, columns, batch } = *self;
         let (embedding, layer) = parameters.split_at(rows * columns);
@@ -115,7 +115,7 @@ impl Words {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut loss = 0.0;
         for _ in 0..batch {
-            // The density of ranks is that of 1/rank.
+            // The density of ranks is proportional to 1/rank.
             let word = (rows as f64).powf(rng.random_range(0.0..1.0)) as usize - 1;
             let class = (word as u32).wrapping_mul(2_654_435_761) as usize % CLASSES;
             let row = &embedding[word * columns..][..columns];
@@ -139,7 +139,7 @@ impl Words {
         loss
     }
 
-    /// The loss of other words after a training, and what that took.
+    /// Trains, and returns the loss of other words and the statistics.
     pub(crate) fn outcome(&self, format: WireFormat, budget: u64, plan: Plan) -> (f64, Traffic) {
         let config = TrainingConfig { optimizer: Optimizer::default(), sizes: self.sizes(), format, budget };
         let gradient = |parameters: &[f32], step: u64, task| {

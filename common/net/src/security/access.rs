@@ -1,4 +1,4 @@
-//! What a coordinator demands, and the check of every request.
+//! The coordinator's demands on its peers, and the check of every request.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,25 +24,25 @@ const SESSION: &str = "/ata.v1.Coordinator/Session";
 /// The only call that belongs to no session.
 const PROBE: &str = "/ata.v1.Coordinator/Probe";
 
-/// Delay of the answer to a request without a valid secret. It does not matter to a user who made a mistake, and slows down a peer
-/// that tries out secrets, since it has few streams.
+/// The delay of the answer to a request without a valid secret. It does not matter to a user who made a mistake, and
+/// slows down a peer that tries secrets, since it has few streams.
 const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Earlier secrets that are remembered. Rotating more often than this within a run ends the oldest sessions.
+/// The number of earlier secrets that are remembered. Rotating more often than this within a run ends the oldest sessions.
 const EARLIER_SECRETS: usize = 16;
 
-/// What a coordinator demands of its peers.
+/// The coordinator's demands on its peers.
 pub enum Security {
-    /// Nothing. Connections are not encrypted, which suits loopback and networks that the user trusts.
+    /// The coordinator demands nothing. Connections are not encrypted, which suits loopback and trusted networks.
     Open,
-    /// A secret, over TLS.
+    /// The coordinator demands a secret, over TLS.
     Secret(ServerTls, Secrets),
-    /// A certificate of the worker, over TLS.
+    /// The coordinator demands a certificate of the worker, over TLS.
     Certificates(ServerTls),
 }
 
 impl Security {
-    /// TLS, if connections are encrypted.
+    /// Returns the TLS configuration, if connections are encrypted.
     pub(crate) fn tls(&self) -> Option<&ServerTls> {
         match self {
             Self::Open => None,
@@ -50,7 +50,7 @@ impl Security {
         }
     }
 
-    /// Whether a request may be made; an error says why not. Certificates were checked in the TLS handshake.
+    /// Checks whether a request is allowed; an error says why not. Certificates were checked in the TLS handshake.
     fn check(&self, request: &Request<Body>) -> Result<(), &'static str> {
         let Self::Secret(_, secrets) = self else { return Ok(()) };
         let presented = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -61,7 +61,7 @@ impl Security {
     }
 }
 
-/// The valid secrets, which are read again when they are replaced.
+/// The valid secrets, which are read again when their files are replaced.
 pub struct Secrets {
     current: Reloaded<Current>,
     /// Earlier secrets, under which open sessions may have begun.
@@ -74,7 +74,7 @@ struct Current {
 }
 
 impl Secrets {
-    /// The secrets of a folder.
+    /// Reads the secrets from a folder.
     pub fn of(credentials: &Credentials) -> Result<Self, SecurityError> {
         let (worker, status) = (credentials.secret_file(Role::Worker), credentials.secret_file(Role::Status));
         let files = vec![worker.clone(), status.clone()];
@@ -82,7 +82,7 @@ impl Secrets {
         Ok(Self { current: Reloaded::new(files, read)?, earlier: Mutex::default() })
     }
 
-    /// Whether this secret permits to read the state of the run.
+    /// Returns `true` if this secret permits reading the state of the run.
     pub fn lets_read(&self, presented: &str) -> bool {
         presented.parse().is_ok_and(|presented| self.current.current().status.is(&presented))
     }
@@ -110,7 +110,7 @@ impl Secrets {
     }
 }
 
-/// Passes the requests that may be made to a service, and refuses the others.
+/// A service that passes allowed requests to an inner service, and refuses the others.
 #[derive(Clone)]
 pub(crate) struct Guard<S> {
     security: Arc<Security>,
@@ -123,7 +123,7 @@ impl<S> Guard<S> {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type GuardAnswer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl<S> Service<Request<Body>> for Guard<S>
 where
@@ -132,13 +132,13 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = GuardAnswer;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Answer {
+    fn call(&mut self, request: Request<Body>) -> GuardAnswer {
         let Err(reason) = self.security.check(&request) else { return Box::pin(self.inner.call(request)) };
         Peer::of(request.extensions()).warn(format_args!("was refused: {reason}"));
         // The body of the request is dropped unread.

@@ -1,4 +1,4 @@
-//! What a worker demands of a coordinator, and presents to it.
+//! The worker's demands on a coordinator, and the credentials that it presents.
 
 use std::error::Error;
 use std::fmt;
@@ -16,29 +16,29 @@ use tower_service::Service;
 use super::pin::PinVerifier;
 use super::{KeyPin, Secret};
 
-/// How a worker authenticates its coordinator, and itself.
+/// How a worker authenticates its coordinator and itself.
 #[derive(Clone)]
 pub enum Trust {
-    /// Not at all. The connection is not encrypted.
+    /// Neither side is authenticated, and the connection is not encrypted.
     Open,
-    /// By the coordinator's key and a secret.
+    /// The coordinator is authenticated by its key, and the worker by a secret.
     Pinned {
         /// The coordinator's key.
         pin: KeyPin,
         /// The secret that the worker presents.
         secret: Secret,
     },
-    /// By certificates.
+    /// The coordinator, and optionally the worker, are authenticated by certificates.
     Certificates {
         /// The authority's certificates, in PEM.
         ca: Certificate,
-        /// The worker's certificate and key.
+        /// The worker's certificate and key, if it presents them.
         identity: Option<Identity>,
     },
 }
 
 impl fmt::Debug for Trust {
-    /// Without keys and secrets.
+    /// Formats the kind of trust without keys and secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "Open",
@@ -65,11 +65,11 @@ impl Trust {
         }
     }
 
-    /// The header that every request carries.
+    /// Returns the header that every request carries.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         let Self::Pinned { secret, .. } = self else { return None };
         let mut value = HeaderValue::try_from(format!("Bearer {secret}")).expect("letters and digits");
-        // This keeps it out of logs and of HTTP/2's compression table.
+        // Marking the value as sensitive keeps it out of logs and of HTTP/2's compression table.
         value.set_sensitive(true);
         Some(value)
     }
@@ -105,8 +105,8 @@ impl Service<Request<Body>> for AuthorizedChannel {
     }
 }
 
-/// Why one side does not trust the other, if that is the cause of an error. Trying again does not help then, unlike after other
-/// errors.
+/// Returns why one side does not trust the other, if that caused the error. Trying again does not help in this case,
+/// unlike after other errors.
 pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return in_words(error);
@@ -116,17 +116,17 @@ pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
     }
     // The error within an I/O error is not its source.
     if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        // HTTP/2 keeps no more than the text.
+        // HTTP/2 keeps only the text of an error.
         return why_refused(inner).or_else(|| certificate_refused(inner.to_string().strip_prefix(ALERT)?));
     }
     why_refused(error.source()?)
 }
 
-/// The prefix of rustls's message about an alert of the other side.
+/// The prefix of rustls's message about an alert from the other side.
 const ALERT: &str = "received fatal alert: ";
 
-/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them. The last one means that another
-/// authority signed it.
+/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them. The last one means
+/// that another authority signed it.
 const CERTIFICATE_ALERTS: [&str; 9] = [
     "BadCertificate",
     "UnsupportedCertificate",

@@ -14,12 +14,12 @@ const KEY: &str = "key.pem";
 const CERTIFICATE: &str = "certificate.pem";
 const LOCK: &str = "lock";
 
-/// The role that a secret admits.
+/// The role of a peer that presents a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Workers.
+    /// A worker.
     Worker,
-    /// Readers of the run's state.
+    /// A reader of the run's state.
     Status,
 }
 
@@ -46,7 +46,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Opens the folder, and creates what is missing.
+    /// Opens the folder, and creates missing files.
     pub fn open(folder: &Path) -> Result<Self, SecurityError> {
         let this = Self { folder: folder.to_owned() };
         make_folder(folder).map_err(|cause| SecurityError::file(folder, cause))?;
@@ -79,30 +79,30 @@ impl Credentials {
         Ok(Some(this))
     }
 
-    /// The certificate and its key.
+    /// Returns the paths of the certificate and its key.
     pub fn tls_files(&self) -> TlsFiles {
         TlsFiles { certificate: self.path(CERTIFICATE), key: self.path(KEY), client_ca: None }
     }
 
-    /// The file with the secret of a role.
+    /// Returns the path of the file with the secret of a role.
     pub fn secret_file(&self, role: Role) -> PathBuf {
         self.path(role.file())
     }
 
-    /// The secret of a role.
+    /// Returns the secret of a role.
     pub fn secret(&self, role: Role) -> Result<Secret, SecurityError> {
         read_secret(&self.secret_file(role))
     }
 
-    /// The token that lets this role in at an address, where the key has this pin. It is also kept in a file, which is
-    /// returned, for workers that share the folder.
+    /// Returns the token that admits this role at an address, where the key has this pin. The token is also kept in a
+    /// file, whose path is returned, for workers that share the folder.
     pub fn token(&self, role: Role, address: Authority, pin: KeyPin) -> Result<(JoinToken, PathBuf), SecurityError> {
         let token = JoinToken { address, pin, secret: self.secret(role)? };
         self.write(role.token_file(), &token.to_string())?;
         Ok((token, self.path(role.token_file())))
     }
 
-    /// The token of a role that was made last.
+    /// Returns the token of a role that was created last.
     pub fn last_token(&self, role: Role) -> Option<JoinToken> {
         fs::read_to_string(self.path(role.token_file())).ok()?.parse().ok()
     }
@@ -128,15 +128,14 @@ impl Credentials {
         self.write(CERTIFICATE, &certificate.pem())
     }
 
-    /// Keeps other processes from changing the folder at the same time.
+    /// Locks the folder, so that no other process changes it at the same time.
     fn lock(&self) -> Result<File, SecurityError> {
         let path = self.path(LOCK);
         let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
         locked.map_err(|cause| SecurityError::file(&path, cause))
     }
 
-    /// Writes a file as a whole, so that a reader finds the old or the new one. A temporary file is private from the
-    /// beginning.
+    /// Replaces a file atomically, so that a reader finds either the old or the new one. The temporary file is private from the beginning.
     fn write(&self, name: &str, text: &str) -> Result<(), SecurityError> {
         let path = self.path(name);
         let write = || {
@@ -170,7 +169,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// Refuses a file that others can read.
+/// Returns an error if others can read a file.
 #[cfg(unix)]
 pub(super) fn check_private(path: &Path) -> Result<(), SecurityError> {
     use std::os::unix::fs::PermissionsExt;

@@ -8,7 +8,7 @@ use webpki::{EndEntityCert, Error, KeyUsage};
 
 use super::{SecurityError, ServerTls, TlsFiles, server_tls::certificates};
 
-/// When a certificate is valid, in seconds since 1970.
+/// The period in which a certificate is valid, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first second.
@@ -17,7 +17,7 @@ pub struct Validity {
     pub until_s: u64,
 }
 
-/// When all certificates of a file (PEM) are valid.
+/// Returns the period in which all certificates of a PEM file are valid.
 pub fn validity(path: &Path) -> Result<Validity, SecurityError> {
     let of = |certificate: &CertificateDer<'_>| {
         validity_of(certificate).map_err(|cause| SecurityError::tls(path, &format!("{cause:?}")))
@@ -28,7 +28,7 @@ pub fn validity(path: &Path) -> Result<Validity, SecurityError> {
     Ok(all.into_iter().reduce(common).expect("at least one"))
 }
 
-/// Reads the validity from the errors by which webpki refuses a certificate before and after it, which it checks first.
+/// Derives the validity from the errors with which webpki refuses a certificate too early and too late, which it checks first.
 fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, Error> {
     let certificate = EndEntityCert::try_from(certificate)?;
     let at = |seconds| {
@@ -47,7 +47,7 @@ fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, Error> {
     Ok(Validity { from_s, until_s })
 }
 
-/// Whether certificate and key are there, belong together, and the key can be read by its owner only.
+/// Checks that the certificate and the key exist and belong together, and that only the owner can read the key.
 pub fn check_key(certificate: &Path, key: &Path) -> Result<(), SecurityError> {
     let (certificate, key): (PathBuf, PathBuf) = (certificate.into(), key.into());
     drop(ServerTls::new(TlsFiles { certificate, key: key.clone(), client_ca: None })?);

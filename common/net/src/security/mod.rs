@@ -5,11 +5,11 @@
 //! certificates. Both happen before anything else is sent.
 //!
 //! # Layout
-//! - [`Secret`], [`KeyPin`], [`JoinToken`]: what peers present, and its text form
+//! - [`Secret`], [`KeyPin`], [`JoinToken`]: the credentials of peers, and their text form
 //! - [`Credentials`]: the coordinator's key and secrets in a folder
 //! - `server_tls`: TLS at the coordinator; `reload`: files that may be replaced while the program runs
-//! - `access`: [`Security`], what a coordinator demands, and the check of every request
-//! - `client`: [`Trust`], what a worker demands and presents
+//! - `access`: [`Security`], the coordinator's demands, and the check of every request
+//! - `client`: [`Trust`], the worker's demands and credentials
 //! - `inspect`: checks of certificates and keys without using them
 
 mod access;
@@ -37,19 +37,19 @@ pub(crate) use token::address_of;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why credentials cannot be used.
+/// An error in credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
-    /// Not a join token.
+    /// The text is not a join token.
     #[error("that is no join token: expected ata1-HOST:PORT-KEY-SECRET, whole, as `ata token show` prints it")]
     Token,
-    /// A part of it is no key.
+    /// A part of the token is not a key.
     #[error("the key in the join token is damaged: copy the whole line that `ata token show` prints")]
     Pin,
-    /// A part of it is no secret.
+    /// A part of the token is not a secret.
     #[error("the secret is damaged: expected 26 letters and digits, as the last part of what `ata token show` prints")]
     Secret,
-    /// Not an address.
+    /// The text is not an address.
     #[error("'{0}' is not a coordinator's address: expected HOST:PORT, as in head:7070")]
     Address(String),
     /// A file cannot be read or written.
@@ -57,32 +57,32 @@ pub enum SecurityError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         cause: io::Error,
     },
     /// A private file can be read by others.
     #[error("{0} can be read by others on this machine: `chmod 600 {0}`, or remove it to have a new one made")]
     Readable(PathBuf),
-    /// A file is not what it should be.
+    /// A file does not contain what it should.
     #[error("{path}: {cause}: expected PEM, as in -----BEGIN …-----")]
     Pem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         cause: rustls::pki_types::pem::Error,
     },
-    /// Key and certificates do not make TLS.
+    /// The key and the certificates cannot be used for TLS.
     #[error("{path}: {cause}")]
     Tls {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         cause: String,
     },
-    /// No thread can be started.
+    /// A thread cannot be started.
     #[error("cannot start the thread that looks at certificates and secrets: {0}")]
     Thread(io::Error),
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     #[error("this system gives no random bytes for a secret")]
     NoRandomness,
 }

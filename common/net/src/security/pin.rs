@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 
 use super::SecurityError;
 
-/// SHA-256 of a public key in the form of certificates (SubjectPublicKeyInfo, RFC 5280, section 4.1.2.7), as in RFC 7469.
-/// A new certificate for the same key has the same pin.
+/// The SHA-256 of a public key in the form of certificates (SubjectPublicKeyInfo, RFC 5280, section 4.1.2.7), as in RFC
+/// 7469. A new certificate for the same key has the same pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPin([u8; 32]);
 
 impl KeyPin {
-    /// The pin of a certificate's key.
+    /// Returns the pin of a certificate's key.
     pub fn of_certificate(certificate: &CertificateDer<'_>) -> Result<Self, rustls::Error> {
         let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
         Ok(Self(Sha256::digest(&key).into()))
@@ -43,7 +43,7 @@ impl FromStr for KeyPin {
     }
 }
 
-/// The coordinator holds another key than the join token names.
+/// The coordinator has another key than the join token names.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "it holds another key than the join token names. Either it was set up anew, and `ata token show` there prints the new \
@@ -51,7 +51,8 @@ impl FromStr for KeyPin {
 )]
 struct OtherKey;
 
-/// TLS for HTTP/1.1 to the peer that holds this key. Without a key it connects to any peer, which must not be trusted then.
+/// Returns the TLS configuration for HTTP/1.1 with the peer that holds this key. Without a pin it accepts any peer,
+/// which must not be trusted then.
 pub fn http_client(pin: Option<KeyPin>) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&version::TLS13])
@@ -60,7 +61,7 @@ pub fn http_client(pin: Option<KeyPin>) -> Arc<ClientConfig> {
     Arc::new(builder.with_no_client_auth())
 }
 
-/// Accepts the certificate of one key, or of any key, from a peer that proves to hold the key.
+/// Accepts the certificate of one key, or of any key, if the peer proves that it holds the key.
 #[derive(Debug)]
 pub(crate) struct PinVerifier {
     pin: Option<KeyPin>,

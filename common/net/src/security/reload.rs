@@ -10,15 +10,14 @@ use tokio::sync::watch;
 
 use super::SecurityError;
 
-/// Time between two checks of the files, which take microseconds. A replaced secret counts before a user could type it in
-/// elsewhere.
+/// The time between two checks of the files, which take microseconds. A replaced secret takes effect before a user could type it elsewhere.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The content of files, which is read again when one of them was replaced. A thread of its own checks them, since a file system
-/// may take any time to answer.
+/// The content of files, which is read again when one of them is replaced. A separate thread checks them, since a file
+/// system may take any time to answer.
 pub(crate) struct Reloaded<T>(watch::Receiver<Arc<T>>);
 
-/// Identifies the version of a file. A replaced file has another number or, if that was reused, another time.
+/// The version of a file. A replaced file has another number (the inode on Unix) or, if that was reused, another time.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl<T: Send + Sync + 'static> Reloaded<T> {
@@ -36,13 +35,13 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         Ok(Self(watched))
     }
 
-    /// The content at the last check or, if that was not valid, the content before.
+    /// Returns the content at the last check or, if that was not valid, the content before.
     pub(crate) fn current(&self) -> Arc<T> {
         self.0.borrow().clone()
     }
 }
 
-/// Checks the files for as long as their content is wanted.
+/// Checks the files for as long as their content is used.
 fn check<T>(
     files: &[PathBuf],
     mut known: Vec<Stamp>,
@@ -97,10 +96,10 @@ mod tests {
     use std::sync::{Mutex, mpsc};
     use std::time::Instant;
 
-    /// More than any check takes.
+    /// A timeout that no check exceeds.
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// The content can be asked for even if the file system does not answer.
+    /// The content is available even if the file system does not answer.
     #[test]
     fn nobody_waits_for_the_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -136,7 +135,7 @@ mod tests {
         }
     }
 
-    /// A file that could not be read, since its disk was away for a moment, is read later.
+    /// A file that could not be read because its disk was briefly unavailable is read later.
     #[test]
     fn what_could_not_be_read_once_is_read_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 
 use super::SecurityError;
 
-/// Bytes of a secret. Guessing 128 bits is hopeless at any rate.
+/// The size of a secret, in bytes. Guessing 128 bits is hopeless at any rate.
 const BYTES: usize = 16;
 
 /// A random secret, written as 26 letters and digits (base32).
@@ -17,14 +17,14 @@ const BYTES: usize = 16;
 pub struct Secret([u8; BYTES]);
 
 impl Secret {
-    /// A new random secret.
+    /// Generates a new secret.
     pub fn random() -> Result<Self, SecurityError> {
         let mut secret = [0; BYTES];
         rand::rngs::SysRng.try_fill_bytes(&mut secret).map_err(|_| SecurityError::NoRandomness)?;
         Ok(Self(secret))
     }
 
-    /// Whether the two are equal, in a time that does not reveal where they differ.
+    /// Compares two secrets, in a time that does not reveal where they differ.
     pub fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }

@@ -1,4 +1,4 @@
-//! TLS at the coordinator.
+//! The coordinator's TLS configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,18 +19,18 @@ const ALPN: &[u8] = b"h2";
 /// The application protocol of browsers.
 const HTTP_ALPN: &[u8] = b"http/1.1";
 
-/// Files in PEM.
+/// The PEM files of a TLS server.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The coordinator's certificate, followed by the intermediate ones.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Roots of the workers' certificates, if they need one.
+    /// Root certificates for the workers' certificates, if workers must present one.
     pub client_ca: Option<PathBuf>,
 }
 
-/// TLS with the current content of the files, which may be replaced.
+/// A TLS configuration with the current content of the files, which may be replaced.
 pub struct ServerTls(Reloaded<ServerConfig>);
 
 impl ServerTls {
@@ -44,7 +44,7 @@ impl ServerTls {
         self.0.current()
     }
 
-    /// The configuration for HTTP/1.1 instead of gRPC.
+    /// Returns the configuration for HTTP/1.1 instead of gRPC.
     pub fn for_http(&self) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(&self.0.current());
         config.alpn_protocols = vec![HTTP_ALPN.into()];
@@ -53,7 +53,7 @@ impl ServerTls {
 }
 
 impl TlsFiles {
-    /// The pin of the coordinator's key.
+    /// Returns the pin of the coordinator's key.
     pub fn pin(&self) -> Result<KeyPin, SecurityError> {
         let chain = certificates(&self.certificate)?;
         KeyPin::of_certificate(&chain[0]).map_err(|cause| SecurityError::tls(&self.certificate, &cause))
@@ -88,14 +88,14 @@ fn roots(path: &Path) -> Result<RootCertStore, SecurityError> {
     Ok(roots)
 }
 
-/// The certificates of a file, at least one.
+/// Reads the certificates of a file; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
     let pem = |cause| SecurityError::pem(path, cause);
     let all = CertificateDer::pem_file_iter(path).map_err(pem)?.collect::<Result<Vec<_>, _>>().map_err(pem)?;
     if all.is_empty() { Err(pem(rustls::pki_types::pem::Error::NoItemsFound)) } else { Ok(all) }
 }
 
-/// The DNS names in a certificate.
+/// Returns the DNS names in a certificate.
 pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let parsed = EndEntityCert::try_from(certificate);
     parsed.map_or_else(|_| Vec::new(), |parsed| parsed.valid_dns_names().map(str::to_owned).collect())

@@ -10,13 +10,13 @@ use super::{KeyPin, Secret, SecurityError};
 /// The prefix of a token, which names its kind and version.
 const PREFIX: &str = "ata1-";
 
-/// The address of a coordinator, the pin of its key, and the secret for its workers: `ata1-HOST:PORT-KEY-SECRET`, with key and secret
-/// in base32. k3s and Docker Swarm have such tokens, too.
+/// The address of a coordinator, the pin of its key, and the secret for its workers: `ata1-HOST:PORT-KEY-SECRET`, with
+/// key and secret in base32. k3s and Docker Swarm use such tokens, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
-    /// Host and port.
+    /// The host and port of the coordinator.
     pub address: Authority,
-    /// The coordinator's key.
+    /// The pin of the coordinator's key.
     pub pin: KeyPin,
     /// The secret for workers.
     pub secret: Secret,
@@ -43,7 +43,7 @@ impl FromStr for JoinToken {
     }
 }
 
-/// Reads `HOST:PORT`.
+/// Parses `HOST:PORT`.
 pub(crate) fn address_of(text: &str) -> Result<Authority, SecurityError> {
     let bad = || SecurityError::Address(text.into());
     let address: Authority = text.parse().map_err(|_| bad())?;

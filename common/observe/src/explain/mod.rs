@@ -6,7 +6,7 @@ mod why;
 
 use std::collections::BTreeSet;
 
-use ata_record::{Links, RunState, WorkerState};
+use ata_record::{LinkFigures, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub struct Explanation {
     /// When the last worker is expected to finish, in seconds after the first assignment, if that can be predicted.
     pub expected_s: Option<f64>,
     /// The time that vectors take on the links, if it was measured.
-    pub links: Option<Links>,
+    pub links: Option<LinkFigures>,
     /// The workers, by number.
     pub workers: Vec<WorkerExplanation>,
 }
@@ -80,13 +80,13 @@ pub struct WorkerExplanation {
 /// Mean seconds of a task, with a 95 % interval.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_field_names, reason = "units come last")]
-struct TaskTime {
+struct ExplainedTime {
     mean_s: Option<f64>,
     low_s: Option<f64>,
     high_s: Option<f64>,
 }
 
-impl TaskTime {
+impl ExplainedTime {
     fn of(worker: &WorkerState) -> Self {
         let times = || worker.times_s.iter().rev().take(RECENT);
         let count = times().count() as f64;
@@ -115,7 +115,7 @@ struct Forecast {
 impl Forecast {
     /// The forecast of a worker; `None` if nothing is known of its speed.
     fn of(run: &RunState, id: WorkerId, worker: &WorkerState) -> Option<Self> {
-        let task_s = worker.bound_s.or_else(|| TaskTime::of(worker).mean_s)?;
+        let task_s = worker.bound_s.or_else(|| ExplainedTime::of(worker).mean_s)?;
         let tasks = tasks(run, id);
         let finish_s = if tasks > 0 { overhead_s(worker) + tasks as f64 * task_s } else { 0.0 };
         Some(Self { worker: id, task_s, finish_s, has_tasks: tasks > 0 })
@@ -203,7 +203,7 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
 }
 
 fn explain_worker(run: &RunState, outlook: &Outlook, id: WorkerId, worker: &WorkerState) -> WorkerExplanation {
-    let TaskTime { mean_s, low_s, high_s } = TaskTime::of(worker);
+    let ExplainedTime { mean_s, low_s, high_s } = ExplainedTime::of(worker);
     let forecast = Forecast::of(run, id, worker).filter(|_| !run.allocation.is_race && worker.present);
     let with_tasks = forecast.filter(|forecast| forecast.has_tasks);
     let overhead_s = overhead_s(worker);

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::snapshot::{Activity, RunDescription, Snapshot, Totals, WorkerSnapshot};
+use crate::snapshot::{RunDescription, Snapshot, Totals, WorkerActivity, WorkerSnapshot};
 
 type Number = Gauge<f64, AtomicU64>;
 type Sum = Counter<f64, AtomicU64>;
@@ -100,7 +100,7 @@ fn spending(registry: &mut Registry, totals: &Totals) {
 fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {
     let (tasks, busy, overhead) = (Family::<WorkerLabel, Counter>::default(), sums(), sums());
     let (allocation, mean, bound, up) = (numbers(), numbers(), numbers(), numbers());
-    let mut states = BTreeMap::from(Activity::ALL.map(|state| (state, 0)));
+    let mut states = BTreeMap::from(WorkerActivity::ALL.map(|state| (state, 0)));
     for worker in workers {
         *states.entry(worker.state).or_insert(0) += 1;
         let label = WorkerLabel { worker: worker.share.number.number(), name: worker.share.name.clone() };

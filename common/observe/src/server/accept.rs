@@ -17,7 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use tokio::net::TcpListener;
 
-use super::Shared;
+use super::DashboardState;
 
 /// Time for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const BUFFER_BYTES: usize = 16 << 10;
 
 /// Serves all connections. A new connection always finds a place, so that health checks are always answered: the oldest ones make
 /// room, except viewers.
-pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, router: Router) -> Infallible {
+pub(super) async fn accept(listener: TcpListener, shared: Arc<DashboardState>, router: Router) -> Infallible {
     let tls = move || shared.access.tls().map(ServerTls::for_http);
     Entrance::new(Protocol::Http, MAX_VISITORS, tls)
         .accept(listener, move |arrived| speak(arrived, router.clone()))

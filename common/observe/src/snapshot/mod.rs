@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ata_record::{
-    EndState, EvaluationPoint, HeatColumn, Labels, Links, LogLine, RefusalKind, RunPhase, RunState, StepPoint,
+    EndState, EvaluationPoint, HeatColumn, Labels, LinkFigures, LogLine, RefusalKind, RunPhase, RunState, StepPoint,
 };
 use ata_types::Iteration;
 use serde::{Deserialize, Serialize};
 
 pub use cost::PolicyCost;
 pub use cursor::Cursor;
-pub use worker::{Activity, WorkerSnapshot};
+pub use worker::{WorkerActivity, WorkerSnapshot};
 
 /// A run at one moment, or the changes since an earlier one.
 ///
@@ -34,7 +34,7 @@ pub struct Snapshot {
     /// The run's settings.
     pub run: RunDescription,
     /// What it is doing.
-    pub phase: Phase,
+    pub phase: SnapshotPhase,
     /// Details of the phase, in words; may be empty.
     pub detail: String,
     /// The run's clock at its last event.
@@ -82,7 +82,7 @@ pub struct RunDescription {
 /// What a run is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum SnapshotPhase {
     /// It has not begun, or waits for workers.
     Waiting,
     /// It iterates.
@@ -125,7 +125,7 @@ pub struct Totals {
     #[serde(default)]
     pub sharded_steps: u64,
     /// The time that vectors take on the links, if it was measured.
-    pub links: Option<Links>,
+    pub links: Option<LinkFigures>,
     /// Mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
     /// Mean loss of the last step's tasks.
@@ -233,7 +233,7 @@ impl RunDescription {
     }
 }
 
-impl Phase {
+impl SnapshotPhase {
     /// Its name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -247,13 +247,13 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for SnapshotPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl From<RunPhase> for Phase {
+impl From<RunPhase> for SnapshotPhase {
     fn from(phase: RunPhase) -> Self {
         match phase {
             RunPhase::Waiting { .. } => Self::Waiting,

@@ -16,7 +16,7 @@ pub struct WorkerSnapshot {
     /// The device it computes on.
     pub device: String,
     /// What it is doing.
-    pub state: Activity,
+    pub state: WorkerActivity,
     /// Its tasks that entered a step.
     pub applied: u64,
     /// Probes that it was given.
@@ -48,7 +48,7 @@ pub struct WorkerSnapshot {
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Activity {
+pub enum WorkerActivity {
     /// It has tasks.
     Computing,
     /// It has none.
@@ -61,7 +61,7 @@ pub enum Activity {
     Expelled,
 }
 
-impl Activity {
+impl WorkerActivity {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Computing, Self::Idle, Self::Resting, Self::Away, Self::Expelled];
 
@@ -92,7 +92,7 @@ impl Activity {
     }
 }
 
-impl fmt::Display for Activity {
+impl fmt::Display for WorkerActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -117,7 +117,7 @@ impl WorkerSnapshot {
         Self {
             share,
             device: worker.device.clone(),
-            state: Activity::of(worker, has_work, rest_left_s),
+            state: WorkerActivity::of(worker, has_work, rest_left_s),
             applied: worker.tasks_applied,
             probes: usage.probes,
             total_busy_s: usage.busy_s,

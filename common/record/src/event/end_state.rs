@@ -1,22 +1,22 @@
-//! How a run ended.
+//! The state in which a run ended.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a run ended.
+/// The state in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EndState {
-    /// All iterations are done, or a limit is reached.
+    /// All iterations are done, or a limit was reached.
     Finished,
-    /// It was stopped before it was done.
+    /// The run was stopped before it was done.
     Stopped,
     /// Something went wrong.
     Failed,
 }
 
 impl EndState {
-    /// Its name in `summary.json`.
+    /// Returns the state's name, as in `summary.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",

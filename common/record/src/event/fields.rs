@@ -1,4 +1,4 @@
-//! The time that events share, and how numbers are read.
+//! The time that events share, and how their numbers are parsed.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use super::RunEvent;
 
 impl RunEvent {
-    /// When it happened; `None` for the beginning of the run.
+    /// Returns the time of the event; `None` for the beginning of the run.
     pub fn time_s(&self) -> Option<f64> {
         match self {
             Self::Run { .. } => None,
@@ -31,18 +31,18 @@ impl RunEvent {
     }
 }
 
-/// Reads a number. JSON has null in place of NaN.
+/// Parses a number. JSON has null in place of NaN.
 pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
-/// Reads a list of numbers, as [`number`] does.
+/// Parses a list of numbers as [`number`] does.
 pub(super) fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
     let numbers: Vec<Option<f64>> = Vec::deserialize(deserializer)?;
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
-/// Reads numbers by name, as [`number`] does.
+/// Parses numbers by name as [`number`] does.
 pub(super) fn named_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let numbers: BTreeMap<String, Option<f64>> = BTreeMap::deserialize(deserializer)?;
     Ok(numbers.into_iter().map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())

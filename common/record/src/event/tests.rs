@@ -1,6 +1,6 @@
 use super::*;
 
-/// A step, for tests.
+/// Returns a step, for tests.
 pub(crate) fn step(iteration: u64) -> RunEvent {
     RunEvent::Step {
         iteration: Iteration(iteration),

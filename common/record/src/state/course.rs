@@ -1,43 +1,43 @@
-//! The course of a run: points of its steps and evaluations.
+//! The course of a run, as points for its steps and evaluations.
 
 use serde::{Deserialize, Serialize};
 
 use super::curve::{Curve, Merge, ReadMark};
 
-/// A step, or the mean of several successive ones. Unknown numbers are NaN, which is null in JSON. A point is an array there,
-/// in the order of the fields.
+/// A step, or the mean of several successive ones. Unknown numbers are NaN, which is null in JSON, where a point is an array of its
+/// fields in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "[f64; 7]", from = "[Option<f64>; 7]")]
 pub struct StepPoint {
-    /// The iteration's number; the last one's.
+    /// The iteration's number; for several steps, the last one's.
     pub iteration: f64,
-    /// Runtime of the run until then, in seconds.
+    /// Runtime of the run up to this point, in seconds.
     pub runtime_s: f64,
-    /// Worker time of the run until then, in seconds.
+    /// Total worker time of the run up to this point, in seconds.
     pub total_worker_time_s: f64,
     /// Mean loss of the step's tasks.
     pub loss: f64,
-    /// From the assignment to the last result that the step needed, in seconds.
+    /// Time from the assignment to the last result that the step needed, in seconds.
     pub iteration_s: f64,
     /// The learning rate.
     pub learning_rate: f64,
-    /// Wasted tasks.
+    /// The number of wasted tasks.
     pub wasted: f64,
 }
 
-/// An evaluation, or the mean of several successive ones, in the same form as [`StepPoint`].
+/// An evaluation, or the mean of several successive ones, in the same form as a [`StepPoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "[f64; 5]", from = "[Option<f64>; 5]")]
 pub struct EvaluationPoint {
     /// The iteration whose parameters were evaluated.
     pub iteration: f64,
-    /// Runtime of the run until then, in seconds.
+    /// Runtime of the run up to this point, in seconds.
     pub runtime_s: f64,
-    /// Worker time of the run until then, in seconds.
+    /// Total worker time of the run up to this point, in seconds.
     pub total_worker_time_s: f64,
     /// Mean loss on the test data.
     pub loss: f64,
-    /// Share of samples classified correctly, from 0 to 1.
+    /// The share of samples that were classified correctly, from 0 to 1.
     pub accuracy: f64,
 }
 
@@ -104,7 +104,7 @@ impl StepCurve {
         self.0.add(point.into());
     }
 
-    /// The points that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    /// Returns the points that are new to a reader at `mark`, and the position of the first of them. Advances `mark`.
     pub fn since(&self, mark: &mut ReadMark) -> (usize, Vec<StepPoint>) {
         let (from, points) = self.0.since(mark);
         (from, points.into_iter().map(StepPoint::from).collect())
@@ -116,7 +116,7 @@ impl EvaluationCurve {
         self.0.add(point.into());
     }
 
-    /// The points that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    /// Returns the points that are new to a reader at `mark`, and the position of the first of them. Advances `mark`.
     pub fn since(&self, mark: &mut ReadMark) -> (usize, Vec<EvaluationPoint>) {
         let (from, points) = self.0.since(mark);
         (from, points.into_iter().map(EvaluationPoint::from).collect())

@@ -1,9 +1,9 @@
-//! A curve of bounded size, however long the run.
+//! A curve whose size is bounded, however long the run is.
 
-/// Points of a curve: a screen has no more columns to tell them apart.
+/// The most points of a curve: a screen has no more columns to display.
 const MOST_POINTS: usize = 1000;
 
-/// How several values become one.
+/// The way to combine several values into one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Merge {
     /// Their mean.
@@ -12,16 +12,16 @@ pub(super) enum Merge {
     Last,
 }
 
-/// A curve whose points each stand for equally many values; when it is full, neighbours are merged. Unknown values are NaN.
+/// A curve whose points each stand for equally many values; when it is full, neighbouring points are merged. Unknown values are NaN.
 #[derive(Clone, Debug)]
 pub(super) struct Curve<const N: usize> {
     merge: [Merge; N],
-    /// Values that each complete point stands for.
+    /// The number of values that each complete point stands for.
     stride: u64,
     points: Vec<[f64; N]>,
-    /// The sums of the point that is incomplete, and their number of values.
+    /// The sums of the incomplete point, and its number of values.
     rest: ([f64; N], u64),
-    /// How often neighbours were merged: points of another version are others.
+    /// The number of times that neighbours were merged: a new version replaces all points.
     version: u64,
 }
 
@@ -61,7 +61,7 @@ impl<const N: usize> Curve<N> {
         self.version += 1;
     }
 
-    /// The point that is incomplete, if it has begun.
+    /// Returns the incomplete point, if it has begun.
     fn unfinished(&self) -> Option<[f64; N]> {
         let (sums, count) = &self.rest;
         (*count > 0).then(|| {
@@ -72,7 +72,7 @@ impl<const N: usize> Curve<N> {
         })
     }
 
-    /// The points that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    /// Returns the points that are new to a reader at `mark`, and the position of the first of them. Advances `mark`.
     pub(super) fn since(&self, mark: &mut ReadMark) -> (usize, Vec<[f64; N]>) {
         let from = if mark.version == self.version { mark.complete.min(self.points.len()) } else { 0 };
         *mark = ReadMark { version: self.version, complete: self.points.len() };
@@ -82,11 +82,11 @@ impl<const N: usize> Curve<N> {
     }
 }
 
-/// How much of a curve, or of a heat map, a reader has.
+/// The part of a curve or of a heat map that a reader has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadMark {
     pub(super) version: u64,
-    /// Complete points or columns.
+    /// The number of complete points or columns.
     pub(super) complete: usize,
 }
 
@@ -106,7 +106,7 @@ mod tests {
         assert!(points[..points.len() - 1].iter().all(|point| point[1] == 0.5));
     }
 
-    /// A reader that truncates at `from` and appends has the whole curve at any time.
+    /// A reader that truncates at `from` and appends always has the whole curve.
     #[test]
     fn new_points_complete_the_curve() {
         let mut curve = Curve::new([Merge::Last]);

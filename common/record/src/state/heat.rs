@@ -1,4 +1,4 @@
-//! How many tasks each worker computed over time.
+//! The number of tasks that each worker computed over time.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::curve::ReadMark;
 
-/// Columns of the map: a telephone's screen has no more to tell them apart.
+/// The most columns of the map: a phone's screen has no more to display.
 const MOST_COLUMNS: usize = 120;
 
-/// Applied tasks by worker, over equally many iterations in each column.
+/// Applied tasks by worker, in columns of equally many iterations.
 #[derive(Clone, Debug)]
 pub struct HeatMap {
     stride: u64,
@@ -18,14 +18,14 @@ pub struct HeatMap {
     version: u64,
 }
 
-/// Successive iterations.
+/// A column of the heat map: successive iterations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeatColumn {
     /// The first iteration.
     pub first: Iteration,
-    /// How many iterations.
+    /// The number of iterations.
     pub count: u64,
-    /// Applied tasks by worker, of those that had any.
+    /// The number of applied tasks of each worker that had any.
     pub tasks: BTreeMap<WorkerId, u64>,
 }
 
@@ -61,7 +61,7 @@ impl HeatMap {
         self.version += 1;
     }
 
-    /// The columns that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    /// Returns the columns that are new to a reader at `mark`, and the position of the first of them. Advances `mark`.
     pub fn since(&self, mark: &mut ReadMark) -> (usize, &[HeatColumn]) {
         let from = if mark.version == self.version { mark.complete.min(self.columns.len()) } else { 0 };
         let complete = self.columns.iter().rposition(|column| column.count == self.stride).map_or(0, |last| last + 1);

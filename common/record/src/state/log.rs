@@ -1,4 +1,4 @@
-//! Notable events in words.
+//! Describes notable events in words.
 
 use std::collections::VecDeque;
 
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use super::RunState;
 use crate::event::{EndState, RefusalKind, RunEvent};
 
-/// Lines that are kept: those of the last minutes, in a bad run.
+/// The number of lines that are kept: in a bad run, they cover the last minutes.
 const LINES_KEPT: usize = 200;
 
 /// The last notable events of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     lines: VecDeque<LogLine>,
-    /// Lines that were dropped.
+    /// The number of lines that were dropped.
     dropped: usize,
 }
 
-/// A notable event. In JSON it is an array of its fields, in this order.
+/// A notable event. In JSON it is an array of its fields in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "(f64, LogKind, String)", from = "(f64, LogKind, String)")]
 pub struct LogLine {
-    /// When, by the run's clock.
+    /// The time of the event, by the run's clock.
     pub time_s: f64,
-    /// Its kind.
+    /// The kind of the event.
     pub kind: LogKind,
     /// What happened, as a sentence without a full stop.
     pub text: String,
@@ -35,7 +35,7 @@ pub struct LogLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogKind {
-    /// The run began, went on or waits.
+    /// The run began, continued or waits.
     Info,
     /// A worker joined.
     Join,
@@ -47,7 +47,7 @@ pub enum LogKind {
     Refusal,
     /// An evaluation ended.
     Evaluation,
-    /// A checkpoint is durable.
+    /// A checkpoint was made durable.
     Checkpoint,
     /// The run ended.
     End,
@@ -74,8 +74,8 @@ impl Log {
         self.lines.push_back(line);
     }
 
-    /// The lines that a reader lacks who has read the first `read` lines of the run, which moves on, and the number of the
-    /// first of them.
+    /// Returns the lines that are new to a reader of the first `read` lines of the run, and the number of the first of them. Advances
+    /// `read`.
     pub fn since(&self, read: &mut usize) -> (usize, Vec<LogLine>) {
         let from = (*read).max(self.dropped);
         *read = self.dropped + self.lines.len();
@@ -83,7 +83,7 @@ impl Log {
     }
 }
 
-/// An event's kind and sentence; `None` for frequent events.
+/// Returns an event's kind and sentence; `None` for frequent events.
 pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, String)> {
     let name = |number: &WorkerId| match state.workers.get(number).map(|worker| worker.name.as_str()) {
         None | Some("") => format!("worker {number}"),
@@ -128,7 +128,7 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
                 EndState::Stopped => "the run was stopped",
                 EndState::Failed => "the run failed",
             };
-            // The name of the rule that ends a run as planned.
+            // `iterations` is the rule that ends a run as planned.
             let reason = if reason == "iterations" { String::new() } else { format!(": {reason}") };
             (LogKind::End, format!("{state}{reason}"))
         }
@@ -136,7 +136,7 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
         | RunEvent::Task { .. }
         | RunEvent::Step { .. }
         | RunEvent::Links { .. }
-        // A stale one: honest workers are late, too, whenever another one is faster.
+        // A stale result is not notable: honest workers are late as well, whenever another worker is faster.
         | RunEvent::Refusal { .. }
         | RunEvent::Evaluating { .. } => return None,
     })

@@ -3,7 +3,7 @@
 //! # Layout
 //! - here: [`RunState`], made from a run's events
 //! - `worker`: [`WorkerState`]; `spending`: what workers cost
-//! - `links`: [`Links`], the time that vectors take
+//! - `links`: [`LinkFigures`], the time that vectors take
 //! - `course`: curves of steps and evaluations, of points of bounded number (`curve`); `heat`: tasks by worker over time
 //! - `log`: notable events in words; `phase`: [`RunPhase`], what a run is doing
 
@@ -28,7 +28,7 @@ use crate::labels::Labels;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
 pub use curve::ReadMark;
 pub use heat::{HeatColumn, HeatMap};
-pub use links::Links;
+pub use links::LinkFigures;
 pub use log::{Log, LogKind, LogLine};
 pub use phase::RunPhase;
 pub use spending::{Prices, Spending, WorkerPrice};
@@ -39,15 +39,15 @@ pub use worker::{Usage, WorkerState};
 pub struct Allocation {
     /// The iteration; 0 if none has begun.
     pub iteration: Iteration,
-    /// The rule that made it.
+    /// The rule that made the allocation.
     pub rule: String,
-    /// Number of workers that it covers.
+    /// The number of workers that it covers.
     pub workers: usize,
-    /// Tasks of each of them; empty in an asynchronous run, where each computes one task at a time.
+    /// The number of tasks of each of these workers; empty in an asynchronous run, where each computes one task at a time.
     pub shares: BTreeMap<WorkerId, u64>,
-    /// Those of them that compute an extra task as a probe.
+    /// The workers among these that compute an extra task as a probe.
     pub probes: BTreeSet<WorkerId>,
-    /// Whether every worker computes until enough results are there.
+    /// Whether every worker computes until there are enough results.
     pub is_race: bool,
 }
 
@@ -56,48 +56,48 @@ pub struct Allocation {
 pub struct RunState {
     identity: Identity,
     prices: Arc<Prices>,
-    /// Its name; empty until it begins.
+    /// The run's id; empty until it begins.
     pub run_id: String,
-    /// Its user's name and tags for it.
+    /// The user's name and tags for the run.
     pub labels: Labels,
     /// The model, as `--model` takes it.
     pub model: String,
-    /// Its policy, as `--policy` takes it.
+    /// The policy, as `--policy` takes it.
     pub policy: String,
     /// B, the number of tasks per iteration.
     pub budget: u64,
-    /// Number of iterations that it is to take.
+    /// The number of iterations that the run is to take.
     pub target_iterations: u64,
-    /// Samples per task.
+    /// The number of samples per task.
     pub task_batch: u32,
-    /// Seed of everything random.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// What it is doing.
+    /// The phase that the run is in.
     pub phase: RunPhase,
     /// The run's clock at its last event, in seconds.
     pub now_s: f64,
-    /// Steps taken.
+    /// The number of steps taken.
     pub iterations: u64,
     /// Sum of C_k, in seconds.
     pub iteration_time_s: f64,
-    /// Sum over iterations, in seconds.
+    /// Sum of total worker times over iterations, in seconds.
     pub total_worker_time_s: f64,
-    /// Tasks that entered a step.
+    /// The number of tasks that entered a step.
     pub tasks_applied: u64,
-    /// Wasted tasks: begun, but in no step.
+    /// The number of wasted tasks, which were begun but entered no step.
     pub tasks_wasted: u64,
-    /// Worker-iterations with at least one task.
+    /// The number of worker-iterations with at least one task.
     pub employments: u64,
-    /// Results that workers sent, each the gradient of one task or the sum of several.
+    /// The number of results that workers sent, each the gradient of one task or the sum of several.
     pub results: u64,
-    /// Values of gradients that were too large for their unit, and were clamped.
+    /// The number of gradient values that were too large for their unit and were clamped.
     pub saturated: u64,
-    /// Values of gradients that were not 0, and that the wire format `compact` rounded to 0.
+    /// The number of gradient values that were not 0 and that the wire format `compact` rounded to 0.
     pub vanished: u64,
-    /// Steps whose vectors were exchanged in shards.
+    /// The number of steps whose vectors were exchanged in shards.
     pub sharded_steps: u64,
     /// The time that vectors take on the links, if it was measured.
-    pub links: Option<Links>,
+    pub links: Option<LinkFigures>,
     /// Mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
     /// Mean loss of the last step's tasks.
@@ -106,43 +106,43 @@ pub struct RunState {
     pub learning_rate: Option<f64>,
     /// Euclidean norm of the last mean gradient before it was clipped, if gradients are clipped.
     pub gradient_norm: Option<f64>,
-    /// When the first iteration began, and when the last step was taken.
+    /// The times at which the first iteration began and at which the last step was taken.
     pub span_s: Option<(f64, f64)>,
-    /// The allocation of the iteration under way.
+    /// The allocation of the current iteration.
     pub allocation: Allocation,
-    /// The workers by number. A number that was reassigned belongs to its last worker.
+    /// The workers by number. A number that was reassigned stands for its last worker.
     pub workers: BTreeMap<WorkerId, WorkerState>,
-    /// Tasks whose computation took longer than their emulated time.
+    /// The number of tasks whose computation took longer than their emulated time.
     pub tasks_outlasted: u64,
-    /// Refusals by kind.
+    /// The number of refusals by kind.
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
     pub evaluation: Option<(f64, Option<f64>)>,
-    /// The problem's own metrics in it.
+    /// The problem's own metrics in the last evaluation.
     pub metrics: BTreeMap<String, f64>,
-    /// The iteration after whose step that was.
+    /// The iteration after whose step the last evaluation was made.
     pub evaluated: Option<Iteration>,
     /// The lowest loss of an evaluation.
     pub lowest_test_loss: Option<f64>,
     /// The last iteration of the newest checkpoint.
     pub saved: Option<Iteration>,
-    /// How the run ended, and why.
+    /// The state in which the run ended, and the reason.
     pub end: Option<(EndState, String)>,
     /// The course of the steps.
     pub steps: StepCurve,
     /// The course of the evaluations.
     pub evaluations: EvaluationCurve,
-    /// Tasks by worker over time.
+    /// The number of tasks by worker over time.
     pub heat: HeatMap,
     /// The last notable events.
     pub log: Log,
-    /// What workers cost whose numbers others have now.
+    /// The cost of workers whose numbers now belong to other workers.
     departed: Spending,
-    /// Applied tasks of the iteration under way.
+    /// The applied tasks of the current iteration.
     pending: Vec<AppliedTask>,
 }
 
-/// Distinguishes states: a reader that has seen another one reads a new one from its beginning.
+/// Distinguishes states: a reader that has read another state reads a new one from its beginning.
 #[derive(Clone, Debug)]
 struct Identity(u64);
 
@@ -161,7 +161,7 @@ struct AppliedTask {
 }
 
 impl RunState {
-    /// The state of a run without any event, whose workers have these prices.
+    /// Creates the state of a run without any event. `prices` are those of its workers.
     pub fn new(prices: Prices) -> Self {
         Self { prices: Arc::new(prices), ..Self::default() }
     }
@@ -181,33 +181,33 @@ impl RunState {
         matches!(self.phase, RunPhase::Over(_))
     }
 
-    /// The run's process is gone, and has not said why.
+    /// Records that the run's process is gone without having given a reason.
     pub fn abandon(&mut self) {
         let reason = "its process ended without a word; --resume goes on from its last checkpoint";
         (self.phase, self.end) = (RunPhase::Over(EndState::Failed), Some((EndState::Failed, reason.into())));
     }
 
-    /// Seconds from the first assignment to the last step.
+    /// Returns seconds from the first assignment to the last step.
     pub fn runtime_s(&self) -> f64 {
         self.span_s.map_or(0.0, |(first, last)| last - first)
     }
 
-    /// The number of workers present.
+    /// Returns the number of workers present.
     pub fn present(&self) -> usize {
         self.workers.values().filter(|worker| worker.present).count()
     }
 
-    /// The largest number that a worker has had.
+    /// Returns the largest number that a worker has had.
     pub fn last_worker(&self) -> u32 {
         self.workers.last_key_value().map_or(0, |(id, _)| id.number())
     }
 
-    /// What a worker has cost so far.
+    /// Returns what a worker has cost so far.
     pub fn spent_on(&self, worker: &WorkerState) -> Spending {
         Spending::of(worker, &self.prices, self.now_s)
     }
 
-    /// What all workers have cost so far.
+    /// Returns what all workers have cost so far.
     pub fn spent(&self) -> Spending {
         let mut sum = self.departed;
         if !self.prices.is_empty() {
@@ -368,7 +368,7 @@ impl RunState {
         self.tasks_wasted += wasted;
         self.employments += employments;
         self.results += results;
-        // A worker counts them, and may send any number.
+        // The worker counts them, and may send any number.
         self.saturated = self.saturated.saturating_add(saturated);
         self.vanished = self.vanished.saturating_add(vanished);
         self.sharded_steps += u64::from(shards > 0);

@@ -1,22 +1,22 @@
-//! What a run is doing.
+//! The phase that a run is in.
 
 use crate::event::EndState;
 
-/// What a run is doing.
+/// The phase that a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPhase {
-    /// It has not begun, or waits for workers.
+    /// The run has not begun, or waits for workers.
     Waiting {
-        /// Workers present.
+        /// The number of workers present.
         present: usize,
-        /// Workers needed.
+        /// The number of workers needed.
         needed: usize,
     },
-    /// It iterates.
+    /// The run iterates.
     Training,
-    /// It evaluates on the test data, after the last step.
+    /// The run is being evaluated on the test data, after the last step.
     Evaluating,
-    /// It is over.
+    /// The run is over.
     Over(EndState),
 }
 

@@ -1,4 +1,4 @@
-//! What workers cost in money and energy.
+//! The cost of workers in money and energy.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::worker::WorkerState;
 
-/// What a worker costs. Its price counts while it is present, its power while it is busy.
+/// The price and the power of a worker. The price counts while it is present, the power while it is busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerPrice {
     /// Price in a currency of the user's choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<f64>,
-    /// Power under load.
+    /// Power under load, in watts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watts: Option<f64>,
 }
@@ -31,7 +31,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// What a worker has cost until `now_s`.
+    /// Returns what a worker has cost until `now_s`.
     pub(super) fn of(worker: &WorkerState, prices: &Prices, now_s: f64) -> Self {
         let Some(price) = prices.get(&worker.name) else { return Self::default() };
         Self {

@@ -90,7 +90,7 @@ fn a_number_belongs_to_its_last_worker() {
     assert_eq!((state.workers[&second].name.as_str(), state.workers[&second].times_s.len()), ("b", 0));
 }
 
-/// Present from 0 to 4 s and busy for 1 s of them, with 0.5 s of overhead.
+/// A worker is present from 0 to 4 s and busy for 1 s of them, with 0.5 s of overhead.
 #[test]
 fn usage_is_of_the_time_present() {
     let mut state = RunState::default();
@@ -103,7 +103,7 @@ fn usage_is_of_the_time_present() {
     assert_eq!((usage.present_s(state.now_s), usage.busy_s, usage.overhead_s, usage.losses), (4.0, 1.0, 0.5, 1));
 }
 
-/// Two hours at 3 per hour, and one hour under 100 W; then another worker has the number.
+/// A worker is present for two hours at a price of 3 per hour, and computes for one hour at 100 W; then another worker gets its number.
 #[test]
 fn money_and_energy_add_up() {
     let price = WorkerPrice { price_per_hour: Some(3.0), watts: Some(100.0) };

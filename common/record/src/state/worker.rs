@@ -1,4 +1,4 @@
-//! What a run's events say about each worker.
+//! The part of a run's state that concerns each worker.
 
 use std::collections::VecDeque;
 
@@ -6,67 +6,68 @@ use ata_types::TaskOutcome;
 
 use crate::event::{RunEvent, WorkerLink};
 
-/// Times kept per worker, of tasks and of assignments: enough for a distribution, and affordable with thousands of workers.
+/// The number of times that are kept per worker, for tasks and for assignments: enough for a distribution, and affordable with
+/// thousands of workers.
 const TIMES_KEPT: usize = 4096;
 
 /// The state of a worker so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerState {
-    /// Its name across sessions.
+    /// The worker's name, which stays the same across sessions.
     pub name: String,
     /// The device it computes on.
     pub device: String,
     /// Whether it is present.
     pub present: bool,
-    /// When its last rest after a failure ends; may be in the past.
+    /// The time at which its last rest after a failure ends, which may be in the past.
     pub rests_until_s: Option<f64>,
-    /// Its results that differ from those on which two other workers agree.
+    /// The number of its results that differ from those on which two other workers agree.
     pub mismatches: u64,
-    /// Why it was expelled, if it was.
+    /// The reason why it was expelled, if it was.
     pub expelled: Option<String>,
-    /// The policy's last bound on its seconds per task, or estimate.
+    /// The policy's last bound on its seconds per task, or its estimate.
     pub bound_s: Option<f64>,
-    /// Its own link, once it was measured.
+    /// Its own link, once that was measured.
     pub link: Option<WorkerLink>,
-    /// Its tasks that entered a step.
+    /// The number of its tasks that entered a step.
     pub tasks_applied: u64,
-    /// Seconds it spent on those.
+    /// Seconds that it spent on those tasks.
     pub busy_s: f64,
-    /// Seconds of their assignments that were not computation: transport, waiting, encoding.
+    /// Seconds of their assignments that were not computation, but transport, waiting and encoding.
     pub overhead_s: f64,
     /// Seconds of each of the last tasks that it completed.
     pub times_s: VecDeque<f64>,
     /// Seconds of each of its last assignments that were not computation.
     pub overheads_s: VecDeque<f64>,
-    /// How it spent its time.
+    /// The use that it made of its time.
     pub usage: Usage,
 }
 
-/// How a worker spent its time, whatever became of its tasks.
+/// The use that a worker made of its time, regardless of what became of its tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// When its present session began; `None` if it is not present.
+    /// The time at which its present session began; `None` if it is not present.
     since_s: Option<f64>,
     /// Seconds for which it was present in earlier sessions.
     earlier_s: f64,
-    /// Seconds it spent on tasks.
+    /// Seconds that it spent on tasks.
     pub busy_s: f64,
     /// Seconds of its assignments that were not computation.
     pub overhead_s: f64,
-    /// Tasks that it completed.
+    /// The number of tasks that it completed.
     pub completed: u64,
-    /// Tasks that failed, or whose results were refused.
+    /// The number of tasks that failed or whose results were refused.
     pub failures: u64,
-    /// How often it was lost.
+    /// The number of times that it was lost.
     pub losses: u64,
-    /// How often it had to rest.
+    /// The number of times that it had to rest.
     pub rests: u64,
-    /// Probes that it was given.
+    /// The number of probes that it was given.
     pub probes: u64,
 }
 
 impl WorkerState {
-    /// Mean seconds of its tasks that entered a step, if any did.
+    /// Returns the mean seconds of its tasks that entered a step, if any did.
     pub fn mean_task_s(&self) -> Option<f64> {
         (self.tasks_applied > 0).then(|| self.busy_s / self.tasks_applied as f64)
     }
@@ -80,7 +81,7 @@ impl WorkerState {
 }
 
 impl Usage {
-    /// Seconds for which the worker was present until `now_s`.
+    /// Returns the seconds for which the worker was present until `now_s`.
     pub fn present_s(&self, now_s: f64) -> f64 {
         self.earlier_s + self.since_s.map_or(0.0, |since_s| (now_s - since_s).max(0.0))
     }
@@ -115,12 +116,12 @@ impl Usage {
     }
 }
 
-/// Whether the worker caused the task not to count.
+/// Returns whether the worker is the cause that the task does not count.
 fn is_failure(outcome: TaskOutcome) -> bool {
     matches!(outcome, TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed)
 }
 
-/// Adds a time to the last ones.
+/// Adds a time, and drops the oldest if there are too many.
 fn keep(times_s: &mut VecDeque<f64>, time_s: f64) {
     if times_s.len() == TIMES_KEPT {
         times_s.pop_front();

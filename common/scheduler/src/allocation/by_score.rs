@@ -1,4 +1,4 @@
-//! RAS on scores that may still be zero: the warm-up rule.
+//! RAS on scores that may still be zero, with the warm-up rule.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use rand::Rng;
 use super::uniform::share_equally;
 use super::{add_one_to_random, ras};
 
-/// Which rule made an allocation.
+/// The rule that made an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Every score is positive: RAS.
+    /// Every score is positive, and the allocation is that of RAS.
     Ras,
-    /// Some score is not positive: those workers are tried first.
+    /// Some score is not positive, and those workers are tried first.
     WarmUp {
-        /// Workers without an observation.
+        /// The number of workers without an observation.
         never_observed: usize,
-        /// Observed workers whose score is still zero.
+        /// The number of observed workers whose score is still zero.
         zero_score: usize,
     },
-    /// Equal shares, whatever the speeds.
+    /// All workers get equal shares, whatever their speeds.
     Uniform,
     /// Every worker computes until enough gradients have arrived.
     Racing,
-    /// One task each for the workers with the smallest scores.
+    /// The workers with the smallest scores get one task each.
     Fastest {
-        /// How many workers.
+        /// The number of these workers.
         workers: u64,
     },
-    /// Every worker always computes; each gradient makes a step.
+    /// Every worker computes all the time, and each gradient makes a step.
     Asynchronous,
     /// The rule of a policy from outside this crate.
     Named(&'static str),
@@ -52,13 +52,12 @@ impl fmt::Display for Rule {
 
 /// Allocates `budget` tasks by the workers' scores (lower confidence bounds, seconds per task).
 ///
-/// `never_observed(i)` tells whether worker i has no observation; its score is then 0.
+/// `never_observed(i)` returns whether worker i has no observation; its score is then 0.
 ///
 /// If all scores are positive, this is [`ras`](fn@crate::ras). Otherwise the workers never observed get exactly one task each (if
-/// there are more than `budget`, a random `budget` of them do), and the rest goes in equal shares, the remainder at
-/// random, to the observed workers with scores ≤ 0: RAS would give them everything too, since their tasks cost nothing
-/// by their scores. If there is no such worker, the rest goes by RAS to the workers with positive scores or, if every
-/// worker is new, in equal shares to all.
+/// there are more than `budget`, a random `budget` of them do), and the rest goes in equal shares, the remainder at random, to the
+/// observed workers with scores ≤ 0: RAS would also give them everything, since their tasks cost nothing by their scores. If there
+/// is no such worker, the rest goes by RAS to the workers with positive scores or, if every worker is new, in equal shares to all.
 ///
 /// # Panics
 /// If there is no worker, or a score is not finite.
@@ -120,7 +119,7 @@ mod tests {
         }
     }
 
-    /// "the rest of the budget goes only to the m workers with score ≤ 0, ⌊B/m⌋ each and the remainder to a random
+    /// The warm-up rule: "the rest of the budget goes only to the m workers with score ≤ 0, ⌊B/m⌋ each and the remainder to a random
     /// subset drawn afresh; workers with positive scores get none".
     #[test]
     fn zero_scores_share_the_rest() {

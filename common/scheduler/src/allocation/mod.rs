@@ -1,6 +1,6 @@
 //! Allocations: how many tasks each worker gets.
 //!
-//! An allocation has a number for each of the workers it was made for, summing to the budget.
+//! An allocation has one number per worker that it was made for; the numbers add up to the budget.
 
 mod by_score;
 mod per_worker;
@@ -27,9 +27,9 @@ fn add_one_to_random(allocation: &mut [u64], candidates: &mut [usize], amount: u
 
 #[cfg(test)]
 pub(crate) mod brute_force {
-    //! Every allocation of a small budget, to check the fast algorithms against.
+    //! Enumerates every allocation of a small budget, to check the fast algorithms against.
 
-    /// All allocations of `budget` tasks to `workers` workers.
+    /// Returns all allocations of `budget` tasks to `workers` workers.
     pub(crate) fn allocations(workers: usize, budget: u64) -> Vec<Vec<u64>> {
         if workers == 1 {
             return vec![vec![budget]];
@@ -44,7 +44,7 @@ pub(crate) mod brute_force {
         all
     }
 
-    /// The allocations with the least maximal cost and, among those, the fewest workers attaining it.
+    /// Returns the allocations with the least maximal cost and, among those, the fewest workers attaining it.
     pub(crate) fn optimal(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64) -> Vec<Vec<u64>> {
         let key = |allocation: &Vec<u64>| {
             let costs: Vec<f64> =

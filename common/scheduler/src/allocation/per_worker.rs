@@ -1,24 +1,24 @@
-//! Numbers of an iteration's workers, nearly all of which may be zero.
+//! Numbers for the workers of an iteration, nearly all of which may be zero.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// A number for each of the workers that a decision is about, by position. It takes memory for those that are not zero; as a
-/// slice, which holds all of them, it is built when first needed.
+/// A number for each of the workers that a decision is about, by position. Only those that are not zero take memory; the slice of
+/// all numbers is built when first needed.
 #[derive(Clone)]
 pub struct PerWorker<T> {
     workers: usize,
-    /// Ascending by position; none is zero.
+    /// The numbers that are not zero, ascending by position.
     some: Vec<(usize, T)>,
     all: OnceLock<Vec<T>>,
 }
 
 impl<T: Copy + Default + PartialEq> PerWorker<T> {
-    /// For this many workers, of which `some` have a number other than zero, by position.
+    /// Creates the numbers of `workers` workers, of which those in `some` are not zero, by position.
     ///
     /// # Panics
-    /// If a position is not below `workers`, or is there twice.
+    /// If a position is not below `workers`, or occurs twice.
     pub fn sparse(workers: usize, mut some: Vec<(usize, T)>) -> Self {
         some.retain(|(_, number)| *number != T::default());
         some.sort_unstable_by_key(|(position, _)| *position);
@@ -26,23 +26,23 @@ impl<T: Copy + Default + PartialEq> PerWorker<T> {
         Self { workers, some, all: OnceLock::new() }
     }
 
-    /// How many workers.
+    /// Returns the number of workers.
     pub fn len(&self) -> usize {
         self.workers
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no workers.
     pub fn is_empty(&self) -> bool {
         self.workers == 0
     }
 
-    /// The number of the worker at a position.
+    /// Returns the number of the worker at a position.
     pub fn at(&self, position: usize) -> T {
         let found = self.some.binary_search_by_key(&position, |(position, _)| *position);
         found.map_or(T::default(), |at| self.some[at].1)
     }
 
-    /// The positions and numbers of those that are not zero, ascending by position.
+    /// Returns the positions and numbers of those that are not zero, ascending by position.
     pub fn some(&self) -> impl DoubleEndedIterator<Item = (usize, T)> + ExactSizeIterator + Clone + '_ {
         self.some.iter().copied()
     }

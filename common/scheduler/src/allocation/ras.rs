@@ -1,4 +1,4 @@
-//! RAS for costs proportional to the number of tasks.
+//! RAS for costs that are proportional to the number of tasks.
 
 use rand::Rng;
 
@@ -10,9 +10,9 @@ use super::add_one_to_random;
 /// `scores` are seconds per task, one per worker, all positive and finite. Of several minimizers it returns one with
 /// the fewest workers attaining the maximum, uniformly at random.
 ///
-/// The tasks' finishing times are the multiples 1·s_i, 2·s_i, … of all workers, and a minimizer takes the B smallest of
-/// them. Let R = Σ 1/s_i. At time B/R at most B multiples have passed, at (B + n)/R at least B, and at most about
-/// 2n lie between: so the B-th smallest is found by one selection among those, in O(n) time for any budget.
+/// The tasks' finishing times are the multiples 1·s_i, 2·s_i, … of all workers, and a minimizer takes the B smallest of them. Let R
+/// = Σ 1/s_i. At time B/R at most B multiples have passed, at (B + n)/R at least B, and at most about 2n of them lie in between. So
+/// the B-th smallest is found by one selection among those, in O(n) time for any budget.
 ///
 /// # Panics
 /// If there is no worker, or a score is not positive and finite.
@@ -49,13 +49,13 @@ pub fn ras(scores: &[f64], budget: u64, rng: &mut impl Rng) -> Vec<u64> {
     allocation
 }
 
-/// The time of the `count`-th task. Rounded products are non-decreasing in `count`, so comparing them is exact.
+/// Returns the time of the `count`-th task. Rounded products are non-decreasing in `count`, so comparing them is exact.
 fn multiple(count: u64, score: f64) -> f64 {
     count as f64 * score
 }
 
-/// How many multiples of each score lie at or below `time`, and their total; or the same for a slightly earlier time,
-/// if rounding made `time` late enough for more than `budget`.
+/// Returns how many multiples of each score are at most `time`, and their total. If rounding made `time` late enough for more than
+/// `budget`, it uses a slightly earlier time.
 fn allocate_until(scores: &[f64], budget: u64, mut time: f64) -> (Vec<u64>, u64) {
     let mut back_off = 1e-12;
     loop {
@@ -82,7 +82,7 @@ fn allocate_until(scores: &[f64], budget: u64, mut time: f64) -> (Vec<u64>, u64)
     }
 }
 
-/// The multiples past `allocation` and up to `time`, at most `missing` of each worker.
+/// Returns the multiples that follow `allocation` and are at most `time`, at most `missing` of each worker.
 fn next_multiples(scores: &[f64], allocation: &[u64], missing: u64, time: f64) -> Vec<f64> {
     let mut next = Vec::with_capacity(scores.len() + scores.len() / 2);
     for (&score, &a) in scores.iter().zip(allocation) {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(allocation.iter().sum::<u64>(), 1_000_000_000_000);
     }
 
-    /// Every minimizer with the fewest maxima must occur, and about equally often (3 sigma of 6000 draws is 0.02).
+    /// Every minimizer with the fewest maxima must occur, and all about equally often (3 sigma of 6000 draws is 0.02).
     #[test]
     fn ties_are_broken_uniformly() {
         let scores = [2.0, 2.0, 1.0, 2.0];

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-/// An allocation of `budget` tasks to `workers` workers minimizing the largest `cost(worker, tasks)`, where `cost` is
+/// Returns an allocation of `budget` tasks to `workers` workers that minimizes the largest `cost(worker, tasks)`, where `cost` is
 /// positive, finite and non-decreasing in `tasks` ≥ 1; for example an overhead per assignment and a time per task,
 /// o_i + a·s_i. An idle worker costs nothing.
 ///
@@ -25,7 +25,7 @@ pub fn ras_by_cost(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64
 
     let last = cost_of_last_task(&mut allocation, budget, &cost);
 
-    // Tasks that end exactly at `last` are interchangeable: take them back and hand them out again.
+    // Tasks that end exactly at `last` are interchangeable, so they are taken back and handed out again.
     for (worker, a) in allocation.iter_mut().enumerate() {
         while *a > 0 && cost(worker, *a) >= last {
             *a -= 1;
@@ -54,7 +54,7 @@ pub fn ras_by_cost(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64
 fn cost_of_last_task(allocation: &mut [u64], budget: u64, cost: &impl Fn(usize, u64) -> f64) -> f64 {
     let mut first: Vec<Offer> = (0..allocation.len()).map(|worker| Offer { cost: cost(worker, 1), worker }).collect();
     if budget < first.len() as u64 {
-        // A worker beyond the `budget` cheapest gets nothing.
+        // A worker that is not among the `budget` cheapest gets nothing.
         first.select_nth_unstable(budget as usize - 1);
         first.truncate(budget as usize);
     }
@@ -70,7 +70,7 @@ fn cost_of_last_task(allocation: &mut [u64], budget: u64, cost: &impl Fn(usize, 
     last
 }
 
-/// What a worker's share would cost with one more task.
+/// The cost of a worker's share with one more task.
 #[derive(PartialEq)]
 struct Offer {
     cost: f64,
@@ -100,7 +100,7 @@ mod tests {
     use rand::rngs::ChaCha8Rng;
 
     proptest! {
-        /// Costs as running sums of small steps, zeros (flat stretches) among them.
+        /// Costs are running sums of small steps, some of which are zero and make flat stretches.
         #[test]
         fn is_a_minimizer_of_fewest_maxima(
             steps in prop::collection::vec(prop::collection::vec(0u32..3, 7), 1..5),

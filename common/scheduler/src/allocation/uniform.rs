@@ -4,7 +4,7 @@ use rand::Rng;
 
 use super::add_one_to_random;
 
-/// Equal shares: ⌊B/n⌋ tasks for each of `workers` workers, and the remainder for a random subset, one each.
+/// Allocates equal shares: ⌊B/n⌋ tasks for each of `workers` workers, and one more for each worker of a random subset.
 ///
 /// # Panics
 /// If there is no worker.
@@ -30,7 +30,7 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::ChaCha8Rng;
 
-    /// UTA (arXiv 2502.00775, section 6): ⌊B/n⌋ each, remainder to a random subset drawn afresh.
+    /// UTA (arXiv 2502.00775, section 6): ⌊B/n⌋ each, the remainder to a random subset that is drawn anew each time.
     #[test]
     fn shares_differ_by_one_and_the_remainder_moves() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);

@@ -1,4 +1,4 @@
-//! The parts of an iteration's cost: results, wasted work, and the workers employed.
+//! The parts of an iteration's cost: results, wasted work, and the employed workers.
 
 use super::event::{Effect, LeaseTime};
 use super::worker_set::WorkerSet;
@@ -10,14 +10,14 @@ pub(super) struct AcceptedResult {
     pub(super) worker: WorkerId,
     pub(super) lease: Lease,
     pub(super) busy_s: f64,
-    /// Factor on the reported seconds, at most 1.
+    /// The factor on the reported seconds, at most 1.
     pub(super) factor: f64,
-    /// For the last lease that its worker held: seconds of its occupation that no report accounts for.
+    /// For the last lease that its worker held: the seconds of its occupation that no report accounts for.
     pub(super) overhead_s: Option<f64>,
 }
 
 impl AcceptedResult {
-    /// The effect that ends its lease.
+    /// Returns the effect that ends its lease.
     pub(super) fn end(&self, outcome: TaskOutcome) -> Effect {
         let Self { worker, lease, factor, overhead_s, .. } = *self;
         Effect::End { worker, lease, outcome, time: LeaseTime::Reported { factor, overhead_s } }
@@ -27,9 +27,9 @@ impl AcceptedResult {
 /// Work that enters no step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waste {
-    /// Tasks begun.
+    /// The number of tasks begun.
     pub(super) tasks: u64,
-    /// Seconds spent on them.
+    /// The seconds spent on them.
     pub(super) busy_s: f64,
 }
 
@@ -40,7 +40,7 @@ impl Waste {
     }
 }
 
-/// The workers that got a task in an iteration, each once. Clearing it takes no longer than filling it did.
+/// The workers that got a task in an iteration, each once. Clearing the set takes no longer than filling it did.
 #[derive(Debug, Default)]
 pub(super) struct EmployedWorkers {
     workers: Vec<WorkerId>,
@@ -59,7 +59,7 @@ impl EmployedWorkers {
         &self.workers
     }
 
-    /// Removes all workers, and keeps the memory.
+    /// Removes all workers, but keeps the memory.
     pub(super) fn cleared(mut self) -> Self {
         for worker in self.workers.drain(..) {
             self.set.remove(worker);

@@ -1,4 +1,4 @@
-//! Failures of the same tasks, and the workers that they happened on.
+//! Failures of the same tasks, and the workers on which they occurred.
 
 use smallvec::SmallVec;
 
@@ -7,9 +7,9 @@ use ata_types::WorkerId;
 /// The failures of the same tasks so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Blame {
-    /// The workers they failed on, each once; the one that failed last is the last.
+    /// The workers on which they failed, each once; the most recent one is last.
     pub(super) workers: SmallVec<[WorkerId; 4]>,
-    /// Attempts that failed.
+    /// The number of failed attempts.
     pub(super) attempts: u32,
 }
 

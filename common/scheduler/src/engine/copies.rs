@@ -7,25 +7,25 @@ use std::collections::BTreeMap;
 
 use ata_types::{TaskRange, TaskRanges, WorkerId};
 
-/// The workers that compute the same tasks as another worker, or did.
+/// The workers that compute, or computed, the same tasks as another worker.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Workers and the tasks of one of their leases, by the first task and the order in which they got it.
+    /// The workers with the tasks of one of their leases, by the first task and the order in which they got it.
     held: BTreeMap<(u64, u64), (WorkerId, TaskRange)>,
-    /// How many were added so far.
+    /// The number of leases added so far.
     added: u64,
-    /// The largest number of tasks of any of them: leases that overlap a range begin at most so far before it.
+    /// The largest number of tasks of any lease: leases that overlap a range begin at most this far before it.
     longest: u64,
 }
 
 impl Copies {
-    /// Whether another worker got some of these tasks after this one.
+    /// Returns whether another worker got some of these tasks after this one.
     pub(super) fn is_copied(&self, worker: WorkerId, tasks: TaskRange) -> bool {
         let Some((_, own)) = self.find(worker, tasks) else { return false };
         self.overlapping(tasks).any(|((_, at), (copier, _))| *copier != worker && at > own)
     }
 
-    /// `copier` also computes `part` of the tasks that `holder` has a lease on.
+    /// Records that `copier` also computes `part` of the tasks that `holder` has a lease on.
     pub(super) fn add(&mut self, (holder, tasks): (WorkerId, TaskRange), copier: WorkerId, part: TaskRange) {
         if self.find(holder, tasks).is_none() {
             self.insert(holder, tasks);
@@ -52,12 +52,12 @@ impl Copies {
         self.held.range(near).filter(move |(_, (_, held))| held.overlaps(tasks))
     }
 
-    /// The others that compute some of these tasks, each with the tasks of its lease.
+    /// Returns the other workers that compute some of these tasks, each with the tasks of its lease.
     pub(super) fn others(&self, worker: WorkerId, tasks: TaskRange) -> Vec<(WorkerId, TaskRange)> {
         self.overlapping(tasks).map(|(_, held)| *held).filter(|(other, _)| *other != worker).collect()
     }
 
-    /// A worker no longer computes a lease on these tasks; returns those among them that no other worker computes.
+    /// Records that a worker no longer computes a lease on these tasks. Returns those among them that no other worker computes.
     pub(super) fn end(&mut self, worker: WorkerId, tasks: TaskRange) -> TaskRanges {
         if let Some(key) = self.find(worker, tasks).copied() {
             self.held.remove(&key);
@@ -65,7 +65,7 @@ impl Copies {
         self.uncovered(tasks)
     }
 
-    /// A lease on these tasks is done: it and all that overlap are removed. Returns the others, in the order of their tasks.
+    /// Records that a lease on these tasks is done: removes it and all that overlap. Returns the others, in the order of their tasks.
     pub(super) fn take(&mut self, worker: WorkerId, tasks: TaskRange) -> Vec<(WorkerId, TaskRange)> {
         if self.held.is_empty() {
             return Vec::new();
@@ -75,13 +75,13 @@ impl Copies {
         all.filter(|(other, _)| *other != worker).collect()
     }
 
-    /// Those of these tasks that no recorded worker computes.
+    /// Returns those of these tasks that no recorded worker computes.
     fn uncovered(&self, tasks: TaskRange) -> TaskRanges {
         TaskRanges::from(tasks).minus(&self.overlapping(tasks).map(|(_, (_, held))| *held).collect())
     }
 
-    /// What is left of each of some cancelled leases once `done` of their tasks are done, each task once: what no other lease
-    /// covers.
+    /// Returns what is left of each of some cancelled leases once `done` of their tasks are done: each task once, without those that other
+    /// leases cover.
     pub(super) fn leftovers(&self, cancelled: &[TaskRange], done: TaskRange) -> Vec<TaskRanges> {
         let mut taken = TaskRanges::from(done);
         let left = |tasks: &TaskRange| {
@@ -105,7 +105,7 @@ mod tests {
         WorkerId::new(number).unwrap()
     }
 
-    /// A batch of five that another worker copies as four and one.
+    /// A batch of five tasks is copied by another worker as four and one.
     #[test]
     fn each_task_of_a_batch_that_is_copied_in_parts_is_computed() {
         let mut copies = Copies::default();

@@ -10,8 +10,8 @@ use crate::statistics::WorkerStatistics;
 use crate::topology::Observed;
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
-/// Something that happened, passed to the engine together with its time. Events are never refused; a worker's reports
-/// may be, and go to [`super::Engine::report`].
+/// Something that happened, passed to the engine together with its time. Events are never refused, unlike the reports of workers,
+/// which go to [`super::Engine::report`].
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// A worker is ready to compute. One that is already present is first treated as lost.
@@ -20,29 +20,29 @@ pub enum Event {
         worker: WorkerId,
         /// The machine that it runs on.
         machine: MachineId,
-        /// What an earlier run learned about it; used only if this run has not observed it. It fades, and is dropped
+        /// What an earlier run learned about the worker; used only if this run has not observed it. It fades, and is dropped
         /// when observations contradict it.
         prior: WorkerStatistics,
-        /// Whether it computes a lease as one batch. Its share of an iteration that waits for all of it is then one
+        /// Whether the worker computes a lease as one batch. Its share of an iteration that waits for all of it is then one
         /// lease of any size, and it reports one time for it.
         fuses: bool,
     },
-    /// A worker is gone; its leases end.
+    /// A worker was lost; its leases end.
     WorkerLost {
         /// The worker.
         worker: WorkerId,
     },
-    /// The number of an absent worker will be given to another one: everything known about it is dropped.
+    /// The number of an absent worker will be given to another one, so everything known about it is dropped.
     WorkerForgotten {
         /// The absent worker.
         worker: WorkerId,
     },
-    /// A worker violated the protocol in a way that no correct worker does, and none of its leases failed by it.
+    /// A worker violated the protocol in a way that no correct worker does, but none of its leases failed by it.
     Violation {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker waits for what others send it before it can compute: its deadline stands still.
+    /// A worker cannot compute before it has received what others send it, so its deadline stands still.
     Blocked {
         /// The worker.
         worker: WorkerId,
@@ -56,16 +56,16 @@ pub enum Event {
     Compared {
         /// The tasks.
         tasks: TaskRange,
-        /// The collection of one of them.
+        /// The collection of one of the results.
         first: CollectionId,
-        /// That of the other one.
+        /// The collection of the other result.
         second: CollectionId,
         /// Whether they agree.
         agree: bool,
     },
-    /// Something was observed of the links. Later decisions count with it.
+    /// Something was observed about the links. Later decisions take it into account.
     LinkObserved(Observed),
-    /// A collection arrived whole: its worker is no longer needed for it.
+    /// A collection arrived completely: its worker is no longer needed for it.
     Delivered {
         /// The worker.
         worker: WorkerId,
@@ -83,11 +83,11 @@ pub enum Event {
     StepCommitted {
         /// The iteration.
         iteration: Iteration,
-        /// What is known about the step.
+        /// The outcome of the step.
         outcome: StepOutcome,
     },
-    /// Begin the next iteration as soon as there are enough workers. Sent once at the start of a run, and once after
-    /// each [`Effect::Committed`], when everything to be saved between two iterations is saved.
+    /// The next iteration shall begin as soon as there are enough workers. Sent once at the start of a run, and once after
+    /// each [`Effect::Committed`], when everything that is to be saved between two iterations is saved.
     Proceed,
     /// The time of [`super::Engine::poll_timeout`] has come. At any other time this does nothing.
     Timeout,
@@ -96,16 +96,16 @@ pub enum Event {
 /// A worker's report on a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Report<'a> {
-    /// It is computed.
+    /// The lease is computed.
     Done {
-        /// Seconds that each of its tasks took, by the worker's clock; from a worker that computes a lease as one
-        /// batch, one time for the lease.
+        /// Seconds that each of its tasks took, by the worker's clock. A worker that computes a lease as one batch reports one
+        /// time for the lease.
         busy_s: &'a [f64],
     },
     /// The lease failed: the worker could not compute it.
     Failed {
-        /// Whether the tasks are to blame, which then fail on any sound worker: their gradient is not finite, or the problem's own
-        /// code raises an error. Otherwise the failure may pass, as an outage of a file server does.
+        /// Whether the tasks are to blame, and would fail on any correct worker: their gradient is not finite, or the problem's own
+        /// code raises an error. Otherwise the failure may be temporary, like an outage of a file server.
         uncomputable: bool,
     },
 }
@@ -115,11 +115,11 @@ pub enum Report<'a> {
 pub enum Effect {
     /// An iteration begins.
     Start {
-        /// The iteration.
+        /// The number of the iteration.
         iteration: Iteration,
         /// The workers that the decision is about, ascending.
         workers: Arc<[WorkerId]>,
-        /// Their shares, and why.
+        /// The workers' shares, and the reason for them.
         decision: Arc<Decision>,
     },
     /// Send a worker a lease, and with it the request for the [collection of its own](Lease::own), if it has one. A worker computes its
@@ -130,12 +130,12 @@ pub enum Effect {
         /// The lease.
         lease: Lease,
     },
-    /// Have a worker send so many bytes that no step waits for, and report [`Observed::Probed`] if they arrive. A worker that is
-    /// still sending those of an earlier probe need not.
+    /// Have a worker send bytes that no step waits for, and report [`Observed::Probed`] if they arrive. This can be skipped if the
+    /// worker is still sending those of an earlier probe.
     ProbeLink {
         /// The worker.
         worker: WorkerId,
-        /// The bytes.
+        /// The number of bytes.
         bytes: u64,
     },
     /// A lease ended. Every lease that was assigned ends exactly once.
@@ -144,7 +144,7 @@ pub enum Effect {
         worker: WorkerId,
         /// The lease.
         lease: Lease,
-        /// How it ended, which determines what to do.
+        /// The way in which it ended, which determines what to do.
         outcome: TaskOutcome,
         /// What is known about the time it took.
         time: LeaseTime,
@@ -153,17 +153,17 @@ pub enum Effect {
     Evict {
         /// The worker.
         worker: WorkerId,
-        /// Seconds since it last reported anything.
+        /// Seconds since the worker last reported anything.
         silent_s: f64,
     },
-    /// A worker failed or hung, or comes from a machine whose worker did, and gets no work for a while, unless all workers
+    /// A worker failed or hung, or comes from a machine whose worker did. It gets no work for a while, unless all workers
     /// present rest.
     Rest {
         /// The worker.
         worker: WorkerId,
-        /// For how long, in seconds.
+        /// The length of the rest, in seconds.
         rest_s: f64,
-        /// How often it has failed since its last result.
+        /// The number of its failures since its last result.
         strikes: u32,
     },
     /// Close a worker's session, and refuse its name from now on: it failed too often. The engine already counts it as
@@ -171,9 +171,9 @@ pub enum Effect {
     Expel {
         /// The worker.
         worker: WorkerId,
-        /// How often it has failed since its last result.
+        /// The number of its failures since its last result.
         strikes: u32,
-        /// How many of its results differed from one on which two other workers agree.
+        /// The number of its results that differed from one on which two other workers agree.
         mismatches: u32,
     },
     /// Compare two delivered collections, each of one lease on the same tasks, then send [`Event::Compared`]. Both leases end later.
@@ -185,90 +185,90 @@ pub enum Effect {
         /// The other one.
         second: CollectionId,
     },
-    /// Ask workers for sums of gradients. What follows from one event is asked for together.
+    /// Ask workers for sums of gradients. Everything that follows from one event is asked for together.
     Collect {
         /// The iteration.
         iteration: Iteration,
-        /// What to ask them for.
+        /// The collections to ask for.
         collections: Vec<Collection>,
     },
     /// Sum the gradients of the collections, divide by the number of their tasks, take the optimizer step, then send
-    /// [`Event::StepCommitted`]. If a worker is lost with a collection, this is sent once more when others have computed its tasks, and
-    /// replaces the order.
+    /// [`Event::StepCommitted`]. If a worker is lost together with a collection, this is sent again when others have computed its
+    /// tasks, and replaces the earlier order.
     Step {
         /// The iteration.
         iteration: Iteration,
         /// The tasks, ascending and disjoint. In an asynchronous run it is one task, whose iteration may be earlier.
         tasks: Vec<TaskRange>,
-        /// The collections that the step waits for, or has.
+        /// The collections that the step waits for, or already has.
         collections: Vec<CollectionId>,
-        /// The leases in them; they end once the step is taken.
+        /// The leases in the collections; they end once the step is taken.
         collected: Vec<(WorkerId, Lease)>,
-        /// Factor on the learning rate.
+        /// The factor on the learning rate.
         lr_factor: f64,
         /// Whether the inner product of this mean gradient and the last one is wanted.
         with_product: bool,
     },
-    /// The iteration is in the ledger. Save what is to be saved; then, unless [`Effect::Finish`] follows, send
+    /// The iteration has entered the ledger. Save what is to be saved; then, unless [`Effect::Finish`] follows, send
     /// [`Event::Proceed`].
     Committed {
-        /// What it cost.
+        /// The cost of the iteration.
         cost: IterationCost,
     },
     /// The run cannot continue until something changes. Sent once per reason.
     Wait {
-        /// What is missing.
+        /// The reason for waiting.
         reason: WaitReason,
     },
     /// The run is done.
     Finish {
-        /// Which rule ended it.
+        /// The rule that ended the run.
         reason: FinishReason,
     },
-    /// The run cannot continue.
+    /// The run is given up.
     Abort {
-        /// Why.
+        /// The reason for giving up.
         reason: AbortReason,
     },
 }
 
-/// A worker is asked for the sum of the gradients of some of its leases, as one vector, once all are computed. If the same collection was
-/// asked for before, this replaces it; without leases, it is no longer needed.
+/// The request to a worker for the sum of the gradients of some of its leases, as one vector, once all are computed. It replaces an
+/// earlier request for the same collection; without leases, it withdraws that request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collection {
     /// The worker.
     pub worker: WorkerId,
-    /// Identifies it.
+    /// The id of the collection.
     pub id: CollectionId,
-    /// Its leases, in the order in which they were assigned.
+    /// The leases, in the order in which they were assigned.
     pub leases: Vec<Lease>,
 }
 
 /// What is known about the time that a lease took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LeaseTime {
-    /// Its worker reported a result, and the times of its tasks with it.
+    /// The worker reported a result, including the times of its tasks.
     Reported {
         /// Factor on the reported seconds, at most 1: reports cannot claim more time than has passed.
         factor: f64,
-        /// For the last lease that a worker held: seconds since the first was assigned that were not computation.
+        /// For the last lease that a worker held: the seconds since the first one was assigned that were not computation.
         overhead_s: Option<f64>,
     },
-    /// It ended without a result.
+    /// The lease ended without a result.
     Censored {
-        /// Seconds that its worker had spent on it; `None` if it had not begun.
+        /// Seconds that the worker had spent on it; `None` if it had not begun.
         elapsed_s: Option<f64>,
     },
 }
 
-/// What the engine is waiting for.
+/// The reason why the engine waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
     /// Too few workers are present.
     Workers {
-        /// How many are present.
+        /// The number of workers present.
         present: usize,
-        /// How many are needed.
+        /// The number of workers needed.
         needed: usize,
     },
 }
@@ -280,7 +280,7 @@ impl fmt::Display for WaitReason {
     }
 }
 
-/// Why a run cannot continue.
+/// The reason why a run is given up.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AbortReason {
     /// The same tasks failed on so many workers that no worker is to blame.
@@ -289,11 +289,11 @@ pub enum AbortReason {
         iteration: Iteration,
         /// The tasks.
         tasks: TaskRange,
-        /// How many attempts failed.
+        /// The number of attempts that failed.
         attempts: u32,
-        /// On how many different workers.
+        /// The number of different workers on which they failed.
         workers: usize,
-        /// Seconds from the first failure of any tasks to the last one, without a result in between.
+        /// Seconds from the first to the last failure of any tasks, without a result in between.
         lasted_s: f64,
     },
     /// The policy made a decision that cannot be carried out.
@@ -326,18 +326,18 @@ impl fmt::Display for AbortReason {
     }
 }
 
-/// Why a worker's report is refused. It then changes nothing.
+/// The reason why a worker's report is refused. A refused report changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The worker does not hold that lease: it is done, cancelled, given to another worker, or never existed.
     #[error("the worker does not hold lease {0}")]
     NotHeld(LeaseId),
-    /// The report does not hold as many non-negative times as it must, with a finite sum.
+    /// The report does not contain the required number of non-negative times with a finite sum.
     #[error("lease {lease} needs {times} non-negative time(s) with a finite sum: one per task, or one for a batch")]
     BadTimes {
         /// The lease.
         lease: LeaseId,
-        /// How many times the report must hold.
+        /// The number of times that the report must contain.
         times: u64,
     },
 }

@@ -1,8 +1,8 @@
-//! Failures of all workers: if nothing succeeds any more, the engine spaces out the attempts, and in the end it gives up.
+//! Failures of all workers. If nothing succeeds any more, the engine spaces out the attempts, and eventually gives up.
 //!
-//! A failure that workers share, such as a file server that restarts, passes after a while. A failure of the tasks, such as
-//! training that has diverged, does not. If workers can say that the tasks are to blame, the run ends soon; otherwise only time
-//! tells the two apart.
+//! A failure that workers share, such as the restart of a file server, passes after a while. A failure of the tasks, such as
+//! training that has diverged, does not. If workers can report that the tasks are to blame, the run ends soon; otherwise only time
+//! can distinguish the two.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +14,19 @@ use super::event::AbortReason;
 use super::shared::Shared;
 use ata_types::{Iteration, MachineId, TaskRange, WorkerId};
 
-/// Attempts at the same tasks that must have failed, on as many machines, before a run is given up: one machine may be broken,
-/// and a second one, but with three the workers share the cause, or the tasks are it. Attempts are spaced out after as many
-/// failures in a row.
+/// The number of failed attempts at the same tasks, on as many machines, before a run is given up. One machine may be broken, and a
+/// second one as well; if three fail, the cause is shared by the workers or is in the tasks. Attempts are spaced out after the same
+/// number of failures in a row.
 const MAX_FAILURES: usize = 3;
 
-/// Workers on which the same tasks must have failed if their machines cannot be told apart, as behind one address. The same
-/// tasks are tried about as often in the two minutes that the program takes for an outage; with twice as many, a run with 51
-/// workers at one address would go on for 14 minutes.
+/// The number of workers on which the same tasks must have failed if their machines cannot be distinguished, as behind one address.
+/// Tasks are tried about this often in the two minutes that the program allows for an outage; with twice as many, a run with 51
+/// workers at one address would continue for 14 minutes.
 const ENOUGH_WORKERS: usize = 8;
 
-/// Share of [`EngineConfig::outage_s`] after which the run is given up if workers say that the tasks are to blame: 10 s in the
-/// program. One worker may be wrong about that, so several attempts must fit into it, spaced out so that a worker that joins can
-/// try as well. With twice the time, eight workers at one address would be expelled before they have all failed.
+/// The share of [`EngineConfig::outage_s`] after which the run is given up if workers report that the tasks are to blame: 10 s in the
+/// program. One worker may be wrong about that, so the time must allow several attempts, spaced out so that a worker that joins can
+/// try as well. With twice the time, eight workers at one address would be expelled before all of them have failed.
 const UNCOMPUTABLE_SHARE: f64 = 1.0 / 12.0;
 
 /// The longest pause, as a share of that time: eight workers at one address need as many attempts.
@@ -38,14 +38,14 @@ pub(super) struct FailureStreak {
     count: usize,
     first_s: f64,
     last_s: f64,
-    /// Whether the workers said of all of them that the tasks are to blame.
+    /// Whether the workers reported for all of them that the tasks are to blame.
     is_uncomputable: bool,
-    /// Until when nothing is handed out.
+    /// The time until which nothing is handed out.
     paused_until_s: Option<f64>,
 }
 
 impl FailureStreak {
-    /// Adds a failure. After a few failures in a row, nothing is handed out for as long as they have been going on, so that
+    /// Adds a failure. After a few failures in a row, nothing is handed out for as long as they have lasted, so that
     /// an outage costs a run at most twice its own time, and there are few attempts during a long one.
     pub(super) fn add(&mut self, now_s: f64, config: &EngineConfig, uncomputable: bool) {
         if self.count == 0 {
@@ -62,22 +62,22 @@ impl FailureStreak {
         }
     }
 
-    /// A result ends the streak. Returns whether the engine had paused.
+    /// Ends the streak because of a result. Returns whether the engine had paused.
     pub(super) fn end(&mut self) -> bool {
         std::mem::take(self).is_pause()
     }
 
-    /// Whether nothing is handed out at the moment.
+    /// Returns whether nothing is handed out at the moment.
     pub(super) fn is_pause(&self) -> bool {
         self.paused_until_s.is_some()
     }
 
-    /// When something is handed out again, if nothing is at the moment.
+    /// Returns the time at which tasks are handed out again, if none are at the moment.
     pub(super) fn paused_until_s(&self) -> Option<f64> {
         self.paused_until_s
     }
 
-    /// Lets a worker that joined try soon, however long the others have failed. It does wait for `rest_s` after the last
+    /// Lets a worker that joined try soon, however long the others have failed. It still waits for `rest_s` after the last
     /// failure, because it may be a broken machine that joins again and again.
     pub(super) fn shorten_pause(&mut self, rest_s: f64) {
         if let Some(until_s) = &mut self.paused_until_s {
@@ -85,7 +85,7 @@ impl FailureStreak {
         }
     }
 
-    /// Hands out tasks again, until the next failure.
+    /// Resumes handing out tasks, until the next failure.
     pub(super) fn end_pause(&mut self) {
         self.paused_until_s = None;
     }
@@ -94,14 +94,14 @@ impl FailureStreak {
         self.last_s - self.first_s
     }
 
-    /// Seconds for which failures must go on before the run is given up.
+    /// Returns the seconds for which failures must continue before the run is given up.
     fn patience_s(&self, config: &EngineConfig) -> f64 {
         config.outage_s * if self.is_uncomputable { UNCOMPUTABLE_SHARE } else { 1.0 }
     }
 }
 
 impl Shared {
-    /// Why the run must end if these tasks failed so often, for so long and on so many workers that no worker is to blame.
+    /// Returns the reason to end the run, if these tasks failed so often, for so long and on so many workers that no worker is to blame.
     pub(super) fn hopeless(&self, iteration: Iteration, tasks: TaskRange, blame: &Blame) -> Option<AbortReason> {
         let is_hopeless = self.failures.count > 0
             && blame.attempts as usize >= MAX_FAILURES
@@ -117,7 +117,7 @@ impl Shared {
         })
     }
 
-    /// Whether tasks failed on enough machines or, if there are fewer, on each of them and on enough of their workers. Only
+    /// Returns whether tasks failed on enough machines or, if there are fewer, on each of them and on enough of their workers. Only
     /// the workers that count are considered.
     fn is_no_fault_of_workers(&self, blame: &Blame) -> bool {
         let counts = self.roster.counts();
@@ -130,8 +130,8 @@ impl Shared {
             || present().all(|worker| failed.contains(&worker))
     }
 
-    /// Whether a worker that did not fail these tasks still computes what it began before the streak of failures, or sends what it has
-    /// computed.
+    /// Returns whether a worker that did not fail these tasks is still computing what it began before the streak of failures, or sending
+    /// what it has computed.
     fn others_are_at_work(&self, blame: &Blame) -> bool {
         let computes = |worker| {
             !self.leases.is_free(worker)

@@ -1,4 +1,4 @@
-//! Observations of workers, and the policy's decisions.
+//! Passes observations of workers to the policy, and asks it for decisions.
 
 use super::random::{Purpose, stream};
 use super::shared::Shared;
@@ -7,11 +7,11 @@ use crate::policy::{Collect, Decision, Round, SchedulerRng};
 use ata_types::{Iteration, WorkerId};
 
 impl Shared {
-    /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits; an error says what
-    /// is wrong with it.
+    /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits. An error says what
+    /// is wrong with the decision.
     pub(super) fn decide(&mut self, number: Iteration, workers: &[WorkerId]) -> Result<Decision, String> {
         let take = self.config.budget;
-        // A product that is whole except for rounding is whole: 100 x 0.07 is 7, not 8.
+        // A product that is whole except for rounding counts as whole: 100 × 0.07 is 7, not 8.
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
         let budget = take + spare;
         // If shares may be cancelled before they are complete, each task is a lease of its own.
@@ -22,7 +22,7 @@ impl Shared {
         let allocated = decision.check(workers.len())?;
         if budget > take {
             decision.collect = match decision.collect {
-                // Policies that choose their own number of tasks have none to spare.
+                // Policies that choose their own number of tasks have no spare ones.
                 Collect::All | Collect::InParts { .. } if allocated == budget => Collect::Soonest { take },
                 Collect::First { refill: true, .. } => Collect::First { take, refill: true },
                 Collect::InParts { tasks } if tasks == budget => Collect::InParts { tasks: take },
@@ -36,8 +36,8 @@ impl Shared {
         Ok(decision)
     }
 
-    /// Spot checks need to know which worker computes which tasks. If a plan does not say, or in a race, workers share equally
-    /// instead.
+    /// Makes the step wait for all tasks. Spot checks require it to be known which worker computes which tasks. If a plan leaves that
+    /// open, or in a race, workers get equal shares instead.
     fn wait_for_all(decision: &mut Decision, rng: &mut SchedulerRng) -> Result<(), String> {
         let planned = decision.allocation.some().map(|(_, tasks)| tasks).sum::<u64>();
         match decision.collect {
@@ -58,7 +58,7 @@ impl Shared {
         self.policy.observe(worker, busy_s);
     }
 
-    /// A worker computed a lease as one batch.
+    /// Records that a worker computed a lease as one batch.
     pub(super) fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
         self.statistics[worker.slot()].observe_batch(tasks, busy_s);
         self.priors.observe(worker, |own| own.observe_batch(tasks, busy_s));
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// A worker's lease was cancelled, such as a probe or the loser of a race.
+    /// Records that a worker's lease was cancelled, such as a probe or the loser of a race.
     pub(super) fn observe_censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
         self.statistics[worker.slot()].observe_censored(elapsed_s);
         self.priors.observe(worker, |own| own.observe_censored(elapsed_s));

@@ -1,15 +1,15 @@
-//! The task indices of each share of an allocation.
+//! Assigns task indices to the shares of an allocation.
 
 use ata_types::{MAX_LEASE_TASKS, TaskRange};
 
-/// Lays the shares of an allocation out over the indices 0..B, one after the other. Returns (worker, tasks); a share of more
-/// than [`MAX_LEASE_TASKS`] is several ranges.
+/// Lays out the shares of an allocation over the indices 0..B, one after the other. Returns (worker, tasks); a share of more
+/// than [`MAX_LEASE_TASKS`] becomes several ranges.
 pub(super) fn lay_out(allocation: &[u64]) -> Vec<(usize, TaskRange)> {
     let budget = allocation.iter().sum();
     share_out(vec![TaskRange { first: 0, count: budget }], allocation)
 }
 
-/// Gives out `tasks`, in order, so that each worker gets exactly its share of `allocation`, which sums to their number.
+/// Gives out `tasks`, in order, so that each worker gets exactly its share of `allocation`, which adds up to their number.
 pub(super) fn share_out(tasks: Vec<TaskRange>, allocation: &[u64]) -> Vec<(usize, TaskRange)> {
     let mut ranges = tasks.into_iter();
     let mut rest = TaskRange { first: 0, count: 0 };
@@ -27,7 +27,7 @@ pub(super) fn share_out(tasks: Vec<TaskRange>, allocation: &[u64]) -> Vec<(usize
     pieces
 }
 
-/// Splits the first tasks off a range: `most` of them, if a lease may have as many and there are enough.
+/// Splits the first tasks off a range: `most` of them, if there are as many and a lease may have that many.
 pub(super) fn split_off(rest: &mut TaskRange, most: u64) -> TaskRange {
     let count = most.min(rest.count).min(MAX_LEASE_TASKS);
     let piece = TaskRange { first: rest.first, count };

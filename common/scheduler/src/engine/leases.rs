@@ -1,4 +1,4 @@
-//! The lease table: which worker holds which tasks, in which order, since when, and until when.
+//! The lease table, which records which worker holds which tasks, in which order, since when, and until when.
 
 mod deadlines;
 
@@ -17,7 +17,7 @@ pub(super) struct EndedLease {
     pub(super) lease: Lease,
     /// Earlier failures of its tasks; `None` for most tasks, which never failed.
     pub(super) blame: Option<Box<Blame>>,
-    /// Seconds since its worker began it; `None` if it had not begun.
+    /// Seconds since its worker began it; `None` if the worker had not begun it.
     pub(super) elapsed_s: Option<f64>,
 }
 
@@ -31,68 +31,68 @@ impl EndedLease {
 #[derive(Debug)]
 pub(super) struct FinishedLease {
     pub(super) lease: Lease,
-    /// Factor on the reported seconds, at most 1.
+    /// The factor on the reported seconds, at most 1.
     pub(super) factor: f64,
-    /// If the worker holds no other lease: seconds of its occupation that no report accounts for.
+    /// The seconds of the worker's occupation that no report accounts for, if the worker holds no other lease.
     pub(super) overhead_s: Option<f64>,
 }
 
-/// Stands for no entry.
+/// The index that stands for no entry.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-struct Entry {
+struct LeaseEntry {
     lease: Lease,
     blame: Option<Box<Blame>>,
-    /// The lease that its worker computes after this one.
+    /// The index of the lease that its worker computes after this one.
     next: u32,
 }
 
-/// One worker's leases, in the order in which it computes them, and its clock. Aligned so that, with many workers, each
+/// One worker's leases, in the order in which it computes them, and its clock. The alignment ensures that, with many workers, each
 /// access costs only one cache miss.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
-struct Queue {
+struct DeadlineQueue {
     first: u32,
     last: u32,
     len: u32,
-    /// Counts changes of its deadline: those set at an earlier count are void.
+    /// The number of changes of its deadline: deadlines that were set at an earlier count are void.
     deadlines: u32,
-    /// When the worker began what it computes now, as far as its reports account for the time.
+    /// The time at which the worker began its current lease, as far as its reports account for the time.
     begun_s: f64,
-    /// When it last got a lease while it was idle, or one of its leases ended.
+    /// The time at which it last got a lease while it was idle, or at which one of its leases last ended.
     heard_s: f64,
 }
 
-impl Default for Queue {
+impl Default for DeadlineQueue {
     fn default() -> Self {
         Self { first: NONE, last: NONE, len: 0, deadlines: 0, begun_s: 0.0, heard_s: 0.0 }
     }
 }
 
-/// All leases. A worker computes its leases in order and reports them in order, so that granting, finding and finishing
-/// take constant time, however many there are.
+/// The table of all leases. A worker computes and reports its leases in order, so that granting, finding and finishing
+/// a lease take constant time, however many there are.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    entries: Vec<Entry>,
-    /// Places in `entries` that can be reused.
+    entries: Vec<LeaseEntry>,
+    /// Positions in `entries` that can be reused.
     free: Vec<u32>,
-    /// By worker slot.
-    queues: Vec<Queue>,
-    /// Earliest first; void ones are skipped.
+    /// The queue of each worker, by slot.
+    queues: Vec<DeadlineQueue>,
+    /// The deadlines, earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
-    /// Workers that are blocked, and since when. Their deadlines stand still.
+    /// The blocked workers, and the times since which they are blocked. Their deadlines stand still.
     blocked: BTreeMap<WorkerId, f64>,
     next_id: u64,
 }
 
 impl Leases {
-    /// An empty table whose leases are numbered from `next_id` on.
+    /// Creates an empty table whose leases are numbered from `next_id` on.
     pub(super) fn numbered_from(next_id: u64, workers: usize) -> Self {
-        Self { next_id, queues: vec![Queue::default(); workers], ..Self::default() }
+        Self { next_id, queues: vec![DeadlineQueue::default(); workers], ..Self::default() }
     }
 
-    /// The number of the next lease.
+    /// Returns the number of the next lease.
     pub(super) fn next_id(&self) -> u64 {
         self.next_id
     }
@@ -100,26 +100,26 @@ impl Leases {
     /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         if self.queues.len() <= worker.slot() {
-            self.queues.resize(worker.slot() + 1, Queue::default());
+            self.queues.resize(worker.slot() + 1, DeadlineQueue::default());
         }
     }
 
-    /// How many leases are held.
+    /// Returns the number of leases that are held.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Whether no worker holds a lease.
+    /// Returns whether no worker holds a lease.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a worker holds no lease.
+    /// Returns whether a worker holds no lease.
     pub(super) fn is_free(&self, worker: WorkerId) -> bool {
         self.queues.get(worker.slot()).is_none_or(|queue| queue.len == 0)
     }
 
-    /// The leases of a worker, in order.
+    /// Returns the leases of a worker, in order.
     pub(super) fn of(&self, worker: WorkerId) -> impl Iterator<Item = (&Lease, Option<&Blame>)> + '_ {
         let first = self.queues.get(worker.slot()).map_or(NONE, |queue| queue.first);
         let entry = |at: u32| self.entries.get(at as usize);
@@ -127,19 +127,19 @@ impl Leases {
         entries.map(|entry| (&entry.lease, entry.blame.as_deref()))
     }
 
-    /// The lease that a worker computes now, and how many tasks it holds.
+    /// Returns the lease that a worker is computing, and the number of tasks that the worker holds.
     pub(super) fn held(&self, worker: WorkerId) -> Option<(Lease, u64)> {
         let mut leases = self.of(worker).map(|(lease, _)| lease);
         let first = *leases.next()?;
         Some((first, first.tasks.count + leases.map(|lease| lease.tasks.count).sum::<u64>()))
     }
 
-    /// Seconds since a worker began what it computes now.
+    /// Returns the seconds since a worker began its current lease.
     pub(super) fn elapsed_s(&self, now_s: f64, worker: WorkerId) -> f64 {
         (now_s - self.queues[worker.slot()].begun_s).max(0.0)
     }
 
-    /// A lease that a worker holds.
+    /// Returns a lease that a worker holds.
     pub(super) fn find(&self, worker: WorkerId, id: LeaseId) -> Option<Lease> {
         // Nearly always it is the first.
         let first = self.entries.get(self.queues.get(worker.slot())?.first as usize)?;
@@ -151,12 +151,12 @@ impl Leases {
         leases.last().filter(|lease| lease.id == id)
     }
 
-    /// A worker's lease with this collection of its own.
+    /// Returns a worker's lease that has this collection as its own.
     pub(super) fn with_own(&self, worker: WorkerId, collection: CollectionId) -> Option<LeaseId> {
         self.of(worker).map(|(lease, _)| lease).find(|lease| lease.own == Some(collection)).map(|lease| lease.id)
     }
 
-    /// A worker's lease on exactly these tasks.
+    /// Returns a worker's lease on exactly these tasks.
     pub(super) fn on(&self, worker: WorkerId, tasks: TaskRange) -> Option<LeaseId> {
         self.of(worker).map(|(lease, _)| lease).find(|lease| lease.tasks == tasks).map(|lease| lease.id)
     }
@@ -173,7 +173,7 @@ impl Leases {
         }
     }
 
-    /// Gives a worker a lease, after those it holds.
+    /// Gives a worker a lease, after the leases that it already holds.
     pub(super) fn grant(
         &mut self,
         now_s: f64,
@@ -185,7 +185,7 @@ impl Leases {
     ) -> Lease {
         let lease = Lease { id: LeaseId(self.next_id), iteration, tasks, own };
         self.next_id += 1;
-        let entry = Entry { lease, blame, next: NONE };
+        let entry = LeaseEntry { lease, blame, next: NONE };
         let at = self.free.pop().unwrap_or_else(|| u32::try_from(self.entries.len()).expect("fewer than 2^32 leases"));
         if let Some(free) = self.entries.get_mut(at as usize) {
             *free = entry;
@@ -203,7 +203,7 @@ impl Leases {
         lease
     }
 
-    /// Ends a lease that its worker reports done in `reported_s` seconds. A worker's reports cannot claim more time
+    /// Ends a lease that its worker reports as done in `reported_s` seconds. A worker's reports cannot claim more time
     /// than has passed since it began.
     pub(super) fn finish(
         &mut self,
@@ -216,14 +216,14 @@ impl Leases {
         let queue = &mut self.queues[worker.slot()];
         queue.heard_s = now_s;
         let passed_s = (now_s - queue.begun_s).max(0.0);
-        // The tolerance is for the rounding of sums only.
+        // The tolerance is only for the rounding of sums.
         let factor = if reported_s > passed_s * (1.0 + 1e-9) { passed_s / reported_s } else { 1.0 };
         queue.begun_s += reported_s * factor;
         let overhead_s = (queue.len == 0).then(|| (now_s - queue.begun_s).max(0.0));
         Some(FinishedLease { lease, factor, overhead_s })
     }
 
-    /// Ends a lease without a result. If its worker had begun it, it begins the next one now.
+    /// Ends a lease without a result. If its worker had begun it, the worker begins the next one now.
     pub(super) fn revoke(&mut self, now_s: f64, worker: WorkerId, id: LeaseId) -> Option<EndedLease> {
         let queue = &self.queues[worker.slot()];
         let elapsed_s = (now_s - queue.begun_s).max(0.0);
@@ -276,7 +276,7 @@ impl Leases {
         Some(EndedLease { lease: entry.lease, blame: entry.blame.take(), elapsed_s: None })
     }
 
-    /// The tasks that a worker computes now, and how often they failed.
+    /// Returns the tasks that a worker is computing, and how often they failed.
     pub(super) fn current(&self, worker: WorkerId) -> Option<(TaskRange, u32)> {
         self.of(worker).next().map(|(lease, blame)| (lease.tasks, blame.map_or(0, |blame| blame.attempts)))
     }

@@ -17,11 +17,11 @@ pub struct Limits {
     pub runtime_s: Option<f64>,
     /// Seconds of total worker time.
     pub total_worker_time_s: Option<f64>,
-    /// Worker-iterations with at least one task: what the bandit paper (arXiv 2202.08302) limits.
+    /// The number of worker-iterations with at least one task, which the bandit paper (arXiv 2202.08302) limits.
     pub employments: Option<u64>,
 }
 
-/// Which rule ended a run.
+/// The rule that ended a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
@@ -40,7 +40,7 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    /// Its name in summaries.
+    /// Returns the rule's name, as in summaries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iterations => "iterations",
@@ -54,7 +54,7 @@ impl FinishReason {
 }
 
 impl Limits {
-    /// The first limit that is reached, if any.
+    /// Returns the first limit that is reached, if any.
     pub(super) fn reached(&self, runtime_s: f64, ledger: &Ledger, outcome: &StepOutcome) -> Option<FinishReason> {
         let over = |value: f64, limit: Option<f64>| limit.is_some_and(|limit| value >= limit);
         let good = matches!((outcome.loss, self.target_loss), (Some(loss), Some(target)) if loss <= target);

@@ -1,6 +1,6 @@
 //! The iteration engine: membership, leases, policy, statistics and costs, as one pure state machine.
 //!
-//! A driver passes it what happened and when, and carries out the effects that it returns, in order:
+//! A driver tells it what happened and when, and carries out the effects that it returns, in order:
 //!
 //! ```text
 //! WorkerJoined ─▶ Wait        Proceed ─▶ Start, Assign… ─▶ report() ─▶ End… ─▶ Step ─▶ StepCommitted ─▶ Committed ─┐
@@ -76,17 +76,17 @@ use crate::statistics::WorkerStatistics;
 use crate::topology::{LinkRates, LinkSetting};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
 use leases::{EndedLease, OverdueWorker};
-use phase::{Between, Collecting, Exit, Flow, Over, Phase};
+use phase::{Between, Collecting, CollectingEnd, Flow, Over, Phase};
 use shared::Shared;
 
-/// The state machine. See the module's documentation.
+/// The iteration engine. See the module's documentation.
 pub struct Engine {
     shared: Shared,
     phase: Phase,
 }
 
 impl Engine {
-    /// An engine at the start of a run.
+    /// Creates an engine at the start of a run.
     ///
     /// # Panics
     /// If the budget or the number of workers to wait for is 0, or `overcommit` or `rest_s` is not at least 0.
@@ -96,7 +96,7 @@ impl Engine {
         Self { shared: Shared::new(config, policy), phase: Phase::Between(Between::new(Iteration::FIRST, None)) }
     }
 
-    /// Handles an event at `now_s`, seconds since the run began (never decreasing), and appends what to do.
+    /// Handles an event at `now_s`, in seconds since the run began (never decreasing), and appends the effects to carry out.
     pub fn handle(&mut self, now_s: f64, event: Event, effects: &mut Vec<Effect>) {
         self.at(now_s, effects, |engine| match event {
             Event::WorkerJoined { worker, machine, prior, fuses } => engine.join(worker, machine, prior, fuses),
@@ -115,7 +115,7 @@ impl Engine {
         });
     }
 
-    /// Handles a worker's report on a lease at `now_s`, and appends what to do. A refused report changes nothing.
+    /// Handles a worker's report on a lease at `now_s`, and appends the effects to carry out. A refused report changes nothing.
     pub fn report(
         &mut self,
         now_s: f64,
@@ -130,7 +130,7 @@ impl Engine {
         })
     }
 
-    /// Handles something that happens at a time, with the caller's list of effects in place.
+    /// Calls `handle` at a time, with the caller's list of effects in place.
     fn at<T>(&mut self, now_s: f64, effects: &mut Vec<Effect>, handle: impl FnOnce(&mut Self) -> T) -> T {
         self.shared.now_s = now_s;
         std::mem::swap(&mut self.shared.effects, effects);
@@ -139,12 +139,12 @@ impl Engine {
         handled
     }
 
-    /// When to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
+    /// Returns the time at which to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
     pub fn poll_timeout(&mut self) -> Option<f64> {
         let Shared { leases, roster, failures, .. } = &mut self.shared;
         let (deadline_s, rest_end_s) = (leases.next_deadline_s(), roster.next_rest_end_s());
         let ask_again_s = match &self.phase {
-            // During a pause the policy is not asked.
+            // The policy is not asked during a pause.
             Phase::Collecting(collecting) if !failures.is_pause() => collecting.ask_again_s(),
             _ => None,
         };
@@ -152,7 +152,7 @@ impl Engine {
         deadline_s.into_iter().chain(rest_end_s).chain(ask_again_s).chain(pause_ends_s).reduce(f64::min)
     }
 
-    /// The iteration under way, or the next one; once the run is over, the last one committed.
+    /// Returns the current iteration, or the next one; once the run is over, the last one committed.
     pub fn iteration(&self) -> Iteration {
         match &self.phase {
             Phase::Over(_) => Iteration(self.shared.ledger.iterations),
@@ -160,49 +160,49 @@ impl Engine {
         }
     }
 
-    /// The workers that are present, ascending.
+    /// Returns the workers that are present, ascending.
     pub fn present(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.shared.roster.all_present()
     }
 
-    /// What is known of the links.
+    /// Returns what is known about the links.
     pub fn links(&self) -> &LinkRates {
         &self.shared.links
     }
 
-    /// The rates of all links are known before the run begins.
+    /// Sets the rates of all links, if they are known before the run begins.
     pub fn know_links(&mut self, setting: LinkSetting) {
         self.shared.links = LinkRates::known(setting);
     }
 
-    /// A lease, if the worker holds it.
+    /// Returns a lease, if the worker holds it.
     pub fn lease(&self, worker: WorkerId, lease: LeaseId) -> Option<Lease> {
         self.shared.leases.find(worker, lease)
     }
 
-    /// The costs so far.
+    /// Returns the costs so far.
     pub fn ledger(&self) -> &Ledger {
         &self.shared.ledger
     }
 
-    /// What is known about each worker's speed, by slot.
+    /// Returns what is known about each worker's speed, by slot.
     pub fn statistics(&self) -> &[WorkerStatistics] {
         &self.shared.statistics
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     pub fn policy(&self) -> &'static str {
         self.shared.policy.name()
     }
 
-    /// Lets the collecting phase, if it is the present one, handle something, and leaves the phase if that ends it.
+    /// Lets the collecting phase handle something, if it is the current one, and leaves the phase if that ends it.
     fn collect(&mut self, handle: impl FnOnce(&mut Collecting, &mut Shared) -> Flow) {
         let Self { shared, phase } = self;
         let Phase::Collecting(collecting) = phase else { return };
         let next = match handle(collecting, shared) {
             ControlFlow::Continue(()) => return collecting.ask(shared),
-            ControlFlow::Break(Exit::Complete) => collecting.step(shared).map(Phase::Committing),
-            ControlFlow::Break(Exit::Abort(reason)) => {
+            ControlFlow::Break(CollectingEnd::Complete) => collecting.step(shared).map(Phase::Committing),
+            ControlFlow::Break(CollectingEnd::Abort(reason)) => {
                 Some(Phase::Over(Over::abort(shared, collecting.number, reason)))
             }
         };
@@ -258,7 +258,7 @@ impl Engine {
             Phase::Collecting(collecting) if !collecting.is_asynchronous() => {
                 self.collect(|collecting, shared| collecting.lease_done(shared, result));
             }
-            // Only asynchronous leases outlive their iteration. Their worker gets the next task once a step has this one.
+            // Only asynchronous leases outlive their iteration. Their worker gets the next task once this result is in a step.
             _ => self.shared.roster.await_step(worker),
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A worker failed on a lease.
+    /// Handles a worker's failure on a lease.
     fn failed(&mut self, worker: WorkerId, ended: EndedLease) {
         match &mut self.phase {
             Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
@@ -325,7 +325,7 @@ impl Engine {
         }
     }
 
-    /// Enters the phase after [`Between`], if the next iteration begins or the run is over.
+    /// Enters the phase that follows [`Between`], if the next iteration begins or the run is over.
     fn begin(&mut self, next: Option<Phase>) {
         if let Some(next) = next {
             self.phase = next;

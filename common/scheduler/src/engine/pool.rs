@@ -3,24 +3,24 @@
 use super::layout::split_off;
 use ata_types::TaskRange;
 
-/// Free tasks, which are given out in the order of their indices.
+/// The free tasks, which are given out in the order of their indices.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct TaskPool {
     rest: TaskRange,
 }
 
-impl Pool {
-    /// The tasks 0..`tasks`.
+impl TaskPool {
+    /// Creates a pool of the tasks 0..`tasks`.
     pub(super) fn new(tasks: u64) -> Self {
         Self { rest: TaskRange { first: 0, count: tasks } }
     }
 
-    /// How many tasks are left.
+    /// Returns the number of tasks that are left.
     pub(super) fn left(&self) -> u64 {
         self.rest.count
     }
 
-    /// Takes tasks for workers, in order: (worker, how many). Requests beyond the tasks that are left are not met.
+    /// Takes tasks for workers, in order; `shares` are (worker, number of tasks). Requests beyond the tasks that are left are dropped.
     pub(super) fn take(&mut self, shares: &[(usize, u64)]) -> Vec<(usize, TaskRange)> {
         let mut taken = Vec::with_capacity(shares.len());
         for &(worker, mut tasks) in shares {
@@ -45,7 +45,7 @@ mod tests {
             tasks in 1u64..200,
             rounds in prop::collection::vec(prop::collection::vec(0u64..40, 1..6), 0..12),
         ) {
-            let mut pool = Pool::new(tasks);
+            let mut pool = TaskPool::new(tasks);
             let mut seen = Vec::new();
             for round in rounds.into_iter().chain([vec![u64::MAX]]) {
                 let shares: Vec<(usize, u64)> = round.into_iter().enumerate().collect();

@@ -5,21 +5,21 @@ use serde::{Deserialize, Serialize};
 use crate::statistics::WorkerStatistics;
 use ata_types::{Iteration, WorkerId};
 
-/// The most observations a prior counts for: enough to skip the warm-up of ATA-Empirical (about 70), and few compared
+/// The most observations that a prior counts for: enough to skip the warm-up of ATA-Empirical (about 70), and few compared
 /// with what a run of a thousand iterations observes.
 const MAX_PRIOR_TASKS: u64 = 256;
 
-/// Iterations in which a prior loses half of its weight: a wrong one that is never tested does not last, and a right
+/// The number of iterations in which a prior loses half of its weight. A wrong prior that is never tested does not last, and a right
 /// one need not be learned again early in the run.
 const HALF_LIFE_ITERATIONS: u64 = 1000;
 
-/// A prior with a relative error below this does little harm, however significant the difference.
+/// The relative error below which a prior does little harm, however significant the difference.
 const TOLERATED_ERROR: f64 = 0.25;
 
-/// Standard errors at which this run's observations contradict a prior: one time in 400 by chance.
+/// The number of standard errors at which this run's observations contradict a prior: by chance, this happens one time in 400.
 const CONTRADICTION: f64 = 3.0;
 
-/// A worker's prior, and what was observed since.
+/// A worker's prior, and the observations since.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Prior {
     earlier: WorkerStatistics,
@@ -27,32 +27,32 @@ struct Prior {
 }
 
 impl Prior {
-    /// `None` if nothing was learned.
+    /// Creates a prior; `None` if nothing was learned.
     fn new(earlier: WorkerStatistics) -> Option<Self> {
         let usable = earlier.is_valid() && earlier.observed > 0 && earlier.total_s > 0.0;
         usable.then(|| Self { earlier: earlier.capped(MAX_PRIOR_TASKS), own: WorkerStatistics::default() })
     }
 
-    /// What is known about the worker.
+    /// Returns what is known about the worker.
     fn statistics(&self) -> WorkerStatistics {
         self.own.plus(&self.earlier)
     }
 
-    /// Halves its weight.
+    /// Halves the weight of the prior.
     fn fade(&mut self) {
         self.earlier = self.earlier.capped(self.earlier.observed / 2);
     }
 
-    /// From now on, only what this run observed counts.
+    /// Drops the prior, so that only the observations of this run count.
     fn forget(&mut self) {
         self.earlier = WorkerStatistics::default();
     }
 
-    /// Whether this run's observations are too unlikely under the prior.
+    /// Returns whether this run's observations are too unlikely under the prior.
     fn is_contradicted(&self) -> bool {
         let (Some(mean_s), Some(earlier_s)) = (self.own.mean_s(), self.earlier.mean_s()) else { return false };
         let variance_s2 = (self.earlier.squares_s2 / self.earlier.observed as f64 - earlier_s * earlier_s).max(0.0);
-        // A task costs less in a larger batch: the question is what batches of these sizes should have taken.
+        // A task costs less in a larger batch, so the observations are compared with batches of the same sizes.
         let earlier_s = match self.earlier.line() {
             Some(line) if self.own.batches.tasks > 0.0 => {
                 line.per_task_s + line.fixed_s * self.own.batches.count / self.own.batches.tasks
@@ -67,21 +67,21 @@ impl Prior {
 /// The priors of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Priors {
-    /// By slot; empty if there were none.
+    /// The priors by slot; empty if there were none.
     known: Vec<Option<Prior>>,
-    /// Whose priors were added, by slot: a prior that was dropped must not return with its worker.
+    /// Whether a worker's prior was added, by slot: a prior that was dropped must not return with its worker.
     heard: Vec<bool>,
     /// Workers with a prior that were observed since the last review.
     observed: Vec<WorkerId>,
-    /// Priors that were tested by observations in this run.
+    /// The number of priors that were tested by observations in this run.
     tested: u64,
-    /// Priors that were contradicted.
+    /// The number of priors that were contradicted.
     wrong: u64,
 }
 
 impl Priors {
-    /// Adds what an earlier run learned about a worker, and returns what is now known about it; `None` if that was
-    /// nothing, or it was added before.
+    /// Adds what an earlier run learned about a worker, and returns what is now known about the worker; `None` if
+    /// nothing was learned, or it was added before.
     pub(super) fn add(&mut self, worker: WorkerId, earlier: WorkerStatistics) -> Option<WorkerStatistics> {
         let prior = Prior::new(earlier)?;
         self.heard.resize(self.heard.len().max(worker.slot() + 1), false);
@@ -105,13 +105,13 @@ impl Priors {
         while self.heard.pop_if(|heard| !*heard).is_some() {}
     }
 
-    /// Whether these can be the priors of so many workers.
+    /// Returns whether these can be the priors of this many workers.
     pub(super) fn is_valid(&self, workers: usize) -> bool {
         let possible = |prior: &Prior| prior.earlier.is_valid() && prior.own.is_valid();
         self.known.len() <= workers && self.known.iter().flatten().all(possible)
     }
 
-    /// How many of the first slots hold anything.
+    /// Returns the number of slots up to the last one that contains anything.
     pub(super) fn slots(&self) -> usize {
         self.known.len().max(self.heard.len())
     }
@@ -127,9 +127,9 @@ impl Priors {
         }
     }
 
-    /// At the start of an iteration: fades the priors when it is time, and drops those that observations contradict, or
+    /// Reviews the priors at the start of an iteration: fades them when it is time, and drops those that observations contradict, or
     /// all of them if most of those tested were contradicted. Updates what is known about the workers; returns those that
-    /// this run has not observed, and of which something else is known now.
+    /// this run has not observed and for which this has changed.
     pub(super) fn review(&mut self, iteration: Iteration, statistics: &mut [WorkerStatistics]) -> Vec<WorkerId> {
         let mut changed = Vec::new();
         let fades = iteration.number().is_multiple_of(HALF_LIFE_ITERATIONS);
@@ -185,7 +185,7 @@ mod tests {
         WorkerStatistics { observed, total_s: count * mean_s, squares_s2, ..WorkerStatistics::default() }
     }
 
-    /// What is known about a worker with this prior after one task of `busy_s`, at the start of the next iteration.
+    /// Returns what is known about a worker with this prior after one task of `busy_s`, at the start of the next iteration.
     fn known_after(earlier: WorkerStatistics, busy_s: f64) -> WorkerStatistics {
         let mut priors = Priors::default();
         let mut statistics = [priors.add(worker(), earlier).unwrap()];
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!((known.observed, known.total_s), (1, 6.0));
     }
 
-    /// A task costs less in a larger batch, which is no contradiction.
+    /// A lower cost per task in a larger batch is no contradiction.
     #[test]
     fn batches_are_held_against_the_line() {
         let mut earlier = WorkerStatistics::default();

@@ -1,27 +1,27 @@
-//! Random streams, one for each iteration and purpose: no generator outlives its iteration, so none has to be saved.
+//! Random streams, one for each iteration and purpose. No generator outlives its iteration, so none has to be saved.
 
 use rand::{RngExt, SeedableRng};
 
 use crate::policy::SchedulerRng;
 use ata_types::Iteration;
 
-/// What is drawn from a stream. Kept apart so that a fault does not change what a policy draws.
+/// The purpose of a stream. Separate streams ensure that a fault does not change what a policy draws.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// [`crate::Policy::decide`].
+    /// The decision of a policy ([`crate::Policy::decide`]).
     Policy,
-    /// Ties between workers when orphaned tasks are reassigned.
+    /// Ties between workers, when orphaned tasks are reassigned.
     Recovery,
 }
 
-/// The stream of an iteration under a seed.
+/// Returns the stream of an iteration under a seed.
 pub(crate) fn stream(seed: u64, iteration: Iteration, purpose: Purpose) -> SchedulerRng {
     let mut rng = SchedulerRng::seed_from_u64(seed);
     rng.set_stream(2 * iteration.number() + purpose as u64);
     rng
 }
 
-/// A number from 0 to below 1 for a task of an iteration, which cannot be computed without the secret.
+/// Returns a number in [0, 1) for a task of an iteration, which cannot be computed without the secret.
 pub(super) fn draw(secret: u64, iteration: Iteration, task: u64) -> f64 {
     let mut rng = SchedulerRng::seed_from_u64(secret);
     rng.set_stream(iteration.number());

@@ -1,4 +1,4 @@
-//! Which workers are present, rest after failures, or have nothing to do.
+//! The roster, which records which workers are present, rest after failures, or have nothing to do.
 
 mod inherited;
 mod outage;
@@ -13,7 +13,7 @@ use super::time::Time;
 use super::worker_set::WorkerSet;
 use ata_types::{Iteration, MachineId, WorkerId};
 
-/// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
+/// The length of a rest after a failure, as a multiple of the time that the failure took. A worker that hangs whenever it gets
 /// work then costs a run a twentieth of its time, and half as much with each further failure.
 const REST_PER_LOST: f64 = 20.0;
 
@@ -24,38 +24,38 @@ const MAX_DOUBLINGS: u32 = 12;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Strikes {
     pub(super) count: u32,
-    /// When its rest ends.
+    /// The time at which its rest ends.
     pub(super) rests_until_s: f64,
-    /// Whether it rests because another worker's result differed from its own, which does not show that it is broken.
+    /// Whether it rests because another worker's result differed from its own, which does not prove that it is broken.
     pub(super) contested: bool,
-    /// When the failure was that began its rest; `None` if it hung, or its results were contested.
+    /// The time of the failure that began its rest; `None` if it hung, or its results were contested.
     pub(super) failed_s: Option<f64>,
-    /// Number of its mismatched results. Successful results do not reset it, because few results are checked.
+    /// The number of its mismatched results. Successful results do not reset it, because few results are checked.
     pub(super) mismatches: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Member {
+struct RosterEntry {
     present: bool,
     /// The machine that it runs on, or ran on last.
     machine: MachineId,
     strikes: Strikes,
-    /// Strikes that it took over from another worker of its machine.
+    /// The number of strikes that it took over from another worker of its machine.
     inherited: u32,
-    /// What its last rest would have been after a first failure.
+    /// The length that its last rest would have had after a first failure.
     single_rest_s: f64,
-    /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
+    /// The number of its results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
     waiting: u32,
-    /// The iteration of the last parameters that it has, or gets without waiting for a lease.
+    /// The iteration of the newest parameters that it has, or gets without waiting for a lease.
     parameters: Iteration,
 }
 
-/// All workers. Every operation on one worker takes constant time; the list of those that can be given work is made on
-/// the first request after a change.
+/// The roster of all workers. Every operation on one worker takes constant time; the list of workers that can be given work is built
+/// on the first request after a change.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
-    /// By slot.
-    members: Vec<Member>,
+    /// The members, by slot.
+    members: Vec<RosterEntry>,
     present: WorkerSet,
     /// The workers that are present and do not rest.
     fit: WorkerSet,
@@ -63,19 +63,19 @@ pub(super) struct Roster {
     proven: WorkerSet,
     /// The fit workers that have nothing to do.
     idle: WorkerSet,
-    /// Whether a worker computes a lease as one batch, by slot.
+    /// Whether each worker computes a lease as one batch, by slot.
     fuses: Vec<bool>,
-    /// When the rests of those present end. Outdated entries are skipped.
+    /// The times at which the rests of present workers end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
     /// The workers that have failed since their last result.
     struck: WorkerSet,
-    /// The absent ones of them, by their machine.
+    /// The absent ones among the struck workers, by machine.
     fled: BTreeSet<(MachineId, WorkerId)>,
-    /// Whether most of those present had failed at the last failure.
+    /// Whether most of the present workers had failed at the last failure.
     is_outage: bool,
-    /// Results that wait for an asynchronous step.
+    /// The number of results that wait for an asynchronous step.
     waiting: usize,
-    /// What [`Self::available`] returned last, if still valid.
+    /// The last result of [`Self::available`], if it is still valid.
     available: Option<Arc<[WorkerId]>>,
 }
 
@@ -83,7 +83,7 @@ impl Roster {
     /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         if self.members.len() <= worker.slot() {
-            self.members.resize_with(worker.slot() + 1, Member::default);
+            self.members.resize_with(worker.slot() + 1, RosterEntry::default);
             self.fuses.resize(worker.slot() + 1, false);
         }
     }
@@ -93,17 +93,17 @@ impl Roster {
         self.fuses[worker.slot()] = fuses;
     }
 
-    /// Which workers compute a lease as one batch, by slot.
+    /// Returns whether each worker computes a lease as one batch, by slot.
     pub(super) fn fuses(&self) -> &[bool] {
         &self.fuses
     }
 
-    /// How many are present.
+    /// Returns the number of workers present.
     pub(super) fn present(&self) -> usize {
         self.present.len()
     }
 
-    /// All that are present, ascending.
+    /// Returns all present workers, ascending.
     pub(super) fn all_present(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.present.iter()
     }
@@ -112,14 +112,14 @@ impl Roster {
         self.present.contains(worker)
     }
 
-    /// The workers that may be given work, ascending: those that do not rest or, if all rest, all that are present.
+    /// Returns the workers that may be given work, ascending: those that do not rest or, if all rest, all that are present.
     pub(super) fn available(&mut self) -> Arc<[WorkerId]> {
         let Self { fit, present, available, .. } = self;
         let some = || if fit.is_empty() { present.iter().collect() } else { fit.iter().collect() };
         Arc::clone(available.get_or_insert_with(some))
     }
 
-    /// The workers that have nothing to do, ascending. Those that rest are among them only if all rest and
+    /// Returns the workers that have nothing to do, ascending. Resting workers are included only if all rest and
     /// `nobody_computes`.
     pub(super) fn idle(&self, nobody_computes: bool) -> Vec<WorkerId> {
         if self.fit.is_empty() && nobody_computes {
@@ -128,7 +128,7 @@ impl Roster {
         self.idle.iter().collect()
     }
 
-    /// Whether a worker is among those of [`Self::idle`].
+    /// Returns whether a worker is among those that [`Self::idle`] returns.
     pub(super) fn may_begin(&self, worker: WorkerId, nobody_computes: bool) -> bool {
         if self.fit.is_empty() && nobody_computes {
             return self.present.contains(worker) && self.members[worker.slot()].waiting == 0;
@@ -136,34 +136,34 @@ impl Roster {
         self.idle.contains(worker)
     }
 
-    /// The machine that a worker runs on, or ran on last.
+    /// Returns the machine that a worker runs on, or ran on last.
     pub(super) fn machine_of(&self, worker: WorkerId) -> MachineId {
         self.members[worker.slot()].machine
     }
 
-    /// Whether a worker is present and does not rest.
+    /// Returns whether a worker is present and does not rest.
     pub(super) fn is_fit(&self, worker: WorkerId) -> bool {
         self.fit.contains(worker)
     }
 
-    /// Whether a worker has delivered a result in this run; what an earlier run learned about it does not count.
+    /// Returns whether a worker has delivered a result in this run; what an earlier run learned about it does not count.
     pub(super) fn is_proven(&self, worker: WorkerId) -> bool {
         self.proven.contains(worker)
     }
 
-    /// Whether a worker's failures say anything about the tasks or about others. While a worker is present that has delivered
-    /// a result, only workers that have delivered one count: the others may be one broken machine under ever new names.
+    /// Returns a predicate for workers whose failures say something about the tasks or about others. While a worker is present that has
+    /// delivered a result, only workers that have delivered one count: the others may be one broken machine under ever new names.
     pub(super) fn counts(&self) -> impl Fn(&WorkerId) -> bool + '_ {
         let any_is_proven = WorkerSet::common([&self.proven, &self.present]) > 0;
         move |worker| !any_is_proven || self.is_proven(*worker)
     }
 
-    /// Whether a worker that is present rests because it failed.
+    /// Returns whether a present worker rests because it failed.
     pub(super) fn is_failing(&self, worker: WorkerId) -> bool {
         !self.fit.contains(worker) && !self.members[worker.slot()].strikes.contested
     }
 
-    /// A worker joined.
+    /// Records that a worker joined.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
         self.fled.remove(&(member.machine, worker));
@@ -179,7 +179,7 @@ impl Roster {
         }
     }
 
-    /// A worker left.
+    /// Records that a worker left.
     pub(super) fn leave(&mut self, worker: WorkerId) {
         let member = &mut self.members[worker.slot()];
         member.present = false;
@@ -199,15 +199,15 @@ impl Roster {
         self.fled.remove(&(self.machine_of(worker), worker));
         let member = &mut self.members[worker.slot()];
         // Its last result may still wait for a step.
-        *member = Member { waiting: member.waiting, ..Member::default() };
+        *member = RosterEntry { waiting: member.waiting, ..RosterEntry::default() };
     }
 
-    /// A worker got something to do.
+    /// Records that a worker got something to do.
     pub(super) fn employ(&mut self, worker: WorkerId) {
         self.idle.remove(worker);
     }
 
-    /// A worker has nothing left to do.
+    /// Records that a worker has nothing left to do.
     pub(super) fn release(&mut self, worker: WorkerId) {
         let waits = self.waiting > 0 && self.members[worker.slot()].waiting > 0;
         if self.fit.contains(worker) && !waits {
@@ -221,7 +221,7 @@ impl Roster {
         self.waiting += 1;
     }
 
-    /// Counts a result of the worker that no longer waits, if it did.
+    /// Records that a result of the worker no longer waits, if one did.
     pub(super) fn stepped(&mut self, worker: WorkerId) {
         let waiting = &mut self.members[worker.slot()].waiting;
         if *waiting > 0 {
@@ -230,30 +230,31 @@ impl Roster {
         }
     }
 
-    /// A worker computed a lease.
+    /// Records that a worker computed a lease.
     pub(super) fn computed(&mut self, worker: WorkerId) {
         self.proven.insert(worker);
     }
 
-    /// A worker has the parameters of an iteration, or gets them without waiting for a lease. Returns whether that was known.
+    /// Records that a worker has the parameters of an iteration, or gets them without waiting for a lease. Returns whether this was
+    /// already known.
     pub(super) fn give_parameters(&mut self, worker: WorkerId, iteration: Iteration) -> bool {
         std::mem::replace(&mut self.members[worker.slot()].parameters, iteration) == iteration
     }
 
-    /// A worker delivered a gradient: its earlier failures no longer count.
+    /// Records that a worker delivered a gradient, so that its earlier failures no longer count.
     pub(super) fn forgive(&mut self, worker: WorkerId) {
         // Usually no worker has failed, and there is no need to look.
         if !self.struck.is_empty() {
-            let Member { strikes: Strikes { count, .. }, inherited, .. } = &mut self.members[worker.slot()];
+            let RosterEntry { strikes: Strikes { count, .. }, inherited, .. } = &mut self.members[worker.slot()];
             self.struck.remove(worker);
             (*count, *inherited) = (0, 0);
         }
     }
 
-    /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
-    /// after how many failures; `None` if it rests already.
+    /// Records a failure that took a worker `lost_s` seconds, and makes it rest for at least `least_s`. Returns the length of the rest
+    /// and the number of failures; `None` if the worker rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
-        let Member { strikes, inherited, single_rest_s, .. } = &mut self.members[worker.slot()];
+        let RosterEntry { strikes, inherited, single_rest_s, .. } = &mut self.members[worker.slot()];
         let Strikes { count, rests_until_s, contested, failed_s, .. } = strikes;
         if *rests_until_s > now_s {
             return None;
@@ -264,7 +265,7 @@ impl Roster {
         *single_rest_s = least_s.max(REST_PER_LOST * lost_s);
         let after_s = |failures: u32| *single_rest_s * f64::from(1_u32 << (failures - 1).min(MAX_DOUBLINGS));
         let own_s = after_s(*count - *inherited);
-        // Failures that it took over may be another worker's, and lengthen its rest only as far as a rest is taken over.
+        // Inherited failures may be another worker's, and lengthen a rest only up to the limit for inherited rests.
         let rest_s = after_s(*count).min(inherited::longest_s(*single_rest_s)).max(own_s);
         *rests_until_s = now_s + rest_s;
         let strikes = *count;
@@ -277,38 +278,38 @@ impl Roster {
         Some((rest_s, strikes))
     }
 
-    /// A worker that rests violated the protocol again.
+    /// Records another violation of the protocol by a worker that rests.
     pub(super) fn strike_again(&mut self, worker: WorkerId) {
         let count = &mut self.members[worker.slot()].strikes.count;
         self.struck.insert(worker);
         *count = count.saturating_add(1);
     }
 
-    /// A worker rests because its result differed from another one's.
+    /// Makes a worker rest because its result differed from another worker's.
     pub(super) fn contested(&mut self, worker: WorkerId) {
         self.members[worker.slot()].strikes.contested = true;
     }
 
-    /// A result of a worker was mismatched.
+    /// Records that a result of a worker was mismatched.
     pub(super) fn mismatched(&mut self, worker: WorkerId) {
         self.contested(worker);
         let mismatches = &mut self.members[worker.slot()].strikes.mismatches;
         *mismatches = mismatches.saturating_add(1);
     }
 
-    /// How many results of a worker were mismatched.
+    /// Returns the number of a worker's mismatched results.
     pub(super) fn mismatches_of(&self, worker: WorkerId) -> u32 {
         self.members[worker.slot()].strikes.mismatches
     }
 
-    /// How often a worker failed since its last result, not counting what it took over: it is neither expelled nor given more
+    /// Returns the number of a worker's failures since its last result, without inherited ones: it is neither expelled nor given more
     /// time because of other workers at its address.
     pub(super) fn strikes_of(&self, worker: WorkerId) -> u32 {
-        let Member { strikes, inherited, .. } = &self.members[worker.slot()];
+        let RosterEntry { strikes, inherited, .. } = &self.members[worker.slot()];
         if self.struck.is_empty() { 0 } else { strikes.count - inherited }
     }
 
-    /// When the next rest ends.
+    /// Returns the time at which the next rest ends.
     pub(super) fn next_rest_end_s(&mut self) -> Option<f64> {
         while let Some(Reverse((Time(until_s), worker))) = self.rests.peek() {
             if self.is_resting_until(*worker, *until_s) {
@@ -336,29 +337,32 @@ impl Roster {
         rests && self.members[worker.slot()].strikes.rests_until_s == until_s
     }
 
-    /// Failures of all workers of the run, by slot, without those that were taken over: later they could not be told apart from
-    /// a worker's own, for which it is expelled.
+    /// Returns the failures of all workers of the run, by slot, without inherited ones: later these could not be distinguished from
+    /// a worker's own failures, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
-        let own = |Member { strikes, inherited, .. }: &Member| Strikes { count: strikes.count - inherited, ..*strikes };
+        let own = |RosterEntry { strikes, inherited, .. }: &RosterEntry| Strikes {
+            count: strikes.count - inherited,
+            ..*strikes
+        };
         self.members.iter().map(own).collect()
     }
 
-    /// The workers that have delivered a result in this run, ascending.
+    /// Returns the workers that have delivered a result in this run, ascending.
     pub(super) fn proven(&self) -> Vec<WorkerId> {
         self.proven.iter().collect()
     }
 
-    /// A roster of absent workers with these failures, of which some have delivered a result.
+    /// Creates a roster of absent workers with these failures, of which some have delivered a result.
     pub(super) fn restored(strikes: &[Strikes], delivered: &[WorkerId]) -> Self {
         let mut proven = WorkerSet::default();
         for worker in delivered {
             proven.insert(*worker);
         }
-        let member = |&strikes| Member { strikes, ..Member::default() };
+        let member = |&strikes| RosterEntry { strikes, ..RosterEntry::default() };
         let mut struck = WorkerSet::default();
         let failed = strikes.iter().enumerate().filter(|(_, strikes)| strikes.count > 0);
         failed.for_each(|(slot, _)| struck.insert(WorkerId::from_slot(slot)));
-        let members: Vec<Member> = strikes.iter().map(member).collect();
+        let members: Vec<RosterEntry> = strikes.iter().map(member).collect();
         Self { fuses: vec![false; members.len()], members, struck, proven, ..Self::default() }
     }
 }

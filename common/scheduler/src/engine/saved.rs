@@ -1,4 +1,4 @@
-//! Everything of an engine that outlives the process, as plain data.
+//! The state of an engine that outlives the process, as plain data.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,8 @@ use ata_types::{Iteration, WorkerId};
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 3;
 
-/// What outlives an engine's process: statistics, priors, costs, failures, the policy's state, and what comes next.
-/// Leases and sessions are not part of it, because they end with the process, and so does an iteration under way.
+/// The state that outlives an engine's process: statistics, priors, costs, failures, the policy's state, and the next iteration.
+/// Leases and sessions are not part of it, because they end with the process, and so does a running iteration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedEngine {
@@ -27,7 +27,7 @@ pub struct SavedEngine {
     next_iteration: Iteration,
     /// The limit that ended the run before its last iteration, if one did.
     ended_by: Option<LimitReached>,
-    /// No lease with this number or a later one was granted.
+    /// The number of the next lease; no lease with this number or a later one was granted.
     next_lease: u64,
     began_s: Option<f64>,
     last_step_s: Option<f64>,
@@ -41,7 +41,7 @@ pub struct SavedEngine {
     policy_state: PolicyState,
 }
 
-/// A run that reached a limit is over for as long as its limits stay the same.
+/// The limit that a run reached. The run is over for as long as its limits stay the same.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitReached {
@@ -49,13 +49,13 @@ struct LimitReached {
     limits: Limits,
 }
 
-/// Why an engine cannot continue from what was saved.
+/// The reason why an engine cannot continue from a saved state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// Another release wrote it.
+    /// A different release wrote the state.
     #[error("engine state of version {0}: this release reads version {VERSION}")]
     Version(u32),
-    /// It is damaged.
+    /// The state is damaged.
     #[error("engine state: {0}")]
     Damaged(&'static str),
     /// The policy cannot read its own state.
@@ -63,25 +63,25 @@ pub enum RestoreError {
     Policy {
         /// The policy's name.
         policy: String,
-        /// What is wrong.
+        /// What is wrong with the state.
         problem: String,
     },
 }
 
 impl SavedEngine {
-    /// The iteration that begins next.
+    /// Returns the iteration that begins next.
     pub fn next_iteration(&self) -> Iteration {
         self.next_iteration
     }
 
-    /// Why a run with these settings is over after what was saved, if it is.
+    /// Returns the reason why a run with these settings is over after the saved state, if it is.
     pub fn finished(&self, iterations: u64, limits: &Limits) -> Option<FinishReason> {
         let is_last = self.next_iteration.number() > iterations;
         let same_limits = self.ended_by.filter(|ended| ended.limits == *limits);
         same_limits.map(|ended| ended.reason).or(is_last.then_some(FinishReason::Iterations))
     }
 
-    /// Gives a policy its state or, if it is another one than was saved, what is known of the workers.
+    /// Passes its state to a policy or, if the saved policy was another one, what is known about the workers.
     pub fn teach(&self, policy: &mut dyn Policy) -> Result<(), RestoreError> {
         if self.policy == policy.name() {
             let wrong = |problem| RestoreError::Policy { policy: self.policy.clone(), problem };
@@ -93,7 +93,7 @@ impl SavedEngine {
         Ok(())
     }
 
-    /// Refuses what no engine saved, apart from the state of its policy.
+    /// Refuses a state that no engine can have saved, except for the state of its policy.
     pub fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
             return Err(RestoreError::Version(self.version));
@@ -118,8 +118,8 @@ impl SavedEngine {
 }
 
 impl Engine {
-    /// What is to be saved. An iteration under way begins again in an engine that is restored from it. A run that is over can
-    /// be saved too, and continued.
+    /// Returns the state to save. A running iteration begins again in an engine that is restored from it. A run that is over can
+    /// be saved and continued as well.
     pub fn save(&self) -> SavedEngine {
         let Self { shared, phase } = self;
         let finished = match phase {
@@ -149,9 +149,9 @@ impl Engine {
         }
     }
 
-    /// An engine that continues where one was saved. Its clock continues as well: no event may be earlier than the
-    /// save. No worker is present. A policy other than the one saved begins with the workers' statistics alone. If the run
-    /// is over, its first [`super::Event::Proceed`] says so.
+    /// Creates an engine that continues from a saved state. Its clock continues as well: no event may be earlier than the save. No
+    /// worker is present. A policy other than the saved one starts with only the workers' statistics. If the run is over, its first
+    /// [`super::Event::Proceed`] reports it.
     ///
     /// # Panics
     /// As [`Engine::new`].
@@ -175,7 +175,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// How many of the first slots hold anything: the others may have been those of workers that were forgotten.
+    /// Returns the number of slots up to the last one that contains anything: later slots may belong to workers that were forgotten.
     fn slots_to_save(&self, strikes: &[Strikes]) -> usize {
         let is_new = |slot: &usize| {
             self.statistics[*slot] == WorkerStatistics::default()

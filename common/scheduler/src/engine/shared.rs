@@ -1,4 +1,4 @@
-//! State that outlives an iteration, and what happens to it in every phase.
+//! The state that outlives an iteration, and what happens to it in every phase.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,32 +15,32 @@ use crate::statistics::WorkerStatistics;
 use crate::topology::LinkRates;
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
-/// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
+/// The multiple of its expected time after which a lease counts as hung. Task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.
 const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 
 /// The shortest limit on a lease, as a share of [`EngineConfig::lease_timeout_s`]: a worker whose tasks take milliseconds
-/// may pause for six seconds if an unknown one has a minute. By default that is longer than missing heartbeats take to
+/// may pause for six seconds if an unknown one has a minute. By default this is longer than heartbeats need to
 /// reveal a dead connection, so that only workers that are alive but do not answer are evicted.
 const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
 /// The most doublings of the limit on a lease.
 const MAX_DOUBLINGS: u32 = 16;
 
-/// What all phases share. A phase's own state is in the phase.
+/// The state that all phases share. State that belongs to one phase is in that phase.
 pub(super) struct Shared {
     pub(super) config: EngineConfig,
     pub(super) policy: Box<dyn Policy>,
     pub(super) roster: Roster,
     pub(super) leases: Leases,
-    /// By slot.
+    /// The statistics of each worker, by slot.
     pub(super) statistics: Vec<WorkerStatistics>,
     pub(super) priors: Priors,
     pub(super) failures: FailureStreak,
     pub(super) ledger: Ledger,
     /// The waste of the iteration that is committed next.
     pub(super) waste: Waste,
-    /// Results that arrived for the iteration that is committed next.
+    /// The number of results that arrived for the iteration that is committed next.
     pub(super) results: u64,
     /// Results that are computed, and whose own collections are being sent.
     pub(super) sent: BTreeMap<(WorkerId, CollectionId), AcceptedResult>,
@@ -48,27 +48,27 @@ pub(super) struct Shared {
     pub(super) arrivals: VecDeque<AcceptedResult>,
     /// Leases to cancel once they are too late, oldest first; some may have ended.
     pub(super) granted: VecDeque<(WorkerId, Lease)>,
-    /// What is known of the links.
+    /// The learned rates of the links.
     pub(super) links: LinkRates,
-    /// How many collections were begun.
+    /// The number of collections that were created.
     pub(super) collections: u64,
-    /// Empty, for the next iteration to reuse.
+    /// An empty set, for the next iteration to reuse.
     pub(super) spare: EmployedWorkers,
-    /// When the first iteration began.
+    /// The time at which the first iteration began.
     pub(super) began_s: Option<f64>,
-    /// When the last step had all its results.
+    /// The time at which the last step had all its results.
     pub(super) last_step_s: Option<f64>,
     /// Whether an iteration has begun since this engine was created or restored.
     pub(super) has_begun: bool,
     pub(super) last_wait: Option<WaitReason>,
-    /// The time of the event under way.
+    /// The time of the current event.
     pub(super) now_s: f64,
-    /// What the event under way has caused so far.
+    /// The effects of the current event so far.
     pub(super) effects: Vec<Effect>,
 }
 
 impl Shared {
-    /// The state at the start of a run.
+    /// Creates the state at the start of a run.
     pub(super) fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
         Self {
             config,
@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// Reports what the run waits for, unless that was its last report.
+    /// Reports what the run waits for, unless that was already its last report.
     pub(super) fn wait(&mut self, reason: WaitReason) {
         if self.last_wait != Some(reason) {
             self.last_wait = Some(reason);
@@ -104,13 +104,13 @@ impl Shared {
         }
     }
 
-    /// The name of a new collection.
+    /// Returns the id of a new collection.
     pub(super) fn next_collection(&mut self) -> CollectionId {
         self.collections += 1;
         CollectionId(self.collections)
     }
 
-    /// Makes room for a worker that may never have been seen before.
+    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         self.roster.add(worker);
         self.leases.add(worker);
@@ -118,7 +118,7 @@ impl Shared {
         self.statistics.resize(self.statistics.len().max(worker.slot() + 1), WorkerStatistics::default());
     }
 
-    /// A worker that is not present joins. It takes over failures of its machine unless `is_over`.
+    /// Lets a worker join that is not present. It inherits failures of its machine unless `is_over`.
     pub(super) fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, is_over: bool) {
         if !is_over && !self.roster.is_proven(worker) {
             let inherited = self.roster.inherit(self.now_s, worker, machine);
@@ -137,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Drops everything known about an absent worker; returns false if it is present or was never seen.
+    /// Drops everything known about an absent worker; returns `false` if it is present or unknown.
     pub(super) fn forget(&mut self, worker: WorkerId) -> bool {
         let is_known = worker.slot() < self.statistics.len() && !self.roster.is_present(worker);
         if is_known {
@@ -151,7 +151,7 @@ impl Shared {
         is_known
     }
 
-    /// A present worker is gone. Returns its leases, which are lost, as is what it was sending.
+    /// Handles the loss of a present worker. Returns its leases, which are lost along with what it was sending.
     pub(super) fn lose(&mut self, worker: WorkerId) -> Vec<EndedLease> {
         self.roster.leave(worker);
         let mut lost = self.leases.revoke_all(self.now_s, worker);
@@ -166,14 +166,14 @@ impl Shared {
         lost
     }
 
-    /// What a worker was sending ends like this. Returns the leases.
+    /// Ends the leases whose results a worker was sending, with `outcome`, and returns them.
     pub(super) fn drop_sent(&mut self, worker: WorkerId, outcome: TaskOutcome) -> Vec<EndedLease> {
         let all = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
         let sent: Vec<CollectionId> = self.sent.range(all).map(|((_, collection), _)| *collection).collect();
         sent.into_iter().filter_map(|collection| self.end_sent(worker, collection, outcome)).collect()
     }
 
-    /// A collection of one lease is being sent, and the lease ends like this. Returns the lease.
+    /// Ends the lease of a collection that is being sent, with `outcome`. Returns the lease; `None` if the collection is not being sent.
     pub(super) fn end_sent(
         &mut self,
         worker: WorkerId,
@@ -187,7 +187,7 @@ impl Shared {
         Some(EndedLease { lease: result.lease, blame: None, elapsed_s: Some(result.busy_s) })
     }
 
-    /// A worker reports a lease as done.
+    /// Accepts a worker's report that a lease is done.
     pub(super) fn accept(&mut self, worker: WorkerId, id: LeaseId, busy_s: &[f64]) -> Result<AcceptedResult, Refusal> {
         let lease = self.leases.find(worker, id).ok_or(Refusal::NotHeld(id))?;
         let reported_s: f64 = busy_s.iter().sum();
@@ -209,7 +209,7 @@ impl Shared {
             }
         }
         if let Some(overhead_s) = overhead_s {
-            // To wait for parameters is no overhead of each assignment.
+            // Waiting for parameters is not an overhead of every assignment.
             let parameters_s = if had_parameters { 0.0 } else { self.links.times().set_s(worker) };
             self.observe_overhead(worker, (overhead_s - parameters_s).max(0.0));
         } else {
@@ -222,7 +222,7 @@ impl Shared {
         Ok(result)
     }
 
-    /// A collection of one lease arrived whole. Returns its result, which the worker has sent.
+    /// Handles a collection of one lease that arrived completely. Returns its result.
     pub(super) fn receive(&mut self, worker: WorkerId, collection: CollectionId) -> Option<AcceptedResult> {
         let result = self.sent.remove(&(worker, collection))?;
         self.roster.forgive(worker);
@@ -230,24 +230,24 @@ impl Shared {
         Some(result)
     }
 
-    /// A result of an asynchronous run waits for its step.
+    /// Keeps a result of an asynchronous run until its step.
     pub(super) fn await_step(&mut self, result: AcceptedResult) {
         self.failures.end();
         self.arrivals.push_back(result);
     }
 
-    /// A collection of one lease will not arrive: its worker failed, and rests. Returns the lease.
+    /// Handles a collection of one lease that will not arrive: its worker failed, and rests. Returns the lease.
     pub(super) fn fail_own(&mut self, worker: WorkerId, collection: CollectionId) -> Option<EndedLease> {
         if let Some(ended) = self.end_sent(worker, collection, TaskOutcome::Failed) {
             self.rest(worker, ended.elapsed_s.unwrap_or(0.0), false);
             return Some(ended);
         }
-        // It is not known to be computed.
+        // The worker has not reported that it is computed.
         let lease = self.leases.with_own(worker, collection)?;
         self.fail(worker, lease, false).ok()
     }
 
-    /// A worker reports a lease as failed, and rests.
+    /// Handles a worker's report that a lease failed. The worker rests.
     pub(super) fn fail(&mut self, worker: WorkerId, id: LeaseId, uncomputable: bool) -> Result<EndedLease, Refusal> {
         let ended = self.leases.revoke(self.now_s, worker, id).ok_or(Refusal::NotHeld(id))?;
         let (lease, lost_s) = (ended.lease, ended.elapsed_s.unwrap_or(0.0));
@@ -257,7 +257,7 @@ impl Shared {
         Ok(ended)
     }
 
-    /// A worker failed on a lease, which took it `lost_s` seconds. It goes on with the others.
+    /// Lets a worker rest after it failed on a lease, which took it `lost_s` seconds. It continues with its other leases.
     fn rest(&mut self, worker: WorkerId, lost_s: f64, uncomputable: bool) {
         if self.strike(worker, lost_s, uncomputable) {
             let eased = self.roster.ease(self.now_s, worker, self.config.rest_s);
@@ -278,7 +278,7 @@ impl Shared {
         self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Cancelled, time });
     }
 
-    /// A lease of a worker ended: the worker is idle, or the next lease has its deadline.
+    /// Handles the end of a worker's lease: the worker becomes idle, or its next lease gets a deadline.
     pub(super) fn release_or_time(&mut self, worker: WorkerId) {
         if self.leases.is_free(worker) {
             self.roster.release(worker);
@@ -287,7 +287,7 @@ impl Shared {
         }
     }
 
-    /// Sets the deadline of what a worker computes now, if it computes anything.
+    /// Sets the deadline of the lease that a worker is computing, if there is one.
     pub(super) fn set_deadline(&mut self, worker: WorkerId) {
         let Some(timeout_s) = self.config.lease_timeout_s else { return };
         let Some((tasks, failures)) = self.leases.current(worker) else { return };
@@ -295,7 +295,7 @@ impl Shared {
         let usual_s = known.expected_s(tasks.count).map_or(timeout_s, |expected_s| {
             (LEASE_TIMEOUT_FACTOR * known.variation().max(1.0) * expected_s).max(LEAST_ALLOWANCE * timeout_s)
         });
-        // Longer each time: the tasks may be slower than thought.
+        // The limit doubles each time, because the tasks may be slower than expected.
         let doublings = failures.max(self.roster.strikes_of(worker)).min(MAX_DOUBLINGS);
         self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
     }
@@ -316,7 +316,7 @@ impl Shared {
         }
     }
 
-    /// How many of a lease's tasks a worker had likely begun after `busy_s` seconds, by its mean time.
+    /// Returns how many of a lease's tasks a worker had likely begun after `busy_s` seconds, by its mean time.
     fn likely_begun(&self, worker: WorkerId, tasks: u64, busy_s: f64) -> u64 {
         if self.roster.fuses()[worker.slot()] {
             return tasks;

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// Seconds since the run began, in order of time.
+/// A time in seconds since the run began, ordered as a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Time(pub(super) f64);
 

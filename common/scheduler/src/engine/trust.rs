@@ -1,17 +1,17 @@
-//! Failures of single workers: they rest, longer each time, and those that fail too often are expelled.
+//! Failures of single workers. Workers that fail rest, longer each time, and are expelled if they fail too often.
 
 use super::event::Effect;
 use super::leases::EndedLease;
 use super::shared::Shared;
 use ata_types::WorkerId;
 
-/// A worker is expelled when this many of its results were mismatched: once is a bit that flipped, and a sound machine does
+/// The number of mismatched results after which a worker is expelled. One may be due to a flipped bit, but a correct machine does
 /// not have three of them in a run.
 const MAX_MISMATCHES: u32 = 3;
 
 impl Shared {
-    /// A worker failed, which took it `lost_s` seconds: it rests. Returns false if it rests already. `uncomputable`: whether its
-    /// tasks are to blame, as in [`Report::Failed`](super::Report::Failed).
+    /// Records that a worker failed, which took it `lost_s` seconds, and lets it rest. Returns `false` if it rests already. `uncomputable`
+    /// is `true` if its tasks are to blame, as in [`Report::Failed`](super::Report::Failed).
     pub(super) fn strike(&mut self, worker: WorkerId, lost_s: f64, uncomputable: bool) -> bool {
         self.policy.failed(worker, lost_s);
         self.failures.add(self.now_s, &self.config, uncomputable);
@@ -20,7 +20,7 @@ impl Shared {
         struck.is_some()
     }
 
-    /// A worker that is present violated the protocol; each time counts.
+    /// Records a violation of the protocol by a present worker; each one counts.
     pub(super) fn violation(&mut self, worker: WorkerId) {
         match self.roster.strike(self.now_s, worker, 0.0, self.config.rest_s) {
             Some((rest_s, strikes)) => self.effects.push(Effect::Rest { worker, rest_s, strikes }),
@@ -28,7 +28,7 @@ impl Shared {
         }
     }
 
-    /// Whether a worker failed too often to be trusted again.
+    /// Returns whether a worker failed too often to be trusted again.
     fn is_beyond_trust(&self, worker: WorkerId) -> bool {
         let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
         self.config.expel_after.is_some_and(|most| strikes >= most || mismatches >= MAX_MISMATCHES)

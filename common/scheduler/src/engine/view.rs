@@ -1,15 +1,15 @@
-//! Planning within an iteration: what a policy sees, and what it can do.
+//! The view of an iteration that a policy gets, and the actions that it can take.
 
 use super::copies::Copies;
 use super::leases::Leases;
 use super::roster::Roster;
 use ata_types::WorkerId;
 
-/// What a policy sees of an iteration whose tasks are handed out in parts.
+/// The state of an iteration whose tasks are handed out in parts, for its policy.
 pub struct IterationView<'a> {
     /// Seconds since the run began.
     pub now_s: f64,
-    /// Tasks that no worker has been given yet.
+    /// The number of tasks that no worker has been given yet.
     pub left: u64,
     pub(super) leases: &'a Leases,
     pub(super) roster: &'a Roster,
@@ -21,17 +21,17 @@ pub struct IterationView<'a> {
 /// A worker's activity within an iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activity {
-    /// It is absent, or rests while others do not.
+    /// The worker is absent, or rests while others do not.
     Away,
-    /// It has nothing to do, or only a probe, which stops if it gets something else.
+    /// The worker has nothing to do, or only a probe, which stops if the worker gets something else.
     Idle,
-    /// It computes tasks that the step takes.
+    /// The worker computes tasks that the step takes.
     Busy {
-        /// How many it holds.
+        /// The number of tasks that it holds.
         tasks: u64,
-        /// Seconds since it began what it computes now.
+        /// Seconds since it began its current lease.
         elapsed_s: f64,
-        /// Whether some of them are a lease that it has not begun.
+        /// Whether some of the tasks belong to a lease that it has not begun.
         has_more: bool,
         /// Whether another worker has begun the same tasks after it.
         is_copied: bool,
@@ -39,7 +39,7 @@ pub enum Activity {
 }
 
 impl IterationView<'_> {
-    /// A worker's activity.
+    /// Returns a worker's activity.
     #[inline]
     pub fn activity(&self, worker: WorkerId) -> Activity {
         let Some((first, tasks)) = self.leases.held(worker) else {
@@ -58,25 +58,25 @@ impl IterationView<'_> {
         }
     }
 
-    /// The workers that have nothing to do, not even a probe, ascending. If all rest, and none computes, they are those
-    /// that rest.
+    /// Returns the workers that have nothing to do, not even a probe, ascending. If all rest, and none computes, it returns the
+    /// resting ones.
     pub fn idle(&self) -> Vec<WorkerId> {
         self.roster.idle(self.leases.is_empty())
     }
 }
 
-/// What a policy does within an iteration, in the order of the fields. Actions that cannot be carried out are skipped: for
-/// workers that are resting or unknown, tasks beyond those left, copies by workers that are busy, and of workers without tasks.
+/// The actions of a policy within an iteration, in the order of the fields. Actions that cannot be carried out are skipped, such as
+/// actions for resting or unknown workers, tasks beyond those left, and copies by busy workers or of workers without tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Actions {
-    /// Workers, and how many of the tasks left each begins now, or after those that it holds.
+    /// Workers, with the number of the remaining tasks that each begins now, or after those that it holds.
     pub begin: Vec<(WorkerId, u64)>,
     /// Workers whose probe is cancelled.
     pub stop: Vec<WorkerId>,
-    /// Idle workers, and the worker whose tasks each computes as well. The first result of a task enters the step; the other
+    /// Idle workers, each with the worker whose tasks it computes as well. The first result of a task enters the step; the other
     /// computations of it are cancelled.
     pub copy: Vec<(WorkerId, WorkerId)>,
-    /// When to be asked again if nothing happens before, in seconds since the run began.
+    /// The time at which to ask again if nothing happens before, in seconds since the run began.
     pub ask_again_s: Option<f64>,
 }
 

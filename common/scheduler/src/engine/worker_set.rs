@@ -4,7 +4,7 @@ use ata_types::WorkerId;
 
 const BITS: usize = u64::BITS as usize;
 
-/// A set of workers, with operations in constant time and an order that does not depend on history: ascending.
+/// A set of workers, with operations in constant time and an order that does not depend on its history: ascending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerSet {
     words: Vec<u64>,
@@ -42,14 +42,14 @@ impl WorkerSet {
         }
     }
 
-    /// How many workers the sets have in common, by words of 64.
+    /// Returns the number of workers that the sets have in common, by words of 64.
     pub(super) fn common<const N: usize>(sets: [&Self; N]) -> usize {
         let words = sets.iter().map(|set| set.words.len()).min().unwrap_or(0);
         let in_all = |at: usize| sets.iter().fold(u64::MAX, |word, set| word & set.words[at]);
         (0..words).map(|at| in_all(at).count_ones() as usize).sum()
     }
 
-    /// The workers, ascending.
+    /// Returns the workers, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = WorkerId> + '_ {
         let some = if self.is_empty() { &[][..] } else { &self.words };
         some.iter().enumerate().flat_map(|(at, &word)| {

@@ -1,10 +1,10 @@
-//! What a [`super::Lockstep`] refuses.
+//! Errors of a [`super::Lockstep`].
 
 use super::members::MAX_WORKERS;
 use crate::policy::{PolicyError, PolicyKind};
 use ata_types::Iteration;
 
-/// Why a call was refused. It then changed nothing.
+/// The reason why a call was refused. A refused call changes nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum LockstepError {
     /// There are no workers, or too many.
@@ -15,21 +15,21 @@ pub enum LockstepError {
     Budget {
         /// Tasks per iteration.
         budget: u64,
-        /// The most that are possible.
+        /// The largest number that is allowed.
         most: u64,
     },
     /// The policy is unknown, or its parameters are wrong.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The policy makes steps of the first results.
+    /// The policy takes the first results for its steps.
     #[error(
         "policy '{policy}' is {kind}: it takes the first results, but here each step waits for all of them. \
          Use a barrier policy, such as ata-auto"
     )]
     NotABarrier {
-        /// Its name.
+        /// The policy's name.
         policy: &'static str,
-        /// Its kind.
+        /// The policy's kind.
         kind: PolicyKind,
     },
     /// The policy does not decide on shares.
@@ -38,7 +38,7 @@ pub enum LockstepError {
          Use a policy that decides on shares, such as ata-auto"
     )]
     WithoutShares {
-        /// Its name.
+        /// The policy's name.
         policy: &'static str,
     },
     /// A decision cannot be carried out.
@@ -59,7 +59,7 @@ pub enum LockstepError {
     Unknown {
         /// The worker.
         worker: usize,
-        /// How many there are.
+        /// The number of workers that have joined.
         known: usize,
     },
     /// The worker is present already.
@@ -68,21 +68,21 @@ pub enum LockstepError {
     /// The worker has left already.
     #[error("worker {0} is not present")]
     Absent(usize),
-    /// An observation of no tasks, or of too many.
+    /// An observation has no tasks, or too many.
     #[error("{tasks} tasks: expected 1 to {most}. A share of 0 is not observed")]
     Tasks {
-        /// How many.
+        /// The number of tasks.
         tasks: u64,
-        /// The most that are possible.
+        /// The largest number that is allowed.
         most: u64,
     },
-    /// A time that no clock shows.
+    /// The time is negative, infinite or NaN.
     #[error("{seconds} seconds: expected a finite number of at least 0")]
     Seconds {
-        /// The time.
+        /// The time, in seconds.
         seconds: f64,
     },
-    /// Too many observations without a decision.
+    /// There are too many observations without a decision.
     #[error("{0} observations since the last decision: begin the next iteration first")]
     Reports(usize),
 }

@@ -1,29 +1,29 @@
-//! How fast a worker's share may grow.
+//! A limit on how fast a worker's share may grow.
 //!
-//! A step waits for all of every share, and nobody can take over a part of one. So a worker that only looks fast holds up all
-//! others. It is given a little more at first, and much more only if it still looks fast then.
+//! A step waits for every share to be complete, and no worker can take over a part of another share. So a worker that only looks fast
+//! delays all others. It is given a little more at first, and much more only if it still looks fast then.
 
-/// A worker gets at most so many times what it had in the step before. If that was less than was meant for it, twice as much,
-/// and so on.
+/// The most by which a worker's share may grow from one step to the next. If that was less than the share planned for it, the share
+/// may grow twice as much in the next step, and so on.
 const FIRST: f64 = 1.25;
 
-/// Limits shares by those of the step before.
+/// Limits shares, based on those of the previous step.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     workers: Vec<Before>,
 }
 
-/// The step before, of one worker.
+/// The previous step of one worker.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     share: u64,
-    /// For how many steps in a row it had less than was meant for it.
+    /// The number of steps in a row in which its share was smaller than planned.
     limited: i32,
 }
 
 impl Growth {
-    /// Shares in place of these, with the same sum: what is too much for a worker goes to the others in proportion to theirs.
-    /// Workers without a step before get what is meant for them.
+    /// Returns shares to use instead of the planned ones, with the same sum: the excess of a worker goes to the others in proportion to
+    /// their shares. Workers without a previous step get their planned share.
     pub(super) fn limit(&mut self, meant: &[u64]) -> Vec<u64> {
         let most = |slot: usize| {
             self.workers
@@ -38,7 +38,7 @@ impl Growth {
         for _ in shares.iter().sum::<u64>()..meant.iter().sum() {
             let fullness = |slot: &usize| (shares[*slot] + 1) as f64 / meant[*slot].max(1) as f64;
             let open = (0..meant.len()).filter(|slot| shares[*slot] < most[*slot]);
-            // If nobody may have more, all share the rest.
+            // If no worker may have more, all share the rest.
             let open = open.min_by(|a, b| fullness(a).total_cmp(&fullness(b)));
             let next = open.or_else(|| (0..meant.len()).min_by(|a, b| fullness(a).total_cmp(&fullness(b))));
             shares[next.expect("tasks are meant for somebody")] += 1;
@@ -54,7 +54,7 @@ mod tests {
 
     const LEARNED: [u64; 4] = [195, 105, 50, 18];
 
-    /// The shares of some steps for which the same was meant.
+    /// Returns the shares of several steps that have the same plan.
     fn steps(meant: &[u64], first: &[u64], count: usize) -> Vec<Vec<u64>> {
         let mut growth = Growth::default();
         assert_eq!(growth.limit(first), first, "nothing is known of the step before");

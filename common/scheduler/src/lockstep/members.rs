@@ -4,15 +4,15 @@ use super::{Lockstep, LockstepError};
 use crate::statistics::WorkerStatistics;
 use ata_types::WorkerId;
 
-/// The most workers, far beyond what can step together: a decision takes a time in proportion to them.
+/// The most workers, far beyond the number that can step together: a decision takes time in proportion to them.
 pub(super) const MAX_WORKERS: u32 = 1 << 20;
 
-/// Who is present.
+/// The workers that are present.
 #[derive(Debug)]
 pub(super) struct Members {
-    /// Ascending.
+    /// The present workers, ascending.
     present: Vec<WorkerId>,
-    /// Workers that are or were present.
+    /// The number of workers that are or were present.
     slots: usize,
 }
 
@@ -33,7 +33,7 @@ impl Members {
         self.slots
     }
 
-    /// The worker with this number, from 0.
+    /// Returns the worker with this number, from 0.
     pub(super) fn known(&self, worker: usize) -> Result<WorkerId, LockstepError> {
         let known = self.slots;
         if worker < known { Ok(WorkerId::from_slot(worker)) } else { Err(LockstepError::Unknown { worker, known }) }
@@ -41,12 +41,12 @@ impl Members {
 }
 
 impl Lockstep {
-    /// The workers that are present, ascending.
+    /// Returns the present workers, ascending.
     pub fn present(&self) -> impl Iterator<Item = usize> + '_ {
         self.members.present().iter().map(|worker| worker.slot())
     }
 
-    /// A new worker joins, under the next number.
+    /// Adds a new worker, under the next number.
     pub fn join(&mut self) -> Result<usize, LockstepError> {
         let worker = self.members.slots;
         if worker >= MAX_WORKERS as usize {
@@ -59,7 +59,7 @@ impl Lockstep {
         Ok(worker)
     }
 
-    /// A worker that left comes back, and is as fast as it was.
+    /// Adds a worker again that left; its statistics are kept.
     pub fn rejoin(&mut self, worker: usize) -> Result<(), LockstepError> {
         let id = self.members.known(worker)?;
         match self.members.present.binary_search(&id) {
@@ -71,7 +71,7 @@ impl Lockstep {
         }
     }
 
-    /// A worker leaves: it gets no tasks from the next decision on.
+    /// Removes a worker, which gets no tasks from the next decision on.
     pub fn leave(&mut self, worker: usize) -> Result<(), LockstepError> {
         let id = self.members.known(worker)?;
         let at = self.members.present.binary_search(&id).map_err(|_| LockstepError::Absent(worker))?;

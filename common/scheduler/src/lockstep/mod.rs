@@ -7,11 +7,11 @@
 //!
 //! # Layout
 //! - this file: the loop's two calls, [`Lockstep::next`] and [`Lockstep::observe`]
-//! - `error`: what is refused
-//! - `growth`: how fast shares may grow
+//! - `error`: errors
+//! - `growth`: a limit on the growth of shares
 //! - `members`: workers that join and leave
-//! - `probes`: what becomes of a policy's probes, which nothing could cancel here
-//! - `saved`: everything that outlives the process
+//! - `probes`: a policy's probes, which cannot be cancelled here
+//! - `saved`: the state that outlives the process
 
 mod error;
 mod growth;
@@ -35,21 +35,21 @@ use probes::ProbeBudget;
 /// The most tasks of an iteration, as for any other run.
 const MAX_BUDGET: u64 = 1 << 24;
 
-/// The most observations between two decisions: far more than micro-batches of an iteration, and 32 MB.
+/// The most observations between two decisions: far more than the micro-batches of an iteration, and 32 MB.
 const MAX_REPORTS: usize = 1 << 20;
 
-/// Barrier policies without shares: what a worker computes depends on what happens within the iteration.
+/// The barrier policies without shares, for which a worker's tasks depend on what happens within the iteration.
 const WITHOUT_SHARES: [&str; 2] = ["pull", "gradient-coding"];
 
-/// Policies that look at the times to come.
+/// The policies that look at future task times.
 const ONLY_IN_SIMULATION: [&str; 1] = ["clairvoyant"];
 
 /// Divides the tasks of each iteration among workers that step together.
 pub struct Lockstep {
     policy: Box<dyn Policy>,
-    /// Where the policy is from, so that it can be built again.
+    /// The registry of the policy, from which it can be built again.
     policies: Registry,
-    /// The policy as it was written, with its parameters.
+    /// The policy as it was specified, with its parameters.
     specification: String,
     context: PolicyContext,
     budget: u64,
@@ -57,12 +57,12 @@ pub struct Lockstep {
     /// The iteration that is decided next.
     next: Iteration,
     members: Members,
-    /// By slot.
+    /// The statistics of each worker, by slot.
     statistics: Vec<WorkerStatistics>,
-    /// Observations since the last decision.
+    /// The observations since the last decision.
     reports: Vec<TimedShare>,
     probes: ProbeBudget,
-    /// If the growth of shares is limited.
+    /// The limit on the growth of shares, if there is one.
     growth: Option<Growth>,
     lr_factor: f64,
 }
@@ -76,15 +76,15 @@ struct TimedShare {
 }
 
 impl Lockstep {
-    /// The policies among these that can be used.
+    /// Returns the policies of a registry that can be used.
     pub fn policies(among: Registry) -> impl Iterator<Item = &'static PolicyEntry> {
         among.entries().iter().filter(|PolicyEntry { name, kind, .. }| {
             *kind == PolicyKind::Barrier && !WITHOUT_SHARES.contains(name) && !ONLY_IN_SIMULATION.contains(name)
         })
     }
 
-    /// This many workers, all present, that compute `budget` tasks per iteration. The policy is one of `policies`, written
-    /// `NAME` or `NAME:key=value,…`.
+    /// Creates a group of this many workers, all present, that compute `budget` tasks per iteration. The policy is one of `policies`,
+    /// written `NAME` or `NAME:key=value,…`.
     pub fn new(workers: u32, budget: u64, policies: Registry, policy: &str, seed: u64) -> Result<Self, LockstepError> {
         let members = Members::new(workers)?;
         if !(1..=MAX_BUDGET).contains(&budget) {
@@ -116,15 +116,15 @@ impl Lockstep {
         })
     }
 
-    /// From one step to the next, a share grows by a quarter at most, and then twice as fast in each further step: for workers whose
-    /// times vary so much that they look several times as fast as they are.
+    /// Limits the growth of a share from one step to the next to a quarter at first, and to twice as much in each further step. This is
+    /// for workers whose times vary so much that they look several times as fast as they are.
     #[must_use]
     pub fn with_limited_growth(self) -> Self {
         Self { growth: Some(Growth::default()), ..self }
     }
 
-    /// Ends the iteration under way, and decides the next one: the tasks of each worker, 0 for absent ones. They add up to
-    /// the budget, unless the policy chooses a number of its own. A worker need not be observed in each iteration.
+    /// Ends the current iteration and decides on the next one. Returns the tasks of each worker, 0 for absent ones. They add up to
+    /// the budget, unless the policy chooses its own number. A worker need not be observed in every iteration.
     #[expect(clippy::should_implement_trait, reason = "it is no iterator: what comes next depends on what is observed")]
     pub fn next(&mut self) -> Result<Vec<u64>, LockstepError> {
         if self.members.present().is_empty() {
@@ -147,7 +147,7 @@ impl Lockstep {
         })
     }
 
-    /// A worker computed `tasks` tasks as one batch, in `seconds`. It counts from the next decision on.
+    /// Records that a worker computed `tasks` tasks as one batch, in `seconds`. This counts from the next decision on.
     pub fn observe(&mut self, worker: usize, tasks: u64, seconds: f64) -> Result<(), LockstepError> {
         let worker = self.members.known(worker)?;
         if !(1..=MAX_BUDGET).contains(&tasks) {
@@ -163,27 +163,27 @@ impl Lockstep {
         Ok(())
     }
 
-    /// The iteration under way; 0 before the first.
+    /// Returns the current iteration; 0 before the first.
     pub fn iteration(&self) -> u64 {
         self.next.number() - 1
     }
 
-    /// Tasks per iteration, B.
+    /// Returns the number of tasks per iteration, B.
     pub fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     pub fn policy(&self) -> &'static str {
         self.policy.name()
     }
 
-    /// Factor on the learning rate of the iteration under way: 1, unless the policy's parameters say otherwise.
+    /// Returns the factor on the learning rate of the current iteration: 1, unless the policy's parameters specify another.
     pub fn lr_factor(&self) -> f64 {
         self.lr_factor
     }
 
-    /// Passes on what was observed, in the order in which the shares were done.
+    /// Passes on the observations, in the order in which the shares were completed.
     fn learn(&mut self) {
         self.reports.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         for TimedShare { worker, tasks, seconds } in self.reports.drain(..) {
@@ -192,7 +192,7 @@ impl Lockstep {
         }
     }
 
-    /// The policy's decision, and the share of each worker that is present.
+    /// Returns the policy's decision, and the share of each present worker.
     fn decide(&mut self) -> Result<(Vec<u64>, Decision), LockstepError> {
         let (iteration, workers) = (self.next, self.members.present());
         let round = Round {

@@ -1,27 +1,27 @@
 //! Probes of workers without a share.
 //!
-//! A policy asks for a probe to learn how fast an idle worker is now. An engine gives the worker one more task, which no step
-//! waits for, and cancels it once the step has its tasks. Workers that step together cannot be cancelled. So a probe is a
-//! share of one task, taken from the largest share; and since the step waits for it, it must not cost too much.
+//! A policy asks for a probe to learn how fast an idle worker is now. An engine gives the worker one more task, which no step waits
+//! for, and cancels it once the step has its tasks. Workers that step together cannot be cancelled. So a probe is a share of one
+//! task, taken from the largest share. Since the step waits for it, it must not cost too much.
 
 use serde::{Deserialize, Serialize};
 
 use ata_types::Iteration;
 
-/// The most that probes may lengthen a run, as a part of it. At half of this, a worker that has become fast again is found
+/// The most by which probes may lengthen a run, as a share of it. At half this value, a worker that has become fast again is found
 /// half as soon; at twice, the slowest worker may cost twice as much.
 const MOST: f64 = 0.01;
 
-/// What probes have cost so far.
+/// The cost of the probes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct ProbeBudget {
-    /// In iterations.
+    /// The cost in iterations.
     spent: f64,
 }
 
 impl ProbeBudget {
-    /// Gives the workers at these positions a share of one task each, if that is not too expensive. `expected_s` are the
+    /// Gives the workers at these positions a share of one task each, if that is not too expensive. `expected_s` returns the
     /// seconds that a worker is expected to need for some tasks, if it was observed.
     pub(super) fn grant(
         &mut self,
@@ -50,7 +50,7 @@ impl ProbeBudget {
         }
     }
 
-    /// Whether it can have been saved.
+    /// Returns whether the value can have been saved.
     pub(super) fn is_valid(self) -> bool {
         (0.0..=crate::statistics::MOST).contains(&self.spent)
     }

@@ -1,4 +1,4 @@
-//! Everything of a [`Lockstep`] that outlives the process, as plain data.
+//! The state of a [`Lockstep`] that outlives the process, as plain data.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use ata_types::{Iteration, WorkerId};
 /// The version of [`SavedLockstep`] that this release writes and reads.
 const VERSION: u32 = 1;
 
-/// What is known of the workers, and the iteration that comes next. Who is present is not part of it.
+/// What is known about the workers, and the iteration that comes next. The set of present workers is not part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedLockstep {
@@ -26,7 +26,7 @@ pub struct SavedLockstep {
 }
 
 impl SavedLockstep {
-    /// Refuses what was never saved, apart from the state of its policy.
+    /// Refuses a state that was never saved, except for the state of its policy.
     fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
             return Err(RestoreError::Version(self.version));
@@ -49,7 +49,7 @@ impl SavedLockstep {
 }
 
 impl Lockstep {
-    /// What is to be saved, at any time.
+    /// Returns the state to save, at any time.
     pub fn save(&self) -> SavedLockstep {
         SavedLockstep {
             version: VERSION,
@@ -62,8 +62,8 @@ impl Lockstep {
         }
     }
 
-    /// Continues from what was saved. A policy other than the one saved begins with the workers' statistics alone. Budget,
-    /// seed and who is present stay as they are. A refused state changes nothing.
+    /// Continues from a saved state. A policy other than the saved one starts with only the workers' statistics. Budget,
+    /// seed and the set of present workers stay as they are. A refused state changes nothing.
     pub fn restore(&mut self, saved: SavedLockstep) -> Result<(), RestoreError> {
         saved.check()?;
         let mut policy = self.policies.build(&self.specification, &self.context).expect("it was built before");

@@ -1,4 +1,4 @@
-//! Affine: equal finish times by a line t = o + a·s that is fitted to each worker's shares.
+//! Affine: a policy for equal finish times, with a line t = o + a·s that is fitted to each worker's shares.
 //!
 //! Source: Nie, Maghakian, Liu, "Training DNN Models over Heterogeneous Clusters with Optimal Performance", Middleware
 //! 2024 (arXiv 2402.05302), where it is named Cannikin.
@@ -13,7 +13,7 @@ use crate::allocation::{Rule, ras_by_cost};
 use crate::batches::BatchStatistics;
 use ata_types::WorkerId;
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "affine",
     about: "equal finish times by a line t = o + a*s fitted to each worker's shares (Cannikin); no exploration",
@@ -22,23 +22,22 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |_: &mut Arguments<'_>| Ok(Box::new(Affine::default())),
 };
 
-/// a minimizes the largest o_i + a_i·s_i, the line of least squares through worker i's (tasks, seconds) in the
+/// Allocates the a that minimizes the largest o_i + a_i·s_i, the line of least squares through worker i's (tasks, seconds) in the
 /// iterations so far, plus its mean overhead per assignment. All iterations count alike.
 ///
-/// Each worker is tried once first. Until a worker had shares of two sizes, its time is taken to be in proportion to
-/// its tasks.
+/// Each worker is tried once first. Until a worker has had shares of two sizes, its time is assumed to be proportional to its tasks.
 #[derive(Clone, Debug, Default)]
 pub struct Affine {
-    state: State,
+    state: AffineState,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct State {
+struct AffineState {
     /// The shares of past iterations, by slot.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<BatchStatistics>,
-    /// The tasks and seconds of the iteration under way.
+    /// The tasks and seconds of the current iteration.
     done: Tally,
 }
 
@@ -56,26 +55,26 @@ impl Cost {
 }
 
 impl Affine {
-    /// Enters the shares of the iteration that is over.
+    /// Adds the shares of the iteration that ended.
     fn end_iteration(&mut self, round: &Round<'_>) {
-        let State { shares, done } = &mut self.state;
+        let AffineState { shares, done } = &mut self.state;
         shares.resize(shares.len().max(round.statistics.len()), BatchStatistics::default());
         for (worker, tasks, busy_s) in done.take() {
-            // A file may name more workers than there are.
+            // A saved file may name more workers than there are.
             if let Some(shares) = shares.get_mut(worker.slot()) {
                 shares.observe(tasks, busy_s);
             }
         }
     }
 
-    /// The cost of the i-th worker's share; `None` if it was never observed.
+    /// Returns the cost of the i-th worker's share; `None` if the worker was never observed.
     fn cost(&self, round: &Round<'_>, i: usize) -> Option<Cost> {
         let statistics = round.of(i);
         let shares = &self.state.shares[round.workers[i].slot()];
         let (fixed_s, per_task_s) = match shares.line() {
             Some(line) if line.has_slope => (line.fixed_s, line.per_task_s),
             Some(_) => (0.0, shares.total_s / shares.tasks),
-            // The worker is known from a warm start, or from another policy before.
+            // The worker is known from a warm start, or from a previous policy.
             None => (0.0, statistics.mean_s()?),
         };
         Some(Cost { fixed_s: fixed_s + statistics.mean_overhead_s(), per_task_s: per_task_s.max(LEAST_S) })
@@ -119,7 +118,7 @@ impl Policy for Affine {
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        let state: State = from_state(state)?;
+        let state: AffineState = from_state(state)?;
         if !state.done.is_valid() || !state.shares.iter().all(BatchStatistics::is_valid) {
             return Err("shares that cannot have been observed".into());
         }
@@ -137,7 +136,7 @@ mod tests {
     use ata_types::Iteration;
     use rand::SeedableRng;
 
-    /// Runs iterations in which worker i takes o_i + a·s_i seconds; the allocations.
+    /// Runs iterations in which worker i takes o_i + a·s_i seconds; returns the allocations.
     fn allocations(costs: &[(f64, f64)], budget: u64, iterations: u64) -> Vec<Vec<u64>> {
         let mut policy = Affine::default();
         let mut observed = vec![(0, 0.0); costs.len()];
@@ -179,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Tasks timed one by one make one share.
+    /// Tasks that are timed one by one make one share.
     #[test]
     fn an_iteration_is_one_observation() {
         let (mut one_by_one, mut batch) = (Affine::default(), Affine::default());
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(one_by_one.save(), batch.save());
     }
 
-    /// Time of an assignment that is not computation is part of the finish time.
+    /// The overhead of an assignment is part of the finish time.
     #[test]
     fn overhead_is_part_of_the_finish_time() {
         let known = |overhead_s| {

@@ -1,4 +1,4 @@
-//! Parameters of a policy, written `NAME:key=value,…`.
+//! Parses the parameters of a policy, written `NAME:key=value,…`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Truth;
 use super::entry::PolicyContext;
 
-/// What is wrong with a policy as written.
+/// The reason why a policy cannot be built as specified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// No policy has that name.
+    /// No policy has this name.
     #[error("unknown policy '{name}': expected one of {known}")]
     UnknownPolicy {
         /// The name that was given.
@@ -30,10 +30,10 @@ pub enum PolicyError {
         policy: &'static str,
         /// The parameter that was given.
         key: String,
-        /// What the policy takes.
+        /// The parameters that the policy takes.
         takes: &'static str,
     },
-    /// A parameter's value is of the wrong kind.
+    /// A parameter has an invalid value.
     #[error("policy parameter {key}={value}: expected {expected}")]
     BadValue {
         /// The parameter.
@@ -43,10 +43,10 @@ pub enum PolicyError {
         /// What is expected.
         expected: &'static str,
     },
-    /// Parameters contradict each other.
+    /// Two parameters contradict each other.
     #[error("policy parameters: {reason}")]
     Conflict {
-        /// Which ones, and why.
+        /// The parameters that contradict each other, and the reason.
         reason: String,
     },
     /// A parameter asks for more workers than there are.
@@ -59,17 +59,17 @@ pub enum PolicyError {
         /// The number of workers, n.
         workers: u32,
     },
-    /// An oracle was given no speeds.
+    /// An oracle was specified without speeds.
     #[error(
         "policy '{0}' needs each worker's mean task time: --policy {0}:means=0.1/0.2/0.4 (any unit, worker 1 first)"
     )]
     MeansUnknown(&'static str),
-    /// An oracle was asked for outside a simulation.
+    /// An oracle was requested outside a simulation.
     #[error("policy '{0}' knows what only a simulation knows: use `ata simulate`")]
     OnlyInSimulation(&'static str),
 }
 
-/// The parameters given to a policy; each is taken once, and what is left over is an error.
+/// The parameters given to a policy. Each is taken once; parameters that are left over are an error.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     given: BTreeMap<String, String>,
@@ -88,34 +88,34 @@ impl<'a> Arguments<'a> {
         Ok(Self { given, context })
     }
 
-    /// Whether a parameter is given, and not taken yet.
+    /// Returns whether a parameter is given and was not taken yet.
     pub fn has(&self, key: &str) -> bool {
         self.given.contains_key(key)
     }
 
-    /// A positive, finite number.
+    /// Takes a positive, finite number.
     pub fn positive(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
         self.take(key, "a positive number", parse_positive)
     }
 
-    /// A number above 0 and at most 1.
+    /// Takes a number above 0 and at most 1.
     pub fn fraction(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
         self.take(key, "a number above 0 and at most 1", |value| parse_positive(value).filter(|number| *number <= 1.0))
     }
 
-    /// A whole number of at least 1.
+    /// Takes a whole number of at least 1.
     pub fn count(&mut self, key: &'static str) -> Result<Option<u64>, PolicyError> {
         self.take(key, "a whole number of at least 1", parse_count)
     }
 
-    /// Whole numbers of at least 1, separated by `/`.
+    /// Takes whole numbers of at least 1, separated by `/`.
     pub fn count_list(&mut self, key: &'static str) -> Result<Option<Vec<u64>>, PolicyError> {
         self.take(key, "whole numbers of at least 1, separated by '/'", |value| {
             value.split('/').map(parse_count).collect()
         })
     }
 
-    /// `on` or `off`.
+    /// Takes `on` or `off`.
     pub fn switch(&mut self, key: &'static str) -> Result<Option<bool>, PolicyError> {
         self.take(key, "'on' or 'off'", |value| match value {
             "on" => Some(true),
@@ -124,7 +124,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Refuses a value above the number of workers, if that is known.
+    /// Refuses a value above the number of workers, if that number is known.
     pub fn at_most_workers(&self, key: &'static str, value: Option<u64>) -> Result<(), PolicyError> {
         match (value, self.context.workers) {
             (Some(value), Some(workers)) if value > u64::from(workers) => {
@@ -134,7 +134,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Each worker's mean task time: `means`, or else what the caller knows. `policy` is the policy that asks.
+    /// Takes each worker's mean task time: `means`, or else what the caller knows. `policy` is the name of the policy.
     pub fn means(&mut self, policy: &'static str) -> Result<Vec<f64>, PolicyError> {
         let expected = "positive numbers separated by '/', worker 1 first";
         let given = self.take("means", expected, |value| value.split('/').map(parse_positive).collect())?;
@@ -143,12 +143,12 @@ impl<'a> Arguments<'a> {
         given.or_else(|| self.context.means.clone()).filter(usable).ok_or(PolicyError::MeansUnknown(policy))
     }
 
-    /// The true task times. `policy` is the policy that asks.
+    /// Returns the true task times. `policy` is the name of the policy.
     pub fn truth(&self, policy: &'static str) -> Result<Arc<dyn Truth>, PolicyError> {
         self.context.truth.clone().ok_or(PolicyError::OnlyInSimulation(policy))
     }
 
-    /// Takes a parameter if it has this value, which stands for something that no other value does.
+    /// Takes a parameter if it has exactly this value, such as a keyword in place of a number.
     pub fn accept(&mut self, key: &str, value: &str) -> bool {
         let found = self.given.get(key).is_some_and(|given| given == value);
         if found {
@@ -161,12 +161,12 @@ impl<'a> Arguments<'a> {
         self.given.into_keys().next()
     }
 
-    /// What the caller knows about the workers.
+    /// Returns what the caller knows about the workers.
     pub fn context(&self) -> &'a PolicyContext {
         self.context
     }
 
-    /// A parameter that `parse` reads; an error says what is `expected`.
+    /// Takes a parameter and parses it; an error says what is `expected`.
     pub fn take<T>(
         &mut self,
         key: &'static str,

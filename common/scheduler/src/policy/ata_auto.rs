@@ -1,7 +1,7 @@
-//! ATA-Auto: ATA with nothing to set.
+//! ATA-Auto: a form of ATA with nothing to set.
 //!
-//! The policy predicts by when each worker finishes a share, from its task times since its speed changed last: their mean,
-//! their noise, and the doubt about both. It allocates so that the last worker is predicted to finish as early as
+//! The policy predicts the time by which each worker finishes a share, from its task times since its speed last changed: their mean,
+//! their noise, and the uncertainty of both. It allocates so that the last worker is predicted to finish as early as
 //! possible, hands out the shares in parts, and plans again at each result. An idle worker also computes a late task if the
 //! time gained is worth it. Idle workers are probed in turn, with tasks that no step waits for, because any of them may have
 //! become faster, or have been unlucky.
@@ -34,13 +34,13 @@ use belief::NoisePool;
 use candidates::position;
 use exploration::{Allowance, Exploration};
 use outline::Outline;
-use plan::{Plan, Preferences};
+use plan::{Preferences, TaskPlan};
 use ranking::Ranking;
 use retries::Retries;
 use window::Test;
 use worker_model::WorkerModel;
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
     about: "ATA with nothing to set, for speeds that may change",
@@ -50,41 +50,41 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
-/// The least and the most factor on caution, for a very high or very low price of time.
+/// The smallest and the largest factor on caution, for a very high or very low price of time.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
-/// Allocates by predicted finishing times, and plans again within the iteration. docs/explanation/ata-auto.md has the
+/// Allocates by predicted finish times, and plans again within the iteration. docs/explanation/ata-auto.md has the
 /// formulas.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
     track: bool,
     time_price: Option<f64>,
-    /// Of each worker, by slot.
+    /// The model of each worker, by slot.
     models: Vec<WorkerModel>,
     /// The noise of all workers.
     noise: NoisePool,
     /// The sum of all changes of speed so far, V: each counts with |ln| of its factor, at most 1.
     moved: f64,
-    /// Rounds of workers in use that were tested for a change.
+    /// The number of rounds of workers in use that were tested for a change.
     tested: f64,
     /// Worker-seconds per second in the last plan, W/l.
     spending: f64,
-    /// Workers that were observed, by a lower bound on a task's expected time.
+    /// The workers that were observed, by a lower bound on a task's expected time.
     observed: Ranking,
-    /// Workers that were not observed, by the time spent on tasks that were cancelled.
+    /// The workers that were not observed, by the time spent on tasks that were cancelled.
     unknown: Ranking,
     exploration: Exploration,
     retries: Retries,
-    /// Workers whose task in the iteration under way is a probe.
+    /// The workers whose task in the current iteration is a probe.
     probed: Vec<WorkerId>,
-    /// Workers with new observations in it.
+    /// The workers with new observations in the current iteration.
     fresh: Vec<WorkerId>,
     races: bool,
-    plan: Plan,
+    plan: TaskPlan,
 }
 
 impl AtaAuto {
-    /// `track` says whether changes of the workers' speeds are detected.
+    /// Creates the policy. `track` says whether changes of the workers' speeds are detected.
     pub fn new(track: bool) -> Self {
         Self {
             track,
@@ -101,7 +101,7 @@ impl AtaAuto {
             probed: Vec::new(),
             fresh: Vec::new(),
             races: false,
-            plan: Plan::default(),
+            plan: TaskPlan::default(),
         }
     }
 
@@ -127,7 +127,7 @@ impl AtaAuto {
         self.unknown.set(slot, censored_s);
     }
 
-    /// The model of a worker that is about to be observed.
+    /// Returns the model of a worker that is about to be observed.
     fn of(&mut self, worker: WorkerId) -> &mut WorkerModel {
         self.make_room(worker.slot() + 1);
         let model = &mut self.models[worker.slot()];
@@ -137,7 +137,7 @@ impl AtaAuto {
         model
     }
 
-    /// The changepoint test that a worker's times are fit for.
+    /// Returns the changepoint test that is suitable for a worker's times.
     fn test(&self, worker: WorkerId) -> Test {
         match () {
             () if !self.track || self.races => Test::None,
@@ -146,7 +146,7 @@ impl AtaAuto {
         }
     }
 
-    /// Tests the workers of the iteration that is over for changes, and updates their ranks.
+    /// Tests the workers of the iteration that ended for changes, and updates their ranks.
     fn review(&mut self) {
         let mut fresh = std::mem::take(&mut self.fresh);
         if fresh.is_empty() {
@@ -168,14 +168,14 @@ impl AtaAuto {
             }
             self.place(worker.slot());
         }
-        // Changes at the same time are one event.
+        // Simultaneous changes are one event.
         self.moved += moved;
-        // Keeps the memory.
+        // This keeps the allocated memory.
         self.fresh = fresh;
     }
 
-    /// The hazard of a change: how likely a worker's speed changes from one round to the next, as if half a change had been
-    /// observed in one round.
+    /// Returns the hazard of a change: the probability that a worker's speed changes from one round to the next, as if half a change had
+    /// been observed in one round.
     fn hazard(&self) -> f64 {
         (exploration::PRIOR + self.moved) / (1.0 + self.tested)
     }
@@ -189,9 +189,10 @@ impl AtaAuto {
         self.place(worker.slot());
     }
 
-    /// Standard deviations that are added to expected times, β. The expected largest of A normal deviations is at most √(2 ln A). W/l
-    /// stands for A, since a worker that ends long before the last is no risk, and one is added because the plan decides whether
-    /// one more takes part. The less a second of runtime is worth, the fewer risks are taken, and the fewer slow workers are used.
+    /// Returns the number of standard deviations that are added to expected times, β. The expected largest of A normal deviations
+    /// is at most √(2 ln A). W/l stands for A, since a worker that ends long before the last is no risk, and one is added because
+    /// the plan decides whether one more worker takes part. The less a second of runtime is worth, the fewer risks are taken, and
+    /// the fewer slow workers are used.
     fn caution(&self) -> f64 {
         let factor = self.time_price.map_or(1.0, |price| self.spending / price);
         factor.clamp(*CAUTION.start(), *CAUTION.end()) * (2.0 * self.spending.max(2.0).ln()).sqrt()
@@ -212,7 +213,7 @@ impl Policy for AtaAuto {
         self.of(worker).observe_batch(tasks, busy_s);
     }
 
-    /// One time, of a task of average cost: as noisy as a share is.
+    /// Observes a share as one time of a task of average cost, which is as noisy as the share.
     fn observe_share(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
         self.observe(worker, busy_s / tasks as f64);
     }
@@ -294,7 +295,7 @@ impl Policy for AtaAuto {
         );
         let collect = Collect::InParts { tasks: round.budget };
         self.plan =
-            Plan::new(candidates.into_iter().map(|candidate| candidate.member).collect(), limits_s, preferences);
+            TaskPlan::new(candidates.into_iter().map(|candidate| candidate.member).collect(), limits_s, preferences);
         Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 

@@ -1,4 +1,4 @@
-//! Controller: shares move until all workers take the same time.
+//! Controller: a policy that moves shares until all workers take the same time.
 //!
 //! Source: Tyagi, Sharma, "OmniLearn: A Framework for Distributed Deep Learning Over Heterogeneous Clusters", IEEE
 //! TPDS 2025 (arXiv 2503.17469): a proportional controller with a dead band.
@@ -14,7 +14,7 @@ use super::{
 use crate::allocation::Rule;
 use ata_types::WorkerId;
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "controller",
     about: "shares move until all workers take the same time for theirs (OmniLearn); no exploration",
@@ -23,32 +23,32 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Controller::from_arguments(arguments)?)),
 };
 
-/// The most that a time may be too short by, relative to itself: one lucky task does not multiply a share.
+/// The largest relative error of a time that is too short: one lucky task does not multiply a share.
 const LARGEST_ERROR: f64 = 2.0;
 
-/// The least share, in tasks: far too little for a task, but enough to count with.
+/// The smallest share, in tasks: far too little for a task, but enough for calculations.
 const LEAST_SHARE: f64 = 1e-9;
 
-/// Each worker has an exact share b_i, which moves after an iteration by −gain·(b_i/t_i)(t_i − t̄), t_i the seconds of
-/// its tasks in it and t̄ their mean, if they differ by more than the dead band. Then the shares are scaled to sum B,
-/// and rounded by largest remainder.
+/// Gives each worker an exact share b_i, which moves after an iteration by −gain·(b_i/t_i)(t_i − t̄), where t_i is the seconds of
+/// its tasks in it and t̄ their mean, if they differ by more than the dead band. Then the shares are scaled to sum B, and rounded
+/// by largest remainder.
 ///
-/// Each worker is tried once first, and then begins with an equal share. One whose share rounds to 0 has no time, so
-/// its share moves with the scale alone.
+/// Each worker is tried once first, and then begins with an equal share. One whose share rounds to 0 has no time, so its share only
+/// moves with the scale.
 #[derive(Clone, Debug)]
 pub struct Controller {
     gain: f64,
     dead_band: f64,
-    state: State,
+    state: ControllerState,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct State {
+struct ControllerState {
     /// Exact shares in tasks, by slot; `None` until a worker was tried.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<Option<f64>>,
-    /// The tasks and seconds of the iteration under way.
+    /// The tasks and seconds of the current iteration.
     done: Tally,
 }
 
@@ -57,10 +57,10 @@ impl Controller {
     fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let gain = arguments.fraction("gain")?.unwrap_or(0.5);
         let dead_band = arguments.positive("dead_band")?.unwrap_or(0.05);
-        Ok(Self { gain, dead_band, state: State::default() })
+        Ok(Self { gain, dead_band, state: ControllerState::default() })
     }
 
-    /// The share after an iteration in which its tasks took this time, in seconds, and those of all workers `mean_s`.
+    /// Returns the new share after an iteration in which its tasks took `time_s` seconds and those of all workers `mean_s` on average.
     fn moved(&self, share: f64, time_s: f64, mean_s: f64) -> f64 {
         let error = (mean_s - time_s) / time_s;
         if error.abs() <= self.dead_band { share } else { share * (1.0 + self.gain * error.min(LARGEST_ERROR)) }
@@ -76,7 +76,7 @@ impl Controller {
             let was_tried = share.is_none();
             *share = share.or(Some(equal));
             if let Some((tasks, busy_s)) = self.state.done.of(worker) {
-                // A trial is one task, whatever the share.
+                // A trial is one task, regardless of the share.
                 let scale = if was_tried { equal.max(1.0) / tasks as f64 } else { 1.0 };
                 times.push((i, (busy_s * scale).max(LEAST_S)));
             }
@@ -137,7 +137,7 @@ impl Policy for Controller {
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        let state: State = from_state(state)?;
+        let state: ControllerState = from_state(state)?;
         let possible = LEAST_SHARE..=1e15;
         if !state.done.is_valid() || !state.shares.iter().flatten().all(|share| possible.contains(share)) {
             return Err("a task time is negative, or a share is not positive".into());
@@ -155,10 +155,10 @@ mod tests {
 
     fn controller(gain: f64, dead_band: f64, shares: &[f64]) -> Controller {
         let shares = shares.iter().copied().map(Some).collect();
-        Controller { gain, dead_band, state: State { shares, done: Tally::default() } }
+        Controller { gain, dead_band, state: ControllerState { shares, done: Tally::default() } }
     }
 
-    /// An iteration in which the workers' shares took these seconds; the exact shares after it.
+    /// Runs an iteration in which the workers' shares took these seconds; returns the exact shares after it.
     fn shares_after(controller: &mut Controller, budget: u64, times_s: &[f64]) -> Vec<f64> {
         for (slot, &time_s) in times_s.iter().enumerate().filter(|(_, time_s)| **time_s > 0.0) {
             controller.observe_batch(WorkerId::from_slot(slot), 3, time_s);
@@ -167,16 +167,16 @@ mod tests {
         controller.state.shares.iter().map(|share| share.unwrap()).collect()
     }
 
-    /// OmniLearn (arXiv 2503.17469): b_i moves by −gain·(b_i/t_i)(t_i − t̄), then the sum is B again.
+    /// OmniLearn (arXiv 2503.17469): b_i moves by −gain·(b_i/t_i)(t_i − t̄); then the shares are scaled to sum B again.
     #[test]
     fn shares_move_towards_equal_times() {
         let shares = shares_after(&mut controller(0.5, 0.05, &[6.0, 6.0]), 12, &[2.0, 4.0]);
-        // t̄ = 3: 6 + 0.5·6/2·1 = 7.5, and 6 − 0.5·6/4·1 = 5.25.
+        // With t̄ = 3: 6 + 0.5·6/2·1 = 7.5, and 6 − 0.5·6/4·1 = 5.25.
         let scale = 12.0 / 12.75;
         assert!((shares[0] - 7.5 * scale).abs() < 1e-12 && (shares[1] - 5.25 * scale).abs() < 1e-12, "{shares:?}");
     }
 
-    /// "dead band": small differences are left alone.
+    /// The "dead band" leaves small differences alone.
     #[test]
     fn small_errors_move_nothing() {
         assert_eq!(shares_after(&mut controller(0.5, 0.05, &[6.0, 6.0]), 12, &[2.0, 2.1]), [6.0, 6.0]);
@@ -190,14 +190,14 @@ mod tests {
         assert!((shares[0] / shares[1] - 2.0 / 0.75).abs() < 1e-9, "{shares:?}");
     }
 
-    /// No exploration: a share that rounds to 0 has no time, and only moves with the scale.
+    /// There is no exploration: a share that rounds to 0 has no time, and only moves with the scale.
     #[test]
     fn a_share_of_none_is_not_moved() {
         let shares = shares_after(&mut controller(0.5, 0.05, &[7.6, 0.4]), 8, &[5.0, 0.0]);
         assert_eq!(shares, [7.6, 0.4]);
     }
 
-    /// Constant times: the shares end in proportion to speed.
+    /// With constant times, the shares end in proportion to speed.
     #[test]
     fn converges_to_equal_times() {
         let mut policy = POLICIES.build("controller", &PolicyContext::default()).unwrap();
@@ -213,7 +213,7 @@ mod tests {
         assert!(times_s.iter().all(|time_s| (36..=44).contains(time_s)), "{allocation:?}");
     }
 
-    /// A worker that was tried begins with an equal share; its one task stands for so many.
+    /// A worker that was tried begins with an equal share; its one task stands for all tasks of that share.
     #[test]
     fn a_newcomer_begins_with_an_equal_share() {
         let mut policy = controller(0.5, 0.05, &[8.0, 4.0]);

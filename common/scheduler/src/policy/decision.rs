@@ -4,36 +4,36 @@ use crate::allocation::{PerWorker, Rule};
 #[cfg(doc)]
 use crate::policy::{Policy, Round};
 
-/// The most tasks that may be allocated in one iteration: a run has at most 2^24, and a sum beyond this is a mistake.
+/// The most tasks that may be allocated in one iteration: a run has at most 2^24, and a sum beyond this limit is a mistake.
 const MAX_ALLOCATED: u64 = 1 << 40;
 
-/// An allocation, how its results are collected, and why.
+/// An allocation, the way to collect its results, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Tasks for each of [`Round::workers`]; may be empty in [`Collect::Each`], where all workers compute.
+    /// The number of tasks of each of [`Round::workers`]; may be empty for [`Collect::Each`], where all workers compute.
     pub allocation: PerWorker<u64>,
     /// Positions in [`Round::workers`] of the workers that get a probe: one more task, to learn how fast they are. Its
     /// gradient enters no step, the step does not wait for it, and it is cancelled once the step has its tasks.
     pub probes: Vec<usize>,
-    /// Which results make the step.
+    /// The results that make the step.
     pub collect: Collect,
-    /// Seconds per task for which the allocation was made, parallel to it; empty if the rule uses no speeds, and 0 for
+    /// The seconds per task on which the allocation is based, parallel to it; empty if the rule uses no speeds, and 0 for
     /// workers that it did not consider.
     pub scores: PerWorker<f64>,
     /// The rule that made the allocation.
     pub rule: Rule,
-    /// Factor on the learning rate of this iteration's step.
+    /// The factor on the learning rate of this iteration's step.
     pub lr_factor: f64,
 }
 
 impl Decision {
-    /// A decision that uses no speeds.
+    /// Creates a decision that uses no speeds.
     pub fn new(allocation: impl Into<PerWorker<u64>>, collect: Collect, rule: Rule) -> Self {
         let scores = PerWorker::from(Vec::new());
         Self { allocation: allocation.into(), probes: Vec::new(), collect, scores, rule, lr_factor: 1.0 }
     }
 
-    /// An allocation whose tasks are all waited for.
+    /// Creates an allocation whose tasks are all waited for.
     pub fn barrier(allocation: Vec<u64>, scores: Vec<f64>, rule: Rule) -> Self {
         Self { scores: scores.into(), ..Self::new(allocation, Collect::All, rule) }
     }
@@ -80,40 +80,40 @@ impl Decision {
     }
 }
 
-/// Which results make the step.
+/// The results that make a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
-    /// Barrier: every allocated task is waited for; a lost one is given to another worker.
+    /// Barrier: the step waits for every allocated task; a lost one is given to another worker.
     All,
-    /// Barrier on the tasks 0..`tasks`, handed out in parts: the allocation is only a plan. [`Policy::replan`] says which
-    /// worker begins how many of them, as the iteration begins and at each result, and may have late ones computed twice.
+    /// Barrier on the tasks 0..`tasks`, handed out in parts: the allocation is only a plan. [`Policy::replan`] decides which
+    /// worker begins how many of them, as the iteration begins and at each result, and may have late tasks computed twice.
     InParts {
         /// The number of tasks, B.
         tasks: u64,
     },
-    /// Racing: the first `take` results; the rest is cancelled, and counted as wasted.
+    /// Racing: the first `take` results make the step; the rest is cancelled, and counted as wasted.
     First {
-        /// How many results make the step.
+        /// The number of results that make the step.
         take: u64,
         /// Whether a worker whose result has arrived starts another task at once.
         refill: bool,
     },
-    /// Racing for certain tasks: every worker always computes one of the tasks 0..B that is not done yet, the one that
+    /// Racing for certain tasks: every worker always computes one of the tasks 0..B that is not done yet, namely the one that
     /// the fewest workers have begun. The first result of each task enters the step.
     Race {
         /// The number of tasks, B.
         tasks: u64,
     },
-    /// Overcommitted: more tasks are allocated than the step needs. The first `take` results make it, the rest is
+    /// Overcommitted: more tasks are allocated than the step needs. The first `take` results make the step, and the rest is
     /// cancelled; a worker that has finished its share is idle, and costs nothing.
     Soonest {
-        /// How many results make the step.
+        /// The number of results that make the step.
         take: u64,
     },
-    /// Asynchronous: every worker always computes, at the parameters current when it began, and each result makes its
+    /// Asynchronous: every worker always computes, with the parameters that were current when it began, and each result makes its
     /// own step. Its delay is the number of steps taken in between.
     Each {
-        /// The delay from which a result is ignored, R.
+        /// The delay at which a result is ignored, R.
         max_delay: u64,
         /// Whether a computation is cancelled as soon as its delay reaches R.
         cancel: bool,

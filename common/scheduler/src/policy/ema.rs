@@ -1,4 +1,4 @@
-//! EMA: the best allocation for exponentially weighted means of the observed task times.
+//! EMA: a policy that uses the best allocation for exponentially weighted means of the observed task times.
 //!
 //! It has no source: it is a natural baseline for bandits, with the allocation rule RAS of the ATA paper (arXiv 2502.00775,
 //! section 3).
@@ -10,7 +10,7 @@ use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, Schedu
 use crate::allocation::{Rule, ras};
 use ata_types::WorkerId;
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "ema",
     about: "the best allocation for exponentially weighted means of the observed times; no exploration",
@@ -19,10 +19,10 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Ema::from_arguments(arguments)?)),
 };
 
-/// a = RAS(m) with m_i the exponentially weighted mean of worker i's task times. Each worker is tried once first; one
+/// Allocates a = RAS(m), with m_i the exponentially weighted mean of worker i's task times. Each worker is tried once first; one
 /// that gets no tasks by its mean is not tried again.
 ///
-/// Means are of computation alone, without the overhead of an assignment.
+/// The means are of computation alone, without the overhead of an assignment.
 #[derive(Clone, Debug)]
 pub struct Ema {
     means: MovingMeans,
@@ -85,7 +85,7 @@ mod tests {
         policy
     }
 
-    /// m ← (1 − w)·m + w·x from the first time on, w = 0.2 by default, and RAS on it.
+    /// The mean is m ← (1 − w)·m + w·x from the first time on, with w = 0.2 by default, and RAS is applied to it.
     #[test]
     fn the_newest_time_has_its_weight() {
         for (specification, mean_s, allocation) in
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// A worker that joins later gets one task first, whatever it takes.
+    /// A worker that joins later gets one task first, at any cost.
     #[test]
     fn a_new_worker_gets_one_task() {
         let mut policy = observed("ema", &[&[1.0], &[2.0]]);
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(decision.rule, Rule::WarmUp { never_observed: 1, zero_score: 0 });
     }
 
-    /// The engine's statistics stand in for times of before, as of a warm start; a forgotten worker's do not count.
+    /// The engine's statistics stand in for earlier times, as in a warm start; those of a forgotten worker do not count.
     #[test]
     fn earlier_means_are_taken_over() {
         let mut policy = observed("ema", &[&[1.0]]);
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(decide(&mut *policy, 3, 7, &[(1, 1.0), (0, 0.0), (10, 40.0)]).scores, [1.0, 0.0, 4.0]);
     }
 
-    /// No exploration: a worker with one unlucky time keeps it.
+    /// There is no exploration: a worker with one unlucky time keeps it.
     #[test]
     fn one_that_looked_slow_is_not_tried_again() {
         let mut policy = observed("ema", &[&[1.0], &[100.0]]);

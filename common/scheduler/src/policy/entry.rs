@@ -19,10 +19,10 @@ pub struct PolicyContext {
 /// Builds a policy from what `--policy` takes.
 pub type PolicyResolver = fn(&str, &PolicyContext) -> Result<Box<dyn Policy>, PolicyError>;
 
-/// How a policy's results make steps.
+/// The way in which a policy's results make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
-    /// All allocated tasks are waited for.
+    /// The step waits for all allocated tasks.
     Barrier,
     /// The first results make the step.
     Racing,
@@ -40,17 +40,17 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// One policy, as listed and built by name.
+/// A policy, as listed and built by name.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyEntry {
-    /// Its name, as `--policy` takes it.
+    /// The policy's name, as `--policy` takes it.
     pub name: &'static str,
-    /// One line for help texts.
+    /// A line for help texts.
     pub about: &'static str,
     /// The parameters it takes, with their defaults.
     pub parameters: &'static str,
-    /// How its results make steps.
+    /// The way in which its results make steps.
     pub kind: PolicyKind,
-    /// Reads its parameters.
+    /// Builds the policy from its parameters.
     pub build: fn(&mut Arguments<'_>) -> Result<Box<dyn Policy>, PolicyError>,
 }

@@ -1,4 +1,4 @@
-//! GTA: greedy task allocation, which is Rennala SGD.
+//! GTA: greedy task allocation, which is the same as Rennala SGD.
 //!
 //! Source: Tyurin, Richtárik, "Optimal Time Complexities of Parallel Stochastic Optimization Methods Under a Fixed
 //! Computation Model", 2023 (Method 4, Rennala SGD); named GTA in the ATA paper.
@@ -7,7 +7,7 @@ use super::entry::{PolicyEntry, PolicyKind};
 use super::{Collect, Decision, Policy, Round, SchedulerRng};
 use crate::allocation::Rule;
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "gta",
     about: "greedy (Rennala SGD): all compute, the first B gradients are taken",
@@ -16,8 +16,8 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |_| Ok(Box::new(Gta)),
 };
 
-/// All workers compute at the current parameters, one task after another; the first B gradients make the step, and the
-/// tasks then under way are cancelled and wasted.
+/// Lets all workers compute at the current parameters, one task after another. The first B gradients make the step, and the
+/// tasks that are then running are cancelled and wasted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gta;
 
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use crate::policy::tests::decide;
 
-    /// Rennala SGD (Tyurin, Richtárik 2023), Method 4: all n start, the first B gradients are taken.
+    /// Rennala SGD (Tyurin, Richtárik 2023), Method 4: all n workers start, and the first B gradients are taken.
     #[test]
     fn everybody_starts() {
         let decision = decide(&mut Gta, 1, 2, &[(0, 0.0); 5]);

@@ -1,5 +1,5 @@
-//! Policies choose the allocation of each iteration. Each has a file, named as in its paper. Those that others are compared with
-//! are in `research/policies`.
+//! Policies, which choose the allocation of each iteration. Each has a file, named as in its paper. Policies that serve only for
+//! comparison are in `research/policies`.
 
 mod affine;
 mod arguments;
@@ -41,43 +41,43 @@ use crate::statistics::WorkerStatistics;
 use crate::topology::LinkTimes;
 use ata_types::{Iteration, WorkerId};
 
-/// The one source of randomness in the scheduler: seeded, and the same on every platform.
+/// The only source of randomness in the scheduler: seeded, and the same on every platform.
 pub type SchedulerRng = ChaCha8Rng;
 
-/// A policy's own state, apart from the engine's statistics, as plain data; null if it keeps none. It must hold no
+/// A policy's own state, apart from the engine's statistics, as plain data; null if it has none. It must contain no
 /// infinite number, which JSON cannot represent.
 pub type PolicyState = serde_json::Value;
 
 /// Chooses how many tasks each worker computes in an iteration.
 pub trait Policy: Send {
-    /// The policy's name, as `--policy` takes it.
+    /// Returns the policy's name, as `--policy` takes it.
     fn name(&self) -> &'static str;
 
-    /// The allocation for one iteration.
+    /// Returns the allocation for one iteration.
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
-    /// What to do next within an iteration of [`Collect::InParts`]. Asked as it begins, after each of its results, when a
-    /// worker is lost, fails, joins or has rested, and at [`Actions::ask_again_s`]. If no worker computes and
+    /// Decides what to do next within an iteration of [`Collect::InParts`]. Called as the iteration begins, after each of its results, when
+    /// a worker is lost, fails, joins or has rested, and at [`Actions::ask_again_s`]. If no worker computes and
     /// none is to begin, the engine hands out the tasks that are left like lost ones.
     fn replan(&mut self, _view: &IterationView<'_>, _actions: &mut Actions) {}
 
-    /// What an earlier run, or another policy, learned about a worker that this policy has not observed. It may fade, and is
-    /// reset once observations of others contradict it. [`Round::statistics`] holds it as well.
+    /// Provides what an earlier run, or another policy, learned about a worker that this policy has not observed. It may fade, and is
+    /// reset once observations of others contradict it. [`Round::statistics`] contains it as well.
     fn learned(&mut self, _worker: WorkerId, _earlier: &WorkerStatistics) {}
 
-    /// A task took `busy_s` seconds: for a policy that keeps more than the engine's statistics.
+    /// Observes that a task took `busy_s` seconds, for policies that keep more than the engine's statistics.
     fn observe(&mut self, _worker: WorkerId, _busy_s: f64) {}
 
-    /// What an assignment cost a worker apart from computation, except its first one.
+    /// Observes what an assignment cost a worker apart from computation, except for its first one.
     fn overhead(&mut self, _worker: WorkerId, _overhead_s: f64) {}
 
-    /// The seconds that the next task of a worker is expected to take, if the policy knows better than the engine's
-    /// statistics, which never forget: for tasks that were lost.
+    /// Returns the seconds that the next task of a worker is expected to take, if the policy knows better than the engine's
+    /// statistics, which never forget. Used for tasks that were lost.
     fn expected_s(&self, _worker: WorkerId) -> Option<f64> {
         None
     }
 
-    /// A worker computed a lease of `tasks` tasks as one batch, in `busy_s` seconds. By default each task counts as one
+    /// Observes that a worker computed a lease of `tasks` tasks as one batch, in `busy_s` seconds. By default, each task counts as one
     /// that took an equal share.
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
         for _ in 0..tasks {
@@ -85,32 +85,32 @@ pub trait Policy: Send {
         }
     }
 
-    /// A worker that steps together with others, in a [`Lockstep`](crate::Lockstep), computed its whole share as one batch. Its
-    /// shares hardly differ in size, so that what a batch costs apart from its tasks cannot be told from them.
+    /// Observes that a worker that steps together with others, in a [`Lockstep`](crate::Lockstep), computed its whole share as one
+    /// batch. Its shares hardly differ in size, so the fixed cost of a batch cannot be derived from them.
     fn observe_share(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
         self.observe_batch(worker, tasks, busy_s);
     }
 
-    /// A worker's lease of `tasks` tasks was cancelled, such as a probe or the loser of a race: it would have taken more
+    /// Observes that a worker's lease of `tasks` tasks was cancelled, such as a probe or the loser of a race: it would have taken more
     /// than `elapsed_s` seconds.
     fn censored(&mut self, _worker: WorkerId, _tasks: u64, _elapsed_s: f64) {}
 
-    /// A worker failed, or was evicted because it hung, after `lost_s` seconds. It now rests, and is not part of a
+    /// Observes that a worker failed, or was evicted because it hung, after `lost_s` seconds. It now rests, and is not part of a
     /// [`Round`] until its rest is over, unless all workers rest.
     fn failed(&mut self, _worker: WorkerId, _lost_s: f64) {}
 
-    /// This worker's number will be given to another worker.
+    /// Forgets a worker, whose number will be given to another worker.
     fn forget(&mut self, _worker: WorkerId) {}
 
-    /// Whether the policy looks at [`StepOutcome::gradient_product`], which takes a pass over all parameters.
+    /// Returns whether the policy looks at [`StepOutcome::gradient_product`], which takes a pass over all parameters.
     fn wants_gradient_product(&self) -> bool {
         false
     }
 
-    /// The step that the last decision led to was taken.
+    /// Observes the step that the last decision led to.
     fn stepped(&mut self, _step: &StepOutcome) {}
 
-    /// The policy's state between two iterations, for [`Self::restore`]. Its parameters are not part of it.
+    /// Returns the policy's state between two iterations, for [`Self::restore`]. Its parameters are not part of it.
     fn save(&self) -> PolicyState {
         PolicyState::Null
     }
@@ -121,35 +121,35 @@ pub trait Policy: Send {
     }
 }
 
-/// The state of a policy as plain data, for [`Policy::save`].
+/// Converts the state of a policy to plain data, for [`Policy::save`].
 pub fn to_state(state: &impl Serialize) -> PolicyState {
     serde_json::to_value(state).expect("names and numbers can be written")
 }
 
-/// A list by slot without the default values at its end, so that what is saved does not grow with workers that are forgotten.
+/// Returns a list by slot without the default values at its end, so that saved states do not grow with forgotten workers.
 fn trimmed<T: Default + PartialEq>(by_slot: &[T]) -> &[T] {
     let end = by_slot.iter().rposition(|item| *item != T::default()).map_or(0, |last| last + 1);
     &by_slot[..end]
 }
 
-/// The same, for a field of a state.
+/// Serializes a field of a state without the default values at its end.
 fn save_trimmed<T: Default + PartialEq + Serialize, S: Serializer>(by_slot: &[T], to: S) -> Result<S::Ok, S::Error> {
     trimmed(by_slot).serialize(to)
 }
 
-/// The state of a policy from plain data, for [`Policy::restore`].
+/// Converts plain data to the state of a policy, for [`Policy::restore`].
 pub fn from_state<T: DeserializeOwned>(state: PolicyState) -> Result<T, String> {
     serde_json::from_value(state).map_err(|error| error.to_string())
 }
 
-/// What is known about an optimizer step once it has been taken.
+/// The outcome of an optimizer step, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepOutcome {
     /// Mean loss of the step's tasks, in nats; `None` if nothing is learned.
     pub loss: Option<f64>,
-    /// The inner product ⟨g_k, g_{k−1}⟩ of this step's mean gradient and the previous one's.
+    /// The inner product ⟨g_k, g_{k−1}⟩ of the mean gradients of this step and the previous one.
     pub gradient_product: Option<f64>,
-    /// Accuracy of the last evaluation on the test data, which may be of earlier parameters, if there was one.
+    /// Accuracy of the last evaluation on the test data, if there was one. It may be of earlier parameters.
     pub accuracy: Option<f64>,
 }
 
@@ -158,21 +158,21 @@ pub struct StepOutcome {
 pub struct Round<'a> {
     /// The iteration k, from 1.
     pub iteration: Iteration,
-    /// Tasks to allocate: B, or more if the run overcommits.
+    /// The number of tasks to allocate: B, or more if the run overcommits.
     pub budget: u64,
-    /// The workers that can be given tasks, at least one, ascending: those present that are not resting after a failure
+    /// The workers that can be given tasks, at least one, ascending: the present workers that are not resting after a failure
     /// or, if all rest, all that are present.
     pub workers: &'a [WorkerId],
     /// Statistics of every worker of the run, by [`WorkerId::slot`].
     pub statistics: &'a [WorkerStatistics],
-    /// Which workers compute their whole share as one batch, at a cost of o + a·s, by slot. Those beyond its end do not.
+    /// Whether each worker computes its whole share as one batch, at a cost of o + a·s, by slot. Workers beyond the end do not.
     pub fuses: &'a [bool],
     /// The time that vectors take on the links.
     pub links: &'a LinkTimes,
 }
 
 impl Round<'_> {
-    /// Statistics of the i-th of [`Self::workers`].
+    /// Returns statistics of the i-th of [`Self::workers`].
     pub fn of(&self, i: usize) -> &WorkerStatistics {
         &self.statistics[self.workers[i].slot()]
     }
@@ -182,7 +182,7 @@ impl Round<'_> {
         self.fuses.get(self.workers[i].slot()).is_some_and(|&fuses| fuses)
     }
 
-    /// A bound for each of [`Self::workers`]: `bound(m_i, K_i)` if it was observed, else `unknown`.
+    /// Returns a bound for each of [`Self::workers`]: `bound(m_i, K_i)` if it was observed, otherwise `unknown`.
     pub fn bounds(&self, unknown: f64, bound: impl Fn(f64, f64) -> f64) -> Vec<f64> {
         let of = |i| {
             let statistics: &WorkerStatistics = self.of(i);
@@ -191,7 +191,7 @@ impl Round<'_> {
         (0..self.workers.len()).map(of).collect()
     }
 
-    /// The largest mean of any of [`Self::workers`], in seconds; 0 if none was observed.
+    /// Returns the largest mean of any of [`Self::workers`], in seconds; 0 if none was observed.
     pub fn largest_mean_s(&self) -> f64 {
         (0..self.workers.len()).filter_map(|i| self.of(i).mean_s()).fold(0.0, f64::max)
     }
@@ -202,7 +202,7 @@ pub(crate) mod tests {
     use super::*;
     use rand::SeedableRng;
 
-    /// What `policy` decides in iteration `iteration` for workers with these (K_i, T_i).
+    /// Returns what `policy` decides in iteration `iteration` for workers with these (K_i, T_i).
     pub(crate) fn decide(policy: &mut dyn Policy, iteration: u64, budget: u64, observed: &[(u64, f64)]) -> Decision {
         let statistics: Vec<_> = observed
             .iter()

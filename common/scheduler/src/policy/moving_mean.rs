@@ -4,10 +4,10 @@ use super::shares::LEAST_S;
 use super::{Arguments, PolicyError, PolicyState, Round, from_state, to_state, trimmed};
 use ata_types::WorkerId;
 
-/// The weight of the newest task time, if none is given.
+/// The default weight of the newest task time.
 const WEIGHT: f64 = 0.2;
 
-/// One mean per worker, which moves by a share of the difference towards each new task time.
+/// The means of the workers, each of which moves by a share of the difference towards each new task time.
 #[derive(Clone, Debug)]
 pub(super) struct MovingMeans {
     weight: f64,
@@ -21,7 +21,7 @@ impl MovingMeans {
         Ok(Self { weight: arguments.fraction("weight")?.unwrap_or(WEIGHT), means_s: Vec::new() })
     }
 
-    /// m ← (1 − w)·m + w·x; the first time is the mean.
+    /// Updates the mean: m ← (1 − w)·m + w·x. The first time is taken as the mean.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
         let weight = self.weight;
         let mean_s = self.slot(worker);
@@ -33,7 +33,7 @@ impl MovingMeans {
         *self.slot(worker) = Some(mean_s);
     }
 
-    /// Takes over the plain means of workers that are known from elsewhere: a warm start, or another policy before.
+    /// Adopts the plain means of workers that are known from elsewhere: from a warm start, or from a previous policy.
     pub(super) fn adopt(&mut self, round: &Round<'_>) {
         for (i, &worker) in round.workers.iter().enumerate() {
             let known = round.of(i).mean_s();
@@ -42,12 +42,12 @@ impl MovingMeans {
         }
     }
 
-    /// The means of the workers of a round, all positive but those of workers never observed, which are 0.
+    /// Returns the means of the workers of a round. They are positive, except for workers never observed, whose mean is 0.
     pub(super) fn of(&self, round: &Round<'_>) -> Vec<f64> {
         round.workers.iter().map(|worker| self.mean_s(*worker).map_or(0.0, |mean_s| mean_s.max(LEAST_S))).collect()
     }
 
-    /// A worker's mean, if it was observed.
+    /// Returns a worker's mean, if it was observed.
     pub(super) fn mean_s(&self, worker: WorkerId) -> Option<f64> {
         self.means_s.get(worker.slot()).copied().flatten()
     }

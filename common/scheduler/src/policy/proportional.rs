@@ -1,8 +1,8 @@
-//! Proportional shares: tasks in proportion to the workers' speeds.
+//! Proportional: a policy that allocates tasks in proportion to the workers' speeds.
 //!
 //! Sources: Chen, Weng, Wang, Li, Li, "Semi-Dynamic Load Balancing: Efficient Distributed Learning in Non-Dedicated
 //! Environments", SoCC 2020 (LB-BSP), which predicts the speeds; Ye, Zhou, Shi, Sun, Lv, "DBS: Dynamic Batch Size For
-//! Distributed Deep Neural Network Training", 2020 (arXiv 2007.11831), which takes those of the epoch before.
+//! Distributed Deep Neural Network Training", 2020 (arXiv 2007.11831), which uses those of the previous epoch.
 
 use super::entry::{PolicyEntry, PolicyKind};
 use super::moving_mean::MovingMeans;
@@ -12,7 +12,7 @@ use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, Schedu
 use crate::allocation::Rule;
 use ata_types::WorkerId;
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "proportional",
     about: "tasks in proportion to speed, rounded (LB-BSP, DBS); no exploration",
@@ -21,16 +21,16 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Proportional::from_arguments(arguments)?)),
 };
 
-/// Shares in proportion to 1/m_i, rounded by largest remainder to sum B. m_i is the exponentially weighted mean of
+/// Allocates shares in proportion to 1/m_i, rounded by largest remainder to sum B. m_i is the exponentially weighted mean of
 /// worker i's task times or, with a window, its mean time in the last W iterations, updated every W iterations.
 ///
-/// Each worker is tried once first. A worker without a task in the last window keeps its mean of before.
+/// Each worker is tried once first. A worker without a task in the last window keeps its previous mean.
 #[derive(Clone, Debug)]
 pub struct Proportional {
     means: MovingMeans,
-    /// Iterations between two changes of the means, W; `None` if they move with every task.
+    /// The number of iterations between two changes of the means, W; `None` if they move with every task.
     window: Option<u64>,
-    /// The tasks and seconds of the window under way.
+    /// The tasks and seconds of the current window.
     done: Tally,
 }
 
@@ -44,7 +44,7 @@ impl Proportional {
         Ok(Self { means: MovingMeans::from_arguments(arguments)?, window, done: Tally::default() })
     }
 
-    /// Takes the means of a window that has ended.
+    /// Adopts the means of a window that has ended.
     fn end_window(&mut self, iteration: u64) {
         if self.window.is_some_and(|window| (iteration - 1).is_multiple_of(window)) {
             for (worker, tasks, busy_s) in self.done.take() {
@@ -78,7 +78,7 @@ impl Policy for Proportional {
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         self.end_window(round.iteration.number());
-        // A worker that was first tried in the window under way has the mean of its tasks so far.
+        // A worker that was first tried in the current window has the mean of its tasks so far.
         self.means.adopt(round);
         let means_s = self.means.of(round);
         let (allocation, rule) = new_workers_first(round, Rule::Named("proportional"), rng, |known, budget, rng| {
@@ -109,7 +109,7 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{POLICIES, PolicyContext};
 
-    /// The allocations of iterations in which worker i's tasks take `times_s[k][i]` seconds each.
+    /// Returns the allocations of iterations in which worker i's tasks take `times_s[k][i]` seconds each.
     fn allocations(specification: &str, budget: u64, times_s: &[&[f64]]) -> Vec<Vec<u64>> {
         let mut policy = POLICIES.build(specification, &PolicyContext::default()).unwrap();
         let mut observed = vec![(0, 0.0); times_s[0].len()];
@@ -125,7 +125,7 @@ mod tests {
         run.collect()
     }
 
-    /// LB-BSP, DBS: b_i = B·v_i/Σv with v_i the speed.
+    /// LB-BSP, DBS: b_i = B·v_i/Σv, where v_i is the speed.
     #[test]
     fn tasks_are_in_proportion_to_speed() {
         for specification in ["proportional", "proportional:window=1"] {
@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    /// Not the allocation that finishes first: with times 1 and 9, the second worker's one task takes all others' time
-    /// twice.
+    /// This is not the allocation that finishes first: with times 1 and 9, the one task of the second worker takes twice as long as all
+    /// tasks of the first.
     #[test]
     fn the_largest_remainder_gets_a_task_even_if_all_wait_for_it() {
         assert_eq!(allocations("proportional", 6, &[[1.0, 9.0].as_slice(); 3])[1..], [[5, 1], [5, 1]]);
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(allocations[1..], [[6, 2], [6, 2], [6, 2], [6, 2], [6, 2], [2, 6]]);
     }
 
-    /// "weight": the speed follows a change within a few tasks.
+    /// With a "weight", the speed follows a change within a few tasks.
     #[test]
     fn the_mean_follows_a_change() {
         let (before, after) = ([1.0, 3.0], [3.0, 1.0]);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(allocations("proportional", 8, &times_s)[8], [2, 6]);
     }
 
-    /// A state saved under other parameters can be continued.
+    /// A state that was saved under other parameters can be continued.
     #[test]
     fn a_saved_state_is_checked() {
         let mut policy = POLICIES.build("proportional:window=2", &PolicyContext::default()).unwrap();

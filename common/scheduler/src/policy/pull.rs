@@ -1,4 +1,4 @@
-//! Pull: a queue of tasks, from which each worker takes one whenever it is free.
+//! Pull: a policy with a queue of tasks, from which each worker takes one whenever it is free.
 //!
 //! This is the work queue of task systems, such as Ray's (Moritz et al., "Ray: A Distributed Framework for Emerging AI
 //! Applications", OSDI 2018) and the data shards of DLRover (Wang et al., "DLRover-RM", VLDB 2024).
@@ -8,7 +8,7 @@ use super::{Actions, Collect, Decision, IterationView, Policy, Round, SchedulerR
 use crate::allocation::{Rule, uniform};
 use ata_types::WorkerId;
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "pull",
     about: "work queue: a free worker takes one more of the B tasks, all are waited for",
@@ -17,8 +17,8 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |_| Ok(Box::new(Pull::default())),
 };
 
-/// Every worker takes one of the B tasks, a random choice of B workers if there are more. A worker that has finished takes one
-/// more, as long as there is one. No task is computed twice, and the step waits for the last.
+/// Lets every worker take one of the B tasks, or a random choice of B workers if there are more. A worker that has finished takes
+/// another one, as long as there is one. No task is computed twice, and the step waits for the last.
 #[derive(Clone, Debug, Default)]
 pub struct Pull {
     /// The workers that are about to begin.
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::policy::tests::decide;
 
-    /// If there are more workers than tasks, those that begin are drawn anew in each iteration.
+    /// If there are more workers than tasks, the workers that begin are drawn anew in each iteration.
     #[test]
     fn every_worker_begins_or_as_many_as_there_are_tasks() {
         let mut policy = Pull::default();

@@ -1,9 +1,9 @@
-//! Policies by name. Each has its entry in its own file.
+//! The registry of policies by name. Each has its entry in its own file.
 
 use super::entry::{PolicyContext, PolicyEntry, PolicyKind};
 use super::{Arguments, Policy, PolicyError};
 
-/// The entries of this crate's policies, for registries that have more.
+/// The entries of this crate's policies, for registries that add to them.
 pub mod entries {
     pub use super::super::affine::ENTRY as AFFINE;
     pub use super::super::ata_auto::ENTRY as ATA_AUTO;
@@ -32,7 +32,7 @@ pub const POLICIES: Registry = Registry(&[
 pub struct Registry(pub &'static [PolicyEntry]);
 
 impl Registry {
-    /// The entries, in the order in which they are listed.
+    /// Returns the entries, in the order in which they are listed.
     pub fn entries(self) -> &'static [PolicyEntry] {
         self.0
     }
@@ -52,7 +52,7 @@ impl Registry {
         }
     }
 
-    /// The kind of a policy, written as for [`Self::build`]; one that is not in the registry counts as a barrier policy.
+    /// Returns the kind of a policy, written as for [`Self::build`]; one that is not in the registry counts as a barrier policy.
     pub fn kind(self, text: &str) -> PolicyKind {
         self.find(text.split(':').next().unwrap_or_default()).map_or(PolicyKind::Barrier, |entry| entry.kind)
     }

@@ -6,11 +6,11 @@ use rand::seq::SliceRandom;
 use super::{Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
 
-/// The least cost of a task, in seconds: a clock may measure zero, but costs must be positive.
+/// The smallest cost of a task, in seconds: a clock may measure zero, but costs must be positive.
 pub(super) const LEAST_S: f64 = 1e-100;
 
-/// Gives each worker never observed one task, and the others what `share` makes of the rest: it takes their positions
-/// in [`Round::workers`] and the tasks left, and answers in the same order. `rule` is its name.
+/// Gives one task to each worker that was never observed, and shares the rest among the others by `share`, which takes their positions in
+/// [`Round::workers`] and the number of tasks left, and returns the tasks in the same order. `rule` is its name.
 ///
 /// If more workers are new than there are tasks, a random choice of them gets one each; if all are new, all tasks go to
 /// them in equal shares.
@@ -42,7 +42,7 @@ pub(super) fn new_workers_first(
     (allocation, rule)
 }
 
-/// `budget` tasks in proportion to `weights`, rounded by largest remainder: each share is rounded down, and the tasks
+/// Allocates `budget` tasks in proportion to `weights`, rounded by largest remainder: each share is rounded down, and the tasks
 /// left go one each to the shares that lost most. Ties are broken at random.
 ///
 /// # Panics
@@ -51,7 +51,7 @@ pub(super) fn in_proportion(weights: &[f64], budget: u64, rng: &mut SchedulerRng
     assert!(weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0), "weights are finite, and not negative");
     let largest = weights.iter().copied().fold(0.0, f64::max);
     assert!(largest > 0.0, "some weight is positive");
-    // Relative to the largest, so that no sum overflows.
+    // The weights are relative to the largest, so that no sum overflows.
     let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
     let exact: Vec<f64> = weights.iter().map(|weight| weight / largest / sum * budget as f64).collect();
     let mut allocation: Vec<u64> = exact.iter().map(|share| *share as u64).collect();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     proptest! {
-        /// The sum is the budget, and no share is further than one task from the exact one.
+        /// The sum is the budget, and no share differs from the exact one by more than a task.
         #[test]
         fn shares_are_rounded_to_the_budget(
             weights in prop::collection::vec(weight(), 1..60),
@@ -104,7 +104,7 @@ mod tests {
             }
         }
 
-        /// A task goes to a new worker before any other gets one; the budget is met, whichever workers are new.
+        /// A new worker gets a task before any other worker does; the budget is met, whichever workers are new.
         #[test]
         fn each_new_worker_is_tried_once(
             observed in prop::collection::vec(0u64..2, 1..20),
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Equal remainders: each worker gets the odd task as often as any other.
+    /// With equal remainders, each worker gets the odd task equally often.
     #[test]
     fn ties_are_random() {
         let mut rng = SchedulerRng::seed_from_u64(4);

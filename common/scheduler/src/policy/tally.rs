@@ -1,4 +1,4 @@
-//! Tasks and seconds of each worker in a stretch of a run, such as an iteration.
+//! The tasks and seconds of each worker in a part of a run, such as an iteration.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use ata_types::WorkerId;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Tally {
-    /// Tasks and their total seconds, by slot; none beyond the end.
+    /// The number of tasks and their total seconds, by slot; workers beyond the end have none.
     #[serde(serialize_with = "save_trimmed")]
     done: Vec<(u64, f64)>,
 }
@@ -23,12 +23,12 @@ impl Tally {
         self.done[slot].1 += busy_s;
     }
 
-    /// A worker's tasks and their total seconds; `None` if it did none.
+    /// Returns a worker's number of tasks and their total seconds; `None` if it did none.
     pub(super) fn of(&self, worker: WorkerId) -> Option<(u64, f64)> {
         self.done.get(worker.slot()).copied().filter(|(tasks, _)| *tasks > 0)
     }
 
-    /// The workers that did tasks, with these and their total seconds, and clears the tally.
+    /// Returns the workers that did tasks, with their number and total seconds, and clears the tally.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (WorkerId, u64, f64)> {
         let done = std::mem::take(&mut self.done).into_iter().enumerate();
         done.filter(|(_, (tasks, _))| *tasks > 0).map(|(slot, (tasks, s))| (WorkerId::from_slot(slot), tasks, s))
@@ -44,7 +44,7 @@ impl Tally {
         }
     }
 
-    /// Whether the numbers can have been observed.
+    /// Returns whether the numbers can have been observed.
     pub(super) fn is_valid(&self) -> bool {
         self.done.iter().all(|(_, total_s)| total_s.is_finite() && *total_s >= 0.0)
     }

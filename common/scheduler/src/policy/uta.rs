@@ -1,4 +1,4 @@
-//! UTA: uniform task allocation, the baseline that ignores speeds.
+//! UTA: uniform task allocation, a baseline that ignores speeds.
 //!
 //! Source: the ATA paper (arXiv 2502.00775), section 6.
 
@@ -6,7 +6,7 @@ use super::entry::{PolicyEntry, PolicyKind};
 use super::{Decision, Policy, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
 
-/// Its entry in the registry.
+/// The policy's entry in the registry.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "uta",
     about: "uniform: equal shares, all are waited for",
@@ -15,7 +15,7 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |_| Ok(Box::new(Uta)),
 };
 
-/// Equal shares of ⌊B/n⌋ tasks; the remainder goes to a random subset drawn anew in each iteration.
+/// Allocates equal shares of ⌊B/n⌋ tasks; the remainder goes to a random subset that is drawn anew in each iteration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uta;
 

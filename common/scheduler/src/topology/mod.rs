@@ -1,16 +1,16 @@
-//! Who exchanges vectors with whom, given what is known of the links.
+//! Decides which workers exchange vectors, given what is known about the links.
 //!
-//! It is part of the policy: the coordinator and the simulator report what they observe ([`Observed`]), and carry out what follows
-//! from it. docs/explanation/links.md has the formulas and their reasons.
+//! This is part of the policy: the coordinator and the simulator report what they observe ([`Observed`]), and carry out the
+//! decisions. docs/explanation/links.md has the formulas and their reasons.
 //!
 //! # Layout
 //! - `times`: [`LinkTimes`], the time that vectors take, and whether shards are worth it
 //! - `rates`: [`LinkRates`], what was learned about each link
-//! - `throughput`: bytes and seconds of which a rate follows
+//! - `throughput`: the bytes and seconds from which a rate follows
 //! - `probing`: when a link that is not in use is measured again
-//! - `pairs`: [`WorkerPairs`], how fast vectors are on the ways between workers, and who is to blame for an exchange that fails
+//! - `pairs`: [`WorkerPairs`], the speed of the paths between workers, and the blame for exchanges that fail
 //! - `reach`: [`Reach`], which workers reach each other
-//! - `plan`: [`ShardPlan`], in which iterations which workers exchange vectors in shards
+//! - `plan`: [`ShardPlan`], which determines when which workers exchange vectors in shards
 //! - `lateness`: [`VectorProgress`], and when a vector is no longer waited for
 
 mod lateness;

@@ -1,8 +1,8 @@
-//! How fast vectors are on the ways between workers, and who is to blame for an exchange that fails.
+//! The speed of the paths between workers, and the blame for exchanges that fail.
 //!
-//! A member of an exchange says how long it waited for each other one. This time is compared with what the way took before, and with
-//! what the member waited for the others, since all of them send it equally much at the same time. A pair is bad if either end says
-//! so. Nobody is believed about more than the pairs that it is in itself, so a member that accuses all others is the one that leaves.
+//! A member of an exchange reports how long it waited for each other member. This time is compared with the earlier time of the path, and
+//! with the times that the member waited for the others, since all of them send it equally much at the same time. A pair is bad if either
+//! end reports it. No member is believed about pairs that it is not part of, so a member that accuses all others is the one that leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,51 +10,51 @@ use ata_types::{Iteration, MachineId, WorkerId};
 
 use super::Reach;
 
-/// What takes so many times as long as predicted is late.
+/// The multiple of its predicted time from which a transfer is late.
 const LATE: f64 = 4.0;
 
-/// What remains of earlier measurements after each exchange, as for the coordinator's own link.
+/// The weight that earlier measurements keep after each exchange, as for the coordinator's own link.
 const KEPT: f64 = 0.8;
 
-/// Bytes per second of a way as long as none is known: a chunk may then take 8 s.
+/// The rate of a path in bytes per second as long as none is known: a chunk may then take 8 s.
 const FIRST_RATE: f64 = (64 << 10) as f64;
 
-/// The least time, in seconds, that a chunk is given: three packets lost in a row, or a machine that is busy otherwise. Half as much
-/// would leave out workers that are healthy, and all members wait this long for one that is stopped.
+/// The shortest timeout of a chunk, in seconds: it covers three packets lost in a row, or a machine that is otherwise busy. Half as much
+/// would exclude healthy workers, and all members wait this long for one that is stopped.
 const LEAST_TIMEOUT_S: f64 = 1.0;
 
-/// The longest time that a chunk is given. A way that needs a fourth of it for a chunk carries less than 9 kB/s.
+/// The longest timeout of a chunk, in seconds. A path that needs a quarter of it for a chunk carries less than 9 kB/s.
 const MOST_TIMEOUT_S: f64 = 60.0;
 
-/// What a member of an exchange says of another one, to which the time that the exchange gave a chunk is added.
+/// The report of a member of an exchange about another one. The timeout that the exchange gave a chunk is added to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
-    /// Bytes of its chunks.
+    /// The bytes of the other member's chunks.
     pub bytes: u64,
-    /// Seconds in which those that came were waited for.
+    /// Seconds that the member waited for the chunks that arrived.
     pub seconds: f64,
-    /// Seconds for which the next one has been waited for.
+    /// Seconds that the member has been waiting for the next chunk.
     pub waiting_s: f64,
-    /// Whether the member has anything else against it.
+    /// Whether the member has another complaint about it.
     pub is_faulty: bool,
 }
 
-/// The ways into one member of an exchange, by who sends on them.
+/// The paths into one member of an exchange, by their sender.
 pub type Ways = BTreeMap<WorkerId, Evidence>;
 
-/// What is known of the ways between workers.
+/// The measured speed of the paths between workers.
 #[derive(Debug, Default)]
 pub struct WorkerPairs {
-    /// Bytes and seconds, by sender and receiver.
+    /// The bytes and seconds, by sender and receiver.
     rates: BTreeMap<(WorkerId, WorkerId), (f64, f64)>,
-    /// Which workers may exchange vectors.
+    /// The pairs of workers that may exchange vectors.
     pub reach: Reach,
-    /// Those who got what cannot be decoded, by who sent it.
+    /// The workers that received undecodable data, by its sender.
     accusers: BTreeMap<WorkerId, BTreeSet<(MachineId, WorkerId)>>,
 }
 
 impl WorkerPairs {
-    /// Seconds in which a chunk has to come in an exchange of these members. `star_s` is the time that all chunks which come at the
+    /// Returns the timeout of a chunk in an exchange of these members, in seconds. `star_s` is the time that all chunks that arrive at the
     /// same time take on a worker's link, as far as it is known.
     pub fn chunk_timeout_s(&self, members: &[WorkerId], chunk_bytes: u64, star_s: Option<f64>) -> f64 {
         let is_way = |(from, to): &(WorkerId, WorkerId)| members.contains(from) && members.contains(to);
@@ -64,8 +64,8 @@ impl WorkerPairs {
         (LATE * chunk_s).clamp(LEAST_TIMEOUT_S, MOST_TIMEOUT_S)
     }
 
-    /// A member of an exchange, in which a chunk had to come within `timeout_s`, says what came to it. Returns those with whom it
-    /// is a bad pair, which are separated.
+    /// Handles the report of a member of an exchange whose chunks had a timeout of `timeout_s`. Returns the workers with which it
+    /// forms a bad pair; these pairs are separated.
     pub fn heard(&mut self, iteration: Iteration, to: WorkerId, ways: &Ways, timeout_s: f64) -> Vec<WorkerId> {
         let is_bad = |from: &WorkerId, way: &Evidence| {
             let is_late = self.predicted_s(*from, to, ways).is_some_and(|s| way.seconds > LATE * s + timeout_s / 2.0);
@@ -83,14 +83,14 @@ impl WorkerPairs {
         bad
     }
 
-    /// Two workers are in no exchange together for a while. What was measured between them does not count for later ones.
+    /// Keeps two workers from exchanging vectors for a while. Earlier measurements between them no longer count.
     pub fn separate(&mut self, iteration: Iteration, one: WorkerId, other: WorkerId) {
         self.reach.fail(iteration, one, other);
         self.rates.remove(&(one, other));
         self.rates.remove(&(other, one));
     }
 
-    /// A worker got something from another one that cannot be decoded. Returns whether this is proven: two workers say so, of two
+    /// Records that a worker received undecodable data from another one. Returns whether this is proven: two workers must report it, on two
     /// machines if the others that the accused works with are on more than one.
     pub fn accuse(&mut self, accused: WorkerId, accuser: (MachineId, WorkerId), others: &[MachineId]) -> bool {
         let accusers = self.accusers.entry(accused).or_default();
@@ -104,15 +104,15 @@ impl WorkerPairs {
         is_proven
     }
 
-    /// A worker is gone. If it comes back, others may reach it.
+    /// Forgets a worker that is gone. If it comes back, others may reach it.
     pub fn forget(&mut self, worker: WorkerId) {
         self.reach.forget(worker);
         self.rates.retain(|(from, to), _| *from != worker && *to != worker);
         self.accusers.remove(&worker);
     }
 
-    /// Seconds that a way may have been expected to take: as many as it took before for so many bytes, and no more than the others
-    /// into the same worker take in the middle.
+    /// Returns the seconds that a path was expected to take: as many as it took before for the same number of bytes, but at most the median
+    /// of the other paths into the same worker.
     fn predicted_s(&self, from: WorkerId, to: WorkerId, ways: &Ways) -> Option<f64> {
         let before = self.rates.get(&(from, to)).map(|(bytes, seconds)| seconds / bytes * ways[&from].bytes as f64);
         let mut others: Vec<f64> =
@@ -134,7 +134,7 @@ mod tests {
         WorkerId::from_slot(slot)
     }
 
-    /// Pairs of so many workers that all reach each other.
+    /// Returns the pairs of this many workers, all of which reach each other.
     fn reachable(workers: usize) -> (WorkerPairs, Vec<WorkerId>) {
         let (mut pairs, all) = (WorkerPairs::default(), (0..workers).map(worker).collect::<Vec<_>>());
         while let Some((from, to)) = pairs.reach.next(Iteration(1), &all, |_, _| true) {
@@ -147,7 +147,7 @@ mod tests {
         Evidence { bytes: 1_000_000, seconds, waiting_s: 0.0, is_faulty: false }
     }
 
-    /// What member `to` of so many says if `seconds` tells how long each way takes.
+    /// Returns the report of member `to`, where `seconds` is the time that each path takes.
     fn ways(to: usize, workers: usize, seconds: impl Fn(usize, usize) -> f64) -> Ways {
         (0..workers).filter(|from| *from != to).map(|from| (worker(from), way(seconds(from, to)))).collect()
     }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(timeout_s(&pairs, None), 8.0);
     }
 
-    /// The way from one worker to the others is slow, from the first exchange on, or becomes so.
+    /// The path from one worker to the others is slow from the first exchange on, or becomes slow.
     #[test]
     fn whoever_is_slow_to_all_others_leaves() {
         for (culprit, before) in [(0, 0), (2, 0), (3, 5)] {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(pairs.reach.members(&all), all);
     }
 
-    /// Between two, there is nothing to compare with but what was.
+    /// With two members, only earlier measurements are available for comparison.
     #[test]
     fn a_lone_pair_is_separated_and_each_of_it_works_with_others() {
         let (mut pairs, all) = reachable(3);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a single member says and however it behaves, none of the others is left out if all of their own ways work.
+        /// Whatever a single member reports and however it behaves, no other member is excluded if all of its own paths work.
         #[test]
         fn whoever_is_common_to_the_bad_pairs_is_left_out_first(
             workers in 3_usize..8,

@@ -1,45 +1,46 @@
-//! In which iterations vectors are exchanged in shards, and by which workers.
+//! Decides in which iterations vectors are exchanged in shards, and by which workers.
 
 use ata_types::{CHUNK_VALUES, ExchangeChoice, Iteration, MAX_SHARDS, WorkerId};
 
 use super::{LinkRates, LinkTimes, OwnTimes, WorkerPairs};
 
-/// An exchange is a star again once in so many iterations, so that the links are measured anew.
+/// The number of iterations after which an exchange is a star again, so that the links are measured anew.
 const MEASURED_EVERY: u64 = 64;
 
-/// After failures in a row, shards are tried again after 2 iterations, 4, 8, and so on up to 2 to this power.
+/// The largest exponent of the backoff: after failures in a row, shards are tried again after 2, 4, 8, … iterations, up to 2 to this
+/// power.
 const MAX_BACKOFF: u32 = 10;
 
-/// Whether shards are used, given how exchanges went until now.
+/// Decides whether shards are used, given the exchanges so far.
 #[derive(Debug)]
 pub struct ShardPlan {
     choice: ExchangeChoice,
-    /// What is known of the ways between workers.
+    /// The measured speed of the paths between workers.
     pub pairs: WorkerPairs,
-    /// Exchanges that failed since one did not.
+    /// The number of exchanges that failed since the last success.
     failures: u32,
-    /// The first iteration in which the next one may be.
+    /// The first iteration that may exchange vectors in shards again.
     resumes: Iteration,
 }
 
 impl ShardPlan {
-    /// That of a run in which no exchange was tried.
+    /// Creates the plan of a run in which no exchange was tried yet.
     pub fn new(choice: ExchangeChoice) -> Self {
         Self { choice, pairs: WorkerPairs::default(), failures: 0, resumes: Iteration::FIRST }
     }
 
-    /// Whether vectors may be exchanged in shards at all.
+    /// Returns whether vectors may be exchanged in shards at all.
     pub fn is_allowed(&self) -> bool {
         self.choice != ExchangeChoice::Star
     }
 
-    /// Whether the vectors of an iteration may be.
+    /// Returns whether the vectors of an iteration may be exchanged in shards.
     pub fn is_due(&self, iteration: Iteration) -> bool {
         let is_measured = iteration.number().is_multiple_of(MEASURED_EVERY);
         self.is_allowed() && iteration >= self.resumes && !is_measured
     }
 
-    /// Whether these workers exchange their vectors in shards, given what is known of the links.
+    /// Returns whether these workers exchange their vectors in shards, given what is known about the links.
     pub fn is_worth_it(&self, members: &[WorkerId], links: &LinkRates) -> bool {
         let times = links.times();
         match self.choice {
@@ -49,7 +50,7 @@ impl ShardPlan {
         }
     }
 
-    /// Seconds in which a chunk has to come to another one of these members, if a vector has so many chunks.
+    /// Returns the timeout in seconds of a chunk sent to another one of these members, if a vector has this many chunks.
     pub fn chunk_timeout_s(&self, members: &[WorkerId], chunks: u64, times: &LinkTimes) -> f64 {
         let others = members.len().saturating_sub(1) as f64;
         let slowest_s = times.of(members.iter().copied()).iter().map(OwnTimes::longest_s).fold(0.0, f64::max);
@@ -57,18 +58,18 @@ impl ShardPlan {
         self.pairs.chunk_timeout_s(members, 4 * CHUNK_VALUES as u64, star_s)
     }
 
-    /// An exchange failed, as is known in iteration `now`.
+    /// Records that an exchange failed, as is known in iteration `now`.
     pub fn failed(&mut self, now: Iteration) {
         self.failures = (self.failures + 1).min(MAX_BACKOFF);
         self.resumes = Iteration(now.number() + (1 << self.failures));
     }
 
-    /// Whoever was to blame for a failure is known in iteration `now`, and the others need not wait.
+    /// Records in iteration `now` that the worker to blame for a failure was found, so that the others need not wait.
     pub fn cleared(&mut self, now: Iteration) {
         (self.failures, self.resumes) = (0, now.next());
     }
 
-    /// An exchange succeeded for all of these members.
+    /// Records that an exchange succeeded for all of these members.
     pub fn succeeded(&mut self, members: &[WorkerId]) {
         self.failures = 0;
         self.pairs.reach.succeeded(members);

@@ -1,25 +1,25 @@
-//! When a link that is not in use is measured again.
+//! Decides when a link that is not in use is measured again.
 
 use std::collections::BTreeMap;
 
 use super::times::OwnTimes;
 use ata_types::WorkerId;
 
-/// A link on which a vector takes this many times as long as on the fastest one is slow: its worker may have been left out because of it.
+/// The multiple of the fastest link's time from which a link is slow: its worker may have been excluded because of it.
 const SLOW: f64 = 1.5;
 
-/// The most steps between two probes of a link: one that recovers is used again this many steps later.
+/// The most steps between two probes of a link: a link that recovers is used again this many steps later.
 const LONGEST_WAIT: u64 = 64;
 
-/// Steps between the probes of any two links. A probe carries about as many bytes as a vector at most, so that all of them are about a
-/// quarter of a worker's load on the coordinator's link.
+/// The number of steps between the probes of any two links. A probe has at most about as many bytes as a vector, so all probes together
+/// are about a quarter of a worker's load on the coordinator's link.
 const GAP: u64 = 4;
 
-/// Bytes of a probe, of small vectors and of large ones. More than the most would not tell more, and fewer than the least pass a link that
-/// was idle in one burst.
+/// The range for the bytes of a probe, for small and for large vectors. More bytes would reveal nothing more, and fewer would pass an
+/// idle link in one burst.
 const BYTES: std::ops::RangeInclusive<u64> = 16_384..=262_144;
 
-/// Slow links, which are probed more and more rarely while they stay so: after 1, 2, 4, … steps.
+/// The slow links, which are probed more and more rarely while they remain slow: after 1, 2, 4, … steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probing {
     links: BTreeMap<WorkerId, Slow>,
@@ -29,30 +29,30 @@ pub(super) struct Probing {
 
 #[derive(Clone, Copy, Debug)]
 struct Slow {
-    /// The step from which on it is probed.
+    /// The step from which on the link is probed.
     due: u64,
-    /// Steps to the probe after that.
+    /// The number of steps until the probe after that.
     wait: u64,
-    /// Vectors in a row that were as fast as others.
+    /// The number of vectors in a row that were as fast as others.
     fast: u64,
 }
 
-/// Whether a worker with these times may have been left out because of its link.
+/// Returns whether a worker with these times may have been excluded because of its link.
 pub(super) fn is_slow(own: OwnTimes, fastest: OwnTimes) -> bool {
     own.longest_s() > SLOW * fastest.longest_s()
 }
 
 impl Probing {
-    /// Bytes of a probe, if a gradient has `up_bytes`.
+    /// Returns the number of bytes of a probe, if a gradient has `up_bytes`.
     pub(super) fn bytes(up_bytes: f64) -> u64 {
         (up_bytes as u64).clamp(*BYTES.start(), *BYTES.end())
     }
 
-    /// A worker's vector was observed in a step.
+    /// Records that a worker's vector was observed in a step.
     pub(super) fn observed(&mut self, worker: WorkerId, step: u64, is_slow: bool) {
         match self.links.get_mut(&worker) {
             Some(slow) if is_slow => {
-                // It looked better than it is: what lasts is found after as many probes as before.
+                // The link looked better than it is: a lasting recovery is found after as many probes as before.
                 slow.due = step + slow.wait;
                 slow.fast = 0;
             }
@@ -73,7 +73,7 @@ impl Probing {
         self.links.remove(&worker);
     }
 
-    /// The link to probe after a step, of the candidates.
+    /// Returns the link among the candidates to probe after a step.
     pub(super) fn next(&mut self, step: u64, is_candidate: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
         if step < self.resumes {
             return None;

@@ -1,135 +1,138 @@
-//! What was learned about each link.
+//! The rates of links, learned from observations.
 
 use super::probing::{Probing, is_slow};
 use super::throughput::Throughput;
 use super::times::{LinkTimes, OwnTimes, Topology};
 use ata_types::WorkerId;
 
-/// Vectors that arrive together this much slower than one alone are limited by their senders' links, and not by the coordinator's; and
-/// those that arrive faster than as many alone would. Half of the vectors would have to wait for a link to come in below this.
+/// The tolerance when the rate of vectors that arrive together is compared with those of single vectors. Below this share of a single
+/// vector's rate, or above this share of the sum of their single rates, the senders' links are the limit and not the coordinator's. For a
+/// rate to fall below this, half of the vectors would have to wait for a link.
 const WIDE: f64 = 0.75;
 
-/// Bytes that can show that a link has changed, or a quarter of a vector if that is less: fewer pass a link that was idle in one burst.
+/// The number of bytes that can show that a link has changed, or a quarter of a vector if that is less: fewer pass an idle link in one
+/// burst.
 const MEASURABLE_BYTES: f64 = 262_144.0;
 
-/// An exchange in shards that takes this many times its predicted time is limited by a link that nobody knows to be slow…
+/// The multiple of its predicted time from which an exchange in shards is suspicious: it is limited by a link that is not known to be slow.
 const SUSPICIOUS: f64 = 3.0;
 
-/// …if it takes at least this much longer, in seconds: less is due to busy processors.
+/// The least excess over the predicted time of a suspicious exchange, in seconds: less is due to busy processors.
 const SUSPICIOUS_S: f64 = 0.05;
 
 /// The most steps in a star in a row after suspicious exchanges.
 const MOST_STARS: u64 = 64;
 
-/// What else arrived while bytes of a gradient did.
+/// The other traffic while bytes of a gradient arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Nothing.
+    /// Nothing else arrived.
     Alone,
-    /// Other gradients, so that the coordinator's link may have been full.
+    /// Other gradients arrived, so the coordinator's link may have been full.
     Among,
-    /// Others that are slower, for which this one had to wait most of the time. The seconds include those.
+    /// Slower gradients arrived, for which this one had to wait most of the time. The seconds include those waits.
     HeldBack,
 }
 
-/// Something that was observed of the links.
+/// An observation of the links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Observed {
-    /// Bytes of a worker's gradients arrived, of vectors that are whole or not, in the seconds in which nobody but its sender held them
-    /// up.
+    /// Bytes of a worker's gradients arrived, of complete vectors or not. The seconds are those in which only the sender delayed
+    /// them.
     Gradient {
         /// The worker.
         worker: WorkerId,
-        /// The bytes.
+        /// The number of bytes.
         bytes: f64,
-        /// The seconds.
+        /// The number of seconds.
         seconds: f64,
-        /// What else arrived.
+        /// The other traffic.
         seen: Seen,
     },
     /// A worker has sent bytes that no step waited for, because of [`crate::Effect::ProbeLink`].
     Probed {
         /// The worker.
         worker: WorkerId,
-        /// The bytes.
+        /// The number of bytes.
         bytes: f64,
-        /// Seconds that they took.
+        /// The seconds that they took.
         seconds: f64,
     },
     /// Several gradients arrived at the same time.
     Together {
-        /// Bytes of all of them.
+        /// The number of bytes.
         bytes: f64,
-        /// Seconds in which at least two arrived.
+        /// Seconds in which at least two gradients arrived.
         seconds: f64,
-        /// These seconds, each as often as gradients arrived in it.
+        /// The integral over those seconds of the number of gradients that arrived.
         vector_seconds: f64,
     },
     /// The gradients of a step were exchanged in shards.
     Shards {
-        /// Seconds from when the last member had computed until all sums had arrived.
+        /// Seconds from the end of the last member's computation until all sums had arrived.
         seconds: f64,
-        /// What [`LinkTimes::shards_s`] said before.
+        /// The seconds that [`LinkTimes::shards_s`] predicted.
         predicted_s: f64,
     },
-    /// A step was taken. What was observed before belongs to it.
+    /// A step was taken, to which the earlier observations belong.
     Step {
-        /// Bytes of a gradient.
+        /// The size of a gradient, in bytes.
         up_bytes: f64,
-        /// Bytes of the parameters.
+        /// The size of the parameters, in bytes.
         down_bytes: f64,
-        /// How workers may exchange vectors.
+        /// The ways in which workers may exchange vectors.
         topology: Topology,
     },
 }
 
-/// Links whose rates are known from the start, as those of a simulation are.
+/// Links whose rates are known from the start, as in a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSetting {
-    /// The time that vectors take on them.
+    /// The time that vectors take on the links.
     pub times: LinkTimes,
-    /// Bytes of a gradient.
+    /// The size of a gradient, in bytes.
     pub up_bytes: f64,
-    /// Bytes of the parameters.
+    /// The size of the parameters, in bytes.
     pub down_bytes: f64,
 }
 
-/// What is known of a worker's link.
+/// The measurements of a worker's link.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnLink {
-    /// Of gradients that nothing but the worker's own link held up.
+    /// The throughput of gradients that only the worker's own link delayed.
     alone: Throughput,
-    /// Of those that shared the coordinator's link: their rate is the least that the worker's own link has.
+    /// The throughput of gradients that shared the coordinator's link: their rate is a lower bound on that of the worker's own link.
     among: Throughput,
-    /// Seconds of the parameters, if they were known from the start. Otherwise the link counts as one of the same rate in both
+    /// Seconds that the parameters take, if known from the start. Otherwise the link is assumed to have the same rate in both
     /// directions.
     down_s: Option<f64>,
-    /// What was observed since the last step, by [`Seen`].
+    /// The observations since the last step, by [`Seen`].
     fresh: [Throughput; 3],
-    /// Steps until the last in which it was observed.
+    /// The number of steps until the last one in which it was observed.
     steps: u64,
 }
 
-/// The rates of the links of a run, learned from what is observed.
+/// The rates of the links of a run, learned from observations.
 #[derive(Clone, Debug, Default)]
 pub struct LinkRates {
     up_bytes: f64,
     down_bytes: f64,
-    /// By slot.
+    /// The links of the workers, by slot.
     workers: Vec<OwnLink>,
-    /// Workers that were observed since the last step.
+    /// The workers that were observed since the last step.
     fresh: Vec<WorkerId>,
-    /// Bytes of gradients that arrived together.
+    /// The throughput of gradients that arrived together.
     together: Throughput,
-    /// How many these were, in place of bytes.
+    /// The number of those gradients, in place of bytes.
     vectors: Throughput,
-    /// Both since the last step.
+    /// Both values since the last step.
     fresh_together: (Throughput, Throughput),
-    /// Seconds of a gradient and of parameters on the coordinator's link, if they were known from the start.
+    /// Seconds that a gradient and the parameters take on the coordinator's link, if known from the start.
     head: Option<(f64, f64)>,
-    /// Steps so far.
+    /// The number of steps so far.
     steps: u64,
-    /// Steps that are still stars because exchanges in shards were suspicious, and those after the next suspicious one.
+    /// The number of further steps that are stars because exchanges in shards were suspicious, and the number after the next
+    /// suspicious one.
     stars: u64,
     next_stars: u64,
     probing: Probing,
@@ -137,7 +140,7 @@ pub struct LinkRates {
 }
 
 impl LinkRates {
-    /// The links of a run in which all rates are known, until they are observed to be others.
+    /// Creates the links of a run whose rates are all known, until observations contradict them.
     pub fn known(setting: LinkSetting) -> Self {
         let LinkSetting { times, up_bytes, down_bytes } = setting;
         let link = |own: &Option<OwnTimes>| {
@@ -148,23 +151,23 @@ impl LinkRates {
         Self { up_bytes, down_bytes, workers, head: Some((times.up_s, times.down_s)), times, ..Self::default() }
     }
 
-    /// The time that vectors take, as far as it is known.
+    /// Returns the time that vectors take, as far as it is known.
     pub fn times(&self) -> &LinkTimes {
         &self.times
     }
 
-    /// Whether steps are stars for now because exchanges in shards took too long.
+    /// Returns whether steps are currently stars because exchanges in shards took too long.
     pub fn are_shards_suspended(&self) -> bool {
         self.stars > 0
     }
 
-    /// Bytes per second that a worker's gradients arrive with at least, if they were observed.
+    /// Returns the least rate at which a worker's gradients arrive, in bytes per second, if they were observed.
     pub fn up_per_s(&self, worker: WorkerId) -> Option<f64> {
         let link = self.workers.get(worker.slot())?;
         link.alone.per_s().into_iter().chain(link.among.per_s()).reduce(f64::max)
     }
 
-    /// Takes in what was observed.
+    /// Records an observation.
     pub fn observe(&mut self, observed: Observed) {
         match observed {
             Observed::Gradient { worker, bytes, seconds, seen } => self.add(worker, seen as usize, bytes, seconds),
@@ -181,7 +184,7 @@ impl LinkRates {
         }
     }
 
-    /// A worker's number is given to another one.
+    /// Forgets a worker whose number is given to another one.
     pub fn forget(&mut self, worker: WorkerId) {
         if let Some(link) = self.workers.get_mut(worker.slot()) {
             *link = OwnLink::default();
@@ -190,8 +193,8 @@ impl LinkRates {
         }
     }
 
-    /// The worker of these, ascending, whose link is to be probed now, and with how many bytes: one that was slow, and of which nothing
-    /// was observed for some time. At most one in a few steps.
+    /// Returns which of these workers, in ascending order, to probe now, and with how many bytes: one whose link was slow, and was not
+    /// observed for some time. There is at most one in a few steps.
     pub fn next_probe(&mut self, present: &[WorkerId]) -> Option<(WorkerId, u64)> {
         let times = &self.times;
         let is_candidate =
@@ -216,7 +219,7 @@ impl LinkRates {
         }
     }
 
-    /// A probe may pass an idle link in one burst, so it shows at most that the link is as fast as others.
+    /// Handles the result of a probe. It may pass an idle link in one burst, so it shows at most that the link is as fast as others.
     fn probed(&mut self, worker: WorkerId, mut throughput: Throughput) {
         if throughput.per_s().is_none() {
             return;
@@ -230,8 +233,8 @@ impl LinkRates {
         self.refresh();
     }
 
-    /// While nobody knows which link is slow, steps are stars, in which each is measured; more of them each time, since the reason may
-    /// be none of these links.
+    /// Handles the time of an exchange in shards. As long as it is unknown which link is slow, steps are stars, in which each link
+    /// is measured. Their number grows each time, since the cause may be none of these links.
     fn exchanged(&mut self, seconds: f64, predicted_s: f64) {
         if seconds > SUSPICIOUS * predicted_s && seconds > predicted_s + SUSPICIOUS_S {
             self.next_stars = (2 * self.next_stars).clamp(1, MOST_STARS);
@@ -264,7 +267,7 @@ impl LinkRates {
             }
             among.add(held_back);
             if alone.bytes >= least_bytes {
-                // What it once had at least says nothing of what it has now.
+                // The earlier lower bound says nothing about the present rate.
                 link.among = Throughput::default();
             }
             link.alone.renew(alone, least_bytes);
@@ -278,8 +281,9 @@ impl LinkRates {
         }
     }
 
-    /// Whether the coordinator's link may be what limits workers whose gradients arrived at this rate together. It carries at least as much
-    /// as one of them alone did before; if all together were slower than that, they were so themselves.
+    /// Returns whether the coordinator's link may be the limit for workers whose gradients arrived at this rate together. It
+    /// carries at least as much as one of them alone did before; if all together were slower than that, their own links were the
+    /// limit.
     fn may_be_heads(&self, together_per_s: f64, workers: &[WorkerId]) -> bool {
         let is_reached = |alone: f64| together_per_s >= WIDE * alone;
         let known: Vec<f64> =
@@ -290,22 +294,22 @@ impl LinkRates {
         known.into_iter().any(is_reached)
     }
 
-    /// The rate of a worker's gradients that nothing but its own link held up, if it was measured: for a quarter of a vector, or, on a
-    /// slow link, for as long as a whole one takes on the fastest. Less would be the burst that passes an idle link, or the first round
-    /// trips of a connection.
+    /// Returns the rate of a worker's gradients that only its own link delayed, if it was measured: for a quarter of a vector or,
+    /// on a slow link, for as long as a whole vector takes on the fastest one. Less would be the burst that passes an idle link, or
+    /// the first round trips of a connection.
     fn alone_per_s(&self, link: &OwnLink) -> Option<f64> {
         let whole_s = self.times.others.up_s;
         let is_long = whole_s > 0.0 && link.alone.seconds >= whole_s && link.alone.bytes >= self.least_bytes();
-        // What is kept of a rate may be rounded.
+        // The kept part of a rate may be rounded.
         link.alone.per_s().filter(|_| is_long || link.alone.bytes >= 0.999 * self.measured_bytes())
     }
 
-    /// Bytes after which a rate counts, and as much weight as it keeps while nothing is measured.
+    /// Returns the number of bytes after which a rate counts, which is also the weight that it keeps while nothing is measured.
     fn measured_bytes(&self) -> f64 {
         self.up_bytes / 4.0
     }
 
-    /// Bytes that can show that a link has changed.
+    /// Returns the number of bytes that can show that a link has changed.
     fn least_bytes(&self) -> f64 {
         MEASURABLE_BYTES.min(self.measured_bytes())
     }
@@ -326,23 +330,23 @@ impl LinkRates {
         });
     }
 
-    /// The times on a worker's own link; `usual` is the rate of others.
+    /// Returns the times on a worker's own link; `usual` is the rate of others.
     fn own(&self, link: &OwnLink, usual: Option<f64>) -> Option<OwnTimes> {
         let least = link.among.per_s();
         let up_per_s = match self.alone_per_s(link) {
             Some(alone) => alone.max(least.unwrap_or(0.0)),
-            // The coordinator's link was full, so that its own one is probably as fast as others are.
+            // The coordinator's link was full, so the worker's own link is probably as fast as others are.
             None => least?.max(usual.unwrap_or(0.0)),
         };
         let down_s = link.down_s.unwrap_or(self.down_bytes / up_per_s);
         Some(OwnTimes { up_s: self.up_bytes / up_per_s, down_s })
     }
 
-    /// The rate of the coordinator's link, if it is narrower than those of all who send at the same time.
+    /// Returns the rate of the coordinator's link, if it is less than the sum of the rates of all that send at the same time.
     fn head_per_s(&self, usual: Option<f64>) -> Option<f64> {
         let (together, vectors) = (self.together.per_s()?, self.vectors.per_s()?);
         match usual {
-            // Without vectors that arrived alone, it may be the limit: fewer workers are tried, until it is known.
+            // Without vectors that arrived alone, it may be the limit: fewer workers are tried until it is known.
             None => Some(together),
             Some(usual) => (together < WIDE * vectors * usual).then_some(together.max(usual)),
         }

@@ -1,34 +1,33 @@
-//! Which workers reach each other.
+//! Which workers reach each other, as found out before they exchange vectors.
 //!
-//! It is found out before they exchange vectors, by one connection at a time in each direction. A pair that failed is tried again, more
-//! and more rarely.
+//! One connection at a time is tried in each direction. A pair that failed is tried again, more and more rarely.
 
 use std::collections::BTreeMap;
 
 use ata_types::{Iteration, WorkerId};
 
-/// A pair that failed is tried again after so many iterations, and twice as many after each failure that follows. The cost of a pair
-/// that never works is the time that its exchange takes to fail: at half of this, a run of 1000 iterations pays it once more.
+/// The number of iterations after which a pair that failed is tried again; it doubles with each further failure. The cost of a pair
+/// that never works is the time that its exchange takes to fail: at half this value, a run of 1000 iterations pays it once more.
 const RETRY_AFTER: u64 = 8;
 
-/// After this many failures, it is tried every 1024 iterations.
+/// The number of doublings of that interval: after this many failures, a pair is tried every 1024 iterations.
 const MOST_DOUBLINGS: u32 = 7;
 
-/// What is known of the connections between workers.
+/// The known connections between workers.
 #[derive(Debug, Default)]
 pub struct Reach {
-    /// By the two workers, the lower number first.
+    /// The pairs by their two workers, the lower number first.
     pairs: BTreeMap<(WorkerId, WorkerId), Pair>,
 }
 
-/// Two workers.
+/// The connections between two workers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
-    /// Whether the first reaches the second, and the other way around.
+    /// Whether the first worker reaches the second, and the other way around.
     reached: [bool; 2],
-    /// Failures since vectors were exchanged.
+    /// The number of failures since vectors were last exchanged.
     failures: u32,
-    /// The first iteration in which it may be tried again.
+    /// The first iteration in which the pair may be tried again.
     due: Iteration,
 }
 
@@ -43,8 +42,8 @@ fn key(one: WorkerId, other: WorkerId) -> (WorkerId, WorkerId) {
 }
 
 impl Reach {
-    /// The connection to try next among these workers: who is to connect, and to whom. `may_meet` tells whether two of them may
-    /// connect at all. Those with the fewest failures come first, so that an unreachable one does not keep others waiting.
+    /// Returns the connection to try next among these workers: the worker that connects, and its target. `may_meet` returns whether two of
+    /// them may connect at all. Pairs with the fewest failures come first, so that an unreachable worker does not keep others waiting.
     pub fn next(
         &self,
         iteration: Iteration,
@@ -67,7 +66,7 @@ impl Reach {
         open.min().map(|(_, way)| way)
     }
 
-    /// A worker has tried to connect to another one.
+    /// Records that a worker has tried to connect to another one.
     pub fn answered(&mut self, iteration: Iteration, from: WorkerId, to: WorkerId, is_reached: bool) {
         if is_reached {
             let pair = self.pairs.entry(key(from, to)).or_default();
@@ -77,10 +76,10 @@ impl Reach {
         }
     }
 
-    /// Two workers cannot exchange vectors. They are tried again later.
+    /// Records that two workers cannot exchange vectors. They are tried again later.
     pub(super) fn fail(&mut self, iteration: Iteration, one: WorkerId, other: WorkerId) {
         let pair = self.pairs.entry(key(one, other)).or_default();
-        // Both ends may say so.
+        // Both ends may report the failure.
         if pair.due > iteration {
             return;
         }
@@ -88,7 +87,7 @@ impl Reach {
         *pair = Pair { reached: [false; 2], failures: pair.failures + 1, due };
     }
 
-    /// Workers have exchanged vectors.
+    /// Records that workers have exchanged vectors.
     pub fn succeeded(&mut self, workers: &[WorkerId]) {
         for ((one, other), pair) in &mut self.pairs {
             if pair.is_good() && workers.contains(one) && workers.contains(other) {
@@ -97,13 +96,14 @@ impl Reach {
         }
     }
 
-    /// A worker is gone. If it comes back, others may reach it.
+    /// Forgets a worker that is gone. If it comes back, others may reach it.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.pairs.retain(|(one, other), _| *one != worker && *other != worker);
     }
 
-    /// Those of some workers that exchange vectors: the one that is in the most pairs which do not work leaves, until all pairs work. Of
-    /// several, the one whose pairs failed more often does, and then the one of the higher number.
+    /// Returns those of some workers that exchange vectors. The worker that is in the most pairs that do not work is excluded,
+    /// until all pairs work. Of several such workers, it is the one whose pairs failed more often, and then the one with the higher
+    /// number.
     pub fn members(&self, workers: &[WorkerId]) -> Vec<WorkerId> {
         let mut members = workers.to_vec();
         members.sort_unstable();
@@ -130,7 +130,7 @@ mod tests {
         slots.iter().map(|slot| WorkerId::from_slot(*slot)).collect()
     }
 
-    /// Tries all that is due, where only some connections work. Returns how many were tried.
+    /// Tries all connections that are due, of which only some work. Returns how many were tried.
     fn probe(reach: &mut Reach, at: u64, all: &[WorkerId], works: impl Fn(usize, usize) -> bool) -> usize {
         let mut tried = 0;
         while let Some((from, to)) = reach.next(Iteration(at), all, |_, _| true) {
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(reach.members(&all).len(), 1, "nothing is known");
         assert_eq!(probe(&mut reach, 1, &all[..2], |_, _| true), 2, "in both directions");
         assert_eq!(reach.members(&all), workers(&[0, 1]));
-        // Nobody reaches 3, and it reaches all.
+        // No worker reaches 3, but 3 reaches all.
         assert_eq!(probe(&mut reach, 1, &all, |_, to| to != 3), 4 + 3);
         assert_eq!(reach.members(&all), workers(&[0, 1, 2]));
         reach.forget(all[3]);
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(reach.members(&all), all);
     }
 
-    /// The coordinator knows that some can never meet.
+    /// The coordinator knows that some workers can never connect.
     #[test]
     fn those_who_must_not_meet_are_not_tried() {
         let (mut reach, all) = (Reach::default(), workers(&[0, 1, 2]));
@@ -176,7 +176,7 @@ mod tests {
             failures += usize::from(!is_reached);
             reach.answered(Iteration(1), from, to, is_reached);
         }
-        // After the first one, it may be the fault of either.
+        // After the first failure, either worker may be the cause.
         assert_eq!(failures, 2);
     }
 

@@ -1,18 +1,18 @@
-//! Bytes and seconds of which a rate follows.
+//! The bytes and seconds from which a rate follows.
 
-/// What remains of earlier measurements after each step: a rate is that of the last five steps or so, so that it follows a link that
-/// others use, and bears a stall.
+/// The weight that earlier measurements keep after each step. A rate is that of about the last five steps, so that it follows a link that
+/// others use, but tolerates a stall.
 const KEPT: f64 = 0.8;
 
-/// A rate this many times the known one, or less than the known one by as much, means that the link has changed. Less than that is noise,
-/// which an average evens out.
+/// The factor by which a rate must differ from the known one, in either direction, to show that the link has changed. Smaller differences
+/// are noise, which an average evens out.
 const CHANGED: f64 = 4.0;
 
-/// What remains of earlier measurements if the link is slower all at once. A stall of a single step is about half believed then, and a
-/// link that stays slow to nearly four fifths after three.
+/// The weight that earlier measurements keep if the link is suddenly slower. A stall of a single step is then about half believed, and a
+/// link that stays slow is believed to nearly four fifths after three steps.
 const DOUBTED: f64 = 0.25;
 
-/// Bytes that passed a link in some time.
+/// The bytes that passed a link, and the seconds that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Throughput {
     pub(super) bytes: f64,
@@ -24,7 +24,7 @@ impl Throughput {
         Self { bytes, seconds }
     }
 
-    /// Bytes per second, if some passed.
+    /// Returns the bytes per second, if any bytes passed.
     pub(super) fn per_s(&self) -> Option<f64> {
         (self.bytes > 0.0 && self.seconds > 0.0).then(|| self.bytes / self.seconds)
     }
@@ -34,12 +34,12 @@ impl Throughput {
         self.seconds += more.seconds;
     }
 
-    /// Takes in what was measured now; less than `least_bytes` is no sign of a change.
+    /// Adds a new measurement; less than `least_bytes` is no sign of a change.
     pub(super) fn renew(&mut self, now: Self, least_bytes: f64) {
         if let (Some(known), Some(new)) = (self.per_s(), now.per_s())
             && now.bytes >= least_bytes
         {
-            // One that has recovered is measured once, since it is not in use.
+            // A link that has recovered is measured once, since it is not in use.
             let kept = if new > CHANGED * known {
                 0.0
             } else if known > CHANGED * new {
@@ -52,13 +52,14 @@ impl Throughput {
         self.add(now);
     }
 
-    /// Gives the rate another weight.
+    /// Multiplies the weight of the rate.
     pub(super) fn scale(&mut self, factor: f64) {
         self.bytes *= factor;
         self.seconds *= factor;
     }
 
-    /// So many steps have passed. As much weight as `least_bytes` have remains, so that little that is new is no reason to forget a rate.
+    /// Fades the rate after this many steps. It keeps at least the weight of `least_bytes`, so that a small new measurement is no reason to
+    /// forget it.
     pub(super) fn fade(&mut self, steps: u64, least_bytes: f64) {
         let kept = KEPT.powi(steps.min(1000) as i32).max((least_bytes / self.bytes).min(1.0));
         self.scale(kept);
@@ -69,7 +70,7 @@ impl Throughput {
 mod tests {
     use super::*;
 
-    /// Of a link that has carried 100 bytes a second for long.
+    /// Returns a link that has carried 100 bytes per second for a long time.
     fn usual() -> Throughput {
         let mut link = Throughput::default();
         assert_eq!(link.per_s(), None);
@@ -79,7 +80,7 @@ mod tests {
         link
     }
 
-    /// A step in which 100 bytes took so many seconds. Returns the rate.
+    /// Takes a step in which 100 bytes took this many seconds. Returns the rate.
     fn step(link: &mut Throughput, seconds: f64) -> f64 {
         link.fade(1, 0.0);
         link.renew(Throughput::new(100.0, seconds), 100.0);

@@ -2,22 +2,22 @@
 
 use ata_types::{MAX_SHARDS, WorkerId};
 
-/// The most that shards may take of a star's time: a star recovers more simply when a worker is lost. In simulations of 2,160 clusters,
-/// 1 makes no difference of a thousandth on average, but more of them take over 1 % longer than in a star.
+/// The most that shards may take, relative to a star: a star recovers more simply when a worker is lost. In simulations of 2,160 clusters,
+/// a value of 1 makes a difference of less than a thousandth on average, but more clusters take over 1 % longer than in a star.
 const SHARDS_TO_STAR: f64 = 0.9;
 
-/// The ways on which workers may exchange vectors.
+/// The ways in which workers may exchange vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Topology {
-    /// All vectors pass the coordinator's link.
+    /// All vectors go through the coordinator's link.
     #[default]
     Star,
-    /// Each of the n workers of a step may sum a stripe, 1/n of the values, for all, if that is shorter
+    /// Each of the n workers of a step may sum a stripe, which is 1/n of the values, for all others, if that takes less time
     /// ([`LinkTimes::is_sharded`]).
     Shards,
 }
 
-/// How long vectors take on a worker's own link, in seconds.
+/// The time that vectors take on a worker's own link, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OwnTimes {
     /// Seconds that a gradient takes.
@@ -27,7 +27,7 @@ pub struct OwnTimes {
 }
 
 impl OwnTimes {
-    /// The longer of both.
+    /// Returns the longer of both times.
     pub fn longest_s(&self) -> f64 {
         self.up_s.max(self.down_s)
     }
@@ -37,38 +37,38 @@ impl OwnTimes {
     }
 }
 
-/// How long gradients and parameters travel, in seconds. The default is a network that takes no time.
+/// The time that gradients and parameters take on the links, in seconds. The default is a network that takes no time.
 ///
-/// In a star, each worker sends one vector per iteration to the coordinator, which steps a chunk as soon as it has that chunk of
-/// all of them, and sends it back at once. With shards, each worker gets its stripe of the others' vectors, sends the sum to the
-/// coordinator, and passes the stepped stripe on to the others. docs/explanation/links.md derives the formulas.
+/// In a star, each worker sends one vector per iteration to the coordinator, which updates a chunk of the parameters as soon as it has that
+/// chunk of all vectors, and sends it back at once. With shards, each worker gets its stripe of the others' vectors, sends the sum to the
+/// coordinator, and passes the updated stripe on to the others. docs/explanation/links.md derives the formulas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkTimes {
-    /// Seconds that a gradient takes on the coordinator's link, on the way to it.
+    /// Seconds that a gradient takes on the coordinator's link, on the way to the coordinator.
     pub up_s: f64,
-    /// Seconds that parameters take on the coordinator's link, on the way from it.
+    /// Seconds that parameters take on the coordinator's link, on the way from the coordinator.
     pub down_s: f64,
-    /// Of each worker whose link was measured, by slot.
+    /// The times on the own link of each worker whose link was measured, by slot.
     pub own: Vec<Option<OwnTimes>>,
-    /// What is expected of the others: the shortest that is known, because they have to be tried to be measured.
+    /// The expected times of the other workers: the shortest known ones, because a worker must be tried to be measured.
     pub others: OwnTimes,
-    /// How the workers may exchange vectors.
+    /// The ways in which the workers may exchange vectors.
     pub topology: Topology,
 }
 
 impl LinkTimes {
-    /// The times on a worker's own link.
+    /// Returns the times on a worker's own link.
     pub fn own(&self, worker: WorkerId) -> OwnTimes {
         self.own.get(worker.slot()).copied().flatten().unwrap_or(self.others)
     }
 
-    /// The times on the own links of some workers.
+    /// Returns the times on the own links of some workers.
     pub fn of(&self, workers: impl IntoIterator<Item = WorkerId>) -> Vec<OwnTimes> {
         workers.into_iter().map(|worker| self.own(worker)).collect()
     }
 
-    /// Seconds from the end of a worker's last task to the end of the step, for each of those that contribute, the fastest first, on
-    /// whichever way [`is_sharded`](Self::is_sharded) says.
+    /// Returns the seconds from the end of a worker's last task to the end of the step, for each contributing worker, the fastest first, in
+    /// a star or in shards as [`is_sharded`](Self::is_sharded) determines.
     pub fn windows_s(&self, members: &[OwnTimes]) -> Vec<f64> {
         if self.is_sharded(members) {
             return vec![self.shards_s(members); members.len()];
@@ -76,7 +76,7 @@ impl LinkTimes {
         (1..).zip(members).map(|(rank, own)| self.star_s(rank, members.len(), own.longest_s())).collect()
     }
 
-    /// Whether these workers exchange their vectors in shards: that is possible, and takes at least a tenth less than a star does on
+    /// Returns whether these workers exchange their vectors in shards: it must be possible, and take at least a tenth less than a star on
     /// average over their ranks.
     pub fn is_sharded(&self, members: &[OwnTimes]) -> bool {
         let workers = members.len();
@@ -91,8 +91,8 @@ impl LinkTimes {
         self.shards_s(members) < SHARDS_TO_STAR * star_s
     }
 
-    /// Seconds by which the window of these workers grows if they began an exchange in shards, and one of them leaves it: the others
-    /// then fall back to a star.
+    /// Returns the seconds by which the window of these workers grows if they began an exchange in shards and one of them leaves it: the
+    /// others then fall back to a star.
     pub fn fallback_s(&self, members: &[OwnTimes]) -> f64 {
         if !self.is_sharded(members) {
             return 0.0;
@@ -101,25 +101,26 @@ impl LinkTimes {
         self.star_s(workers, workers, slowest(members).longest_s()) - self.shards_s(members)
     }
 
-    /// Seconds that a set of parameters takes to a worker that did not contribute to the last step, if no other one does.
+    /// Returns the seconds that a set of parameters takes to a worker that did not contribute to the last step, if no other worker
+    /// downloads one.
     pub fn set_s(&self, worker: WorkerId) -> f64 {
         self.down_s.max(self.own(worker).down_s)
     }
 
-    /// Whether vectors take no time.
+    /// Returns whether vectors take no time.
     pub fn is_free(&self) -> bool {
         let own = self.own.iter().flatten().chain([&self.others]);
         [self.up_s, self.down_s] == [0.0; 2] && own.copied().all(|own| own == OwnTimes::default())
     }
 
-    /// max(j·u, n·d, o): the slower ones send first, one after the other, and the fastest computes the longest.
+    /// Returns max(j·u, n·d, o): the slower workers send first, one after the other, and the fastest computes the longest.
     fn star_s(&self, rank: usize, workers: usize, own_s: f64) -> f64 {
         (rank as f64 * self.up_s).max(workers as f64 * self.down_s).max(own_s)
     }
 
-    /// max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d, u, d), for each of them, on the slowest of their links: no stripe is summed before
-    /// the last worker has computed, and each has a part of every vector. The coordinator's link carries each value once in each
-    /// direction.
+    /// Returns max(o_u + (n − 1)/n·o_d, (n − 1)/n·o_u + o_d, u, d) for each of them, on the slowest of their links. No stripe is
+    /// summed before the last worker has computed, and each worker has a part of every vector. The coordinator's link carries each
+    /// value once in each direction.
     pub fn shards_s(&self, members: &[OwnTimes]) -> f64 {
         let OwnTimes { up_s, down_s } = slowest(members);
         let others = (members.len() - 1) as f64 / members.len() as f64;
@@ -137,7 +138,7 @@ fn slowest(members: &[OwnTimes]) -> OwnTimes {
 mod tests {
     use super::*;
 
-    /// Times of so many workers whose links are alike.
+    /// Returns the times of this many workers with equal links.
     fn alike(own: OwnTimes, workers: usize) -> Vec<OwnTimes> {
         vec![own; workers]
     }
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// A slow uplink makes its own worker's window longer, and nobody else's; in shards, everybody's.
+    /// A slow uplink makes only its own worker's window longer; in shards, it makes all windows longer.
     #[test]
     fn a_slow_link_is_its_workers_alone_in_a_star() {
         let fast = OwnTimes { up_s: 1.0, down_s: 0.5 };
@@ -182,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Links of equal rates at the workers and the coordinator, as in the table of docs/explanation/links.md.
+    /// Returns links of equal rates for the workers and the coordinator, as in the table of docs/explanation/links.md.
     fn equal(up_s: f64, down_s: f64) -> (LinkTimes, OwnTimes) {
         (LinkTimes { up_s, down_s, topology: Topology::Shards, ..LinkTimes::default() }, OwnTimes { up_s, down_s })
     }
@@ -203,7 +204,7 @@ mod tests {
         ] {
             let members = alike(own, workers);
             assert!(links.is_sharded(&members), "{links:?}, {workers}");
-            // Of whatever rank.
+            // The window is the same for every rank.
             assert_eq!(links.windows_s(&members), vec![expected; workers], "{links:?}, {workers}");
             let star = LinkTimes { topology: Topology::Star, ..links };
             assert!(!star.is_sharded(&members) && star.windows_s(&members)[workers - 1] > expected);
@@ -232,11 +233,11 @@ mod tests {
             (&even, own, 2, true),
             (&even, own, MAX_SHARDS, true),
             (&even, own, MAX_SHARDS + 1, false),
-            // 1.9375 against 1.6, 1.95 against 2.0, 1.9545 against 2.2.
+            // The times are 1.9375 against 1.6, 1.95 against 2.0, and 1.9545 against 2.2.
             (&wide_head, own, 16, false),
             (&wide_head, own, 20, false),
             (&wide_head, own, 22, true),
-            // 1.475 against 1.0 for the fastest and 2.0 for the slowest, 1.479 against 1.2 and 2.4.
+            // The times are 1.475 against 1.0 for the fastest and 2.0 for the slowest, and 1.479 against 1.2 and 2.4.
             (&narrow_down, half, 20, false),
             (&narrow_down, half, 24, true),
             (&own_only, own, 8, false),

@@ -16,7 +16,7 @@ fn cluster(policy: &str, min_workers: usize) -> Cluster {
     Cluster::with(policy, config)
 }
 
-/// The step that one lease makes.
+/// Returns the step that one lease makes.
 fn step_of(iteration: u64, lease: &Lease) -> Effect {
     step(iteration, vec![lease.tasks])
 }
@@ -89,7 +89,7 @@ fn with_stops_a_computation_is_cancelled_when_its_delay_reaches_r() {
     );
     assert_eq!(cluster.done(2, &late), Err(Refusal::NotHeld(late.id)));
 
-    // A gradient that is on its way is not waited for, either.
+    // The engine does not wait for a gradient that is on its way, either.
     let late = again[1].1;
     cluster.computed(2, &late).unwrap();
     let mut next = again[0].1;
@@ -136,7 +136,8 @@ fn a_result_that_is_lost_on_its_way_is_wasted() {
     assert_eq!(cluster.applied_and_wasted(), (1, 1));
 }
 
-/// It fails its lease, whether it has reported it or not, and rests. If everybody's collections fail, the run ends.
+/// If a worker's collection fails, its lease fails, whether it has reported it or not, and the worker rests. If all collections fail,
+/// the run ends.
 #[test]
 fn a_worker_whose_collection_fails_rests() {
     let mut cluster = cluster("asgd", 3);
@@ -243,7 +244,7 @@ fn with_nobody_left_after_a_step_the_run_waits() {
     assert_eq!(assigned(&cluster.join(2))[0].1.iteration.number(), 2);
 }
 
-/// One broken worker among good ones costs nothing but its own work, and that less and less often.
+/// One broken worker among good ones costs only its own work, and does so less and less often.
 #[test]
 fn one_failing_worker_does_not_end_the_run() {
     let mut cluster = cluster("asgd", 2);
@@ -261,7 +262,7 @@ fn one_failing_worker_does_not_end_the_run() {
     assert_eq!(cluster.applied_and_wasted(), (5, 5));
 }
 
-/// Under load, results wait for their step; the time that passed is counted all the same.
+/// Under load, results wait for their step; the time that passed still counts.
 #[test]
 fn steps_of_results_that_waited_book_their_runtime() {
     let mut cluster = cluster("asgd", 3);
@@ -325,7 +326,7 @@ fn a_hung_worker_is_evicted_and_the_others_go_on() {
     assert_eq!(cluster.applied_and_wasted(), (2, 1));
 }
 
-/// As for a barrier: the limit doubles with each attempt, 60 s, 120 s, 240 s.
+/// As for a barrier, the limit doubles with each attempt: 60 s, 120 s, 240 s.
 #[test]
 fn a_worker_that_always_hangs_alone_ends_the_run() {
     let mut cluster = cluster("asgd", 1);
@@ -348,7 +349,7 @@ fn a_worker_that_always_hangs_alone_ends_the_run() {
     );
 }
 
-/// Total worker time of the ATA paper (arXiv 2502.00775): every worker is busy all the time, so n × runtime.
+/// Total worker time of the ATA paper (arXiv 2502.00775): every worker is busy all the time, so it is n × runtime.
 #[test]
 fn every_worker_costs_the_whole_runtime() {
     let mut cluster = cluster("asgd", 2);

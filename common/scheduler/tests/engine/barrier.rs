@@ -1,4 +1,4 @@
-//! Barrier policies, and what all policies have in common: membership, refusals, failures, evictions.
+//! Barrier policies, and the behaviour that all policies share: membership, refusals, failures, evictions.
 
 use ata_scheduler::{
     AbortReason, Decision, Effect, Engine, EngineConfig, Event, FinishReason, Policy, Refusal, Report, Round, Rule,
@@ -211,7 +211,7 @@ fn a_newcomer_works_from_the_next_iteration_and_a_returning_worker_is_remembered
     assert_eq!(cluster.engine.statistics()[0].observed, 2);
 }
 
-/// A worker that failed a task never gets it again while there is another one, however often others fail it.
+/// A worker that failed a task never gets it again while there is another worker, however often others fail it.
 #[test]
 fn a_lease_remembers_all_who_failed_it() {
     let mut cluster = Cluster::new("uta", 5, 5);
@@ -258,7 +258,7 @@ fn a_worker_that_failed_rests() {
     }
 }
 
-/// A lease's deadline comes from its worker's own times: ten times what is expected, or a tenth of the timeout.
+/// A lease's deadline follows from its worker's own times: ten times what is expected, or a tenth of the timeout.
 #[test]
 fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
     for (busy_s, allowed_s) in [(0.5, 5.0), (0.01, 2.0)] {
@@ -280,7 +280,7 @@ fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
     }
 }
 
-/// Of a lease of several tasks, only the first is known to have been begun.
+/// In a lease of several tasks, only the first is known to have begun.
 #[test]
 fn an_eviction_blames_only_the_task_that_was_begun() {
     let mut cluster = Cluster::new("uta", 8, 1);
@@ -295,7 +295,7 @@ fn an_eviction_blames_only_the_task_that_was_begun() {
     assert_eq!((blamed.0, innocent.0), (2, 2));
 }
 
-/// A policy that breaks the rules ends the run, with a message that says so.
+/// A policy that breaks the rules ends the run with a message about it.
 #[test]
 fn a_decision_that_cannot_be_carried_out_ends_the_run() {
     struct Lazy;

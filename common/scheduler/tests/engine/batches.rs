@@ -2,7 +2,8 @@
 
 use ata_policies::build_policy;
 use ata_scheduler::{
-    AbortReason, Effect, Engine, EngineConfig, Event, Line, PolicyContext, Refusal, Report, SavedEngine, StepOutcome,
+    AbortReason, CostLine, Effect, Engine, EngineConfig, Event, PolicyContext, Refusal, Report, SavedEngine,
+    StepOutcome,
 };
 use ata_types::{Iteration, Lease, TaskRange};
 
@@ -12,7 +13,7 @@ fn range(first: u64, count: u64) -> TaskRange {
     TaskRange { first, count }
 }
 
-/// What each worker gets.
+/// Returns the tasks that each worker gets.
 fn tasks(effects: &[Effect]) -> Vec<(u32, TaskRange)> {
     assigned(effects).into_iter().map(|(number, lease)| (number, lease.tasks)).collect()
 }
@@ -44,7 +45,8 @@ fn a_share_is_one_batch() {
     assert_eq!(cluster.applied_and_wasted(), (21, 0));
 }
 
-/// (tasks, seconds), by the engine's clock at most; each task counts an equal share for policies that want none of it.
+/// A batch is one observation of (tasks, seconds), limited by the engine's clock; for policies without batches, each task counts with an
+/// equal share.
 #[test]
 fn a_batch_is_one_observation() {
     let (mut cluster, leases) = cluster(&[1]);
@@ -57,7 +59,7 @@ fn a_batch_is_one_observation() {
     cluster.report(number, lease.id, Report::Done { busy_s: &[6.0] }).unwrap();
     let known = cluster.engine.statistics()[0];
     assert_eq!((known.observed, known.total_s, known.batches.count, known.batches.total_s), (12, 4.0, 1.0, 4.0));
-    assert_eq!(known.line(), Some(Line { fixed_s: 4.0, per_task_s: 0.0, has_slope: false }));
+    assert_eq!(known.line(), Some(CostLine { fixed_s: 4.0, per_task_s: 0.0, has_slope: false }));
     assert_eq!(cluster.engine.statistics()[1].batches.count, 0.0);
 }
 
@@ -69,7 +71,7 @@ fn a_lost_batch_is_split() {
     assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
 }
 
-/// To one that computes batches, each lost lease goes as one piece.
+/// A worker that computes batches gets each lost lease as one piece.
 #[test]
 fn a_lost_batch_stays_one_if_it_can() {
     let (mut cluster, leases) = cluster(&[1, 2, 3]);
@@ -79,7 +81,7 @@ fn a_lost_batch_stays_one_if_it_can() {
     assert_eq!(again, [(1, range(12, 6)), (1, range(18, 3))]);
 }
 
-/// All of a batch is to blame if it fails, and the run ends once it has failed everywhere.
+/// All tasks of a batch are blamed if it fails, and the run ends once it has failed everywhere.
 #[test]
 fn a_batch_that_fails_everywhere_ends_the_run() {
     let (mut cluster, leases) = cluster(&[1, 2, 3]);
@@ -93,7 +95,7 @@ fn a_batch_that_fails_everywhere_ends_the_run() {
     assert!(matches!(&again[..], [Effect::Abort { reason }] if hopeless(reason)), "{again:?}");
 }
 
-/// A worker that hangs had begun all of its batch.
+/// A worker that hangs is assumed to have begun all of its batch.
 #[test]
 fn a_batch_that_hangs_goes_elsewhere() {
     let (mut cluster, leases) = cluster(&[1]);
@@ -185,7 +187,7 @@ fn costs_outlive_the_process() {
     assert_eq!(again.statistics(), cluster.engine.statistics());
 }
 
-/// A device that is new gets one task at once, and then no more than it has done.
+/// A new device gets one task at once, and then no more than it has done.
 #[test]
 fn a_new_device_begins_with_one_task() {
     let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 8, iterations: 99, ..EngineConfig::default() });

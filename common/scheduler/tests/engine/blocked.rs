@@ -26,7 +26,7 @@ fn its_deadline_stands_still_and_that_of_others_does_not() {
     assert_eq!(cluster.tell(Event::Blocked { worker: worker(1) }), []);
     cluster.now_s = 10.5;
     assert_eq!(evicted(&cluster.timeout()), [2]);
-    // It is given the lease of the other one, too.
+    // The worker is given the lease of the other one as well.
     cluster.now_s = 30.0;
     assert_eq!((evicted(&cluster.timeout()), cluster.engine.poll_timeout()), (vec![], None));
     assert_eq!(cluster.tell(Event::Resumed { worker: worker(1) }), []);
@@ -35,7 +35,7 @@ fn its_deadline_stands_still_and_that_of_others_does_not() {
     assert_eq!(evicted(&cluster.timeout()), [1]);
 }
 
-/// Events about workers that hold nothing, or that are not there, change nothing.
+/// Events about workers that hold nothing or are absent change nothing.
 #[test]
 fn workers_without_leases_are_not_blocked() {
     let mut cluster = Cluster::new("uta", 1, 1);

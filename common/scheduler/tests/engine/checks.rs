@@ -32,7 +32,7 @@ fn say(cluster: &mut Cluster, pair: (TaskRange, CollectionId, CollectionId), agr
     cluster.tell(Event::Compared { tasks, first, second, agree })
 }
 
-/// The worker and the outcome of each lease that ended.
+/// Returns the worker and the outcome of each lease that ended.
 fn outcomes(effects: &[Effect]) -> Vec<(u32, &'static str)> {
     let outcome = |effect: &Effect| match *effect {
         Effect::End { worker, outcome, .. } => Some((
@@ -92,7 +92,7 @@ fn a_result_that_is_not_delivered_is_replaced() {
     }
 }
 
-/// The third worker decides; the byzantine one rests, and what it holds goes to others.
+/// The third worker decides; the byzantine one rests, and others get the tasks that it holds.
 #[test]
 fn a_third_worker_decides() {
     let mut cluster = checked(1, 3);
@@ -114,7 +114,7 @@ fn a_third_worker_decides() {
     assert_eq!(steps(&effects).len(), 1);
 }
 
-/// What a worker sends is no longer needed once another result of it is mismatched: others are asked.
+/// Collections of a worker are no longer needed once another result of it is mismatched: others are asked.
 #[test]
 fn a_byzantine_worker_sends_nothing_more() {
     let mut cluster = checked(3, 3);
@@ -136,7 +136,7 @@ fn a_byzantine_worker_sends_nothing_more() {
     assert_eq!(cluster.deliver_own(byzantine, &other), []);
 }
 
-/// A byzantine machine does not confirm itself under other names, neither at first nor once it is found to differ.
+/// A byzantine machine does not confirm itself under other names, neither at first nor once its results are found to differ.
 #[test]
 fn a_machine_does_not_confirm_itself() {
     let mut cluster = checked(1, 4);
@@ -159,7 +159,7 @@ fn a_machine_does_not_confirm_itself() {
     assert_eq!(again.len(), 2);
 }
 
-/// Nor does it outvote another machine that has answered and rests after a failure since.
+/// A machine does not outvote another machine that has answered and rests after a failure since.
 #[test]
 fn a_machine_does_not_outvote_one_that_has_failed() {
     let mut cluster = checked(1, 3);
@@ -175,7 +175,7 @@ fn a_machine_does_not_outvote_one_that_has_failed() {
     assert_eq!(outcomes(&effects), [(first, "disputed"), (second, "disputed")]);
 }
 
-/// On one machine, as on a laptop, its workers confirm each other.
+/// If there is only one machine, such as a laptop, its workers confirm each other.
 #[test]
 fn workers_of_the_only_machine_confirm_each_other() {
     let mut cluster = checked(1, 2);
@@ -187,7 +187,7 @@ fn workers_of_the_only_machine_confirm_each_other() {
     assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
 }
 
-/// Two lie, each in its own way: five workers are enough to find the two that agree.
+/// With two byzantine workers that answer in different ways, five workers are enough to find the two that agree.
 #[test]
 fn two_byzantine_do_not_outvote_the_correct() {
     let mut cluster = checked(1, 5);
@@ -212,7 +212,7 @@ fn two_byzantine_do_not_outvote_the_correct() {
     assert_eq!(mismatched.iter().map(|(number, _)| *number).collect::<Vec<_>>(), byzantine);
 }
 
-/// With two workers it is unknown which one is wrong: both are struck, and if they differ again, the run ends.
+/// With two workers it is unknown which one is wrong: both get a strike, and if they differ again, the run ends.
 #[test]
 fn two_that_disagree_are_both_struck() {
     let mut cluster = checked(1, 2);
@@ -231,7 +231,7 @@ fn two_that_disagree_are_both_struck() {
     }
 }
 
-/// The copy's worker is lost: another one is asked; without another one the run waits.
+/// If the worker of a copy is lost, another one is asked; if there is no other one, the run waits.
 #[test]
 fn a_lost_witness_is_replaced() {
     let mut cluster = checked(1, 3);
@@ -247,7 +247,7 @@ fn a_lost_witness_is_replaced() {
     assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
 }
 
-/// Each lease of a share is drawn for itself, with the probability asked for, and the secret decides which.
+/// Each lease of a share is drawn independently, with the requested probability, and the secret determines which.
 #[test]
 fn about_the_share_asked_for_is_checked() {
     let copies = |share, secret| {
@@ -276,7 +276,7 @@ fn a_batch_is_checked_as_a_whole() {
     assert_eq!(indices(&leases), all, "each task twice");
 }
 
-/// Checks need to know which worker computes a task.
+/// Checks require it to be known which worker computes a task.
 #[test]
 fn strangers_do_not_race_under_checks() {
     let mut cluster = Cluster::with("ata-auto", EngineConfig { verify: Some(ALL), ..config(6, 3) });
@@ -287,7 +287,7 @@ fn strangers_do_not_race_under_checks() {
     assert!(matches!(&effects[..], [Effect::Abort { reason: AbortReason::BadDecision { .. } }]), "{effects:?}");
 }
 
-/// A worker that fails again and again without a result in between is expelled, and its tasks go to others.
+/// A worker that fails repeatedly without a result in between is expelled, and its tasks go to others.
 #[test]
 fn failures_in_a_row_expel() {
     let mut cluster = Cluster::with("uta", config(3, 3));

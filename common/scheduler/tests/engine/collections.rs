@@ -1,4 +1,4 @@
-//! Workers keep their gradients until their sum is collected.
+//! Workers that keep their gradients until their sum is collected.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ fn asked_of(cluster: &Cluster, number: u32) -> CollectionId {
     cluster.collections().iter().find(|asked| asked.worker.number() == number).unwrap().id
 }
 
-/// The workers and outcomes of the leases that ended.
+/// Returns the workers and outcomes of the leases that ended.
 fn ends(effects: &[Effect]) -> Vec<(u32, TaskOutcome)> {
     let end = |effect: &Effect| match effect {
         Effect::End { worker, outcome, .. } => Some((worker.number(), *outcome)),
@@ -40,7 +40,7 @@ fn lost(number: u32) -> Event {
     Event::WorkerLost { worker: worker(number) }
 }
 
-/// The workers that were given tasks again compute them; returns the last effects.
+/// Lets the workers compute the tasks that they were given again; returns the last effects.
 fn compute(cluster: &mut Cluster, leases: &[(u32, Lease)]) -> Vec<Effect> {
     cluster.now_s += 1.0;
     leases.iter().flat_map(|(number, lease)| cluster.done(*number, lease).unwrap()).collect()
@@ -101,7 +101,7 @@ fn a_step_applies_its_collections_once_it_is_taken() {
     assert!(cluster.tell(step_committed()).is_empty(), "a step is committed once");
 }
 
-/// Whatever the worker computed is wasted, and its tasks are computed again.
+/// Everything that the lost worker computed is wasted, and its tasks are computed again.
 #[test]
 fn a_worker_lost_before_delivery_is_replaced() {
     let (mut cluster, leases) = computed();
@@ -136,7 +136,7 @@ fn a_worker_lost_after_delivery_costs_nothing() {
     assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 4);
 }
 
-/// Half of its leases are delivered when a worker is lost: those stay, and the others are computed again.
+/// Half of its leases are delivered when a worker is lost: those remain, and the others are computed again.
 #[test]
 fn only_what_was_not_delivered_is_lost() {
     let (mut cluster, _) = computed();
@@ -186,7 +186,7 @@ fn what_a_worker_still_computes_is_collected_later() {
     assert_eq!(cluster.applied_and_wasted().0, 2);
 }
 
-/// If a collection fails each time, on every worker, the run ends as it does if the tasks fail.
+/// If a collection fails each time, on every worker, the run ends as it would if the tasks failed.
 #[test]
 fn collections_that_fail_everywhere_end_the_run() {
     let (mut cluster, _) = computed();
@@ -206,7 +206,7 @@ fn collections_that_fail_everywhere_end_the_run() {
     panic!("the run goes on");
 }
 
-/// There is no task for worker 2, so that it gets a probe now and then; its gradient is in no collection.
+/// There is no task for worker 2, so it gets a probe now and then, whose gradient is in no collection.
 #[test]
 fn a_probe_is_never_collected() {
     let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 1, iterations: 99, ..EngineConfig::default() });
@@ -231,7 +231,7 @@ fn a_probe_is_never_collected() {
     assert!(!collected.is_empty() && !collected.contains(&probe), "{collected:?}");
 }
 
-/// Four workers race for one task. Three fail it, so that the engine pauses before anybody tries again; the fourth has it done.
+/// Four workers race for one task. Three fail it, so that the engine pauses before any worker tries again; the fourth completes it.
 #[test]
 fn a_race_that_is_won_after_failures_is_collected() {
     let config = EngineConfig { budget: 1, min_workers: 4, rest_s: 1.0, outage_s: 100.0, ..EngineConfig::default() };
@@ -248,8 +248,8 @@ fn a_race_that_is_won_after_failures_is_collected() {
     assert_eq!(cluster.applied_and_wasted().0, 1);
 }
 
-/// Three workers race for a step. Each of those who were first sends one vector. The tasks of one that does not deliver it are computed
-/// again, and make the same step.
+/// Three workers race for a step. Each of those that were first sends one vector. The tasks of a worker that does not deliver it are
+/// computed again, and make the same step.
 #[test]
 fn what_is_lost_of_a_race_is_computed_again() {
     for (policy, overcommit) in [("gta", 0.0), ("k-sync:k=3", 0.0), ("ata-auto", 0.0), ("uta", 0.5)] {
@@ -290,7 +290,7 @@ fn what_is_lost_of_a_race_is_computed_again() {
     }
 }
 
-/// While a step waits, time passes without anything to do, and workers that join wait for the next iteration.
+/// While a step waits, time passes without any work, and workers that join wait for the next iteration.
 #[test]
 fn a_step_that_waits_leaves_the_engine_idle() {
     let (mut cluster, _) = computed();
@@ -301,7 +301,7 @@ fn a_step_that_waits_leaves_the_engine_idle() {
     assert_eq!(assigned(&cluster.commit(1)).len(), 4, "worker 4 takes part from now on");
 }
 
-/// Collections of another worker, of another iteration, or that never were mean nothing.
+/// Collections of another worker, of another iteration, or that never existed are ignored.
 #[test]
 fn unknown_collections_change_nothing() {
     let (mut cluster, _) = computed();

@@ -1,4 +1,4 @@
-//! A run in virtual time, from its first iteration to its end: sound workers, outages, and machines that are broken.
+//! Runs in virtual time, from the first iteration to the end, with sound workers, outages, and broken machines.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,13 +10,13 @@ use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome,
 
 use crate::support::worker;
 
-/// Seconds until a task fails: its data cannot be opened, or its first number is NaN.
+/// Seconds until a task fails, because its data cannot be opened or its first number is NaN.
 const FAILS_S: f64 = 0.001;
 
 /// Seconds that a machine takes to come back after a failure.
 const BACK_S: f64 = 0.01;
 
-/// As the program has it.
+/// Returns the program's configuration.
 pub(crate) fn config(budget: u64, iterations: u64) -> EngineConfig {
     EngineConfig {
         budget,
@@ -30,31 +30,31 @@ pub(crate) fn config(budget: u64, iterations: u64) -> EngineConfig {
     }
 }
 
-/// What a worker does with its leases.
+/// The behaviour of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Nature {
-    /// Computes them, in so many seconds a task.
+    /// The worker computes its leases, in this many seconds per task.
     Sound(f64),
-    /// Fails each of them.
+    /// The worker fails each lease.
     Fails,
-    /// Never answers.
+    /// The worker never answers.
     Hangs,
-    /// Computes them, in so many seconds a task, but every sum that it sends is refused.
+    /// The worker computes its leases, in this many seconds per task, but every sum that it sends is refused.
     Refused(f64),
-    /// Computes them, in so many seconds a task, but never answers for what it begins after so many seconds.
+    /// The worker computes its leases, in this many seconds per task, but never answers for leases that it begins after this many seconds.
     Breaks(f64, f64),
 }
 
-/// What a broken machine calls itself after each failure.
+/// The name under which a broken machine returns after each failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Return {
-    /// By its old name; it never left.
+    /// It keeps its old name, and never left.
     Same,
-    /// By a new name.
+    /// It gets a new name.
     Renamed,
-    /// By a new name, but only after so many failures.
+    /// It gets a new name, but only after this many failures.
     RenamedAfter(usize),
-    /// By a new name, and its address is new as well.
+    /// It gets a new name and a new address.
     Moved,
 }
 
@@ -66,36 +66,36 @@ pub(crate) struct Machine {
     pub(crate) returns: Return,
 }
 
-/// How a run went.
+/// The course of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
-    /// Why it was given up, if it was.
+    /// The reason why it was given up, if it was.
     pub(crate) aborted: Option<AbortReason>,
-    /// When it ended.
+    /// The time at which it ended.
     pub(crate) at_s: f64,
-    /// When each iteration began.
+    /// The times at which iterations began.
     pub(crate) starts_s: Vec<f64>,
-    /// When leases failed.
+    /// The times at which leases failed.
     pub(crate) failures_s: Vec<f64>,
     pub(crate) expelled: Vec<WorkerId>,
-    /// Names that took part.
+    /// The number of names that took part.
     pub(crate) names: u32,
 }
 
 impl Ended {
-    /// Seconds per iteration from the 21st on.
+    /// Returns the seconds per iteration from the 21st on.
     pub(crate) fn pace_s(&self) -> f64 {
         let iterations = self.starts_s.len() as f64;
         (self.at_s - self.starts_s[20]) / (iterations - 20.0)
     }
 }
 
-/// Leases in the order in which they are computed, and when the first one began.
+/// The leases of a worker in the order in which they are computed, and the time at which the first one began.
 struct Working {
     machine: Machine,
     leases: Vec<Lease>,
     begun_s: f64,
-    /// How many leases have failed.
+    /// The number of its leases that have failed.
     failures: usize,
 }
 
@@ -103,17 +103,17 @@ pub(crate) struct Drill {
     engine: Engine,
     now_s: f64,
     workers: BTreeMap<WorkerId, Working>,
-    /// Machines that come back, when, and with which number.
+    /// The machines that come back, with the time and the number.
     away: Vec<(f64, Machine, u32)>,
     /// Whether all machines have the same address, as behind a router.
     is_one_address: bool,
-    /// When no lease can be computed…
+    /// The time span in which no lease can be computed.
     outage_s: (f64, f64),
-    /// …except at this address, if there is one.
+    /// The address that the outage spares, if there is one.
     spared: Option<u64>,
     /// Seconds until a task fails.
     fails_s: f64,
-    /// When a failure begins, whether the worker says that the tasks are to blame.
+    /// Returns whether the worker reports that the tasks are to blame, given the time at which a failure begins.
     uncomputable: fn(f64) -> bool,
     /// A task that no worker can compute.
     cursed: Option<(u64, u64)>,
@@ -146,7 +146,7 @@ impl Drill {
         }
     }
 
-    /// Sound workers, each on a machine of its own, from address 1 on.
+    /// Adds sound workers, each on its own machine, from address 1 on.
     pub(crate) fn sound(mut self, workers: u64, task_s: f64) -> Self {
         for address in 1..=workers {
             self = self.with(Machine { address, nature: Nature::Sound(task_s), returns: Return::Same });
@@ -158,40 +158,40 @@ impl Drill {
         self.later(0.0, machine)
     }
 
-    /// A machine that joins at some time.
+    /// Adds a machine that joins later.
     pub(crate) fn later(mut self, at_s: f64, machine: Machine) -> Self {
         let number = self.new_number();
         self.away.push((at_s, machine, number));
         self
     }
 
-    /// All machines have the same address, if `is_so`.
+    /// Gives all machines the same address, if `is_so`.
     pub(crate) fn at_one_address(self, is_so: bool) -> Self {
         Self { is_one_address: is_so, ..self }
     }
 
-    /// Nothing can be computed from one time to the other.
+    /// Adds an outage, in which nothing can be computed.
     pub(crate) fn outage(mut self, from_s: f64, until_s: f64) -> Self {
         self.outage_s = (from_s, until_s);
         self
     }
 
-    /// A failure takes so long, as if the worker tried again for a while.
+    /// Sets how long a failure takes, as if the worker tried again for a while.
     pub(crate) fn fails_after(self, fails_s: f64) -> Self {
         Self { fails_s, ..self }
     }
 
-    /// Workers say of the failures that begin at these times that the tasks are to blame.
+    /// Sets for which failures, by the time at which they begin, workers report that the tasks are to blame.
     pub(crate) fn uncomputable(self, at: fn(f64) -> bool) -> Self {
         Self { uncomputable: at, ..self }
     }
 
-    /// An outage leaves out this address.
+    /// Exempts this address from the outage.
     pub(crate) fn sparing(self, spared: Option<u64>) -> Self {
         Self { spared, ..self }
     }
 
-    /// One task of one iteration fails wherever it is computed.
+    /// Makes one task of one iteration fail wherever it is computed.
     pub(crate) fn cursed(mut self, iteration: u64, task: u64) -> Self {
         self.cursed = Some((iteration, task));
         self
@@ -208,7 +208,7 @@ impl Drill {
         panic!("the run does not end: {:?}", self.so_far);
     }
 
-    /// Goes on to what happens next.
+    /// Advances to the next occurrence.
     fn advance(&mut self) {
         let back = self.away.iter().map(|(at_s, ..)| *at_s).fold(f64::INFINITY, f64::min);
         let ready = self.workers.iter().filter_map(|(worker, working)| Some((self.ends(working)?, *worker)));
@@ -231,7 +231,7 @@ impl Drill {
         }
     }
 
-    /// When a worker answers for its first lease.
+    /// Returns when a worker answers for its first lease.
     fn ends(&self, working: &Working) -> Option<f64> {
         let lease = working.leases.first()?;
         if self.fails(working, lease) {
@@ -266,7 +266,7 @@ impl Drill {
             Nature::Fails | Nature::Hangs => Vec::new(),
         };
         let uncomputable = (self.uncomputable)(working.begun_s);
-        // A result that must be confirmed ends its lease only then, but its worker goes on.
+        // A result that must be confirmed ends its lease only then, but its worker continues.
         self.computed(worker, lease);
         let own = lease.own.filter(|_| !has_failed).map(|own| self.arrival(worker, own));
         self.next.extend(own);
@@ -289,7 +289,7 @@ impl Drill {
         }
     }
 
-    /// The collections of a step arrive in any order, before it is taken. Some are refused; a machine that changes its name is
+    /// Lets the collections of a step arrive in any order, before the step is taken. Some are refused; a machine that changes its name is
     /// lost instead.
     fn collect(&mut self, iteration: Iteration, mut collections: Vec<CollectionId>) {
         let order = iteration.number() as usize % collections.len().max(1);
@@ -408,7 +408,7 @@ impl Drill {
         self.computed(worker, lease);
     }
 
-    /// A worker no longer computes a lease.
+    /// Records that a worker no longer computes a lease.
     fn computed(&mut self, worker: WorkerId, lease: Lease) {
         let Some(working) = self.workers.get_mut(&worker) else { return };
         if working.leases.first() == Some(&lease) {

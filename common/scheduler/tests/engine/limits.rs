@@ -1,11 +1,11 @@
-//! What ends a run before its last iteration.
+//! Limits that end a run before its last iteration.
 
 use ata_scheduler::{Effect, EngineConfig, FinishReason, Limits, StepOutcome};
 
 use crate::support::{BUSY_S, Cluster, assigned, is_start};
 
 /// Runs one worker with one task per iteration, each of which takes 1 s of runtime, [`BUSY_S`] of worker time and one
-/// employment, with loss 1/k in iteration k; returns the iteration it ends after, and why.
+/// employment, with loss 1/k in iteration k. Returns the iteration after which it ends, and the reason.
 fn end(iterations: u64, limits: Limits) -> (u64, FinishReason) {
     let mut cluster = Cluster::with("uta", EngineConfig { iterations, limits, ..EngineConfig::default() });
     // A run begins with its first assignment.

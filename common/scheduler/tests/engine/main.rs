@@ -1,4 +1,4 @@
-//! The engine, event by event.
+//! Tests the engine event by event.
 
 mod asynchronous;
 mod barrier;

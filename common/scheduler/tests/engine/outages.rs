@@ -1,4 +1,4 @@
-//! Failures that many workers share, and machines that fail under ever new names: when a run goes on, and when it is given up.
+//! Failures that many workers share, and machines that fail under ever new names: when a run continues, and when it is given up.
 
 use ata_scheduler::{AbortReason, Effect, EngineConfig, Verify};
 use ata_types::{Lease, MachineId};
@@ -6,7 +6,7 @@ use ata_types::{Lease, MachineId};
 use crate::drill::{Drill, Ended, Machine, Nature, Return, config};
 use crate::support::{Cluster, assigned};
 
-/// One policy of each way to collect results.
+/// One policy for each way to collect results.
 const POLICIES: [&str; 7] = ["uta", "ata", "pull", "ata-auto", "gta", "k-sync:k=2", "asgd"];
 
 /// Seconds that a task takes.
@@ -20,16 +20,16 @@ fn finished(ended: &Ended, what: &str) {
     assert_eq!(ended.aborted, None, "{what}: {} failures until {} s", ended.failures_s.len(), ended.at_s);
 }
 
-/// The run was given up, but not before an outage could have passed, and not long after.
+/// Checks that the run was given up, but not before an outage could have passed, and not long after.
 fn given_up(ended: &Ended, what: &str) {
     let what = format!("{what}: {} failures until {} s", ended.failures_s.len(), ended.at_s);
     assert!(matches!(ended.aborted, Some(AbortReason::TasksFailed { .. })), "{what}");
     assert!((120.0..=260.0).contains(&ended.at_s), "{what}");
 }
 
-/// Four sound workers that can compute nothing for a while.
+/// Runs four sound workers that can compute nothing for a while.
 fn outage(policy: &str, is_one_address: bool, from_s: f64, lasts_s: f64) -> Ended {
-    // Long enough that the outage falls into it.
+    // The run is long enough for the outage to fall into it.
     let iterations = if policy == "asgd" { 2400 } else { 200 };
     let drill = drill(policy, 4, iterations).sound(4, TASK_S).at_one_address(is_one_address);
     drill.outage(from_s, from_s + lasts_s).run()
@@ -41,7 +41,7 @@ fn an_outage_of_all_workers_does_not_end_the_run() {
     for policy in POLICIES {
         let undisturbed = outage(policy, false, 0.0, 0.0);
         for (lasts_s, is_one_address) in [(0.05, false), (1.0, true), (10.0, false), (60.0, false), (60.0, true)] {
-            // In the first iteration, before anybody has delivered anything, and later.
+            // The outage begins in the first iteration, before any worker has delivered anything, or later.
             for from_s in [0.0, 0.3] {
                 let ended = outage(policy, is_one_address, from_s, lasts_s);
                 let what = format!("{policy}, {lasts_s} s from {from_s} s on");
@@ -55,7 +55,7 @@ fn an_outage_of_all_workers_does_not_end_the_run() {
     }
 }
 
-/// The same if a failure takes as long as a worker keeps trying to read, and if one worker happens to read nothing meanwhile.
+/// The same holds if a failure takes as long as a worker keeps trying to read, and if one worker happens to read nothing meanwhile.
 #[test]
 fn an_outage_of_most_workers_costs_as_little() {
     for policy in POLICIES {
@@ -93,14 +93,14 @@ fn an_outage_without_end_ends_the_run() {
                 let what = format!("{policy}, {workers} workers, one address: {is_one_address}");
                 println!("{what}: {} s, {} failures", ended.at_s, ended.failures_s.len());
                 given_up(&ended, &what);
-                // Attempts become rare, and so does what is written about them.
+                // Attempts become rare, and so do the log entries about them.
                 assert!(ended.failures_s.len() <= 40 * 12.max(workers), "{what}: {}", ended.failures_s.len());
             }
         }
     }
 }
 
-/// Training that has diverged ends the run soon, if workers can say so, and nobody is expelled for it.
+/// Training that has diverged ends the run soon, if workers can report so, and no worker is expelled for it.
 #[test]
 fn tasks_that_no_worker_can_compute_end_the_run_soon() {
     for policy in POLICIES {
@@ -119,7 +119,8 @@ fn tasks_that_no_worker_can_compute_end_the_run_soon() {
     }
 }
 
-/// One failure that may pass among them is reason enough to wait for two minutes: it could be all that the workers share.
+/// One failure among them that may be temporary is reason enough to wait for two minutes: it could be the only cause that the workers
+/// share.
 #[test]
 fn a_failure_that_may_pass_is_waited_for() {
     for policy in POLICIES {
@@ -142,8 +143,8 @@ fn a_task_that_no_worker_can_compute_ends_the_run() {
     }
 }
 
-/// Workers at one address have failed for two minutes; what a sound worker at another address could do is still open, although it
-/// joins during the last attempt.
+/// Workers at one address have failed for two minutes. It is still unknown whether a sound worker at another address could succeed,
+/// although it joins during the last attempt.
 #[test]
 fn a_worker_elsewhere_is_waited_for() {
     let config = EngineConfig { min_workers: 8, expel_after: None, lease_timeout_s: None, ..config(1, 1) };
@@ -175,7 +176,7 @@ fn broken(address: u64, nature: Nature, returns: Return) -> Machine {
     Machine { address, nature, returns }
 }
 
-/// One machine under four names counts as one, and as long as others deliver it does not matter at all.
+/// One machine under four names counts as one, and has no effect as long as others deliver.
 #[test]
 fn a_client_with_four_names_does_not_end_the_run() {
     for policy in POLICIES {
@@ -191,16 +192,16 @@ fn a_client_with_four_names_does_not_end_the_run() {
     }
 }
 
-/// Three broken machines, to which five sound ones are added.
+/// Adds three broken machines to a drill.
 fn three(drill: Drill, nature: Nature, returns: Return) -> Drill {
     (101..=103).fold(drill, |drill, address| drill.with(broken(address, nature, returns)))
 }
 
 /// Promises 17 and 24: machines that always fail or hang, and come back under new names, as containers do, cost a run
-/// next to nothing.
+/// very little.
 #[test]
 fn broken_machines_under_new_names_cost_little() {
-    // An hour, so that the rests of a machine that hangs end, too.
+    // The run takes an hour, so that the rests of a machine that hangs end as well.
     let (task_s, iterations) = (0.1, 12_000);
     for policy in ["uta", "ata", "pull", "ata-auto"] {
         let alone = drill(policy, 5, iterations).sound(5, task_s).run();
@@ -219,7 +220,7 @@ fn broken_machines_under_new_names_cost_little() {
     }
 }
 
-/// If their address is new as well, nothing shows that they are the same; the sound workers still finish.
+/// If their address is new as well, they cannot be recognized as the same; the sound workers still finish.
 #[test]
 fn broken_machines_at_new_addresses_do_not_end_the_run() {
     for policy in POLICIES {
@@ -230,7 +231,7 @@ fn broken_machines_at_new_addresses_do_not_end_the_run() {
     }
 }
 
-/// Nor do they while the first results of the sound workers take longer than any outage.
+/// The run also continues while the first results of the sound workers take longer than any outage.
 #[test]
 fn sound_workers_that_are_slow_are_waited_for() {
     for policy in POLICIES {
@@ -240,18 +241,18 @@ fn sound_workers_that_are_slow_are_waited_for() {
     }
 }
 
-/// A machine computes its share, but what it sends is refused, or it is gone before it arrives.
+/// A machine computes its share, but what it sends is refused, or it disappears before its sum arrives.
 #[test]
 fn a_machine_whose_sums_do_not_arrive_costs_little() {
     for policy in POLICIES {
         let pace_s = drill(policy, 3, 300).sound(3, TASK_S).run().pace_s();
         for returns in [Return::Same, Return::Renamed] {
-            // A little faster than the others, so that it is among the first.
+            // The machine is a little faster than the others, so that it is among the first.
             let refused = broken(99, Nature::Refused(0.9 * TASK_S), returns);
             let ended = drill(policy, 4, 300).sound(3, TASK_S).with(refused).run();
             let what = format!("{policy}, {returns:?}");
             finished(&ended, &what);
-            // It rests, longer each time.
+            // The machine rests, longer each time.
             let mut failures_s = ended.failures_s.clone();
             failures_s.dedup();
             let expected = if returns == Return::Same { 1..=8 } else { 0..=0 };
@@ -269,7 +270,7 @@ fn sums_that_are_refused_everywhere_end_the_run() {
         for address in 1..=4 {
             drill = drill.with(broken(address, Nature::Refused(TASK_S), Return::Same));
         }
-        // Until then they rest, longer each time, and none is expelled.
+        // Until then the machines rest, longer each time, and none is expelled.
         given_up(&drill.run(), policy);
     }
 }
@@ -283,7 +284,7 @@ fn a_newcomer_does_not_wait_for_the_next_attempt() {
     assert!(ended.at_s < 55.0, "it ended at {} s", ended.at_s);
 }
 
-/// Five sound workers at one address, whose leases are all checked, and maybe a machine at another address.
+/// Runs five sound workers at one address, whose leases are all checked, and possibly a machine at another address.
 fn checked(other: Option<Machine>, iterations: u64) -> Ended {
     let verify = Some(Verify { share: 1.0, secret: 7 });
     let min_workers = 5 + usize::from(other.is_some());
@@ -293,7 +294,7 @@ fn checked(other: Option<Machine>, iterations: u64) -> Ended {
     other.into_iter().fold(drill, Drill::with).run()
 }
 
-/// If the only other machine does nothing but fail or hang, it does not keep the sound workers from confirming each other.
+/// If the only other machine always fails or hangs, it does not keep the sound workers from confirming each other.
 #[test]
 fn a_broken_machine_does_not_hold_up_checks() {
     let iterations = 20_000;

@@ -1,4 +1,4 @@
-//! Overcommitment: more tasks are allocated than the step needs, and the first results make it.
+//! Overcommitment: more tasks are allocated than the step needs, and the first results make the step.
 
 use ata_scheduler::{Collect, EngineConfig, Refusal};
 use ata_types::TaskRange;
@@ -32,7 +32,7 @@ fn the_first_results_make_the_step() {
     assert_eq!(ledger.iteration_time_s, 3.0);
 }
 
-/// B(1 + x) tasks, rounded up; products that are whole except for rounding are whole.
+/// Overcommitment allocates B(1 + x) tasks, rounded up; products that are whole except for rounding count as whole.
 #[test]
 fn how_many_tasks() {
     for (budget, overcommit, tasks) in
@@ -79,7 +79,7 @@ fn a_lost_workers_tasks_still_count() {
     assert!(last.contains(&cancel(1, &again[1].1)));
 }
 
-/// A race allocates nothing beforehand: it takes B, as without overcommitment.
+/// A race allocates nothing beforehand: it takes B results, as without overcommitment.
 #[test]
 fn a_race_takes_its_budget() {
     let mut cluster = cluster("gta", 2, 1.0, 1);
@@ -87,7 +87,7 @@ fn a_race_takes_its_budget() {
     assert_eq!(cluster.decision().collect, Collect::First { take: 2, refill: true });
 }
 
-/// Policies that choose their own number of tasks have none to spare.
+/// Policies that choose their own number of tasks have no spare ones.
 #[test]
 fn a_bandit_awaits_the_workers_it_employs() {
     let mut cluster = cluster("cmab-kl:r=2", 8, 0.5, 3);

@@ -1,4 +1,4 @@
-//! Tasks handed out in parts: what the policy actions within the iteration, and what becomes of copies.
+//! Tasks that are handed out in parts: the policy's actions within the iteration, and what becomes of copies.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use ata_types::{Lease, TaskRange, WorkerId};
 
 use crate::support::{Cluster, assigned, cancel, discard, indices, step, steps, worker};
 
-/// What it actions when asked next, and what each worker did when it was asked last.
+/// The policy's next actions, and the activity of each worker when it was last asked.
 #[derive(Default)]
 struct Script {
     next: Actions,
@@ -18,7 +18,7 @@ struct Script {
     idle: Vec<u32>,
 }
 
-/// A policy that actions what the test says, once.
+/// A policy that takes the actions that the test specifies, once.
 struct Scripted {
     script: Arc<Mutex<Script>>,
     probes: bool,
@@ -52,7 +52,7 @@ struct Play {
 }
 
 impl Play {
-    /// Three workers and this many tasks, of which worker 1 begins `first`.
+    /// Begins with three workers and this many tasks, of which worker 1 begins `first`.
     fn begin(budget: u64, first: u64) -> (Self, Vec<(u32, Lease)>) {
         let mut play = Self::new(budget, false, 0.0);
         play.order(&[(1, first)], &[], &[]);
@@ -75,7 +75,7 @@ impl Play {
         Self { cluster: Cluster::of(Engine::new(config, Box::new(policy))), script }
     }
 
-    /// What the policy actions when it is asked next.
+    /// Sets the policy's actions for the next time that it is asked.
     fn order(&mut self, begin: &[(u32, u64)], copy: &[(u32, u32)], stop: &[u32]) {
         let begin = begin.iter().map(|&(number, tasks)| (worker(number), tasks)).collect();
         let copy = copy.iter().map(|&(copier, holder)| (worker(copier), worker(holder))).collect();
@@ -83,12 +83,12 @@ impl Play {
         self.script.lock().unwrap().next = Actions { begin, copy, stop, ask_again_s: None };
     }
 
-    /// Worker 2 begins to copy what worker 1 computes; returns its leases.
+    /// Lets worker 2 begin to copy what worker 1 computes; returns its leases.
     fn copy(&mut self) -> Vec<(u32, Lease)> {
         self.ask(|play| play.order(&[], &[(2, 1)], &[]))
     }
 
-    /// The policy is asked at a time that means nothing to the engine.
+    /// Asks the policy, at a time that means nothing to the engine.
     fn ask(&mut self, order: impl FnOnce(&mut Self)) -> Vec<(u32, Lease)> {
         order(self);
         assigned(&self.cluster.timeout())
@@ -131,7 +131,7 @@ fn tasks_are_begun_as_ordered_and_each_result_is_a_question() {
     assert_eq!(steps(&ended), [(1, vec![range(0, 6)])]);
 }
 
-/// If nothing is ordered and none computes, what is left goes to the workers as lost tasks do.
+/// If the policy takes no action and no worker computes, the remaining tasks go to the workers as lost tasks do.
 #[test]
 fn without_orders_the_run_goes_on() {
     let mut play = Play::new(6, false, 0.0);
@@ -237,7 +237,7 @@ fn a_copy_has_a_deadline_of_its_own() {
     assert!(play.cluster.done(1, &leases[0].1).is_err());
     play.cluster.now_s = 109.0;
     assert_eq!(play.cluster.timeout(), []);
-    // The tasks hung once, so that they have twice as long, from when they were begun or when the engine learned of it.
+    // The tasks hung once, so they get twice the time, counted from when they were begun or when the engine learned of it.
     play.cluster.now_s = 200.0;
     let overdue = play.cluster.timeout();
     assert!(overdue.iter().any(|effect| matches!(effect, Effect::Evict { worker, .. } if worker.number() == 2)));
@@ -346,7 +346,7 @@ fn workers_that_rest() {
     assert_ne!(play.doing(2), Activity::Away, "it has rested");
 }
 
-/// A plan that does not say which worker computes a task computes no more than B of an overcommitted run.
+/// A plan that leaves open which worker computes a task computes no more than B tasks of an overcommitted run.
 #[test]
 fn overcommitment_of_a_plan_that_is_open() {
     let mut play = Play::new(4, false, 0.5);

@@ -8,10 +8,10 @@ use ata_types::{TaskRange, WorkerId};
 
 use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, indices, step, steps};
 
-/// Workers and their task times; negative ones were cut short.
+/// Workers and their task times; negative times belong to cancelled tasks.
 type Heard = Arc<Mutex<Vec<(u32, f64)>>>;
 
-/// Worker 1 gets the budget, and every other worker a probe; or all race.
+/// A policy that gives worker 1 the budget, and every other worker a probe; or it lets all of them race.
 struct Probing {
     race: bool,
     heard: Heard,
@@ -41,7 +41,7 @@ impl Policy for Probing {
     }
 }
 
-/// A cluster, and what its policy hears.
+/// Returns a cluster, and what its policy hears.
 fn cluster(race: bool, overcommit: f64) -> (Cluster, Heard) {
     let config = EngineConfig {
         budget: 2,
@@ -79,7 +79,7 @@ fn a_probe_is_observed_and_not_waited_for() {
     assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.0 * BUSY_S + 3.0);
 }
 
-/// However often a probe fails, is lost or overdue, no other worker is affected.
+/// However often a probe fails, is lost or is overdue, no other worker is affected.
 #[test]
 fn a_probe_that_comes_to_nothing_is_nobody_elses() {
     let (mut cluster, _) = cluster(false, 0.0);
@@ -152,7 +152,7 @@ fn in_a_race_the_first_result_of_each_task_counts() {
     }
 }
 
-/// A task that fails everywhere ends the run; a failed copy of one that is done does not.
+/// A task that fails everywhere ends the run; a failed copy of a task that is done does not.
 #[test]
 fn failures_in_a_race() {
     let (mut cluster, _) = cluster(true, 0.0);

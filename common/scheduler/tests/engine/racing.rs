@@ -51,7 +51,7 @@ fn a_race_whose_last_runner_failed_before_goes_on() {
     assert_eq!(assigned(&cluster.lose(2))[0].0, 1, "and the first again, when it is the only one left");
 }
 
-/// Failed tasks of a race are retried, so that failing everywhere is noticed: 60 s, 120 s, 240 s are allowed.
+/// Failed tasks of a race are retried, so that failures on all workers are noticed: the limits are 60 s, 120 s, 240 s.
 #[test]
 fn a_race_in_which_everybody_hangs_ends() {
     let mut cluster = Cluster::new("gta", 2, 1);

@@ -1,4 +1,4 @@
-//! What is saved at any moment, and how a run goes on from it.
+//! The state that is saved at any moment, and the continuation of a run from it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,19 +28,19 @@ const CONFIG: EngineConfig = EngineConfig {
     },
 };
 
-/// An engine that goes on from what another one saved.
+/// Returns an engine that continues from the saved state of another one.
 fn restored(config: EngineConfig, name: &str, saved: &SavedEngine) -> Cluster {
     let saved = serde_json::from_str(&serde_json::to_string(saved).unwrap()).unwrap();
     Cluster::of(Engine::restore(config, policy(name), saved).unwrap())
 }
 
-/// Lets three workers compute until the run is over or `results` have come. Returns the tasks of each committed iteration.
+/// Lets three workers compute until the run is over or `results` have arrived. Returns the tasks of each committed iteration.
 fn compute(cluster: &mut Cluster, results: usize) -> BTreeMap<u64, u64> {
     let mut held: VecDeque<(u32, Lease)> = cluster.join_all(3).into();
     let (mut steps, mut left) = (BTreeMap::new(), results);
     while left > 0 {
         let Some((number, lease)) = held.pop_front() else {
-            // None if the run was over before.
+            // There is no timeout if the run was over before.
             let Some(at_s) = cluster.engine.poll_timeout() else { break };
             cluster.now_s = at_s;
             held.extend(assigned(&cluster.timeout()));
@@ -66,7 +66,7 @@ fn compute(cluster: &mut Cluster, results: usize) -> BTreeMap<u64, u64> {
     steps
 }
 
-/// Saved after any number of results, in the middle of an iteration as between two, a run goes on with the first iteration
+/// A run that is saved after any number of results, within an iteration or between two, continues with the first iteration
 /// that was not committed, and takes all of its tasks again.
 #[test]
 fn an_iteration_under_way_begins_again() {
@@ -89,7 +89,7 @@ fn an_iteration_under_way_begins_again() {
     }
 }
 
-/// A run that is over says so at once, without any worker, and is not trained further.
+/// A run that is over reports so at once, without any worker, and is not trained further.
 #[test]
 fn a_run_that_is_over_stays_so() {
     let end = |limits: Limits| {
@@ -109,7 +109,7 @@ fn a_run_that_is_over_stays_so() {
         let (config, saved) = end(limits);
         assert_eq!(saved.finished(config.iterations, &config.limits), Some(reason));
         let mut same = Cluster::of(restored(config, "uta", &saved).engine);
-        // `Cluster::of` has said Proceed: the engine is over, and a second one changes nothing.
+        // `Cluster::of` has sent Proceed: the engine is over, and a second one changes nothing.
         assert_eq!((same.tell(Event::Proceed), same.join(1)), (vec![], vec![]));
         assert_eq!(same.engine.save(), saved);
 
@@ -121,7 +121,7 @@ fn a_run_that_is_over_stays_so() {
     }
 }
 
-/// A restored engine knows which workers have delivered a result, and refuses the name of a worker never seen.
+/// A restored engine knows which workers have delivered a result, and refuses the name of an unknown worker.
 #[test]
 fn delivered_results_are_saved() {
     let mut cluster = Cluster::with("uta", EngineConfig { budget: 2, min_workers: 2, ..CONFIG });
@@ -139,14 +139,14 @@ fn delivered_results_are_saved() {
     assert!(restore(&saved).unwrap_err().to_string().contains("never seen"));
 }
 
-/// A run that must end while a step is under way ends after it: what is saved holds that step.
+/// A run that must end while a step is being taken ends after it: the saved state contains that step.
 #[test]
 fn a_step_under_way_is_committed_before_the_run_is_aborted() {
     let config = EngineConfig { budget: 1, min_workers: 4, ..CONFIG };
     let mut cluster = Cluster::with("asgd", config);
     let leases = cluster.join_all(4);
     cluster.done(1, &leases[0].1).unwrap();
-    // No other one has delivered anything.
+    // No other worker has delivered anything.
     cluster.lose(1);
     let aborted = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Abort { .. }));
     for (number, lease) in &leases[1..] {

@@ -1,4 +1,4 @@
-//! An engine and its last decision, with helpers that read like a script.
+//! An engine and its last decision, with helpers for tests that read like a script.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ pub(crate) struct Cluster {
     started: Option<(Arc<[WorkerId]>, Arc<Decision>)>,
     /// Workers that compute a lease as one batch.
     fusing: Vec<u32>,
-    /// Leases that have not ended.
+    /// The leases that have not ended.
     open: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    /// What each worker was last asked for, lost workers included.
+    /// The collections that each worker was last asked for, including lost workers.
     collections: BTreeMap<CollectionId, Collection>,
-    /// The collections of the last step…
+    /// The collections of the last step.
     ordered: Vec<CollectionId>,
-    /// …and their leases.
+    /// The leases in those collections.
     collected: Vec<(WorkerId, Lease)>,
 }
 
@@ -57,7 +57,7 @@ impl Cluster {
         Self::of(Engine::new(config, self::policy(policy)))
     }
 
-    /// An engine that may begin.
+    /// Creates a cluster around an engine, and lets it begin.
     pub(crate) fn of(engine: Engine) -> Self {
         let mut cluster = Self {
             engine,
@@ -73,7 +73,7 @@ impl Cluster {
         cluster
     }
 
-    /// All effects of an event, those that [`plain`] leaves out included.
+    /// Returns all effects of an event, including those that [`plain`] leaves out.
     pub(crate) fn tell(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, event, &mut effects);
@@ -119,7 +119,7 @@ impl Cluster {
         assert!(before.is_none_or(is_part), "a worker is asked again only for less: {asked:?}");
     }
 
-    /// The step collects exactly the leases that the workers were asked for.
+    /// Checks that the step collects exactly the leases that the workers were asked for.
     fn ordered(&mut self, collections: &[CollectionId], collected: &[(WorkerId, Lease)]) {
         let asked = |id| {
             let Collection { worker, leases, .. } = &self.collections[id];
@@ -133,24 +133,24 @@ impl Cluster {
         (self.ordered, self.collected) = (collections.to_vec(), collected.to_vec());
     }
 
-    /// The worker of each collection of the last step, ascending.
+    /// Returns the worker of each collection of the last step, ascending.
     pub(crate) fn contributors(&self) -> Vec<u32> {
         let mut workers: Vec<u32> = self.ordered.iter().map(|id| self.collections[id].worker.number()).collect();
         workers.sort_unstable();
         workers
     }
 
-    /// The collections that workers were asked for.
+    /// Returns the collections that workers were asked for.
     pub(crate) fn collections(&self) -> Vec<Collection> {
         self.collections.values().cloned().collect()
     }
 
-    /// The last decision.
+    /// Returns the last decision.
     pub(crate) fn decision(&self) -> &Decision {
         &self.started.as_ref().expect("an iteration began").1
     }
 
-    /// The workers of the last decision.
+    /// Returns the workers of the last decision.
     pub(crate) fn workers(&self) -> &[WorkerId] {
         &self.started.as_ref().expect("an iteration began").0
     }
@@ -159,23 +159,23 @@ impl Cluster {
         self.join_known(number, WorkerStatistics::default())
     }
 
-    /// A worker joins that an earlier run learned about.
+    /// Lets a worker join that an earlier run learned about.
     pub(crate) fn join_known(&mut self, number: u32, prior: WorkerStatistics) -> Vec<Effect> {
         self.tell(joined(number, MachineId::from(worker(number)), prior, false))
     }
 
-    /// A worker joins whose machine may have others.
+    /// Lets a worker join whose machine may have others.
     pub(crate) fn join_on(&mut self, number: u32, machine: MachineId) -> Vec<Effect> {
         self.tell(joined(number, machine, WorkerStatistics::default(), false))
     }
 
-    /// A worker joins that computes a lease as one batch.
+    /// Lets a worker join that computes a lease as one batch.
     pub(crate) fn join_fusing(&mut self, number: u32) -> Vec<Effect> {
         self.fusing.push(number);
         self.tell(joined(number, MachineId::from(worker(number)), WorkerStatistics::default(), true))
     }
 
-    /// Workers 1 to `number` join; returns the leases of all of them.
+    /// Lets workers 1 to `number` join; returns the leases of all of them.
     pub(crate) fn join_all(&mut self, number: u32) -> Vec<(u32, Lease)> {
         (1..=number).flat_map(|number| assigned(&self.join(number))).collect()
     }
@@ -184,31 +184,31 @@ impl Cluster {
         plain(self.tell(Event::WorkerLost { worker: worker(number) }))
     }
 
-    /// A worker has computed a lease, and delivers its own collection, if it has one.
+    /// Reports a lease as computed, and delivers its own collection, if it has one.
     pub(crate) fn done(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
         let mut effects = self.computed(number, lease)?;
         effects.extend(lease.own.map(|_| self.deliver_own(number, lease)).into_iter().flatten());
         Ok(effects)
     }
 
-    /// A worker has computed a lease.
+    /// Reports a lease as computed.
     pub(crate) fn computed(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
         let times = if self.fusing.contains(&number) { 1 } else { lease.tasks.count as usize };
         let busy_s = vec![BUSY_S; times];
         self.report(number, lease.id, Report::Done { busy_s: &busy_s }).map(plain)
     }
 
-    /// The own collection of a lease arrives.
+    /// Delivers the own collection of a lease.
     pub(crate) fn deliver_own(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
         plain(self.tell(Event::Delivered { worker: worker(number), collection: lease.own.unwrap() }))
     }
 
-    /// The own collection of a lease is refused.
+    /// Refuses the own collection of a lease.
     pub(crate) fn fail_own(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
         plain(self.tell(Event::CollectionFailed { worker: worker(number), collection: lease.own.unwrap() }))
     }
 
-    /// What a worker was asked for arrives.
+    /// Delivers all collections that a worker was asked for.
     pub(crate) fn deliver(&mut self, number: u32) {
         for Collection { worker, id: collection, .. } in self.collections() {
             if worker.number() == number {
@@ -242,7 +242,7 @@ impl Cluster {
         plain(effects)
     }
 
-    /// Tasks applied and wasted so far.
+    /// Returns the tasks applied and wasted so far.
     pub(crate) fn applied_and_wasted(&self) -> (u64, u64) {
         (self.engine.ledger().tasks_applied, self.engine.ledger().tasks_wasted)
     }
@@ -252,12 +252,12 @@ fn joined(number: u32, machine: MachineId, prior: WorkerStatistics, fuses: bool)
     Event::WorkerJoined { worker: worker(number), machine, prior, fuses }
 }
 
-/// Whether this iteration begins.
+/// Returns whether this iteration begins.
 pub(crate) fn is_start(effect: &Effect, k: u64) -> bool {
     matches!(effect, Effect::Start { iteration, .. } if iteration.number() == k)
 }
 
-/// The leases that `effects` assign, in order.
+/// Returns the leases that `effects` assign, in order.
 pub(crate) fn assigned(effects: &[Effect]) -> Vec<(u32, Lease)> {
     let assigned = effects.iter().filter_map(|effect| match effect {
         Effect::Assign { worker, lease } => Some((worker.number(), *lease)),
@@ -272,7 +272,7 @@ pub(crate) fn indices(leases: &[(u32, Lease)]) -> Vec<u64> {
     indices
 }
 
-/// Effects without their times and collections, and without those that call for no action: costs, rests, and the ends of
+/// Returns the effects without their times and collections, and without those that require no action: costs, rests, and the ends of
 /// lost and failed leases.
 fn plain(effects: Vec<Effect>) -> Vec<Effect> {
     let plain = |effect| match effect {
@@ -303,12 +303,12 @@ fn end(number: u32, lease: &Lease, outcome: TaskOutcome) -> Effect {
     Effect::End { worker: worker(number), lease: *lease, outcome, time }
 }
 
-/// Its result enters the step.
+/// Returns the end of a lease whose result enters the step.
 pub(crate) fn take(number: u32, lease: &Lease) -> Effect {
     end(number, lease, TaskOutcome::Applied)
 }
 
-/// Its result enters no step.
+/// Returns the end of a lease whose result enters no step.
 pub(crate) fn discard(number: u32, lease: &Lease) -> Effect {
     end(number, lease, TaskOutcome::Ignored)
 }

@@ -5,7 +5,7 @@ use ata_types::MachineId;
 
 use crate::support::{BUSY_S, Cluster, assigned, policy, worker};
 
-/// `observed` tasks of this mean time and standard deviation, in seconds.
+/// Returns statistics of `observed` tasks with this mean time and standard deviation, in seconds.
 fn learned(observed: u64, mean_s: f64, deviation_s: f64) -> WorkerStatistics {
     let count = observed as f64;
     let squares_s2 = count * (mean_s * mean_s + deviation_s * deviation_s);
@@ -38,7 +38,7 @@ fn own_observations_are_added_to_it() {
     assert!((known.total_s - 51.0).abs() < 1e-9);
 }
 
-/// A worker fails and leaves; whether another one, which joins at its address, takes over the failure.
+/// Lets a worker fail and leave; returns whether another one, which joins at its address, inherits the failure.
 fn takes_over(cluster: &mut Cluster, fails: u32, number: u32, prior: WorkerStatistics) -> bool {
     let machine = MachineId(77);
     let joined = |number| Event::WorkerJoined {
@@ -54,7 +54,7 @@ fn takes_over(cluster: &mut Cluster, fails: u32, number: u32, prior: WorkerStati
     cluster.tell(joined(number)).iter().any(|effect| matches!(effect, Effect::Rest { .. }))
 }
 
-/// What an earlier run learned does not show that a worker is sound now; a result does, also of before the run was resumed.
+/// What an earlier run learned does not show that a worker works now; a result does, even one from before the run was resumed.
 #[test]
 fn only_a_result_proves_that_a_worker_is_sound() {
     let config = EngineConfig { budget: 1, iterations: 9, min_workers: 1, rest_s: 1.0, ..EngineConfig::default() };
@@ -70,7 +70,7 @@ fn only_a_result_proves_that_a_worker_is_sound() {
     assert!(takes_over(&mut resumed, 6, 7, learned(200, 1.0, 0.5)), "it delivered nothing");
 }
 
-/// An unused prior halves every thousand iterations, and is gone in the end.
+/// An unused prior halves every thousand iterations, and disappears eventually.
 #[test]
 fn it_fades() {
     let mut cluster = cluster("fta:means=1/1000", 1, 2);
@@ -102,7 +102,7 @@ fn it_is_dropped_when_observations_contradict_it() {
     }
 }
 
-/// If two of three were wrong, the third is not believed either, though it was never tested.
+/// If two of three priors were wrong, the third is dropped as well, although it was never tested.
 #[test]
 fn when_most_are_wrong_all_are_dropped() {
     for (mean_s, remembered) in [(0.5, 100), (9.0, 0)] {

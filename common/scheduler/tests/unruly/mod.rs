@@ -1,4 +1,4 @@
-//! A policy that actions anything, sense or not: the engine must withstand it.
+//! A policy that takes arbitrary actions, which the engine must withstand.
 
 use ata_scheduler::policy::{Actions, IterationView, Round, SchedulerRng};
 use ata_scheduler::{Collect, Decision, Policy, Rule};
@@ -13,7 +13,7 @@ pub(crate) struct Unruly {
     rng: Option<SchedulerRng>,
 }
 
-/// A worker that may be there, or one that never was.
+/// Returns a worker that may be present, or one that never was.
 fn anyone(rng: &mut SchedulerRng, idle: &[WorkerId]) -> WorkerId {
     match idle.choose(rng) {
         Some(worker) if rng.random_bool(0.5) => *worker,

@@ -13,12 +13,12 @@ pub(super) struct Completion {
     pub(super) worker: WorkerId,
     /// How often its worker had been interrupted when this was added: void if it was interrupted since.
     pub(super) interrupts: u32,
-    pub(super) ending: Ending,
+    pub(super) ending: CompletionKind,
 }
 
 /// How it will end.
 #[derive(Clone, Copy)]
-pub(super) enum Ending {
+pub(super) enum CompletionKind {
     /// One task, as most leases have, or one batch, that took this long.
     One(f64),
     /// Several tasks, whose times are kept at this index.
@@ -136,7 +136,7 @@ mod tests {
             lease: LeaseId(lease),
             worker: WorkerId::from_slot(0),
             interrupts: 0,
-            ending: Ending::One(0.0),
+            ending: CompletionKind::One(0.0),
         };
         let mut queue = Completions::default();
         for (lease, at) in (0..).zip([3.0, 1.0, 2.0, 2.0]) {

@@ -8,10 +8,10 @@ use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome,
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence, SpeedView};
 use crate::change::Change;
-use crate::links::{CurrentLinks, Links, Upload, Uploads};
+use crate::links::{CurrentLinks, LinkUpload, Links, Uploads};
 use crate::observer::Observer;
 use crate::order::Order;
-use crate::shards::{Part, ShardExchange};
+use crate::shards::{ShardExchange, VectorPart};
 use crate::times::TaskTimes;
 
 /// What a worker sends.
@@ -35,9 +35,9 @@ pub(crate) struct LinkedCluster<'a, T> {
     /// Leases that are computed, and whose workers keep the gradients.
     kept: BTreeSet<LeaseId>,
     /// What workers are asked for, until they send it.
-    asked: BTreeMap<Part, Vec<LeaseId>>,
+    asked: BTreeMap<VectorPart, Vec<LeaseId>>,
     /// Of these, what they were asked for since the effects were last carried out, but for collections of one lease.
-    fresh: Vec<Part>,
+    fresh: Vec<VectorPart>,
     /// Whether they were asked for something before that, in this iteration.
     has_asked: bool,
     /// The exchange in shards of the step, if there is one: among all who were asked first.
@@ -75,7 +75,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     }
 
     /// A worker sends a collection.
-    fn send(&mut self, now: f64, (worker, collection): Part) {
+    fn send(&mut self, now: f64, (worker, collection): VectorPart) {
         self.uploads.begin(&self.links, now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
     }
 
@@ -140,7 +140,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
         let occurrence = match upload.key {
             Parcel::Probe => {
-                let Upload { worker, bytes, began, .. } = upload;
+                let LinkUpload { worker, bytes, began, .. } = upload;
                 Occurrence::Observed(Observed::Probed { worker, bytes, seconds: at - began })
             }
             Parcel::Collection(collection) => {

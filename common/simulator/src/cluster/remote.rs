@@ -14,7 +14,7 @@ use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence, SpeedView};
 use crate::agenda::Agenda;
 use crate::change::Change;
-use crate::network::{Direction, Message, Network, Session};
+use crate::network::{Direction, Message, VirtualNetwork, VirtualSession};
 use crate::observer::Observer;
 use crate::times::TaskTimes;
 
@@ -27,10 +27,10 @@ const SILENCE_S: f64 = 2.0;
 pub(crate) struct RemoteCluster<'a, T> {
     /// They compute jobs: leases numbered anew, since a coordinator that crashed uses its numbers again.
     workers: VirtualWorkers<'a, T>,
-    network: &'a mut Network,
+    network: &'a mut VirtualNetwork,
     processes: Vec<Process>,
     jobs: u64,
-    events: Agenda<(WorkerId, Event)>,
+    events: Agenda<(WorkerId, ClusterEvent)>,
     coordinator: Coordinator,
     /// The last result that arrived.
     arrived: Vec<f64>,
@@ -44,10 +44,10 @@ struct Process {
     starts: u64,
     /// Changes when another machine gets the worker's number.
     machine: u64,
-    session: Option<Session>,
+    session: Option<VirtualSession>,
     heard_s: f64,
     /// In the order in which they are computed.
-    jobs: BTreeMap<LeaseId, Job>,
+    jobs: BTreeMap<LeaseId, RemoteJob>,
     /// Leases of the session that are computed, and whose gradients it keeps.
     kept: BTreeSet<LeaseId>,
     /// Sums that it was asked for, and has not sent since.
@@ -55,8 +55,8 @@ struct Process {
 }
 
 #[derive(Clone, Copy)]
-struct Job {
-    session: Session,
+struct RemoteJob {
+    session: VirtualSession,
     lease: Lease,
 }
 
@@ -71,23 +71,23 @@ struct Coordinator {
 }
 
 struct OpenSession {
-    name: Session,
+    name: VirtualSession,
     process: u64,
     heard_s: f64,
     /// What the worker was asked for, and has not delivered.
     collections: BTreeMap<CollectionId, Vec<LeaseId>>,
 }
 
-enum Event {
+enum ClusterEvent {
     Arrival(Message),
     /// A process sends a heartbeat, or asks for a session.
     Tick(u64),
     /// The coordinator may not have heard from a session for too long.
-    Silence(Session),
+    Silence(VirtualSession),
 }
 
 impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
-    pub(crate) fn new(workers: VirtualWorkers<'a, T>, count: u32, network: &'a mut Network) -> Self {
+    pub(crate) fn new(workers: VirtualWorkers<'a, T>, count: u32, network: &'a mut VirtualNetwork) -> Self {
         let processes = (0..count).map(|_| Process::default()).collect();
         let coordinator = Coordinator::default();
         Self { workers, network, processes, jobs: 0, events: Agenda::default(), coordinator, arrived: Vec::new() }
@@ -95,7 +95,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
 
     fn send(&mut self, now: f64, worker: WorkerId, message: &Message) {
         for at in self.network.arrivals(now, worker, message.direction()) {
-            self.events.add(at, (worker, Event::Arrival(message.clone())));
+            self.events.add(at, (worker, ClusterEvent::Arrival(message.clone())));
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let ended = self.workers.next_ended().expect("it is the next event");
         let (at, worker) = (ended.at, ended.worker);
         let process = &mut self.processes[worker.slot()];
-        let Job { session, lease } = process.jobs.remove(&ended.lease).expect("it was assigned");
+        let RemoteJob { session, lease } = process.jobs.remove(&ended.lease).expect("it was assigned");
         let message = match ended.busy {
             Some(busy) if !self.network.fails(at) => {
                 if process.session == Some(session) {
@@ -145,7 +145,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let hello = Message::Hello(number, MachineId(process.machine));
         let message = process.session.map_or(hello, Message::Heartbeat);
         self.send(now, worker, &message);
-        self.events.add(now + HEARTBEAT_S, (worker, Event::Tick(number)));
+        self.events.add(now + HEARTBEAT_S, (worker, ClusterEvent::Tick(number)));
     }
 
     /// A message arrives at a worker; returns whether it counts.
@@ -181,13 +181,13 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 process.heard_s = now;
                 let job = LeaseId(self.jobs);
                 self.jobs += 1;
-                process.jobs.insert(job, Job { session, lease });
+                process.jobs.insert(job, RemoteJob { session, lease });
                 process.asked.extend(lease.own.map(|own| (own, vec![lease.id])));
                 self.workers.assign(now, worker, Lease { id: job, ..lease });
                 true
             }
             Message::Cancel(session, lease) => {
-                let is_cancelled = |job: &Job| (job.session, job.lease.id) == (session, lease);
+                let is_cancelled = |job: &RemoteJob| (job.session, job.lease.id) == (session, lease);
                 let jobs = process.jobs.iter().filter(|(_, job)| is_cancelled(job)).map(|(number, _)| *number);
                 let jobs: Vec<LeaseId> = jobs.collect();
                 self.discard(now, worker, &jobs);
@@ -223,7 +223,7 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         process.starts += 1;
         process.number = Some(process.starts);
         let number = process.starts;
-        self.events.add(now, (worker, Event::Tick(number)));
+        self.events.add(now, (worker, ClusterEvent::Tick(number)));
         None
     }
 
@@ -303,21 +303,21 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         }
         let (at, (worker, event)) = self.events.pop()?;
         let occurrence = match event {
-            Event::Arrival(message) if message.direction() == Direction::ToWorker => {
+            ClusterEvent::Arrival(message) if message.direction() == Direction::ToWorker => {
                 let accepted = self.receive(at, worker, &message);
                 observer.message(at, engine, worker, &message, accepted);
                 Occurrence::Unnoticed
             }
-            Event::Arrival(message) => {
+            ClusterEvent::Arrival(message) => {
                 let (accepted, occurrence) = self.coordinate(at, engine, worker, &message);
                 observer.message(at, engine, worker, &message, accepted);
                 occurrence
             }
-            Event::Tick(process) => {
+            ClusterEvent::Tick(process) => {
                 self.tick(at, worker, process);
                 Occurrence::Unnoticed
             }
-            Event::Silence(session) => self.check_silence(at, worker, session),
+            ClusterEvent::Silence(session) => self.check_silence(at, worker, session),
         };
         Some((at, occurrence))
     }

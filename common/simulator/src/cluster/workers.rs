@@ -3,7 +3,7 @@
 use ata_scheduler::{Engine, Report};
 use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
-use super::completions::{Completion, Completions, Ending};
+use super::completions::{Completion, CompletionKind, Completions};
 use super::{Cluster, Occurrence, SpeedView};
 use crate::change::Change;
 use crate::law::LONGEST;
@@ -23,7 +23,7 @@ pub(crate) struct VirtualWorkers<'a, T> {
     busy: Vec<Vec<f64>>,
     free: Vec<u32>,
     /// The result that was last returned by [`Self::next_ended`].
-    reported: Option<Ending>,
+    reported: Option<CompletionKind>,
     /// How many leases are assigned.
     assigned: usize,
     /// Leases that were cancelled, and that their workers still compute.
@@ -57,7 +57,7 @@ enum Health {
 }
 
 /// A lease that ended by itself.
-pub(super) struct EndedLease<'a> {
+pub(super) struct VirtualLeaseEnd<'a> {
     pub(super) at: f64,
     pub(super) worker: WorkerId,
     pub(super) lease: LeaseId,
@@ -149,22 +149,22 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
     }
 
     /// The next lease that ends by itself.
-    pub(super) fn next_ended(&mut self) -> Option<EndedLease<'_>> {
+    pub(super) fn next_ended(&mut self) -> Option<VirtualLeaseEnd<'_>> {
         let reported = self.reported.take();
         self.recycle(reported);
         self.next_at()?;
         let Completion { at, lease, worker, ending, .. } = self.completions.pop()?;
         self.release(worker);
         let busy = match self.reported.insert(ending) {
-            Ending::One(time) => Some(std::slice::from_ref(&*time)),
-            Ending::Several(place) => Some(&self.busy[*place as usize][..]),
-            Ending::Failure => None,
+            CompletionKind::One(time) => Some(std::slice::from_ref(&*time)),
+            CompletionKind::Several(place) => Some(&self.busy[*place as usize][..]),
+            CompletionKind::Failure => None,
         };
-        Some(EndedLease { at, worker, lease, busy })
+        Some(VirtualLeaseEnd { at, worker, lease, busy })
     }
 
-    fn recycle(&mut self, ending: Option<Ending>) {
-        if let Some(Ending::Several(place)) = ending {
+    fn recycle(&mut self, ending: Option<CompletionKind>) {
+        if let Some(CompletionKind::Several(place)) = ending {
             self.free.push(place);
         }
     }
@@ -185,11 +185,11 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
             time
         };
         let ending = if lease.tasks.count == 1 {
-            Ending::One(draw())
+            CompletionKind::One(draw())
         } else if state.fuses {
             let time = (state.slowness * self.times.draw_batch(state.law, lease.tasks.count)).min(LONGEST);
             at += time;
-            Ending::One(time)
+            CompletionKind::One(time)
         } else {
             let place = self.free.pop().unwrap_or_else(|| {
                 self.busy.push(Vec::new());
@@ -198,12 +198,12 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
             let busy = &mut self.busy[place as usize];
             busy.clear();
             busy.extend(lease.tasks.indices().map(|_| draw()));
-            Ending::Several(place)
+            CompletionKind::Several(place)
         };
         state.free_at = at;
         let ending = match state.health {
             Health::Good => ending,
-            Health::Fails => Ending::Failure,
+            Health::Fails => CompletionKind::Failure,
             Health::Hangs => return,
         };
         let interrupts = state.interrupts;
@@ -332,7 +332,7 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
     }
 
     fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
-        let EndedLease { at, worker, lease, busy } = self.next_ended()?;
+        let VirtualLeaseEnd { at, worker, lease, busy } = self.next_ended()?;
         Some((
             at,
             Occurrence::Report(

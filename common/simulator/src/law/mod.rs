@@ -18,7 +18,7 @@ use std::str::FromStr;
 use expression::Expression;
 use parser::Parser;
 use trace::TraceArguments;
-use worker_law::Kind;
+use worker_law::LawKind;
 
 /// The longest time: sums of all times of a run, and of their squares, are still numbers.
 pub(crate) const LONGEST: f64 = 1e100;
@@ -68,11 +68,11 @@ pub enum LawError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeLaws {
     text: String,
-    laws: Vec<(&'static Kind, Arguments)>,
+    laws: Vec<(&'static LawKind, LawArguments)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Arguments {
+enum LawArguments {
     Numbers(Vec<Expression>),
     Trace(TraceArguments),
 }
@@ -86,8 +86,8 @@ impl TimeLaws {
         let turn = worker.checked_sub(1).expect("workers are numbered from 1") as usize;
         let (kind, arguments) = &self.laws[turn % self.laws.len()];
         match arguments {
-            Arguments::Trace(arguments) => Ok(WorkerLaw::from_trace(arguments.of_worker(worker)?)),
-            Arguments::Numbers(expressions) => {
+            LawArguments::Trace(arguments) => Ok(WorkerLaw::from_trace(arguments.of_worker(worker)?)),
+            LawArguments::Numbers(expressions) => {
                 let values: Vec<f64> =
                     expressions.iter().map(|e| e.evaluate(f64::from(worker), f64::from(workers))).collect();
                 WorkerLaw::new(kind, &values, worker, workers)
@@ -132,16 +132,16 @@ impl std::fmt::Display for TimeLaws {
     }
 }
 
-fn parse_law(parser: &mut Parser<'_>) -> Result<(&'static Kind, Arguments), LawError> {
+fn parse_law(parser: &mut Parser<'_>) -> Result<(&'static LawKind, LawArguments), LawError> {
     let start = parser.position();
     let name = parser.word();
-    let Some(kind) = Kind::named(name) else {
+    let Some(kind) = LawKind::named(name) else {
         let names: Vec<&str> = worker_law::KINDS.iter().map(|kind| kind.name).collect();
         return Err(parser.error_at(start, &format!("a time law ({})", names.join(", "))));
     };
     parser.expect('(')?;
     let arguments = if kind.takes_file() {
-        Arguments::Trace(TraceArguments::parse(parser)?)
+        LawArguments::Trace(TraceArguments::parse(parser)?)
     } else {
         let mut expressions = vec![Expression::parse(parser)?];
         let needed = kind.parameters.len() - kind.optional;
@@ -154,7 +154,7 @@ fn parse_law(parser: &mut Parser<'_>) -> Result<(&'static Kind, Arguments), LawE
             }
             expressions.push(Expression::parse(parser)?);
         }
-        Arguments::Numbers(expressions)
+        LawArguments::Numbers(expressions)
     };
     parser.expect(')')?;
     Ok((kind, arguments))

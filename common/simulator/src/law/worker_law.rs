@@ -8,28 +8,28 @@ use super::{LONGEST, LawError};
 
 /// A law's name and the names of its parameters.
 #[derive(Debug, PartialEq)]
-pub(super) struct Kind {
+pub(super) struct LawKind {
     pub(super) name: &'static str,
     pub(super) parameters: &'static [&'static str],
     /// How many of them, the last ones, may be left out.
     pub(super) optional: usize,
 }
 
-pub(super) const KINDS: &[Kind] = &[
-    Kind { name: "const", parameters: &["x"], optional: 0 },
-    Kind { name: "exp", parameters: &["mean"], optional: 0 },
-    Kind { name: "shifted_exp", parameters: &["shift", "mean"], optional: 0 },
-    Kind { name: "uniform", parameters: &["lo", "hi"], optional: 0 },
-    Kind { name: "half_normal", parameters: &["shift", "sigma"], optional: 0 },
-    Kind { name: "lognormal", parameters: &["shift", "mu", "sigma"], optional: 0 },
-    Kind { name: "gamma", parameters: &["shift", "shape", "scale"], optional: 0 },
-    Kind { name: "weibull", parameters: &["shift", "shape", "scale"], optional: 0 },
-    Kind { name: "scale", parameters: &["x"], optional: 0 },
-    Kind { name: "affine", parameters: &["o", "s", "cv"], optional: 1 },
-    Kind { name: "trace", parameters: &[], optional: 0 },
+pub(super) const KINDS: &[LawKind] = &[
+    LawKind { name: "const", parameters: &["x"], optional: 0 },
+    LawKind { name: "exp", parameters: &["mean"], optional: 0 },
+    LawKind { name: "shifted_exp", parameters: &["shift", "mean"], optional: 0 },
+    LawKind { name: "uniform", parameters: &["lo", "hi"], optional: 0 },
+    LawKind { name: "half_normal", parameters: &["shift", "sigma"], optional: 0 },
+    LawKind { name: "lognormal", parameters: &["shift", "mu", "sigma"], optional: 0 },
+    LawKind { name: "gamma", parameters: &["shift", "shape", "scale"], optional: 0 },
+    LawKind { name: "weibull", parameters: &["shift", "shape", "scale"], optional: 0 },
+    LawKind { name: "scale", parameters: &["x"], optional: 0 },
+    LawKind { name: "affine", parameters: &["o", "s", "cv"], optional: 1 },
+    LawKind { name: "trace", parameters: &[], optional: 0 },
 ];
 
-impl Kind {
+impl LawKind {
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         KINDS.iter().find(|kind| kind.name == name)
     }
@@ -44,12 +44,12 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct WorkerLaw {
     shift: f64,
-    noise: Noise,
+    noise: LawNoise,
     mean: f64,
 }
 
 #[derive(Clone, Debug)]
-enum Noise {
+enum LawNoise {
     None,
     Exponential {
         mean: f64,
@@ -64,19 +64,19 @@ enum Noise {
     /// A multiple of the real computation time.
     Scale,
     /// A device that computes several tasks as one batch.
-    Batch(Box<Batch>),
+    Batch(Box<BatchLaw>),
     Trace(Box<Trace>),
 }
 
 /// (o + a·s)·x for a batch of a tasks, x of mean 1 and given variance.
 #[derive(Clone, Debug)]
-struct Batch {
+struct BatchLaw {
     fixed: f64,
     per_task: f64,
     noise: Option<Gamma<f64>>,
 }
 
-impl Batch {
+impl BatchLaw {
     /// `None` if no noise has this coefficient of variation.
     fn new(fixed: f64, per_task: f64, cv: f64) -> Option<Self> {
         let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose().ok()?;
@@ -90,7 +90,7 @@ impl Batch {
 }
 
 impl WorkerLaw {
-    pub(super) fn new(kind: &'static Kind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
+    pub(super) fn new(kind: &'static LawKind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
         let bad = |parameter: &'static str, value: f64, expected: &'static str| LawError::BadParameter {
             law: kind.name,
             worker,
@@ -108,24 +108,24 @@ impl WorkerLaw {
 
     /// The law that plays a trace.
     pub(super) fn from_trace(trace: Trace) -> Self {
-        Self { shift: 0.0, mean: trace.mean(), noise: Noise::Trace(Box::new(trace)) }
+        Self { shift: 0.0, mean: trace.mean(), noise: LawNoise::Trace(Box::new(trace)) }
     }
 
     /// Iteration `iteration`, counted from 1, begins: for the laws whose times depend on it.
     pub fn begins(&mut self, iteration: u64) {
-        if let Noise::Trace(trace) = &mut self.noise {
+        if let LawNoise::Trace(trace) = &mut self.noise {
             trace.begins(iteration);
         }
     }
 
     /// Whether times depend on the iteration, so that [`WorkerLaw::begins`] must be called for each.
     pub fn is_by_iteration(&self) -> bool {
-        matches!(&self.noise, Noise::Trace(trace) if trace.is_by_iteration())
+        matches!(&self.noise, LawNoise::Trace(trace) if trace.is_by_iteration())
     }
 
     /// Replaces a trace with blocks by another one that could have been recorded as well; does nothing to other laws.
     pub fn resample(&mut self, seed: u64) {
-        if let Noise::Trace(trace) = &mut self.noise {
+        if let LawNoise::Trace(trace) = &mut self.noise {
             trace.resample(seed);
         }
     }
@@ -138,26 +138,26 @@ impl WorkerLaw {
     /// The rate of exponential times, one over their mean; `None` for any other law.
     pub fn exponential_rate(&self) -> Option<f64> {
         match self.noise {
-            Noise::Exponential { mean } if self.shift == 0.0 => Some(1.0 / mean),
+            LawNoise::Exponential { mean } if self.shift == 0.0 => Some(1.0 / mean),
             _ => None,
         }
     }
 
     /// Whether times are multiples of the real computation time, so that [`WorkerLaw::sample`] needs it.
     pub fn is_relative(&self) -> bool {
-        matches!(self.noise, Noise::Scale)
+        matches!(self.noise, LawNoise::Scale)
     }
 
     /// Whether it is the law of a device that computes a lease as one batch, for less than its tasks one by one.
     pub fn fuses(&self) -> bool {
-        matches!(self.noise, Noise::Batch(_))
+        matches!(self.noise, LawNoise::Batch(_))
     }
 
     /// The time of the next `tasks` tasks as one batch, if the real computation of it took `computed`.
     pub fn sample_batch(&mut self, tasks: u64, computed: f64, rng: &mut impl Rng) -> f64 {
         match &self.noise {
-            Noise::Batch(batch) => batch.sample(tasks, rng),
-            Noise::Scale => self.sample(computed, rng),
+            LawNoise::Batch(batch) => batch.sample(tasks, rng),
+            LawNoise::Scale => self.sample(computed, rng),
             _ => (0..tasks).map(|_| self.sample(computed, rng)).sum(),
         }
     }
@@ -165,22 +165,22 @@ impl WorkerLaw {
     /// The time of the next task, if the real computation took `computed` (which only `scale(x)` looks at).
     pub fn sample(&mut self, computed: f64, rng: &mut impl Rng) -> f64 {
         let noise = match &mut self.noise {
-            Noise::None => 0.0,
-            Noise::Exponential { mean } => {
+            LawNoise::None => 0.0,
+            LawNoise::Exponential { mean } => {
                 let unit: f64 = Exp1.sample(rng);
                 *mean * unit
             }
-            Noise::Uniform(uniform) => uniform.sample(rng),
-            Noise::HalfNormal { sigma } => {
+            LawNoise::Uniform(uniform) => uniform.sample(rng),
+            LawNoise::HalfNormal { sigma } => {
                 let unit: f64 = StandardNormal.sample(rng);
                 *sigma * unit.abs()
             }
-            Noise::LogNormal(noise) => noise.sample(rng),
-            Noise::Gamma(noise) => noise.sample(rng),
-            Noise::Weibull(noise) => noise.sample(rng),
-            Noise::Scale => self.mean * computed,
-            Noise::Batch(batch) => batch.sample(1, rng),
-            Noise::Trace(trace) => trace.draw(),
+            LawNoise::LogNormal(noise) => noise.sample(rng),
+            LawNoise::Gamma(noise) => noise.sample(rng),
+            LawNoise::Weibull(noise) => noise.sample(rng),
+            LawNoise::Scale => self.mean * computed,
+            LawNoise::Batch(batch) => batch.sample(1, rng),
+            LawNoise::Trace(trace) => trace.draw(),
         };
         // A law with a heavy tail may draw an infinite time.
         (self.shift + noise).min(LONGEST)
@@ -196,10 +196,10 @@ fn is_time(value: f64) -> bool {
 
 /// A law's shift, noise and mean; `wrong` is the error about a parameter that is none of what is expected.
 fn parts(
-    kind: &Kind,
+    kind: &LawKind,
     values: &[f64],
     wrong: impl Fn(usize, &'static str) -> LawError,
-) -> Result<(f64, Noise, f64), LawError> {
+) -> Result<(f64, LawNoise, f64), LawError> {
     let of = |index: usize, good: bool, expected: &'static str| {
         if good { Ok(values[index]) } else { Err(wrong(index, expected)) }
     };
@@ -207,42 +207,42 @@ fn parts(
     let not_negative = |index: usize| of(index, is_time(values[index]), "a number from 0 to 1e100");
     let finite = |index: usize| of(index, values[index].is_finite(), "a finite number");
     Ok(match kind.name {
-        "const" => (positive(0)?, Noise::None, positive(0)?),
-        "exp" => (0.0, Noise::Exponential { mean: positive(0)? }, positive(0)?),
+        "const" => (positive(0)?, LawNoise::None, positive(0)?),
+        "exp" => (0.0, LawNoise::Exponential { mean: positive(0)? }, positive(0)?),
         "shifted_exp" => {
             let (shift, mean) = (not_negative(0)?, positive(1)?);
-            (shift, Noise::Exponential { mean }, shift + mean)
+            (shift, LawNoise::Exponential { mean }, shift + mean)
         }
         "uniform" => {
             let (lo, hi) = (not_negative(0)?, positive(1)?);
             let uniform = Uniform::new_inclusive(lo, hi).map_err(|_| wrong(1, "at least lo"))?;
-            (0.0, Noise::Uniform(Box::new(uniform)), f64::midpoint(lo, hi))
+            (0.0, LawNoise::Uniform(Box::new(uniform)), f64::midpoint(lo, hi))
         }
         "half_normal" => {
             let (shift, sigma) = (not_negative(0)?, positive(1)?);
-            (shift, Noise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
+            (shift, LawNoise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
         }
         "lognormal" => {
             let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
             let noise = LogNormal::new(mu, sigma).map_err(|_| wrong(2, "a number of at least 0"))?;
-            (shift, Noise::LogNormal(Box::new(noise)), shift + (mu + sigma * sigma / 2.0).exp())
+            (shift, LawNoise::LogNormal(Box::new(noise)), shift + (mu + sigma * sigma / 2.0).exp())
         }
         "gamma" => {
             let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
             let noise = Gamma::new(shape, scale).map_err(|_| wrong(1, "a positive number"))?;
-            (shift, Noise::Gamma(Box::new(noise)), shift + shape * scale)
+            (shift, LawNoise::Gamma(Box::new(noise)), shift + shape * scale)
         }
         "weibull" => {
             let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
             let noise = Weibull::new(scale, shape).map_err(|_| wrong(1, "a positive number"))?;
-            (shift, Noise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
+            (shift, LawNoise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
         }
-        "scale" => (0.0, Noise::Scale, positive(0)?),
+        "scale" => (0.0, LawNoise::Scale, positive(0)?),
         "affine" => {
             let (fixed, per_task) = (not_negative(0)?, positive(1)?);
             let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
-            let batch = Batch::new(fixed, per_task, cv).ok_or_else(|| wrong(2, "a number of at least 0"))?;
-            (0.0, Noise::Batch(Box::new(batch)), fixed + per_task)
+            let batch = BatchLaw::new(fixed, per_task, cv).ok_or_else(|| wrong(2, "a number of at least 0"))?;
+            (0.0, LawNoise::Batch(Box::new(batch)), fixed + per_task)
         }
         _ => unreachable!("the parser takes no other law with numbers"),
     })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ata_scheduler::{
     AbortReason, Collect, Collection, Decision, Effect, Engine, Event, IterationCost, LeaseTime, Refusal,
 };
-use ata_simulator::{Message, Session};
+use ata_simulator::{Message, VirtualSession};
 use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 use crate::Counts;
@@ -187,7 +187,7 @@ impl Checks {
     }
 
     /// A gradient of a session that is open arrives.
-    fn done(&mut self, engine: &Engine, worker: WorkerId, lease: Lease, session: Session) {
+    fn done(&mut self, engine: &Engine, worker: WorkerId, lease: Lease, session: VirtualSession) {
         assert_eq!(session.restarts, self.restarts, "sessions do not outlive a crash");
         let held = self.held.get(&lease.id).copied().filter(|(holder, ..)| *holder == worker);
         assert_eq!(engine.lease(worker, lease.id), held.map(|(_, lease, _)| lease));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ata_policies::{POLICIES, build_policy};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth};
-use ata_simulator::{Change, Direction, Faults, LawTimes, Moment, Network, Partition, Simulation, TimeLaws};
+use ata_simulator::{Change, Direction, Faults, LawTimes, Moment, Partition, Simulation, TimeLaws, VirtualNetwork};
 use ata_types::WorkerId;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -157,7 +157,7 @@ impl Scenario {
     pub(crate) fn simulation(&self) -> Simulation<LawTimes> {
         let laws: TimeLaws = self.law.parse().expect("a law");
         let times = LawTimes::new(&laws, self.workers, self.seed).expect("a law for each worker");
-        let network = Some(Network::new(self.faults.clone(), self.seed));
+        let network = Some(VirtualNetwork::new(self.faults.clone(), self.seed));
         Simulation { changes: self.changes.clone(), network, ..Simulation::new(self.workers, times) }
     }
 

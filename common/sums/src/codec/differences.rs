@@ -1,8 +1,8 @@
-//! Parameters as 8-bit differences from those that the receivers hold.
+//! Encodes parameters as 8-bit differences from the parameters that the receivers hold.
 //!
-//! A block begins with its scale, the smallest e for which its differences, as integers of 2^e, have magnitudes of at most
-//! 127; the integers follow as i8. What is rounded away is part of the next difference, since the sender keeps what the receivers
-//! hold, computed by the same expression.
+//! A block begins with its scale, the smallest e for which its differences, as integer multiples of 2^e, have
+//! magnitudes of at most 127; the integers follow as i8. A rounding error becomes part of the next difference, since
+//! the sender keeps the parameters that the receivers hold, computed by the same expression.
 
 #![allow(
     clippy::inline_always,
@@ -14,7 +14,7 @@ use ata_nn::vectorized;
 use super::{BLOCK, CodecError, take};
 use crate::exact::{ceil_log2, max_bits, power_of_two};
 
-/// The scale of a block without any difference, which has no integers.
+/// The scale of a block without differences, which has no integers.
 const UNCHANGED: i8 = -128;
 
 /// The scale of a block that is sent as f32, because differences are too large, infinite or NaN.
@@ -23,17 +23,17 @@ const WHOLE: i8 = -127;
 /// The smallest scale that is a normal f32.
 const SMALLEST: i16 = -126;
 
-/// The largest scale of which 127 times is a finite f32.
+/// The largest scale for which 127 times its power of two is a finite f32.
 const LARGEST: i16 = 121;
 
-/// 1.5 · 2²³: an f32 of this magnitude has no fraction, so that adding it rounds to an integer, ties to even.
+/// The number 1.5 · 2²³: an f32 of this magnitude has no fraction, so that adding it rounds to an integer, ties to even.
 const TO_INTEGER: f32 = 12_582_912.0;
 
-/// Writes what makes the parameters that receivers hold those that are `new`, up to rounding; `held` becomes what they hold
-/// then.
+/// Encodes the differences that turn the receivers' parameters `held` into `new`, up to rounding. `held` becomes what
+/// the receivers hold afterwards.
 ///
 /// # Panics
-/// If there are not as many of both.
+/// Panics if `held` and `new` have different lengths.
 pub fn encode_differences(held: &mut [f32], new: &[f32]) -> Vec<u8> {
     assert_eq!(held.len(), new.len());
     let mut bytes = Vec::with_capacity(held.len() + held.len().div_ceil(BLOCK));
@@ -56,7 +56,7 @@ pub fn encode_differences(held: &mut [f32], new: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Adds differences to the parameters that the receiver holds; bytes that are refused leave them as they are.
+/// Adds differences to the parameters that the receiver holds. Bytes that are refused leave them unchanged.
 pub fn apply_differences(held: &mut [f32], bytes: &[u8]) -> Result<(), CodecError> {
     read(bytes, held.len(), |_, _, _| {})?;
     read(bytes, held.len(), |at, scale, content| {
@@ -65,7 +65,7 @@ pub fn apply_differences(held: &mut [f32], bytes: &[u8]) -> Result<(), CodecErro
     })
 }
 
-/// Passes each block's first index, scale and content on.
+/// Calls `block` with each block's first index, scale and content.
 fn read(bytes: &[u8], count: usize, mut block: impl FnMut(usize, i8, &[u8])) -> Result<(), CodecError> {
     let (mut rest, blocks) = (bytes, count.div_ceil(BLOCK));
     for at in 0..blocks {
@@ -83,7 +83,7 @@ fn read(bytes: &[u8], count: usize, mut block: impl FnMut(usize, i8, &[u8])) -> 
     if rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing { bytes: rest.len() }) }
 }
 
-/// The scale of a block of differences.
+/// Returns the scale of a block of differences.
 fn scale_of(differences: &[f32]) -> i8 {
     let most = f32::from_bits(max_bits(differences));
     if most == 0.0 {
@@ -93,7 +93,7 @@ fn scale_of(differences: &[f32]) -> i8 {
     if exponent > LARGEST { WHOLE } else { exponent as i8 }
 }
 
-/// Differences as integers of 2^`scale`.
+/// Converts differences to integer multiples of 2^`scale`.
 fn quantize(differences: &[f32], scale: i8) -> [u8; BLOCK] {
     let factor = power_of_two(-i16::from(scale));
     let mut integers = [0; BLOCK];
@@ -101,7 +101,7 @@ fn quantize(differences: &[f32], scale: i8) -> [u8; BLOCK] {
         #[inline(always)]
         || {
             for (integer, difference) in integers.iter_mut().zip(differences) {
-                // The low bits are those of the integer's two's complement.
+                // The low bits are the integer in two's complement.
                 *integer = (difference * factor + TO_INTEGER).to_bits() as u8;
             }
         },
@@ -109,7 +109,7 @@ fn quantize(differences: &[f32], scale: i8) -> [u8; BLOCK] {
     integers
 }
 
-/// Changes a block of parameters by its content.
+/// Applies the content of a block to its parameters.
 fn apply(held: &mut [f32], scale: i8, content: &[u8]) {
     match scale {
         UNCHANGED => {}
@@ -143,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// Both ends hold the same bits, within half a unit of the largest difference's 127th part.
+        /// Both ends hold the same bits, within half a unit of 1/127 of the largest difference.
         #[test]
         fn both_ends_hold_the_same(
             steps in prop::collection::vec((0usize..600, -40i32..4), 1..5),
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// A difference that is too small next to another is sent as soon as the other is gone.
+    /// A difference that is too small next to another one is sent once the other is gone.
     #[test]
     fn what_is_rounded_away_is_sent_later() {
         let mut held = vec![0.0; 2];
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(encode_differences(&mut held, &[127.0, 0.25]), [UNCHANGED.cast_unsigned()]);
     }
 
-    /// What no scale fits, and what is not finite, arrives as it is.
+    /// Values that no scale fits, and values that are not finite, arrive unchanged.
     #[test]
     fn extremes_arrive() {
         for value in [f32::MAX, -3e38, f32::INFINITY, f32::NAN, 1e38, 127.0 * power_of_two(LARGEST)] {

@@ -1,8 +1,8 @@
-//! Vectors as bytes, little-endian, chunk by chunk.
+//! Encodes vectors as bytes, little-endian, chunk by chunk.
 //!
 //! # Layout
-//! - here: whole parameters, and what can be wrong with bytes; `sums`: integers, also in few bits; `differences`: parameters as
-//!   8-bit differences from those that the receiver holds
+//! - here: whole parameters, and the errors of decoding; `sums`: integers, optionally in few bits; `differences`:
+//!   parameters as 8-bit differences from those that the receiver holds
 
 mod differences;
 mod sums;
@@ -12,23 +12,23 @@ pub use sums::{decode_sums, encode_sums};
 
 use crate::exact::BLOCK;
 
-/// Why bytes are refused.
+/// The reason why bytes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// Their number is wrong.
+    /// The number of bytes is wrong.
     #[error("{found} bytes: expected {expected} for {values} values")]
     Length {
         /// The number of bytes.
         found: usize,
-        /// The number that is right.
+        /// The expected number of bytes.
         expected: usize,
         /// The number of values.
         values: usize,
     },
-    /// They end in the middle of a block.
+    /// The bytes end in the middle of a block.
     #[error("the bytes end in block {block}: expected {blocks} blocks")]
     Truncated {
-        /// The block in which they end.
+        /// The block in which the bytes end.
         block: usize,
         /// The number of blocks.
         blocks: usize,
@@ -36,7 +36,7 @@ pub enum CodecError {
     /// There are bytes after the last block.
     #[error("{bytes} bytes follow the last block: expected none")]
     Trailing {
-        /// Their number.
+        /// The number of these bytes.
         bytes: usize,
     },
     /// A block of integers has a width that is never written.
@@ -44,7 +44,7 @@ pub enum CodecError {
     Width {
         /// The block.
         block: usize,
-        /// Its width.
+        /// The width of the block.
         width: u8,
     },
     /// A block of differences has a scale that is never written.
@@ -52,17 +52,17 @@ pub enum CodecError {
     Scale {
         /// The block.
         block: usize,
-        /// Its scale.
+        /// The scale of the block.
         scale: i8,
     },
 }
 
-/// Writes values as f32.
+/// Encodes values as f32.
 pub fn encode_parameters(values: &[f32]) -> Vec<u8> {
     encode_words(values, f32::to_le_bytes)
 }
 
-/// Reads as many values as there is room for. If their number is another one, none is read.
+/// Decodes as many values as `values` has. If the bytes hold another number of values, none is decoded.
 pub fn decode_parameters(bytes: &[u8], values: &mut [f32]) -> Result<(), CodecError> {
     let words = words(bytes, values.len())?;
     for (value, word) in values.iter_mut().zip(words) {
@@ -76,7 +76,7 @@ fn encode_words<T: Copy>(values: &[T], encode: impl Fn(T) -> [u8; 4]) -> Vec<u8>
     words.into_flattened()
 }
 
-/// The bytes of `count` values of four bytes each.
+/// Splits the bytes of `count` values into groups of four.
 fn words(bytes: &[u8], count: usize) -> Result<&[[u8; 4]], CodecError> {
     match bytes.as_chunks() {
         (words, []) if words.len() == count => Ok(words),
@@ -84,7 +84,7 @@ fn words(bytes: &[u8], count: usize) -> Result<&[[u8; 4]], CodecError> {
     }
 }
 
-/// Takes the bytes of a block from those that follow.
+/// Removes the bytes of a block from the front of `rest`, and returns them.
 fn take<'a>(rest: &mut &'a [u8], bytes: usize, block: usize, blocks: usize) -> Result<&'a [u8], CodecError> {
     rest.split_off(..bytes).ok_or(CodecError::Truncated { block, blocks })
 }

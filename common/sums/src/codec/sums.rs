@@ -1,8 +1,8 @@
-//! Sums of gradients as bytes: as i32, or in blocks of as few bits as hold their values. Both keep every integer.
+//! Encodes sums of gradients as bytes: as i32, or in blocks of as few bits as their values need. Both are lossless.
 //!
-//! A block of the compact format begins with its width in bits, of 0, 8, 12, 16, 20 and 32 the smallest that holds its values
-//! as two's complement. The low 8, 16 or 32 bits of all of them follow; then, of 12 and 20, the high four bits: those of
-//! value i with those of value i + 128 in one byte. The last block is filled up with zeros.
+//! A block of the compact format begins with its width in bits, the smallest of 0, 8, 12, 16, 20 and 32 that holds its
+//! values in two's complement. The low 8, 16 or 32 bits of all values follow. For 12 and 20 bits the high four bits
+//! come next: those of values i and i + 128 share a byte. The last block is padded with zeros.
 
 #![allow(
     clippy::inline_always,
@@ -14,9 +14,9 @@ use ata_types::WireFormat;
 
 use super::{BLOCK, CodecError, encode_words, take, words};
 
-type Block = [i32; BLOCK];
+type BlockSums = [i32; BLOCK];
 
-/// Writes sums.
+/// Encodes sums.
 pub fn encode_sums(format: WireFormat, sums: &[i32]) -> Vec<u8> {
     match format {
         WireFormat::F32Exact => encode_words(sums, i32::to_le_bytes),
@@ -27,7 +27,7 @@ pub fn encode_sums(format: WireFormat, sums: &[i32]) -> Vec<u8> {
     }
 }
 
-/// Reads `count` sums, which replace the content of `sums`.
+/// Decodes `count` sums, which replace the content of `sums`.
 pub fn decode_sums(format: WireFormat, bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), CodecError> {
     match format {
         WireFormat::F32Exact => {
@@ -60,7 +60,7 @@ fn encode_blocks(sums: &[i32]) -> Vec<u8> {
 }
 
 #[inline(always)]
-fn encode_block(block: &Block, bytes: &mut Vec<u8>) {
+fn encode_block(block: &BlockSums, bytes: &mut Vec<u8>) {
     let width = width_of(block);
     bytes.push(width);
     match width {
@@ -79,9 +79,9 @@ fn encode_block(block: &Block, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The smallest width that holds every value of a block.
+/// Returns the smallest width that holds every value of a block.
 #[inline(always)]
-fn width_of(block: &Block) -> u8 {
+fn width_of(block: &BlockSums) -> u8 {
     let (mut any, mut magnitude) = (0, 0);
     for value in block {
         any |= value;
@@ -97,9 +97,9 @@ fn width_of(block: &Block) -> u8 {
     }
 }
 
-/// Four bits of each value, from bit `from` on.
+/// Returns four bits of each value, from bit `from` on.
 #[inline(always)]
-fn nibbles(block: &Block, from: u32) -> [u8; BLOCK / 2] {
+fn nibbles(block: &BlockSums, from: u32) -> [u8; BLOCK / 2] {
     let (low, high) = block.split_at(BLOCK / 2);
     let mut bytes = [0; BLOCK / 2];
     for ((byte, low), high) in bytes.iter_mut().zip(low).zip(high) {
@@ -124,9 +124,9 @@ fn decode_blocks(bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), 
     if rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing { bytes: rest.len() }) }
 }
 
-/// The values of a block, whose bytes are as many as its width says.
+/// Decodes the values of a block. The number of bytes must match the width.
 #[inline(always)]
-fn decode_block(width: u8, bytes: &[u8]) -> Block {
+fn decode_block(width: u8, bytes: &[u8]) -> BlockSums {
     let mut block = [0; BLOCK];
     match width {
         8 => read_low(&mut block, bytes.as_chunks().0, |[byte]: [u8; 1]| i32::from(byte.cast_signed())),
@@ -145,9 +145,9 @@ fn decode_block(width: u8, bytes: &[u8]) -> Block {
     block
 }
 
-/// Reads the low bits of each value.
+/// Decodes the low bits of each value.
 #[inline(always)]
-fn read_low<const N: usize>(block: &mut Block, bytes: &[[u8; N]], value: impl Fn([u8; N]) -> i32) {
+fn read_low<const N: usize>(block: &mut BlockSums, bytes: &[[u8; N]], value: impl Fn([u8; N]) -> i32) {
     for (low, bytes) in block.iter_mut().zip(bytes) {
         *low = value(*bytes);
     }
@@ -155,7 +155,7 @@ fn read_low<const N: usize>(block: &mut Block, bytes: &[[u8; N]], value: impl Fn
 
 /// Adds the four high bits of each value, from bit `from` on.
 #[inline(always)]
-fn read_high(block: &mut Block, nibbles: &[u8], from: u32) {
+fn read_high(block: &mut BlockSums, nibbles: &[u8], from: u32) {
     let (low, high) = block.split_at_mut(BLOCK / 2);
     for ((low, high), nibble) in low.iter_mut().zip(high).zip(nibbles) {
         // The upper bit of each nibble is the sign.
@@ -172,7 +172,7 @@ mod tests {
 
     const FORMATS: [WireFormat; 2] = [WireFormat::F32Exact, WireFormat::Compact];
 
-    /// Blocks of values of at most so many bits each.
+    /// Returns blocks of values that have at most these numbers of bits.
     fn sums(bits: &[u32], length: usize, seed: u32) -> Vec<i32> {
         let value = |at: usize| {
             let bits = bits[at / BLOCK % bits.len()];
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// The extremes of each width take it, and their neighbours take the next one.
+    /// The extremes of each width take that width, and their neighbours take the next one.
     #[test]
     fn a_block_takes_the_fewest_bits() {
         let bytes = |value: i32| {

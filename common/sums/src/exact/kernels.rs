@@ -1,5 +1,4 @@
-//! The loops over values, compiled for each width of registers. No result depends on its neighbours, so the bits are the
-//! same.
+//! The loops over values, compiled for each register width. No result depends on its neighbours, so the bits are the same for every width.
 
 #![allow(
     clippy::inline_always,
@@ -8,20 +7,20 @@
 
 use ata_nn::vectorized;
 
-/// The sign bit of an f32 cleared.
+/// The mask that clears the sign bit of an f32.
 const MAGNITUDE: u32 = 0x7fff_ffff;
 
-/// 1.5 · 2⁵²: an f64 of this magnitude has no fraction, so that adding it rounds to an integer, ties to even, which the low
-/// bits of the sum hold. The conversion `as i32` checks for NaN and is not vectorised.
+/// The number 1.5 · 2⁵²: an f64 of this magnitude has no fraction, so that adding it rounds to an integer, ties to
+/// even, in the low bits of the sum. The conversion `as i32` checks for NaN and is not vectorised.
 const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 
-/// 2^`exponent`, from −126 to 127.
+/// Returns 2^`exponent`, for exponents from −126 to 127.
 pub(crate) fn power_of_two(exponent: i16) -> f32 {
     debug_assert!((-126..=127).contains(&exponent));
     f32::from_bits(((i32::from(exponent) + 127) as u32) << 23)
 }
 
-/// The largest magnitude, as its bits; at least those of infinity if a value is infinite or NaN.
+/// Returns the bits of the largest magnitude; at least those of infinity if a value is infinite or NaN.
 pub(crate) fn max_bits(values: &[f32]) -> u32 {
     vectorized(
         #[inline(always)]
@@ -29,7 +28,7 @@ pub(crate) fn max_bits(values: &[f32]) -> u32 {
     )
 }
 
-/// The nearest integer, ties to even, of a number that is clamped to ±`limit` first.
+/// Clamps a number to ±`limit`, and rounds it to the nearest integer, ties to even.
 #[inline(always)]
 fn nearest(value: f32, limit: f32) -> i32 {
     let value = if value < limit { value } else { limit };
@@ -65,12 +64,12 @@ pub(crate) fn quantize_subtract(sums: &mut [i32], values: &[f32], factor: f32, l
     );
 }
 
-/// The number of values that [`quantize_add`] clamps.
+/// Returns the number of values that [`quantize_add`] clamps.
 pub(crate) fn count_clamped(values: &[f32], factor: f32, limit: f32) -> u64 {
     values.iter().filter(|value| (*value * factor).abs() > limit).count() as u64
 }
 
-/// The number of values that are not 0, and of which [`quantize_add`] makes 0.
+/// Returns the number of nonzero values that [`quantize_add`] turns into 0.
 pub(crate) fn count_vanished(values: &[f32], factor: f32) -> u64 {
     vectorized(
         #[inline(always)]
@@ -78,7 +77,7 @@ pub(crate) fn count_vanished(values: &[f32], factor: f32) -> u64 {
     )
 }
 
-/// Adds integers, one by one. Sums of at most a budget of tasks do not overflow.
+/// Adds integers element by element. Sums of at most a budget of tasks do not overflow.
 pub fn add_sums(sums: &mut [i32], others: &[i32]) {
     vectorized(
         #[inline(always)]

@@ -1,10 +1,10 @@
 //! Exact sums of gradients: a task's gradient becomes integers, whose sum does not depend on order or grouping.
 //!
 //! # Layout
-//! - `sizes`: [`TensorSizes`], where each tensor lies in a flat vector
-//! - `units`: [`Units`], the power of two per tensor that one integer step stands for, and how it follows the gradients
+//! - `sizes`: [`TensorSizes`], the position of each tensor in a flat vector
+//! - `units`: [`Units`], the power of two per tensor that one integer stands for, and how it follows the gradients
 //! - `shifts`: the finer units of blocks of small values
-//! - `sum`: [`GradientSum`], the integers of some tasks, and [`Quantizer`], how they are made
+//! - `sum`: [`GradientSum`], the integers of some tasks, and [`Quantizer`], which makes them
 //! - `kernels`: the loops over values
 
 mod kernels;

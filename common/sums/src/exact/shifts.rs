@@ -1,6 +1,6 @@
-//! By how many bits the units of blocks of values are finer than those of their tensors, so that small values are not lost.
+//! The finer units of blocks of values, as a number of bits below the units of their tensors, so that small values are not lost.
 //!
-//! The rule, and why no sum overflows by it, is in docs/explanation/reproducibility.md.
+//! The rule, and why it lets no sum overflow, is in docs/explanation/reproducibility.md.
 
 use std::sync::Arc;
 
@@ -10,33 +10,33 @@ use super::TensorSizes;
 use super::kernels::max_bits;
 use super::units::{LEAST_EXPONENT, UnitsError, ceil_log2};
 
-/// Values that share a unit, and a number of bits or a scale on the wire: their largest one costs the others few bits, and a byte
-/// for all of them costs 0.03 bits a value.
+/// The number of values that share a unit, and a width or a scale on the wire: the largest one costs the others few
+/// bits, and a byte for all of them costs 0.03 bits per value.
 pub(crate) const BLOCK: usize = 256;
 
-/// The bits that the largest sum of a block has at least, if the finest unit allows for them. Together with the sign and with room
-/// for twice that sum they are 12, which is a width on the wire.
+/// The minimum number of bits of a block's largest sum, if the finest unit allows for it. With the sign and room for
+/// twice that sum they are 12, which is a width on the wire.
 const KEPT_BITS: i16 = 10;
 
-/// The largest shift, since one takes four bits.
+/// The largest shift, which takes four bits.
 const MAX_SHIFT: i16 = 15;
 
-/// The values of a block of a vector of so many.
+/// Returns the number of values per block in a vector of `values` values.
 pub(super) fn block_values(values: usize) -> usize {
     values.div_ceil(MAX_SHIFTED_BLOCKS).next_power_of_two().max(BLOCK)
 }
 
-/// A shift for each block of a vector, four bits each, the first of two blocks in the low ones. Empty if all are 0.
+/// A shift for each block of a vector, four bits each, the first of two blocks in the low ones. The bytes are empty if all shifts are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shifts(pub(super) Arc<[u8]>);
 
 impl Shifts {
-    /// All shifts are 0.
+    /// Returns shifts that are all 0.
     pub(super) fn none() -> Self {
         Self(Arc::default())
     }
 
-    /// Shifts from outside, of a vector of so many values. Shifts have one representation, so that equal ones are equal bytes.
+    /// Checks shifts from outside for a vector of `values` values. Shifts have one representation, so equal shifts have equal bytes.
     pub(super) fn read(bytes: &[u8], values: usize) -> Result<Self, UnitsError> {
         let blocks = values.div_ceil(block_values(values));
         let is_padded = || blocks % 2 == 1 && bytes[blocks / 2] > 15;
@@ -59,7 +59,7 @@ impl Shifts {
         Self(shifts.chunks(2).map(byte).collect())
     }
 
-    /// The shift of a block.
+    /// Returns the shift of a block.
     pub(super) fn of(&self, block: usize) -> i16 {
         let byte = self.0.get(block / 2).copied().unwrap_or(0);
         i16::from(byte >> (block % 2 * 4) & 15)
@@ -70,11 +70,11 @@ impl Shifts {
 #[derive(Debug)]
 pub(crate) struct BlockMaxima {
     sizes: TensorSizes,
-    /// The part of a tensor in a block has the index of the block plus that of the tensor, both of which rise along the vector.
+    /// The maximum of each part. Its index is that of the block plus that of the tensor, both of which ascend along the vector.
     largest: Vec<f32>,
 }
 
-/// The largest magnitudes of `values`, which begin at value `at` of the flat vector, with their indices in [`BlockMaxima`].
+/// Returns the largest magnitudes of `values`, which begin at value `at` of the flat vector, with their indices in [`BlockMaxima`].
 pub(crate) fn block_maxima(sizes: &TensorSizes, at: usize, values: &[f32]) -> impl Iterator<Item = (usize, f32)> {
     sizes.blocks(at..at + values.len(), block_values(sizes.values())).map(move |(tensor, block, piece)| {
         (tensor + block, f32::from_bits(max_bits(&values[piece.start - at..piece.end - at])))
@@ -82,40 +82,40 @@ pub(crate) fn block_maxima(sizes: &TensorSizes, at: usize, values: &[f32]) -> im
 }
 
 impl BlockMaxima {
-    /// Those of a gradient of zeros.
+    /// Creates the maxima of a zero gradient.
     pub(crate) fn new(sizes: &TensorSizes) -> Self {
         let blocks = sizes.values().div_ceil(block_values(sizes.values()));
         Self { sizes: sizes.clone(), largest: vec![0.0; blocks + sizes.tensors()] }
     }
 
-    /// Counts what [`block_maxima`] found.
+    /// Includes the maxima that [`block_maxima`] returned.
     pub(crate) fn count(&mut self, maxima: &[(usize, f32)]) {
         for (at, most) in maxima {
             self.largest[*at] = self.largest[*at].max(*most);
         }
     }
 
-    /// Makes them those of the gradient times `factor`.
+    /// Scales the maxima to those of the gradient times `factor`.
     pub(crate) fn scale(&mut self, factor: f32) {
         self.largest.iter_mut().for_each(|most| *most *= factor);
     }
 
-    /// The tensor, the block, and the largest magnitude of each part.
+    /// Returns the tensor, the block, and the largest magnitude of each part.
     fn parts(&self) -> impl Iterator<Item = (usize, usize, f32)> {
         let values = self.sizes.values();
         let parts = self.sizes.blocks(0..values, block_values(values));
         parts.map(|(tensor, block, _)| (tensor, block, self.largest[tensor + block]))
     }
 
-    /// The largest magnitude in each tensor.
+    /// Returns the largest magnitude in each tensor.
     pub(crate) fn of_tensors(&self) -> Vec<f32> {
         let mut maxima = vec![0.0_f32; self.sizes.tensors()];
         self.parts().for_each(|(tensor, _, most)| maxima[tensor] = maxima[tensor].max(most));
         maxima
     }
 
-    /// The shifts of the blocks, whose tensors' units have these exponents. A block of several tensors takes the largest that one
-    /// of them asks for: none of them overflows by any.
+    /// Returns the shifts of the blocks, for tensors with these units' exponents. A block of several tensors takes the
+    /// largest shift that one of them asks for: none of them overflows by any.
     pub(super) fn shifts(&self, exponents: &[i16], budget: u64) -> Shifts {
         let finest = finest(budget);
         if finest == 0 {
@@ -134,13 +134,13 @@ impl BlockMaxima {
     }
 }
 
-/// The largest shift with which a task's value of twice the largest magnitude of a tensor's last sum, which takes 15 bits in the
-/// tensor's unit, fits into the 31 − log₂ B bits of a task's integers.
+/// Returns the largest shift with which a value of twice the largest magnitude of a tensor's last sum fits into a
+/// task's integers. That magnitude takes 15 bits in the tensor's unit, and a task's integers have 31 − log₂ B bits.
 fn finest(budget: u64) -> i16 {
     (16 - ceil_log2(budget as f64)).clamp(0, MAX_SHIFT)
 }
 
-/// The largest exponent of a power of two that is at most `value`, of a positive f32.
+/// Returns the exponent of the largest power of two that is at most `value`, a positive f32.
 fn floor_log2(value: f32) -> i16 {
     (f64::from(value).to_bits() >> 52) as i16 - 1023
 }

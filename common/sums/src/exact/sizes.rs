@@ -1,11 +1,11 @@
-//! Where each tensor lies in a flat vector.
+//! The position of each tensor in a flat vector.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::table::{ParameterTable, TensorEntry};
 
-/// The lengths of a model's tensors, in flat order. It is cheap to clone.
+/// The lengths of a model's tensors, in flat order. Clones are cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSizes {
     /// The end of each tensor in the flat vector.
@@ -19,7 +19,7 @@ impl From<&ParameterTable> for TensorSizes {
 }
 
 impl TensorSizes {
-    /// Tensors of these lengths.
+    /// Creates the sizes of tensors with these lengths.
     pub fn new(lengths: impl IntoIterator<Item = usize>) -> Self {
         let ends = lengths.into_iter().scan(0, |end, length| {
             *end += length;
@@ -28,17 +28,17 @@ impl TensorSizes {
         Self { ends: ends.collect() }
     }
 
-    /// The number of tensors.
+    /// Returns the number of tensors.
     pub fn tensors(&self) -> usize {
         self.ends.len()
     }
 
-    /// The number of values in all tensors.
+    /// Returns the number of values in all tensors.
     pub fn values(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The parts of a range of the flat vector that lie in one tensor each, as the tensor's index and the part's range.
+    /// Splits a range of the flat vector by tensor. Returns each part's tensor index and range.
     pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
         let Range { mut start, end } = range;
         let first = self.ends.partition_point(|tensor_end| *tensor_end <= start);
@@ -50,8 +50,7 @@ impl TensorSizes {
         pieces.filter(|(_, piece)| !piece.is_empty())
     }
 
-    /// The parts of a range that lie in one tensor and one block of `length` values each, as the indices of both and the part's
-    /// range.
+    /// Splits a range by tensor and by blocks of `length` values. Returns each part's tensor index, block index and range.
     pub(crate) fn blocks(
         &self,
         range: Range<usize>,

@@ -12,10 +12,10 @@ use super::kernels::{
 use super::units::limit;
 use super::{TensorSizes, Units};
 
-/// Values whose integers are made at a time: 16 KiB, which stay in a core's first cache if clamped ones have to be counted.
+/// The number of values quantized at a time: 16 KiB, which stay in a core's first cache if clamped values have to be counted.
 const BLOCK: usize = 1 << 12;
 
-/// How the gradients of an iteration become integers.
+/// Converts the gradients of an iteration to integers.
 #[derive(Clone, Debug)]
 pub struct Quantizer {
     units: Units,
@@ -27,7 +27,7 @@ pub struct Quantizer {
 }
 
 impl Quantizer {
-    /// Integers of these units, such that those of `budget` tasks do not overflow.
+    /// Creates a quantizer with these units, such that the sum of `budget` tasks does not overflow.
     ///
     /// # Panics
     /// If there is not one unit per tensor.
@@ -36,30 +36,30 @@ impl Quantizer {
         Self { units, sizes, limit: limit(budget), counts_vanished: format == WireFormat::Compact }
     }
 
-    /// The parts of `values`, which begin at value `at` of the flat vector, that have one unit each: the factor that makes
-    /// integers of them, and their range in `values`.
+    /// Splits `values`, which begin at value `at` of the flat vector, into parts with one unit each. Returns the factor
+    /// that turns a part into integers, and its range in `values`.
     fn factors(&self, at: usize, values: usize) -> impl Iterator<Item = (f32, Range<usize>)> {
         let pieces = self.units.pieces(&self.sizes, at..at + values);
         pieces.map(move |(exponent, piece)| (power_of_two(-exponent), piece.start - at..piece.end - at))
     }
 
-    /// The units.
+    /// Returns the units.
     pub fn units(&self) -> &Units {
         &self.units
     }
 }
 
-/// A gradient holds a number that is infinite or NaN.
+/// The error for a gradient with an infinite number or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("value {index} of the gradient is infinite or NaN")]
 pub struct NotFinite {
-    /// Where the first such number is.
+    /// The index of the first such number.
     pub index: usize,
 }
 
 /// The gradient of one tensor.
 pub enum TensorGradient<'a> {
-    /// Its values.
+    /// The values of the gradient.
     Values(&'a [f32]),
     /// The factors of a layer's weight gradient.
     Factors(WeightGradient<'a>),
@@ -83,7 +83,7 @@ impl TensorGradient<'_> {
         }
     }
 
-    /// The error of a tensor whose values are not all finite, of which the first one has the index `first`.
+    /// Returns the error for a tensor whose values are not all finite, and whose first value has the index `first`.
     fn first_not_finite(&self, first: usize, values: usize) -> NotFinite {
         let at = AtomicUsize::new(values);
         self.visit(&mut vec![(); values], |start, block, _| {
@@ -95,7 +95,7 @@ impl TensorGradient<'_> {
     }
 }
 
-/// The largest magnitude of a gradient in each tensor.
+/// Returns the largest magnitude of a gradient in each tensor.
 ///
 /// # Panics
 /// If there is not one number per parameter.
@@ -115,20 +115,20 @@ pub fn maxima(gradient: &[f32], sizes: &TensorSizes) -> Result<Vec<f32>, NotFini
 /// The sum of some tasks' gradients, in integers of [`Units`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GradientSum {
-    /// One per parameter, in flat order.
+    /// One integer per parameter, in flat order.
     pub values: Vec<i32>,
     /// The largest magnitude of a task's gradient in each tensor, for the next iteration's units.
     pub maxima: Vec<f32>,
-    /// How many values of the tasks' gradients were out of range and clamped.
+    /// The number of values of the tasks' gradients that were out of range and clamped.
     pub saturated: u64,
-    /// How many of them were not 0 and became the integer 0; counted in the compact format.
+    /// The number of nonzero values that became the integer 0; counted in the compact format only.
     pub vanished: u64,
     /// The number of tasks.
     pub tasks: u64,
 }
 
 impl GradientSum {
-    /// The sum of no tasks.
+    /// Creates the sum of no tasks.
     pub fn new(sizes: &TensorSizes) -> Self {
         Self {
             values: vec![0; sizes.values()],
@@ -139,14 +139,14 @@ impl GradientSum {
         }
     }
 
-    /// Makes it the sum of no tasks again, whatever its values are: the next gradient replaces them.
+    /// Resets this to the sum of no tasks. The values stay, since the next gradient replaces them.
     pub fn clear(&mut self) {
         self.maxima.fill(0.0);
         (self.saturated, self.vanished, self.tasks) = (0, 0, 0);
     }
 
-    /// Adds the gradient of a task, or the sum of the gradients of `tasks` tasks that were computed as one batch. If a number
-    /// in it is not finite, the sum stays as it is.
+    /// Adds the gradient of a task, or the sum of the gradients of `tasks` tasks that were computed as one batch. If a
+    /// number in it is not finite, the sum does not change.
     ///
     /// # Panics
     /// If there is not one number per parameter.
@@ -157,7 +157,7 @@ impl GradientSum {
         self.add_tensors(&tensors, tasks, quantizer)
     }
 
-    /// The same for a gradient whose tensors lie apart, as a device has them.
+    /// Adds a gradient like [`Self::add`], from tensors that are stored separately, as on a device.
     ///
     /// # Panics
     /// If there is not one number per parameter.
@@ -176,7 +176,7 @@ impl GradientSum {
             let (most, [clamped, lost]) = (AtomicU32::new(0), [const { AtomicU64::new(0) }; 2]);
             tensors[tensor].visit(&mut self.values[range.clone()], |first, block, sums| {
                 if is_first {
-                    // Here they are in a cache, and not before.
+                    // At this point they are in a cache, which they were not before.
                     sums.fill(0);
                 }
                 for (factor, piece) in quantizer.factors(range.start + first, block.len()) {
@@ -220,7 +220,7 @@ impl GradientSum {
     /// Adds the sum of other tasks.
     ///
     /// # Panics
-    /// If it is of another model.
+    /// Panics if the other sum is of another model.
     pub fn merge(&mut self, other: &Self) {
         assert_eq!((self.values.len(), self.maxima.len()), (other.values.len(), other.maxima.len()));
         if self.tasks == 0 {
@@ -241,7 +241,7 @@ impl GradientSum {
     }
 }
 
-/// The largest f32 that is not above an integer.
+/// Returns the largest f32 that is not above an integer.
 fn at_most(integer: u64) -> f32 {
     let nearest = integer as f32;
     if nearest as u64 > integer { nearest.next_down() } else { nearest }

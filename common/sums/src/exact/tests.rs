@@ -1,4 +1,4 @@
-//! Sums of gradients as workers make them, against f64 and against each other.
+//! Compares sums of gradients, computed as on workers, with f64 and with each other.
 
 use ata_types::WireFormat::{Compact, F32Exact};
 use proptest::prelude::*;
@@ -7,17 +7,17 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 
-/// The values that [`GradientSum::add`] reads at a time.
+/// The number of values that [`GradientSum::add`] reads at a time.
 const BLOCK: usize = 1 << 12;
 
-/// More than one block in a tensor, and tensors of few values, which a model's biases are.
+/// The lengths of the tensors: more than one block, and few values, as in a model's biases.
 const LENGTHS: [usize; 5] = [2 * BLOCK + 17, 1, 900, 3, 1000];
 
 fn sizes() -> TensorSizes {
     TensorSizes::new(LENGTHS)
 }
 
-/// The gradient of a task: heavy-tailed, and a thousand times smaller from tensor to tensor.
+/// Returns the gradient of a task: heavy-tailed, and a thousand times smaller from tensor to tensor.
 fn gradient(task: u64) -> Vec<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(task);
     let tensors = LENGTHS.iter().zip([1.0, 1e-3, 1e-6, 1e-9, 1e-12]);
@@ -25,7 +25,7 @@ fn gradient(task: u64) -> Vec<f32> {
     tensors.flat_map(|(&length, size)| (0..length).map(|_| value(size)).collect::<Vec<_>>()).collect()
 }
 
-/// Units that follow from the tasks' own largest values, as in a run whose gradients stay alike.
+/// Returns units that follow from the tasks' own largest values, as in a run whose gradients hardly change.
 fn units(budget: u64) -> Units {
     let mut largest = vec![0.0_f32; LENGTHS.len()];
     for task in 0..budget {
@@ -45,7 +45,7 @@ fn sum_of(tasks: impl IntoIterator<Item = u64>, quantizer: &Quantizer) -> Gradie
     sum
 }
 
-/// The error of a sum, relative to its root mean square, in each tensor.
+/// The error of a sum, relative to its root mean square, is small in each tensor.
 #[test]
 fn a_sum_is_as_good_as_one_in_f32() {
     const BUDGET: u64 = 23;
@@ -68,7 +68,7 @@ fn a_sum_is_as_good_as_one_in_f32() {
 }
 
 proptest! {
-    /// Invariant 3: who computes which tasks, and in which order sums arrive, changes no bit.
+    /// Invariant 3: neither who computes which tasks, nor the order in which sums arrive, changes a bit.
     #[test]
     fn every_grouping_and_order_gives_the_same_integers(
         owners in prop::collection::vec(0usize..4, 1..24),
@@ -84,7 +84,7 @@ proptest! {
         prop_assert_eq!(merged, sum_of(0..owners.len() as u64, &quantizer));
     }
 
-    /// The same if the units of blocks differ, whatever they are.
+    /// The same holds for any units of blocks.
     #[test]
     fn every_grouping_gives_the_same_integers_with_shifts(
         owners in prop::collection::vec(0usize..3, 2..12),
@@ -113,7 +113,7 @@ proptest! {
         }
     }
 
-    /// A gradient that is refused leaves no trace, wherever the number that is not finite is.
+    /// A gradient that is refused leaves no trace, wherever the non-finite number is.
     #[test]
     fn what_is_not_finite_is_refused(at in any::<prop::sample::Index>(), kind in 0usize..3) {
         let quantizer = quantizer(8);
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// The sums of four blocks: of values around 1, of none, of a millionth, and of half a one and a millionth in two tensors.
+/// Returns units for the sums of four blocks: values around 1, zeros, values around 10⁻⁶, and a block of two tensors, half 1 and half 10⁻⁶.
 fn uneven(budget: u64) -> (TensorSizes, Units) {
     let sizes = TensorSizes::new([3 * 256 + 100, 156]);
     let mut sum = vec![1.0; 1024];
@@ -138,7 +138,7 @@ fn uneven(budget: u64) -> (TensorSizes, Units) {
     sum[868..].fill(1e-6);
     sum[900] = 1.0;
     let mut maxima = BlockMaxima::new(&sizes);
-    // Parts that are not those of the blocks, as chunks of a step may be.
+    // The parts do not match the blocks, as may happen with the chunks of a step.
     for at in [0, 300, 600, 900] {
         let part = &sum[at..(at + 300).min(1024)];
         maxima.count(&block_maxima(&sizes, at, part).collect::<Vec<_>>());
@@ -147,7 +147,7 @@ fn uneven(budget: u64) -> (TensorSizes, Units) {
     (sizes.clone(), Units::first(&[1.0, 1.0], 1).next_of_blocks(&maxima, budget))
 }
 
-/// The smaller the last sum of a block is, the finer is its unit, as far as the budget allows.
+/// The smaller the last sum of a block is, the finer its unit, as far as the budget allows.
 #[test]
 fn small_blocks_have_finer_units() {
     for (budget, finest) in [(1, 15), (2, 15), (3, 14), (64, 10), (1000, 6), (1 << 15, 1)] {
@@ -160,7 +160,7 @@ fn small_blocks_have_finer_units() {
         assert_eq!(Units::new(units.exponents(), &shifts, &sizes), Ok(units));
     }
     assert!(uneven(1 << 16).1.shifts().is_empty(), "there is no room for finer units");
-    // Units stay those of normal numbers.
+    // Units must stay powers of two that are normal numbers.
     let sizes = TensorSizes::new([600]);
     let mut sum = BlockMaxima::new(&sizes);
     sum.count(&block_maxima(&sizes, 0, &[&[1e-33; 256][..], &[0.0; 300]].concat()).collect::<Vec<_>>());
@@ -168,8 +168,8 @@ fn small_blocks_have_finer_units() {
     assert_eq!(smallest.pieces(&sizes, 0..600).map(|(exponent, _)| exponent).collect::<Vec<_>>(), [-121, -126, -126]);
 }
 
-/// A block that was zero, or small, is neither clamped nor lost when it wakes up: with twice the largest value of the tensor, or with a
-/// millionth of it.
+/// A block that was zero or small is neither clamped nor lost when it becomes active: with twice the largest value of
+/// the tensor, or with 10⁻⁶ of it.
 #[test]
 fn a_block_that_wakes_is_neither_clamped_nor_lost() {
     for budget in [1, 23, 64, 1000] {
@@ -189,7 +189,7 @@ fn a_block_that_wakes_is_neither_clamped_nor_lost() {
                 );
             }
         }
-        // In the units of tensors they are lost, which is counted.
+        // In the units of tensors these values are lost, which is counted.
         let whole = Units::from_exponents(units.exponents(), &sizes).unwrap();
         let mut sum = GradientSum::new(&sizes);
         let gradient = [&[0.0; 256][..], &[1e-6; 512], &[-0.0; 256]].concat();
@@ -217,7 +217,7 @@ fn saturation_is_counted_and_nothing_overflows() {
         assert!(f64::from(sum.values[0]) > 0.999_999 * most as f64, "B = {budget}: {:?}", sum.values);
         assert_eq!(sum.values[1], -sum.values[0]);
         assert_eq!((sum.saturated, sum.maxima[1]), (3 * budget, 513.0));
-        // The same sums, had they been computed as one batch.
+        // The batch has the same sums, computed together.
         let mut batch = GradientSum::new(&sizes);
         let share = budget as f32;
         batch.add(&[f32::MAX, -1e9 * share, share, -513.0 * share], budget, &quantizer).unwrap();
@@ -232,8 +232,8 @@ fn saturation_is_counted_and_nothing_overflows() {
     }
 }
 
-/// Steps of one task whose tensor has the largest values of `course`, and values a hundredth of them. Returns what was clamped in
-/// each step, and the relative error of the small values.
+/// Takes steps of one task, whose tensor has the largest values of `course` and values of 1/100 of them. Returns the
+/// number of clamped values in each step, and the relative error of the small values.
 fn follow(course: &[f32]) -> Vec<(u64, f32)> {
     let sizes = TensorSizes::new([2]);
     let mut units = Units::first(&[course[0]], 23);
@@ -248,8 +248,8 @@ fn follow(course: &[f32]) -> Vec<(u64, f32)> {
     course.iter().map(step).collect()
 }
 
-/// A spike clips once and is followed; a tensor that wakes up loses one step, however long it was dead; and after a fall of the
-/// gradient the precision comes back bit by bit.
+/// A spike clips once, and the units follow it. A tensor that becomes active loses one step, however long it was zero.
+/// After a fall of the gradient the precision comes back bit by bit.
 #[test]
 fn units_follow_the_gradients() {
     let clamped = |course: &[f32]| follow(course).iter().map(|(clamped, _)| *clamped).collect::<Vec<_>>();
@@ -258,12 +258,12 @@ fn units_follow_the_gradients() {
     assert_eq!(clamped(&[1.0, 1e6, 1.0, 1.0, 1e6]), [0, 2, 0, 0, 0]);
     let dead = [&[1.0][..], &[0.0; 40], &[1.0, 1.0]].concat();
     assert_eq!(clamped(&dead)[40..], [0, 2, 0]);
-    // The maximum of the first step is 2^20 times that of the others, and the first iteration has two bits of headroom more.
+    // The maximum of the first step is 2^20 times that of the others, and the first iteration has two bits more headroom.
     let errors: Vec<f32> = follow(&[&[1_048_576.0][..], &[1.0; 29]].concat()).iter().map(|(_, error)| *error).collect();
     assert!(errors[1] == 1.0 && errors[15] < 1e-2 && errors[25..].iter().all(|error| *error < 4e-5), "{errors:?}");
 }
 
-/// An embedding of which few rows have a gradient: those keep their precision, and the others stay zero.
+/// In an embedding of which few rows have a gradient, these rows keep their precision, and the others stay zero.
 #[test]
 fn sparse_gradients_keep_their_zeros() {
     for format in [F32Exact, Compact] {

@@ -10,35 +10,35 @@ use super::kernels::{dequantize, power_of_two};
 use super::shifts::{BlockMaxima, Shifts, block_values};
 use crate::spread::{PARALLEL_FROM, RANGE, spread};
 
-/// The exponents whose power of two is a normal f32, like its reciprocal.
+/// The exponents for which both the power of two and its reciprocal are normal f32.
 const EXPONENTS: std::ops::RangeInclusive<i16> = LEAST_EXPONENT..=126;
 
-/// The least of them.
+/// The smallest of these exponents.
 pub(super) const LEAST_EXPONENT: i16 = -126;
 
-/// How far above the last step's largest value the range of a task's integers ends, as a factor. When the loss is close to zero,
-/// the largest value grows more than tenfold in a step now and then. 16 clamps values in the 200 iterations of a default run, 64
-/// clamps none.
+/// The factor between the last step's largest value and the end of the range of a task's integers. When the loss is
+/// close to zero, the largest value occasionally grows more than tenfold in a step. A factor of 16 clamps values in the
+/// 200 iterations of a default run; 64 clamps none.
 const HEADROOM: f64 = 64.0;
 
-/// The same for compact sums, which are not clamped: a block that needs more bits is sent with more.
+/// The headroom of compact sums, which are not clamped: a block that needs more bits is sent with more.
 const COMPACT_HEADROOM: f64 = 2.0;
 
 /// The largest integer of 15 bits, so that most blocks of compact sums take 16 with the sign.
 const COMPACT_LIMIT: f64 = 32_767.0;
 
-/// The unit 2^e of each tensor's integers, fixed for an iteration, and by how many bits those of blocks of small values are finer.
-/// It is cheap to clone.
+/// The unit 2^e of each tensor's integers, fixed for an iteration, and the number of bits by which blocks of small
+/// values have finer units. Clones are cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Units {
     exponents: Arc<[i16]>,
     shifts: Shifts,
 }
 
-/// Exponents from outside are no units of the model.
+/// The error for exponents from outside that are not units of the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitsError {
-    /// Their number is not that of the tensors.
+    /// The number of exponents is not that of the tensors.
     #[error("{found} exponents of units: expected {expected}, one per tensor")]
     Count {
         /// The number of exponents.
@@ -46,33 +46,33 @@ pub enum UnitsError {
         /// The number of tensors.
         expected: usize,
     },
-    /// One of them is out of range.
+    /// An exponent is out of range.
     #[error("the exponent of a unit is {0}: expected one from -126 to 126")]
     Range(i16),
-    /// The shifts are not those of the blocks.
+    /// The shifts do not match the blocks.
     #[error("{found} bytes of shifts: expected {expected}, or none if all are 0; half a byte per block")]
     ShiftBytes {
         /// The number of bytes.
         found: usize,
-        /// The number of bytes if not all shifts are 0.
+        /// The expected number of bytes, if not all shifts are 0.
         expected: usize,
     },
-    /// Shifts are written in another way than the only one: all are 0, or the half byte after the last one is not.
+    /// The shifts are not in their only valid form: all are 0, or the half byte after the last one is not 0.
     #[error("the shifts are all 0, or half a byte follows the last one: expected none, or the bits of it to be 0")]
     Padding,
 }
 
-/// How much larger than the first task's values those of other tasks of the first iteration may be, in addition to what later
-/// iterations allow for. It costs two bits, which the next two iterations give back.
+/// The factor by which the values of other tasks of the first iteration may exceed those of the first task, in addition
+/// to the headroom of later iterations. It costs two bits, which the next two iterations give back.
 const FIRST_HEADROOM: f64 = 4.0;
 
 impl Units {
-    /// The units of the first iteration, of which `maxima`, the largest magnitudes in each tensor of one task's gradient, are
-    /// known. A tensor of zeros gets the unit of the largest values of all. They are the same in each format: as nothing is known about
-    /// blocks yet, the first sums of the compact one are as exact, and as large, as the others.
+    /// Returns the units of the first iteration, from `maxima`, the largest magnitudes in each tensor of one task's gradient. A tensor of
+    /// zeros gets the unit of the largest value overall. The units are the same for each format: nothing is known about blocks yet, so the
+    /// first sums of the compact format are as exact, and as large, as the others.
     pub fn first(maxima: &[f32], budget: u64) -> Self {
         let largest = maxima.iter().copied().fold(0.0, f32::max);
-        // A gradient that is zero everywhere says nothing about the next one.
+        // A zero gradient says nothing about the next one.
         let fallback = if largest > 0.0 { largest } else { 1.0 };
         let exponent = |&most: &f32| {
             let most = if most > 0.0 { most } else { fallback };
@@ -81,8 +81,8 @@ impl Units {
         Self::of_tensors(maxima.iter().map(exponent).collect())
     }
 
-    /// The units of the next iteration, from the largest magnitudes of the last step in each tensor: of its tasks' gradients,
-    /// or of their sum if the format is compact. A unit rises at once, and falls by one bit at most.
+    /// Returns the units of the next iteration, from the largest magnitudes of the last step in each tensor: of its
+    /// tasks' gradients, or of their sum if the format is compact. A unit rises at once, and falls by one bit at most.
     #[must_use]
     pub fn next(&self, maxima: &[f32], budget: u64, format: WireFormat) -> Self {
         let exponent = |(&last, &most): (&i16, &f32)| {
@@ -91,24 +91,24 @@ impl Units {
         Self::of_tensors(self.exponents.iter().zip(maxima).map(exponent).collect())
     }
 
-    /// The units of the next iteration of the compact format: also those of blocks follow the last sum, of a whole budget.
+    /// Returns the units of the next iteration of the compact format: those of blocks follow the last sum of a whole budget, too.
     #[must_use]
     pub(crate) fn next_of_blocks(&self, sum: &BlockMaxima, budget: u64) -> Self {
         let next = self.next(&sum.of_tensors(), budget, WireFormat::Compact);
         Self { shifts: sum.shifts(&next.exponents, budget), ..next }
     }
 
-    /// The same unit in all of a tensor.
+    /// Creates units without shifts: all blocks of a tensor have its unit.
     fn of_tensors(exponents: Arc<[i16]>) -> Self {
         Self { exponents, shifts: Shifts::none() }
     }
 
-    /// Units from outside, the same in all of a tensor.
+    /// Checks units from outside that are the same in all of a tensor.
     pub fn from_exponents(exponents: &[i16], sizes: &TensorSizes) -> Result<Self, UnitsError> {
         Self::new(exponents, &[], sizes)
     }
 
-    /// Units from outside, as [`Units::exponents`] and [`Units::shifts`] write them.
+    /// Checks units from outside, in the form of [`Units::exponents`] and [`Units::shifts`].
     pub fn new(exponents: &[i16], shifts: &[u8], sizes: &TensorSizes) -> Result<Self, UnitsError> {
         if exponents.len() != sizes.tensors() {
             return Err(UnitsError::Count { found: exponents.len(), expected: sizes.tensors() });
@@ -122,18 +122,18 @@ impl Units {
         }
     }
 
-    /// The exponent e of each tensor.
+    /// Returns the exponent e of each tensor.
     pub fn exponents(&self) -> &[i16] {
         &self.exponents
     }
 
-    /// By how many bits the units of blocks are finer than their tensors': four bits for each block, the first of two blocks in the
-    /// low ones; empty if none is.
+    /// Returns the number of bits by which the units of blocks are finer than their tensors': four bits for each block,
+    /// the first of two blocks in the low ones; empty if no unit is finer.
     pub fn shifts(&self) -> &[u8] {
         &self.shifts.0
     }
 
-    /// The parts of a range of the flat vector that have one unit each, with its exponent.
+    /// Splits a range of the flat vector into parts with one unit each. Returns each part with its exponent.
     pub(crate) fn pieces<'a>(
         &'a self,
         sizes: &'a TensorSizes,
@@ -152,7 +152,7 @@ impl Units {
         }
     }
 
-    /// A whole sum as floats.
+    /// Converts a whole sum to floats.
     pub fn values(&self, sizes: &TensorSizes, sums: &[i32]) -> Vec<f32> {
         let mut values = vec![0.0; sums.len()];
         if sums.len() < PARALLEL_FROM {
@@ -165,12 +165,12 @@ impl Units {
     }
 }
 
-/// The largest integer of one task's gradient, such that no sum of `budget` tasks overflows.
+/// Returns the largest integer of one task's gradient for which no sum of `budget` tasks overflows.
 pub(super) fn limit(budget: u64) -> u64 {
     (i32::MAX as u64 / budget.max(1)).max(1)
 }
 
-/// The exponent of the smallest unit in which a largest magnitude, with headroom, fits.
+/// Returns the exponent of the smallest unit in which a largest magnitude fits, with headroom.
 fn exponent_for(most: f64, budget: u64, format: WireFormat) -> i16 {
     let ratio = match format {
         WireFormat::F32Exact => HEADROOM * most / limit(budget) as f64,
@@ -179,8 +179,8 @@ fn exponent_for(most: f64, budget: u64, format: WireFormat) -> i16 {
     ceil_log2(ratio).clamp(*EXPONENTS.start(), *EXPONENTS.end())
 }
 
-/// The smallest exponent of a power of two that is at least the magnitude of `value`. It is below all exponents of f32 for
-/// zero, and above them for what is not finite.
+/// Returns the exponent of the smallest power of two that is at least the magnitude of `value`. It is below all
+/// exponents of f32 for zero, and above them for values that are not finite.
 pub(crate) fn ceil_log2(value: f64) -> i16 {
     const FRACTION: u64 = (1 << 52) - 1;
     let bits = value.abs().to_bits();
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(Units::first(&[0.0, 0.0], 8), Units::first(&[1.0, 1.0], 8));
     }
 
-    /// Whatever maxima arrive, the units are ones that may be sent.
+    /// Whatever maxima arrive, the resulting units are valid.
     #[test]
     fn units_from_outside_are_checked() {
         let sizes = TensorSizes::new([3, 4]);

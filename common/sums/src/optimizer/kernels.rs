@@ -1,5 +1,5 @@
-//! One step on a range of parameters, in one pass over memory. Each parameter's result depends on its own values only, so
-//! ranges can be computed in parallel without changing a bit.
+//! One step on a range of parameters, in one pass over memory. Each parameter's result depends on its own values only,
+//! so ranges can be computed in parallel without changing a bit.
 
 #![allow(
     clippy::inline_always,
@@ -12,15 +12,16 @@ const BETA_1: f32 = 0.9;
 const BETA_2: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
 
-/// The parts of a step that all ranges share.
+/// The constants of a step, which all ranges share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct OptimizerStep {
     rule: Rule,
     weight_decay: f32,
     rate: f32,
     /// The factor 1 − η·λ of AdamW.
     shrink: f32,
-    /// The factor that makes the sum of the tasks' gradients their mean, clipped: a division would take as long as all else.
+    /// The factor that turns the sum of the tasks' gradients into their mean, clipped. A division would take as long as
+    /// the rest of the step.
     scale: f32,
     /// The number of the step, saturating.
     time: i32,
@@ -36,8 +37,8 @@ pub(crate) struct Range<'a> {
     pub(crate) next_moments: Vec<&'a mut [f32]>,
 }
 
-impl Step {
-    /// The step number `time`, counted from 1, at the learning rate `rate`.
+impl OptimizerStep {
+    /// Prepares step number `time`, counted from 1, at the learning rate `rate`.
     pub(crate) fn new(optimizer: &Optimizer, time: u64, rate: f64, tasks: u64, clip: f64) -> Self {
         Self {
             rule: optimizer.rule,
@@ -51,7 +52,7 @@ impl Step {
 
     /// Takes the step on a range.
     pub(crate) fn take(&self, range: Range<'_>) {
-        // Compiled for each width of registers; no number depends on its neighbours, so the bits are the same.
+        // The code is compiled for each register width; no number depends on its neighbours, so the bits are the same.
         ata_nn::vectorized(|| self.take_inline(range));
     }
 
@@ -111,7 +112,7 @@ impl Step {
     }
 }
 
-/// Computes every value after a step from those before it.
+/// Computes every value after a step from the values before it.
 #[inline(always)]
 fn each<const N: usize, const M: usize>(
     before: [&[f32]; N],
@@ -119,7 +120,7 @@ fn each<const N: usize, const M: usize>(
     value: impl Fn([f32; N]) -> [f32; M],
 ) {
     let length = before[0].len();
-    // Slices of one length, so that no access is checked.
+    // All slices get the same length, so that no access is checked.
     let before = before.map(|values| &values[..length]);
     let mut after = after.map(|values| &mut values[..length]);
     for at in 0..length {

@@ -7,7 +7,7 @@
 mod kernels;
 mod rate;
 
-pub(crate) use kernels::{Range, Step};
+pub(crate) use kernels::{OptimizerStep, Range};
 pub use rate::{LearningRate, Schedule, ScheduleName};
 
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 /// An optimizer and its constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimizer {
-    /// The rule of a step.
+    /// The update rule.
     pub rule: Rule,
-    /// λ: added to the gradient as λ·θ, except by AdamW, which shrinks θ by the factor 1 − η·λ instead.
+    /// The weight decay λ: it adds λ·θ to the gradient, except in AdamW, which shrinks θ by the factor 1 − η·λ instead.
     pub weight_decay: f64,
-    /// A mean gradient whose Euclidean norm exceeds this is scaled down to it.
+    /// The Euclidean norm to which a larger mean gradient is scaled down.
     pub clip_norm: Option<f64>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Optimizer {
     }
 }
 
-/// How an optimizer turns a gradient into a step.
+/// The update rule of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Kingma, Ba, "Adam: A Method for Stochastic Optimization", 2015, Algorithm 1, with β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
@@ -39,14 +39,14 @@ pub enum Rule {
     /// Stochastic gradient descent with momentum μ, as in PyTorch (dampening 0): v ← μ·v + g, θ ← θ − η·v; with Nesterov's
     /// momentum θ ← θ − η·(g + μ·v).
     Sgd {
-        /// μ, from 0 to below 1.
+        /// The momentum μ, from 0 to below 1.
         momentum: f64,
-        /// Whether momentum is Nesterov's.
+        /// Whether the momentum is Nesterov's.
         nesterov: bool,
     },
 }
 
-/// The names of the rules, as flags and files give them.
+/// The name of a rule, in flags and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleName {
@@ -59,7 +59,7 @@ pub enum RuleName {
 }
 
 impl Rule {
-    /// The vectors that the rule keeps from step to step, one `f32` per parameter each, by PyTorch's names.
+    /// Returns the names, as in PyTorch, of the vectors that the rule keeps from step to step. Each has one `f32` per parameter.
     pub fn moments(self) -> &'static [&'static str] {
         match self {
             Self::Adam | Self::AdamW => &["exp_avg", "exp_avg_sq"],

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// The learning rate of each iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearningRate {
-    /// η, the largest one.
+    /// The largest learning rate η.
     pub peak: f64,
-    /// Iterations over which the rate rises linearly to [`LearningRate::peak`]; 0 for none.
+    /// The number of iterations over which the rate rises linearly to [`LearningRate::peak`]; 0 for no warm-up.
     pub warmup: u64,
     /// The schedule after the warm-up.
     pub schedule: Schedule,
@@ -16,24 +16,24 @@ pub struct LearningRate {
 /// How the learning rate changes after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// It stays.
+    /// The rate stays constant.
     Constant,
-    /// It falls along half a cosine, to 0 after the last iteration. Source: Loshchilov, Hutter, "SGDR: Stochastic
+    /// The rate falls along half a cosine, to 0 after the last iteration. Source: Loshchilov, Hutter, "SGDR: Stochastic
     /// Gradient Descent with Warm Restarts", 2017, Eq. 5, without restarts.
     Cosine {
-        /// Iterations of the run.
+        /// The number of iterations of the run.
         iterations: u64,
     },
-    /// It is multiplied by `factor` every `every` iterations.
+    /// The rate is multiplied by `factor` every `every` iterations.
     Step {
-        /// Iterations between two changes.
+        /// The number of iterations between two changes.
         every: u64,
         /// The factor.
         factor: f64,
     },
 }
 
-/// The names of the schedules, as flags and files give them.
+/// The name of a schedule, in flags and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleName {
@@ -46,12 +46,12 @@ pub enum ScheduleName {
 }
 
 impl LearningRate {
-    /// The same rate in every iteration.
+    /// Creates a rate that is the same in every iteration.
     pub fn constant(peak: f64) -> Self {
         Self { peak, warmup: 0, schedule: Schedule::Constant }
     }
 
-    /// The rate of an iteration, counted from 1.
+    /// Returns the rate of an iteration, counted from 1.
     pub fn at(&self, iteration: u64) -> f64 {
         if iteration <= self.warmup {
             return self.peak * iteration as f64 / self.warmup as f64;
@@ -107,7 +107,7 @@ mod tests {
         assert!(close(&rates(&rate, &[1, 2, 3, 4, 5, 6]), &[1.0, 1.0, 1.0, 0.1, 0.1, 0.01]));
     }
 
-    /// A warm-up longer than the run is no division by zero.
+    /// A warm-up longer than the run causes no division by zero.
     #[test]
     fn warm_up_may_outlast_the_run() {
         let rate = LearningRate { peak: 1.0, warmup: 10, schedule: Schedule::Cosine { iterations: 5 } };

@@ -1,12 +1,12 @@
-//! A step of one chunk.
+//! One chunk's part of a step.
 
 use super::Trained;
 use super::vectors::{Vectors, VectorsChunk};
 use crate::codec::encode_differences;
 use crate::exact::{Units, block_maxima};
-use crate::optimizer::{Range, Step};
+use crate::optimizer::{OptimizerStep, Range};
 
-/// Values that are stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
+/// The number of values stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
 const BLOCK: usize = 1 << 12;
 
 /// A chunk of the next parameters, for the workers.
@@ -14,20 +14,20 @@ const BLOCK: usize = 1 << 12;
 pub struct SteppedChunk {
     /// The parameters that workers will compute at.
     pub whole: Vec<f32>,
-    /// The bytes that make the last ones these, if workers are sent differences ([`crate::apply_differences`]).
+    /// The encoded differences from the last parameters, if workers are sent differences ([`crate::apply_differences`]).
     pub differences: Option<Vec<u8>>,
 }
 
-/// The gradients of a chunk.
+/// The gradient of a chunk.
 #[derive(Clone, Copy)]
 pub(super) enum ChunkGradient<'a> {
-    /// A sum of integers.
+    /// A sum as integers, in these units.
     Sums(&'a [i32], &'a Units),
-    /// A sum, or a mean if it is compared with that of the next step.
+    /// A sum as floats, or a mean if it is compared with that of the next step.
     Floats(&'a [f32]),
 }
 
-/// What a step of a chunk results in: the chunk, and the largest magnitudes of the gradient in its blocks.
+/// The result of stepping a chunk: the chunk, and the largest magnitudes of the gradient in its blocks.
 pub(super) struct ChunkResult {
     pub(super) stepped: SteppedChunk,
     pub(super) maxima: Vec<(usize, f32)>,
@@ -42,10 +42,10 @@ impl ChunkGradient<'_> {
     }
 }
 
-/// Takes the step of the values from `at` on: reads the current ones, and writes the `next` ones.
+/// Steps the values from `at` on: reads the current ones, and writes the `next` ones.
 pub(super) fn step_chunk(
     trained: &Trained,
-    step: &Step,
+    step: &OptimizerStep,
     at: usize,
     gradient: ChunkGradient<'_>,
     mut next: VectorsChunk<'_>,
@@ -69,7 +69,7 @@ pub(super) fn step_chunk(
 }
 
 impl VectorsChunk<'_> {
-    /// A range of the chunk, which begins at value `at` of the `current` vectors.
+    /// Returns a range of the chunk, which begins at value `at` of the `current` vectors.
     fn range<'a>(&'a mut self, current: &'a Vectors, at: usize, from: usize, to: usize, sum: &'a [f32]) -> Range<'a> {
         Range {
             parameters: &current.parameters[at + from..at + to],
@@ -80,7 +80,7 @@ impl VectorsChunk<'_> {
         }
     }
 
-    /// The chunk for the workers, once its parameters were stepped.
+    /// Returns the chunk for the workers, once its parameters have been stepped.
     fn finish(self, current: &Vectors, at: usize) -> SteppedChunk {
         let Some((next, held)) = self.replica.zip(current.replica.as_ref()) else {
             return SteppedChunk { whole: self.parameters.to_vec(), differences: None };

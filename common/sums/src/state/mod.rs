@@ -1,9 +1,9 @@
-//! Everything that training changes: parameters, the optimizer's vectors, units, and the number of steps.
+//! The training state: parameters, the optimizer's vectors, units, and the number of steps.
 //!
 //! # Layout
-//! - here: [`TrainingState`], and what is saved of it
+//! - here: [`TrainingState`], and the vectors that are saved
 //! - `step`: a step, chunk by chunk or of a whole gradient, which is begun, and then committed or abandoned
-//! - `vectors`: the vectors that a step changes; `chunk`: a step of one chunk of them
+//! - `vectors`: the vectors that a step changes; `chunk`: one chunk's part of a step
 
 mod chunk;
 mod step;
@@ -12,7 +12,7 @@ mod tests;
 mod vectors;
 
 pub use chunk::SteppedChunk;
-pub use step::StepOutcome;
+pub use step::TrainingOutcome;
 
 use ata_types::WireFormat;
 
@@ -21,28 +21,28 @@ use crate::optimizer::Optimizer;
 use step::Begun;
 use vectors::Vectors;
 
-/// What a run fixes about its training.
+/// The training settings that stay fixed during a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingConfig {
     /// The optimizer.
     pub optimizer: Optimizer,
     /// The model's tensors.
     pub sizes: TensorSizes,
-    /// The representation of vectors on the wire, which decides what workers hold.
+    /// The encoding of vectors on the wire, which determines what workers hold.
     pub format: WireFormat,
-    /// Tasks per iteration, B.
+    /// The budget B, in tasks per iteration.
     pub budget: u64,
 }
 
-/// The state of training. One `f32` per parameter in each vector, in the model's flat order.
+/// The state of training. Each vector has one `f32` per parameter, in the model's flat order.
 ///
 /// A step is begun ([`TrainingState::begin_step`]), taken chunk by chunk ([`TrainingState::step_chunk`]), and committed
-/// ([`TrainingState::commit_step`]). Until then it changes nothing that can be read or copied: a clone is that of the state before
-/// it, and beginning another step drops it.
+/// ([`TrainingState::commit_step`]). Until then it changes nothing that can be read or copied: a clone has the state
+/// before the step, and beginning another step drops it.
 #[derive(Debug)]
 pub struct TrainingState {
     trained: Trained,
-    /// The vectors after the step that was begun; empty before the first step.
+    /// The vectors after the current step; empty before the first step.
     next: Vectors,
     begun: Option<Begun>,
 }
@@ -54,7 +54,7 @@ struct Trained {
     vectors: Vectors,
     units: Option<Units>,
     steps: u64,
-    /// The mean gradient of the last step, if that was to be compared with the next one.
+    /// The mean gradient of the last step, if it is to be compared with the next one.
     last_gradient: Option<Vec<f32>>,
 }
 
@@ -83,7 +83,7 @@ const LAST_GRADIENT: &str = "last_gradient";
 const REPLICA: &str = "replica";
 
 impl TrainingState {
-    /// A state before the first step.
+    /// Creates the state before the first step.
     ///
     /// # Panics
     /// If there is not one number per parameter.
@@ -93,7 +93,7 @@ impl TrainingState {
         Trained { config, vectors, units: None, steps: 0, last_gradient: None }.into()
     }
 
-    /// A state as it was saved: `saved` are the vectors of [`TrainingState::vectors`], in any order.
+    /// Restores a saved state: `saved` holds the vectors of [`TrainingState::vectors`], in any order.
     pub fn restore(
         config: TrainingConfig,
         parameters: Vec<f32>,
@@ -126,18 +126,18 @@ impl TrainingState {
         Ok(Trained { config, vectors, units, steps, last_gradient }.into())
     }
 
-    /// The parameters.
+    /// Returns the parameters.
     pub fn parameters(&self) -> &[f32] {
         &self.trained.vectors.parameters
     }
 
-    /// The parameters that workers compute at: those that they hold, if they are sent rounded differences.
+    /// Returns the parameters that workers compute at: those that they hold, if they are sent rounded differences.
     pub fn working_parameters(&self) -> &[f32] {
         self.trained.vectors.replica.as_deref().unwrap_or(self.parameters())
     }
 
-    /// The vectors that are saved in addition to the parameters, by name: those of the optimizer, by PyTorch's names, the last
-    /// gradient, and what workers hold.
+    /// Returns the vectors that are saved in addition to the parameters, by name: those of the optimizer, by PyTorch's
+    /// names, the last gradient, and the parameters that workers hold.
     pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &[f32])> {
         let Trained { config, vectors, last_gradient, .. } = &self.trained;
         let moments = config.optimizer.rule.moments().iter().copied().zip(&vectors.moments);
@@ -146,17 +146,17 @@ impl TrainingState {
         moments.chain(others).map(|(name, values)| (name, &values[..]))
     }
 
-    /// What the run fixes.
+    /// Returns the fixed settings of the run.
     pub fn config(&self) -> &TrainingConfig {
         &self.trained.config
     }
 
-    /// Optimizer steps taken.
+    /// Returns the number of optimizer steps taken.
     pub fn steps(&self) -> u64 {
         self.trained.steps
     }
 
-    /// The units of the next step's gradients; `None` before [`TrainingState::set_units`].
+    /// Returns the units of the next step's gradients; `None` before [`TrainingState::set_units`].
     pub fn units(&self) -> Option<&Units> {
         self.trained.units.as_ref()
     }
@@ -164,7 +164,7 @@ impl TrainingState {
     /// Sets the units of the first step.
     ///
     /// # Panics
-    /// If there is not one per tensor.
+    /// Panics if there is not one unit per tensor.
     pub fn set_units(&mut self, units: Units) {
         assert_eq!(units.exponents().len(), self.trained.config.sizes.tensors());
         self.trained.units = Some(units);

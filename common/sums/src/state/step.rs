@@ -5,24 +5,24 @@ use ata_types::CHUNK_VALUES;
 use super::chunk::{ChunkGradient, ChunkResult, SteppedChunk, step_chunk};
 use super::{TrainingConfig, TrainingState};
 use crate::exact::{BlockMaxima, block_maxima};
-use crate::optimizer::Step;
+use crate::optimizer::OptimizerStep;
 use crate::spread::{PARALLEL_FROM, spread};
 
-/// Numbers summed in sequence: the sum of such sums is the same for every number of threads.
+/// The number of values summed in sequence, so that the total is the same for every number of threads.
 const SUMMED: usize = 1 << 14;
 
-/// How many times larger than the largest value of a step's sum the largest value of one of its tasks may be, if it is to count. The
-/// values of other tasks may cancel those of the largest: with the range that [`Units`](crate::Units) leave above a maximum, one is
-/// clamped in the next step only if they cancel 256-fold. With a larger number, one worker could make the units coarser.
+/// The largest factor by which the largest value of a task may exceed the largest value of its step's sum and still count. The values of
+/// other tasks may cancel it: with the range that [`Units`](crate::Units) leave above a maximum, a value is clamped in the next step only
+/// if they cancel 256-fold. With a larger factor, one worker could make the units coarser.
 const MOST_CANCELLED: f32 = 4.0;
 
-/// A step that was begun.
+/// A step that has begun.
 #[derive(Debug)]
 pub(super) struct Begun {
-    step: Step,
-    /// The number that makes the gradient of `maxima` a mean.
+    step: OptimizerStep,
+    /// The number that turns the gradient of `maxima` into a mean.
     divisor: u64,
-    /// The number of values that were stepped.
+    /// The number of values stepped so far.
     stepped: usize,
     /// The largest magnitudes of the gradient.
     maxima: BlockMaxima,
@@ -40,22 +40,20 @@ impl Begun {
 
 /// Properties of the mean gradient of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepOutcome {
-    /// Its inner product with that of the step before, if `with_product` was set in both.
+pub struct TrainingOutcome {
+    /// The inner product with the mean gradient of the step before, if `with_product` was set in both.
     pub gradient_product: Option<f64>,
-    /// Its Euclidean norm before it was clipped, if a limit is set.
+    /// The Euclidean norm before clipping, if a limit is set.
     pub gradient_norm: Option<f64>,
 }
 
 impl TrainingState {
-    /// Whether a step needs the whole gradient before its first chunk, and is therefore one of
-    /// [`TrainingState::step_whole`].
+    /// Returns `true` if a step needs the whole gradient before its first chunk, and must use [`TrainingState::step_whole`].
     pub fn needs_whole(&self, with_product: bool) -> bool {
         with_product || self.trained.config.optimizer.clip_norm.is_some()
     }
 
-    /// Begins a step along the mean of the gradients of `tasks` tasks, at the learning rate `rate`. It will be taken chunk
-    /// by chunk.
+    /// Begins a step along the mean of the gradients of `tasks` tasks, at the learning rate `rate`. The step is then taken chunk by chunk.
     pub fn begin_step(&mut self, tasks: u64, rate: f64) {
         debug_assert!(!self.needs_whole(false), "the norm of the gradient is not known chunk by chunk");
         self.begin(tasks, rate, 1.0);
@@ -65,7 +63,7 @@ impl TrainingState {
         let config = &self.trained.config;
         self.next.fit(&self.trained.vectors);
         self.begun = Some(Begun {
-            step: Step::new(&config.optimizer, self.trained.steps + 1, rate, divisor, clip),
+            step: OptimizerStep::new(&config.optimizer, self.trained.steps + 1, rate, divisor, clip),
             divisor,
             stepped: 0,
             maxima: BlockMaxima::new(&config.sizes),
@@ -73,11 +71,11 @@ impl TrainingState {
         });
     }
 
-    /// Takes the step of a chunk, which begins at value `at` of the flat vector, along the sum `sums` of the tasks' gradients in
-    /// integers of [`TrainingState::units`]. Chunks may be of any lengths, and come in any order, each once.
+    /// Steps a chunk, which begins at value `at` of the flat vector, along the sum `sums` of the tasks' gradients in
+    /// integers of [`TrainingState::units`]. Chunks may have any length and come in any order, each once.
     ///
     /// # Panics
-    /// If no step was begun, no units were set, or the chunk does not lie in the vector.
+    /// Panics if no step was begun, no units were set, or the chunk is not inside the vector.
     pub fn step_chunk(&mut self, at: usize, sums: &[i32]) -> SteppedChunk {
         let begun = self.begun.as_mut().expect("a step was begun");
         let units = self.trained.units.as_ref().expect("the units of the sums are known");
@@ -86,8 +84,8 @@ impl TrainingState {
         begun.count(sums.len(), result)
     }
 
-    /// Begins a step along `gradient`, the sum of `tasks` tasks' gradients, and takes it. The chunks of the next parameters, of
-    /// [`CHUNK_VALUES`] each, are in order.
+    /// Begins a step along `gradient`, the sum of `tasks` tasks' gradients, and takes it. Returns the chunks of the
+    /// next parameters in order, with [`CHUNK_VALUES`] each.
     ///
     /// # Panics
     /// If there is not one number per parameter.
@@ -97,11 +95,11 @@ impl TrainingState {
         tasks: u64,
         rate: f64,
         with_product: bool,
-    ) -> (StepOutcome, Vec<SteppedChunk>) {
+    ) -> (TrainingOutcome, Vec<SteppedChunk>) {
         assert_eq!(gradient.len(), self.parameters().len());
         let mut divisor = tasks;
         let mut gradient_product = None;
-        // Those of the sum, as in a step by chunks: those of the mean are rounded.
+        // The maxima are those of the sum, as in a step by chunks: those of the mean are rounded.
         let mut of_sum = BlockMaxima::new(&self.trained.config.sizes);
         if with_product {
             of_sum.count(&block_maxima(&self.trained.config.sizes, 0, &gradient).collect::<Vec<_>>());
@@ -122,10 +120,10 @@ impl TrainingState {
             begun.divisor = tasks;
             begun.maxima = of_sum;
         }
-        (StepOutcome { gradient_product, gradient_norm }, chunks)
+        (TrainingOutcome { gradient_product, gradient_norm }, chunks)
     }
 
-    /// Takes the step of every chunk, of a large vector on several threads.
+    /// Steps every chunk; for a large vector, on several threads.
     fn step_all(&mut self, gradient: &[f32]) -> Vec<SteppedChunk> {
         let begun = self.begun.as_mut().expect("the step was begun");
         let (trained, step) = (&self.trained, &begun.step);
@@ -144,13 +142,13 @@ impl TrainingState {
         stepped.map(|(chunk, result)| begun.count(chunk.len(), result.expect("every chunk was stepped"))).collect()
     }
 
-    /// Drops the step that was begun; the state is that before it.
+    /// Drops the current step, so that the state is the one before it.
     pub fn abandon_step(&mut self) {
         self.begun = None;
     }
 
-    /// What counts of the largest magnitudes that workers claim of the tasks' gradients: in each tensor up to four times the
-    /// largest value of the step that was taken along their sum, which a single worker cannot enlarge unnoticed.
+    /// Bounds the largest magnitudes that workers claim for the tasks' gradients: in each tensor, by four times the
+    /// largest value of the step along their sum, which a single worker cannot enlarge unnoticed.
     ///
     /// # Panics
     /// If no step was begun.
@@ -159,11 +157,11 @@ impl TrainingState {
         claimed.iter().zip(maxima.of_tensors()).map(|(claimed, of_sum)| claimed.min(MOST_CANCELLED * of_sum)).collect()
     }
 
-    /// Makes the step that was begun part of the state, and moves the units on. `maxima` are the largest magnitudes of the
-    /// tasks' gradients in each tensor; the compact format takes those of the step's gradient instead.
+    /// Makes the current step part of the state, and updates the units. `maxima` are the largest magnitudes of the
+    /// tasks' gradients in each tensor; the compact format uses those of the step's gradient instead.
     ///
     /// # Panics
-    /// If no step was begun, or not all of it was taken.
+    /// Panics if no step was begun, or not all of it was taken.
     pub fn commit_step(&mut self, maxima: &[f32]) {
         let Begun { divisor, stepped, maxima: mut sum, gradient, .. } = self.begun.take().expect("a step was begun");
         assert_eq!(stepped, self.parameters().len(), "every chunk was stepped once");
@@ -174,7 +172,7 @@ impl TrainingState {
             if !has_blocks {
                 return units.next(maxima, budget, format);
             }
-            // What the sum of a whole budget would have been.
+            // This scales the maxima to the sum of a whole budget.
             sum.scale((budget as f64 / divisor as f64) as f32);
             units.next_of_blocks(&sum, budget)
         });
@@ -184,13 +182,13 @@ impl TrainingState {
     }
 }
 
-/// Σ aᵢ·bᵢ, in an order that does not depend on the number of threads.
+/// Computes Σ aᵢ·bᵢ, in an order that does not depend on the number of threads.
 fn inner_product(a: &[f32], b: &[f32]) -> f64 {
     let blocks = a.chunks(SUMMED).zip(b.chunks(SUMMED));
     blocks.map(|(a, b)| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()).sum()
 }
 
-/// As PyTorch's `clip_grad_norm_`: the factor that makes a norm at most `most`.
+/// Returns the factor that makes a norm at most `most`, as PyTorch's `clip_grad_norm_` does.
 fn clip_factor(norm: f64, most: f64) -> f64 {
     (most / (norm + 1e-6)).min(1.0)
 }

@@ -1,4 +1,4 @@
-//! Steps chunk by chunk against steps of the whole gradient, and against the state that was saved.
+//! Compares steps chunk by chunk with steps of the whole gradient, and with a restored state.
 
 use ata_types::WireFormat::{Compact, F32Exact};
 use ata_types::{CHUNK_VALUES, WireFormat};
@@ -10,7 +10,7 @@ use crate::codec::apply_differences;
 use crate::exact::power_of_two;
 use crate::optimizer::Rule;
 
-/// Three chunks, of which the last is short; tensors that end within chunks.
+/// The lengths of the tensors, some of which end within chunks. There are three chunks, and the last is short.
 const LENGTHS: [usize; 4] = [20_000, 1, 45_000, 3000];
 
 const RULES: [Rule; 4] = [
@@ -38,7 +38,7 @@ fn sums(state: &TrainingState, seed: u64) -> Vec<i32> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut value = |at: usize| {
         let value = rng.random_range(-20_000..20_000);
-        // A block in ten is small.
+        // One block in ten is small.
         if at / 256 % 10 == 3 { value / 4096 } else { value }
     };
     (0..state.parameters().len()).map(&mut value).collect()
@@ -56,7 +56,7 @@ fn take(state: &mut TrainingState, sums: &[i32], length: usize) -> Vec<SteppedCh
 
 const MAXIMA: [f32; 4] = [2.0, 0.0, 1e-5, 3.0];
 
-/// Chunks of any length, in any order, are the same step as the whole gradient at once.
+/// Chunks of any length, in any order, give the same step as the whole gradient at once.
 #[test]
 fn a_step_by_chunks_is_that_of_the_whole_gradient() {
     for rule in RULES {
@@ -79,7 +79,7 @@ fn a_step_by_chunks_is_that_of_the_whole_gradient() {
     }
 }
 
-/// A vector that is stepped on several threads gets the bits of one that is stepped on one.
+/// A vector stepped on several threads gets the same bits as on one.
 #[test]
 fn a_large_vector_is_stepped_alike() {
     let parameters = vec![0.5; 300_000];
@@ -100,7 +100,7 @@ fn a_large_vector_is_stepped_alike() {
     }
 }
 
-/// A step that was begun, and dropped, leaves no trace, whatever part of it was taken.
+/// A step that was begun and dropped leaves no trace, whatever part of it was taken.
 #[test]
 fn a_dropped_step_changes_nothing() {
     for rule in RULES {
@@ -134,7 +134,7 @@ fn a_step_is_committed_whole() {
     state.commit_step(&MAXIMA);
 }
 
-/// What a worker holds after applying every step's differences is what the state says that it holds, close to the parameters.
+/// After applying every step's differences, a worker holds what the state says that it holds, close to the parameters.
 #[test]
 fn workers_follow_by_differences() {
     let mut state = state(Rule::Adam, Compact);
@@ -154,7 +154,7 @@ fn workers_follow_by_differences() {
     }
 }
 
-/// Exact units follow the largest values of tasks, compact ones those of the sum of a whole budget.
+/// Exact units follow the largest values of tasks; compact ones follow those of the sum of a whole budget.
 #[test]
 fn units_move_with_the_step() {
     let mut exact = state(Rule::Adam, F32Exact);
@@ -192,7 +192,8 @@ fn units_move_with_the_step() {
     assert_eq!(compact.units(), by_chunks.units());
 }
 
-/// A claimed maximum counts up to four times what the step's own sum shows, whether it is taken by chunks, whole, or with a product.
+/// A claimed maximum counts for at most four times the maximum of the step's sum, for steps by chunks, whole steps, and
+/// steps with a product.
 #[test]
 fn claims_are_bounded_by_the_sum() {
     for format in [F32Exact, Compact] {
@@ -208,14 +209,14 @@ fn claims_are_bounded_by_the_sum() {
         take(&mut state, &sums, CHUNK_VALUES);
         assert_eq!(state.believed(&claimed), expected);
         for with_product in [false, true] {
-            // Three tasks, so that the mean is rounded.
+            // With three tasks, the mean is rounded.
             state.step_whole(units.values(&sizes, &sums), 3, 0.1, with_product);
             assert_eq!(state.believed(&claimed), expected, "{format}, {with_product}");
         }
     }
 }
 
-/// A state that was saved and restored goes on with the same bits, for every rule and format.
+/// A state that was saved and restored continues with the same bits, for every rule and format.
 #[test]
 fn a_restored_state_goes_on() {
     for rule in RULES {

@@ -8,7 +8,7 @@ use crate::optimizer::Rule;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Vectors {
     pub(super) parameters: Vec<f32>,
-    /// As named by [`Rule::moments`].
+    /// The optimizer's vectors, in the order of [`Rule::moments`].
     pub(super) moments: Vec<Vec<f32>>,
     /// The parameters that workers hold, if they are sent rounded differences.
     pub(super) replica: Option<Vec<f32>>,
@@ -22,14 +22,14 @@ pub(super) struct VectorsChunk<'a> {
 }
 
 impl Vectors {
-    /// The vectors before the first step.
+    /// Creates the vectors before the first step.
     pub(super) fn new(rule: Rule, format: WireFormat, parameters: Vec<f32>) -> Self {
         let moments = rule.moments().iter().map(|_| vec![0.0; parameters.len()]).collect();
         let replica = (format == WireFormat::Compact).then(|| parameters.clone());
         Self { parameters, moments, replica }
     }
 
-    /// Makes room for as many values as `other` has, whose content does not matter.
+    /// Resizes the vectors to the lengths of `other`; their content does not matter.
     pub(super) fn fit(&mut self, other: &Self) {
         if self.parameters.len() != other.parameters.len() {
             let zeros = |like: &Vec<f32>| vec![0.0; like.len()];
@@ -41,7 +41,7 @@ impl Vectors {
         }
     }
 
-    /// `length` values from `at` on.
+    /// Returns `length` values of each vector, from `at` on.
     pub(super) fn chunk(&mut self, at: usize, length: usize) -> VectorsChunk<'_> {
         VectorsChunk {
             parameters: &mut self.parameters[at..at + length],
@@ -50,7 +50,7 @@ impl Vectors {
         }
     }
 
-    /// All chunks, in order.
+    /// Returns all chunks, in order.
     pub(super) fn chunks(&mut self) -> impl Iterator<Item = VectorsChunk<'_>> {
         let mut moments: Vec<_> = self.moments.iter_mut().map(|moment| moment.chunks_mut(CHUNK_VALUES)).collect();
         let mut replica = self.replica.as_mut().map(|replica| replica.chunks_mut(CHUNK_VALUES));

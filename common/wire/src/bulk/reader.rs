@@ -11,12 +11,12 @@ use ata_net::Peer;
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     peer: Peer,
-    progress: Arc<Progress>,
+    progress: Arc<ReadProgress>,
 }
 
 /// The progress of a download, which the call writes and others read.
 #[derive(Debug, Default)]
-struct Progress {
+struct ReadProgress {
     /// The iteration whose parameters are being sent; 0 if there is none.
     iteration: AtomicU64,
     /// Whether their next piece has not been produced yet.

@@ -86,7 +86,7 @@ impl Service<Request<Body>> for NoService {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type CallAnswer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl<T, S> Service<Request<Body>> for TransferRouter<T, S>
 where
@@ -96,13 +96,13 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = CallAnswer;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.others.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Answer {
+    fn call(&mut self, request: Request<Body>) -> CallAnswer {
         let path = request.uri().path();
         let is_parameters = path == PARAMETERS;
         if !is_parameters && path != SUBMIT_GRADIENT {

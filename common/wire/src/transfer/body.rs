@@ -71,7 +71,7 @@ pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> 
 }
 
 /// A part of a call that carries vectors.
-pub(super) enum Part<H> {
+pub(super) enum BodyPart<H> {
     /// The header of a vector.
     Header(H),
     /// A chunk, whole or only its beginning.
@@ -80,7 +80,7 @@ pub(super) enum Part<H> {
     Data(Bytes),
 }
 
-impl<H> Part<H> {
+impl<H> BodyPart<H> {
     /// Returns the part for a chunk that generated code decoded.
     pub(super) fn whole(chunk: Chunk) -> Self {
         Self::Chunk { crc32c: chunk.crc32c, bytes: chunk.data.len(), data: chunk.data }

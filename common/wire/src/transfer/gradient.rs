@@ -5,12 +5,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
 
 use super::ReceiveError;
-use super::body::{CallBody, Part, decode};
+use super::body::{BodyPart, CallBody, decode};
 use super::chunk::ChunkReceiver;
 use super::decoder::Item;
 use crate::limits::{CHUNK_TIMEOUT, HEADER_TIMEOUT};
 use crate::proto::{self, GradientPart, gradient_part::Kind};
-use ata_net::{Peer, Upload};
+use ata_net::{CountedUpload, Peer};
 
 /// Receives a sum of gradients from a worker.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct GradientUpload {
     /// When the wait for the next part began, if it has.
     since: Option<Instant>,
     /// Counts the upload, from the wait for its first chunk on.
-    counted: Option<Upload>,
+    counted: Option<CountedUpload>,
 }
 
 impl GradientUpload {
@@ -47,8 +47,8 @@ impl GradientUpload {
             }
         };
         self.since = None;
-        match item.map(|item| Part::of(item, gradient_part)).transpose()? {
-            Some(Part::Header(header)) => Ok(header),
+        match item.map(|item| BodyPart::of(item, gradient_part)).transpose()? {
+            Some(BodyPart::Header(header)) => Ok(header),
             _ => Err(ReceiveError::Order("expected a header")),
         }
     }
@@ -60,7 +60,7 @@ impl GradientUpload {
         self.counted.get_or_insert_with(|| self.peer.upload());
         while let Some(item) = self.next_soon().await? {
             heard(item.bytes());
-            if let Some(data) = Part::of(item, gradient_part)?.add_to(&mut self.chunks)? {
+            if let Some(data) = BodyPart::of(item, gradient_part)?.add_to(&mut self.chunks)? {
                 self.since = None;
                 return Ok(Some(data));
             }
@@ -75,10 +75,10 @@ impl GradientUpload {
     }
 }
 
-fn gradient_part(message: Bytes) -> Result<Part<proto::GradientHeader>, ReceiveError> {
+fn gradient_part(message: Bytes) -> Result<BodyPart<proto::GradientHeader>, ReceiveError> {
     match decode::<GradientPart>(message)?.kind {
-        Some(Kind::Header(header)) => Ok(Part::Header(header)),
-        Some(Kind::Chunk(chunk)) => Ok(Part::whole(chunk)),
+        Some(Kind::Header(header)) => Ok(BodyPart::Header(header)),
+        Some(Kind::Chunk(chunk)) => Ok(BodyPart::whole(chunk)),
         None => Err(ReceiveError::Order("an empty one")),
     }
 }

@@ -5,7 +5,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::ReceiveError;
-use super::body::{CallBody, Part, decode};
+use super::body::{BodyPart, CallBody, decode};
 use super::chunk::ChunkReceiver;
 use crate::message::{SetHeader, Stripe};
 use crate::proto::{self, parameter_part::Kind};
@@ -49,10 +49,10 @@ impl ParameterStream {
         loop {
             let item = self.incoming.next().await?;
             let item = item.ok_or_else(|| Status::unavailable("the coordinator sends no more parameters"))?;
-            let part = Part::of(item, parameter_part)?;
+            let part = BodyPart::of(item, parameter_part)?;
             let at = self.stripe.first + self.chunks.received() * self.stripe.stride;
             match part {
-                Part::Header(header) if at >= self.announced => return Ok(ParameterPart::Set(self.begin(header)?)),
+                BodyPart::Header(header) if at >= self.announced => return Ok(ParameterPart::Set(self.begin(header)?)),
                 _ if at >= self.announced => return Err(ReceiveError::Order("expected a header")),
                 part => {
                     if let Some(data) = part.add_to(&mut self.chunks)? {
@@ -71,10 +71,10 @@ impl ParameterStream {
     }
 }
 
-fn parameter_part(message: Bytes) -> Result<Part<proto::SetHeader>, ReceiveError> {
+fn parameter_part(message: Bytes) -> Result<BodyPart<proto::SetHeader>, ReceiveError> {
     match decode::<proto::ParameterPart>(message)?.kind {
-        Some(Kind::Header(header)) => Ok(Part::Header(header)),
-        Some(Kind::Chunk(chunk)) => Ok(Part::whole(chunk)),
+        Some(Kind::Header(header)) => Ok(BodyPart::Header(header)),
+        Some(Kind::Chunk(chunk)) => Ok(BodyPart::whole(chunk)),
         None => Err(ReceiveError::Order("an empty one")),
     }
 }

@@ -1,12 +1,12 @@
-//! Who measures the batches of an evaluation.
+//! Chooses which members measure the batches of an evaluation.
 
 use std::collections::HashSet;
 
 use ata_types::WorkerId;
 
-/// Who measures batches.
+/// A process that measures batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::driver) enum Member {
+pub(in crate::driver) enum CrewMember {
     /// The coordinator itself.
     Head,
     /// A worker.
@@ -15,47 +15,49 @@ pub(in crate::driver) enum Member {
 
 /// A worker that is present.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::driver) struct Candidate {
+pub(in crate::driver) struct CrewCandidate {
     pub(in crate::driver) worker: WorkerId,
-    /// Whether it had no task in this iteration and the one before.
+    /// Whether the worker had no task in this iteration and the one before.
     pub(in crate::driver) is_idle: bool,
-    /// The mean time of its tasks, if it was timed.
+    /// The mean time of the worker's tasks in seconds, if any was timed.
     pub(in crate::driver) mean_s: Option<f64>,
 }
 
-/// Most members at a time. Each gets the parameters through the coordinator's link.
+/// The maximum number of members at a time. Each of them fetches the parameters over the coordinator's link.
 const MOST_MEMBERS: usize = 8;
 
-/// Time after which one more member joins those that have not completed an evaluation: their data and the parameters have arrived
-/// by then, unless the link is slow.
+/// The time in seconds after which another member joins an unfinished evaluation. Unless the link is slow, the other members have received
+/// the data and the parameters by then.
 const REINFORCEMENT_S: f64 = 10.0;
 
-/// Chooses who measures, the preferred first. A single member is the rule, since each costs the transfer of the parameters.
+/// Chooses the members that measure, the preferred ones first. Usually this is a single member, since each costs a transfer of the
+/// parameters.
 ///
-/// During a run, workers without tasks come first, since nobody waits for them; those that have measured before have the test data
-/// already. The coordinator itself comes next, and workers with tasks only if there is nobody else, the slowest first, since it
-/// has the fewest. At the end of a run, nobody has tasks, and the coordinator's thread is preferred to a worker that lacks the test data.
+/// During a run, workers without tasks come first, since no step waits for them. Among them, those that have measured before already have
+/// the test data. The coordinator itself comes next. Workers with tasks are chosen only if there is no other member, the slowest first,
+/// since it has the fewest tasks. At the end of a run no worker has tasks, and the coordinator's thread is preferred to a worker that lacks
+/// the test data.
 pub(super) fn choose(
-    candidates: &[Candidate],
+    candidates: &[CrewCandidate],
     has_head: bool,
     experienced: &HashSet<WorkerId>,
     is_ending: bool,
     elapsed_s: f64,
-) -> Vec<Member> {
-    let rank = |candidate: &Candidate| match (experienced.contains(&candidate.worker), is_ending) {
+) -> Vec<CrewMember> {
+    let rank = |candidate: &CrewCandidate| match (experienced.contains(&candidate.worker), is_ending) {
         (true, _) => 0,
         (false, false) => 1,
         (false, true) => 3,
     };
-    let time_s = |candidate: &Candidate| candidate.mean_s.unwrap_or(f64::INFINITY);
+    let time_s = |candidate: &CrewCandidate| candidate.mean_s.unwrap_or(f64::INFINITY);
     let idle = candidates.iter().filter(|candidate| candidate.is_idle || is_ending);
-    let mut members: Vec<(u8, f64, Member)> = idle
-        .map(|candidate| (rank(candidate), time_s(candidate), Member::Worker(candidate.worker)))
-        .chain(has_head.then_some((2, 0.0, Member::Head)))
+    let mut members: Vec<(u8, f64, CrewMember)> = idle
+        .map(|candidate| (rank(candidate), time_s(candidate), CrewMember::Worker(candidate.worker)))
+        .chain(has_head.then_some((2, 0.0, CrewMember::Head)))
         .collect();
     if members.is_empty() {
         let busy = candidates.iter();
-        members.extend(busy.map(|busy| (rank(busy), -time_s(busy), Member::Worker(busy.worker))));
+        members.extend(busy.map(|busy| (rank(busy), -time_s(busy), CrewMember::Worker(busy.worker))));
     }
     members.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
     let wanted = (1.0 + elapsed_s / REINFORCEMENT_S) as usize;
@@ -70,16 +72,16 @@ mod tests {
         WorkerId::new(number).unwrap()
     }
 
-    fn candidate(number: u32, is_idle: bool, mean_s: Option<f64>) -> Candidate {
-        Candidate { worker: worker(number), is_idle, mean_s }
+    fn candidate(number: u32, is_idle: bool, mean_s: Option<f64>) -> CrewCandidate {
+        CrewCandidate { worker: worker(number), is_idle, mean_s }
     }
 
-    fn chosen(candidates: &[Candidate], has_head: bool, experienced: &[u32], is_ending: bool) -> Vec<u32> {
+    fn chosen(candidates: &[CrewCandidate], has_head: bool, experienced: &[u32], is_ending: bool) -> Vec<u32> {
         let experienced = experienced.iter().copied().map(worker).collect();
         let members = choose(candidates, has_head, &experienced, is_ending, 1e9);
-        let number = |member: Member| match member {
-            Member::Head => 0,
-            Member::Worker(worker) => worker.number(),
+        let number = |member: CrewMember| match member {
+            CrewMember::Head => 0,
+            CrewMember::Worker(worker) => worker.number(),
         };
         members.into_iter().map(number).collect()
     }
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn one_member_is_the_rule() {
-        let fleet: Vec<Candidate> = (1..=20).map(|number| candidate(number, true, None)).collect();
+        let fleet: Vec<CrewCandidate> = (1..=20).map(|number| candidate(number, true, None)).collect();
         let count = |elapsed_s| choose(&fleet, true, &HashSet::new(), false, elapsed_s).len();
         assert_eq!([0.0, 9.9, 10.0, 25.0, 1e300].map(count), [1, 1, 2, 3, MOST_MEMBERS]);
     }

@@ -1,9 +1,9 @@
-//! Evaluations on the test data: when they are due, who measures their batches, and which one was best.
+//! Evaluations on the test data: schedules them, distributes their batches, and keeps the best result.
 //!
 //! # Layout
 //! - here: [`Evaluations`], all evaluations of a run
-//! - `under_way`: the one that is under way, with its batches
-//! - `crew`: who measures
+//! - `under_way`: the evaluation in progress, with its batches
+//! - `crew`: the members that measure batches
 
 mod crew;
 mod under_way;
@@ -23,62 +23,62 @@ use crate::parameters::TrainedParameters;
 use crate::report::{EvaluationError, RunError};
 use under_way::UnderWay;
 
-pub(super) use crew::{Candidate, Member};
+pub(super) use crew::{CrewCandidate, CrewMember};
 
-/// The evaluations of a run. At most one takes place at a time.
+/// The evaluations of a run. At most one is in progress at a time.
 pub(super) struct Evaluations {
-    /// The coordinator's own threads, if it has the test data and they have not failed.
+    /// The coordinator's own threads, if it has the test data and the threads have not failed.
     head: Option<EvaluationThreads>,
     /// Whether workers measure batches.
     by_workers: bool,
-    /// Iterations between two of them; the final parameters are always evaluated.
+    /// The number of iterations between two evaluations. The final parameters are always evaluated.
     every: Option<u64>,
     under_way: Option<UnderWay>,
-    /// How the test data are divided, once that is known.
+    /// The division of the test data into batches, once it is known.
     batches: Option<EvaluationBatches>,
-    /// Workers that have measured a batch in their current session.
+    /// The workers that have measured a batch in their current session.
     experienced: HashSet<WorkerId>,
-    /// The last step of the parameters that were evaluated last.
+    /// The last step included in the parameters that were evaluated last.
     last: Option<Iteration>,
     last_accuracy: Option<f64>,
     best: BestEvaluation,
-    /// Why the last one failed, if it did.
+    /// The error of the last evaluation, if it failed.
     failed: Option<RunError>,
 }
 
-/// A batch that was measured.
-pub(super) struct Measured {
-    pub(super) member: Member,
+/// A measured batch.
+pub(super) struct CrewMeasurement {
+    pub(super) member: CrewMember,
     pub(super) step: Iteration,
     pub(super) batch: u64,
     pub(super) outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
 }
 
-/// Batches to measure.
+/// Batches for a worker to measure.
 pub(super) struct Handed {
     pub(super) worker: WorkerId,
     pub(super) step: Iteration,
     pub(super) batches: Vec<u64>,
 }
 
-/// The best of the evaluations so far.
+/// The best results of the evaluations so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BestEvaluation {
-    /// The highest accuracy, which decides if the problem has one.
+    /// The highest accuracy. If the problem has an accuracy, it determines the best evaluation.
     pub(super) accuracy: Option<f64>,
-    /// The lowest loss.
+    /// The lowest loss, which determines the best evaluation otherwise.
     pub(super) loss: Option<f64>,
 }
 
-/// What follows from an evaluation.
+/// The consequences of a finished evaluation.
 pub(super) struct EvaluationRecord {
     pub(super) event: RunEvent,
-    /// The model to keep, if it is the best so far: its parameters, and what its file says about them.
+    /// The parameters and metadata of the model to keep, if the evaluation is the best so far.
     pub(super) best_model: Option<(TrainedParameters, Metadata)>,
 }
 
 impl BestEvaluation {
-    /// Takes in an evaluation. Returns whether it is the best.
+    /// Records an evaluation. Returns whether it is the best so far.
     fn update(&mut self, loss: f64, accuracy: Option<f64>) -> bool {
         let has_lowest_loss = loss.is_finite() && self.loss.is_none_or(|lowest| loss < lowest);
         if has_lowest_loss {
@@ -94,7 +94,7 @@ impl BestEvaluation {
 }
 
 impl Evaluations {
-    /// Starts the coordinator's own threads, if it may evaluate; they pass their measurements to `report`.
+    /// Starts the coordinator's own threads, if it may evaluate. They pass their measurements to `report`.
     pub(super) fn start(
         config: EvaluationConfig,
         best: BestEvaluation,
@@ -118,59 +118,59 @@ impl Evaluations {
         }
     }
 
-    /// Whether an evaluation of these parameters is due. None is due while another one is under way.
+    /// Returns whether an evaluation of these parameters is due. None is due while another one is in progress.
     pub(super) fn is_due(&self, last_step: Iteration) -> bool {
         let steps = last_step.number();
         let is_due = steps > 0 && self.every.is_some_and(|every| steps.is_multiple_of(every));
         is_due && self.is_idle()
     }
 
-    /// Whether the final parameters have to be evaluated still.
+    /// Returns whether the final parameters still have to be evaluated.
     pub(super) fn lack(&self, last_step: Iteration) -> bool {
         self.last != Some(last_step)
     }
 
-    /// Whether no evaluation is under way.
+    /// Returns whether no evaluation is in progress.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_none()
     }
 
-    /// Whether workers are needed as long as an evaluation is under way.
+    /// Returns whether an evaluation in progress needs workers.
     pub(super) fn need_workers(&self) -> bool {
         self.by_workers
     }
 
-    /// Leaves what is not measured to the coordinator's own threads, since all sessions have ended.
+    /// Leaves the remaining batches to the coordinator's own threads, since all sessions have ended.
     pub(super) fn do_without_workers(&mut self) {
         self.by_workers = false;
     }
 
-    /// Begins an evaluation.
+    /// Starts an evaluation.
     pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters) {
         self.failed = None;
         self.under_way = Some(UnderWay::new(now_s, parameters, self.batches));
     }
 
-    /// The parameters after a step, if they are being evaluated.
+    /// Returns the parameters after a step, if they are being evaluated.
     pub(super) fn parameters(&self, step: Iteration) -> Option<TrainedParameters> {
         let under_way = self.under_way.as_ref().filter(|under_way| under_way.step() == step)?;
         Some(under_way.parameters.clone())
     }
 
-    /// Gives the coordinator's own threads batches to measure, and returns those for workers. Returns the result if the evaluation is over.
-    /// To be called whenever something may have changed, and from time to time.
+    /// Gives the coordinator's own threads batches to measure, and returns the batches for workers. Also returns the result if the
+    /// evaluation is over. Must be called after every change, and periodically.
     pub(super) fn advance(
         &mut self,
         now_s: f64,
-        candidates: &[Candidate],
+        candidates: &[CrewCandidate],
         is_ending: bool,
     ) -> (Vec<Handed>, Option<EvaluationRecord>) {
         let Some(under_way) = &mut self.under_way else { return (Vec::new(), None) };
         under_way.check(now_s);
-        let able = |worker: WorkerId| self.by_workers && under_way.may_measure(Member::Worker(worker));
-        let candidates: Vec<Candidate> =
+        let able = |worker: WorkerId| self.by_workers && under_way.may_measure(CrewMember::Worker(worker));
+        let candidates: Vec<CrewCandidate> =
             candidates.iter().copied().filter(|candidate| able(candidate.worker)).collect();
-        let has_head = self.head.is_some() && under_way.may_measure(Member::Head);
+        let has_head = self.head.is_some() && under_way.may_measure(CrewMember::Head);
         let elapsed_s = now_s - under_way.began_s;
         let crew = crew::choose(&candidates, has_head, &self.experienced, is_ending, elapsed_s);
         if let Some(outcome) = under_way.outcome(now_s, crew.is_empty(), self.by_workers) {
@@ -181,11 +181,11 @@ impl Evaluations {
         for member in crew {
             let (step, batches) = (under_way.step(), under_way.hand_out(member));
             match (member, &self.head) {
-                (Member::Worker(worker), _) if !batches.is_empty() => handed.push(Handed { worker, step, batches }),
-                (Member::Head, Some(head)) => {
+                (CrewMember::Worker(worker), _) if !batches.is_empty() => handed.push(Handed { worker, step, batches }),
+                (CrewMember::Head, Some(head)) => {
                     for batch in batches {
                         let parameters = Arc::new(under_way.parameters.clone());
-                        // After a panic, that has been reported.
+                        // This fails only after a panic, which has been reported.
                         head.measure(EvaluationOrder { step, parameters, batch });
                     }
                 }
@@ -195,9 +195,9 @@ impl Evaluations {
         (handed, None)
     }
 
-    /// Takes in the measurement of a batch. Returns whether it was asked for.
-    pub(super) fn measured(&mut self, now_s: f64, measured: Measured) -> bool {
-        let Measured { member, step, batch, outcome } = measured;
+    /// Records the measurement of a batch. Returns whether it was requested.
+    pub(super) fn measured(&mut self, now_s: f64, measured: CrewMeasurement) -> bool {
+        let CrewMeasurement { member, step, batch, outcome } = measured;
         let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.step() == step) else {
             return false;
         };
@@ -205,34 +205,34 @@ impl Evaluations {
             return false;
         }
         match (&outcome, member) {
-            (Ok(_), Member::Worker(worker)) => {
+            (Ok(_), CrewMember::Worker(worker)) => {
                 self.experienced.insert(worker);
             }
-            (Err(error), Member::Worker(worker)) => {
+            (Err(error), CrewMember::Worker(worker)) => {
                 tracing::warn!(%worker, "worker cannot evaluate the parameters after step {step}: {error}");
             }
-            (Err(error), Member::Head) => {
+            (Err(error), CrewMember::Head) => {
                 tracing::warn!("the coordinator cannot evaluate the parameters after step {step}: {error}");
                 if matches!(error, EvaluationError::Here(MeasuringError::Panicked)) {
                     self.head = None;
                 }
             }
-            (Ok(_), Member::Head) => {}
+            (Ok(_), CrewMember::Head) => {}
         }
         under_way.measured(now_s, member, batch, outcome);
         self.batches = under_way.batches();
         true
     }
 
-    /// Takes back what a worker held whose session has ended.
+    /// Takes back the batches of a worker whose session has ended.
     pub(super) fn leave(&mut self, worker: WorkerId) {
         self.experienced.remove(&worker);
         if let Some(under_way) = &mut self.under_way {
-            under_way.leave(Member::Worker(worker));
+            under_way.leave(CrewMember::Worker(worker));
         }
     }
 
-    /// Ends the evaluation that is under way. If it failed, the run goes on, and fails only if its final parameters cannot be evaluated.
+    /// Ends the evaluation in progress. If it failed, the run continues, and fails only if its final parameters cannot be evaluated.
     fn finish(&mut self, now_s: f64, outcome: Result<Evaluation, EvaluationError>) -> Option<EvaluationRecord> {
         let UnderWay { parameters, .. } = self.under_way.take()?;
         let iteration = parameters.last_step();
@@ -253,17 +253,17 @@ impl Evaluations {
         Some(EvaluationRecord { event, best_model })
     }
 
-    /// The accuracy of the last evaluation.
+    /// Returns the accuracy of the last evaluation.
     pub(super) fn last_accuracy(&self) -> Option<f64> {
         self.last_accuracy
     }
 
-    /// The highest accuracy so far.
+    /// Returns the highest accuracy so far.
     pub(super) fn best_accuracy(&self) -> Option<f64> {
         self.best.accuracy
     }
 
-    /// Why the last evaluation failed, if it did.
+    /// Takes the error of the last evaluation, if it failed.
     pub(super) fn take_error(&mut self) -> Option<RunError> {
         self.failed.take()
     }

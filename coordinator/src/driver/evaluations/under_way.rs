@@ -1,44 +1,44 @@
-//! An evaluation that is under way: which of its batches are measured, and by whom the others are.
+//! An evaluation in progress: tracks which batches are measured, and which members hold the others.
 
 use std::collections::HashMap;
 
 use ata_learn::{Evaluation, EvaluationBatches, EvaluationSum, Measurement};
 use ata_types::Iteration;
 
-use super::crew::Member;
+use super::crew::CrewMember;
 use crate::parameters::TrainedParameters;
 use crate::report::EvaluationError;
 
-/// Batches that a worker holds: while it measures one, the next is on its way.
+/// The number of batches that a worker holds, so that the next one is on its way while it measures one.
 const WORKER_BATCHES: usize = 2;
 
-/// Time without a measurement after which those who hold batches count as failed. It includes fetching parameters and test data by
-/// a slow link.
+/// The time in seconds without a measurement after which the members that hold batches count as failed. It is long enough to fetch
+/// parameters and test data over a slow link.
 const STALLED_S: f64 = 600.0;
 
-/// Time after which an evaluation that nobody can take part in fails: a worker that lost its connection is back by then.
+/// The time in seconds after which an evaluation without members fails. A worker that lost its connection is back by then.
 const DESERTED_S: f64 = 20.0;
 
-/// An evaluation that is under way.
+/// An evaluation in progress.
 pub(super) struct UnderWay {
     pub(super) parameters: TrainedParameters,
     pub(super) began_s: f64,
-    /// What was measured, once it is known how the test data are divided.
+    /// The sum of the measurements, once the division of the test data is known.
     sum: Option<EvaluationSum>,
-    /// The first batch that nobody has held.
+    /// The first batch that has never been handed out.
     next: u64,
-    /// Batches whose holders are gone.
+    /// The batches whose holders have left.
     returned: Vec<u64>,
-    /// Batches and their holders, in the order in which they were handed out.
-    held: Vec<(u64, Member)>,
-    /// Members that cannot take part, and why.
-    failed: HashMap<Member, EvaluationError>,
-    /// When something last happened.
+    /// The batches and their holders, in the order in which they were handed out.
+    held: Vec<(u64, CrewMember)>,
+    /// The members that cannot take part, and why.
+    failed: HashMap<CrewMember, EvaluationError>,
+    /// The time of the last measurement or failure, in seconds.
     progress_s: f64,
 }
 
 impl UnderWay {
-    /// Begins an evaluation of test data that are divided like this, if that is known.
+    /// Starts an evaluation. `batches` is the division of the test data, if it is known.
     pub(super) fn new(now_s: f64, parameters: TrainedParameters, batches: Option<EvaluationBatches>) -> Self {
         Self {
             parameters,
@@ -52,20 +52,20 @@ impl UnderWay {
         }
     }
 
-    /// The last step of the parameters.
+    /// Returns the last step included in the parameters.
     pub(super) fn step(&self) -> Iteration {
         self.parameters.last_step()
     }
 
-    /// Whether a member can take part.
-    pub(super) fn may_measure(&self, member: Member) -> bool {
+    /// Returns whether a member can take part.
+    pub(super) fn may_measure(&self, member: CrewMember) -> bool {
         !self.failed.contains_key(&member)
     }
 
-    /// Hands out batches to a member, as many as it has room for. Once all are handed out, a member without one gets a copy of the one that
-    /// has been held the longest, since its holder may be slow, or hang.
-    pub(super) fn hand_out(&mut self, member: Member) -> Vec<u64> {
-        let room = if member == Member::Head { 1 } else { WORKER_BATCHES };
+    /// Hands out as many batches to a member as it may hold. Once all are handed out, a member without a batch gets a copy of the one that
+    /// has been held the longest, since its holder may be slow or hang.
+    pub(super) fn hand_out(&mut self, member: CrewMember) -> Vec<u64> {
+        let room = if member == CrewMember::Head { 1 } else { WORKER_BATCHES };
         let mut batches = Vec::new();
         while self.held_by(member) < room {
             let Some(batch) = self.returned.pop().or_else(|| self.fresh()).or_else(|| self.copy(member)) else { break };
@@ -75,19 +75,19 @@ impl UnderWay {
         batches
     }
 
-    fn held_by(&self, member: Member) -> usize {
+    fn held_by(&self, member: CrewMember) -> usize {
         self.held.iter().filter(|(_, holder)| *holder == member).count()
     }
 
     fn fresh(&mut self) -> Option<u64> {
-        // Until their number is known, there is one.
+        // As long as the number of batches is unknown, only the first one is handed out.
         let count = self.batches().map_or(1, EvaluationBatches::count);
         let fresh = (self.next < count).then_some(self.next)?;
         self.next += 1;
         Some(fresh)
     }
 
-    fn copy(&self, member: Member) -> Option<u64> {
+    fn copy(&self, member: CrewMember) -> Option<u64> {
         if self.held_by(member) > 0 {
             return None;
         }
@@ -95,16 +95,16 @@ impl UnderWay {
         self.held.iter().map(|(batch, _)| *batch).find(|batch| copies(*batch) == 1)
     }
 
-    /// Whether a member holds a batch.
-    pub(super) fn is_held(&self, batch: u64, member: Member) -> bool {
+    /// Returns whether a member holds a batch.
+    pub(super) fn is_held(&self, batch: u64, member: CrewMember) -> bool {
         self.held.contains(&(batch, member))
     }
 
-    /// Takes in a measurement, unless the member does not hold the batch.
+    /// Records a measurement, unless the member does not hold the batch.
     pub(super) fn measured(
         &mut self,
         now_s: f64,
-        member: Member,
+        member: CrewMember,
         batch: u64,
         outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
     ) {
@@ -133,41 +133,41 @@ impl UnderWay {
         self.held.retain(|(held, _)| *held != batch);
     }
 
-    /// Takes back what a member holds.
-    pub(super) fn leave(&mut self, member: Member) {
+    /// Takes back the batches that a member holds.
+    pub(super) fn leave(&mut self, member: CrewMember) {
         let gone: Vec<u64> =
             self.held.extract_if(.., |(_, holder)| *holder == member).map(|(batch, _)| batch).collect();
         let is_held = |batch: &u64| self.held.iter().any(|(held, _)| held == batch);
         self.returned.extend(gone.into_iter().filter(|batch| !is_held(batch)));
-        // It may come back in a better state.
+        // The member may be able to measure when it returns.
         self.failed.remove(&member);
     }
 
-    fn fail(&mut self, member: Member, error: EvaluationError) {
+    fn fail(&mut self, member: CrewMember, error: EvaluationError) {
         self.leave(member);
         self.failed.insert(member, error);
     }
 
-    /// Excludes members that have not measured anything for too long. Call it from time to time.
+    /// Excludes members that have not measured anything for too long. Must be called periodically.
     pub(super) fn check(&mut self, now_s: f64) {
         if now_s - self.progress_s < STALLED_S {
             return;
         }
         self.progress_s = now_s;
-        let holders: Vec<Member> = self.held.iter().map(|(_, holder)| *holder).collect();
+        let holders: Vec<CrewMember> = self.held.iter().map(|(_, holder)| *holder).collect();
         for holder in holders {
             let reason = format!("it has not measured a batch in {STALLED_S} s");
             self.fail(holder, EvaluationError::Workers(reason));
         }
     }
 
-    /// How the test data are divided, if that is known.
+    /// Returns the division of the test data, if it is known.
     pub(super) fn batches(&self) -> Option<EvaluationBatches> {
         self.sum.as_ref().map(EvaluationSum::batches)
     }
 
-    /// The result, once there is one; `is_deserted` says that nobody can take part at the moment, and `may_come` that somebody may come
-    /// who can.
+    /// Returns the result, once there is one. `is_deserted` says that no member can take part at the moment, and `may_come` that one may
+    /// still join.
     pub(super) fn outcome(
         &mut self,
         now_s: f64,
@@ -181,7 +181,7 @@ impl UnderWay {
         if !is_deserted || !self.held.is_empty() || !is_over {
             return None;
         }
-        // The coordinator's own failure says the most.
+        // The coordinator's own failure is the most informative, and sorts first.
         let first = self.failed.keys().min().copied();
         if let Some(error) = first.and_then(|member| self.failed.remove(&member)) {
             return Some(Err(error));
@@ -199,8 +199,8 @@ mod tests {
 
     const BATCHES: EvaluationBatches = EvaluationBatches { samples: 50, batch_samples: 10 };
 
-    fn worker(number: u32) -> Member {
-        Member::Worker(WorkerId::new(number).unwrap())
+    fn worker(number: u32) -> CrewMember {
+        CrewMember::Worker(WorkerId::new(number).unwrap())
     }
 
     fn evaluation(batches: Option<EvaluationBatches>) -> UnderWay {
@@ -221,12 +221,12 @@ mod tests {
         assert!(!under_way.is_held(0, worker(2)), "the copy came too late");
         under_way.measured(1.0, worker(2), 0, Ok(measured(9.0)));
         assert_eq!(under_way.hand_out(worker(1)), [1, 2]);
-        assert_eq!(under_way.hand_out(Member::Head), [3]);
-        // It was not asked for this.
+        assert_eq!(under_way.hand_out(CrewMember::Head), [3]);
+        // Worker 2 was not asked to measure this batch.
         under_way.measured(1.0, worker(2), 3, Ok(measured(9.0)));
         under_way.leave(worker(1));
         assert_eq!(under_way.hand_out(worker(2)), [2, 1]);
-        for (member, batch) in [(Member::Head, 3), (worker(2), 1), (worker(2), 2)] {
+        for (member, batch) in [(CrewMember::Head, 3), (worker(2), 1), (worker(2), 2)] {
             assert!(under_way.outcome(1.0, false, true).is_none());
             under_way.measured(1.0, member, batch, Ok(measured(batch as f64 + 1.0)));
         }

@@ -2,8 +2,8 @@
 //!
 //! # Layout
 //! - here: [`Sessions`], the table of all sessions
-//! - `session`: one session; `presence`: its signs of life
-//! - `names`: the number of each worker
+//! - `session`: one session; `presence`: when its worker was last heard from
+//! - `names`: the workers' names and numbers
 
 mod names;
 mod presence;
@@ -31,7 +31,7 @@ use crate::parameters::ParameterSet;
 #[derive(Debug)]
 pub(crate) struct SessionHandle {
     pub(crate) token: SessionToken,
-    /// Messages to send to the worker.
+    /// The messages to send to the worker.
     pub(crate) messages: mpsc::Receiver<ToWorker>,
     pub(crate) presence: Presence,
 }
@@ -40,7 +40,7 @@ pub(crate) struct SessionHandle {
 pub(crate) struct OpenedSession {
     pub(crate) handle: SessionHandle,
     pub(crate) claim: Claim,
-    /// An earlier session of the same process, whose broken connection had not been noticed.
+    /// An earlier session of the same process, if its broken connection had not been noticed.
     pub(crate) replaced: Option<Session>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Sessions {
     by_token: HashMap<SessionToken, Session>,
     by_worker: HashMap<WorkerId, SessionToken>,
     names: Names,
-    /// Workers with a non-empty outbox; may contain duplicates.
+    /// The workers with a non-empty outbox. May contain duplicates.
     dirty: Vec<WorkerId>,
 }
 
@@ -81,38 +81,38 @@ impl Sessions {
         Ok(OpenedSession { handle, claim, replaced })
     }
 
-    /// The session of a token.
+    /// Returns the session of a token.
     pub(crate) fn of_token(&mut self, token: SessionToken) -> Result<&mut Session, Status> {
         self.by_token.get_mut(&token).ok_or_else(|| Status::unauthenticated("no such session"))
     }
 
-    /// The units of an iteration that a session was sent, if they are those that it was sent last.
+    /// Returns the units of an iteration, if they are the last ones that were sent to this session.
     pub(crate) fn units_of(&self, token: SessionToken, iteration: Iteration) -> Option<&Units> {
         self.by_token.get(&token)?.units_of(iteration)
     }
 
-    /// The session of a worker.
+    /// Returns the session of a worker.
     pub(crate) fn of_worker(&mut self, worker: WorkerId) -> Option<&mut Session> {
         self.by_token.get_mut(self.by_worker.get(&worker)?)
     }
 
-    /// The session of a worker, for adding to its outbox, which the next [`Self::flush`] sends.
+    /// Returns the session of a worker, to add messages to its outbox. The next [`Self::flush`] sends them.
     pub(crate) fn addressed(&mut self, worker: WorkerId) -> Option<&mut Session> {
         self.dirty.push(worker);
         self.of_worker(worker)
     }
 
-    /// The sessions whose workers can compute.
+    /// Returns the sessions whose workers are ready to compute.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &Session> {
         self.by_token.values().filter(|session| session.is_ready())
     }
 
-    /// Whether all workers that can compute can be reached by others.
+    /// Returns whether all workers that are ready can be reached by other workers.
     pub(crate) fn are_all_reachable(&self) -> bool {
         self.ready().all(|session| session.peer_address().is_some())
     }
 
-    /// Sends the parameters of the current iteration again to those who compute at them and were sent the next ones.
+    /// Sends the parameters of the current iteration again to the workers that compute at them and were sent the next ones.
     pub(crate) fn send_again(&mut self, current: &ParameterSet) {
         self.by_token.values_mut().for_each(|session| session.send_again(current));
     }
@@ -124,7 +124,7 @@ impl Sessions {
         }
     }
 
-    /// Sends the messages in all outboxes. Ends and returns the sessions of workers that do not read theirs.
+    /// Sends the messages in all outboxes. Ends and returns the sessions of workers that do not read their messages.
     pub(crate) fn flush(&mut self) -> Vec<Session> {
         let mut broken = Vec::new();
         for worker in std::mem::take(&mut self.dirty) {
@@ -155,7 +155,7 @@ impl Sessions {
         session
     }
 
-    /// The names that are refused, and why.
+    /// Returns the names that are refused, and why.
     pub(crate) fn expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
         self.names.all_expelled()
     }
@@ -172,7 +172,7 @@ impl Sessions {
         overdue.into_iter().filter_map(|(worker, why)| Some((self.close(worker)?, why))).collect()
     }
 
-    /// Ends the sessions that keep the oldest version of the parameters in memory, if it is one before `current`.
+    /// Ends the sessions that keep the oldest version of the parameters in memory, if it is older than `current`.
     pub(crate) fn close_oldest(&mut self, current: Iteration) -> Vec<Session> {
         let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker())));
         let versions: Vec<_> = versions.filter(|(version, _)| *version < current).collect();
@@ -182,8 +182,7 @@ impl Sessions {
         workers.into_iter().filter_map(|(_, worker)| self.close(worker)).collect()
     }
 
-    /// Forgets the workers that are absent the longest, if there are many; returns their numbers, which others may get from now
-    /// on.
+    /// Forgets the workers that have been absent the longest, if there are many. Returns their numbers, which are free for other workers.
     pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
         self.names.forget_long_absent()
     }
@@ -194,23 +193,23 @@ impl Sessions {
         self.by_token.drain().map(|(_, session)| session).collect()
     }
 
-    /// Sessions of a run that is resumed, in which no worker is present yet.
+    /// Creates the sessions of a resumed run, in which no worker is present yet.
     pub(crate) fn restored(names: Names) -> Self {
         Self { names, ..Self::default() }
     }
 
-    /// Numbers and names of all workers that took part: the longest absent first, those present last.
+    /// Returns the numbers and names of all workers that took part. The longest absent come first, and present workers last.
     pub(crate) fn names_by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
         self.names.by_departure()
     }
 
-    /// Names by number of all workers that took part, except those whose number was reassigned.
+    /// Returns the numbers and names of all workers that took part, except those whose number was reassigned.
     pub(crate) fn names(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
         self.names.iter()
     }
 }
 
-/// A new secret.
+/// Returns a new secret token.
 pub(crate) fn random_token() -> Result<SessionToken, Status> {
     let mut token = [0; 16];
     rand::rngs::SysRng

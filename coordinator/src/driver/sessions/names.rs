@@ -6,34 +6,34 @@ use ata_net::limits::MAX_WORKERS;
 use ata_types::WorkerId;
 use ata_wire::WorkerName;
 
-/// Names that are remembered in a small run. Each costs up to a kilobyte of every checkpoint, and 5 µs to save. A run with more
-/// than a hundred workers at a time remembers twice as many names: those of all workers that a broken network disconnects, and
-/// those of as many replacements.
+/// The number of names that a small run remembers. Each name takes up to a kilobyte of every checkpoint, and 5 µs to save. A run with more
+/// than half as many workers at a time remembers two names per worker, so that all workers can be disconnected by a network failure and
+/// replaced.
 const FEW_NAMES: usize = 256;
 
-/// Maps names to numbers. A worker that comes back gets its old number, and with it what was learned about its speed, unless
-/// so many others came and left meanwhile that it was forgotten. If the numbers run out, a newcomer gets the number of the worker
-/// that is absent the longest.
+/// Maps names to numbers. A worker that returns gets its old number, and with it the statistics of its speed, unless so many other workers
+/// joined and left meanwhile that it was forgotten. If the numbers run out, a new worker gets the number of the worker that has been absent
+/// the longest.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    by_name: HashMap<WorkerName, Entry>,
+    by_name: HashMap<WorkerName, NameEntry>,
     by_number: BTreeMap<WorkerId, WorkerName>,
-    /// Absent workers by the number of their departure.
+    /// The absent workers, by the number of their departure.
     absent: BTreeMap<u64, WorkerName>,
     departures: u64,
-    /// The most workers that were present at a time.
+    /// The largest number of workers that were present at the same time.
     most_present: usize,
-    /// No slot below this one is free.
+    /// A lower bound of the free slots: no slot below this one is free.
     first_free: usize,
-    /// Names that are refused, and why, the latest last. There are at most [`MAX_WORKERS`]; the oldest one is dropped and may try
-    /// again.
+    /// The names that are refused, and why, the latest last. There are at most [`MAX_WORKERS`]; beyond that, the oldest is dropped and may
+    /// join again.
     expelled: VecDeque<(WorkerName, String)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct NameEntry {
     worker: WorkerId,
-    /// The number of its departure; `None` if it is present.
+    /// The number of the worker's departure; `None` if the worker is present.
     left: Option<u64>,
 }
 
@@ -41,13 +41,13 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) worker: WorkerId,
-    /// Whether it belonged to another worker, which must then be forgotten.
+    /// Whether the number belonged to another worker, which must then be forgotten.
     pub(crate) is_taken_over: bool,
 }
 
 impl Names {
-    /// Gives an arriving worker its old number, the one that it asks for if that is free, or else the first free one. Returns
-    /// `None` if the maximum number of workers is present.
+    /// Gives a joining worker its old number, the one that it asks for if that is free, or else the first free one. Returns `None` if the
+    /// maximum number of workers is present.
     pub(crate) fn arrive(&mut self, name: &WorkerName, wish: Option<WorkerId>) -> Option<Claim> {
         if let Some(entry) = self.by_name.get_mut(name) {
             let worker = entry.worker;
@@ -62,7 +62,7 @@ impl Names {
             None => Claim { worker: self.forget_longest_absent()?, is_taken_over: true },
         };
         self.by_number.insert(claim.worker, name.clone());
-        self.by_name.insert(name.clone(), Entry { worker: claim.worker, left: None });
+        self.by_name.insert(name.clone(), NameEntry { worker: claim.worker, left: None });
         self.count_present();
         Some(claim)
     }
@@ -71,8 +71,7 @@ impl Names {
         self.most_present = self.most_present.max(self.by_name.len() - self.absent.len());
     }
 
-    /// Forgets the workers that are absent the longest if there are more names than are remembered. Returns their numbers,
-    /// which are free.
+    /// Forgets the workers that have been absent the longest if there are more names than the limit. Returns their numbers, which are free.
     pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
         let remembered = FEW_NAMES.max(2 * self.most_present);
         let excess = self.by_name.len().saturating_sub(remembered);
@@ -81,7 +80,7 @@ impl Names {
 
     fn forget_longest_absent(&mut self) -> Option<WorkerId> {
         let (_, name) = self.absent.pop_first()?;
-        let Entry { worker, .. } = self.by_name.remove(&name)?;
+        let NameEntry { worker, .. } = self.by_name.remove(&name)?;
         self.by_number.remove(&worker);
         self.first_free = self.first_free.min(worker.slot());
         Some(worker)
@@ -107,17 +106,17 @@ impl Names {
         }
     }
 
-    /// Why a name is refused, if it is.
+    /// Returns why a name is refused, if it is.
     pub(crate) fn expelled(&self, name: &WorkerName) -> Option<&str> {
         self.expelled.iter().find(|(expelled, _)| expelled == name).map(|(_, why)| why.as_str())
     }
 
-    /// The names that are refused, and why.
+    /// Returns the names that are refused, and why.
     pub(crate) fn all_expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
         self.expelled.iter()
     }
 
-    /// The names of a resumed run, from the absent workers, the longest absent first, and the names that are refused.
+    /// Restores the names of a resumed run from the absent workers, the longest absent first, and the refused names.
     pub(crate) fn restored(
         workers: impl Iterator<Item = (WorkerId, WorkerName)>,
         expelled: impl Iterator<Item = (WorkerName, String)>,
@@ -125,22 +124,22 @@ impl Names {
         let mut names = Self { expelled: expelled.collect(), ..Self::default() };
         for (worker, name) in workers {
             names.by_number.insert(worker, name.clone());
-            names.by_name.insert(name.clone(), Entry { worker, left: None });
+            names.by_name.insert(name.clone(), NameEntry { worker, left: None });
             names.leave(&name);
         }
-        // All of them may be about to come back.
+        // All of the workers may be about to return.
         names.most_present = names.by_name.len().div_ceil(2);
         names
     }
 
-    /// Numbers and names: the longest absent first, those present last.
+    /// Returns numbers and names. The longest absent workers come first, and present workers last.
     pub(crate) fn by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
         let present = self.iter().filter(|(_, name)| self.by_name[*name].left.is_none());
         let absent = self.absent.values().map(|name| (self.by_name[name].worker, name));
         absent.chain(present)
     }
 
-    /// The names by number, absent workers included.
+    /// Returns the names by number, including absent workers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
         self.by_number.iter().map(|(worker, name)| (*worker, name))
     }
@@ -149,7 +148,7 @@ impl Names {
         worker.slot() < MAX_WORKERS && !self.by_number.contains_key(&worker)
     }
 
-    /// The lowest free number, so that what is kept by number stays short.
+    /// Returns the lowest free number, so that tables indexed by number stay short.
     fn free_number(&mut self) -> Option<WorkerId> {
         let mut workers = (self.first_free..MAX_WORKERS).map(WorkerId::from_slot);
         let free = workers.find(|worker| self.is_free(*worker));
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!([number(&mut names, "w0", None), number(&mut names, "new", None)], [2, 3]);
     }
 
-    /// Neither a short network failure, however many workers it disconnects, nor a restart makes workers forgotten.
+    /// Workers are not forgotten because of a restart or a short network failure, however many workers it disconnects.
     #[test]
     fn all_that_were_present_together_are_remembered() {
         let mut names = Names::default();
@@ -276,8 +275,8 @@ mod tests {
         assert_eq!((names.expelled.len(), names.expelled(&name("w0"))), (MAX_WORKERS, None), "memory is bounded");
     }
 
-    /// Twice as many names as a run may have workers come one after the other within an iteration. Each gets a number, and the
-    /// number of names that are remembered is limited.
+    /// Twice as many workers as a run may have join one after the other within an iteration, each under its own name. Each gets a number,
+    /// and the number of remembered names stays limited.
     #[test]
     fn any_number_of_names_over_a_run() {
         let mut names = Names::default();

@@ -1,11 +1,11 @@
-//! Signs of life of a session's worker.
+//! Tracks whether a session's worker is alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// A handle that the gRPC handlers share with a session, so that a sign of life costs no command.
+/// A handle that the gRPC handlers share with a session, so that a heartbeat needs no command to the driver.
 #[derive(Clone, Debug)]
 pub(crate) struct Presence {
     pub(super) liveness: Arc<Liveness>,
@@ -28,7 +28,7 @@ impl Presence {
         Self { liveness, ended: CancellationToken::new() }
     }
 
-    /// Records a sign of life.
+    /// Records that the worker was heard from.
     pub(crate) fn hear(&self) {
         self.liveness.heard.store(true, Ordering::Relaxed);
     }

@@ -24,45 +24,45 @@ use crate::parameters::{DueParameters, DueSets, ParameterSet};
 #[derive(Debug)]
 pub(crate) struct Session {
     worker: WorkerId,
-    /// The machine that it connected from.
+    /// The machine that the worker connected from.
     machine: MachineId,
     name: WorkerName,
     device: String,
-    /// Random per process of the worker.
+    /// A random number that identifies the worker's process.
     instance: u64,
     is_ready: bool,
-    /// Whether its gradients are the same bits as those of other exact workers.
+    /// Whether the worker's gradients are the same bits as those of other exact workers.
     is_exact: bool,
-    /// How other workers reach it, if they can.
+    /// The address at which other workers reach this one, if they can.
     peer_address: Option<PeerAddress>,
-    /// Whether it may hold a part of a set, so that the next one must be whole.
+    /// Whether the worker may hold only a part of a set, so that the next one must be sent whole.
     needs_whole: bool,
-    /// When the worker was last heard from, in seconds of the run's clock.
+    /// The time at which the worker was last heard from, in seconds of the run's clock.
     heard_s: f64,
-    /// The number of leases that it holds.
+    /// The number of leases that the worker holds.
     leases: usize,
-    /// The iteration of the lease that it was assigned last.
+    /// The iteration of the lease that the worker was assigned last.
     worked: Option<Iteration>,
-    /// The first and the last lease that it was given.
+    /// The first and the last lease that the worker was assigned.
     given: Option<(LeaseId, LeaseId)>,
-    /// Its connections, which stay open for as long as the session lasts.
+    /// The worker's connections, which stay open for as long as the session lasts.
     connections: Vec<Stay>,
-    /// The parameters to send next. With those that are being sent, at most two versions are kept for the worker.
+    /// The parameters to send next. Together with the set that is being sent, at most two versions are kept for the worker.
     due: DueParameters,
     /// The iteration of the parameters that became due last.
     sent: Option<Iteration>,
-    /// The units that it was sent last, and their iteration.
+    /// The units that the worker was sent last, and their iteration.
     units_sent: Option<(Iteration, Units)>,
     download: Option<Download>,
     /// A call for the parameters of an evaluation.
     evaluated: Option<Download>,
-    /// Shared with the task that sends the training data, if there is one.
+    /// A mark shared with the task that sends the training data, if there is one.
     data: Weak<()>,
-    /// Messages to send when all effects are carried out.
+    /// The messages to send once all effects are carried out.
     outbox: Vec<ToWorker>,
     messages: mpsc::Sender<ToWorker>,
     presence: Presence,
-    /// Ends what the service does for the session.
+    /// Ends the service's tasks for the session when it is dropped.
     _ends: DropGuard,
 }
 
@@ -73,9 +73,9 @@ const CPU: &str = "cpu";
 #[derive(Debug)]
 struct Download {
     reader: Reader,
-    /// Pieces that the worker had taken at the last check.
+    /// The number of pieces that the worker had read at the last check.
     taken: u64,
-    /// When the worker last took a piece, as far as checks know.
+    /// The time of the last check at which the worker had read another piece, in seconds.
     since_s: f64,
 }
 
@@ -91,7 +91,7 @@ impl Download {
 
 impl Drop for Download {
     fn drop(&mut self) {
-        // A version that was read in part would stay in memory for as long as the peer keeps the connection.
+        // A partly read version would stay in memory for as long as the peer keeps the connection open.
         if self.reader.reading().is_some() {
             self.reader.close();
         }
@@ -99,7 +99,7 @@ impl Drop for Download {
 }
 
 impl Session {
-    /// Begins a session; also returns the receiver of its messages.
+    /// Creates a session. Also returns the receiver of its messages.
     pub(crate) fn new(
         now_s: f64,
         worker: WorkerId,
@@ -153,28 +153,28 @@ impl Session {
         &self.device
     }
 
-    /// Whether it belongs to this process of a worker.
+    /// Returns whether the session belongs to this process of a worker.
     pub(crate) fn is_of_instance(&self, instance: u64) -> bool {
         self.instance == instance
     }
 
-    /// Whether the worker reported Ready.
+    /// Returns whether the worker has reported Ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// Whether its gradients are the same bits as those of other exact workers.
+    /// Returns whether the worker's gradients are the same bits as those of other exact workers.
     pub(crate) fn is_exact(&self) -> bool {
         self.is_exact
     }
 
-    /// How other workers reach it, if they can.
+    /// Returns the address at which other workers reach this one, if they can.
     pub(crate) fn peer_address(&self) -> Option<&PeerAddress> {
         self.peer_address.as_ref()
     }
 
-    /// Records that the worker can compute, whether it computes a lease as one batch, and how others reach it: at the host that it
-    /// connected from, or at one of `allowed_hosts`. Returns `false` if that was known.
+    /// Records that the worker is ready, whether it computes a lease as one batch, and the address at which other workers reach it. The
+    /// address must be on the host that it connected from, or on one of `allowed_hosts`. Returns `false` if the worker was already ready.
     pub(crate) fn make_ready(
         &mut self,
         fuses: bool,
@@ -191,18 +191,18 @@ impl Session {
         true
     }
 
-    /// Records a sign of life.
+    /// Records that the worker was heard from.
     pub(crate) fn hear(&mut self, now_s: f64) {
         self.heard_s = now_s;
     }
 
-    /// The handle for the gRPC handlers.
+    /// Returns the handle for the gRPC handlers.
     pub(crate) fn presence(&self) -> Presence {
         self.presence.clone()
     }
 
-    /// Keeps a connection open for as long as the session lasts. A connection in excess of those that a worker needs does not
-    /// become part of the session, whatever is called on it.
+    /// Keeps a connection open for as long as the session lasts. Connections beyond [`CONNECTIONS_PER_WORKER`] do not become part of the
+    /// session, whatever is called on them.
     pub(crate) fn admit(&mut self, peer: &Peer) {
         let is_new = !self.connections.iter().any(|connection| connection.is_of(peer));
         if is_new && self.connections.len() < CONNECTIONS_PER_WORKER {
@@ -210,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Why the session must end, if it must.
+    /// Returns why the session must end, if it must.
     pub(crate) fn overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Option<&'static str> {
         let Liveness { heard, is_idle, .. } = &*self.presence.liveness;
         if heard.swap(false, Ordering::Relaxed) {
@@ -227,7 +227,7 @@ impl Session {
             .then_some("it does not read its parameters")
     }
 
-    /// The oldest version of the parameters that is kept for it.
+    /// Returns the oldest version of the parameters that is kept for the worker.
     pub(crate) fn oldest_version(&self) -> Option<Iteration> {
         let reading = self.download.as_ref().and_then(|download| download.reader.reading());
         reading.into_iter().chain(self.due.iteration()).min()
@@ -242,7 +242,7 @@ impl Session {
         self.worked = Some(lease.iteration);
         self.given = Some((self.given.map_or(lease.id, |(first, _)| first), lease.id));
         let iteration = parameters.iteration;
-        // Whoever was sent the next set ahead holds this one until that is complete.
+        // A worker that was sent the next set ahead still holds this one, until the next set is complete.
         if self.sent < Some(iteration) {
             self.put(parameters);
         }
@@ -255,7 +255,7 @@ impl Session {
         }
     }
 
-    /// Sends the parameters of the next iteration while they are written, since the worker is likely to compute at them.
+    /// Sends the parameters of the next iteration while they are being written, since the worker is likely to need them.
     pub(crate) fn send_ahead(&mut self, next: &ParameterSet) {
         self.put(next);
     }
@@ -266,7 +266,7 @@ impl Session {
         self.due.put(if is_whole { set.whole() } else { set.clone() });
     }
 
-    /// Sends whole parameters in place of those of these sets that the worker was sent in shards.
+    /// Sends whole parameters in place of the sets that the worker was sent in shards.
     pub(crate) fn send_whole<'a>(&mut self, sets: impl IntoIterator<Item = &'a ParameterSet>) {
         if let Some(set) = sets.into_iter().find(|set| self.sent == Some(set.iteration)) {
             self.needs_whole = true;
@@ -289,22 +289,23 @@ impl Session {
         }
     }
 
-    /// Whether it may have held a lease that has ended. Leases of others in between are taken for its own.
+    /// Returns whether the worker may have held a lease that has ended. This is an approximation: other workers' leases
+    /// with numbers in between count as its own.
     pub(crate) fn was_given(&self, lease: LeaseId) -> bool {
         self.given.is_some_and(|(first, last)| (first..=last).contains(&lease))
     }
 
     /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: &Lease) {
-        // It may be one of an earlier session of the worker.
+        // The lease may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
-        // Without a lease it needs no parameters.
+        // A worker without a lease needs no parameters.
         if self.leases == 0 && self.due.clear(lease.iteration) {
             self.sent = None;
         }
     }
 
-    /// The parameters to send to the worker, as they become due; an error says why it must not ask for them.
+    /// Returns the parameters to send to the worker, as they become due. An error says why the worker must not ask for them.
     pub(crate) fn parameters(&mut self, now_s: f64, reader: Reader) -> Result<DueSets, Status> {
         self.admit(reader.peer());
         let sets = self.due.receiver();
@@ -315,7 +316,7 @@ impl Session {
         Ok(sets)
     }
 
-    /// Records that the worker is sent the parameters of an evaluation; an error says why it must not ask for them.
+    /// Records that the worker is sent the parameters of an evaluation. An error says why the worker must not ask for them.
     pub(crate) fn evaluates(&mut self, now_s: f64, reader: Reader) -> Result<(), Status> {
         self.admit(reader.peer());
         if self.evaluated.as_ref().is_some_and(|download| download.reader.sending().is_some()) {
@@ -326,17 +327,17 @@ impl Session {
         Ok(())
     }
 
-    /// Whether it holds leases.
+    /// Returns whether the worker holds leases.
     pub(crate) fn has_leases(&self) -> bool {
         self.leases > 0
     }
 
-    /// Whether it had no lease in an iteration and the one before.
+    /// Returns whether the worker had no lease in an iteration and the one before.
     pub(crate) fn is_idle(&self, iteration: Iteration) -> bool {
         self.leases == 0 && self.worked.is_none_or(|worked| worked.next() < iteration)
     }
 
-    /// A mark to keep while the worker is sent the training data; an error says why it must not ask for them.
+    /// Returns a mark to keep while the worker is sent the training data. An error says why the worker must not ask for the data.
     pub(crate) fn begin_data(&mut self) -> Result<Arc<()>, Status> {
         if self.data.strong_count() > 0 {
             return Err(Status::resource_exhausted("the training data are being sent to this session already"));

@@ -1,4 +1,4 @@
-//! Sessions and what they send, without a network.
+//! Tests of sessions and the messages that they send, without a network.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn silence_is_noticed_and_sooner_from_a_worker_with_work() {
     assert!(presence.has_ended());
 }
 
-/// A worker may get more leases at a time than its queue can hold messages.
+/// A worker may be assigned more leases at a time than its queue can hold messages.
 #[test]
 fn leases_are_sent_in_batches() {
     let mut sessions = Sessions::default();
@@ -95,7 +95,7 @@ fn a_worker_that_takes_no_messages_is_thrown_out() {
     assert!(sessions.of_worker(opened.claim.worker).is_none());
 }
 
-/// A worker that reads slowly gets the latest parameters, by one call at a time, and what it was sent is not kept.
+/// A worker that reads slowly gets the latest parameters, through one call at a time. Sets that were sent are not kept.
 #[test]
 fn at_most_one_version_waits_for_a_worker() {
     let mut sessions = Sessions::default();

@@ -1,24 +1,24 @@
-//! Workers on virtual time, and what they ask for.
+//! Workers on virtual time, and their requests.
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
 
 /// A worker, as the gRPC handlers see it.
 pub struct VirtualWorker {
-    /// Identifies its session.
+    /// The token of the worker's session.
     pub token: SessionToken,
-    /// Leases that it has not answered yet.
+    /// The leases that the worker has not reported yet.
     pub leases: Vec<Lease>,
-    /// All leases that it was assigned.
+    /// All leases that the worker was assigned.
     pub assigned: HashMap<LeaseId, Lease>,
-    /// Vectors that it is asked for and has not sent.
+    /// The requested vectors that the worker has not sent.
     pub asked: Vec<VectorRequest>,
     pub(super) messages: mpsc::Receiver<ToWorker>,
     pub(super) presence: Presence,
 }
 
 impl VirtualWorker {
-    /// Reads its messages, and updates its leases. Returns the reason of a farewell.
+    /// Reads the worker's messages, and updates its leases. Returns the reason of a farewell, if there was one.
     pub fn read(&mut self) -> Option<FarewellReason> {
         while let Ok(message) = self.messages.try_recv() {
             match message {
@@ -46,54 +46,54 @@ impl VirtualWorker {
         None
     }
 
-    /// Gives a sign of life.
+    /// Sends a heartbeat.
     pub fn hear(&self) {
         self.presence.hear();
     }
 
-    /// Reads no more messages.
+    /// Stops reading messages.
     pub fn stop_reading(&mut self) {
         self.messages.close();
     }
 }
 
-/// A vector that was announced.
+/// An announced vector.
 pub struct VectorAnnouncement(pub(super) oneshot::Receiver<Result<VectorUpload, UploadRefusal>>);
 
 impl VectorAnnouncement {
-    /// Whether it is not answered yet.
+    /// Returns whether the announcement is still unanswered.
     pub fn is_waiting(&mut self) -> bool {
         matches!(self.0.try_recv(), Err(TryRecvError::Empty))
     }
 
-    /// Whether it was refused.
+    /// Returns whether the vector was refused.
     pub fn is_refused(&mut self) -> bool {
         matches!(self.0.try_recv(), Ok(Err(_)))
     }
 
-    /// The upload, if it was let in.
+    /// Returns the upload, if the vector was admitted.
     pub fn upload(&mut self) -> Option<VectorUploading> {
         self.0.try_recv().ok()?.ok().map(VectorUploading)
     }
 }
 
-/// A vector that was let in.
+/// An admitted vector.
 pub struct VectorUploading(pub(super) VectorUpload);
 
 impl VectorUploading {
-    /// Whether it is put together, rather than passed on chunk by chunk.
+    /// Returns whether the vector is assembled, rather than passed on chunk by chunk.
     pub fn is_whole(&self) -> bool {
         matches!(self.0.sink, Sink::Whole(_))
     }
 
-    /// Records that bytes of a vector that is put together have arrived.
+    /// Records that bytes of an assembled vector have arrived.
     pub fn receive(&self, bytes: usize) {
         if let Sink::Whole(whole) = &self.0.sink {
             whole.receive(bytes);
         }
     }
 
-    /// Whether a vector that is put together is not needed any more.
+    /// Returns whether an assembled vector is no longer needed.
     pub fn is_over(&self) -> bool {
         matches!(&self.0.sink, Sink::Whole(whole) if whole.has_ended())
     }
@@ -109,12 +109,12 @@ pub(super) fn computed(lease: &Lease) -> ComputedLease {
 pub struct ParameterSets(pub(super) DueSets);
 
 impl ParameterSets {
-    /// Takes the set that is due, and returns its iteration.
+    /// Takes the set that is due. Returns its iteration.
     pub fn take(&self) -> Option<Iteration> {
         self.0.take().unwrap_or(None)
     }
 
-    /// Whether the session is over.
+    /// Returns whether the session is over.
     pub fn is_over(&self) -> bool {
         self.0.take().is_err()
     }

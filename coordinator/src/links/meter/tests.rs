@@ -1,6 +1,6 @@
 use super::*;
 
-/// Something that happens to the vector of a worker at a time, in seconds.
+/// An event of a worker's vector.
 enum Happens {
     Begins,
     EndsBurst,
@@ -10,10 +10,10 @@ enum Happens {
 }
 use Happens::{Begins, Ends, EndsBurst, Receives, Waits};
 
-/// What is observed of this by `until_s`.
+/// Returns the observations of these events at `until_s`.
 fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
     let began = Instant::now();
-    let mut state = State { since: began, vectors: (1, 1), ..State::default() };
+    let mut state = MeterState { since: began, vectors: (1, 1), ..MeterState::default() };
     let mut names = HashMap::new();
     for (at_s, slot, happens) in happened {
         let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
@@ -59,7 +59,7 @@ fn vectors_arrive_alone_and_together() {
     assert_eq!(found, expected);
 }
 
-/// A vector that waits for others most of the time may arrive in all of it; time in which all wait is nobody's.
+/// A vector that waits for others most of the time is measured over all of its time. Time in which all vectors wait counts for none.
 #[test]
 fn who_is_held_back_is_told_from_who_holds_up() {
     let found = metered(
@@ -85,15 +85,15 @@ fn who_is_held_back_is_told_from_who_holds_up() {
     assert_eq!(found, expected);
 }
 
-/// A vector that has not arrived whole counts with what has.
+/// A vector that is incomplete counts with the bytes that have arrived.
 #[test]
 fn what_still_arrives_counts() {
     let found = metered(50, &[(0, 3, Begins), (0, 3, EndsBurst), (10, 3, Receives(1))]);
     assert_eq!(found, [gradient(3, 1.0, 50.0, Seen::Alone)]);
-    assert_eq!(State::default().stepped(Instant::now(), None), None, "nothing has arrived");
+    assert_eq!(MeterState::default().stepped(Instant::now(), None), None, "nothing has arrived");
 }
 
-/// It counts for the link that all share, but not for its sender's.
+/// The burst counts for the shared link, but not for the sender's own.
 #[test]
 fn the_first_bytes_of_a_vector_do_not_count() {
     let mut happened = vec![(0, 0, Begins), (3, 0, Receives(1000)), (5, 0, Receives(2))];

@@ -10,7 +10,7 @@ fn all(members: usize) -> Vec<WorkerId> {
     (0..members).map(worker).collect()
 }
 
-/// Members that all reach each other, of machines of their own.
+/// Returns exchanges of members on different machines that all reach each other.
 fn exchanges(members: usize) -> Exchanges {
     let mut exchanges = Exchanges::new(ExchangeChoice::Shards);
     while let Some(Probe { id, from, .. }) = exchanges.next_probe(0.0, Iteration(1), &all(members), |_, _| true) {
@@ -34,7 +34,7 @@ fn id(iteration: u64, worker: WorkerId) -> VectorId {
     VectorId(100 * iteration + worker.slot() as u64)
 }
 
-/// Member `from` says what it has against another one, or that all is well.
+/// Reports from member `from` that another one is at fault, or that the exchange succeeded.
 fn hear(exchanges: &mut Exchanges, iteration: u64, from: usize, fault: Option<(usize, PairFault)>) -> Option<Heard> {
     let said = |(place, fault)| {
         let fault = Some((fault, "why".into()));
@@ -56,7 +56,7 @@ fn all_accusations_of_an_exchange_count() {
     assert_eq!(heard, Heard { fails: Some(Iteration(2)), proven: None });
     assert_eq!(exchanges.fail(Iteration(2), Iteration(2)).len(), 4);
     assert_eq!(exchanges.fail(Iteration(2), Iteration(2)).len(), 0, "it has failed");
-    // Those who leave break off.
+    // Members that leave break their connections.
     assert_eq!(hear(&mut exchanges, 2, 1, Some((0, PairFault::Broken))), Some(Heard::default()));
     assert_eq!(hear(&mut exchanges, 2, 3, Some((2, PairFault::Late))), Some(Heard::default()));
     assert_eq!(exchanges.fit(Iteration(3), &all(4)), [0, 1, 3].map(worker));
@@ -72,7 +72,7 @@ fn a_proven_fault_names_the_member() {
     assert_eq!(hear(&mut exchanges, 2, 2, garbage).unwrap().proven, Some((worker(1), "why".into())));
 }
 
-/// It is not forgotten when the next one begins.
+/// An exchange is not forgotten when the next one begins.
 #[test]
 fn an_exchange_lives_until_all_have_its_parameters() {
     let mut exchanges = exchanges(3);
@@ -92,7 +92,7 @@ fn an_exchange_lives_until_all_have_its_parameters() {
     assert_eq!(exchanges.of(worker(1)), []);
 }
 
-/// If a member names somebody, that counts, and if not, the one who owes a chunk is to blame.
+/// A member named in a report is to blame. Without a report, the member that owes a chunk is.
 #[test]
 fn whoever_brings_an_exchange_to_a_halt_is_left_out() {
     for (blamed, others) in [(None, [1, 2]), (Some((2, PairFault::Late)), [0, 1])] {

@@ -1,8 +1,8 @@
-//! Random sequences of events.
+//! Tests of random sequences of events.
 
 use super::*;
 
-/// Whatever workers do, the run continues, and ends with the parameters of an undisturbed one.
+/// The run continues whatever workers do, and ends with the parameters of an undisturbed run.
 #[test]
 fn any_order_of_events_comes_to_the_same_parameters() {
     let expected = honest_end(Rig::large("uta", 6, 4));
@@ -19,7 +19,7 @@ fn any_order_of_events_comes_to_the_same_parameters() {
             assert!(rig.run.names() <= 4, "seed {seed}");
         }
         let ending = ending.unwrap_or_else(|| {
-            // The others fall silent, and one honest worker finishes the run alone.
+            // The other workers fall silent, and one honest worker finishes the run alone.
             let mut last = rig.join("last", 9).unwrap();
             finish(&mut rig, &mut last).0
         });
@@ -30,7 +30,7 @@ fn any_order_of_events_comes_to_the_same_parameters() {
     }
 }
 
-/// Something that workers do. Three failures may end the run, so there are at most two.
+/// Makes a worker do something at random. Three failures may end the run, so there are at most two.
 fn random_event(
     rng: &mut ChaCha8Rng,
     rig: &mut Rig,
@@ -43,7 +43,7 @@ fn random_event(
     let chosen = (!clients.is_empty()).then(|| rng.random_range(0..clients.len()));
     match (rng.random_range(0..12), chosen) {
         (0 | 1, _) => {
-            // The name may be in use by another session, dead or alive.
+            // The name may be in use by another session, open or ended.
             let name = ["a", "b", "c"][rng.random_range(0..3)];
             clients.extend(rig.join(name, rng.random_range(1..3)));
             None
@@ -52,7 +52,7 @@ fn random_event(
             let client = clients.swap_remove(at);
             rig.leave(0.1, client.token)
         }
-        // Its messages no longer arrive.
+        // Messages of this worker no longer arrive.
         (3, Some(at)) => {
             drop(clients.swap_remove(at));
             None
@@ -64,13 +64,13 @@ fn random_event(
         }
         (5, Some(at)) if !clients[at].leases.is_empty() => {
             let (token, lease) = (clients[at].token, clients[at].leases[0]);
-            // It is reported again later.
+            // The lease is reported again later.
             rig.run.report(token, &lease)
         }
         (6, Some(at)) if !clients[at].asked.is_empty() => {
             let mut client = clients.swap_remove(at);
             send_a_part(rng, rig, &mut client);
-            // Its session ends now, or when it has been silent for too long.
+            // The session ends now, or when the worker has been silent for too long.
             if rng.random_bool(0.5) { rig.leave(0.1, client.token) } else { None }
         }
         (6..9, Some(at)) if is_busy(&clients[at]) => rig.work(&mut clients[at]),
@@ -83,7 +83,7 @@ fn random_event(
     }
 }
 
-/// Sends the beginning of a vector that a worker is asked for, or all of it, without saying that it has arrived.
+/// Sends the first chunks of a requested vector, or all of it, without reporting that it has arrived.
 fn send_a_part(rng: &mut ChaCha8Rng, rig: &mut Rig, client: &mut VirtualWorker) {
     let asked = client.asked.remove(0);
     if let Some(upload) = rig.run.announce_vector(client.token, &asked).upload() {

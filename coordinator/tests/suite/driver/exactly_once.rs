@@ -1,26 +1,27 @@
-//! Exactly once: whatever is reported or sent twice, late, after its session, in another session or by a stranger, only the first report
-//! on a lease from the session that holds it counts, and only the vector that its worker is asked for.
+//! Tests that each task counts exactly once. Reports and vectors may be sent twice, late, after the end of their session, in another
+//! session or without one. Only the first report on a lease from the session that holds it counts, and only the vector that its worker is
+//! asked for.
 
 use super::*;
 
-/// Submissions of each kind.
+/// The number of submissions of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Submissions {
-    /// The holder's own.
+    /// Reports by the holder of the lease.
     good: u64,
-    /// A report that was accepted before.
+    /// Reports that were accepted before.
     again: u64,
-    /// In a session that is over.
+    /// Reports in a session that is over.
     late: u64,
-    /// A lease of another session.
+    /// Reports on a lease of another session.
     foreign: u64,
-    /// A lease that was never granted.
+    /// Reports on a lease that was never granted.
     invented: u64,
-    /// A vector that was let in, and arrived after its session's end.
+    /// Vectors that were admitted, and arrived after the end of their session.
     overtaken: u64,
-    /// A vector that was asked for.
+    /// Requested vectors.
     vectors: u64,
-    /// A vector that was not, or that was sent before, or whose header differs from the request.
+    /// Vectors that were not requested, that were sent before, or whose header differs from the request.
     other_vectors: u64,
 }
 
@@ -29,15 +30,15 @@ struct Member {
     client: VirtualWorker,
 }
 
-/// A coordinator, sessions, and all that was ever assigned.
+/// A coordinator and its sessions, with all leases and vectors that were ever assigned.
 struct World {
     rig: Rig,
     rng: ChaCha8Rng,
     peers: Vec<Member>,
-    /// Sessions, open or over, and what they were assigned.
+    /// The sessions, open or ended, and the leases that they were assigned.
     assigned: Vec<(SessionToken, Lease)>,
     accepted: Vec<(SessionToken, Lease)>,
-    /// Vectors that sessions were asked for at any time.
+    /// The vectors that sessions were asked for at any time.
     asked: Vec<(SessionToken, VectorRequest)>,
     tried: Submissions,
     ending: Option<Ending>,
@@ -48,7 +49,7 @@ impl World {
         (!all.is_empty()).then(|| all[rng.random_range(0..all.len())])
     }
 
-    /// The sessions take note of what they were sent.
+    /// Reads the messages of all sessions, and records their leases and requests.
     fn read(&mut self) {
         for Member { client, .. } in &mut self.peers {
             client.read();
@@ -64,13 +65,13 @@ impl World {
         }
     }
 
-    /// Whether a session is open and holds a lease.
+    /// Returns whether a session is open and holds a lease.
     fn holds(&mut self, token: SessionToken, lease: &Lease) -> bool {
         let holder = self.peers.iter().find(|peer| peer.client.token == token);
         self.rig.run.is_open(token) && holder.is_some_and(|peer| peer.client.leases.contains(lease))
     }
 
-    /// Reports a lease, which counts exactly if the session holds it.
+    /// Reports a lease, which counts if and only if the session holds it.
     fn report(&mut self, token: SessionToken, lease: Lease) {
         let is_held = self.holds(token, &lease);
         self.ending = self.rig.run.report(token, &lease);
@@ -82,7 +83,7 @@ impl World {
         }
     }
 
-    /// A worker sends a vector that it is asked for, if it has computed it.
+    /// Sends a requested vector, if its worker has computed it.
     fn send_vector(&mut self) {
         let is_due = |client: &VirtualWorker| !client.asked.is_empty() && client.leases.is_empty();
         let due: Vec<usize> = (0..self.peers.len()).filter(|at| is_due(&self.peers[*at].client)).collect();
@@ -91,14 +92,14 @@ impl World {
         self.ending = self.rig.work(&mut self.peers[at].client);
     }
 
-    /// A session announces a vector that it is not asked for, or no longer, or with another header.
+    /// Announces a vector that the session is not or no longer asked for, or with a changed header.
     fn announce_other_vector(&mut self, open: &[SessionToken]) {
         let known = (!self.asked.is_empty()).then(|| self.asked[self.rng.random_range(0..self.asked.len())].clone());
         let Some((owner, mut asked)) = known else { return };
         let mut token = Self::pick(&mut self.rng, open).filter(|_| self.rng.random_bool(0.5)).unwrap_or(owner);
         match self.rng.random_range(0..2) {
             0 => asked.id = VectorId(asked.id.0 + 10_000),
-            // As it was asked for. It must not be asked for now.
+            // If the session may send this vector, an unknown session announces it instead.
             _ if self.peers.iter().any(|peer| peer.client.token == token && peer.client.asked.contains(&asked)) => {
                 token = SessionToken([0; 16]);
             }
@@ -112,7 +113,7 @@ impl World {
     fn join(&mut self) {
         let name = ["a", "b", "c"][self.rng.random_range(0..3)];
         if let Some(client) = self.rig.join(name, self.rng.random_range(1..3)) {
-            // Only a session of the same process is replaced, and one that is over.
+            // Only a session of the same process is replaced, or one that has ended.
             self.peers.retain(|peer| peer.name != name);
             self.peers.push(Member { name, client });
         }
@@ -193,7 +194,7 @@ impl World {
         self.leave(token);
         if let Some(upload) = upload.filter(|_| self.ending.is_none()) {
             self.tried.overtaken += 1;
-            // Values that no honest gradient has.
+            // No honest gradient has these values.
             assert_eq!(self.rig.run.send_chunks(&upload, 1e6, 0..self.rig.run.chunks()), 0, "its gate is closed");
             if upload.is_whole() {
                 let (receipt, ending) = self.rig.run.arrived(token, &asked, Some(1e6));

@@ -1,8 +1,8 @@
-//! Vectors that stop on their way, or trickle.
+//! Tests of vectors that stop arriving, or arrive very slowly.
 
 use super::*;
 
-/// Longer than any pause that a worker is granted, however fast the others are.
+/// A time in seconds that is longer than any pause that a worker is granted, however fast the others are.
 const LONG_S: f64 = 4.0;
 
 fn rig() -> Rig {
@@ -12,7 +12,7 @@ fn rig() -> Rig {
     Rig::of(config, folder)
 }
 
-/// Lets time pass, in which all give signs of life. Returns whether one of the workers got tasks again.
+/// Lets time pass while all workers send heartbeats. Returns whether a worker was assigned tasks again.
 fn pass(rig: &mut Rig, clients: &mut [VirtualWorker], seconds: f64) -> bool {
     let end_s = (seconds / 0.25) as usize;
     for _ in 0..end_s {
@@ -31,8 +31,8 @@ fn arrive(rig: &mut Rig, client: &mut VirtualWorker) {
     assert!(receipt == Some(Receipt::Accepted) && ending.is_none());
 }
 
-/// One or two of three workers do not announce their vectors, or send only a part: others compute the tasks again, long before
-/// anything times out, and the result is the same.
+/// One or two of three workers do not announce their vectors, or send only a part. Other workers compute the tasks again, long before a
+/// timeout, and the result is the same.
 #[test]
 fn tasks_of_vectors_that_do_not_arrive_are_computed_by_others() {
     let chunks = Rig::large("uta", 6, 1).run.chunks();
@@ -61,7 +61,7 @@ fn tasks_of_vectors_that_do_not_arrive_are_computed_by_others() {
     }
 }
 
-/// What takes the others long is waited for as long.
+/// A vector is given as much time as the other vectors took.
 #[test]
 fn a_vector_has_the_time_that_the_others_took() {
     let mut rig = rig();

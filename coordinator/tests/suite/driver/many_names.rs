@@ -1,10 +1,11 @@
-//! Workers that come, compute and leave, each under its own name.
+//! Tests of workers that join, compute and leave, each under its own name.
 
 use super::*;
 
-/// Has the workers compute all their leases and send their vectors, so that a step is taken.
+/// Makes the workers compute all their leases and send their vectors, so that a step is taken.
 fn iterate(rig: &mut Rig, clients: &mut [&mut VirtualWorker]) {
-    // A worker is asked for its vector once all tasks are handed out, which another one's report may cause.
+    // A second round is needed: a worker is asked for its vector once all tasks are assigned, which may follow from
+    // another worker's report.
     for _ in 0..2 {
         for client in &mut *clients {
             rig.work_off(client);
@@ -13,7 +14,7 @@ fn iterate(rig: &mut Rig, clients: &mut [&mut VirtualWorker]) {
     assert!(rig.step().is_none());
 }
 
-/// What is kept and saved of them is that of the last few hundred.
+/// Only the last few hundred workers are kept and saved.
 #[test]
 fn what_is_saved_does_not_grow_with_workers_long_gone() {
     let mut rig = Rig::new("uta", 4, u64::MAX);
@@ -30,12 +31,12 @@ fn what_is_saved_does_not_grow_with_workers_long_gone() {
             sizes.push((rig.run.names(), known, rig.run.statistics().len()));
             saved_bytes.push(saved);
         }
-        // What the guest held is computed, and a step without guests is taken.
+        // The guest's tasks are computed, and a step without guests is taken.
         iterate(&mut rig, &mut [&mut stays]);
     }
     assert_eq!(sizes[0], sizes[2], "names, workers known, numbers");
     let (_, known, numbers) = sizes[2];
     assert!(known > 200 && numbers < 400, "{sizes:?}");
-    // Sums and times get longer numbers as the run goes on.
+    // Sums and times have more digits as the run continues.
     assert!(saved_bytes[2] < saved_bytes[0] * 11 / 10, "{saved_bytes:?}");
 }

@@ -1,4 +1,4 @@
-//! The driver on virtual time: sessions and gradients arrive as calls, without a network.
+//! Tests of the driver on virtual time. Sessions and gradients arrive as function calls, without a network.
 
 mod any_order;
 mod exactly_once;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ata_coordinator::testing::{Ending, VirtualRun, VirtualWorker, WorkKind};
 use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
-    ProblemConfig, RunConfig, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
+    ProblemConfig, RunConfig, SplitData, Start, StopReason, TrainingSetup, TransferLimits, WorkersConfig,
 };
 use ata_data::{DataSource, Split};
 use ata_learn::{DeviceChoice, builtin_model};
@@ -36,7 +36,7 @@ const CHECKPOINTS: &str = "checkpoints";
 
 const MODEL: &str = "cnn:widths=1/1/1/1";
 
-/// A model of several chunks.
+/// A model whose vectors have several chunks.
 const LARGE: &str = "cnn:widths=16/32/64/96";
 
 /// A run and its folder.
@@ -54,12 +54,12 @@ impl Rig {
         Self::begin(tempfile::tempdir().unwrap(), Start::Random, cadence, policy, budget, iterations)
     }
 
-    /// A run in this folder.
+    /// Begins a run in this folder.
     fn begin(folder: TempDir, start: Start, cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
         Self::of(config(folder.path(), MODEL, start, cadence, policy, budget, iterations), folder)
     }
 
-    /// A run of a model of several chunks.
+    /// Begins a run of a model whose vectors have several chunks.
     fn large(policy: &str, budget: u64, iterations: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self::of(config(folder.path(), LARGE, Start::Random, Cadence::Never, policy, budget, iterations), folder)
@@ -81,7 +81,7 @@ impl Rig {
         self.run.step()
     }
 
-    /// Does the next thing that a worker has to do.
+    /// Does the next piece of a worker's work.
     fn work(&mut self, client: &mut VirtualWorker) -> Option<Ending> {
         let is_open = self.run.is_open(client.token);
         if client.leases.is_empty() {
@@ -94,7 +94,7 @@ impl Rig {
         self.run.report(client.token, &lease)
     }
 
-    /// Has a worker do all that it has to do.
+    /// Does all of a worker's work.
     fn work_off(&mut self, client: &mut VirtualWorker) {
         client.read();
         while is_busy(client) {
@@ -105,12 +105,12 @@ impl Rig {
     }
 }
 
-/// Whether a worker has something to do.
+/// Returns whether a worker has work to do.
 fn is_busy(client: &VirtualWorker) -> bool {
     !client.leases.is_empty() || !client.asked.is_empty()
 }
 
-/// Workers that have computed all tasks of the first iteration, and have not read what they are asked for.
+/// Returns workers that have computed all tasks of the first iteration, and have not read the requests for their vectors.
 fn computed<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] {
     let mut clients = names.map(|name| rig.join(name, 1).unwrap());
     for client in &mut clients {
@@ -123,7 +123,7 @@ fn computed<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; 
     clients
 }
 
-/// The same, asked for a vector each.
+/// Returns workers as [`computed`] does, each of which has read the request for its vector.
 fn asked<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] {
     computed(rig, names).map(|mut client| {
         client.read();
@@ -132,7 +132,7 @@ fn asked<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] 
     })
 }
 
-/// Has workers do all that they have to do until the run ends.
+/// Does all work of these workers until the run ends.
 fn run_to_the_end<'a>(rig: &mut Rig, clients: impl IntoIterator<Item = &'a mut VirtualWorker>) -> Ending {
     let mut clients: Vec<&mut VirtualWorker> = clients.into_iter().collect();
     loop {
@@ -151,12 +151,12 @@ fn run_to_the_end<'a>(rig: &mut Rig, clients: impl IntoIterator<Item = &'a mut V
     }
 }
 
-/// The values of the gradient of some tasks: whole numbers, so that their sum is the same in every order.
+/// Returns the values of the gradient of some tasks. They are whole numbers, so that their sum is the same in every order.
 fn value(iteration: Iteration, tasks: TaskRange) -> f32 {
     tasks.indices().map(|task| (task + 10 * iteration.number()) as f32).sum()
 }
 
-/// The values of a vector that a worker is asked for.
+/// Returns the values of a requested vector.
 fn sum(asked: &VectorRequest) -> f32 {
     asked.tasks.iter().map(|tasks| value(asked.iteration, tasks)).sum()
 }
@@ -194,7 +194,7 @@ fn config(
             skip_bad_samples: false,
             data: SplitData::Generated { seed: 1 },
         },
-        training: TrainingConfig {
+        training: TrainingSetup {
             start,
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),
@@ -216,14 +216,14 @@ fn config(
     }
 }
 
-/// Lets a worker do all that it has to do until the run ends. Returns why the run ended, and the digest of the parameters.
+/// Does all of a worker's work until the run ends. Returns why the run ended, and the digest of the parameters.
 fn finish(rig: &mut Rig, client: &mut VirtualWorker) -> (Ending, [u8; 32]) {
     loop {
         client.read();
         let ending = if is_busy(client) {
             rig.work(client)
         } else {
-            // A step is due, or other workers hold the remaining leases until they are lost.
+            // Either a step is due, or other workers hold the remaining leases until they are lost.
             client.hear();
             rig.step()
         };
@@ -237,7 +237,7 @@ fn honest(budget: u64, iterations: u64) -> [u8; 32] {
     honest_end(Rig::new("uta", budget, iterations))
 }
 
-/// The digest of the parameters of a run with one honest worker.
+/// Returns the digest of the parameters of a run with one honest worker.
 fn honest_end(mut rig: Rig) -> [u8; 32] {
     let mut client = rig.join("a", 1).unwrap();
     let (ending, sha256) = finish(&mut rig, &mut client);
@@ -245,7 +245,7 @@ fn honest_end(mut rig: Rig) -> [u8; 32] {
     sha256
 }
 
-/// A worker that cannot be sent its leases loses them to others.
+/// If messages cannot be sent to a worker, its leases go to other workers.
 #[test]
 fn a_message_that_cannot_be_sent_is_a_loss() {
     let mut rig = Rig::new("uta", 8, 3);
@@ -271,7 +271,7 @@ fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
     assert_eq!(finish(&mut rig, &mut good).1, honest(4, 2));
 }
 
-/// If its journal cannot be written, the run ends, and the workers learn that it failed.
+/// If the journal cannot be written, the run ends, and the workers are notified that it failed.
 #[test]
 fn a_full_disk_ends_the_run() {
     let mut rig = Rig::new("uta", 4, 2);
@@ -290,14 +290,14 @@ fn a_step_that_fails_ends_the_run() {
     assert!(matches!(rig.run.fail_training(), Some(Ending::TrainingFailed)));
 }
 
-/// With a checkpoint after each iteration, the next step waits until it is durable: a crash loses one step at most.
+/// With a checkpoint after each iteration, the next step waits until the checkpoint is durable, so that a crash loses one step at most.
 #[test]
 fn a_step_waits_for_the_checkpoint_before_it() {
     let mut rig = Rig::saving(Cadence::Iterations(1), "uta", 4, 2);
     let mut client = rig.join("a", 1).unwrap();
     rig.work_off(&mut client);
     rig.step();
-    // The copy of the first checkpoint is still to be made while the second iteration is computed.
+    // The second iteration is computed before the copy for the first checkpoint is made.
     rig.work_off(&mut client);
     let work = rig.run.pass_work_on();
     assert!(work.contains(&WorkKind::Copy) && !work.contains(&WorkKind::Step), "{work:?}");
@@ -306,7 +306,7 @@ fn a_step_waits_for_the_checkpoint_before_it() {
     assert_eq!(rig.run.pass_work_on(), [WorkKind::Step]);
 }
 
-/// In an asynchronous run a slow worker still gets the parameters of its task after others have moved on.
+/// In an asynchronous run, a slow worker still gets the parameters of its task after other workers have moved on.
 #[test]
 fn parameters_are_sent_with_the_tasks_that_need_them() {
     let mut rig = Rig::new("asgd", 1, 20);
@@ -324,8 +324,8 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
     assert!(sets.is_over());
 }
 
-/// Workers that are assigned tasks of different iterations and read none of the parameters do not keep more versions in
-/// memory than there may be: those that keep the oldest are dismissed.
+/// Workers that are assigned tasks of different iterations and read none of the parameters cannot keep more versions in
+/// memory than the limit: the workers that keep the oldest versions are evicted.
 #[test]
 fn the_slowest_readers_make_room() {
     let mut rig = Rig::new("asgd", 1, 20);
@@ -338,13 +338,13 @@ fn the_slowest_readers_make_room() {
         assert!(rig.step().is_none());
     }
     let said: Vec<_> = slow.iter_mut().map(VirtualWorker::read).collect();
-    // The current version, and those of three slow workers.
+    // The limit is four: the current version, and those of three slow workers.
     assert_eq!(said[..7], [Some(FarewellReason::Evicted); 7]);
     assert_eq!(said[7..], [None; 3]);
     assert!(rig.run.is_open(fast.token));
 }
 
-/// The run ends as it does in its loop. According to its journal, every task entered its step once.
+/// Ends the run as its loop does, and checks in the journal that every task entered its step once.
 fn check_end(rig: Rig, ending: Ending, seed: u64, applied: u64) {
     let Rig { run, folder } = rig;
     let report = run.end(ending);

@@ -1,4 +1,4 @@
-//! Room for vectors that are used whole: who gets it, who has to wait, and who gives way.
+//! Tests of the room for vectors that are used whole: which workers get it, which wait, and which give way.
 
 use ata_wire::limits::{LEAST_UPLOAD_BYTES_PER_S, UPLOAD_GUARD_WINDOW};
 
@@ -7,7 +7,7 @@ use ata_scheduler::Verify;
 
 use super::*;
 
-/// Room for two vectors, and workers that have each computed a lease of their own.
+/// Returns a run with room for `places` vectors, and workers that have each computed a lease with its own vector.
 fn rig<const N: usize>(places: usize) -> (Rig, [VirtualWorker; N]) {
     let mut rig = Rig::new("asgd", 1, 20);
     rig.run.limit_room(places);
@@ -34,7 +34,7 @@ fn room(announcement: &mut VectorAnnouncement) -> VectorUploading {
     upload
 }
 
-/// One second passes, in which all workers give a sign of life.
+/// Lets one second pass, in which all workers send heartbeats.
 fn second(rig: &mut Rig, clients: &[VirtualWorker]) {
     clients.iter().for_each(VirtualWorker::hear);
     assert!(rig.run.pass(1.0).is_none());
@@ -44,7 +44,7 @@ fn second(rig: &mut Rig, clients: &[VirtualWorker]) {
 fn a_worker_that_sends_too_slowly_while_others_wait_gives_way() {
     let (mut rig, clients) = rig::<3>(2);
     let [slow, quick] = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
-    // Nobody waits, so it may take its time.
+    // No vector waits, so this one may arrive slowly.
     for _ in 0..30 {
         slow.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
         second(&mut rig, &clients);
@@ -57,7 +57,7 @@ fn a_worker_that_sends_too_slowly_while_others_wait_gives_way() {
         second(&mut rig, &clients);
     }
     assert!(slow.is_over() && !quick.is_over());
-    // As the service does. The room goes to the one that waits.
+    // The service drops the upload, too. Its room goes to the waiting vector.
     drop(slow);
     second(&mut rig, &clients);
     drop(room(&mut waiting));
@@ -66,7 +66,7 @@ fn a_worker_that_sends_too_slowly_while_others_wait_gives_way() {
     rig.run.wait_for("the refusal", |state| state.refused == refused);
 }
 
-/// If all vectors arrive slowly, the link of the coordinator is full, and no worker gains from another one's failure.
+/// If all vectors arrive slowly, the coordinator's link is full, and no worker gains from another worker's failure.
 #[test]
 fn nobody_gives_way_if_all_are_slow() {
     let (mut rig, clients) = rig::<3>(2);
@@ -94,14 +94,14 @@ fn a_vector_that_is_not_needed_any_more_waits_no_longer() {
     assert_eq!(rooms.map(|room| room.is_over()), [false, true]);
 }
 
-/// Room goes to those that have announced first, and comes back once a vector is here or failed.
+/// Room goes to the vectors that were announced first, and is freed once a vector has arrived or failed.
 #[test]
 fn room_is_given_in_turn() {
     let (mut rig, clients) = rig::<4>(1);
     let mut announced = [2, 0, 1, 3].map(|at| announce(&mut rig, &clients[at]));
     let first = room(&mut announced[0]);
     assert!(announced[1..].iter_mut().all(VectorAnnouncement::is_waiting));
-    // As the service does.
+    // The service drops the upload, too.
     drop(first);
     let asked = &clients[2].asked[0];
     assert_eq!(rig.run.arrived(clients[2].token, asked, Some(sum(asked))).0, Some(Receipt::Accepted));
@@ -112,7 +112,7 @@ fn room_is_given_in_turn() {
     assert!(announced[3].is_waiting());
 }
 
-/// One worker never has all room: under checks, each holds a lease of its own and the other worker's.
+/// A worker never has all of the room. With checks, each worker holds its own lease and a copy of the other worker's.
 #[test]
 fn a_worker_has_half_of_the_room() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Runs that are stopped at any moment and go on from their checkpoints, which hold whole steps.
+//! Tests of runs that are stopped at any moment and resume from their checkpoints, which hold whole steps.
 
 use ata_coordinator::{Checkpoint, RunError, newest};
 
@@ -7,18 +7,18 @@ use super::*;
 const BUDGET: u64 = 6;
 const ITERATIONS: u64 = 5;
 
-/// How a part of a run ends.
+/// The way in which a part of a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// A user requests it.
     Requested,
-    /// Its journal cannot be written any more.
+    /// The journal can no longer be written.
     DiskFull,
-    /// Its process is killed.
+    /// The process is killed.
     Killed,
 }
 
-/// What happened at all stops.
+/// Counts of what happened at the stops.
 #[derive(Debug, Default)]
 struct Counts {
     with_a_step_under_way: u64,
@@ -31,13 +31,13 @@ fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpoint> {
     Some(newest(&store, &table, &training(format)).unwrap()?.checkpoint)
 }
 
-/// How the runs are trained.
+/// Returns the training configuration of the runs.
 fn training(format: WireFormat) -> ata_sums::TrainingConfig {
     let (optimizer, sizes) = (Optimizer::default(), TensorSizes::from(&builtin_model(MODEL).unwrap().table()));
     ata_sums::TrainingConfig { optimizer, sizes, format, budget: BUDGET }
 }
 
-/// Begins the run in a folder, or goes on with it.
+/// Begins the run in a folder, or resumes it.
 fn go_on(folder: TempDir, policy: &str, cadence: Cadence, format: WireFormat) -> Rig {
     let start = checkpoint(&folder, format).map_or(Start::Random, |checkpoint| Start::Checkpoint(Box::new(checkpoint)));
     if matches!(start, Start::Random) {
@@ -49,11 +49,11 @@ fn go_on(folder: TempDir, policy: &str, cadence: Cadence, format: WireFormat) ->
     Rig::of(config, folder)
 }
 
-/// Lets a run go on for a while, and stops it.
+/// Continues a run for a while, and stops it.
 fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, counts: &mut Counts) -> TempDir {
     let mut clients = Vec::new();
     if rig.run.pass(0.0).is_some() {
-        // All iterations are saved.
+        // The run has already finished, and all iterations are saved.
         return rig.folder;
     }
     for number in 0..2 {
@@ -125,7 +125,7 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
     assert!(counts.with_a_step_under_way > 30 && counts.in_the_middle > 50 && counts.resumed > 100, "{counts:?}");
 }
 
-/// If the training thread fails while the run ends, the run does not wait for it.
+/// If the training thread fails while the run ends, the run does not wait for the step.
 #[test]
 fn a_step_that_fails_at_the_end_is_not_waited_for() {
     let mut rig = Rig::saving(Cadence::Seconds(60.0), "uta", BUDGET, ITERATIONS);

@@ -1,4 +1,4 @@
-//! Vectors that workers are asked for, of which some are lost in the middle, late, repeated or refused.
+//! Tests of requested vectors that are interrupted, late, repeated or refused.
 
 use ata_coordinator::Store;
 use ata_coordinator::testing::{VectorAnnouncement, VectorUploading};
@@ -8,17 +8,17 @@ use super::*;
 
 const BUDGET: u64 = 6;
 
-/// Two workers that have computed all tasks of the first iteration, and are asked for a vector each.
+/// Returns two workers that have computed all tasks of the first iteration, and are asked for a vector each.
 fn two(rig: &mut Rig) -> [VirtualWorker; 2] {
     asked(rig, ["a", "b"])
 }
 
-/// The values of all leases of a worker.
+/// Returns the sum of all leases of a worker.
 fn honest_of(client: &VirtualWorker) -> f32 {
     client.assigned.values().map(|lease| value(lease.iteration, lease.tasks)).sum()
 }
 
-/// A run that begins once both workers are there.
+/// Returns a run that begins once two workers are present.
 fn rig(change: impl FnOnce(&mut CoordinatorConfig)) -> Rig {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", BUDGET, 2);
@@ -31,19 +31,19 @@ fn expected() -> [u8; 32] {
     honest_end(Rig::large("uta", BUDGET, 2))
 }
 
-/// Lets a vector in.
+/// Announces a worker's vector, which must be admitted.
 fn let_in(rig: &mut Rig, client: &VirtualWorker) -> VectorUploading {
     rig.run.announce_vector(client.token, &client.asked[0]).upload().expect("it is let in")
 }
 
-/// Sends the first chunks of a vector that was let in, and has them stepped if they can be.
+/// Sends the first chunks of an admitted vector, and passes them to the training thread.
 fn send(rig: &mut Rig, client: &VirtualWorker, upload: &VectorUploading, chunks: u64) {
     let asked = &client.asked[0];
     assert_eq!(rig.run.send_chunks(upload, sum(asked), 0..chunks), chunks);
     assert!(rig.step().is_none());
 }
 
-/// Ends the run with the other worker alone, which must come to the same parameters.
+/// Ends the run with the other worker alone, which must result in the same parameters.
 fn check_end_with(mut rig: Rig, client: &mut VirtualWorker) {
     let (ending, sha256) = finish(&mut rig, client);
     assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "{ending:?}");
@@ -54,14 +54,14 @@ fn check_end_with(mut rig: Rig, client: &mut VirtualWorker) {
     drop(folder);
 }
 
-/// How a worker is lost.
+/// The way in which a worker is lost.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
-    /// Its control stream ends.
+    /// The control stream ends.
     Leaves,
-    /// Its vector breaks off.
+    /// The vector breaks off.
     Fails,
-    /// It falls silent.
+    /// The worker falls silent.
     Silent,
 }
 
@@ -83,7 +83,7 @@ fn lose(rig: &mut Rig, lost: &VirtualWorker, other: &VirtualWorker, how: Loss) {
     assert!(ending.is_none(), "{how:?}: {ending:?}");
 }
 
-/// Chunks of a worker that is lost count. Others compute its tasks again, and send only what did not arrive.
+/// The chunks that arrived from a lost worker count. Other workers compute its tasks again, and send only the missing chunks.
 #[test]
 fn only_the_rest_of_a_lost_workers_vector_is_sent_again() {
     let chunks = Rig::large("uta", BUDGET, 2).run.chunks();
@@ -92,7 +92,7 @@ fn only_the_rest_of_a_lost_workers_vector_is_sent_again() {
         for arrived in 0..=chunks {
             let mut rig = rig(|_| ());
             let [lost, mut other] = two(&mut rig);
-            // What both have sent is stepped.
+            // Chunks that both workers have sent are stepped.
             let uploads = [&lost, &other].map(|client| let_in(&mut rig, client));
             send(&mut rig, &other, &uploads[1], 1);
             send(&mut rig, &lost, &uploads[0], arrived);
@@ -119,8 +119,8 @@ fn only_the_rest_of_a_lost_workers_vector_is_sent_again() {
     }
 }
 
-/// The engine has taken the order back when the step completes, since it did not know that the vector of a worker it lost had
-/// arrived. The tasks are computed again at the parameters of their iteration, which are sent again.
+/// The engine has withdrawn the order when the step completes, since it did not know that a lost worker's vector had arrived. The tasks are
+/// computed again at the parameters of their iteration, which are sent again.
 #[test]
 fn a_step_that_completes_without_the_engines_knowledge_counts() {
     let mut rig = rig(|_| ());
@@ -142,7 +142,7 @@ fn a_step_that_completes_without_the_engines_knowledge_counts() {
     check_end_with(rig, &mut other);
 }
 
-/// What was stepped and is not committed is not saved.
+/// A step that was taken and is not committed is not saved.
 #[test]
 fn a_stop_after_such_a_step_saves_nothing_of_it() {
     let mut rig = rig(|config| config.checkpoints.cadence = Cadence::Seconds(600.0));
@@ -161,7 +161,7 @@ fn a_stop_after_such_a_step_saves_nothing_of_it() {
     assert_eq!(FolderStore::new(folder.path().join(CHECKPOINTS)).names().unwrap(), Vec::<String>::new());
 }
 
-/// An order that replaces another one may come after the step was taken.
+/// An order that replaces another one may arrive after the step was taken.
 #[test]
 fn a_step_is_taken_once_however_late_its_orders_are() {
     let mut rig = rig(|_| ());
@@ -173,7 +173,7 @@ fn a_step_is_taken_once_however_late_its_orders_are() {
     assert_eq!(rig.run.send_chunks(&uploads[1], value, 0..chunks), chunks);
     rig.run.vector_arrived(other.token, &asked);
     lose(&mut rig, &lost, &other, Loss::Fails);
-    // The thread has all that it needs, but is slow: the tasks are computed again before it takes the step.
+    // The thread has all chunks, but is slow, so the tasks are computed again before it takes the step.
     other.read();
     for lease in std::mem::take(&mut other.leases) {
         rig.run.report(other.token, &lease);
@@ -182,7 +182,7 @@ fn a_step_is_taken_once_however_late_its_orders_are() {
     check_end_with(rig, &mut other);
 }
 
-/// A vector that is announced before the report on its leases was handled waits, and is announced once.
+/// A vector that is announced before the report on its leases is handled waits, and needs only one announcement.
 #[test]
 fn a_vector_waits_for_the_report_on_its_leases() {
     let mut rig = Rig::large("uta", BUDGET, 2);
@@ -206,7 +206,7 @@ fn a_vector_waits_for_the_report_on_its_leases() {
     check_end_with(rig, &mut client);
 }
 
-/// A vector that waits is answered when its session ends.
+/// A waiting announcement is answered when its session ends.
 #[test]
 fn a_vector_that_waits_ends_with_its_session() {
     let mut rig = Rig::large("uta", BUDGET, 2);
@@ -218,11 +218,11 @@ fn a_vector_that_waits_ends_with_its_session() {
     assert!(announced.is_refused());
 }
 
-/// Makes a header wrong.
+/// A change that makes a header wrong.
 type Change = fn(&mut GradientHeader);
 
-/// Headers that are not those of a vector that is asked for are refused by kind, and change nothing. Only the worker that is asked can
-/// fail a vector.
+/// Headers that do not match a requested vector are refused, counted by kind, and change nothing. Only the worker that is asked for a
+/// vector can fail it.
 #[test]
 fn headers_that_differ_from_what_is_asked_for_change_nothing() {
     use RefusalKind::{Foreign, Stale};
@@ -259,8 +259,8 @@ fn smaller_units(header: &mut GradientHeader) {
     change_units(header, -1);
 }
 
-/// A worker whose units are others is asked again, which is no failure. If it insists on them, others compute its tasks: nobody
-/// waits for a vector that does not come.
+/// A worker with other units is asked again, which is not a failure. If it insists on its units, other workers compute its tasks, and the
+/// step does not wait for its vector.
 #[test]
 fn a_vector_in_other_units_is_asked_for_again() {
     let mut rig = rig(|config| config.engine.rest_s = 0.0);
@@ -282,7 +282,7 @@ fn a_vector_in_other_units_is_asked_for_again() {
     assert_eq!(rig.run.parameters_sha256(), expected());
 }
 
-/// A run of three workers, each of which is asked for a vector, and whose units nobody knows.
+/// Returns a run of three workers, each of which is asked for a vector, before the units are known.
 fn three(verify: Option<Verify>) -> (Rig, [VirtualWorker; 3]) {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", BUDGET, 2);
@@ -292,11 +292,11 @@ fn three(verify: Option<Verify>) -> (Rig, [VirtualWorker; 3]) {
     (rig, clients)
 }
 
-/// Nobody alone determines the units of the first iteration, whoever comes first: nothing is let in before all have announced theirs,
-/// and the one that differs is asked again.
+/// No single worker determines the units of the first iteration. No vector is admitted before all workers have announced their units, and
+/// the worker with different units is asked again.
 #[test]
 fn most_workers_determine_the_first_units() {
-    // With checks, vectors are kept apart; here there are none.
+    // The `verify` setting keeps vectors separate. Its share is 0, so there are no checks.
     for verify in [None, Some(Verify { share: 0.0, secret: 7 })] {
         for liar in 0..3 {
             let (mut rig, mut clients) = three(verify);
@@ -327,7 +327,7 @@ fn most_workers_determine_the_first_units() {
     }
 }
 
-/// Of two workers none is the majority, and the smaller units are taken. One that is lost is not waited for.
+/// Two workers have no majority, so the smaller units win. The units of a lost worker are not waited for.
 #[test]
 fn of_two_the_smaller_units_are_taken() {
     for smaller in 0..2 {
@@ -345,7 +345,7 @@ fn of_two_the_smaller_units_are_taken() {
     }
 }
 
-/// A stop while a step is half taken drops it: the checkpoint holds the step before.
+/// A stop in the middle of a step drops the step, and the checkpoint holds the previous one.
 #[test]
 fn a_step_that_is_half_taken_at_a_stop_is_dropped() {
     for stepped in 0..3 {
@@ -376,7 +376,7 @@ fn a_step_that_is_half_taken_at_a_stop_is_dropped() {
     }
 }
 
-/// A worker that gives signs of life and never sends its vector does not hold the step up forever.
+/// A worker that sends heartbeats but never its vector does not delay the step forever.
 #[test]
 fn a_vector_that_never_comes_is_not_waited_for() {
     let mut rig = rig(|_| ());

@@ -8,8 +8,8 @@ pub(super) struct Cholesky {
 }
 
 impl Cholesky {
-    /// Factors a symmetric matrix, given row by row, of which the lower half is read; `None` if it is not positive
-    /// definite, or so close to not being so that the solution would be all rounding error.
+    /// Factors a symmetric matrix, given row by row, of which the lower half is read. Returns `None` if it is not
+    /// positive definite, or so nearly singular that solutions would be meaningless.
     pub(super) fn factor(mut matrix: Vec<f64>, dimension: usize) -> Option<Self> {
         for row in 0..dimension {
             for column in 0..=row {
@@ -51,7 +51,7 @@ impl Cholesky {
         right
     }
 
-    /// The square of `vector` in the matrix's norm, |Lᵀ·v|²: never negative.
+    /// Returns the squared norm of `vector` with respect to the matrix, |Lᵀ·v|²: never negative.
     pub(super) fn square(&self, vector: &[f64]) -> f64 {
         let mut image = vec![0.0; self.dimension];
         for (row, v) in vector.iter().enumerate() {

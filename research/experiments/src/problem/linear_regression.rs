@@ -7,28 +7,28 @@ use super::cholesky::Cholesky;
 use super::stream::{self, Normals};
 use super::{Problem, ProblemError};
 
-/// The most parameters: their normal equations take 128 MiB, and are solved within a minute.
+/// The largest number of parameters: their normal equations take 128 MiB and are solved within a minute.
 const MAX_DIMENSION: usize = 4096;
 
-/// The most samples of a task: its gradient takes as long as a second of a real one.
+/// The largest number of samples in a task: its gradient takes about a second.
 const MAX_BATCH: usize = 1_000_000;
 
-/// The most numbers in all samples: 1 GiB.
+/// The largest number of values in all samples: 1 GiB.
 const MAX_VALUES: usize = 1 << 27;
 
-/// How large a [`LinearRegression`] is.
+/// The sizes of a [`LinearRegression`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegressionSizes {
-    /// How many samples there are, m.
+    /// The number of samples, m.
     pub samples: usize,
-    /// How many parameters, d.
+    /// The number of parameters, d.
     pub dimension: usize,
-    /// How many samples make a task.
+    /// The number of samples in a task.
     pub batch: usize,
 }
 
 impl Default for RegressionSizes {
-    /// m = 2000 and d = 100; a task is as large as the share of each of 50 workers.
+    /// Returns m = 2000, d = 100, and a task of a fiftieth of the samples.
     fn default() -> Self {
         Self { samples: 2000, dimension: 100, batch: 40 }
     }
@@ -54,7 +54,7 @@ impl LinearRegression {
     /// divided by the number of tasks per iteration. The largest stable step is about 2/(30·d).
     pub const STEP: f64 = 5e-4;
 
-    /// Draws the data from `seed`, and solves the normal equations.
+    /// Draws the data from `seed` and solves the normal equations.
     pub fn new(sizes: RegressionSizes, seed: u64) -> Result<Self, ProblemError> {
         let RegressionSizes { samples: count, dimension, batch } = sizes;
         for (setting, found, most, expected) in [
@@ -79,12 +79,12 @@ impl LinearRegression {
         Ok(Self { sizes, seed, samples, curvature, minimizer })
     }
 
-    /// Where F is smallest.
+    /// Returns the minimizer of F.
     pub fn minimizer(&self) -> &[f64] {
         &self.minimizer
     }
 
-    /// x and y of one sample.
+    /// Returns x and y of a sample.
     fn sample(&self, sample: usize) -> (&[f64], f64) {
         let row = &self.samples[sample * (self.sizes.dimension + 1)..][..=self.sizes.dimension];
         (&row[..self.sizes.dimension], row[self.sizes.dimension])
@@ -119,7 +119,7 @@ fn one_to(largest: u32, rng: &mut impl Rng) -> f64 {
     f64::from(rng.random_range(1..=largest))
 }
 
-/// The lower half of XᵀX/m, row by row, and Xᵀy/m.
+/// Returns the lower half of XᵀX/m, row by row, and Xᵀy/m.
 fn normal_equations(samples: &[f64], dimension: usize) -> (Vec<f64>, Vec<f64>) {
     let mut gram = vec![0.0; dimension * dimension];
     let mut moments = vec![0.0; dimension];
@@ -141,7 +141,7 @@ fn add_multiple(factor: f64, vector: &[f64], sum: &mut [f64]) {
     }
 }
 
-/// The dot product, in four sums side by side: a single sum would wait for each addition.
+/// Returns the dot product. It uses four sums because additions to a single sum would wait for each other.
 fn dot(left: &[f64], right: &[f64]) -> f64 {
     let (left, left_rest) = left.as_chunks::<4>();
     let (right, right_rest) = right.as_chunks::<4>();
@@ -189,7 +189,7 @@ mod tests {
 
     const SMALL: RegressionSizes = RegressionSizes { samples: 60, dimension: 7, batch: 5 };
 
-    /// F and its gradient from the definition.
+    /// Computes F and its gradient by the definition.
     fn full(problem: &LinearRegression, parameters: &[f64]) -> (f64, Vec<f64>) {
         let m = problem.sizes.samples;
         let mut loss = 0.0;
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Among a thousand pairs of samples of two entries some are parallel.
+    /// Of a thousand pairs of samples with two entries each, some are parallel.
     #[test]
     fn dependent_samples_are_refused() {
         let sizes = RegressionSizes { samples: 2, dimension: 2, batch: 1 };

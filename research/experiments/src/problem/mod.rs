@@ -1,4 +1,4 @@
-//! Learning problems that a simulated run really optimizes; each task is a stochastic gradient.
+//! Learning problems that a simulated run actually optimizes. Each task is a stochastic gradient.
 //!
 //! They come from the papers' synthetic experiments, and their minimum is known.
 //!
@@ -6,7 +6,7 @@
 //! - `quadratic`: [`Quadratic`], of the ATA paper
 //! - `linear_regression`: [`LinearRegression`], of the bandit paper
 //! - `cholesky`: normal equations
-//! - `stream`: the random numbers
+//! - `stream`: random numbers
 
 mod cholesky;
 mod linear_regression;
@@ -18,7 +18,7 @@ mod tests;
 pub use linear_regression::{LinearRegression, RegressionSizes};
 pub use quadratic::Quadratic;
 
-/// Something to minimize by stochastic gradients.
+/// A function to minimize by stochastic gradients.
 ///
 /// The same arguments give the same bits, on every platform and in any order of calls.
 pub trait Problem: Send + Sync {
@@ -26,45 +26,45 @@ pub trait Problem: Send + Sync {
     fn initial(&self) -> Vec<f64>;
 
     /// Adds the gradient of task `index` of iteration `iteration` at `parameters` to `gradient`; returns the task's
-    /// loss there, whose gradient it is.
+    /// loss there.
     ///
     /// Its randomness depends only on the problem's seed, the iteration and the index.
     ///
     /// # Panics
-    /// If `parameters` or `gradient` is not as long as [`Problem::initial`].
+    /// Panics if `parameters` or `gradient` differs in length from [`Problem::initial`].
     fn add_gradient(&self, parameters: &[f64], iteration: u64, index: u64, gradient: &mut [f64]) -> f64;
 
-    /// How far the expected loss at `parameters` is above its minimum, without noise and without cancellation.
+    /// Returns the excess of the expected loss at `parameters` over its minimum, without noise and without cancellation.
     ///
     /// # Panics
-    /// If `parameters` is not as long as [`Problem::initial`].
+    /// Panics if `parameters` differs in length from [`Problem::initial`].
     fn objective(&self, parameters: &[f64]) -> f64;
 }
 
-/// Why a problem cannot be set up.
+/// An error of setting up a problem.
 #[derive(Debug, thiserror::Error)]
 pub enum ProblemError {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("{problem} problem: {setting} is {found}, expected {expected}")]
     BadSetting {
-        /// Which problem.
+        /// The problem.
         problem: &'static str,
-        /// Which setting.
+        /// The name of the setting.
         setting: &'static str,
-        /// Its value.
+        /// The value of the setting.
         found: f64,
-        /// What is expected.
+        /// The expected values.
         expected: &'static str,
     },
-    /// The minimum of the regression is not at one point.
+    /// The minimizer of the regression is not unique.
     #[error(
         "linear regression problem: its {samples} samples of dimension {dimension} do not determine the parameters, \
          expected more samples"
     )]
     DependentSamples {
-        /// How many samples were drawn.
+        /// The number of samples.
         samples: usize,
-        /// How many numbers each has.
+        /// The dimension of a sample.
         dimension: usize,
     },
 }

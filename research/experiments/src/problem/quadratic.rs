@@ -1,19 +1,19 @@
 //! The quadratic of the ATA paper's synthetic experiments (arXiv 2502.00775), Nesterov's worst case for gradients.
 //!
-//! A, b and x⁰ are also those of its authors' earlier papers (Rennala SGD, Ringmaster ASGD), and the noise is that of
-//! the latter.
+//! A, b and x⁰ are the same as in its authors' earlier papers (Rennala SGD, Ringmaster ASGD). The noise is the same as
+//! in the latter.
 
 use super::stream::{self, Normals};
 use super::{Problem, ProblemError};
 
-/// The most parameters: 8 MB for each iterate that is kept.
+/// The largest number of parameters: 8 MB per stored iterate.
 const MAX_DIMENSION: usize = 1_000_000;
 
 /// A convex quadratic, from x⁰ = (√d, 0, …, 0): f(x) = ½·xᵀA·x − bᵀx with A = ¼·tridiag(−1, 2, −1) and
 /// b = ¼·(−1, 0, …, 0).
 ///
 /// A task's loss is f(x) + ξᵀx, its gradient A·x − b + ξ, with ξ drawn from N(0, σ²) in each coordinate. The
-/// eigenvalues of A lie between 0 and 1, so that steps below 2 converge.
+/// eigenvalues of A are between 0 and 1, so steps below 2 converge.
 #[derive(Clone, Debug)]
 pub struct Quadratic {
     dimension: usize,
@@ -26,11 +26,11 @@ impl Quadratic {
     pub const DIMENSION: usize = 100;
     /// The usual σ.
     pub const SIGMA: f64 = 0.01;
-    /// A step that converges, at the usual d and σ to an excess of about 0.002 divided by the number of tasks per
-    /// iteration.
+    /// A step size that converges. With the usual d and σ, the excess falls to about 0.002 divided by the number of
+    /// tasks per iteration.
     pub const STEP: f64 = 0.5;
 
-    /// With `dimension` parameters and gradient noise of standard deviation `sigma` per coordinate.
+    /// Creates a problem with `dimension` parameters and gradient noise of standard deviation `sigma` per coordinate.
     pub fn new(dimension: usize, sigma: f64, seed: u64) -> Result<Self, ProblemError> {
         let bad =
             |setting, found, expected| ProblemError::BadSetting { problem: "quadratic", setting, found, expected };
@@ -43,7 +43,7 @@ impl Quadratic {
         Ok(Self { dimension, sigma, seed })
     }
 
-    /// Where f is smallest: by A·x = b, x is linear in the coordinate and reaches 0 at d + 1.
+    /// Returns a coordinate of the minimizer: by A·x = b, x is linear in the coordinate and reaches 0 at d + 1.
     fn minimizer(&self, coordinate: usize) -> f64 {
         (coordinate as f64 + 1.0) / (self.dimension as f64 + 1.0) - 1.0
     }
@@ -62,7 +62,7 @@ impl Problem for Quadratic {
         let mut noise = Normals::new(stream::of_task(self.seed, iteration, index));
         let mut loss = 0.0;
         let mut before = 0.0;
-        // −b and ξ: the gradient at 0.
+        // This is −b + ξ, the gradient at 0.
         let mut constant = 0.25;
         for (i, (&x, sum)) in parameters.iter().zip(gradient).enumerate() {
             let after = parameters.get(i + 1).copied().unwrap_or(0.0);

@@ -3,14 +3,14 @@
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
-/// The stream of task `index` of iteration `iteration` under `seed`.
+/// Returns the random stream of task `index` of iteration `iteration` under `seed`.
 ///
-/// The three numbers are themselves the key of the cipher, so that no two tasks share a stream.
+/// The three numbers form the key of the cipher, so no two tasks share a stream.
 pub(super) fn of_task(seed: u64, iteration: u64, index: u64) -> ChaCha8Rng {
     keyed([seed, iteration, index], *b"ata task")
 }
 
-/// The stream that the problem itself is drawn from.
+/// Returns the random stream that the problem itself is drawn from.
 pub(super) fn of_data(seed: u64) -> ChaCha8Rng {
     keyed([seed, 0, 0], *b"ata data")
 }
@@ -54,7 +54,7 @@ impl Normals {
     }
 }
 
-/// Uniform between −1 and 1, in 2³² steps that are symmetric about 0 and leave it out.
+/// Maps bits to a uniform number between −1 and 1, in 2³² steps that are symmetric about 0 and exclude it.
 fn symmetric(bits: u32) -> f64 {
     (f64::from(bits.cast_signed()) + 0.5) / f64::from(1_u32 << 31)
 }
@@ -63,7 +63,7 @@ fn symmetric(bits: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// The first four moments of 100,000 draws, within 5 standard errors.
+    /// The first four moments of 100,000 draws are within 5 standard errors.
     #[test]
     fn normals_are_normal() {
         let mut normals = Normals::new(of_data(5));

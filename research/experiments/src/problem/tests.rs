@@ -1,4 +1,4 @@
-//! What holds for every problem.
+//! Tests that every problem must pass.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn problems() -> [(&'static str, Box<dyn Problem>); 5] {
     ]
 }
 
-/// Somewhere that is neither the start nor the minimizer.
+/// Returns a point that is neither the start nor the minimizer.
 fn somewhere(problem: &dyn Problem) -> Vec<f64> {
     problem.initial().iter().enumerate().map(|(i, x)| 0.5 * x + (i % 5) as f64 - 2.0).collect()
 }
@@ -24,7 +24,7 @@ fn gradient(problem: &dyn Problem, parameters: &[f64], iteration: u64, index: u6
     (loss, gradient)
 }
 
-/// The gradient of a quadratic function, for which central differences are exact.
+/// Computes the gradient of a quadratic function by central differences, which are exact for it.
 fn central_differences(parameters: &[f64], of: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let at = |i: usize, offset: f64| {
         let mut moved = parameters.to_vec();
@@ -51,7 +51,7 @@ fn gradients_are_those_of_the_task_losses() {
     }
 }
 
-/// Within 5 standard errors in every coordinate, over iterations and indices.
+/// The mean is within 5 standard errors in every coordinate, over iterations and indices.
 #[test]
 fn the_mean_gradient_is_that_of_the_objective() {
     for (name, problem) in problems() {
@@ -98,7 +98,7 @@ fn gradients_are_added() {
     }
 }
 
-/// A change of these bits changes every figure.
+/// The bits are pinned because a change of them changes every figure.
 #[test]
 fn seeded_tasks_are_pinned() {
     let losses = problems().map(|(_, problem)| gradient(&*problem, &somewhere(&*problem), 3, 5).0);
@@ -108,7 +108,7 @@ fn seeded_tasks_are_pinned() {
     );
 }
 
-/// The objective after `iterations` steps of plain SGD, each with the mean gradient of `tasks` tasks.
+/// Returns the objective after `iterations` steps of plain SGD, each with the mean gradient of `tasks` tasks.
 fn descend(problem: &dyn Problem, step: f64, tasks: u64, iterations: u64) -> f64 {
     let mut parameters = problem.initial();
     for iteration in 0..iterations {

@@ -1,4 +1,4 @@
-//! The suite `comparison`: all that a policy for unknown speeds may meet.
+//! The suite `comparison`: a wide range of conditions for policies that learn unknown speeds.
 
 use std::path::Path;
 
@@ -22,8 +22,8 @@ pub const CONTENDERS: &[&str] = &[
     "clairvoyant",
 ];
 
-/// Kinds of times, each worker i's mean proportional to i or √i: those of the ATA paper (arXiv 2502.00775), and more and
-/// less noisy ones.
+/// Time laws in which worker i's mean is proportional to i or √i: those of the ATA paper (arXiv 2502.00775), and noisier and less noisy
+/// ones.
 const LAWS: [(&str, &str); 12] = [
     ("shifted exponential", "shifted_exp(29*i, 29*i)"),
     ("square-root speeds", "shifted_exp(29*sqrt(i), 29*sqrt(i))"),
@@ -42,7 +42,7 @@ const LAWS: [(&str, &str); 12] = [
     ("log-normal, σ = 1.2", "lognormal(0, ln(30*i), 1.2)"),
 ];
 
-/// Built-in experiments on what policies find hard, each a group of its own.
+/// Built-in experiments that are hard for policies, each a group of its own.
 const HARD_CASES: [&str; 8] = [
     "common-mode",
     "drift",
@@ -54,10 +54,10 @@ const HARD_CASES: [&str; 8] = [
     "many-workers",
 ];
 
-/// Seeds of each case: with so many cases, few do.
+/// The number of seeds per case: few are enough, as there are many cases.
 const SEEDS: u64 = 10;
 
-/// Iterations of the runs on [`LAWS`]: enough to learn, and hardly enough.
+/// The numbers of iterations on [`LAWS`]: enough to learn the speeds, and hardly enough.
 const ITERATIONS: [u64; 2] = [1000, 100];
 
 pub(super) fn suite(data: Option<&Path>) -> Result<Suite, ExperimentError> {

@@ -1,9 +1,9 @@
-//! Suites: several experiments under one name, and what policies cost in them relative to an oracle.
+//! Suites: several experiments under one name, and the costs of policies in them relative to an oracle.
 //!
 //! # Layout
 //! - `comparison`: the suite `comparison`, and the policies that suites compare
 //! - `pai`: the suite `pai`, the recorded times of production jobs
-//! - `ratios`: what a policy costs relative to the oracle, by case and by group, as tables, Markdown and a figure
+//! - `ratios`: the costs of policies relative to the oracle, by case and by group, as tables, Markdown and a figure
 
 mod comparison;
 mod pai;
@@ -22,37 +22,37 @@ use super::summary::groups;
 use super::trace::Trace;
 use ata_scheduler::PolicyResolver;
 
-/// What all others are measured against: the best allocation for the true means of the moment or, on a trace, for the
-/// means of its columns.
+/// The reference of all policies: the best allocation for the current true means or, on a trace, for the means of its
+/// columns.
 pub const REFERENCE: &str = "fta:means=current";
 
-/// The name of each suite, and its title.
+/// The name and the title of each suite.
 pub const SUITES: &[(&str, &str)] = &[("comparison", comparison::TITLE), ("pai", pai::TITLE)];
 
-/// Several experiments, all with the same policies.
+/// A set of experiments with the same policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
     /// The report's title.
     pub title: String,
-    /// What it shows, and where it comes from: paragraphs.
+    /// The paragraphs that describe the suite and its source.
     pub about: Vec<String>,
-    /// The experiments, those of a group one after the other.
+    /// The experiments, group by group.
     pub cases: Vec<SuiteCase>,
 }
 
 /// One experiment of a suite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteCase {
-    /// Cases of one group count as much as those of another one together.
+    /// The group. All groups have the same weight, whatever their number of cases.
     pub group: String,
-    /// What its rows are called.
+    /// The name of its rows.
     pub name: String,
-    /// What is run.
+    /// The experiment itself.
     pub experiment: Experiment,
 }
 
 impl Suite {
-    /// The suite of this name, if there is one. `data` is a folder with recorded times.
+    /// Returns the suite of this name, if there is one. `data` is a folder with recorded times.
     pub fn open(name: &str, data: Option<&Path>) -> Option<Result<Self, ExperimentError>> {
         let suite = match name {
             "comparison" => comparison::suite(data),
@@ -62,7 +62,7 @@ impl Suite {
         Some(suite.map(|suite| suite.compare(CONTENDERS.iter().copied())))
     }
 
-    /// The suite with these policies, and [`REFERENCE`] before them.
+    /// Sets the policies, preceded by [`REFERENCE`].
     #[must_use]
     pub fn compare<'a>(mut self, policies: impl Iterator<Item = &'a str>) -> Self {
         let others = policies.filter(|policy| *policy != REFERENCE);
@@ -73,18 +73,18 @@ impl Suite {
         self
     }
 
-    /// Checks everything that can be checked before anything is run.
+    /// Checks everything that can be checked before a run.
     pub fn check(&self) -> Result<(), ExperimentError> {
         self.cases.iter().try_for_each(|case| case.experiment.check())
     }
 
-    /// Simulated iterations in all, for progress.
+    /// Returns the total number of simulated iterations, for progress.
     pub fn total_iterations(&self) -> u64 {
         self.cases.iter().fold(0, |total, case| case.experiment.total_iterations().saturating_add(total))
     }
 
-    /// Runs all cases in parallel; the results do not depend on the number of threads. `progress` is called with how
-    /// many iterations were done.
+    /// Runs all cases in parallel. The results do not depend on the number of threads. `progress` is called with the
+    /// number of iterations that were done.
     pub fn run(
         &self,
         policies: PolicyResolver,
@@ -100,7 +100,7 @@ impl SuiteCase {
     fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<Costs>, ExperimentError> {
         let mut results = super::run(&self.experiment, policies, None, progress)?;
         for result in &mut results {
-            // A suite has many runs, and shows the course of none.
+            // A suite has many runs and does not show their progress.
             result.trace = Trace::default();
         }
         let several = self.experiment.laws.len() > 1;

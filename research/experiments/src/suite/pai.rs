@@ -1,8 +1,8 @@
 //! The suite `pai`: task times recorded in production.
 //!
 //! Source: Alibaba's cluster trace of GPU jobs, alibaba/clusterdata, `cluster-trace-gpu-v2020/mini-batch-time`
-//! (CC-BY-4.0): normalised times of the minibatches of each of ten workers, in four training jobs. They are no part of
-//! ata; a folder of them has `job1.txt` to `job4.txt`, each with a line per minibatch and a column per worker.
+//! (CC-BY-4.0): normalised times of the minibatches of each of ten workers, in four training jobs. They are not part of
+//! ata. Their folder has the files `job1.txt` to `job4.txt`, each with a line per minibatch and a column per worker.
 
 use std::path::Path;
 
@@ -14,20 +14,20 @@ use crate::{Experiment, ExperimentError};
 
 pub(super) const TITLE: &str = "Recorded times of production jobs (needs --data)";
 
-/// What each job's workers are like, and the numbers of tasks per iteration that it is run with. Job 4's are five times
-/// unequal, noisy and drifting; those of the others are nearly equal, and differ little with B.
+/// The number of each job, and the numbers of tasks per iteration that it is run with. Job 4's workers differ by a
+/// factor of five, are noisy and drift; those of the other jobs are nearly equal, so their results hardly depend on B.
 const JOBS: [(u32, &[u64]); 4] = [(1, &[23, 92]), (2, &[23, 92]), (3, &[23, 92]), (4, &[23, 46, 92])];
 
-/// Workers of each job.
+/// The number of workers of each job.
 const WORKERS: u32 = 10;
 
-/// Lines of a block of a resampled job: longer than its slow spells, and short against its drift.
+/// The number of lines in a block of a resampled job: more than its slow spells last, and few compared with its drift.
 const BLOCK: u32 = 25;
 
-/// Iterations at least: with less, a run is all beginning.
+/// The smallest number of iterations: a shorter run would consist of the learning phase alone.
 const FEWEST_ITERATIONS: u64 = 50;
 
-/// Seeds of each case: the recorded job, and resamples of it.
+/// The number of seeds of each case: the recorded job, and resamples of it.
 const SEEDS: u64 = 10;
 
 pub(super) fn suite(data: Option<&Path>) -> Result<Suite, ExperimentError> {
@@ -73,7 +73,8 @@ fn of_job(data: &Path, job: u32, budgets: &[u64]) -> Result<Vec<SuiteCase>, Expe
     Ok(cases.map(case).collect())
 }
 
-/// As many iterations as the job has lines or, if a line is a task, as the fastest worker's column lasts at its share.
+/// Returns the number of iterations: the job's number of lines or, if a line is a task, as many as the fastest worker's
+/// column lasts at its share.
 fn iterations(columns: &[Vec<f64>], order: &str, budget: u64) -> u64 {
     let lines = columns[0].len() as f64;
     if order == "wall" {
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_run_lasts_as_long_as_the_recording() {
-        // Of 12 tasks, the first worker takes 8: 1000 lines last 125 iterations.
+        // The first worker takes 8 of 12 tasks, so 1000 lines last 125 iterations.
         let columns = vec![vec![1.0; 1000], vec![4.0; 1000], vec![4.0; 1000]];
         assert_eq!(iterations(&columns, "own", 12), 125);
         assert_eq!(iterations(&columns, "own", 120), 50);

@@ -1,4 +1,4 @@
-//! What policies cost relative to the oracle.
+//! The costs of policies relative to the oracle.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::REFERENCE;
 use crate::summary::{Group, Row};
 
-/// What a policy costs in one case: means over the seeds.
+/// The costs of a policy in one case: means over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Costs {
-    /// The group that the case belongs to.
+    /// The group of the case.
     pub group: String,
     /// The case.
     pub case: String,
@@ -23,22 +23,22 @@ pub struct Costs {
     pub workers: u32,
     /// Tasks per iteration, B.
     pub budget: u64,
-    /// Iterations, K.
+    /// The number of iterations, K.
     pub iterations: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: usize,
-    /// Mean runtime of an iteration.
+    /// The mean runtime of an iteration.
     pub mean_iteration_time: f64,
-    /// Mean total worker time of an iteration.
+    /// The mean total worker time of an iteration.
     pub mean_total_worker_time: f64,
-    /// The mean iteration time over the oracle's.
+    /// The ratio of the mean iteration time to the oracle's.
     pub runtime_ratio: f64,
-    /// The mean total worker time over the oracle's.
+    /// The ratio of the mean total worker time to the oracle's.
     pub worker_time_ratio: f64,
 }
 
 impl Costs {
-    /// Those of all policies in the runs on one law with one number of workers.
+    /// Returns the costs of all policies in the runs on one law with one number of workers.
     pub(super) fn of(group: &str, case: &str, runs: &Group<'_>) -> Vec<Self> {
         let means = |row: &Row<'_>| {
             let (runtime, _) = row.moments(|run| run.mean_iteration_time);
@@ -67,31 +67,31 @@ impl Costs {
     }
 }
 
-/// What a policy costs in a group of cases, relative to the oracle: geometric means.
+/// The costs of a policy in a group of cases, relative to the oracle: geometric means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupMean {
     /// The group, or `all groups`.
     pub group: String,
     /// The policy, as written.
     pub policy: String,
-    /// Of the runtime ratios.
+    /// The geometric mean of the runtime ratios.
     pub runtime_ratio: f64,
-    /// Of the worker time ratios.
+    /// The geometric mean of the worker time ratios.
     pub worker_time_ratio: f64,
 }
 
-/// Stands for all groups, each of which counts as much as any other.
+/// The name of the mean over all groups, which have equal weights.
 const ALL: &str = "all groups";
 
-/// What the runs of a suite cost, in the order of its cases and policies.
+/// The costs of the runs of a suite, in the order of its cases and policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteResult {
-    /// By case and policy.
+    /// The costs by case and policy.
     pub costs: Vec<Costs>,
 }
 
 impl SuiteResult {
-    /// Geometric means over the cases of each group, and over the groups.
+    /// Returns the geometric means over the cases of each group, and over the groups.
     pub fn means(&self) -> Vec<GroupMean> {
         let mut means: Vec<GroupMean> = Vec::new();
         for group in self.groups() {
@@ -109,7 +109,7 @@ impl SuiteResult {
         means
     }
 
-    /// A table of the ratios in each group of cases, and one of the groups' means.
+    /// Returns a table of the ratios in each group of cases, and one of the groups' means.
     pub fn tables(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = self.groups().into_iter().map(|group| self.group_table(group)).collect();
         let means = self.means();
@@ -148,7 +148,7 @@ impl SuiteResult {
         }
     }
 
-    /// The means over all groups, runtime against worker time, a mark per policy.
+    /// Returns a figure of the means over all groups: runtime against worker time, with a mark per policy.
     pub fn figure(&self) -> Figure {
         let overall = self.means().into_iter().filter(|mean| mean.group == ALL);
         let curves = overall.map(|mean| {
@@ -168,7 +168,7 @@ impl SuiteResult {
         }
     }
 
-    /// The tables as Markdown, the means first.
+    /// Renders the tables as Markdown, the means first.
     pub fn markdown(&self, title: &str, about: &[String]) -> String {
         let mut text = format!("# {title}\n");
         for paragraph in about {
@@ -200,7 +200,7 @@ impl SuiteResult {
     }
 }
 
-/// In the order in which each comes first.
+/// Returns the distinct names, in the order of their first occurrence.
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found = Vec::new();
     for name in names {
@@ -226,7 +226,7 @@ fn cell(runtime_ratio: f64, worker_time_ratio: f64) -> String {
     format!("{} / {}", number(runtime_ratio), number(worker_time_ratio))
 }
 
-/// As many digits as tell policies apart: hundredths around 1, and about three digits elsewhere.
+/// Formats a ratio with enough digits to distinguish policies: hundredths around 1, and about three digits elsewhere.
 fn number(ratio: f64) -> String {
     match ratio {
         _ if ratio >= 100.0 => format!("{ratio:.0}"),
@@ -264,7 +264,7 @@ mod tests {
         SuiteResult { costs: costs.concat() }
     }
 
-    /// Within a group, then over the groups: √(1·4) = 2, √(2·8) = 4.
+    /// Means are taken within a group, then over the groups: √(1·4) = 2, √(2·8) = 4.
     #[test]
     fn groups_count_the_same_however_many_cases_they_have() {
         let means = result().means();

@@ -1,4 +1,4 @@
-//! An axis in the form that the drawing library asks for.
+//! An axis in the form that the drawing library requires.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use crate::Scale;
 use crate::ticks::Ticks;
 
-/// A range of places with its ticks.
+/// A range of positions on an axis, with its ticks.
 #[derive(Clone)]
 pub(super) struct Span {
     pub(super) range: Range<f64>,
@@ -19,7 +19,7 @@ impl Span {
         Self { ticks: Ticks::of(&range, scale), range }
     }
 
-    /// How far along the axis a place is: 0 at or before its start, 1 at or after its end.
+    /// Returns the relative position of a place on the axis: 0 at or before its start, 1 at or after its end.
     pub(super) fn part(&self, place: f64) -> f64 {
         ((place - self.range.start) / (self.range.end - self.range.start)).clamp(0.0, 1.0)
     }

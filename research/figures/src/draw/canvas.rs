@@ -1,4 +1,4 @@
-//! Shapes at places on the axes and in units of the drawing.
+//! Draws shapes at places on the axes, in units of the drawing.
 
 use std::ops::Range;
 
@@ -18,21 +18,21 @@ use crate::{FigureError, text};
 /// A place in units of the drawing.
 pub(super) type Spot = (i32, i32);
 
-/// Text, and lines that separate.
+/// The colour of text and separating lines.
 pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
 
-/// A drawing with the frame of its axes.
+/// A drawing with its axes.
 pub(super) struct Canvas<'a, DB: DrawingBackend> {
     pub(super) area: &'a DrawingArea<DB, Shift>,
     pub(super) x: Span,
     pub(super) y: Span,
-    /// The inside of the frame, in units of the drawing.
+    /// The columns inside the frame, in units of the drawing.
     pub(super) columns: Range<i32>,
     pub(super) rows: Range<i32>,
 }
 
 impl<DB: DrawingBackend> Canvas<'_, DB> {
-    /// Where a point is drawn, given its places on the axes; one beyond the frame is drawn on its edge.
+    /// Returns the position of a point, given its places on the axes. A point beyond the frame is moved to its edge.
     pub(super) fn at(&self, x: f64, y: f64) -> Spot {
         let column = self.x.map(&x, (self.columns.start, self.columns.end));
         (column, self.y.map(&y, (self.rows.end, self.rows.start)))
@@ -50,7 +50,7 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
         Ok(self.area.draw(&Rectangle::new(corners, colour.filled()))?)
     }
 
-    /// A mark with a white rim, so that it stands out on lines.
+    /// Draws a mark with a white rim, which makes it stand out on lines.
     pub(super) fn mark(&self, shape: Shape, at: Spot, colour: RGBColor, radius_px: f64) -> Result<(), FigureError> {
         self.shape(shape, at, WHITE, radius_px + 1.5)?;
         self.shape(shape, at, colour, radius_px)
@@ -75,12 +75,12 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
         }
     }
 
-    /// Text whose left edge and middle are at a place.
+    /// Draws text whose left edge, halfway up, is at a place.
     pub(super) fn text(&self, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
         self.text_from(HPos::Left, text, size, at)
     }
 
-    /// Text whose left edge, centre or right edge is at a place.
+    /// Draws text whose left edge, centre or right edge is at a place.
     pub(super) fn text_from(&self, edge: HPos, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
         Ok(self.area.draw_text(text, &text::style(size, INK, (edge, VPos::Center)), at)?)
     }

@@ -1,4 +1,4 @@
-//! Title, axes, ticks and grid.
+//! The frame of a figure: title, axes, ticks and grid.
 
 use std::ops::Range;
 
@@ -17,13 +17,13 @@ use crate::{Figure, FigureError, SIZE_PX, text};
 const TITLE_PX: f64 = 21.0;
 const LABEL_PX: f64 = 17.0;
 pub(super) const TICK_PX: f64 = 15.5;
-/// Titles and labels shrink down to this before they are cut.
+/// The smallest size of titles and labels; text that is still too wide is truncated.
 const LEAST_PX: f64 = 15.0;
 
 const MARGIN_PX: f64 = 18.0;
 const TOP_PX: f64 = 58.0;
 const BOTTOM_PX: f64 = 66.0;
-/// Room for half a tick label at the end of an axis that no legend follows.
+/// The margin for half a tick label at the end of an axis without a legend next to it.
 const RIGHT_PX: f64 = 42.0;
 
 const GRID: RGBColor = RGBColor(214, 214, 214);
@@ -40,7 +40,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The frame that leaves `legend_px` for a legend on the right.
+    /// Creates a frame that leaves `legend_px` for a legend on the right.
     pub(super) fn of(figure: &Figure, (x, y): (Range<f64>, Range<f64>), legend_px: f64) -> Self {
         let (width, height) = (f64::from(SIZE_PX.0), f64::from(SIZE_PX.1));
         let (x, y) = (Span::of(x, figure.x.scale), Span::of(y, figure.y.scale));

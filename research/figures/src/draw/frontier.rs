@@ -1,4 +1,4 @@
-//! Labelled points, joined.
+//! Draws labelled points that are joined by lines.
 
 use std::ops::Range;
 
@@ -16,15 +16,15 @@ use crate::{Curve, FigureError, Point, Scale, text};
 
 const RADIUS_PX: f64 = 6.0;
 
-/// Labels keep this far from marks, or it would not be clear whose they are.
+/// The smallest distance of a label from other marks, which makes clear what it belongs to.
 const CLEAR_PX: f64 = 3.5;
 const LINE_PX: f64 = 2.0;
 
-/// How far from its mark a label is; from the second distance on, a thin line leads to it.
+/// The distances of a label from its mark; from the second one on, a thin line connects the two.
 const DISTANCES_PX: [f64; 3] = [4.0, 18.0, 34.0];
 const LEADER_PX: f64 = 1.0;
 
-/// Curves, each with its labels and its points as places on the axes.
+/// The curves to draw, each with its labels and its points as places on the axes.
 pub(super) struct Frontier {
     names: Vec<String>,
     curves: Vec<Vec<(String, Point)>>,
@@ -74,7 +74,7 @@ impl Frontier {
         self.draw_labels(canvas)
     }
 
-    /// Draws each label where it covers the least, and as near to its point as that allows.
+    /// Draws each label where it covers the least, as near to its point as possible.
     fn draw_labels<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
         let mut taken = self.obstacles(canvas);
         let frame = [canvas.columns.start, canvas.rows.start, canvas.columns.end, canvas.rows.end];
@@ -97,7 +97,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// Marks, whiskers and, in small pieces, the lines between marks.
+    /// Returns the boxes that labels should avoid: marks, whiskers and, in small pieces, the lines between marks.
     fn obstacles<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Vec<Box4> {
         let around = |(x, y): Spot, radius: i32| [x - radius, y - radius, x + radius, y + radius];
         let mut boxes = Vec::new();
@@ -123,7 +123,7 @@ impl Frontier {
     }
 }
 
-/// Where a label may be.
+/// A possible place of a label.
 struct Place {
     at: Box4,
     /// The edge of the text that is nearest to its mark.
@@ -132,7 +132,7 @@ struct Place {
 }
 
 impl Place {
-    /// Where that edge is, halfway up.
+    /// Returns the position of that edge, halfway up.
     fn anchor(&self) -> Spot {
         let [left, top, right, bottom] = self.at;
         let x = match self.edge {
@@ -143,7 +143,7 @@ impl Place {
         (x, i32::midpoint(top, bottom))
     }
 
-    /// Where a line to the label begins, at the rim of the mark…
+    /// Returns the start of a line to the label, at the rim of the mark.
     fn from(&self, spot: Spot) -> Spot {
         let to = self.to(spot);
         let (dx, dy) = (f64::from(to.0 - spot.0), f64::from(to.1 - spot.1));
@@ -151,7 +151,7 @@ impl Place {
         (spot.0 + (part * dx) as i32, spot.1 + (part * dy) as i32)
     }
 
-    /// …and where it ends.
+    /// Returns the end of a line to the label.
     fn to(&self, (_, y): Spot) -> Spot {
         let [_, top, _, bottom] = self.at;
         let gap = px(2.0) as i32;
@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-/// Places for the label of a point at a distance, the best first.
+/// Returns the places for the label of a point at a distance, the best first.
 fn places((x, y): Spot, width: i32, height: i32, away_px: f64) -> [Place; 8] {
     let gap = px(RADIUS_PX + away_px) as i32;
     let near = px(0.6 * (RADIUS_PX + away_px - DISTANCES_PX[0])) as i32;
@@ -199,7 +199,7 @@ fn area([left, top, right, bottom]: Box4) -> i64 {
 mod tests {
     use super::*;
 
-    /// No place covers the mark that it is for, the first ones are the nearest, and text ends at its edge.
+    /// No place covers its own mark, the first places are the nearest, and text ends at its edge.
     #[test]
     fn places_surround_a_mark() {
         let (spot, width, height) = ((1000, 800), 300, 60);

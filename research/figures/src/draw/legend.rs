@@ -1,4 +1,4 @@
-//! The legend to the right of the frame: a row for each series, or a ramp for many.
+//! The legend to the right of the frame: a row for each series, or a colour ramp for many.
 
 use plotters::backend::DrawingBackend;
 
@@ -8,23 +8,23 @@ use super::px;
 use crate::palette::{Palette, Shape};
 use crate::{FigureError, text};
 
-/// Names wider than this are cut: the data needs the room.
+/// The largest width of a name; wider names are truncated because the data needs the room.
 const MOST_NAME_PX: f64 = 230.0;
 const GAP_PX: f64 = 20.0;
 const SWATCH_PX: f64 = 28.0;
 const ROW_PX: f64 = 25.0;
 const RAMP_PX: f64 = 400.0;
-/// Names printed next to a ramp.
+/// The number of names that are printed next to a ramp.
 const RAMP_NAMES: usize = 6;
 
-/// The sample of a series in its row.
+/// The sample of a series next to its name.
 #[derive(Clone, Copy)]
 pub(super) enum Swatch {
     Line(Option<Shape>),
     Area,
 }
 
-/// The names of the series, in the order in which they are listed.
+/// The legend of a figure.
 pub(super) struct Legend {
     names: Vec<String>,
     palette: Palette,
@@ -34,7 +34,7 @@ pub(super) struct Legend {
 }
 
 impl Legend {
-    /// A legend, which is empty if there is nothing to tell apart.
+    /// Creates a legend, which is empty if there are no series to distinguish.
     pub(super) fn of(names: Vec<String>, palette: Palette, swatch: fn(Palette, usize) -> Swatch) -> Self {
         let names = if names.len() < 2 { Vec::new() } else { names };
         let fitted = names.iter().map(|name| text::fit(name, TICK_PX, TICK_PX, MOST_NAME_PX).0);
@@ -45,7 +45,7 @@ impl Legend {
         Self { upwards: true, ..self }
     }
 
-    /// The width of the legend, including the gap to the frame.
+    /// Returns the width of the legend, including the gap to the frame.
     pub(super) fn width_px(&self) -> f64 {
         let widths = self.names.iter().map(|name| text::width(name, TICK_PX));
         match widths.reduce(f64::max) {
@@ -92,7 +92,7 @@ impl Legend {
         };
         let right = edge(0).0 + px(SWATCH_PX) as i32;
         for index in 0..count {
-            // Each part extends to the end of the ramp, under the later ones: parts that only touch would show a seam.
+            // Each part extends to the end of the ramp, under the later parts, because adjacent parts would show a seam.
             let (from, to) = (edge(index).1, edge(count).1);
             let corners = [(edge(0).0, from.min(to)), (right, from.max(to))];
             canvas.rectangle(corners, self.palette.colour(index))?;
@@ -107,7 +107,7 @@ impl Legend {
     }
 }
 
-/// The left edge of the legend, `below_px` below the top of the frame.
+/// Returns the left edge of the legend, `below_px` below the top of the frame.
 fn place<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, below_px: f64) -> Spot {
     (canvas.columns.end + px(GAP_PX) as i32, canvas.rows.start + px(below_px) as i32)
 }

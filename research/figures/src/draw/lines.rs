@@ -1,4 +1,4 @@
-//! Lines with bands.
+//! Draws lines with bands.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::palette::{Palette, Shape};
 use crate::scale::Margin;
 use crate::{FigureError, Point, Scale, Series, text, thin};
 
-/// Columns of a thinned line, of at most four points each: about two points per pixel of the frame.
+/// The number of columns of a thinned line, each of at most four points: about two points per pixel of the frame.
 const COLUMNS: usize = 400;
 const MOST_POINTS: usize = 1_000;
 
@@ -19,10 +19,10 @@ const BAND_OPACITY: f64 = 0.18;
 const LINE_PX: f64 = 2.25;
 const MARKERS: usize = 8;
 
-/// Room in the legend for a name that is followed by a note.
+/// The width in the legend of a name that is followed by a note.
 const NOTED_PX: f64 = 140.0;
 
-/// Lines, each with its points as places on the axes.
+/// The lines to draw, each with its points as places on the axes.
 pub(super) struct Lines {
     names: Vec<String>,
     points: Vec<Vec<Point>>,
@@ -92,7 +92,7 @@ impl Lines {
         let Some(shape) = self.palette.marker(index) else { return Ok(()) };
         let span = canvas.x.range.end - canvas.x.range.start;
         for step in 0..MARKERS {
-            // Shifted from line to line, so that markers of lines that coincide do not hide each other.
+            // Markers are shifted from line to line, so that those of coinciding lines do not hide each other.
             let x = canvas.x.range.start + span * (step as f64 + (index % 8) as f64 / 8.0) / MARKERS as f64;
             let nearest = line.iter().min_by(|a, b| (a.x - x).abs().total_cmp(&(b.x - x).abs()));
             if let Some(point) = nearest {
@@ -103,7 +103,7 @@ impl Lines {
     }
 }
 
-/// The name in the legend, with a note if nothing of that name is visible.
+/// Returns the name for the legend, with a note if the series has no visible points.
 pub(super) fn noted(name: &str, empty: bool) -> String {
     if !empty {
         return name.to_owned();
@@ -111,7 +111,7 @@ pub(super) fn noted(name: &str, empty: bool) -> String {
     format!("{} (off scale)", text::fit(name, TICK_PX, TICK_PX, NOTED_PX).0)
 }
 
-/// The point as places on the axes, if it has any; a band's edge that has none moves to the point.
+/// Converts a point to places on the axes, if it has any. An edge of the band that has none is moved to the point.
 pub(super) fn place(point: &Point, x: Scale, y: Scale) -> Option<Point> {
     let middle = y.place(point.y)?;
     let edge = |value: f64| y.place(value).unwrap_or(middle);

@@ -1,4 +1,4 @@
-//! One drawing of a figure, for every format.
+//! Draws a figure, for every format.
 //!
 //! # Layout
 //! - `axis`: ranges of places with their ticks
@@ -29,15 +29,15 @@ use legend::Legend;
 use lines::Lines;
 use stacked::Stacked;
 
-/// Units of the drawing per CSS pixel: coordinates are whole numbers, and whole pixels would make lines jagged.
+/// Units of the drawing per CSS pixel. Coordinates are integers, and with whole pixels lines would be jagged.
 pub(crate) const UNITS_PER_PX: u32 = 4;
 
-/// A length in CSS pixels, in units of the drawing.
+/// Converts a length in CSS pixels to units of the drawing.
 pub(crate) fn px(length: f64) -> f64 {
     length * f64::from(UNITS_PER_PX)
 }
 
-/// The plot to draw, with every value at its place on the axes.
+/// A plot whose values have been converted to places on the axes.
 enum Scene {
     Lines(Lines),
     Stacked(Stacked),
@@ -54,7 +54,7 @@ impl Scene {
         }
     }
 
-    /// The ranges of the axes; `None` if there is nothing to draw.
+    /// Returns the ranges of the axes; `None` if there is nothing to draw.
     fn ranges(&self, figure: &Figure) -> Option<(Range<f64>, Range<f64>)> {
         match self {
             Self::Lines(lines) => lines.ranges(figure.x.scale, figure.y.scale),

@@ -1,4 +1,4 @@
-//! Shares of a whole, stacked.
+//! Draws stacked shares of a whole.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::palette::Palette;
 use crate::scale::Margin;
 use crate::{FigureError, Scale, Series};
 
-/// Columns drawn: an area shows no detail finer than three pixels, and each column adds a corner to every series.
+/// The number of columns: an area shows no detail finer than three pixels, and each column adds a corner to every series.
 const COLUMNS: usize = 250;
 
-/// Sums of the series from the bottom up, at each column.
+/// The sums of the series from the bottom up, at each column.
 pub(super) struct Stacked {
     names: Vec<String>,
     columns: Vec<f64>,
@@ -42,7 +42,7 @@ impl Stacked {
         Legend::of(self.names.clone(), self.palette(), |_, _| Swatch::Area).upwards()
     }
 
-    /// Draws from the whole down to the first series, each over the last: areas that only touch would show a seam.
+    /// Draws from the whole down to the first series, each over the previous one, because adjacent areas would show a seam.
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
         for (index, sums) in self.sums.iter().enumerate().rev() {
             let (first, last) = self.edges(canvas);
@@ -55,7 +55,7 @@ impl Stacked {
         Ok(())
     }
 
-    /// The outer edges of the areas; a single column becomes a bar in the middle of the frame.
+    /// Returns the outer edges of the areas. A single column becomes a bar in the middle of the frame.
     fn edges<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> (f64, f64) {
         let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
         let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
@@ -67,13 +67,13 @@ impl Stacked {
     }
 }
 
-/// The places on x of all series, gathered into columns.
+/// The x places of all series, grouped into columns.
 struct Grid {
-    /// Every place, once, in order.
+    /// The distinct places, in order.
     places: Vec<f64>,
-    /// How many places each column gathers.
+    /// The number of places in each column.
     sizes: Vec<usize>,
-    /// The middle of each column, but the outer end of the first and the last.
+    /// The middle of each column, except that the first and the last have their outer ends.
     columns: Vec<f64>,
 }
 
@@ -100,7 +100,7 @@ impl Grid {
         Self { places, sizes, columns }
     }
 
-    /// The mean of a series over the places of each column; the series counts as 0 where it has no point.
+    /// Returns the mean of a series over the places of each column. The series counts as 0 where it has no point.
     fn means(&self, series: &Series, scale: Scale) -> Vec<f64> {
         let mut values = vec![0.0; self.places.len()];
         for point in &series.points {

@@ -1,4 +1,4 @@
-//! One self-contained page: text, tables and figures, without scripts or links.
+//! Self-contained pages of text, tables and figures, without scripts or links.
 
 mod table;
 
@@ -9,7 +9,7 @@ use crate::{Figure, FigureError, Plot, csv, figure, number};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Rows of data printed under one figure, all series together: more would make the page slow on a phone.
+/// The largest number of data rows under one figure, for all series together: more would make the page slow on a phone.
 const MOST_ROWS: usize = 2_000;
 
 /// A page of results.
@@ -19,16 +19,16 @@ pub struct Report {
     pub title: String,
     /// The first paragraphs.
     pub intro: Vec<String>,
-    /// Printed before the figures.
+    /// The tables, which precede the figures.
     pub tables: Vec<Table>,
-    /// Printed in this order, each with its caption and its data.
+    /// The figures, each with its caption and its data.
     pub figures: Vec<Figure>,
 }
 
 /// A table of a report. A column whose cells are all numbers is right-aligned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Printed above the table.
+    /// The title above the table.
     pub title: String,
     /// The names of the columns, with their units.
     pub header: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Table {
 }
 
 impl Report {
-    /// The self-contained page.
+    /// Renders the page as HTML.
     pub fn html(&self) -> Result<String, FigureError> {
         let title = escape(&self.title);
         let mut page = format!(
@@ -86,7 +86,7 @@ fn figure_html(figure: &Figure) -> Result<String, FigureError> {
     ))
 }
 
-/// Escapes text for a page or an attribute; characters that no document may hold become spaces.
+/// Escapes text for a page or an attribute. Characters that are not allowed in documents become spaces.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,11 +1,11 @@
-//! Tables as HTML.
+//! Renders tables as HTML.
 
 use std::fmt::Write;
 
 use super::{Table, escape};
 
 impl Table {
-    /// The table as a section of the page.
+    /// Renders the table as a section of the page.
     pub(super) fn html(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).fold(self.header.len(), usize::max);
         let right: Vec<bool> = (0..columns).map(|column| self.is_numeric(column)).collect();
@@ -33,12 +33,12 @@ impl Table {
     }
 }
 
-/// Whether a cell has no value, and so says nothing about its column.
+/// Whether a cell has no value, and so does not determine the alignment of its column.
 fn is_blank(cell: &str) -> bool {
     matches!(cell.trim(), "" | "-" | "–" | "—")
 }
 
-/// Whether a cell is a number, which may have a sign before it and a unit or a spread after it.
+/// Whether a cell is a number, with an optional sign before it and an optional unit or spread after it.
 fn is_number(cell: &str) -> bool {
     let unsigned = cell.trim().trim_start_matches(['+', '-', '−', '±', '~', '≤', '≥', '<', '>', '×', ' ']);
     unsigned.starts_with(|c: char| c.is_ascii_digit()) || matches!(unsigned, "inf" | "NaN" | "∞")

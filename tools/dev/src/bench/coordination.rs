@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
-    SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,
+    SplitData, Start, TrainingSetup, TransferLimits, WorkersConfig,
 };
 use ata_data::{DataError, DataSource, Split, Tasks};
 use ata_learn::{
@@ -120,7 +120,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             skip_bad_samples: false,
             data: SplitData::Generated { seed: 1 },
         },
-        training: TrainingConfig {
+        training: TrainingSetup {
             start: Start::Random,
             optimizer: Optimizer::default(),
             format: WireFormat::F32Exact,

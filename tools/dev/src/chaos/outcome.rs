@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
     pub(crate) steps_allowed: Option<u64>,
     /// The number of steps that were in a checkpoint and still had to be taken again.
     pub(crate) saved_steps_lost: u64,
-    /// The number of workers that were lost without a fault of their own.
+    /// The number of workers that were lost but should not have been.
     pub(crate) lost_wrongly: u64,
     /// Whether the fault was aimed at an optimizer step and occurred during one.
     pub(crate) in_step: bool,
@@ -67,7 +67,7 @@ pub(crate) struct KindSummary {
     pub(crate) recovery_worst_s: f64,
     /// The number of recoveries that took longer than promised.
     pub(crate) late: usize,
-    /// The number of workers that were lost without a fault of their own.
+    /// The number of workers that were lost but should not have been.
     pub(crate) lost_wrongly: u64,
     /// The number of steps that were in a checkpoint and still had to be taken again.
     pub(crate) saved_steps_lost: u64,

@@ -1,16 +1,16 @@
-//! The step waits for every allocated task or, with overcommitment, for the first B of them. There may also be probes,
-//! which it does not wait for.
+//! The mode in which the step waits for every allocated task or, with overcommitment, for the first B of them. There may also be
+//! probes, which it does not wait for.
 
 use super::{Mode, WorkerTime, single_tasks};
 use crate::engine::layout::lay_out;
 use crate::policy::Decision;
 use ata_types::{TaskRange, TaskRanges};
 
-/// A barrier on tasks 0..`allocated`; the tasks after them are probes.
+/// A barrier on the tasks 0..`allocated`; later tasks are probes.
 #[derive(Debug)]
 pub(in crate::engine) struct Barrier {
     allocated: u64,
-    /// How many tasks make the step, if fewer than were allocated.
+    /// The number of tasks that make the step, if it is less than the number allocated.
     first: Option<u64>,
     taken: u64,
 }
@@ -24,7 +24,7 @@ impl Barrier {
 impl Mode for Barrier {
     fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let allocation = &decision.allocation;
-        // If the first results make the step, each task may be among them.
+        // If the first results make the step, each task may be among them on its own.
         let mut shares = if self.races() { single_tasks(allocation) } else { lay_out(allocation) };
         let probes = decision.probes.iter().zip((self.allocated..).map(TaskRange::single));
         shares.extend(probes.map(|(&i, task)| (i, task)));

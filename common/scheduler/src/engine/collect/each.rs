@@ -1,4 +1,4 @@
-//! Asynchronous: every worker always computes, and each result makes its own step.
+//! The asynchronous mode: every worker computes all the time, and each result makes its own step.
 
 use super::{Lateness, Mode, WorkerTime};
 use ata_types::TaskRange;
@@ -7,7 +7,7 @@ use ata_types::TaskRange;
 pub(in crate::engine) struct Each {
     lateness: Lateness,
     is_taken: bool,
-    /// The first task index that was never handed out in this iteration.
+    /// The first task index that was never handed out.
     next: u64,
 }
 
@@ -39,7 +39,7 @@ impl Mode for Each {
         true
     }
 
-    /// No step needs that task in particular.
+    /// No step needs that particular task.
     fn must_redo(&self, _failed: bool) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The first results make the step: greedy allocation, where a worker starts another task at once,
+//! The mode in which the first results make the step: greedy allocation, where a worker starts another task at once,
 //! and k-sync, where it waits.
 
 use super::{Mode, WorkerTime, single_tasks};
@@ -7,7 +7,7 @@ use ata_types::TaskRange;
 
 #[derive(Debug)]
 pub(in crate::engine) struct First {
-    /// How many results make the step.
+    /// The number of results that make the step.
     take: u64,
     taken: u64,
     refill: bool,
@@ -59,7 +59,7 @@ impl Mode for First {
         self.refill
     }
 
-    /// If there is always another task, only failed ones are worth retrying: if they fail everywhere, the run must end.
+    /// Since there is always another task, only failed ones are worth retrying: if they fail everywhere, the run must end.
     fn must_redo(&self, failed: bool) -> bool {
         failed || !self.refill
     }

@@ -1,28 +1,28 @@
-//! The step waits for all of its tasks, which are handed out in parts, and of which some may be computed twice. There may
-//! also be probes, which it does not wait for.
+//! The mode in which the step waits for all of its tasks, which are handed out in parts. Some of them may be computed twice. There
+//! may also be probes, which the step does not wait for.
 
 use super::{Mode, WorkerTime};
-use crate::engine::pool::Pool;
+use crate::engine::pool::TaskPool;
 use crate::policy::Decision;
 use ata_types::{TaskRange, TaskRanges};
 
-/// A barrier on the tasks 0..B; those after them are probes.
+/// A barrier on the tasks 0..B; later tasks are probes.
 #[derive(Debug)]
 pub(in crate::engine) struct Parts {
-    /// By task index.
+    /// Whether each task is done, by task index.
     done: Vec<bool>,
     left: u64,
-    pool: Pool,
+    pool: TaskPool,
 }
 
 impl Parts {
     pub(super) fn new(tasks: u64) -> Self {
-        Self { done: vec![false; tasks as usize], left: tasks, pool: Pool::new(tasks) }
+        Self { done: vec![false; tasks as usize], left: tasks, pool: TaskPool::new(tasks) }
     }
 }
 
 impl Mode for Parts {
-    /// Only the probes: the policy is asked for the rest.
+    /// Only probes are handed out here: the policy is asked for the rest.
     fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let indices = (self.done.len() as u64..).map(TaskRange::single);
         decision.probes.iter().copied().zip(indices).collect()
@@ -46,7 +46,7 @@ impl Mode for Parts {
         self.left == 0
     }
 
-    fn pool(&mut self) -> Option<&mut Pool> {
+    fn pool(&mut self) -> Option<&mut TaskPool> {
         Some(&mut self.pool)
     }
 

@@ -1,4 +1,4 @@
-//! All workers compute copies of the same tasks; the first result of each makes the step.
+//! The mode in which all workers compute copies of the same tasks; the first result of each makes the step.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,10 +9,10 @@ use ata_types::TaskRange;
 
 #[derive(Debug)]
 pub(in crate::engine) struct Race {
-    /// By task index.
+    /// Whether each task is done, by task index.
     done: Vec<bool>,
     left: usize,
-    /// Tasks by how many workers have begun them, and then by index. Those that are done are skipped.
+    /// The tasks by the number of workers that have begun them, and then by index. Tasks that are done are skipped.
     fewest_copies: BinaryHeap<Reverse<(u32, u64)>>,
 }
 
@@ -26,7 +26,7 @@ impl Race {
         }
     }
 
-    /// The unfinished task that the fewest workers have begun, which another one now begins.
+    /// Begins another copy of the unfinished task that the fewest workers have begun.
     fn begin(&mut self) -> Option<TaskRange> {
         while let Some(Reverse((copies, task))) = self.fewest_copies.pop() {
             if !self.done[task as usize] {
@@ -39,7 +39,7 @@ impl Race {
 }
 
 impl Mode for Race {
-    /// One for each worker, whatever its share.
+    /// Each worker gets one task, whatever its share.
     fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         (0..decision.allocation.len()).filter_map(|i| Some((i, self.begin()?))).collect()
     }
@@ -75,7 +75,7 @@ impl Mode for Race {
         true
     }
 
-    /// A lost copy needs no replacement: free workers keep beginning tasks that are not done.
+    /// A lost copy needs no replacement, because free workers keep beginning tasks that are not done.
     fn must_redo(&self, failed: bool) -> bool {
         failed
     }
@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a search through all tasks.
+        /// The result is compared with a search through all tasks.
         #[test]
         fn the_task_with_fewest_copies_is_next(tasks in 1u64..12, turns in prop::collection::vec(prop::option::of(0u64..12), 0..60)) {
             let mut race = Race::new(tasks);

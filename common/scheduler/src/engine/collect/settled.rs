@@ -1,4 +1,4 @@
-//! The tasks of a step whose first results are known. Those that are lost before they were delivered are computed again.
+//! The mode for a step whose first results are known. Tasks whose results are lost before they were delivered are computed again.
 
 use super::{Mode, WorkerTime};
 use ata_types::{TaskRange, TaskRanges};

@@ -13,12 +13,12 @@ pub(in crate::engine) struct OverdueWorker {
     pub(in crate::engine) silent_s: f64,
 }
 
-/// When a worker must have reported its first lease.
+/// The time by which a worker must have reported its first lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadline {
     at: Time,
     worker: WorkerId,
-    /// [`super::Queue::deadlines`] when it was set.
+    /// [`super::DeadlineQueue::deadlines`] when it was set.
     set: u32,
 }
 
@@ -30,7 +30,7 @@ impl Leases {
         let at = Time(queue.heard_s + allowed_s);
         let set = queue.deadlines;
         self.deadlines.push(Reverse(Deadline { at, worker, set }));
-        // At most one deadline per worker is not void. If there are a few times as many, the void ones are removed.
+        // Each worker has at most one valid deadline. Once the heap holds a few times that many, the void ones are removed.
         if self.deadlines.len() > 4 * self.queues.len() + 64 {
             let mut all = std::mem::take(&mut self.deadlines).into_vec();
             all.retain(|Reverse(deadline)| self.holds(deadline));
@@ -45,8 +45,8 @@ impl Leases {
         }
     }
 
-    /// Lets a worker continue. Returns whether it was blocked, in which case its deadline must be set anew. The time that it waited does
-    /// not count as silence.
+    /// Lets a worker continue. Returns whether it was blocked, in which case its deadline must be set anew. The time for which it was
+    /// blocked does not count as silence.
     pub(in crate::engine) fn resume(&mut self, now_s: f64, worker: WorkerId) -> bool {
         let Some(since_s) = self.blocked.remove(&worker) else { return false };
         let queue = &mut self.queues[worker.slot()];
@@ -59,7 +59,7 @@ impl Leases {
         queue.len > 0 && queue.deadlines == deadline.set && !self.blocked.contains_key(&deadline.worker)
     }
 
-    /// The next deadline.
+    /// Returns the next deadline.
     pub(in crate::engine) fn next_deadline_s(&mut self) -> Option<f64> {
         while let Some(Reverse(next)) = self.deadlines.peek() {
             if self.holds(next) {
@@ -70,7 +70,7 @@ impl Leases {
         None
     }
 
-    /// The workers whose deadline has passed.
+    /// Returns the workers whose deadline has passed.
     pub(in crate::engine) fn overdue(&mut self, now_s: f64) -> Vec<OverdueWorker> {
         let mut overdue = Vec::new();
         while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
@@ -119,7 +119,7 @@ mod tests {
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), Some(101.0), "a second is left of it");
 
-        // What it reports meanwhile begins its time anew.
+        // A report in the meantime restarts its time.
         leases.block(100.5, worker(1));
         leases.finish(110.0, worker(1), first, 1.0);
         leases.set_deadline(worker(1), 5.0);

@@ -1,4 +1,4 @@
-//! Before the first iteration, or between two: the driver saves what it has to.
+//! The phase before the first iteration, or between two, in which the driver saves the state.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use ata_types::Iteration;
 pub(in crate::engine) struct Between {
     /// The iteration that begins next.
     pub(in crate::engine) next: Iteration,
-    /// Which rule ended the run before it was saved and restored, if one did.
+    /// The rule that ended the run before it was saved and restored, if one did.
     pub(in crate::engine) finished: Option<FinishReason>,
     /// Whether [`crate::Event::Proceed`] has arrived.
     may_begin: bool,
 }
 
 impl Between {
-    /// Waits for [`crate::Event::Proceed`].
+    /// Creates the phase, which waits for [`crate::Event::Proceed`].
     pub(in crate::engine) fn new(next: Iteration, finished: Option<FinishReason>) -> Self {
         Self { next, finished, may_begin: false }
     }
 
-    /// The driver has saved what it had to.
+    /// Records that the driver has saved the state.
     pub(in crate::engine) fn proceed(&mut self, shared: &mut Shared) -> Option<Phase> {
         self.may_begin = true;
         self.start(shared)

@@ -1,4 +1,4 @@
-//! All collections of a step have arrived, and the driver takes it.
+//! The phase in which all collections of a step have arrived, and the driver takes the step.
 
 use super::{Between, Over, Phase};
 use crate::engine::account::{AcceptedResult, EmployedWorkers};
@@ -11,24 +11,24 @@ use crate::ledger::IterationCost;
 use crate::policy::StepOutcome;
 use ata_types::{Iteration, TaskOutcome, TaskRange, WorkerId};
 
-/// Everything that an iteration is committed from.
+/// The data from which an iteration is committed.
 pub(in crate::engine) struct Committing {
     pub(in crate::engine) number: Iteration,
     pub(super) started_s: f64,
     pub(super) finished_s: f64,
-    /// Workers that took part.
+    /// The number of workers that took part.
     pub(super) workers: u64,
     pub(super) results: Vec<AcceptedResult>,
     pub(super) employed: EmployedWorkers,
     pub(super) worker_time: WorkerTime,
     /// Failures since the last step of an asynchronous run, in which workers compute while a step is taken.
     pub(super) blame: Option<Blame>,
-    /// Why the run ends once the step is committed, if it does.
+    /// The reason to give up the run once the step is committed, if there is one.
     pub(super) aborting: Option<AbortReason>,
 }
 
 impl Committing {
-    /// A worker failed on a lease of an asynchronous run.
+    /// Handles a worker's failure on a lease of an asynchronous run.
     pub(in crate::engine) fn failed(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) {
         if let Some(blame) = &mut self.blame {
             blame.add(worker);
@@ -38,11 +38,11 @@ impl Committing {
         }
     }
 
-    /// The step was taken. Returns the phase that follows.
+    /// Commits the step that was taken. Returns the phase that follows.
     pub(in crate::engine) fn commit(&mut self, shared: &mut Shared, outcome: &StepOutcome) -> Phase {
         let cost = self.enter(shared);
         for result in &self.results {
-            // Those who contribute to a step get the parameters that result from it at once, and others with their next lease.
+            // Workers that contribute to a step get the resulting parameters at once, and others with their next lease.
             shared.roster.give_parameters(result.worker, self.number.next());
             shared.effects.push(result.end(TaskOutcome::Applied));
         }

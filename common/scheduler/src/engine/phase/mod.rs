@@ -1,4 +1,4 @@
-//! The phases of a run, one file each. What exists only in a phase is in its type; what all share is in
+//! The phases of a run, one file each. State that exists only in one phase is in its type; state that all phases share is in
 //! [`Shared`](super::shared::Shared).
 //!
 //! ```text
@@ -14,26 +14,26 @@ mod committing;
 mod over;
 
 pub(super) use between::Between;
-pub(super) use collecting::{Collecting, Exit, Flow};
+pub(super) use collecting::{Collecting, CollectingEnd, Flow};
 pub(super) use committing::Committing;
 pub(super) use over::Over;
 
 use ata_types::Iteration;
 
-/// Where a run is.
+/// The phase of a run.
 pub(super) enum Phase {
-    /// Before the first iteration, or between two.
+    /// Nothing is computed, before the first iteration or between two.
     Between(Between),
     /// Tasks are assigned, and results awaited.
     Collecting(Box<Collecting>),
     /// The step is being taken.
     Committing(Committing),
-    /// Finished or aborted.
+    /// The run is finished or aborted.
     Over(Over),
 }
 
 impl Phase {
-    /// The first iteration that is not committed.
+    /// Returns the first iteration that is not committed.
     pub(super) fn next_iteration(&self) -> Iteration {
         match self {
             Self::Between(between) => between.next,

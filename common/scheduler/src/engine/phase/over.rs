@@ -1,4 +1,4 @@
-//! The run is finished or aborted.
+//! The phase in which the run is finished or aborted.
 
 use crate::engine::event::{AbortReason, Effect};
 use crate::engine::limits::FinishReason;
@@ -9,18 +9,18 @@ use ata_types::Iteration;
 pub(in crate::engine) struct Over {
     /// The iteration to continue with.
     pub(in crate::engine) next: Iteration,
-    /// Which rule ended the run; `None` if it was aborted.
+    /// The rule that ended the run; `None` if it was aborted.
     pub(in crate::engine) finished: Option<FinishReason>,
 }
 
 impl Over {
-    /// Finishes the run.
+    /// Ends the run as finished.
     pub(super) fn finish(shared: &mut Shared, next: Iteration, reason: FinishReason) -> Self {
         shared.effects.push(Effect::Finish { reason });
         Self { next, finished: Some(reason) }
     }
 
-    /// Aborts the run.
+    /// Ends the run as aborted.
     pub(in crate::engine) fn abort(shared: &mut Shared, next: Iteration, reason: AbortReason) -> Self {
         shared.effects.push(Effect::Abort { reason });
         Self { next, finished: None }

@@ -1,26 +1,26 @@
-//! Failures of a machine that comes back under another name.
+//! Failures that a machine inherits when it comes back under another name.
 
-use super::{Member, Roster, Strikes, Time};
+use super::{Roster, RosterEntry, Strikes, Time};
 use ata_types::{MachineId, WorkerId};
 
-/// The longest rest that is taken over, in rests after a first failure. A machine that hangs whenever it is given work, under
+/// The longest rest that is inherited, in rests after a first failure. A machine that hangs whenever it gets work, under
 /// ever new names, then costs a run a fortieth of its time, and a correct worker at its address gets its first task after 40
-/// minutes at most with the default limit on a lease. At twice this, the cost halves and the wait doubles.
+/// minutes at most with the default limit on a lease. At twice this value, the cost halves and the wait doubles.
 const LONGEST_REST: f64 = 2.0;
 
 /// The same in seconds, if that is more: a machine that fails at once then does so once a minute.
 const LONGEST_REST_S: f64 = 60.0;
 
-/// The longest rest that is taken over, if `single_rest_s` is the rest after a first failure.
+/// Returns the longest rest that is inherited, if `single_rest_s` is the length of a rest after a first failure.
 pub(super) fn longest_s(single_rest_s: f64) -> f64 {
     (LONGEST_REST * single_rest_s).max(LONGEST_REST_S)
 }
 
 impl Roster {
-    /// Lets a worker that is about to join, and has never delivered anything, take over the failures of a worker of its
-    /// machine that has left: it is probably the same one under another name. But it may be a correct worker at the same
-    /// address, so it takes over only a part of a long rest, and is not expelled for failures that are not its own. Returns
-    /// for how long it rests and after how many failures, if it does.
+    /// Lets a worker that is about to join, and has never delivered anything, inherit the failures of a worker of its
+    /// machine that has left: it is probably the same worker under another name. But it may be a correct worker at the same
+    /// address, so it inherits only a part of a long rest, and is not expelled for failures that are not its own. Returns
+    /// the length of its rest and the number of failures, if it rests.
     pub(in crate::engine) fn inherit(
         &mut self,
         now_s: f64,
@@ -36,7 +36,7 @@ impl Roster {
         self.fled.remove(&(machine, fled));
         self.struck.remove(fled);
         self.struck.insert(worker);
-        let Member { strikes, inherited, single_rest_s, .. } = &mut self.members[fled.slot()];
+        let RosterEntry { strikes, inherited, single_rest_s, .. } = &mut self.members[fled.slot()];
         let (count, single_rest_s) = (std::mem::take(&mut strikes.count), *single_rest_s);
         let contested = strikes.contested;
         *inherited = 0;
@@ -59,7 +59,7 @@ mod tests {
         WorkerId::new(number).unwrap()
     }
 
-    /// A newcomer joins; returns for how long it rests.
+    /// Lets a newcomer join; returns the length of its rest.
     fn join(roster: &mut Roster, now_s: f64, number: u32, machine: MachineId) -> Option<f64> {
         roster.add(worker(number));
         let inherited = roster.inherit(now_s, worker(number), machine);
@@ -68,7 +68,7 @@ mod tests {
         inherited.map(|(rest_s, _)| rest_s)
     }
 
-    /// A roster whose worker 1 failed and left.
+    /// Returns a roster whose worker 1 failed and left.
     fn fled(lost_s: f64) -> Roster {
         let mut roster = Roster::default();
         join(&mut roster, 0.0, 1, MACHINE);
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// A correct worker at the address of a machine that failed thirteen times fails once: that costs it a minute, and not a day.
+    /// A correct worker at the address of a machine that failed thirteen times fails once: that costs it a minute and not a day.
     #[test]
     fn what_is_taken_over_does_not_make_an_own_rest_long() {
         let mut roster = fled(1.27);
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(roster.strike(now_s, worker(14), 1.27, 1.0), Some((60.0, 14)));
     }
 
-    /// After a resume a worker has only its own failures: it is not expelled for those that it took over.
+    /// After a resume, a worker has only its own failures: it is not expelled for inherited ones.
     #[test]
     fn what_is_taken_over_is_not_saved() {
         let mut roster = fled(0.5);

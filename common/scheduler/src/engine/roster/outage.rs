@@ -8,10 +8,10 @@ use crate::engine::worker_set::WorkerSet;
 use ata_types::WorkerId;
 
 impl Roster {
-    /// A worker's rest began with a failure that it reported. If most of the workers that count have failed since their last
-    /// results, they share the cause, and what a failure cost says nothing about any of them: they rest as if it had cost
-    /// nothing, from `least_s` on and twice as long each time, so that an outage costs them about its own time again. Returns
-    /// the workers whose rests are shorter now, for how long they go on, and after how many failures.
+    /// Shortens rests after a failure that a worker reported, if most of the workers that count have failed since their last results.
+    /// These failures share a cause, and their cost says nothing about any single worker. So the workers rest as if their failures had cost
+    /// nothing, beginning with `least_s` and doubling each time, so that an outage costs them about its own time again. Returns
+    /// the workers whose rests are shorter now, the time until these end, and the number of failures.
     pub(in crate::engine) fn ease(&mut self, now_s: f64, worker: WorkerId, least_s: f64) -> Vec<(WorkerId, f64, u32)> {
         self.members[worker.slot()].strikes.failed_s = Some(now_s);
         let is_outage = self.most_have_failed();
@@ -25,7 +25,7 @@ impl Roster {
 
     fn ease_one(&mut self, now_s: f64, worker: WorkerId, least_s: f64) -> Option<(WorkerId, f64, u32)> {
         let Strikes { count, rests_until_s, failed_s, .. } = &mut self.members[worker.slot()].strikes;
-        // A later result of the worker forgives its failure, but does not end its rest.
+        // A later result of the worker clears its failures, but does not end its rest.
         let failures = (*count).max(1);
         let rest_s = least_s * f64::from(1_u32 << (failures - 1).min(MAX_DOUBLINGS));
         let until_s = ((*failed_s)? + rest_s).max(now_s);
@@ -37,7 +37,7 @@ impl Roster {
         Some((worker, until_s - now_s, failures))
     }
 
-    /// Whether most of the workers that count, and more than one, have failed since their last results.
+    /// Returns whether most of the workers that count, and more than one, have failed since their last results.
     fn most_have_failed(&self) -> bool {
         let Self { struck, present, proven, .. } = self;
         let counted = match WorkerSet::common([present, proven]) {

@@ -1,29 +1,30 @@
-//! What ATA-Auto believes of one quantity of a worker: its mean since the last change, and its noise.
+//! The estimate that ATA-Auto has of one quantity of a worker: its mean since the last change, and its noise.
 
 use serde::{Deserialize, Serialize};
 
-use super::window::{Block, Test, Verdict, Window};
+use super::window::{Test, Verdict, Window, WindowBlock};
 
-/// The weight of the noise of all workers in that of one, in pairs.
+/// The weight of the noise of all workers in the noise of one, in pairs.
 const POOLED: f64 = 20.0;
 
-/// Pairs that a worker's own noise is worth after a change of its speed: a few, so that the noise of all workers weighs more. With
-/// [`POOLED`] in its place, a worker with bursts is misjudged a fifth more often after it became slow; with 2 or 10, hardly more often.
+/// The number of pairs that a worker's own noise counts for after a change of its speed: few, so that the noise of all workers
+/// weighs more. With [`POOLED`] instead, a worker with bursts is misjudged a fifth more often after it became slow; with 2 or 10,
+/// hardly more often.
 const KEPT: f64 = 5.0;
 
-/// The most that a squared coefficient of variation counts for: with heavier tails, no share would be small enough.
+/// The upper limit on a squared coefficient of variation: with heavier tails, no share would be small enough.
 pub(super) const MOST_VARIATION: f64 = 8.0;
 
-/// The same for what is no usual observation: rounds that are held aside, and cancelled work.
+/// The same limit for unusual observations: rounds that are held aside, and cancelled work.
 pub(super) const MOST_EXCEPTIONAL: f64 = 2.0;
 
-/// The most that one pair of times counts for: clocks may measure zero.
+/// The upper limit on what one pair of times counts for: clocks may measure zero.
 const MOST_SQUARES: f64 = 1e9;
 
 /// Pairs of consecutive times, x′ and x, of a worker whose mean time is m.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Pairs {
-    /// Σ ½((x − x′)/m)².
+    /// The sum Σ ½((x − x′)/m)².
     sum: f64,
     count: f64,
 }
@@ -35,29 +36,29 @@ impl Pairs {
     }
 
     fn add(&mut self, other: Self, sign: f64) {
-        // Differences of sums may be less than zero by rounding.
+        // Rounding may make differences of sums negative.
         self.sum = (self.sum + sign * other.sum).max(0.0);
         self.count += sign * other.count;
     }
 
-    /// No more than what times as noisy as counts would have ([`MOST_EXCEPTIONAL`]).
+    /// Returns the pairs with their sum limited to [`MOST_EXCEPTIONAL`] per pair.
     fn bounded(self) -> Self {
         Self { sum: self.sum.min(MOST_EXCEPTIONAL * self.count), ..self }
     }
 
-    /// The same mean, of at most [`KEPT`] pairs.
+    /// Returns at most [`KEPT`] pairs with the same mean.
     fn recent(self) -> Self {
         if self.count <= KEPT { self } else { Self { sum: self.sum * KEPT / self.count, count: KEPT } }
     }
 
-    /// Their mean, with `weight` more pairs of this one.
+    /// Returns their mean after adding `weight` pairs of the value `prior`.
     fn mean(self, prior: f64, weight: f64) -> f64 {
         (self.sum + weight * prior) / (self.count + weight)
     }
 }
 
-/// Noise, measured by pairs of consecutive times, which drift does not inflate. Pairs of the same iteration show only the part of
-/// it that the times of an iteration do not have in common.
+/// The noise of a worker, measured by pairs of consecutive times, which drift does not inflate. Pairs of the same iteration show only
+/// the part of it that the times of an iteration do not share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
     within: Pairs,
@@ -69,22 +70,22 @@ pub(super) struct Noise {
 pub(super) struct Pooled {
     /// The squared coefficient of variation, c̄.
     pub(super) variation: f64,
-    /// The part of it that the times of one iteration have in common, r.
+    /// The part of it that the times of one iteration share, r.
     pub(super) shared: f64,
 }
 
-/// What makes up the noise of all workers.
+/// The sums from which the noise of all workers follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct NoisePool {
     all: Noise,
-    /// The sum of pairs across iterations of workers that have both kinds of pairs…
+    /// The sum of pairs across iterations, of workers that have both kinds of pairs.
     across: f64,
-    /// …and the sum that these would have if the times of one iteration had nothing in common.
+    /// The sum that these pairs would have if the times of one iteration had nothing in common.
     expected: f64,
 }
 
 impl NoisePool {
-    /// Adds the noise of a worker, or takes it out again.
+    /// Adds the noise of a worker, or removes it again.
     pub(super) fn add(&mut self, noise: Noise, sign: f64) {
         self.all.within.add(noise.within, sign);
         self.all.across.add(noise.across, sign);
@@ -95,7 +96,7 @@ impl NoisePool {
         }
     }
 
-    /// As if one pair of exponential times (1) had been observed first.
+    /// Returns the noise of all workers, as if one pair of exponential times (1) had been observed first.
     pub(super) fn pooled(&self) -> Pooled {
         let prior = POOLED * self.all.total(0.0).mean(1.0, 1.0);
         let shared = (1.0 - (self.expected + prior) / (self.across + prior)).max(0.0);
@@ -104,13 +105,13 @@ impl NoisePool {
 }
 
 impl Noise {
-    /// That of so many observations of this squared coefficient of variation.
+    /// Returns the noise of this many observations with this squared coefficient of variation.
     pub(super) fn learned(variation: f64, observations: f64) -> Self {
         let count = observations - 1.0;
         Self { across: Pairs { sum: variation * count, count }, ..Self::default() }
     }
 
-    /// That of one worker, given that of all.
+    /// Returns the squared coefficient of variation of one worker, given the noise of all.
     pub(super) fn of_one(self, pooled: Pooled) -> f64 {
         self.total(pooled.shared).mean(pooled.variation, POOLED)
     }
@@ -119,32 +120,32 @@ impl Noise {
         Self { within: self.within.bounded(), across: self.across.bounded() }
     }
 
-    /// The same noise, but of few pairs: with the speed, it may have changed as well.
+    /// Returns the same noise with the weight of a few pairs: it may have changed together with the speed.
     fn recent(self) -> Self {
         Self { within: self.within.recent(), across: self.across.recent() }
     }
 
-    /// All pairs: those of the same iteration count for what they show.
+    /// Returns all pairs: those of the same iteration count for what they show.
     fn total(self, shared: f64) -> Pairs {
         let count = self.within.count * (1.0 - shared) + self.across.count;
         Pairs { sum: self.within.sum + self.across.sum, count }
     }
 }
 
-/// Quantities of one kind of one worker, with a memory that neither changes nor outliers poison.
+/// The estimate of one quantity of a worker, which neither changes nor outliers distort for long.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Belief {
     window: Window,
-    /// What was observed in the iteration under way.
-    round: Option<Block>,
+    /// The observations of the current iteration.
+    round: Option<WindowBlock>,
     last: Option<f64>,
     noise: Noise,
-    /// That of the iteration under way.
+    /// The noise of the current iteration.
     fresh_noise: Noise,
 }
 
 impl Belief {
-    /// What an earlier run learned.
+    /// Creates the estimate that an earlier run learned.
     pub(super) fn learned(count: f64, total_s: f64, noise: Noise) -> Self {
         Self { window: Window::learned(count, total_s), noise, ..Self::default() }
     }
@@ -159,15 +160,15 @@ impl Belief {
         self.observe_sum(1.0, time);
     }
 
-    /// Several at once, of which only the sum is known, so that they tell nothing of noise.
+    /// Observes several values of which only the sum is known, so that they say nothing about noise.
     pub(super) fn observe_sum(&mut self, count: f64, total_s: f64) {
-        let round = self.round.get_or_insert(Block::new(0.0, 0.0));
+        let round = self.round.get_or_insert(WindowBlock::new(0.0, 0.0));
         round.count += count;
         round.total_s += total_s;
     }
 
-    /// The iteration is over; returns what it showed. A round that is held aside makes no pair with the next one, and adds little
-    /// noise; it must add some, since rounds are out of line as well if noise was underestimated.
+    /// Ends the iteration; returns what it showed. A round that is held aside forms no pair with the next one, and adds little
+    /// noise. It must add some, since rounds are also out of line if noise was underestimated.
     pub(super) fn review(&mut self, variation: f64, hazard: f64, test: Test) -> Option<Verdict> {
         let verdict = self.window.push(self.round.take()?, variation, hazard, test);
         let mut fresh = std::mem::take(&mut self.fresh_noise);
@@ -182,12 +183,12 @@ impl Belief {
         Some(verdict)
     }
 
-    /// Observations since the last change, K.
+    /// Returns the number of observations since the last change, K.
     pub(super) fn count(&self) -> f64 {
         self.window.count()
     }
 
-    /// Their mean; 0 if there are none.
+    /// Returns the mean of these observations; 0 if there are none.
     pub(super) fn mean(&self) -> f64 {
         if self.window.count() > 0.0 { self.window.total_s() / self.window.count() } else { 0.0 }
     }
@@ -201,12 +202,12 @@ impl Belief {
 pub(super) mod tests {
     use super::*;
 
-    /// The noise of all workers, if no part of it is common to an iteration.
+    /// Returns the noise of all workers, if no part of it is common to an iteration.
     pub(in super::super) fn pooled(variation: f64) -> Pooled {
         Pooled { variation, shared: 0.0 }
     }
 
-    /// Of these times, each of an iteration of its own.
+    /// Returns the noise of these times, each of an iteration of its own.
     fn noise(times: &[f64]) -> Noise {
         let mut belief = Belief::default();
         for time in times {
@@ -216,13 +217,14 @@ pub(super) mod tests {
         belief.noise()
     }
 
-    /// ½((x − x′)/m)², so that neither a slow drift is noise, nor a stall.
+    /// The noise is ½((x − x′)/m)², so that neither a slow drift nor a stall counts as noise.
     #[test]
     fn noise_is_of_consecutive_times() {
         let drifting: Vec<f64> = (0..1000).map(|task| 1.0 + f64::from(task) / 100.0).collect();
         assert!(noise(&drifting).of_one(pooled(0.0)) < 1e-3);
         let alternating: Vec<f64> = (0..1000).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
-        // The squared coefficient of variation is 1/4, and half the squared difference twice that: it is not random.
+        // The squared coefficient of variation is 1/4, and half the squared difference is twice that, because the times alternate and are
+        // not random.
         assert!((noise(&alternating).of_one(pooled(0.0)) - 0.5).abs() < 0.02);
         let stall: Vec<f64> = (0..1000).map(|task| if task == 500 { 1e9 } else { 1.0 }).collect();
         assert!(noise(&stall).of_one(pooled(0.0)) < 3e-3);
@@ -230,7 +232,7 @@ pub(super) mod tests {
         assert_eq!(Noise::default().of_one(pooled(0.3)), 0.3);
     }
 
-    /// A worker that gets a smaller part of its machine may become noisier: what its noise was before soon counts for nothing.
+    /// A worker that gets a smaller part of its machine may become noisier, so its earlier noise soon counts for nothing.
     #[test]
     fn noise_is_learned_anew_after_a_change() {
         let mut belief = Belief::default();
@@ -246,7 +248,7 @@ pub(super) mod tests {
         assert!(noise > 0.04, "{noise}");
     }
 
-    /// What the times of one iteration have in common is told apart from the noise of each.
+    /// The part that the times of one iteration share is distinguished from the noise of each.
     #[test]
     fn noise_between_iterations_is_told_apart() {
         let mut belief = Belief::default();
@@ -261,7 +263,7 @@ pub(super) mod tests {
         pool.add(belief.noise(), 1.0);
         let Pooled { variation, shared } = pool.pooled();
         assert!(shared > 0.9 && (variation - 0.5).abs() < 0.05, "{variation} {shared}");
-        // A noisy worker with one task in each iteration says nothing about that, beside one without noise.
+        // A noisy worker with one task per iteration, next to one without noise, says nothing about that.
         let mut pool = NoisePool::default();
         let mut steady = Belief::default();
         for task in 0..5000 {

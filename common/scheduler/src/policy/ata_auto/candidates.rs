@@ -1,4 +1,4 @@
-//! The workers that ATA-Auto considers in an iteration, and their shares.
+//! The workers that ATA-Auto considers in an iteration, with their shares.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,22 +6,22 @@ use std::collections::BinaryHeap;
 use super::AtaAuto;
 use super::links::share_with_links;
 use super::pace::Pace;
-use super::plan::Member;
+use super::plan::PlannedWorker;
 use crate::policy::Round;
 use crate::topology::LinkTimes;
 use ata_types::WorkerId;
 
-/// How many workers beyond those in use may help within an iteration: the fastest.
+/// The number of workers beyond those in use that may help within an iteration: the fastest ones.
 const SPARE: usize = 8;
 
 /// A worker whose share is being decided.
 pub(super) struct Candidate {
     pub(super) position: usize,
-    pub(super) member: Member,
+    pub(super) member: PlannedWorker,
 }
 
 impl AtaAuto {
-    /// The workers to use with their shares, and a few more that could help. Nobody, if no worker was ever observed.
+    /// Returns the workers to use with their shares, and a few more that could help. The list is empty if no worker was ever observed.
     pub(super) fn candidates(&self, round: &Round<'_>, caution: f64) -> Vec<Candidate> {
         let newcomers = self.newcomers(round);
         let budget = round.budget - newcomers.len() as u64;
@@ -34,10 +34,10 @@ impl AtaAuto {
         let unknown = |i: usize, mean_s: f64, share: u64| {
             let pace = Pace::unknown(mean_s, self.noise.pooled().variation, self.hazard());
             let worker = round.workers[i];
-            Candidate { position: i, member: Member { worker, pace, share, own: round.links.own(worker) } }
+            Candidate { position: i, member: PlannedWorker { worker, pace, share, own: round.links.own(worker) } }
         };
         if !candidates.is_empty() && candidates.iter().all(|candidate| candidate.member.share > 0) {
-            // Nobody knows how fast these are, but they may help if all others hang.
+            // The speed of these workers is unknown, but they may help if all others hang.
             let present = |(worker, censored_s)| Some((position(round, worker)?, censored_s));
             let others = self.unknown.ascending().filter_map(present).filter(|(i, _)| !newcomers.contains(i));
             candidates.extend(others.take(SPARE).map(|(i, censored_s)| unknown(i, censored_s + longest_s, 0)));
@@ -47,8 +47,8 @@ impl AtaAuto {
         candidates
     }
 
-    /// The observed workers to use with their shares, and a few more, the fastest first: RAS for the index U. Since U(1) is more than
-    /// the time by which workers are ordered, those beyond are no better.
+    /// Returns the observed workers to use with their shares, and a few more, the fastest first: RAS for the index U. Since U(1) is more
+    /// than the time by which workers are ordered, those beyond are no better.
     fn share(&self, round: &Round<'_>, budget: u64, caution: f64) -> Vec<Candidate> {
         let pooled = self.noise.pooled();
         let mut order =
@@ -68,10 +68,10 @@ impl AtaAuto {
                 let model = &self.models[worker.slot()];
                 if let Some(mut pace) = model.pace(pooled, self.hazard(), round.fuses(i)) {
                     let own = round.links.own(worker);
-                    // By which its vector takes longer than others, so that a slow link counts as much as slow tasks.
+                    // This is the extra time of the worker's vector compared with others, so that a slow link counts as much as slow tasks.
                     pace.window_s = own.longest_s() - round.links.others.longest_s();
                     offers.push(Reverse((pace.index_s(1, caution).to_bits(), candidates.len())));
-                    candidates.push(Candidate { position: i, member: Member { worker, pace, share: 0, own } });
+                    candidates.push(Candidate { position: i, member: PlannedWorker { worker, pace, share: 0, own } });
                 }
             } else if left > 0
                 && let Some(mut offer) = offers.peek_mut()
@@ -89,8 +89,8 @@ impl AtaAuto {
         candidates
     }
 
-    /// Workers that have never begun a task, by position: each gets one at once, since it is timed for certain only if the step
-    /// waits for it. If it is slow, others compute the task, too. In the first iteration nothing is known of anyone.
+    /// Returns the positions of workers that have never begun a task. Each gets one at once, since its time is only certain to be measured
+    /// if the step waits for it. If it is slow, others compute the task as well. In the first iteration nothing is known about any worker.
     fn newcomers(&self, round: &Round<'_>) -> Vec<usize> {
         let is_first = !self.observed.ascending().any(|(worker, _)| position(round, worker).is_some());
         if is_first {
@@ -112,20 +112,20 @@ fn keep_likely(candidates: &mut Vec<Candidate>, caution: f64) {
     }
 }
 
-/// Shares the tasks anew, with the time that vectors take on the links.
+/// Shares the tasks anew, taking into account the time that vectors take on the links.
 fn share_over_links(candidates: &mut [Candidate], links: &LinkTimes, budget: u64, caution: f64) {
     let first_s = |candidate: &Candidate| candidate.member.pace.index_s(1, caution);
     candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
-    let mut members: Vec<Member> = candidates.iter().map(|candidate| candidate.member).collect();
+    let mut members: Vec<PlannedWorker> = candidates.iter().map(|candidate| candidate.member).collect();
     share_with_links(&mut members, links, budget, caution);
     for (candidate, member) in candidates.iter_mut().zip(members) {
         candidate.member = member;
     }
 }
 
-/// A worker's position among those available.
+/// Returns a worker's position among those available.
 pub(super) fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {
-    // Usually all are.
+    // Usually all workers are available.
     let guess = worker.slot();
     if round.workers.get(guess) == Some(&worker) { Some(guess) } else { round.workers.binary_search(&worker).ok() }
 }

@@ -1,4 +1,4 @@
-//! ATA-Auto's exploration among workers of which nothing is expected, because any of them may have become faster.
+//! ATA-Auto's exploration among workers without promising estimates, any of which may have become faster.
 
 use std::collections::VecDeque;
 
@@ -10,22 +10,22 @@ use super::outline::Outline;
 use crate::policy::SchedulerRng;
 use ata_types::WorkerId;
 
-/// Changes that are assumed before any was observed: Jeffreys' prior of a rate.
+/// The number of changes that are assumed before any was observed: Jeffreys' prior of a rate.
 pub(super) const PRIOR: f64 = 0.5;
 
-/// The largest share.
+/// The largest cost of all probes, in iterations.
 const MOST: f64 = 0.5;
 
-/// The most workers that are considered in an iteration, to find those that can be probed.
+/// The most workers that are considered in an iteration to find those that can be probed.
 const MOST_EXPLORED: usize = 64;
 
-/// The longest and the shortest probe are at most a factor of exp(20) apart.
+/// The largest span of probe lengths: the longest is at most a factor of exp(20) above the shortest.
 const MOST_SPAN: f64 = 20.0;
 
 /// Probes idle workers in turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Exploration {
-    /// Slots in the order in which they are explored: shuffled when they are added, and then always the same.
+    /// The slots in the order in which they are explored: shuffled when they are added, and then always the same.
     queue: VecDeque<u32>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// In iteration `k`, after changes of speed that sum up to `moved`.
+    /// Creates the allowance for iteration `k`, after changes of speed that add up to `moved`.
     pub(super) fn new(outline: Outline, moved: f64, k: u64) -> Self {
         // A worker's speed changes at a rate of λ = (½ + V·n/A)/k in an iteration, half of the time to a faster one, which is
         // worth 1/A of an iteration. A rate of ν probes costs ν/A, and delays each change by 1/2ν: the best is √(λ/4).
@@ -48,7 +48,7 @@ impl Allowance {
         Self { share: share.min(MOST), outline }
     }
 
-    /// How long probes may take: lengths from that of the fastest worker's task to the whole iteration, each a factor of
+    /// Returns limits on the length of probes: from the length of the fastest worker's task to the whole iteration, each a factor of
     /// about e apart, and each with the same part of the worker time. So the worker that would gain most is found soonest, at
     /// little cost for each that is explored.
     fn limits_s(&self, rng: &mut SchedulerRng) -> Vec<f64> {
@@ -73,12 +73,12 @@ impl Allowance {
 }
 
 impl Exploration {
-    /// Whether its turns are those of workers.
+    /// Returns whether the queue can be one of workers.
     pub(super) fn is_valid(&self) -> bool {
         self.queue.iter().all(|slot| (*slot as usize) < self.queue.len())
     }
 
-    /// Idle workers to look at, each with the longest time that its probe may take. `idle` says where a worker stands among
+    /// Returns idle workers to explore, each with the longest time that its probe may take. `idle` returns a worker's position among
     /// those that can be probed.
     pub(super) fn next(
         &mut self,
@@ -116,12 +116,12 @@ mod tests {
         SchedulerRng::seed_from_u64(7)
     }
 
-    /// A plan for some of 8 workers.
+    /// Returns a plan for some of 8 workers.
     fn outline(used: usize) -> Outline {
         Outline { used, workers: 8, all_s: 1.0, longest_s: 1.0, fastest_s: 1.0, download: 0.0 }
     }
 
-    /// Each length of probe gets the same part of the worker time, and all together the share allowed.
+    /// Each length of probe gets the same part of the worker time, and together they get the allowed share.
     #[test]
     fn short_probes_cost_as_much_in_all_as_long_ones() {
         let allowance = Allowance {
@@ -147,7 +147,7 @@ mod tests {
         let share = |used, moved| Allowance::new(outline(used), moved, 100).share;
         assert_eq!((share(8, 1.0), share(2, 1e9)), (0.0, MOST));
         assert!(share(4, 1.0) > share(4, 0.0) && share(2, 0.0) > share(4, 0.0));
-        // 3/4 of the workers are idle, and λ = (½ + 1·8/2)/100.
+        // Here 3/4 of the workers are idle, and λ = (½ + 1·8/2)/100.
         assert!((share(2, 1.0) - 0.75 * (0.045_f64 / 8.0).sqrt()).abs() < 1e-12);
     }
 

@@ -1,23 +1,23 @@
-//! How many workers are worth the time that their vectors take on the links.
+//! Decides how many workers are worth the time that their vectors take on the links.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::plan::Member;
+use super::plan::PlannedWorker;
 use crate::topology::{LinkTimes, OwnTimes, Topology};
 use ata_types::MAX_SHARDS;
 
-/// Numbers of workers are tried one by one up to this one, and then in steps of a quarter: near the best number, a quarter more
+/// The number of workers up to which every number is tried. Beyond it, steps are a quarter each: near the best number, a quarter more
 /// changes the predicted time by a few per cent at most.
 const ALL_UP_TO: usize = 16;
 
-/// Shares `budget` tasks among so many of the fastest members that the step is predicted to end the soonest, given how long
+/// Shares `budget` tasks among the number of the fastest members with which the step is predicted to end the soonest, given how long
 /// vectors travel, and notes in each member's pace how long before the end it must be done.
 ///
 /// The members are in the order of their index for one task, with the time on their own links. RAS over prefixes: with n workers, the
 /// j-th fastest must be done w(j, n) before the end ([`LinkTimes::windows_s`]).
-pub(super) fn share_with_links(members: &mut [Member], links: &LinkTimes, budget: u64, caution: f64) {
-    let mut best: Option<(f64, Vec<Member>)> = None;
+pub(super) fn share_with_links(members: &mut [PlannedWorker], links: &LinkTimes, budget: u64, caution: f64) {
+    let mut best: Option<(f64, Vec<PlannedWorker>)> = None;
     let mut worse = 0;
     for workers in prefixes(members.len()) {
         let mut fastest = members[..workers].to_vec();
@@ -27,8 +27,8 @@ pub(super) fn share_with_links(members: &mut [Member], links: &LinkTimes, budget
             worse = 0;
         } else {
             worse += 1;
-            // In a star, the time falls and then rises with the number of workers, but for whole tasks. With shards, it hardly rises,
-            // and whole tasks make the most of it.
+            // In a star, the time first falls and then rises with the number of workers, except for the effect of whole tasks. With
+            // shards, it hardly rises, and whole tasks have the larger effect.
             let may_be_sharded = links.topology == Topology::Shards && workers < MAX_SHARDS;
             if worse >= 3 && !may_be_sharded {
                 break;
@@ -40,7 +40,7 @@ pub(super) fn share_with_links(members: &mut [Member], links: &LinkTimes, budget
     members[..workers].copy_from_slice(&fastest);
     let mut own: Vec<OwnTimes> = fastest.iter().map(|member| member.own).collect();
     for member in &mut members[workers..] {
-        // It would be one more.
+        // The worker would be one more.
         own.push(member.own);
         (member.share, member.pace.window_s) = (0, links.windows_s(&own)[workers]);
         own.pop();
@@ -55,13 +55,13 @@ fn prefixes(members: usize) -> impl Iterator<Item = usize> {
     std::iter::successors((members > 0).then_some(1), next)
 }
 
-/// RAS for these members, all of which send a vector. Returns the predicted end of the step.
-fn share(members: &mut [Member], links: &LinkTimes, budget: u64, caution: f64) -> f64 {
+/// Applies RAS to these members, all of which send a vector. Returns the predicted end of the step.
+fn share(members: &mut [PlannedWorker], links: &LinkTimes, budget: u64, caution: f64) -> f64 {
     let own: Vec<OwnTimes> = members.iter().map(|member| member.own).collect();
     for (window_s, member) in links.windows_s(&own).into_iter().zip(members.iter_mut()) {
         (member.share, member.pace.window_s) = (0, window_s);
     }
-    let next = |member: &Member| member.pace.index_s(member.share + 1, caution).to_bits();
+    let next = |member: &PlannedWorker| member.pace.index_s(member.share + 1, caution).to_bits();
     let mut offers: BinaryHeap<Reverse<(u64, usize)>> =
         members.iter().enumerate().map(|(at, member)| Reverse((next(member), at))).collect();
     let mut end_s = 0.0;
@@ -82,13 +82,13 @@ mod tests {
     use crate::policy::ata_auto::pace::tests::pace;
     use ata_types::WorkerId;
 
-    /// Links on which a gradient takes `up_s`, of workers and coordinator, and parameters half of it.
+    /// Returns links, of workers and coordinator, on which a gradient takes `up_s` and parameters half of that.
     fn links(up_s: f64) -> LinkTimes {
         let others = OwnTimes { up_s, down_s: up_s / 2.0 };
         LinkTimes { up_s, down_s: up_s / 2.0, others, ..LinkTimes::default() }
     }
 
-    /// Shares of 23 tasks among workers of constant times, in milliseconds.
+    /// Returns the shares of 23 tasks among workers with constant times, in milliseconds.
     fn shares(times_ms: &[f64], links: &LinkTimes) -> Vec<u64> {
         shares_of(23, times_ms, links)
     }
@@ -97,9 +97,9 @@ mod tests {
         let member = |(slot, ms): (usize, &f64)| {
             let pace = Pace { mean_s: ms / 1e3, overhead_s: 0.0, doubt: 0.0, ..pace(0.0) };
             let worker = WorkerId::from_slot(slot);
-            Member { worker, pace, share: 0, own: links.own(worker) }
+            PlannedWorker { worker, pace, share: 0, own: links.own(worker) }
         };
-        let mut members: Vec<Member> = times_ms.iter().enumerate().map(member).collect();
+        let mut members: Vec<PlannedWorker> = times_ms.iter().enumerate().map(member).collect();
         share_with_links(&mut members, links, budget, 1.0);
         members.iter().map(|member| member.share).collect()
     }
@@ -115,7 +115,7 @@ mod tests {
         assert!(shares(&times_ms, &wide_head).iter().all(|share| *share > 0));
     }
 
-    /// Three workers of 20 ms, one of which has a slow uplink: the less it is worth, the fewer tasks it has.
+    /// One of three workers of 20 ms has a slow uplink: the slower it is, the fewer tasks the worker has.
     #[test]
     fn a_worker_with_a_slow_link_has_fewer_tasks_or_none() {
         for (up_s, expected) in [(0.0, [8, 8, 8]), (0.1, [10, 10, 4]), (0.24, [12, 12, 0]), (14.0, [12, 12, 0])] {
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Workers of 20 ms on links of the same rate: a gradient takes 178 ms, and parameters 89 ms.
+    /// Workers of 20 ms have links of the same rate: a gradient takes 178 ms, and parameters 89 ms.
     #[test]
     fn shards_are_worth_more_workers() {
         let star = links(0.178);

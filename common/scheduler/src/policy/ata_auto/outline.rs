@@ -1,32 +1,32 @@
 //! The outline of ATA-Auto's plan for an iteration, from which the cost of a probe follows.
 
-use super::plan::Member;
+use super::plan::PlannedWorker;
 use crate::topology::LinkTimes;
 
-/// What a plan takes.
+/// The numbers of workers and the times of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outline {
-    /// Workers with a share, A.
+    /// The number of workers with a share, A.
     pub(super) used: usize,
-    /// All workers, n.
+    /// The number of all workers, n.
     pub(super) workers: usize,
-    /// Seconds of all of them, W.
+    /// The sum of the seconds of all workers with a share, W.
     pub(super) all_s: f64,
     /// The longest time planned for a worker, l.
     pub(super) longest_s: f64,
-    /// How long the fastest of them takes for a task.
+    /// The time that the fastest of them takes for a task, in seconds.
     pub(super) fastest_s: f64,
-    /// What the download of parameters for a probe costs, in iterations: it takes the coordinator's link from those that the step
-    /// waits for.
+    /// The cost of downloading parameters for a probe, in iterations: the download takes capacity of the coordinator's link from those
+    /// that the step waits for.
     pub(super) download: f64,
 }
 
 impl Outline {
-    pub(super) fn new<'a>(members: impl Iterator<Item = &'a Member>, workers: usize, links: &LinkTimes) -> Self {
+    pub(super) fn new<'a>(members: impl Iterator<Item = &'a PlannedWorker>, workers: usize, links: &LinkTimes) -> Self {
         let mut outline =
             Self { used: 0, workers, all_s: 0.0, longest_s: 0.0, fastest_s: f64::INFINITY, download: 0.0 };
         let mut step_s = 0.0_f64;
-        for Member { pace, share, .. } in members.filter(|member| member.share > 0) {
+        for PlannedWorker { pace, share, .. } in members.filter(|member| member.share > 0) {
             let time_s = pace.time_s(*share);
             outline.used += 1;
             outline.all_s += time_s;
@@ -41,7 +41,7 @@ impl Outline {
         outline
     }
 
-    /// What a probe of up to `limit_s` seconds costs, in iterations.
+    /// Returns the cost of a probe of up to `limit_s` seconds, in iterations.
     pub(super) fn probe_cost(&self, limit_s: f64) -> f64 {
         limit_s / self.all_s + self.download
     }

@@ -1,39 +1,39 @@
 //! The expected time of a worker's tasks.
 
-/// The odds that a worker which is late has become slower, before it is known how late it is. Whether it is so hardly matters: what
-/// does is that the step waits for it, so that these are even odds and not the hazard of a change.
+/// The odds that a late worker has become slower, before it is known how late it is. The probability hardly matters compared with the
+/// fact that the step waits for the worker, so these are even odds and not the hazard of a change.
 const SLOWER: f64 = 0.5;
 
 /// The factor on the cost of more tasks than a worker is trusted with.
 const UNTRUSTED: f64 = 1e6;
 
-/// What tasks of a worker are expected to take.
+/// The expected times of a worker's tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pace {
     /// Seconds per assignment that are not computation, o.
     pub(super) overhead_s: f64,
-    /// Seconds per batch, however few tasks it has.
+    /// Seconds per batch, regardless of its number of tasks.
     pub(super) fixed_s: f64,
     /// Seconds per task, m.
     pub(super) mean_s: f64,
     /// Squared coefficient of variation of a task's time, c.
     pub(super) variation: f64,
-    /// Observations of it, K.
+    /// The number of observations of the worker, K.
     pub(super) count: f64,
-    /// Squared relative standard error of the mean of the next tasks: c/K, and what those of one iteration share.
+    /// Squared relative standard error of the mean of the next tasks: c/K, and the variance that those of one iteration share.
     pub(super) doubt: f64,
-    /// What times of one iteration share, as part of the doubt.
+    /// The variance that times of one iteration share, as part of the doubt.
     pub(super) shared: f64,
-    /// The hazard of a change of its speed.
+    /// The hazard of a change of the worker's speed.
     pub(super) hazard: f64,
-    /// If it computes its share as one batch: the most tasks it is trusted with.
+    /// The most tasks that the worker is trusted with, if it computes its share as one batch.
     pub(super) most: Option<u64>,
     /// Seconds from the end of its tasks to the end of the step, in which vectors travel.
     pub(super) window_s: f64,
 }
 
 impl Pace {
-    /// Of a worker that was never observed.
+    /// Creates the pace of a worker that was never observed.
     pub(super) fn unknown(mean_s: f64, variation: f64, hazard: f64) -> Self {
         Self {
             overhead_s: 0.0,
@@ -49,51 +49,51 @@ impl Pace {
         }
     }
 
-    /// Seconds that `tasks` tasks are expected to take.
+    /// Returns the seconds that `tasks` tasks are expected to take.
     pub(super) fn time_s(&self, tasks: u64) -> f64 {
         self.per_assignment_s() + tasks as f64 * self.mean_s
     }
 
-    /// What an assignment costs apart from its tasks.
+    /// Returns the cost of an assignment apart from its tasks, in seconds.
     pub(super) fn per_assignment_s(&self) -> f64 {
         self.overhead_s + self.fixed_s
     }
 
-    /// The standard deviation of that in seconds: of the times, and of what is known of their mean.
+    /// Returns the standard deviation of that in seconds: of the times, and of the estimate of their mean.
     pub(super) fn deviation_s(&self, tasks: u64) -> f64 {
         let a = tasks as f64;
         if self.most.is_some() {
             // A batch is one draw.
             return (self.fixed_s + a * self.mean_s) * (self.variation + self.doubt).sqrt();
         }
-        // Planning again evens out all but the last.
+        // Planning again evens out all but the last task.
         self.mean_s * (self.variation + self.doubt * a * a).sqrt()
     }
 
-    /// The standard deviation of the time of some tasks, planned again or not.
+    /// Returns the standard deviation of the time of some tasks, whether planned again or not.
     pub(super) fn noise_s(&self, tasks: u64) -> f64 {
         let a = tasks as f64;
         self.mean_s * (self.variation * a + self.doubt * a * a).sqrt()
     }
 
-    /// A task took `busy_s` seconds.
+    /// Observes a task that took `busy_s` seconds.
     pub(super) fn observe(&mut self, busy_s: f64) {
-        // Kalman's gain.
+        // This is the Kalman gain.
         let gain = self.doubt / (self.doubt + self.variation).max(1e-300);
         self.mean_s += gain * (busy_s - self.mean_s);
         self.count += 1.0;
         self.doubt *= 1.0 - gain;
     }
 
-    /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.
+    /// Returns the index U(a): the time by which `tasks` tasks are done, with `caution` standard deviations added.
     pub(super) fn index_s(&self, tasks: u64, caution: f64) -> f64 {
         self.window_s + self.trusted(tasks, self.time_s(tasks) + caution * self.deviation_s(tasks))
     }
 
-    /// The same for a worker that needs `rest_s` for what it holds.
+    /// Returns the same index for a worker that needs `rest_s` for the tasks it holds.
     pub(super) fn index_after_s(&self, rest_s: f64, tasks: u64, caution: f64) -> f64 {
         let a = tasks as f64;
-        // What it holds is half done, on average.
+        // The tasks it holds are half done, on average.
         let deviation_s = self.mean_s * (self.variation * 1.5 + self.doubt * a * a).sqrt();
         self.window_s + rest_s + self.trusted(tasks, self.fixed_s + a * self.mean_s + caution * deviation_s)
     }
@@ -102,8 +102,8 @@ impl Pace {
         if self.most.is_some_and(|most| tasks > most) { index_s * UNTRUSTED } else { index_s }
     }
 
-    /// How long the worker is expected to need for the `tasks` tasks that it holds, `elapsed_s` after it began. For exponential
-    /// times (c = 1) what has passed tells nothing.
+    /// Returns the time that the worker is expected to need for the `tasks` tasks that it holds, `elapsed_s` after it began. For
+    /// exponential times (c = 1), the elapsed time has no influence.
     pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64) -> f64 {
         let c = self.variation + self.shared;
         let all_s = self.time_s(tasks);
@@ -114,24 +114,24 @@ impl Pace {
         if elapsed_s <= all_s {
             return usual_s;
         }
-        // One that has become slower is expected to need as long again.
+        // A worker that has become slower is expected to need as long again.
         let by_chance = self.chance(tasks, elapsed_s, self.variation);
         usual_s + elapsed_s * SLOWER / (SLOWER + by_chance)
     }
 
-    /// Whether a worker is given its next tasks before it has done the `tasks` tasks that it holds: to know how long those take
-    /// spares less time than the worker would wait for an assignment.
+    /// Returns whether a worker is given its next tasks before it has done the `tasks` tasks that it holds. This is so if knowing how long
+    /// those take saves less time than the worker would wait for an assignment.
     pub(super) fn is_queued(&self, tasks: u64) -> bool {
         self.overhead_s > 0.0 && self.noise_s(tasks + 1) - self.noise_s(tasks) <= self.overhead_s
     }
 
-    /// Whether a worker took so long for its tasks that it has rather become slower than been unlucky.
+    /// Returns whether a worker has taken so long for its tasks that it has more likely become slower than been unlucky.
     pub(super) fn is_late(&self, tasks: u64, elapsed_s: f64) -> bool {
         self.chance(tasks, elapsed_s, self.variation) < self.hazard
     }
 
-    /// An upper bound of the probability that `tasks` tasks take longer than `elapsed_s`, for times of this squared coefficient
-    /// of variation. Their sum is taken as gamma with mean a·m and shape a/c, which exceeds r times its mean with a
+    /// Returns an upper bound on the probability that `tasks` tasks take longer than `elapsed_s`, for times with this squared coefficient
+    /// of variation. Their sum is assumed to be gamma-distributed with mean a·m and shape a/c, which exceeds r times its mean with a
     /// probability of at most exp(−(r − 1 − ln r)·a/c) (Chernoff).
     pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
         let ratio = elapsed_s / self.time_s(tasks);
@@ -148,7 +148,7 @@ impl Pace {
 pub(super) mod tests {
     use super::*;
 
-    /// A worker of mean time 2 with K = 8 observations.
+    /// Returns the pace of a worker with mean time 2 and K = 8 observations.
     pub(in super::super) fn pace(variation: f64) -> Pace {
         Pace {
             overhead_s: 1.0,
@@ -164,7 +164,7 @@ pub(super) mod tests {
         }
     }
 
-    /// U(a) = o + a·m + β·m·√(c(1 + a²/K)): all but the last task are planned again.
+    /// The index is U(a) = o + a·m + β·m·√(c(1 + a²/K)), because all but the last task are planned again.
     #[test]
     fn the_index_adds_noise_and_doubt() {
         assert_eq!(pace(0.0).index_s(4, 1.0), 9.0);
@@ -176,7 +176,8 @@ pub(super) mod tests {
         assert!(batch.index_s(5, 1.0) > 1e6, "more than it was ever trusted with");
     }
 
-    /// With constant times the rest is what is left; with exponential ones the time that has passed has no influence.
+    /// With constant times, the remaining time is the planned minus the elapsed time; with exponential times, the elapsed time has no
+    /// influence.
     #[test]
     fn the_rest_of_a_task() {
         let constant = Pace { overhead_s: 0.0, ..pace(1e-9) };
@@ -186,7 +187,7 @@ pub(super) mod tests {
         assert!((exponential.rest_s(1, 1.5) - 2.0).abs() < 1e-9);
     }
 
-    /// Far beyond chance, a worker has become slower, and needs as long again.
+    /// A worker that is late far beyond chance has become slower, and needs as long again.
     #[test]
     fn who_is_late_beyond_chance_needs_as_long_again() {
         for variation in [0.01, 0.3, 1.0] {

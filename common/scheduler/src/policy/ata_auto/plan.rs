@@ -7,40 +7,40 @@ use crate::policy::{Actions, Activity, IterationView};
 use crate::topology::OwnTimes;
 use ata_types::WorkerId;
 
-/// A worker that may compute in the iteration under way.
+/// A worker that may compute in the current iteration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Member {
+pub(super) struct PlannedWorker {
     pub(super) worker: WorkerId,
     pub(super) pace: Pace,
-    /// Tasks planned for it.
+    /// The number of tasks planned for it.
     pub(super) share: u64,
-    /// How long vectors take on its own link.
+    /// The time that vectors take on its own link.
     pub(super) own: OwnTimes,
 }
 
-/// How much work and risk a second of runtime is worth.
+/// The amount of work and risk that a second of runtime is worth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Preferences {
     /// Price of one second of runtime, in worker-seconds.
     pub(super) time_price: f64,
-    /// Standard deviations that are added to expected times, β.
+    /// The number of standard deviations that are added to expected times, β.
     pub(super) caution: f64,
     /// Seconds of runtime lost if a worker with a share is overtaken ([`LinkTimes::fallback_s`](crate::LinkTimes::fallback_s)).
     pub(super) fallback_s: f64,
 }
 
-/// A member, and its index for one task, which is computed once because it is needed after each result.
+/// A member with its index for one task, which is computed once because it is needed after each result.
 #[derive(Clone, Copy, Debug)]
 struct IndexedMember {
-    member: Member,
-    /// Its index if it is idle.
+    member: PlannedWorker,
+    /// The index if the member is idle.
     idle_s: f64,
-    /// Its index beyond the time for the tasks that it holds.
+    /// The index beyond the time for the tasks that the member holds.
     after_s: f64,
 }
 
 impl IndexedMember {
-    fn new(member: Member, caution: f64) -> Self {
+    fn new(member: PlannedWorker, caution: f64) -> Self {
         let pace = &member.pace;
         Self { member, idle_s: pace.index_s(1, caution), after_s: pace.index_after_s(0.0, 1, caution) }
     }
@@ -53,7 +53,7 @@ impl IndexedMember {
 
 /// The plan for an iteration.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct TaskPlan {
     members: Vec<IndexedMember>,
     preferences: Preferences,
     began_s: Option<f64>,
@@ -61,8 +61,8 @@ pub(super) struct Plan {
     limits_s: Vec<(WorkerId, f64)>,
 }
 
-impl Default for Plan {
-    /// A plan without workers.
+impl Default for TaskPlan {
+    /// Creates a plan without workers.
     fn default() -> Self {
         Self::new(Vec::new(), Vec::new(), Preferences { time_price: 1.0, caution: 1.0, fallback_s: 0.0 })
     }
@@ -76,13 +76,13 @@ struct LateWorker {
     rest_s: f64,
 }
 
-impl Plan {
-    pub(super) fn new(members: Vec<Member>, limits_s: Vec<(WorkerId, f64)>, preferences: Preferences) -> Self {
+impl TaskPlan {
+    pub(super) fn new(members: Vec<PlannedWorker>, limits_s: Vec<(WorkerId, f64)>, preferences: Preferences) -> Self {
         let members = members.into_iter().map(|member| IndexedMember::new(member, preferences.caution)).collect();
         Self { members, preferences, began_s: None, limits_s }
     }
 
-    /// A worker's task took `busy_s` seconds.
+    /// Observes a worker's task that took `busy_s` seconds.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
         let is_one = |ready: &&mut IndexedMember| ready.member.worker == worker && ready.member.pace.most.is_none();
         if let Some(ready) = self.members.iter_mut().find(is_one) {
@@ -102,14 +102,14 @@ impl Plan {
             self.stop_probes(began_s, view.now_s, actions);
         } else {
             self.began_s = Some(view.now_s);
-            for Member { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
+            for PlannedWorker { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
                 let part = first_part(pace, *share);
                 actions.begin.push((*worker, part));
                 if pace.is_queued(part) {
                     actions.begin.push((*worker, first_part(pace, share - part)));
                 }
             }
-            // If nothing happens until the latest should be done.
+            // The policy is asked again when the last worker should be done, if nothing happens before.
             let times_s = self.members.iter().map(|ready| ready.member.pace.time_s(ready.member.share));
             actions.ask_again_s = Some(view.now_s + times_s.fold(0.0, f64::max));
             self.stop_probes(view.now_s, view.now_s, actions);
@@ -129,7 +129,7 @@ impl Plan {
         let mut free: SmallVec<[FreeWorker<'_>; 16]> = SmallVec::new();
         let may_join = self.may_more_join(view);
         for ready in &self.members {
-            // A worker without a share was left out because its vector would make the step later for all.
+            // A worker without a share was left out because its vector would delay the step for all.
             if ready.member.share == 0 && ready.member.pace.window_s > 0.0 && !may_join {
                 continue;
             }
@@ -144,28 +144,28 @@ impl Plan {
             };
             free.push(worker);
         }
-        // By their index: if one gets nothing, neither do those after it.
+        // The workers are in the order of their index: if one gets nothing, neither do those after it.
         let mut last = None;
         while let Some(next) = next_after(&free, last) {
             let share = share(&free, next.1, view.left, caution);
             if share == 0 {
                 break;
             }
-            let Member { worker, ref pace, .. } = *free[next.1].member;
+            let PlannedWorker { worker, ref pace, .. } = *free[next.1].member;
             actions.begin.push((worker, first_part(pace, share)));
             last = Some(next);
         }
-        // If nothing happens, whoever is idle may take over what is held back for those that are late: ask again when the
-        // latest is as late again.
+        // If nothing happens, idle workers may take over what is held back for late ones: the policy is asked again when the
+        // latest worker is as late again.
         let is_held_back = view.left > actions.begin.iter().map(|(_, tasks)| tasks).sum::<u64>();
         let longest_s = free.iter().map(|free| free.elapsed_s).fold(0.0, f64::max);
         let idle_s = free.iter().filter(|free| free.busy_s.is_none()).map(|free| free.next_s).reduce(f64::min);
         actions.ask_again_s = idle_s.filter(|_| is_held_back).map(|idle_s| view.now_s + longest_s.max(idle_s));
     }
 
-    /// Whether one of the workers with a share is so late that others are needed.
+    /// Returns whether one of the workers with a share is so late that others are needed.
     fn may_more_join(&self, view: &IterationView<'_>) -> bool {
-        let is_late = |member: &Member| match view.activity(member.worker) {
+        let is_late = |member: &PlannedWorker| match view.activity(member.worker) {
             Activity::Busy { tasks, elapsed_s, .. } => member.pace.is_late(tasks, elapsed_s),
             Activity::Away => true,
             Activity::Idle => false,
@@ -173,14 +173,14 @@ impl Plan {
         self.members.iter().map(|ready| &ready.member).filter(|member| member.share > 0).any(is_late)
     }
 
-    /// Has idle workers compute late tasks as well, if the time gained is worth it.
+    /// Lets idle workers compute late tasks as well, if the time gained is worth it.
     fn copy_late(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let mut late: Vec<LateWorker> = Vec::new();
         let mut idle: Vec<(f64, &Pace, WorkerId)> = Vec::new();
         let mut longest_s = 0.0_f64;
         let Preferences { time_price, fallback_s, .. } = self.preferences;
         for IndexedMember { member, idle_s, .. } in &self.members {
-            let Member { worker, ref pace, .. } = *member;
+            let PlannedWorker { worker, ref pace, .. } = *member;
             match view.activity(worker) {
                 Activity::Busy { tasks, elapsed_s, is_copied: false, .. } => {
                     late.push(LateWorker { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s) });
@@ -195,14 +195,14 @@ impl Plan {
         }
         late.sort_by(|a, b| b.rest_s.total_cmp(&a.rest_s));
         idle.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // As late again as the latest is now.
+        // The policy is asked again when the latest worker is as late again.
         actions.ask_again_s = Some(view.now_s + longest_s.max(idle[0].0));
-        // Both are expected times, as the gain is an expected one.
+        // Both are expected times, since the gain is an expected value.
         let copy_s = |i: usize, tasks: u64| Some(idle.get(i)?.1.index_s(tasks, 0.0));
         let many = most_worth(&late, copy_s, time_price, fallback_s);
         actions.copy.extend(late.iter().zip(&idle).take(many).map(|(late, (.., copier))| (*copier, late.worker)));
         if many > 0 {
-            // The step falls back once.
+            // The step can fall back only once.
             self.preferences.fallback_s = 0.0;
         }
     }
@@ -210,14 +210,14 @@ impl Plan {
 
 /// A member that could compute more.
 struct FreeWorker<'a> {
-    member: &'a Member,
-    /// How long it is likely to need for what it holds; `None` if it is idle.
+    member: &'a PlannedWorker,
+    /// The time that it is likely to need for the tasks it holds; `None` if it is idle.
     busy_s: Option<f64>,
-    /// Its index for one more task.
+    /// The index of the member for one more task.
     next_s: f64,
-    /// Seconds since it began what it computes.
+    /// Seconds since it began its current tasks.
     elapsed_s: f64,
-    /// Whether it is idle, or would be before an assignment reaches it.
+    /// Whether it is idle, or would be idle before an assignment reaches it.
     takes_more: bool,
 }
 
@@ -230,14 +230,14 @@ impl FreeWorker<'_> {
     }
 }
 
-/// The next member by its index for a task, and that index, of those that take more.
+/// Returns the next member that takes more, in the order of the index for a task, with that index.
 fn next_after(free: &[FreeWorker<'_>], last: Option<(f64, usize)>) -> Option<(f64, usize)> {
     let ready = free.iter().enumerate().filter(|(_, free)| free.takes_more).map(|(i, free)| (free.next_s, i));
     ready.filter(|next| last.is_none_or(|last| last < *next)).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The share of the `i`-th member under RAS for the index of `left` tasks: its a-th task is in it if that and the tasks of
-/// others with a smaller index are no more than there are.
+/// Returns the share of the `i`-th member under RAS for the index of `left` tasks: its a-th task is included if it and the tasks of
+/// others with a smaller index are at most as many as there are.
 fn share(free: &[FreeWorker<'_>], i: usize, left: u64, caution: f64) -> u64 {
     let fits = |tasks: u64| {
         let index_s = free[i].index_s(tasks, caution);
@@ -254,7 +254,7 @@ fn share(free: &[FreeWorker<'_>], i: usize, left: u64, caution: f64) -> u64 {
         }
         true
     };
-    // Shares are far smaller than what is left, usually.
+    // Shares are usually far smaller than the number of tasks left.
     let (mut least, mut step) = (0, 1);
     while step <= left - least && fits(least + step) {
         (least, step) = (least + step, 2 * step);
@@ -267,9 +267,9 @@ fn share(free: &[FreeWorker<'_>], i: usize, left: u64, caution: f64) -> u64 {
     least
 }
 
-/// How many of the latest workers to overtake: the iteration ends with the last, so that all that are later than a copy would
-/// be must be overtaken. `copy_s` is the time that the i-th copier needs for some tasks, `time_price` the price of a second, and
-/// `fallback_s` what is lost if any is overtaken.
+/// Returns how many of the latest workers to overtake. The iteration ends with the last worker, so all that are later than a copy would
+/// be must be overtaken. `copy_s` returns the time that the i-th copier needs for some tasks, `time_price` is the price of a second, and
+/// `fallback_s` is what is lost if any is overtaken.
 fn most_worth(
     late: &[LateWorker],
     copy_s: impl Fn(usize, u64) -> Option<f64>,
@@ -281,7 +281,7 @@ fn most_worth(
     for (i, &LateWorker { tasks, rest_s, .. }) in late.iter().enumerate() {
         let Some(copy_s) = copy_s(i, tasks).filter(|copy_s| *copy_s < rest_s) else { break };
         end_s = end_s.max(copy_s);
-        // The worker overtaken is spared the rest of its time.
+        // The overtaken worker saves the rest of its time.
         cost_s += copy_s - (rest_s - copy_s);
         let next_s = late.get(i + 1).map_or(0.0, |next| next.rest_s);
         let gain = (late[0].rest_s - end_s.max(next_s) - fallback_s) * time_price - cost_s;
@@ -292,9 +292,9 @@ fn most_worth(
     many
 }
 
-/// How many tasks of a share to hand out at once: half of them, unless it is one batch, or to know how long half of it takes
-/// spares nothing. Nobody is asked for a vector while tasks are held back, so it has to spare more than the part of the time in which
-/// vectors travel that is longer than what is held back takes. A worker that is hardly known gets no more than it has done.
+/// Returns how many tasks of a share to hand out at once: half of them, unless the share is one batch, or knowing how long half of it takes
+/// saves nothing. No worker is asked for a vector while tasks are held back, so this must save more than the part of the time in which
+/// vectors travel that exceeds the time of the held-back tasks. A worker with few observations gets no more than it has done.
 fn first_part(pace: &Pace, share: u64) -> u64 {
     let half = share.div_ceil(2);
     let (spared_s, held_back_s) = (pace.noise_s(share) - pace.noise_s(half), (share - half) as f64 * pace.mean_s);
@@ -313,8 +313,8 @@ mod tests {
     use proptest::prelude::*;
     use rand::SeedableRng;
 
-    fn member(number: usize, mean_s: f64) -> Member {
-        Member {
+    fn member(number: usize, mean_s: f64) -> PlannedWorker {
+        PlannedWorker {
             worker: WorkerId::from_slot(number),
             pace: Pace { mean_s, ..pace(0.3) },
             share: 0,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// The shares of the idle members are those of RAS for all.
+        /// The shares of the idle members are those of RAS for all members.
         #[test]
         fn each_share_is_that_of_ras(
             workers in prop::collection::vec((0.1f64..10.0, prop::option::of(0.01f64..20.0)), 1..8),
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Half of a share at first; all of it if that spares nothing, or it is a batch.
+    /// The first part is half of a share, or all of it if a part saves nothing or the share is a batch.
     #[test]
     fn the_first_part_is_half_a_share() {
         let noisy = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };
@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(first_part(&noisy, share), part, "{share}");
         }
         assert_eq!(first_part(&Pace { count: 1.0, ..noisy }, 16), 1, "no more than it has done");
-        // Four tasks of two seconds are held back, and to know how long five take spares less than two seconds.
+        // Four tasks of two seconds are held back, and knowing how long five take saves less than two seconds.
         for (window_s, part) in [(7.9, 5), (10.0, 9), (1e3, 9)] {
             assert_eq!(first_part(&Pace { window_s, ..noisy }, 9), part, "{window_s}");
         }
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..noisy }, 9), 9);
     }
 
-    /// The next tasks wait for a worker if a round trip is longer than what is gained by planning them later.
+    /// A worker gets its next tasks early if a round trip takes longer than what planning them later gains.
     #[test]
     fn queues_hide_the_way_of_an_assignment() {
         let steady = Pace { overhead_s: 0.1, ..pace(0.001) };
@@ -371,16 +371,16 @@ mod tests {
     #[test]
     fn a_late_worker_is_overtaken_if_that_is_worth_it() {
         let copy_s = |i: usize, _: u64| [2.0, 4.0].get(i).copied();
-        // From 3 to 2 seconds for 2 worker-seconds, of which the worker overtaken is spared one.
+        // The time falls from 3 to 2 seconds, for 2 worker-seconds, of which the overtaken worker saves one.
         assert_eq!(most_worth(&late(&[3.0]), copy_s, 1.1, 0.0), 1);
         assert_eq!(most_worth(&late(&[3.0]), copy_s, 0.9, 0.0), 0);
         assert_eq!(most_worth(&late(&[1.0]), copy_s, 1e9, 0.0), 0, "a copy would be later still");
         // The step would fall back to a star.
         assert_eq!(most_worth(&late(&[5.0]), copy_s, 1e9, 2.9), 1);
         assert_eq!(most_worth(&late(&[5.0]), copy_s, 1e9, 3.1), 0);
-        // Overtaking the first alone gains nothing, as the second is as late; both together do.
+        // Overtaking only the first worker gains nothing, since the second is as late; overtaking both does.
         assert_eq!(most_worth(&late(&[30.0, 30.0]), copy_s, 1.0, 0.0), 2);
-        // The third cannot be overtaken, and the first two gain nothing without it.
+        // The third worker cannot be overtaken, and overtaking only the first two gains nothing.
         assert_eq!(most_worth(&late(&[3.5, 3.5, 3.5]), copy_s, 1.0, 0.0), 0);
     }
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use ata_types::WorkerId;
 
-/// Workers in ascending order of some time. Bits of non-negative numbers are in the order of the numbers.
+/// Workers in ascending order of some time. The bits of non-negative numbers have the order of the numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranking {
     order: BTreeSet<(u64, u32)>,
-    /// By slot.
+    /// The times, by slot.
     times_s: Vec<Option<f64>>,
 }
 
 impl Ranking {
-    /// Sets a worker's time; `None` if it has no place.
+    /// Sets a worker's time; `None` removes the worker.
     pub(super) fn set(&mut self, slot: usize, time_s: Option<f64>) {
         if self.times_s.len() <= slot {
             self.times_s.resize(slot + 1, None);
@@ -30,7 +30,7 @@ impl Ranking {
         }
     }
 
-    /// The workers and their times, ascending.
+    /// Returns the workers and their times, ascending.
     pub(super) fn ascending(&self) -> impl Iterator<Item = (WorkerId, f64)> + '_ {
         self.order.iter().map(|&(bits, slot)| (WorkerId::from_slot(slot as usize), f64::from_bits(bits)))
     }

@@ -1,4 +1,4 @@
-//! ATA-Auto's second looks at workers that became slower and are idle since.
+//! ATA-Auto's repeated attempts with workers that became slower and have been idle since.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use ata_types::WorkerId;
 
-/// Workers that may have been slow for a while only, such as one that was stopped over two iterations. The longer a worker has been
-/// slow, the longer it is likely to stay so: what was not seen in t iterations is expected at a rate of 1/t (Laplace's rule of
-/// succession). So each is tried after 1, 2, 4, … iterations, which is a probe for each doubling.
+/// Workers that may be slow only for a while, such as one that was stopped over two iterations. The longer a worker has been
+/// slow, the longer it is likely to stay slow: an event that did not occur in t iterations is expected at a rate of 1/t (Laplace's rule
+/// of succession). So each worker is tried after 1, 2, 4, … iterations, which is one probe for each doubling.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Retries(BTreeMap<WorkerId, Retry>);
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Retry {
-    /// The iteration from which on it is tried.
+    /// The first iteration in which the worker is tried.
     due: u64,
-    /// Iterations to the try after that.
+    /// The number of iterations until the attempt after that.
     wait: u64,
 }
 
 impl Retries {
-    /// A worker's speed has changed.
+    /// Records that a worker's speed has changed.
     pub(super) fn changed(&mut self, worker: WorkerId, is_slower: bool) {
         if is_slower {
             self.0.insert(worker, Retry { due: 0, wait: 1 });
@@ -34,8 +34,8 @@ impl Retries {
         self.0.remove(&worker);
     }
 
-    /// The workers to try in iteration `k`, by position. `position` says where those are that are present, and `is_used` who of them
-    /// has tasks anyway.
+    /// Returns the positions of the workers to try in iteration `k`. `position` returns those of present workers, and `is_used` whether a
+    /// worker has tasks anyway.
     pub(super) fn due(
         &mut self,
         k: u64,

@@ -1,8 +1,8 @@
-//! The times of one worker since its speed changed last, by rounds: a generalized likelihood ratio test says when that was.
+//! The times of one worker since its speed last changed, by rounds. A generalized likelihood ratio test finds that change.
 //!
-//! A round is an iteration in which the worker was observed. One that is out of line with those before is held aside until the
-//! next one says which is likelier: an outlier, which is dropped, or a change. A change that the rounds right after it contradict was
-//! none: times that come in bursts look like one.
+//! A round is an iteration in which the worker was observed. A round that is out of line with those before is held aside until the
+//! next one shows which is likelier: an outlier, which is dropped, or a change. A change that is contradicted by the rounds right
+//! after it was none; times that come in bursts look like a change.
 //!
 //! Source of the test: Besson, Kaufmann, Maillard, Seznec, "Efficient Change-Point Detection for Tackling
 //! Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, and split points only where the
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 /// Consecutive rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Block {
+pub(super) struct WindowBlock {
     pub(super) count: f64,
     pub(super) total_s: f64,
     rounds: f64,
 }
 
-impl Block {
+impl WindowBlock {
     pub(super) fn new(count: f64, total_s: f64) -> Self {
         Self { count, total_s, rounds: 1.0 }
     }
@@ -36,7 +36,7 @@ impl Block {
         self.total_s / self.count
     }
 
-    /// K·ln(mean): minus the log-likelihood of exponential times at their mean, but for a constant.
+    /// Returns K·ln(mean): minus the log-likelihood of exponential times at their mean, except for a constant.
     fn log_mean(self, floor_s: f64) -> f64 {
         if self.count > 0.0 { self.count * self.mean_s().max(floor_s).ln() } else { 0.0 }
     }
@@ -45,65 +45,66 @@ impl Block {
 /// The rounds since the last change, summed up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Window {
-    /// Oldest first, at most two of each number of rounds.
-    blocks: Vec<Block>,
-    sum: Block,
-    /// A round that is out of line with those before.
-    held: Option<Block>,
-    /// What was dropped at the last change, while that is not certain.
-    before: Option<Block>,
+    /// The blocks, oldest first; at most two have the same number of rounds.
+    blocks: Vec<WindowBlock>,
+    sum: WindowBlock,
+    /// A round that is out of line with those before it.
+    held: Option<WindowBlock>,
+    /// The rounds that were dropped at the last change, as long as that is not certain.
+    before: Option<WindowBlock>,
 }
 
-/// Rounds from a change on until it is certain: twice as many as it takes to find one. With half as many, bursts of a rank with a CPU
-/// quota mislead twice as often; with twice as many, a worker that has been slow for a while and has one burst is taken for
+/// The number of rounds from a change until it is certain: twice as many as it takes to find one. With half as many, bursts of a rank
+/// with a CPU quota mislead twice as often; with twice as many, a worker that has been slow for a while and has one burst is assumed to be
 /// as fast as it was.
 const UNCERTAIN: f64 = 4.0;
 
-/// Which changes a round can show.
+/// The kind of change that a round can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
-    /// None: the times that finish in a race are the short ones.
+    /// The round shows no change: the times that finish in a race are the short ones.
     None,
-    /// That the worker has become faster: a probe finished.
+    /// The round can only show that the worker has become faster, because it was a probe that finished.
     Faster,
-    /// Any.
+    /// The round can show any change.
     All,
 }
 
-/// What a round showed.
+/// The result of testing a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// It is one more observation.
+    /// The round is one more observation.
     Usual,
-    /// It is out of line, and held aside.
+    /// The round is out of line, and held aside.
     Held,
     /// The speed has changed by this factor.
     Changed(f64),
 }
 
 impl Window {
-    /// Times that an earlier run learned.
+    /// Creates a window with times that an earlier run learned.
     pub(super) fn learned(count: f64, total_s: f64) -> Self {
-        let block = Block::new(count, total_s);
+        let block = WindowBlock::new(count, total_s);
         Self { blocks: vec![block], sum: block, ..Self::default() }
     }
 
-    /// How many times, K.
+    /// Returns the number of times, K.
     pub(super) fn count(&self) -> f64 {
         self.sum.count
     }
 
-    /// Their sum, T.
+    /// Returns the sum of the times, T.
     pub(super) fn total_s(&self) -> f64 {
         self.sum.total_s
     }
 
     /// Adds a round of times with this squared coefficient of variation.
-    pub(super) fn push(&mut self, round: Block, variation: f64, hazard: f64, test: Test) -> Verdict {
+    pub(super) fn push(&mut self, round: WindowBlock, variation: f64, hazard: f64, test: Test) -> Verdict {
         let floor_s = (1e-9 * self.sum.mean_s()).max(f64::MIN_POSITIVE);
         let least = |count: f64| variation * evidence(count, hazard);
-        let ratio =
-            |old: Block, new: Block| old.join(new).log_mean(floor_s) - old.log_mean(floor_s) - new.log_mean(floor_s);
+        let ratio = |old: WindowBlock, new: WindowBlock| {
+            old.join(new).log_mean(floor_s) - old.log_mean(floor_s) - new.log_mean(floor_s)
+        };
         let known = self.sum;
         if test == Test::Faster {
             let is_faster = known.count >= 1.0
@@ -117,14 +118,14 @@ impl Window {
         }
         if test == Test::All {
             if let Some(held) = self.held.take() {
-                // One mean and an outlier, or two means?
+                // The question is which is likelier: one mean and an outlier, or two means.
                 let outlier = known.join(round).log_mean(floor_s) + held.log_mean(floor_s);
                 let change = known.log_mean(floor_s) + held.join(round).log_mean(floor_s);
                 if change < outlier {
                     return self.restart(vec![held, round], Some(known), floor_s);
                 }
             }
-            let is_out_of_line = |block: Block| ratio(block, round) > least(block.count + round.count);
+            let is_out_of_line = |block: WindowBlock| ratio(block, round) > least(block.count + round.count);
             if known.count >= 2.0 && is_out_of_line(known) {
                 let before = self.before.filter(|before| known.rounds <= UNCERTAIN && !is_out_of_line(*before));
                 if let Some(before) = before {
@@ -143,16 +144,16 @@ impl Window {
         Verdict::Usual
     }
 
-    /// Goes on with these rounds only, since the speed has changed.
-    fn restart(&mut self, blocks: Vec<Block>, before: Option<Block>, floor_s: f64) -> Verdict {
+    /// Continues with only these rounds, since the speed has changed.
+    fn restart(&mut self, blocks: Vec<WindowBlock>, before: Option<WindowBlock>, floor_s: f64) -> Verdict {
         let known_s = self.sum.mean_s();
-        self.sum = blocks.iter().copied().fold(Block::default(), Block::join);
+        self.sum = blocks.iter().copied().fold(WindowBlock::default(), WindowBlock::join);
         self.blocks = blocks;
         (self.held, self.before) = (None, before);
         Verdict::Changed(self.sum.mean_s().max(floor_s) / known_s.max(floor_s))
     }
 
-    fn add(&mut self, round: Block) {
+    fn add(&mut self, round: WindowBlock) {
         self.sum = self.sum.join(round);
         self.blocks.push(round);
         let mut newest = self.blocks.len();
@@ -165,7 +166,7 @@ impl Window {
         }
     }
 
-    /// Drops the times before a change, if there was one; returns by which factor the mean changed.
+    /// Drops the times before a change, if there was one; returns the factor by which the mean changed.
     fn drop_before_change(&mut self, variation: f64, hazard: f64) -> Option<f64> {
         let least = variation * evidence(self.sum.count, hazard);
         if self.sum.count < 4.0 || !self.may_exceed(least) {
@@ -175,7 +176,7 @@ impl Window {
         if ratio <= least {
             return None;
         }
-        let sum = |blocks: &[Block]| blocks.iter().copied().fold(Block::default(), Block::join);
+        let sum = |blocks: &[WindowBlock]| blocks.iter().copied().fold(WindowBlock::default(), WindowBlock::join);
         let old = sum(&self.blocks[..at]);
         self.before = Some(old);
         self.blocks.drain(..at);
@@ -183,17 +184,17 @@ impl Window {
         Some(self.sum.mean_s() / old.mean_s().max(f64::MIN_POSITIVE))
     }
 
-    fn may_split(old: Block, new: Block) -> bool {
+    fn may_split(old: WindowBlock, new: WindowBlock) -> bool {
         old.count >= 2.0 && new.count >= 2.0 && new.rounds >= 2.0
     }
 
-    /// The largest log-likelihood ratio of two means against one, for exponential times, and where. For gamma times the
-    /// ratio is this divided by their squared coefficient of variation.
+    /// Returns the largest log-likelihood ratio of two means against one, for exponential times, and its position. For gamma times the
+    /// ratio is this value divided by their squared coefficient of variation.
     fn likelihood_ratio(&self) -> (f64, usize) {
         let floor_s = (1e-9 * self.sum.mean_s()).max(f64::MIN_POSITIVE);
         let all = self.sum;
         let one_mean = all.log_mean(floor_s);
-        let mut old = Block::default();
+        let mut old = WindowBlock::default();
         let mut best = (0.0, 0);
         for (at, &block) in self.blocks.iter().enumerate() {
             old = old.join(block);
@@ -208,14 +209,14 @@ impl Window {
         best
     }
 
-    /// Whether [`Self::likelihood_ratio`] may be more than this, by an upper bound without logarithms, which are expensive.
+    /// Returns whether [`Self::likelihood_ratio`] may be more than this, by an upper bound without logarithms, which are expensive.
     /// With a = m₁/m and b = m₂/m the ratio is n₁·d(a) + n₂·d(b) for d(x) = x − 1 − ln x, which is at most
     /// (x − 1)²/(2·min(1, x)); and the deviations n₁·(a − 1) and n₂·(b − 1) cancel out.
     fn may_exceed(&self, least: f64) -> bool {
         let all = self.sum;
-        let (mut before, mut relative) = (Block::default(), 0.0);
+        let (mut before, mut relative) = (WindowBlock::default(), 0.0);
         let per_mean = 1.0 / all.mean_s();
-        let exceeds = |block: &Block| {
+        let exceeds = |block: &WindowBlock| {
             before = before.join(*block);
             relative += block.total_s * per_mean;
             let deviation = relative - before.count;
@@ -227,7 +228,7 @@ impl Window {
     }
 }
 
-/// The log-likelihood ratio beyond which it is a change: the odds against one, and what another mean costs (Schwarz).
+/// Returns the log-likelihood ratio beyond which there is a change: the odds against one, and the cost of another mean (Schwarz).
 fn evidence(count: f64, hazard: f64) -> f64 {
     0.5 * (1.0 + count).ln() - hazard.ln()
 }
@@ -239,25 +240,25 @@ mod tests {
 
     const HAZARD: f64 = 0.01;
 
-    /// One time per round.
+    /// Adds a round with one time.
     fn push(window: &mut Window, time: f64, variation: f64) -> Verdict {
-        window.push(Block::new(1.0, time), variation, HAZARD, Test::All)
+        window.push(WindowBlock::new(1.0, time), variation, HAZARD, Test::All)
     }
 
     fn window(times: impl IntoIterator<Item = f64>) -> Window {
         let mut window = Window::default();
         times.into_iter().for_each(|time| {
-            window.push(Block::new(1.0, time), 1.0, HAZARD, Test::None);
+            window.push(WindowBlock::new(1.0, time), 1.0, HAZARD, Test::None);
         });
         window
     }
 
-    /// How many of these times it takes to find a change.
+    /// Returns how many of these times it takes to find a change.
     fn found_after(window: &mut Window, variation: f64, times: impl IntoIterator<Item = f64>) -> Option<usize> {
         times.into_iter().position(|time| matches!(push(window, time, variation), Verdict::Changed(_)))
     }
 
-    /// n ln m − n₁ ln m₁ − n₂ ln m₂ at the best split, with at least two times on either side.
+    /// The ratio is n ln m − n₁ ln m₁ − n₂ ln m₂ at the best split, with at least two times on either side.
     #[test]
     fn likelihood_ratio_of_two_means() {
         let ratio = |times: &[f64]| window(times.iter().copied()).likelihood_ratio().0;
@@ -271,19 +272,19 @@ mod tests {
         fn the_bound_is_one(times in prop::collection::vec(prop_oneof![Just(0.0), Just(1e-300), 0.01f64..10.0, 1e3f64..1e9], 1..60)) {
             let mut window = Window::default();
             for time in times {
-                window.add(Block::new(1.0, time));
+                window.add(WindowBlock::new(1.0, time));
                 let (ratio, _) = window.likelihood_ratio();
                 prop_assert!(ratio < 1e-9 || window.may_exceed(ratio * (1.0 - 1e-9) - 1e-9), "{:?}", window);
             }
         }
 
-        /// Whatever is dropped, the sums are those of the blocks that are left.
+        /// Whatever is dropped, the sums are those of the remaining blocks.
         #[test]
         fn sums_are_those_of_the_blocks(times in prop::collection::vec(0.01f64..100.0, 1..200)) {
             let mut window = Window::default();
             for time in times {
                 push(&mut window, time, 1.0);
-                let left = window.blocks.iter().copied().fold(Block::default(), Block::join);
+                let left = window.blocks.iter().copied().fold(WindowBlock::default(), WindowBlock::join);
                 prop_assert_eq!(left.count, window.count());
                 prop_assert!((left.total_s - window.total_s()).abs() <= 1e-9 * left.total_s);
             }
@@ -309,7 +310,7 @@ mod tests {
         }
     }
 
-    /// An outlier is dropped, however large it is and however little the times vary otherwise. Two in a row are a change.
+    /// An outlier is dropped, however large it is and however little the times vary otherwise; two in a row are a change.
     #[test]
     fn one_outlier_is_dropped() {
         for (variation, outlier) in [(1.0, 1e6), (0.01, 10.0), (0.01, 1e9)] {
@@ -323,7 +324,8 @@ mod tests {
         }
     }
 
-    /// Bursts: two short rounds in a row look like a change. What the next round contradicts was none, and nothing else is forgotten.
+    /// Two short rounds in a row, as in bursts, look like a change. A change that the next round contradicts was none, and nothing else is
+    /// forgotten.
     #[test]
     fn a_change_that_is_contradicted_at_once_was_none() {
         for usual in 0..=2 {
@@ -337,7 +339,7 @@ mod tests {
             );
             assert_eq!((window.count(), window.total_s()), (101.0, 101.0));
         }
-        // Later, one round alone is an outlier, even if it is as it was before.
+        // Later, a single round is an outlier, even if it matches the earlier speed.
         let mut window = window([1.0; 100]);
         for time in [0.2; 10] {
             push(&mut window, time, 0.1);
@@ -345,7 +347,7 @@ mod tests {
         assert_eq!(push(&mut window, 1.0, 0.1), Verdict::Held);
     }
 
-    /// A worker that became faster for good is not taken for slow by a round of a third speed.
+    /// A round at a third of the speed does not make a worker count as slow that became faster for good.
     #[test]
     fn a_change_is_kept_if_what_follows_is_like_nothing_before() {
         let mut window = window([1.0; 100]);
@@ -354,12 +356,12 @@ mod tests {
         assert!((window.total_s() / window.count() - 0.1).abs() < 1e-12);
     }
 
-    /// One probe that finishes is enough if it was that much faster, and says nothing otherwise.
+    /// One probe that finishes is enough if it was much faster, and says nothing otherwise.
     #[test]
     fn a_probe_tells_of_a_faster_worker_only() {
         for (last_s, factor) in [(0.001, Some(0.0001)), (5.0, None), (1e4, None)] {
             let mut window = window([10.0, 10.0]);
-            let verdict = window.push(Block::new(1.0, last_s), 1.0, HAZARD, Test::Faster);
+            let verdict = window.push(WindowBlock::new(1.0, last_s), 1.0, HAZARD, Test::Faster);
             assert_eq!(verdict, factor.map_or(Verdict::Usual, Verdict::Changed), "{last_s}");
             assert_eq!(window.count(), if factor.is_some() { 1.0 } else { 3.0 });
         }

@@ -8,23 +8,23 @@ use super::window::{Test, Verdict};
 use crate::batches::BatchStatistics;
 use crate::statistics::WorkerStatistics;
 
-/// A worker's task times, and what else it takes to predict the next ones.
+/// A worker's task times, and the other data needed to predict the next ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WorkerModel {
     times: Belief,
     overhead: Belief,
     /// Seconds of work that was cancelled since the last change, E.
     pub(super) censored_s: f64,
-    /// How much longer than expected the cancelled work took, L.
+    /// The total excess of cancelled work over its expected time, L.
     late_s: f64,
-    /// Tasks ever done.
+    /// The number of tasks ever done.
     done: u64,
     /// The batches of a worker that computes its share as one batch; its times above are then relative to the expected ones.
     batches: BatchStatistics,
-    /// Those of the iteration under way, and those held aside.
+    /// The batches of the current iteration, and those held aside.
     fresh_batches: Vec<(u64, f64)>,
     held_batches: Vec<(u64, f64)>,
-    /// Whether it was observed in this iteration.
+    /// Whether the worker was observed in this iteration.
     #[serde(skip)]
     pub(super) is_fresh: bool,
     /// Whether its task in this iteration is a probe.
@@ -33,7 +33,7 @@ pub(super) struct WorkerModel {
 }
 
 impl WorkerModel {
-    /// What an earlier run learned.
+    /// Creates a model from what an earlier run learned.
     pub(super) fn learned(earlier: &WorkerStatistics) -> Self {
         let &WorkerStatistics { observed, total_s, squares_s2, censored_s, batches, .. } = earlier;
         if observed == 0 {
@@ -56,7 +56,7 @@ impl WorkerModel {
         self.times.noise()
     }
 
-    /// Less than a task is expected to take; `None` if no time was observed.
+    /// Returns a lower bound on the expected time of a task; `None` if no time was observed.
     pub(super) fn least_s(&self) -> Option<f64> {
         let line = self.batches.line();
         let least_s =
@@ -64,12 +64,12 @@ impl WorkerModel {
         (self.count() > 0.0).then_some(least_s)
     }
 
-    /// Observations since the last change, K.
+    /// Returns the number of observations since the last change, K.
     pub(super) fn count(&self) -> f64 {
         self.times.count()
     }
 
-    /// Seconds of work that was cancelled since the last change, E, if no time was observed.
+    /// Returns the seconds of work that was cancelled since the last change, E, if no time was observed.
     pub(super) fn only_censored_s(&self) -> Option<f64> {
         (self.count() == 0.0).then_some(self.censored_s)
     }
@@ -86,7 +86,7 @@ impl WorkerModel {
         let line = self.batches.line().filter(|line| line.has_slope && tasks <= self.batches.largest);
         self.fresh_batches.push((tasks, busy_s));
         let Some(line) = line else {
-            // Nothing to compare it with, but one more observation.
+            // The first batch has nothing to compare it with, but counts as an observation.
             self.times.observe_sum(1.0, 1.0);
             return;
         };
@@ -97,7 +97,7 @@ impl WorkerModel {
         self.overhead.observe(overhead_s);
     }
 
-    /// The iteration is over: tests whether the speed has changed, and returns by which factor.
+    /// Ends the iteration: tests whether the speed has changed, and returns the factor.
     pub(super) fn review(&mut self, pooled: Pooled, hazard: f64, test: Test) -> Option<f64> {
         let of_overheads = self.overhead.noise().of_one(Pooled { variation: 1.0, shared: 0.0 });
         self.overhead.review(of_overheads, hazard, Test::All);
@@ -128,7 +128,8 @@ impl WorkerModel {
         factor
     }
 
-    /// Its tasks were cancelled after `elapsed_s`. If that is longer than chance explains, it is as if they had been done then.
+    /// Records that tasks were cancelled after `elapsed_s`. If that is longer than chance explains, they count as if they had been
+    /// done then.
     pub(super) fn censored(&mut self, tasks: u64, elapsed_s: f64, pooled: Pooled, hazard: f64, test: Test) {
         let variation = self.times.noise().of_one(pooled).max(pooled.variation);
         let is_batched = self.batches.count > 0.0;
@@ -149,7 +150,7 @@ impl WorkerModel {
         self.late_s += late_s;
     }
 
-    /// What its tasks are expected to take; `None` if no time was observed.
+    /// Returns the expected times of its tasks; `None` if no time was observed.
     pub(super) fn pace(&self, pooled: Pooled, hazard: f64, fuses: bool) -> Option<Pace> {
         let count = self.count();
         if count <= 0.0 {
@@ -184,7 +185,7 @@ impl WorkerModel {
                 ..usual
             });
         }
-        // Before it computed a batch, or after it ceased to.
+        // These times are from before it computed a batch, or after it stopped computing batches.
         let mean_s =
             if self.batches.count > 0.0 { self.batches.total_s / self.batches.tasks } else { self.times.mean() };
         let mean_s = (mean_s + lost_s).max(1e-100);
@@ -201,7 +202,7 @@ mod tests {
 
     const HAZARD: f64 = 1e-3;
 
-    /// A worker with these times, one per iteration.
+    /// Returns a worker with these times, one per iteration.
     fn model(times: &[f64]) -> WorkerModel {
         let mut model = WorkerModel::default();
         for time in times {
@@ -211,7 +212,7 @@ mod tests {
         model
     }
 
-    /// m = (T + c·E + L)/K: for exponential times (c = 1) the maximum likelihood estimate under censoring.
+    /// The mean is m = (T + c·E + L)/K: for exponential times (c = 1) the maximum likelihood estimate under censoring.
     #[test]
     fn cancelled_work_counts_as_far_as_times_vary() {
         for (variation, mean_s) in [(1.0, 6.0), (0.25, 5.0), (9.0, 22.0 / 3.0)] {
@@ -222,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A task that is cancelled later than chance explains counts as one that was done then; two in a row are a change.
+    /// A task that is cancelled later than chance explains counts as done at that time; two in a row are a change.
     #[test]
     fn tasks_cancelled_far_too_late_are_a_change() {
         let steady = model(&[1.0; 50]);
@@ -243,12 +244,12 @@ mod tests {
         let earlier = WorkerStatistics { observed: 8, total_s: 16.0, squares_s2: 48.0, ..WorkerStatistics::default() };
         let pace = WorkerModel::learned(&earlier).pace(pooled(1.0), HAZARD, false).unwrap();
         assert_eq!((pace.mean_s, pace.count), (2.0, 8.0));
-        // E[x²]/m² − 1 = 1/2, in 7 pairs, with 20 of those of all.
+        // The worker has E[x²]/m² − 1 = 1/2 in 7 pairs, combined with 20 pairs of all workers.
         assert!((pace.variation - (7.0 * 0.5 + 20.0) / 27.0).abs() < 1e-12);
         assert_eq!(WorkerModel::learned(&WorkerStatistics::default()), WorkerModel::default());
     }
 
-    /// o + a·s by least squares; batches that take ten times as long scale both.
+    /// The costs are o + a·s by least squares; batches that take ten times as long scale both.
     #[test]
     fn batches_are_a_line_that_may_change() {
         let mut model = WorkerModel::default();

@@ -14,7 +14,7 @@ fn together(bytes: f64, seconds: f64, vectors: f64) -> Observed {
     Observed::Together { bytes, seconds, vector_seconds: vectors * seconds }
 }
 
-/// A step after which these were observed.
+/// Takes a step after these observations.
 fn step(rates: &mut LinkRates, observed: &[Observed]) {
     for observed in observed {
         rates.observe(*observed);
@@ -26,7 +26,7 @@ fn own_s(rates: &LinkRates, slot: usize) -> f64 {
     rates.times().own(worker(slot)).up_s
 }
 
-/// Three vectors on links of 1e7 bytes per second: one alone takes 0.1 s.
+/// Observes three vectors per step, on links of 1e7 bytes per second, where one alone takes 0.1 s.
 fn equal_links(rates: &mut LinkRates, steps: usize) {
     for _ in 0..steps {
         let alone = (0..3).map(|slot| gradient(slot, UP_BYTES, 0.1, Seen::Alone));
@@ -49,7 +49,7 @@ fn nothing_is_known_before_a_vector_has_arrived() {
 
 #[test]
 fn the_narrower_link_is_found() {
-    // Three of 1e6 bytes in this time, after one alone in 0.1 s.
+    // Three vectors of 1e6 bytes take this time, after one alone that takes 0.1 s.
     for (seconds, up_s) in [(0.3, 0.1), (0.1, 0.0), (0.15, 0.05)] {
         let mut rates = LinkRates::default();
         let mut observed = vec![gradient(0, UP_BYTES, 0.1, Seen::Alone), together(3.0 * UP_BYTES, seconds, 3.0)];
@@ -72,7 +72,7 @@ fn vectors_that_only_arrived_together_share_a_link() {
     assert!((rates.times().up_s - 0.1).abs() < 1e-9);
 }
 
-/// The others wait for it, so that all three are as slow together as it is.
+/// The others wait for it, so that all three together are as slow as the slow uplink.
 #[test]
 fn a_slow_uplink_is_found_at_once_and_is_not_the_coordinators() {
     for (waits, alone) in [(Seen::HeldBack, true), (Seen::HeldBack, false), (Seen::Among, true), (Seen::Among, false)] {
@@ -93,7 +93,7 @@ fn a_slow_uplink_is_found_at_once_and_is_not_the_coordinators() {
     }
 }
 
-/// It was fast among others once.
+/// The link was fast among others before.
 #[test]
 fn a_link_that_becomes_slow_is_not_judged_by_what_it_was() {
     let mut rates = LinkRates::default();

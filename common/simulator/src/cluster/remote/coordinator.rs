@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ata_scheduler::{Engine, Report};
 use ata_types::{CollectionId, LeaseId, MachineId, WorkerId};
 
-use super::{Coordinator, Event, Occurrence, OpenSession, RemoteCluster, SILENCE_S};
-use crate::network::{Message, Session};
+use super::{ClusterEvent, Coordinator, Occurrence, OpenSession, RemoteCluster, SILENCE_S};
+use crate::network::{Message, VirtualSession};
 use crate::times::TaskTimes;
 
 impl<T: TaskTimes> RemoteCluster<'_, T> {
@@ -50,7 +50,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
     }
 
     /// Asks a worker once more for what it has not delivered, since a message may be lost.
-    fn ask_again(&mut self, now: f64, worker: WorkerId, session: Session) {
+    fn ask_again(&mut self, now: f64, worker: WorkerId, session: VirtualSession) {
         let open = self.coordinator.sessions.get(&worker).filter(|open| open.name == session);
         let collections = open.map_or_else(BTreeMap::new, |open| open.collections.clone());
         for (collection, leases) in collections {
@@ -87,7 +87,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
     /// A worker asks for a session. What stands against it is cleared away first, one thing at a time.
     fn hello(&mut self, now: f64, worker: WorkerId, machine: MachineId, process: u64) -> (bool, Occurrence<'static>) {
         let Coordinator { restarts, opened, sessions, machines, .. } = &mut self.coordinator;
-        let again = Event::Arrival(Message::Hello(process, machine));
+        let again = ClusterEvent::Arrival(Message::Hello(process, machine));
         match sessions.get(&worker) {
             // Another process has a session, alive or not: this one tries again.
             Some(open) if open.process != process => return (false, Occurrence::Unnoticed),
@@ -102,16 +102,16 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
             self.events.add_first(now, (worker, again));
             return (true, Occurrence::Forgotten(worker));
         }
-        let session = Session { restarts: *restarts, number: *opened };
+        let session = VirtualSession { restarts: *restarts, number: *opened };
         *opened += 1;
         sessions.insert(worker, OpenSession { name: session, process, heard_s: now, collections: BTreeMap::new() });
         self.send(now, worker, &Message::Welcome(process, session));
-        self.events.add(now + SILENCE_S, (worker, Event::Silence(session)));
+        self.events.add(now + SILENCE_S, (worker, ClusterEvent::Silence(session)));
         (true, Occurrence::Joined(worker, machine))
     }
 
     /// Closes a session that has been silent for too long.
-    pub(super) fn check_silence(&mut self, now: f64, worker: WorkerId, session: Session) -> Occurrence<'static> {
+    pub(super) fn check_silence(&mut self, now: f64, worker: WorkerId, session: VirtualSession) -> Occurrence<'static> {
         let sessions = &mut self.coordinator.sessions;
         let Some(open) = sessions.get(&worker).filter(|open| open.name == session) else {
             return Occurrence::Unnoticed;
@@ -121,7 +121,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
             sessions.remove(&worker);
             return Occurrence::Lost(worker);
         }
-        self.events.add(until_s, (worker, Event::Silence(session)));
+        self.events.add(until_s, (worker, ClusterEvent::Silence(session)));
         Occurrence::Unnoticed
     }
 }

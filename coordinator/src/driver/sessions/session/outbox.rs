@@ -1,4 +1,4 @@
-//! The messages that a worker is sent.
+//! The messages that are queued for a worker.
 
 use ata_wire::{FarewellReason, ToWorker};
 
@@ -10,7 +10,7 @@ impl Session {
         self.outbox.push(message);
     }
 
-    /// Queues the messages of the outbox; returns `false` if the worker does not read them fast enough, or is gone.
+    /// Sends the messages of the outbox. Returns `false` if the worker does not read them fast enough, or has left.
     pub(crate) fn flush(&mut self) -> bool {
         self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
     }

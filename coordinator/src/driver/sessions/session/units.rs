@@ -1,4 +1,4 @@
-//! The units that a worker has, and what it computes again in those of the first iteration.
+//! Tracks the units that a worker has.
 
 use ata_sums::Units;
 use ata_types::Iteration;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::Session;
 
 impl Session {
-    /// Sends the units of an iteration, if it does not have them.
+    /// Sends the units of an iteration, if the worker does not have them.
     pub(crate) fn send_units(&mut self, iteration: Iteration, units: &Units) {
         if self.units_of(iteration).is_none() {
             self.has_units(iteration, units.clone());
@@ -27,12 +27,12 @@ impl Session {
         self.units_sent = None;
     }
 
-    /// Whether the worker has the units of an iteration.
+    /// Returns whether the worker has the units of an iteration.
     pub(crate) fn knows_units(&self) -> bool {
         self.units_sent.is_some()
     }
 
-    /// The units of an iteration, if they are those that the worker has.
+    /// Returns the units of an iteration, if the worker has them.
     pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
         self.units_sent.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
     }

@@ -1,17 +1,17 @@
 //! Spot checks: the results of some leases are taken only once two workers on different machines agree on them.
 //!
-//! A lease that is drawn is also given to a second worker, and each is asked for a collection of that lease. The driver compares the two,
-//! because the engine has no gradients. If two differ, further workers are asked, one at a time, until two agree; results that
-//! differ from theirs are mismatched. If there is no further worker to ask, all workers that differ are struck, and the tasks are
-//! computed again.
+//! A lease that was drawn for a check is also given to a second worker, and each worker is asked for a collection of that lease.
+//! The driver compares the two, because the engine has no gradients. If two differ, further workers are asked, one at a time, until
+//! two agree; results that differ from theirs are mismatched. If there is no further worker to ask, all workers whose results
+//! differ get a strike, and the tasks are computed again.
 //!
 //! The workers of a check run on different machines, because a byzantine machine could confirm itself under another name.
 //! Only if all workers run on one machine do two of them confirm each other. A machine that has delivered nothing yet, or
-//! rests because it failed, does not count there: otherwise a broken machine would block all others.
+//! rests because it failed, does not count as a machine here: otherwise a broken machine would block all others.
 
 use smallvec::SmallVec;
 
-use super::{Collecting, Exit, Flow};
+use super::{Collecting, CollectingEnd, Flow};
 use crate::engine::Verify;
 use crate::engine::account::AcceptedResult;
 use crate::engine::blame::Blame;
@@ -20,8 +20,8 @@ use crate::engine::random::draw;
 use crate::engine::shared::Shared;
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
-/// Results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and each of
-/// them keeps a gradient in memory.
+/// The number of results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and
+/// each of them keeps a gradient in memory.
 const MAX_RESULTS: usize = 5;
 
 /// Tasks whose result must be confirmed.
@@ -30,16 +30,16 @@ pub(super) struct Check {
     tasks: TaskRange,
     /// The workers that compute them, and their leases.
     held: SmallVec<[(WorkerId, LeaseId); 2]>,
-    /// The results that arrived, each from another worker.
+    /// The results that arrived, each from a different worker.
     results: SmallVec<[AcceptedResult; 2]>,
-    /// How many pairs of results were found to differ, in the order of [`pair`].
+    /// The number of pairs of results that were found to differ, in the order of [`pair`].
     differing: usize,
     /// Whether the next pair is being compared.
     is_comparing: bool,
     blame: Blame,
 }
 
-/// The pairs of results, in the order in which they are compared: (0, 1), (0, 2), (1, 2), (0, 3), …
+/// Returns the `number`-th pair of results to compare, out of (0, 1), (0, 2), (1, 2), (0, 3), …
 fn pair(number: usize) -> (usize, usize) {
     let (mut earlier, mut later) = (number, 1);
     while earlier >= later {
@@ -55,23 +55,23 @@ impl Check {
         Self { tasks, held, results, differing: 0, is_comparing: false, blame }
     }
 
-    /// How many results the next comparison needs.
+    /// Returns the number of results that the next comparison needs.
     fn needs(&self) -> usize {
         pair(self.differing).1 + 1
     }
 
-    /// How many more workers have to be asked.
+    /// Returns the number of further workers that have to be asked.
     fn lacks(&self) -> usize {
         self.needs().saturating_sub(self.results.len() + self.held.len())
     }
 
-    /// The workers that take part in it.
+    /// Returns the workers that take part in the check.
     fn involved(&self) -> impl Iterator<Item = WorkerId> {
         let answered = self.results.iter().map(|result| result.worker);
         answered.chain(self.held.iter().map(|(holder, _)| *holder))
     }
 
-    /// The collections to be compared next, if they are there.
+    /// Returns the collections to compare next, if both are there.
     fn next_pair(&self) -> Option<(CollectionId, CollectionId)> {
         let (earlier, later) = pair(self.differing);
         Some((self.results.get(earlier)?.lease.own?, self.results.get(later)?.lease.own?))
@@ -79,7 +79,7 @@ impl Check {
 }
 
 impl Collecting {
-    /// Assigns tasks, which are checked if they are drawn; [`Self::continue_checks`] finds the second workers.
+    /// Assigns tasks and starts a check of them if they are drawn for one; [`Self::continue_checks`] finds the second workers.
     pub(super) fn entrust(
         &mut self,
         shared: &mut Shared,
@@ -112,14 +112,14 @@ impl Collecting {
         }
     }
 
-    /// Whether a result must be confirmed.
+    /// Returns whether a result must be confirmed.
     pub(super) fn must_be_confirmed(&self, shared: &Shared, lease: &Lease) -> bool {
         let check = shared.config.verify.and_then(|_| self.checks.get(&lease.tasks.first));
         check.is_some_and(|check| check.held.iter().any(|(_, id)| *id == lease.id))
     }
 
-    /// A lease ended without a result. Returns whether it was under check, which then asks another worker. `blamed` says
-    /// whether its worker may be at fault.
+    /// Handles a lease that ended without a result. Returns whether it was under check, in which case another worker is asked.
+    /// `blamed` is `true` if its worker may be at fault.
     pub(super) fn is_asked_again(&mut self, shared: &Shared, worker: WorkerId, lease: &Lease, blamed: bool) -> bool {
         if !self.must_be_confirmed(shared, lease) {
             return false;
@@ -133,7 +133,7 @@ impl Collecting {
         true
     }
 
-    /// A result that must be confirmed arrived.
+    /// Handles a result that must be confirmed.
     pub(super) fn unconfirmed(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         let lease = result.lease;
         if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
@@ -154,7 +154,7 @@ impl Collecting {
         }
     }
 
-    /// Two results were compared.
+    /// Handles the comparison of two results.
     pub(in crate::engine) fn compared(
         &mut self,
         shared: &mut Shared,
@@ -174,12 +174,12 @@ impl Collecting {
             self.compare_next(shared, tasks);
         }
         if self.mode.is_complete() {
-            return Flow::Break(Exit::Complete);
+            return Flow::Break(CollectingEnd::Complete);
         }
         self.recover(shared)
     }
 
-    /// Two results agree: one is taken, and those that differ are mismatches.
+    /// Takes one of two results that agree; those that differ from them are mismatches.
     fn confirm(&mut self, shared: &mut Shared, tasks: TaskRange) {
         let Some(check) = self.checks.remove(&tasks.first) else { return };
         debug_assert!(check.held.is_empty(), "no more workers are asked than needed");
@@ -207,9 +207,9 @@ impl Collecting {
         shared.failures.end();
     }
 
-    /// A worker's result was mismatched: it rests, and others compute what it holds.
+    /// Handles a worker whose result was mismatched: it rests, and others compute the tasks that it holds.
     fn mismatched(&mut self, shared: &mut Shared, worker: WorkerId, busy_s: f64) {
-        // All that follows from one fault, such as a bit that flipped in the parameters, counts once.
+        // All consequences of one fault, such as a flipped bit in the parameters, count once.
         if shared.strike(worker, busy_s, false) {
             shared.roster.mismatched(worker);
         }
@@ -244,7 +244,7 @@ impl Collecting {
     fn continue_check(&mut self, shared: &mut Shared, tasks: TaskRange) -> Flow {
         while let Some(check) = self.checks.get(&tasks.first).filter(|check| check.lacks() > 0) {
             if let Some(reason) = shared.hopeless(self.number, tasks, &check.blame) {
-                return Flow::Break(Exit::Abort(reason));
+                return Flow::Break(CollectingEnd::Abort(reason));
             }
             if shared.failures.is_pause() {
                 break;
@@ -267,19 +267,19 @@ impl Collecting {
         Flow::Continue(())
     }
 
-    /// The worker that finishes tasks under check soonest, of those on machines that have no part in the check yet: if possible
-    /// one that did not fail them, does not rest, and is known to be sound, in this order.
+    /// Returns the worker that finishes tasks under check soonest, among those on machines that have no part in the check yet. It prefers
+    /// a worker that did not fail them, does not rest, and is known to be correct, in this order.
     fn witness(&self, shared: &mut Shared, tasks: TaskRange) -> Option<WorkerId> {
         let available = shared.roster.available();
         let check = self.checks.get(&tasks.first)?;
         let roster = &shared.roster;
         let machine = |worker: WorkerId| roster.machine_of(worker);
         let counts = roster.counts();
-        // A worker that rests because others contradict it is sound as far as is known: otherwise a byzantine worker could
+        // A worker that rests because others contradict it is taken to be correct: otherwise a byzantine worker could
         // silence it.
         let are_all_failing = roster.all_present().filter(&counts).all(|worker| roster.is_failing(worker));
         let is_sound = |worker: &WorkerId| counts(worker) && (are_all_failing || !roster.is_failing(*worker));
-        // Workers that have answered count: otherwise two workers of one machine could outvote one that has failed meanwhile.
+        // Workers that have answered count: otherwise two workers of one machine could outvote one that has failed since.
         let answered = check.results.iter().map(|result| result.worker);
         let mut machines = roster.all_present().filter(is_sound).chain(answered).map(machine);
         let is_alone = machines.next().is_none_or(|first| machines.all(|other| other == first));
@@ -293,7 +293,7 @@ impl Collecting {
         let workers: Vec<WorkerId> = roster.all_present().filter(is_best).collect();
         let expected_s = shared.expected_s(&workers);
         let ends_s = |i: usize| (self.needed_tasks(shared, workers[i]) + tasks.count) as f64 * expected_s[i];
-        // Of equals the next one after the first holder, so that equal workers check each other in a circle.
+        // Of equal workers, the next one after the first holder is chosen, so that equal workers check each other in a circle.
         let holder = check.involved().next();
         let is_before = |i: usize| holder.is_some_and(|holder| workers[i] < holder);
         let soonest = (0..workers.len())
@@ -301,7 +301,8 @@ impl Collecting {
         soonest.map(|i| workers[i])
     }
 
-    /// No two results agree, and there is no further worker to ask: all are struck, and the tasks begin anew.
+    /// Handles results of which no two agree when there is no further worker to ask: all their workers get a strike, and the tasks begin
+    /// anew.
     fn dispute(&mut self, shared: &mut Shared, tasks: TaskRange) {
         let Some(check) = self.checks.get_mut(&tasks.first) else { return };
         let results = std::mem::take(&mut check.results);

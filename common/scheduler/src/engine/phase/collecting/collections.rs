@@ -1,10 +1,9 @@
 //! Gradients that workers keep until their sum is collected.
 //!
-//! A worker reports each lease as it is done, and keeps the gradients. Once all tasks are
-//! handed out or, if the first results make the step, are known, each worker is asked for one vector, the sum over its leases: a
-//! collection. If a lease of a collection ends
-//! without a result, the worker is asked again, for the others. A worker that is lost before its collection was delivered loses
-//! the results in it, which others compute again.
+//! A worker reports each lease as it is done, and keeps the gradients. Once all tasks are handed out or, if the first results make
+//! the step, those results are known, each worker is asked for one vector, the sum over its leases: a collection. If a lease of a
+//! collection ends without a result, the worker is asked again, for the remaining ones. If a worker is lost before its collection
+//! is delivered, the results in it are lost, and others compute them again.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +17,16 @@ use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRanges, WorkerId}
 /// The collections of an iteration.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
-    /// Leases in no collection yet, in the order in which they were assigned.
+    /// The leases that are in no collection yet, in the order in which they were assigned.
     unasked: Vec<(WorkerId, Lease)>,
-    /// Collections that are not delivered, with their leases.
+    /// The collections that are not delivered, with their leases.
     open: BTreeMap<(WorkerId, CollectionId), Vec<Lease>>,
     delivered: Vec<CollectionId>,
-    /// The results that were reported, in the order in which they were.
+    /// The results that were reported, in the order of the reports.
     kept: Vec<KeptResult>,
-    /// Failures of collections since one was delivered.
+    /// Failures of collections since the last one was delivered.
     blame: Blame,
-    /// Whether the step was ordered, with all of these.
+    /// Whether the step was ordered, with all of these collections.
     pub(super) is_stepping: bool,
 }
 
@@ -39,13 +38,13 @@ struct KeptResult {
 }
 
 impl Collections {
-    /// The collections of a worker that are not delivered.
+    /// Returns the collections of a worker that are not delivered.
     fn of(&mut self, worker: WorkerId) -> impl Iterator<Item = (CollectionId, &mut Vec<Lease>)> {
         let all = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
         self.open.range_mut(all).map(|((_, id), leases)| (*id, leases))
     }
 
-    /// Removes results that their worker no longer has.
+    /// Removes and returns results that their worker no longer has.
     fn take_lost(&mut self, is_lost: impl Fn(&AcceptedResult) -> bool) -> Vec<AcceptedResult> {
         let lost = self.kept.extract_if(.., |kept| !kept.is_delivered && is_lost(&kept.result));
         lost.map(|kept| kept.result).collect()
@@ -53,22 +52,22 @@ impl Collections {
 }
 
 impl Collecting {
-    /// A worker got a lease whose gradient will be collected.
+    /// Records a lease whose gradient will be collected.
     pub(super) fn will_collect(&mut self, worker: WorkerId, lease: Lease) {
         self.collections.unasked.push((worker, lease));
     }
 
-    /// A result arrived whose gradient its worker keeps.
+    /// Records a result whose gradient its worker keeps.
     pub(super) fn keep(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
         if self.mode.races() {
-            // It could have come too late.
+            // It could also have been too late.
             self.will_collect(result.worker, result.lease);
         }
         self.collections.kept.push(KeptResult { result, is_delivered: false });
     }
 
-    /// A result whose own collection is delivered enters the step.
+    /// Takes a result into the step whose own collection is delivered.
     pub(super) fn take_own(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
         self.collections.delivered.extend(result.lease.own);
@@ -94,7 +93,7 @@ impl Collecting {
         shared.effects.push(Effect::Collect { iteration: self.number, collections: asked });
     }
 
-    /// A lease ended without a result that its worker, which is present, could send.
+    /// Removes a lease that ended without a result from the collections of its worker, which is still present.
     pub(super) fn withdraw(&mut self, shared: &mut Shared, worker: WorkerId, lease: LeaseId) {
         self.collections.unasked.retain(|(_, unasked)| unasked.id != lease);
         let is_in = |leases: &[Lease]| leases.iter().any(|held| held.id == lease);
@@ -106,7 +105,7 @@ impl Collecting {
         self.collections.open.retain(|_, leases| !leases.is_empty());
     }
 
-    /// A collection arrived whole.
+    /// Handles a collection that arrived completely.
     pub(in crate::engine) fn delivered(&mut self, shared: &mut Shared, worker: WorkerId, collection: CollectionId) {
         let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return };
         shared.results += 1;
@@ -118,8 +117,8 @@ impl Collecting {
         }
     }
 
-    /// A collection was refused: its worker failed, and others compute the tasks. Those of its leases that the worker still
-    /// computes will be in another collection.
+    /// Handles a collection that was refused: its worker failed, and others compute the tasks. Those of its leases that the worker is
+    /// still computing will be in another collection.
     pub(in crate::engine) fn collection_failed(
         &mut self,
         shared: &mut Shared,
@@ -139,7 +138,7 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// A worker is gone, with the gradients that it kept.
+    /// Handles the loss of a worker together with the gradients that it kept.
     pub(super) fn lose_collections(&mut self, shared: &mut Shared, worker: WorkerId) {
         self.collections.unasked.retain(|(holder, _)| *holder != worker);
         self.collections.open.retain(|(holder, _), _| *holder != worker);
@@ -164,38 +163,38 @@ impl Collecting {
         }
     }
 
-    /// Whether no collection was delivered since one failed: that workers compute is no sign of success then.
+    /// Returns whether no collection was delivered since one failed. It is then no sign of success that workers compute.
     pub(super) fn are_collections_failing(&self) -> bool {
         self.collections.blame.attempts > 0
     }
 
-    /// Whether the step was ordered, and waits for the collections.
+    /// Returns whether the step was ordered, and waits for the collections.
     pub(in crate::engine) fn is_stepping(&self) -> bool {
         self.collections.is_stepping
     }
 
-    /// The collections that make the step.
+    /// Returns the collections that make the step.
     pub(super) fn ordered(&self) -> Vec<CollectionId> {
         let open = self.collections.open.keys().map(|(_, collection)| *collection);
         self.collections.delivered.iter().copied().chain(open).collect()
     }
 
-    /// The leases in them.
+    /// Returns the leases in the collections that make the step.
     pub(super) fn kept(&self) -> Vec<(WorkerId, Lease)> {
         self.collections.kept.iter().map(|kept| (kept.result.worker, kept.result.lease)).collect()
     }
 
-    /// Whether some are not delivered.
+    /// Returns whether some collections are not delivered.
     pub(super) fn are_any_open(&self) -> bool {
         !self.collections.open.is_empty()
     }
 
-    /// The tasks of the results so far.
+    /// Returns the tasks of the results so far.
     pub(super) fn kept_tasks(&self) -> TaskRanges {
         self.collections.kept.iter().map(|kept| kept.result.lease.tasks).collect()
     }
 
-    /// The step has all collections. Returns its results.
+    /// Takes the results of the step, which has all its collections.
     pub(super) fn take_kept(&mut self, shared: &mut Shared) -> Vec<AcceptedResult> {
         for (worker, _) in self.collections.open.keys() {
             shared.results += 1;

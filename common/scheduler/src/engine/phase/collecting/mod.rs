@@ -1,4 +1,4 @@
-//! Tasks are assigned, and results awaited, until the step has all that it needs.
+//! The phase in which tasks are assigned and results are awaited, until the step has all that it needs.
 //!
 //! # Layout
 //! - `results`: results that workers report
@@ -32,46 +32,46 @@ use checks::Check;
 use collections::Collections;
 use recovery::Orphan;
 
-/// How the collecting phase ends.
-pub(in crate::engine) enum Exit {
+/// The way in which the collecting phase ends.
+pub(in crate::engine) enum CollectingEnd {
     /// The step has all its results.
     Complete,
     /// The same tasks failed too often.
     Abort(AbortReason),
 }
 
-/// Breaks when the collecting phase ends.
-pub(in crate::engine) type Flow = ControlFlow<Exit>;
+/// The result of an action in the collecting phase; `Break` ends the phase.
+pub(in crate::engine) type Flow = ControlFlow<CollectingEnd>;
 
-/// Everything that exists only while the results of an iteration are collected.
+/// The state that exists only while the results of an iteration are collected.
 pub(in crate::engine) struct Collecting {
     pub(in crate::engine) number: Iteration,
     decision: Arc<Decision>,
     mode: Box<dyn Mode>,
     started_s: f64,
-    /// Workers that took part: available at the start, or joined since.
+    /// The number of workers that took part: those available at the start, and those that joined later.
     workers: u64,
-    /// Workers that left during the iteration: they take part once, even if they come back.
+    /// The workers that left during the iteration: they count once, even if they come back.
     left: WorkerSet,
     collections: Collections,
     employed: EmployedWorkers,
     orphans: Vec<Orphan>,
-    /// Tasks whose result is taken only once two workers agree on it, by the first task.
+    /// Tasks whose result is taken only once two workers agree on it, by their first index.
     checks: BTreeMap<u64, Check>,
     /// The policy's last actions.
     actions: Actions,
     copies: Copies,
     /// Failures since the last step of an asynchronous run, in which no worker retries a task.
     blame: Blame,
-    /// Created on first use.
+    /// The random numbers of recovery, created on first use.
     recovery_rng: Option<SchedulerRng>,
 }
 
 impl Collecting {
-    /// An iteration that begins with so many workers. Nothing is assigned yet.
+    /// Creates an iteration that begins with this many workers. Nothing is assigned yet.
     pub(super) fn new(shared: &mut Shared, number: Iteration, workers: u64, decision: Arc<Decision>) -> Self {
         let mode = mode(&decision);
-        // Asynchronous workers compute while a step is taken, so an iteration's time begins where the last one's ended.
+        // Asynchronous workers compute while a step is taken, so an iteration's time begins where that of the previous one ended.
         let continues_s = mode.lateness().and_then(|_| shared.last_step_s.or(shared.began_s));
         Self {
             number,
@@ -107,17 +107,17 @@ impl Collecting {
         Flow::Continue(())
     }
 
-    /// Whether each result makes its own step.
+    /// Returns whether each result makes its own step.
     pub(in crate::engine) fn is_asynchronous(&self) -> bool {
         self.mode.lateness().is_some()
     }
 
-    /// When to ask the policy again if nothing happens before, in seconds since the run began.
+    /// Returns the time at which to ask the policy again if nothing happens before, in seconds since the run began.
     pub(in crate::engine) fn ask_again_s(&self) -> Option<f64> {
         self.actions.ask_again_s.filter(|_| !self.is_stepping())
     }
 
-    /// Gives a worker that has nothing to do the next task, if there is one.
+    /// Gives the next task, if there is one, to a worker that has nothing to do.
     fn assign_next(&mut self, shared: &mut Shared, worker: WorkerId) {
         if let Some(tasks) = self.mode.next() {
             self.assign(shared, worker, tasks, None);
@@ -144,8 +144,8 @@ impl Collecting {
         lease
     }
 
-    /// Ringmaster with calculation stops: cancels computations whose delay has reached R, which would be ignored, and what is sent of
-    /// them.
+    /// Cancels computations whose delay has reached R, which would be ignored, and the sending of their results: Ringmaster with
+    /// calculation stops.
     fn cancel_late(&mut self, shared: &mut Shared, lateness: Lateness) {
         let Shared { granted, leases, sent, .. } = shared;
         // Leases that have ended are skipped; if R is large, there may be many of them.
@@ -164,10 +164,10 @@ impl Collecting {
         }
     }
 
-    /// All results are there: ends the leases that are left, and asks for the optimizer step. Returns what the iteration is
-    /// committed from, unless the step waits for collections first.
+    /// Ends the leases that are left once all results are there, and asks for the optimizer step. Returns the data from which the
+    /// iteration is committed, unless the step waits for collections first.
     pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
-        // Copies that failed, of tasks that others have done.
+        // The orphans left are failed copies of tasks that others have done.
         self.orphans.clear();
         if self.mode.races() {
             self.mode = self.settled();
@@ -198,7 +198,7 @@ impl Collecting {
         }
     }
 
-    /// The step was taken, with all collections.
+    /// Returns the data from which the iteration is committed, once the step was taken with all collections.
     pub(in crate::engine) fn committing(&mut self, shared: &mut Shared) -> Committing {
         Committing {
             number: self.number,
@@ -213,12 +213,13 @@ impl Collecting {
         }
     }
 
-    /// The tasks of the step, ascending, neighbours joined.
+    /// Returns the tasks of the step, ascending, with neighbouring ranges joined.
     fn step_tasks(&self) -> TaskRanges {
         self.mode.step_tasks().unwrap_or_else(|| self.kept_tasks())
     }
 
-    /// The first results are known, and so are the step's tasks: those of a worker that is lost are computed again.
+    /// Returns the mode that takes over once the first results are known, and with them the step's tasks: the tasks of a worker that is
+    /// lost are computed again.
     fn settled(&self) -> Box<dyn Mode> {
         Box::new(Settled::new(self.kept_tasks(), self.mode.worker_time()))
     }

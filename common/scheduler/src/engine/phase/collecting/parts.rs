@@ -1,4 +1,4 @@
-//! Iterations whose tasks are handed out in parts: the policy is asked for more, and its actions are carried out.
+//! Iterations whose tasks are handed out in parts: the policy is asked for more tasks, and its actions are carried out.
 
 use smallvec::SmallVec;
 
@@ -54,11 +54,11 @@ impl Collecting {
         for (i, tasks) in pieces.into_iter().flatten() {
             self.assign(shared, begin[i].0, tasks, None);
         }
-        // Keeps the memory.
+        // This keeps the allocated memory.
         self.actions.begin = begin;
     }
 
-    /// A worker that computes a probe stops.
+    /// Stops the probe that a worker computes.
     fn stop_probe(&mut self, shared: &mut Shared, worker: WorkerId) {
         self.cancel_unneeded(shared, worker);
         if shared.roster.is_present(worker) && shared.leases.is_free(worker) {
@@ -83,7 +83,7 @@ impl Collecting {
         }
     }
 
-    /// A result entered the step: the other workers that compute some of its tasks stop, because a sum cannot be taken in
+    /// Stops the other workers that compute some of the tasks of a result that entered the step, because a sum cannot be taken in
     /// part. The other tasks that they would have computed are computed again, unless a further worker does.
     pub(super) fn stop_copies(&mut self, shared: &mut Shared, result: &AcceptedResult) {
         let done = result.lease.tasks;
@@ -106,10 +106,10 @@ impl Collecting {
         }
     }
 
-    /// If tasks are left and no worker computes, they are handed out like lost ones.
+    /// Hands out the tasks that are left like lost ones, if no worker computes.
     fn keep_going(&mut self, shared: &mut Shared) -> Flow {
         let computes = |worker: &WorkerId| self.needed_tasks(shared, *worker) > 0;
-        // If no worker is present, the policy employs the one that joins next.
+        // If no worker is present, the policy decides on the one that joins next.
         if shared.roster.present() == 0 || self.employed.workers().iter().any(computes) {
             return Flow::Continue(());
         }

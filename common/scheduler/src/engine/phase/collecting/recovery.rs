@@ -1,8 +1,8 @@
-//! Tasks whose lease ended without a result: they go to other workers within the iteration.
+//! Tasks whose lease ended without a result, which go to other workers within the iteration.
 
 use smallvec::SmallVec;
 
-use super::{Collecting, Exit, Flow};
+use super::{Collecting, CollectingEnd, Flow};
 use crate::allocation::ras_by_cost;
 use crate::engine::blame::Blame;
 use crate::engine::event::WaitReason;
@@ -20,15 +20,15 @@ pub(super) struct Orphan {
 }
 
 impl Collecting {
-    /// A worker joined.
+    /// Handles a worker that joined.
     pub(in crate::engine) fn worker_joined(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
         self.workers += u64::from(!self.left.contains(worker));
         shared.last_wait = None;
-        // Failed tasks that no worker was present to retry come first: the run must end if they fail everywhere.
+        // Failed tasks that no present worker could retry come first: the run must end if they fail everywhere.
         self.recover(shared)
     }
 
-    /// A worker left, and its leases are lost.
+    /// Handles a worker that left, whose leases are lost.
     pub(in crate::engine) fn worker_lost(
         &mut self,
         shared: &mut Shared,
@@ -39,12 +39,12 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// An absent worker's number will be given to another one, which then takes part as well.
+    /// Records that an absent worker's number will be given to another one, which then takes part as well.
     pub(in crate::engine) fn worker_forgotten(&mut self, worker: WorkerId) {
         self.left.remove(worker);
     }
 
-    /// A worker hung on the first of these leases, and was evicted.
+    /// Handles a worker that hung on the first of these leases and was evicted.
     pub(in crate::engine) fn worker_evicted(
         &mut self,
         shared: &mut Shared,
@@ -65,7 +65,7 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// A worker reported a lease as failed.
+    /// Handles a lease that its worker reported as failed.
     pub(in crate::engine) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
         let lease = ended.lease;
         self.withdraw(shared, worker, lease.id);
@@ -81,12 +81,12 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// A worker violated the protocol.
+    /// Handles a violation of the protocol.
     pub(in crate::engine) fn violation(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
         if self.expel_if_due(shared, worker) { self.recover(shared) } else { Flow::Continue(()) }
     }
 
-    /// Expels a worker that failed too often; returns whether it did.
+    /// Expels a worker that failed too often; returns whether it did so.
     pub(super) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
         let lost = shared.expel_if_due(worker);
         let is_expelled = lost.is_some();
@@ -102,7 +102,7 @@ impl Collecting {
         self.recompute(shared, worker, lost.into_iter());
     }
 
-    /// Leases were lost with their worker, which is not to blame.
+    /// Computes leases again that were lost with their worker, which is not to blame.
     fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, lost: impl Iterator<Item = EndedLease>) {
         for EndedLease { lease, blame, .. } in lost {
             if !self.is_asked_again(shared, worker, &lease, false) {
@@ -113,8 +113,8 @@ impl Collecting {
         }
     }
 
-    /// A worker hung on a lease. All tasks of a batch take the blame. Otherwise only the first is known to have been begun,
-    /// so only that one does; if another one is the cause, it becomes the first of a lease within a few rounds.
+    /// Computes a lease again on which a worker hung. All tasks of a batch are blamed. Otherwise only the first is known to have begun,
+    /// so only that one is blamed; if a later task is the cause, it becomes the first of a lease within a few rounds.
     fn recompute_hung(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) {
         let EndedLease { lease, blame: earlier, .. } = ended;
         if self.is_asked_again(shared, worker, &lease, true) {
@@ -136,12 +136,12 @@ impl Collecting {
         }
     }
 
-    /// Counts failures from step to step in an asynchronous iteration, in which no worker retries a task.
+    /// Counts failures across the steps of an asynchronous run, in which no worker retries a task.
     fn blame_asynchronously(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) -> Flow {
         if self.is_asynchronous() {
             self.blame.add(worker);
             if let Some(reason) = shared.hopeless(self.number, tasks, &self.blame) {
-                return Flow::Break(Exit::Abort(reason));
+                return Flow::Break(CollectingEnd::Abort(reason));
             }
         }
         Flow::Continue(())
@@ -152,7 +152,7 @@ impl Collecting {
         self.reassign(shared)?;
         self.continue_checks(shared)?;
         if !self.orphans.is_empty() {
-            // They are those of workers that were expelled over disputed results.
+            // The orphans belonged to workers that were expelled over disputed results.
             self.reassign(shared)?;
             self.continue_checks(shared)?;
         }
@@ -165,7 +165,7 @@ impl Collecting {
         self.replan(shared)
     }
 
-    /// If workers are to compute all the time, those with nothing to do get a task.
+    /// Gives tasks to workers with nothing to do, if workers are to compute all the time.
     pub(super) fn employ_idle(&mut self, shared: &mut Shared) {
         if self.mode.keeps_busy() && !shared.failures.is_pause() {
             for worker in shared.roster.idle(shared.leases.is_empty()) {
@@ -174,7 +174,7 @@ impl Collecting {
         }
     }
 
-    /// Tasks whose lease ended without a result wait for another worker, if the step needs them.
+    /// Keeps tasks whose lease ended without a result for another worker, if the step needs them.
     pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
         if tasks.count > 0 && self.mode.wants(tasks) && self.mode.must_redo(blame.is_some()) {
             self.orphans.push(Orphan { tasks, blame: blame.cloned().map(Box::new) });
@@ -185,7 +185,7 @@ impl Collecting {
     pub(super) fn reassign(&mut self, shared: &mut Shared) -> Flow {
         let hopeless = |orphan: &Orphan| shared.hopeless(self.number, orphan.tasks, orphan.blame.as_deref()?);
         if let Some(reason) = self.orphans.iter().find_map(hopeless) {
-            return Flow::Break(Exit::Abort(reason));
+            return Flow::Break(CollectingEnd::Abort(reason));
         }
         if shared.roster.present() == 0 {
             shared.wait(WaitReason::Workers { present: 0, needed: 1 });
@@ -229,20 +229,20 @@ impl Collecting {
         }
     }
 
-    /// How many tasks a worker holds that the step needs.
+    /// Returns how many tasks that the step needs a worker holds.
     pub(super) fn needed_tasks(&self, shared: &Shared, worker: WorkerId) -> u64 {
         let tasks = shared.leases.of(worker).map(|(lease, _)| lease.tasks);
         tasks.filter(|&tasks| self.mode.wants(tasks)).map(|tasks| tasks.count).sum()
     }
 
-    /// A worker that is about to get work stops at once if the step does not need what it computes.
+    /// Stops a worker that is about to get work, if the step does not need what it computes.
     pub(super) fn cancel_unneeded(&mut self, shared: &mut Shared, worker: WorkerId) {
         let held = || shared.leases.of(worker).map(|(lease, _)| lease);
         if held().any(|lease| self.mode.wants(lease.tasks)) {
             return;
         }
         let unneeded: SmallVec<[LeaseId; 2]> = held().map(|lease| lease.id).collect();
-        // The last first: it was not begun.
+        // The last lease goes first, because it was not begun.
         for id in unneeded.into_iter().rev() {
             if let Some(ended) = shared.leases.revoke(shared.now_s, worker, id) {
                 shared.cancel(worker, &ended);
@@ -251,7 +251,7 @@ impl Collecting {
         }
     }
 
-    /// A worker no longer computes a lease, and failed on it if `is_blamed`. Returns those of its tasks that no other worker
+    /// Records that a worker no longer computes a lease, and failed on it if `is_blamed`. Returns those of its tasks that no other worker
     /// computes.
     fn uncovered(&mut self, shared: &mut Shared, worker: WorkerId, lease: &Lease, is_blamed: bool) -> TaskRanges {
         let left = self.copies.end(worker, lease.tasks);
@@ -267,8 +267,9 @@ impl Collecting {
 }
 
 impl Shared {
-    /// The workers that tasks with this history may go to: of those that have not failed them, the ones that do not rest and
-    /// have delivered before, or else that do not rest, or else all; or else the one that failed them the longest ago.
+    /// Returns the workers that tasks with this history may go to. Among those that have not failed them, it prefers workers that
+    /// do not rest and have delivered before, then those that do not rest, then all; otherwise it returns the one that failed them
+    /// the longest ago.
     fn takers(&mut self, blame: Option<&Blame>) -> Vec<WorkerId> {
         let available = self.roster.available();
         let Some(blame) = blame else { return available.to_vec() };
@@ -284,7 +285,7 @@ impl Shared {
         blame.workers.iter().copied().find(|worker| available.contains(worker)).into_iter().collect()
     }
 
-    /// Expected seconds per task: a worker's mean or, without one, the largest mean of any worker.
+    /// Returns the expected seconds per task: a worker's mean or, without one, the largest mean of any worker.
     pub(super) fn expected_s(&self, workers: &[WorkerId]) -> Vec<f64> {
         let known_s = |worker: &WorkerId| self.policy.expected_s(*worker).or(self.statistics[worker.slot()].mean_s());
         let mean_s = |worker: &WorkerId| known_s(worker).filter(|&mean_s| mean_s > 0.0);
@@ -294,7 +295,7 @@ impl Shared {
     }
 }
 
-/// Orders orphans by how often they failed, and where.
+/// Returns the sort key of an orphan: how often it failed, and where.
 fn key(orphan: &Orphan) -> (u32, Option<&[WorkerId]>) {
     orphan.blame.as_deref().map_or((0, None), |blame| (blame.attempts, Some(&blame.workers)))
 }

@@ -1,18 +1,18 @@
 //! Results that workers report.
 
-use super::{Collecting, Exit, Flow};
+use super::{Collecting, CollectingEnd, Flow};
 use crate::engine::account::AcceptedResult;
 use crate::engine::shared::Shared;
 use ata_types::TaskOutcome;
 
 impl Collecting {
-    /// A worker reported a lease as done.
+    /// Handles a lease that a worker reported as done.
     pub(in crate::engine) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         let AcceptedResult { worker, lease, busy_s, .. } = result;
         let is_own = lease.own.is_some();
         let had_paused = !is_own && !self.are_collections_failing() && shared.failures.end();
         if is_own {
-            // It counts once it is delivered.
+            // The result counts once it is delivered.
         } else if self.mode.wants(lease.tasks) {
             self.keep(result);
             self.stop_copies(shared, &result);
@@ -27,7 +27,7 @@ impl Collecting {
             shared.roster.release(worker);
         }
         if self.mode.is_complete() {
-            return Flow::Break(Exit::Complete);
+            return Flow::Break(CollectingEnd::Complete);
         }
         if is_free {
             self.assign_next(shared, worker);
@@ -41,7 +41,7 @@ impl Collecting {
         self.replan(shared)
     }
 
-    /// The collection of one lease was delivered.
+    /// Handles the delivery of a collection with one lease.
     pub(in crate::engine) fn arrived(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         if self.is_asynchronous() {
             shared.await_step(result);
@@ -60,7 +60,7 @@ impl Collecting {
             shared.roster.release(worker);
             if self.number.since(lease.iteration) < lateness.max_delay {
                 self.take_own(result);
-                return Flow::Break(Exit::Complete);
+                return Flow::Break(CollectingEnd::Complete);
             }
             shared.effects.push(result.end(TaskOutcome::Ignored));
             shared.waste.add(lease.tasks.count, busy_s);
