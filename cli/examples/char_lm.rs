@@ -1,9 +1,9 @@
-//! A problem of another kind: a character-level language model, a small decoder-only transformer, on any text file.
+//! A custom problem: a character-level language model, a small decoder-only transformer, on any text file.
 //!
 //! cargo run --release --example char_lm -- up --data docs/reference/policies.md --iterations 300 --budget 16
 //!
-//! It has all of ata's commands: `coordinator` and `worker` (which fetches the text), `up --resume`, `eval`. After `up` it
-//! prints a sample of what the model writes. Without `--data` it reads the documentation of ata's policies.
+//! It has all of ata's commands: `coordinator` and `worker` (which fetches the text), `up --resume`, `eval`. After `up`, it prints a sample
+//! of the model's text. Without `--data` it reads the documentation of ata's policies.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// Characters that a prediction may look back at.
+/// The number of preceding characters that a prediction may use.
 const CONTEXT: usize = 64;
 const WIDTH: usize = 64;
-/// The newline, the 95 printable characters of ASCII, and one number for all others.
+/// The number of classes: the newline, the 95 printable ASCII characters, and one class for all others.
 const CHARACTERS: usize = 97;
 
-/// What `--model` and so on are if they are not given.
+/// The default settings of this program.
 const DEFAULTS: &str =
     concat!("model = 'char-lm'\ndata = '", env!("CARGO_MANIFEST_DIR"), "/../docs/reference/policies.md'\n");
 
@@ -61,7 +61,7 @@ struct Transformer {
 }
 
 impl Transformer {
-    /// Scores of the next character after each one: [samples, length] → [samples, length, characters].
+    /// Returns the scores of the next character after each one: [samples, length] → [samples, length, characters].
     fn forward(&self, text: Tensor<2, Int>, device: &Device) -> Tensor<3> {
         let [samples, length] = text.dims();
         let positions: Vec<i32> = (0..).take(length).collect();
@@ -75,15 +75,15 @@ impl Transformer {
 
 struct CharLm;
 
-/// A text, cut into windows of a context and the character after it.
+/// A text that is cut into windows of a context and the character after it.
 struct Windows {
     text: Vec<i32>,
-    /// Characters from the beginning of a window to that of the next.
+    /// The number of characters between the beginnings of consecutive windows.
     stride: usize,
 }
 
 impl Samples for Windows {
-    /// Windows, one after the other.
+    /// The windows of a batch, one after the other.
     type Batch = Vec<i32>;
 
     fn count(&self) -> u64 {
@@ -101,7 +101,7 @@ impl Problem for CharLm {
     type Samples = Windows;
 
     fn network(&self, device: &Device) -> Transformer {
-        // Without dropout, so that a gradient depends on parameters and samples only.
+        // There is no dropout, so that a gradient depends only on the parameters and the samples.
         let blocks = TransformerEncoderConfig::new(WIDTH, 4 * WIDTH, 4, 2).with_dropout(0.0).with_norm_first(true);
         Transformer {
             characters: EmbeddingConfig::new(CHARACTERS, WIDTH).init(device),
@@ -112,12 +112,12 @@ impl Problem for CharLm {
         }
     }
 
-    /// The first nine tenths of the file are to train on, the rest to test with.
+    /// Opens a split: the first nine tenths of the file are for training, the rest for tests.
     fn open(&self, source: &DataSource, split: Split) -> Result<Windows, DataError> {
         let path = source.file("a text file")?;
         let text: Vec<i32> = std::fs::read_to_string(path).map_err(DataError::io(path))?.chars().map(number).collect();
         let (training, test) = text.split_at(text.len() / 10 * 9);
-        // Training windows begin at every character; those of the test do not overlap.
+        // Training windows begin at every character; test windows do not overlap.
         let (part, stride) = if split == Split::Train { (training, 1) } else { (test, CONTEXT) };
         if part.len() <= CONTEXT {
             let needed = 10 * (CONTEXT + 1);
@@ -141,7 +141,7 @@ impl Problem for CharLm {
     }
 }
 
-/// The scores at every position of every window, and the character that follows.
+/// Returns the scores at every position of every window, and the characters that follow.
 fn scores(network: &Transformer, windows: &[i32], device: &Device) -> (Tensor<2>, Vec<i32>) {
     let windows = || windows.chunks_exact(CONTEXT + 1);
     let context: Vec<i32> = windows().flat_map(|window| &window[..CONTEXT]).copied().collect();
@@ -150,7 +150,7 @@ fn scores(network: &Transformer, windows: &[i32], device: &Device) -> (Tensor<2>
     (network.forward(context, device).flatten(0, 1), next)
 }
 
-/// What a trained model writes, from an empty line on.
+/// Generates text with a trained model, starting from an empty line.
 fn sample(path: &Path, length: usize) -> Result<String, Box<dyn Error>> {
     let device = Device::flex();
     let (parameters, _) = decode_model(&model(CharLm).table(), &std::fs::read(path)?)?;
@@ -173,7 +173,7 @@ fn sample(path: &Path, length: usize) -> Result<String, Box<dyn Error>> {
     Ok(text[1..].iter().map(|number| character(*number as usize)).collect())
 }
 
-/// The model in the folder that `--out` names, or else the newest of `runs/`.
+/// Returns the model in the folder that `--out` names, or else the newest one in `runs/`.
 fn trained(arguments: &[String]) -> Option<PathBuf> {
     let out = arguments.iter().position(|argument| argument == "--out").and_then(|at| arguments.get(at + 1));
     if let Some(out) = out {

@@ -1,4 +1,4 @@
-//! A custom policy next to the built-in ones, on the cluster and in the simulator.
+//! A custom policy in addition to the built-in ones, on the cluster and in the simulator.
 //!
 //! cargo run --release --example extra_policy -- up --policy proportional
 //! cargo run --release --example extra_policy -- simulate --policy fta,ata-auto,proportional
@@ -9,7 +9,7 @@ use ata::Extensions;
 use ata_policies::build_policy;
 use ata_scheduler::{Decision, Policy, PolicyContext, PolicyError, Round, Rule, SchedulerRng, allocate_by_score};
 
-/// Shares proportional to the speeds observed so far, rounded down; RAS allocates the remaining tasks.
+/// A policy with shares proportional to the observed speeds, rounded down; RAS allocates the remaining tasks.
 struct Proportional;
 
 impl Policy for Proportional {
@@ -19,7 +19,7 @@ impl Policy for Proportional {
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         let means = round.bounds(0.0, |mean_s, _observed| mean_s);
-        // Until all workers have been observed, this gives each new one a task.
+        // Until all workers have been observed, each new one gets a task.
         if means.contains(&0.0) {
             let (allocation, rule) = allocate_by_score(&means, |i| round.of(i).observed == 0, round.budget, rng);
             return Decision::barrier(allocation, means, rule);

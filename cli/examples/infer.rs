@@ -1,4 +1,4 @@
-//! The five likeliest classes of one image, by a model that ata trained.
+//! Prints the five most likely classes of an image, by a model that ata has trained.
 //!
 //! cargo run --release --example infer -- runs/RUN_ID/model.safetensors image.png
 //!
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (parameters, _) = decode_model(&builtin_model("cnn")?.table(), &std::fs::read(model)?)?;
     let network = with_parameters(Cnn::new(CnnWidths::default(), ImageShape::default(), &device), &parameters, &device);
 
-    // As in training: each channel has mean 0 and standard deviation 1 over CIFAR-100.
+    // The image is normalised as in training: each channel has mean 0 and standard deviation 1 over CIFAR-100.
     let mut batch = ImageBatch::new(32);
     batch.push(&LabelledImage { label: 0, pixels: pixels(image)? }, &CHANNELS);
     let images = Tensor::from_data(TensorData::new(batch.images, [1, 3, 32, 32]), &device);
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The red, green and blue planes of the image.
+/// Reads the red, green and blue planes of the image.
 fn pixels(path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut reader = png::Decoder::new(BufReader::new(File::open(path)?)).read_info()?;
     let mut pixels = vec![0; reader.output_buffer_size().ok_or("the image is too large")?];

@@ -12,7 +12,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
-/// Two fully connected layers.
+/// A network of two fully connected layers.
 #[derive(Module, Debug)]
 struct Perceptron {
     hidden: Linear,
@@ -34,7 +34,7 @@ impl Network for Perceptron {
 }
 
 fn models(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
-    // What the data says about the shape follows a colon, as in `perceptron:classes=10`.
+    // Parameters that depend on the data follow a colon, as in `perceptron:classes=10`.
     let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
     match name {
         "perceptron" => Ok(model(ImageClassifier::new(parameters.parse()?, Perceptron::new))),

@@ -1,10 +1,10 @@
-//! A problem of another kind: regression on a table.
+//! A custom problem: regression on a table.
 //!
 //! cargo run --release --example tabular -- up --iterations 300 --lr 3e-3
 //! cargo run --release --example tabular -- up --data table.csv --model mlp:inputs=4
 //!
-//! The table is a CSV file of numbers with a header; the last column is to be predicted from the others. Without `--data`
-//! one is generated. It has all of ata's commands: `coordinator` and `worker` (which fetches the file), `eval` and so on.
+//! The table is a CSV file of numbers with a header. The last column is predicted from the others. Without `--data`, a table is generated.
+//! It has all of ata's commands: `coordinator` and `worker` (which fetches the file), `eval` and so on.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use burn::tensor::{Device, Tensor, TensorData};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// Columns of the generated table, without the last.
+/// The number of input columns of the generated table.
 const GENERATED_INPUTS: usize = 10;
 
-/// Two hidden layers.
+/// A network with two hidden layers.
 #[derive(Module, Debug)]
 struct Perceptron {
     first: Linear,
@@ -30,19 +30,19 @@ struct Perceptron {
     output: Linear,
 }
 
-/// Mean squared error, in units of the target's variance: predicting its mean gives 1.
+/// The problem. Its loss is the mean squared error in units of the target's variance: predicting its mean gives 1.
 struct Regression {
     inputs: usize,
 }
 
-/// Rows of standardised numbers, the target last.
+/// The rows of a split: standardised numbers, the target last.
 struct Rows {
     columns: usize,
     values: Vec<f32>,
 }
 
 impl Samples for Rows {
-    /// Rows, one after the other.
+    /// The rows of a batch, one after the other.
     type Batch = Vec<f32>;
 
     fn count(&self) -> u64 {
@@ -67,7 +67,7 @@ impl Problem for Regression {
         }
     }
 
-    /// The first nine tenths of the rows are to train on, the rest to test with.
+    /// Opens a split: the first nine tenths of the rows are for training, the rest for tests.
     fn open(&self, source: &DataSource, split: Split) -> Result<Rows, DataError> {
         let columns = self.inputs + 1;
         let mut values = match source {
@@ -88,7 +88,7 @@ impl Problem for Regression {
         MseLoss::new().forward(predictions, targets, Reduction::Mean)
     }
 
-    /// In addition to the loss, the mean absolute error.
+    /// Measures the mean absolute error in addition to the loss.
     fn measure(&self, network: &Perceptron, rows: &Vec<f32>, device: &Device) -> Measurement {
         let (predictions, targets) = self.predict(network, rows, device);
         let error = (predictions - targets).abs().mean().into_scalar::<f32>();
@@ -98,7 +98,7 @@ impl Problem for Regression {
 }
 
 impl Regression {
-    /// Predictions, and what was to be predicted: a column each.
+    /// Returns the predictions and the targets, as a column each.
     fn predict(&self, network: &Perceptron, rows: &[f32], device: &Device) -> (Tensor<2>, Tensor<2>) {
         let columns = self.inputs + 1;
         let rows = Tensor::<2>::from_data(TensorData::new(rows.to_vec(), [rows.len() / columns, columns]), device);
@@ -107,7 +107,7 @@ impl Regression {
         (network.output.forward(hidden), targets)
     }
 
-    /// The numbers of a CSV file, row by row.
+    /// Parses the numbers of a CSV file, row by row.
     fn parse(&self, text: &str) -> Result<Vec<f32>, String> {
         let mut values = Vec::new();
         for (at, line) in text.lines().enumerate().skip(1).filter(|(_, line)| !line.trim().is_empty()) {
@@ -123,8 +123,8 @@ impl Regression {
         Ok(values)
     }
 
-    /// 2,000 rows of Friedman's function, with noise of variance 1: J. Friedman, "Multivariate Adaptive Regression
-    /// Splines", 1991, section 4.3. Half of its ten inputs say nothing of the target.
+    /// Generates 2,000 rows of Friedman's function, with noise of variance 1: J. Friedman, "Multivariate Adaptive
+    /// Regression Splines", 1991, section 4.3. Half of its ten inputs do not affect the target.
     fn generate(&self, seed: u64) -> Result<Vec<f32>, DataError> {
         if self.inputs != GENERATED_INPUTS {
             return Err(DataError::NotGenerated { expected: "a CSV file with as many columns and one more" });
@@ -132,7 +132,7 @@ impl Regression {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut row = || {
             let mut row: Vec<f32> = (0..GENERATED_INPUTS).map(|_| rng.random()).collect();
-            // A sum of twelve uniform numbers is as good as normal.
+            // A sum of twelve uniform numbers is almost normally distributed.
             let noise = (0..12).map(|_| rng.random::<f32>()).sum::<f32>() - 6.0;
             let wave = 10.0 * (std::f32::consts::PI * row[0] * row[1]).sin();
             row.push(wave + 20.0 * (row[2] - 0.5).powi(2) + 10.0 * row[3] + 5.0 * row[4] + noise);
@@ -142,7 +142,7 @@ impl Regression {
     }
 }
 
-/// Gives each column mean 0 and standard deviation 1 over its first numbers, those to train on.
+/// Gives each column mean 0 and standard deviation 1 over its first numbers, which are the training data.
 fn standardise(values: &mut [f32], columns: usize, training: usize) {
     let rows = (training / columns) as f32;
     for column in 0..columns {

@@ -4,7 +4,7 @@ use sd_notify::NotifyState;
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// The signal that asked the program to stop.
+/// A signal that asks the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Ctrl-C.
@@ -27,8 +27,8 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     };
     Ok(async move {
         let first = next().await;
-        // Who presses Ctrl-C twice does not want to wait for a clean end. A second SIGTERM means nothing: batch systems send it to
-        // each process, and so does the script that started this one.
+        // A second Ctrl-C exits at once, without a clean shutdown. A second SIGTERM is ignored because both batch systems and the scripts
+        // that started this process may send one.
         tokio::spawn(async move {
             while next().await != Signal::Interrupt {}
             std::process::exit(INTERRUPTED.into());
@@ -47,7 +47,7 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     })
 }
 
-/// Notifies systemd, if that started the program.
+/// Notifies systemd, if it started the program.
 pub(crate) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "cannot notify systemd");

@@ -1,4 +1,5 @@
-//! The problem learns, and its parameters do not depend on which worker computes what. Run it with `cargo test --release`.
+//! Tests that the problem learns, and that its parameters do not depend on which worker computes what. Run them with `cargo test
+//! --release`.
 
 use std::process::Command;
 

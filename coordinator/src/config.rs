@@ -59,7 +59,7 @@ pub struct RunConfig {
 pub struct PolicyConfig {
     /// The policy.
     pub policy: Box<dyn Policy>,
-    /// Its specification, as `--policy` takes it.
+    /// The policy's specification, as `--policy` takes it.
     pub specification: String,
 }
 
@@ -67,9 +67,9 @@ pub struct PolicyConfig {
 pub struct ProblemConfig {
     /// The model.
     pub model: Arc<dyn Model>,
-    /// Its specification, which is sent to the workers.
+    /// The model's specification, which is sent to the workers.
     pub specification: String,
-    /// Samples per task.
+    /// The number of samples per task.
     pub task_batch: u32,
     /// Whether samples without a finite loss or gradient are left out of the mean of their task.
     pub skip_bad_samples: bool,
@@ -83,7 +83,7 @@ pub struct TrainingSetup {
     pub start: Start,
     /// The optimizer, which turns gradients into steps.
     pub optimizer: Optimizer,
-    /// How vectors are represented on the wire.
+    /// The wire format of vectors.
     pub format: WireFormat,
     /// The learning rate of each iteration.
     pub learning_rate: LearningRate,
@@ -97,7 +97,7 @@ pub struct EvaluationConfig {
     pub own: Option<OwnEvaluation>,
     /// Whether workers evaluate parameters. Workers without tasks are preferred.
     pub by_workers: bool,
-    /// Iterations between two evaluations; `None` to evaluate only the final parameters.
+    /// The number of iterations between two evaluations; `None` to evaluate only the final parameters.
     pub every: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Archives of data.
+//! Fuzzes the extraction of data archives.
 #![no_main]
 
 use ata_fuzz::Folder;

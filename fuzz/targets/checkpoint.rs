@@ -1,4 +1,4 @@
-//! The state of a checkpoint, under its own SHA-256.
+//! Fuzzes the state of a checkpoint, with a matching SHA-256.
 #![no_main]
 
 use ata_coordinator::Checkpoint;

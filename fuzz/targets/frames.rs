@@ -1,4 +1,4 @@
-//! Frames of every RPC, in both directions. The first byte says which.
+//! Fuzzes the frames of every RPC, in both directions. The first byte selects the RPC and the direction.
 #![no_main]
 
 use ata_harness::{Frames, Reader};

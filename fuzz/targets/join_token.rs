@@ -1,4 +1,4 @@
-//! Join tokens.
+//! Fuzzes join tokens.
 #![no_main]
 
 use ata_net::JoinToken;

@@ -1,4 +1,4 @@
-//! Journals.
+//! Fuzzes journals.
 #![no_main]
 
 use ata_fuzz::Folder;

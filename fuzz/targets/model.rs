@@ -1,4 +1,4 @@
-//! Models and vectors as safetensors.
+//! Fuzzes models and vectors in the safetensors format.
 #![no_main]
 
 use ata_sums::{ParameterTable, decode_metadata, decode_model, decode_vectors};

@@ -1,4 +1,4 @@
-//! Files of packed images.
+//! Fuzzes files of packed images.
 #![no_main]
 
 use ata_fuzz::Folder;

@@ -1,4 +1,4 @@
-//! Files of CIFAR-100 records.
+//! Fuzzes files of CIFAR-100 records.
 #![no_main]
 
 use ata_fuzz::Folder;

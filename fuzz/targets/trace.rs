@@ -1,4 +1,4 @@
-//! Files of recorded task times.
+//! Fuzzes files of recorded task times.
 #![no_main]
 
 use ata_fuzz::Folder;

@@ -1,10 +1,10 @@
-//! Evaluations: measures parameters on batches of the test data, next to the leases.
+//! Evaluations: measures parameters on batches of the test data, concurrently with the leases.
 //!
 //! ```text
 //! Evaluate ─▶ Evaluations ─ fetches parameters, and at first the test data ─▶ threads ─▶ Measured
 //! ```
 //!
-//! The threads are started for the first evaluation, so that a worker that is never asked needs neither the test data nor the memory.
+//! The threads are started for the first evaluation, so that a worker that never evaluates needs neither the test data nor the memory.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::download::DataLink;
 use crate::error::SessionError;
 use crate::parameters::Parameters;
 
-/// Measurements that wait to be reported: as many as a worker is asked for at a time, or more.
+/// The number of measurements that may wait to be reported. A worker is never asked for more at a time.
 const QUEUED_MEASUREMENTS: usize = 16;
 
-/// The evaluations that a session's worker takes part in.
+/// The evaluations in which a session's worker takes part.
 pub(crate) struct WorkerEvaluations<'a> {
     config: &'a WorkerConfig,
     welcome: &'a Welcome,
     bulk: Connection,
     link: DataLink,
-    /// The test data, once they were needed.
+    /// The test data, once it was needed.
     opened: &'a mut Option<SessionData>,
-    /// The last step of the parameters that are evaluated.
+    /// The last step included in the parameters that are evaluated.
     step: Option<Iteration>,
-    /// Batches that wait for these parameters.
+    /// The batches that wait for these parameters.
     waiting: Vec<u64>,
     /// The parameters that are being fetched.
     fetching: JoinSet<Result<Fetched, String>>,
@@ -49,14 +49,14 @@ pub(crate) struct WorkerEvaluations<'a> {
     report: mpsc::Sender<MeasuredBatch>,
 }
 
-/// What an evaluation needs.
+/// The data that an evaluation needs.
 struct Fetched {
     data: SessionData,
     values: Arc<Vec<f32>>,
 }
 
 impl<'a> WorkerEvaluations<'a> {
-    /// None so far. `opened` keeps the test data for the next session.
+    /// Creates a session's evaluations. `opened` keeps the test data for the next session.
     pub(crate) fn new(
         config: &'a WorkerConfig,
         welcome: &'a Welcome,
@@ -81,7 +81,7 @@ impl<'a> WorkerEvaluations<'a> {
         }
     }
 
-    /// Has batches measured at the parameters after a step.
+    /// Measures batches at the parameters after a step.
     pub(crate) fn measure(&mut self, step: Iteration, batches: Vec<u64>) {
         if self.step != Some(step) {
             (self.step, self.parameters) = (Some(step), None);
@@ -95,7 +95,7 @@ impl<'a> WorkerEvaluations<'a> {
         }
     }
 
-    /// The next measurement. May be dropped and called again.
+    /// Returns the next measurement. This future may be dropped, and the method called again.
     pub(crate) async fn next(&mut self) -> MeasuredBatch {
         loop {
             tokio::select! {
@@ -128,7 +128,7 @@ impl<'a> WorkerEvaluations<'a> {
         }
     }
 
-    /// Measures the batches that have waited for parameters.
+    /// Starts to measure the batches that waited for parameters.
     fn begin(&mut self, fetched: Fetched) {
         let Fetched { data, values } = fetched;
         self.threads.get_or_insert_with(|| spawn(data.data.clone(), self.config.device.clone(), self.report.clone()));
@@ -137,10 +137,10 @@ impl<'a> WorkerEvaluations<'a> {
         self.queue();
     }
 
-    /// Hands the batches that wait to the threads.
+    /// Hands the waiting batches to the threads.
     fn queue(&mut self) {
         let Some(step) = self.step else { return };
-        // Threads that panicked are not started again in this session.
+        // Threads that panicked are not restarted in this session.
         let takes = |batch: u64| match (&self.threads, &self.parameters) {
             (Some(threads), Some(values)) => {
                 threads.measure(EvaluationOrder { step, parameters: values.clone(), batch })
@@ -153,12 +153,12 @@ impl<'a> WorkerEvaluations<'a> {
         }
     }
 
-    /// Reports that the batches that wait cannot be measured.
+    /// Reports that the waiting batches cannot be measured.
     fn fail(&mut self, reason: &str) {
         tracing::warn!(reason, "cannot take part in an evaluation");
         let Some(step) = self.step else { return };
         for batch in self.waiting.drain(..) {
-            // A full queue holds failures of this evaluation already.
+            // If the queue is full, it already holds failures of this evaluation.
             drop(self.report.try_send(MeasuredBatch { step, batch, outcome: Err(reason.to_owned()) }));
         }
     }
@@ -182,12 +182,12 @@ async fn parameters(
     }
 }
 
-/// Starts the threads, which report what they measure.
+/// Starts the threads, which report their measurements.
 fn spawn(data: Arc<dyn Dataset>, device: OpenDevice, report: mpsc::Sender<MeasuredBatch>) -> EvaluationThreads {
     let make = move || data.clone().evaluator(&device);
     EvaluationThreads::spawn(make, move |BatchResult { step, batch, outcome }| {
         let outcome = outcome.map(figures).map_err(|error: MeasuringError| error.to_string());
-        // Without a session, nobody has to know.
+        // If the session is over, the measurement is not needed.
         drop(report.blocking_send(MeasuredBatch { step, batch, outcome }));
     })
 }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// The heartbeats of a session: fewer of them once the worker has had no work for a while.
+/// The schedule of a session's heartbeats, which become less frequent once the worker has had no work for a while.
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     interval: Duration,
     idle_interval: Duration,
     worked: Instant,
-    /// The last heartbeat, and whether it said that the worker is idle.
+    /// The time of the last heartbeat, and whether it said that the worker is idle.
     last: Option<(Instant, bool)>,
 }
 
@@ -17,14 +17,14 @@ impl Heartbeats {
         Self { interval, idle_interval, worked: now, last: None }
     }
 
-    /// Whether to send a heartbeat now, and if so whether it says that the worker is idle. Call this every `interval`. The
-    /// coordinator waits longer for the next heartbeat only after one that says so.
+    /// Returns `Some` if a heartbeat must be sent now; the value says whether the worker is idle. Must be called every `interval`. The
+    /// coordinator waits longer for the next heartbeat only after an idle one.
     pub(crate) fn due(&mut self, now: Instant, has_work: bool) -> Option<bool> {
         if has_work {
             self.worked = now;
         }
         let idle = now - self.worked >= self.idle_interval;
-        // Ticks come a little early or late.
+        // The margin is needed because ticks are a little early or late.
         let may_wait = |sent: Instant| now - sent + self.interval / 2 < self.idle_interval;
         if idle && self.last.is_some_and(|(sent, was_idle)| was_idle && may_wait(sent)) {
             return None;
@@ -41,7 +41,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(500);
     const IDLE_INTERVAL: Duration = Duration::from_millis(2500);
 
-    /// Whatever the ticks' jitter, the coordinator never waits longer than the last heartbeat made it expect.
+    /// No heartbeat is later than the previous one made the coordinator expect, whatever the ticks' jitter.
     #[test]
     fn none_comes_later_than_the_last_one_said() {
         for jitter_ms in [0, 1, 20] {

@@ -6,7 +6,7 @@ use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
-    /// How often sums of the session had been asked for. Leases of the same round are asked for together.
+    /// The number of vectors that had been requested in the session before. Leases of the same round are requested together.
     pub(crate) round: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The gradients that a worker keeps until it is asked for their sum: a cache, since all of them can be computed again.
+//! The gradients that a worker keeps until their sum is requested. They are a cache, since all of them can be computed again.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use ata_types::{Iteration, LeaseId, TaskRanges};
 
 use crate::held_lease::HeldLease;
 
-/// Leases whose sums are kept apart: another worker may be faster with them, and a worker may have begun the next but one when it
-/// hears of that. The sum of those before them may be asked for then.
+/// The number of newest leases whose sums are kept separate. Another worker may have finished their tasks first, and a worker may have
+/// begun the next lease but one when it is notified. The sum of the earlier leases may be requested then.
 const APART: usize = 2;
 
-/// Sums that are kept: one and those apart, of the leases that a vector was asked for, and as many of those since. Without them, tasks
-/// are computed again.
+/// The maximum number of sums: the total and the separate sums of the leases of a requested vector, and as many for later leases. Tasks
+/// whose sum was dropped are computed again.
 const MAX_SUMS: usize = 2 * (1 + APART);
 
-/// Sums that are not in use, which are kept for the next leases.
+/// The number of unused sums whose memory is kept for the next leases.
 const SPARE: usize = 2;
 
 /// The gradients of tasks of one iteration, in the same units.
@@ -23,9 +23,9 @@ const SPARE: usize = 2;
 pub(crate) struct KeptGradients {
     iteration: Iteration,
     units: Option<Units>,
-    /// The tasks that were computed, whether their gradients are kept or not.
+    /// The tasks that were computed, whether or not their gradients are kept.
     computed: TaskRanges,
-    /// Sums of different tasks.
+    /// The sums, which have no tasks in common.
     sums: Vec<KeptSum>,
     spare: Vec<GradientSum>,
 }
@@ -34,43 +34,44 @@ pub(crate) struct KeptGradients {
 #[derive(Debug)]
 pub(crate) struct KeptSum {
     pub(crate) tasks: TaskRanges,
-    /// The lease, if they are the tasks of one.
+    /// The lease, if the tasks are those of a single one.
     pub(crate) lease: Option<LeaseId>,
-    /// How often vectors had been asked for when the leases were assigned. Those assigned before and after are in different vectors.
-    /// Tasks that were computed again are not of a round.
+    /// The round in which the leases were assigned. Leases of different rounds are in different vectors. Tasks that were computed again
+    /// belong to no round.
     pub(crate) round: Option<u64>,
     pub(crate) sum: Arc<GradientSum>,
 }
 
 impl KeptSum {
-    /// The gradients of a lease.
+    /// Creates the sum of a single lease.
     pub(crate) fn of(lease: &HeldLease, sum: GradientSum) -> Self {
         let (tasks, sum) = (lease.tasks().into(), Arc::new(sum));
         Self { tasks, lease: Some(lease.id()), round: Some(lease.round), sum }
     }
 
-    /// Whether the sum of both may be kept in place of them, in the memory of this one, which is not being sent.
+    /// Returns whether `other` may be added to this sum: both must be of the same round, and this one must not be in use by an upload.
     fn can_take(&self, other: &Self) -> bool {
         self.round.is_some() && self.round == other.round && Arc::strong_count(&self.sum) == 1
     }
 }
 
 impl KeptGradients {
-    /// An empty sum.
+    /// Returns an empty sum.
     pub(crate) fn empty_sum(&mut self, sizes: &TensorSizes) -> GradientSum {
         let Some(mut sum) = self.spare.pop() else { return GradientSum::new(sizes) };
         sum.clear();
         sum
     }
 
-    /// Takes back a sum that is not needed.
+    /// Takes back the memory of a sum that is no longer needed.
     pub(crate) fn give_back(&mut self, sum: GradientSum) {
         if self.spare.len() < SPARE {
             self.spare.push(sum);
         }
     }
 
-    /// Keeps a sum. Those of other iterations or in other units are dropped, as are those with tasks of it, so that none counts twice.
+    /// Keeps a sum. Sums of other iterations or in other units are dropped, and so are sums with any of its tasks, so that no task counts
+    /// twice.
     pub(crate) fn add(&mut self, iteration: Iteration, units: &Units, sum: KeptSum) {
         let is_current = self.iteration == iteration && self.units.as_ref() == Some(units);
         if self.iteration != iteration {
@@ -87,7 +88,7 @@ impl KeptGradients {
         }
     }
 
-    /// Adds one of the sums that are not apart to another one.
+    /// Adds one of the older sums, which need not stay separate, to another one.
     fn join(&mut self) {
         let early = &self.sums[..self.sums.len().saturating_sub(APART)];
         let pair = |(at, other): (usize, &KeptSum)| Some((early[..at].iter().position(|sum| sum.can_take(other))?, at));
@@ -108,7 +109,7 @@ impl KeptGradients {
         }
     }
 
-    /// Drops sums. Returns their tasks.
+    /// Drops the sums for which `is_over` holds. Returns their tasks.
     fn drop_sums(&mut self, is_over: impl Fn(&KeptSum) -> bool) -> Vec<TaskRanges> {
         let dropped: Vec<KeptSum> = self.sums.extract_if(.., |kept| is_over(kept)).collect();
         dropped.into_iter().map(|kept| self.recycle(kept)).collect()
@@ -121,13 +122,13 @@ impl KeptGradients {
         kept.tasks
     }
 
-    /// Whether all of these tasks were computed. If not, the lease of one was cancelled or failed, and the coordinator will ask for the
-    /// others.
+    /// Returns whether all of these tasks were computed. If not, one of their leases was cancelled or failed, and the coordinator will
+    /// request a vector of the others.
     pub(crate) fn has_computed(&self, iteration: Iteration, tasks: &TaskRanges) -> bool {
         self.iteration == iteration && self.computed.covers(tasks)
     }
 
-    /// The sums of these tasks and no others in these units, and the tasks that are not in them.
+    /// Returns the sums in these units that consist only of these tasks, and the tasks that are missing from them.
     pub(crate) fn select(&self, tasks: &TaskRanges, units: &Units) -> (Vec<Arc<GradientSum>>, TaskRanges) {
         let are_units = self.units.as_ref() == Some(units);
         let of_them = self.sums.iter().filter(|kept| are_units && tasks.covers(&kept.tasks));
@@ -152,7 +153,7 @@ mod tests {
         tasks.iter().copied().map(TaskRange::single).collect()
     }
 
-    /// A lease of one task, whose value is a bit of its own.
+    /// Returns the sum of a lease of one task, whose value is a distinct bit.
     fn sum(task: u64, round: u64) -> KeptSum {
         let sum = GradientSum { values: vec![1 << task], maxima: vec![1.0], saturated: 0, vanished: 0, tasks: 1 };
         KeptSum { tasks: tasks(&[task]), lease: Some(LeaseId(100 + task)), round: Some(round), sum: Arc::new(sum) }
@@ -164,7 +165,7 @@ mod tests {
         kept
     }
 
-    /// The sum of what is kept of these tasks, and the tasks to compute again.
+    /// Returns the sum of the kept gradients of these tasks, and the tasks to compute again.
     fn found(kept: &KeptGradients, of: &[u64]) -> (i32, TaskRanges) {
         let (sums, missing) = kept.select(&tasks(of), &units(0));
         (sums.iter().map(|sum| sum.values[0]).sum(), missing)
@@ -180,7 +181,7 @@ mod tests {
         assert!(!kept.has_computed(ITERATION, &tasks(&[6, 7])) && !kept.has_computed(Iteration(5), &tasks(&[1])));
     }
 
-    /// Its cancellation came two leases late: the tasks before it are computed again, without it.
+    /// The cancellation arrives two leases late, so the tasks before the cancelled lease are computed again without it.
     #[test]
     fn a_lease_in_the_total_that_is_not_asked_for_is_in_no_sum() {
         let mut kept = kept(1..=4);
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(found(&kept, &[1, 3, 4]), (0b1_1010, tasks(&[])), "it takes the total's place");
     }
 
-    /// The loser of a race hears of it before its worker has computed the next lease but one.
+    /// A lease that loses a race is cancelled before its worker has computed the next lease but one.
     #[test]
     fn a_lease_that_was_cancelled_is_not_added_to_others() {
         let mut kept = kept(1..=3);
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(found(&kept, &[1, 3, 4, 5]), (0b11_1010, tasks(&[])));
     }
 
-    /// Its worker was asked for tasks 1 and 2, and got tasks of a lost worker after that.
+    /// The worker is asked for tasks 1 and 2, and is assigned tasks of a lost worker afterwards.
     #[test]
     fn what_is_asked_for_apart_is_kept_apart() {
         let mut kept = kept([1, 2]);
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!((kept.sums.len(), found(&kept, &[1])), (MAX_SUMS, (0, tasks(&[1]))), "and can be computed again");
     }
 
-    /// The first vector to arrive determines the units of the first iteration, and leases after that have them.
+    /// The units of the first iteration become known while it is computed, and later leases have these units.
     #[test]
     fn tasks_in_other_units_are_computed_again() {
         let mut kept = kept([1, 2]);

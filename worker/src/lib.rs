@@ -1,18 +1,18 @@
 //! The worker: connects to a coordinator, computes the gradients of the tasks it is assigned, and sends them back.
 //!
-//! It keeps no state that correctness depends on. Model, data and settings come from the coordinator; when the connection
-//! breaks, all work in progress is dropped and a new session begins.
+//! It keeps no state that correctness depends on. Model, data and settings come from the coordinator. When the connection breaks, all work
+//! in progress is dropped and a new session begins.
 //!
 //! # Layout
 //! - `config`: [`WorkerConfig`]
 //! - `session`: one session, from Hello to the end of the control stream
 //! - `compute`: the thread that computes gradients, measures times and, on request, emulates slowness
 //! - `evaluation`: measures batches of the test data
-//! - `data`: obtains the data from disk, from the cache, or from the coordinator; `shard_cache`: their shards, if they have any
+//! - `data`: obtains the data from the disk, the cache, or the coordinator; `shard_cache`: the shards of the data, if it has any
 //! - `download`: fetches a file from the coordinator
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
-//! - `parameters`: the parameters that arrive
-//! - `exchange`: steps that workers exchange in shards among each other
+//! - `parameters`: the parameters that arrive from the coordinator
+//! - `exchange`: exchanges of vectors in shards among workers
 //! - `held_lease`: a lease and its round
 //! - `heartbeats`: the schedule of heartbeats
 //! - `backoff`: waits between attempts
@@ -48,32 +48,32 @@ use error::SessionError;
 use exchange::PeerServer;
 use session::History;
 
-/// How long to wait for a name that the user chose while it is taken. The session that holds it may be this worker's own, if its
-/// process or machine died silently. This is far longer than the default heartbeat timeout.
+/// The time to wait for a name that the user chose while it is taken. It may be held by an earlier session of this worker, whose process or
+/// machine died silently. This is far longer than the default heartbeat timeout.
 const NAME_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time between two attempts while waiting for a name.
+/// The time between two attempts while waiting for a name.
 const NAME_RETRY: Duration = Duration::from_millis(250);
 
-/// How a worker ended, if it did not fail itself.
+/// The reason why a worker ended without an error of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
     /// The run is finished.
     Finished,
     /// The run failed.
     RunFailed,
-    /// The worker was told to stop.
+    /// A stop was requested.
     Stopped,
 }
 
-/// Works for a coordinator until its run is over, or until `stop` resolves; reconnects whenever the connection breaks.
+/// Works for a coordinator until its run is over, or until `stop` resolves. Reconnects whenever the connection breaks.
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let peers = peer_server(&config).await?;
     let mut history = History::new(Instant::now());
     let mut name_taken_since: Option<Instant> = None;
-    // The last cause, which is not logged again at every attempt.
+    // The last logged cause, which is not logged again at every attempt.
     let mut logged: Option<String> = None;
     loop {
         if let Some(endpoint) = config.relocate.as_ref().and_then(|relocate| relocate()) {
@@ -94,7 +94,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         let (cause, wait) = match ended {
             Ok(FarewellReason::Finished) => return Ok(WorkerEnd::Finished),
             Ok(FarewellReason::Failed) => return Ok(WorkerEnd::RunFailed),
-            // An expelled worker gets an error.
+            // An expelled worker fails with an error when it tries to reconnect.
             Ok(FarewellReason::Evicted | FarewellReason::Expelled) => {
                 ("the coordinator evicted this worker".into(), backoff.next().min(left))
             }

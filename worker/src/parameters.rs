@@ -11,26 +11,26 @@ use crate::error::SessionError;
 /// A complete set, and its iteration.
 pub(crate) type CompleteSet = (Iteration, Arc<Vec<f32>>);
 
-/// Puts sets of parameters together.
+/// Assembles sets of parameters.
 #[derive(Debug)]
 pub(crate) struct Parameters {
-    /// The parameters of the last complete set. While another one arrives as differences, they are those in part.
+    /// The parameters of the last complete set. They are partly overwritten while another set arrives.
     held: Arc<Vec<f32>>,
     /// The iteration of the last complete set.
     iteration: Option<Iteration>,
     /// The set that is arriving.
     arriving: Option<SetHeader>,
-    /// Whether a set broke off, and the next ones may be differences from it. They are not used.
+    /// Whether a set broke off. Later sets may be differences from it, and are ignored until a whole one arrives.
     is_cut_off: bool,
 }
 
 impl Parameters {
-    /// So many parameters, none of which has arrived.
+    /// Creates `count` parameters, none of which has arrived.
     pub(crate) fn new(count: u64) -> Self {
         Self { held: Arc::new(vec![0.0; count as usize]), iteration: None, arriving: None, is_cut_off: false }
     }
 
-    /// Adds a part of a set. Returns the set that it completes.
+    /// Adds a part of a set. Returns the set, if it is complete with this part.
     pub(crate) fn add(&mut self, part: ParameterPart) -> Result<Option<CompleteSet>, SessionError> {
         let (at, data) = match part {
             ParameterPart::Set(header) => {
@@ -45,7 +45,7 @@ impl Parameters {
             return Ok(None);
         }
         let first = at as usize * CHUNK_VALUES;
-        // Copies them only while the thread still reads the last set.
+        // This copies the parameters only if the thread is still using the last set.
         let held = Arc::make_mut(&mut self.held);
         let end = held.len().min(first + CHUNK_VALUES);
         let values = &mut held[first..end];
@@ -74,12 +74,12 @@ impl Parameters {
         Ok(())
     }
 
-    /// Whether a set is arriving.
+    /// Returns whether a set is arriving.
     pub(crate) fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }
 
-    /// The set that is arriving will not be complete. Until a whole one arrives, nothing is held.
+    /// Drops the set that is arriving, since it will not be complete. Until a whole set arrives, no parameters are held.
     pub(crate) fn cut_off(&mut self) {
         if self.arriving.take().is_some() {
             (self.is_cut_off, self.iteration) = (true, None);
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(parameters.iteration, Some(Iteration(2)));
     }
 
-    /// Those who send the rest of a set are gone. The coordinator may have sent differences from it before it hears that.
+    /// The members that send the rest of a set are lost. The coordinator may send differences from the set before it knows that.
     #[test]
     fn a_set_that_breaks_off_is_made_up_for_by_a_whole_one() {
         let mut parameters = Parameters::new(CHUNK_VALUES as u64 + 9);

@@ -38,37 +38,37 @@ use crate::transfer::Upload;
 use active::ActiveSession;
 use sharing::Sharing;
 
-/// Messages to the coordinator that may wait to be sent. After Hello these are Ready, heartbeats and failures.
+/// The number of messages to the coordinator that may wait to be sent. After Hello, these are Ready, heartbeats and failures.
 const QUEUED_MESSAGES: usize = 16;
 
-/// Time the coordinator has to answer Hello.
+/// The time within which the coordinator must answer Hello.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time that the coordinator's Farewell may take after a transfer broke off: more than a round trip.
+/// The time to wait for the coordinator's Farewell after a transfer broke off, which is more than a round trip.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a worker keeps from earlier sessions.
+/// The state that a worker keeps across sessions.
 pub(crate) struct History {
-    /// When a coordinator was last heard from.
+    /// The time at which a coordinator was last heard from.
     pub(crate) contact: Instant,
     /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
-    /// The training data of the last run, so that they are not checked again when a coordinator comes back.
+    /// The training data of the last run, so that it is not checked again when a coordinator returns.
     pub(crate) data: Option<SessionData>,
-    /// The test data of the last run, if they were needed.
+    /// The test data of the last run, if it was needed.
     pub(crate) test_data: Option<SessionData>,
-    /// Where data come from.
+    /// The link for downloads of data.
     pub(crate) link: DataLink,
 }
 
 impl History {
-    /// That of a worker which begins to look for a coordinator.
+    /// Creates the history of a worker that has had no session yet.
     pub(crate) fn new(now: Instant) -> Self {
         Self { contact: now, worked: false, data: None, test_data: None, link: DataLink::default() }
     }
 }
 
-/// Connects, works, and returns why the session ended.
+/// Runs a session, and returns why it ended.
 pub(crate) async fn run(
     config: &WorkerConfig,
     peers: Option<&PeerServer>,
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     let has_work = AtomicBool::new(false);
     let heartbeats = heartbeats(to_coordinator.clone(), &welcome, &has_work);
     let work = async {
-        // Heartbeats must not wait behind parameters and gradients, so these have a connection of their own.
+        // Parameters and gradients use a separate connection, so that heartbeats do not wait behind them.
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
         let served = Served { config, peers, welcome: &welcome, has_work: &has_work };
         match prepare_and_work(served, bulk, &mut incoming, to_coordinator, history).await {
@@ -121,7 +121,7 @@ pub(crate) async fn run(
     ended
 }
 
-/// Waits for the Farewell of a coordinator whose run ends, since a transfer may break off before the Farewell is read.
+/// Waits for the Farewell of a coordinator whose run is ending, since a transfer may break off before the Farewell is read.
 async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<Result<FarewellReason, SessionError>> {
     let said = async {
         while let Ok(Some(message)) = incoming.message().await {
@@ -143,7 +143,7 @@ fn ended(reason: FarewellReason, detail: String) -> Result<FarewellReason, Sessi
     Ok(reason)
 }
 
-/// Sends heartbeats as long as the session lasts.
+/// Sends heartbeats for as long as the session lasts.
 async fn heartbeats(
     to_coordinator: mpsc::Sender<WorkerMessage>,
     welcome: &Welcome,
@@ -162,12 +162,12 @@ async fn heartbeats(
     }
 }
 
-/// What a session is served with.
+/// The context of a session.
 struct Served<'a> {
     config: &'a WorkerConfig,
     peers: Option<&'a PeerServer>,
     welcome: &'a Welcome,
-    /// Whether the worker holds a lease, for its heartbeats.
+    /// Whether the worker has work, which its heartbeats report.
     has_work: &'a AtomicBool,
 }
 
@@ -222,7 +222,7 @@ async fn prepare_and_work(
         compute.cancel(flag);
     }
     drop(active);
-    // A new session begins only when the old one's computation is over.
+    // A new session must not begin before the old one's computation is over.
     compute.finish().await;
     ended
 }

@@ -1,4 +1,4 @@
-//! The shards that a worker has: fetched when they are needed, checked, and kept as long as there is room.
+//! A cache of shards, which are fetched when they are needed, checked, and kept as long as there is room.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -18,15 +18,15 @@ use tokio::task::AbortHandle;
 use crate::download::{DataLink, UNFINISHED, unfinished};
 use crate::error::SessionError;
 
-/// A wait for a shard that the log tells of: shards come more slowly than they are needed.
+/// The wait for a shard after which a message is logged, since shards arrive more slowly than they are needed.
 const NOTABLE_WAIT: Duration = Duration::from_secs(1);
 
-/// Fetches shards into a folder, which other processes of the machine may share.
+/// A cache of shards in a folder, which other processes on the machine may share.
 #[derive(Debug)]
 pub struct ShardCache {
     shared: Arc<CacheState>,
     runtime: Handle,
-    /// The task that fetches what is needed next.
+    /// The task that fetches the shards that are needed next.
     ahead: Mutex<Option<AbortHandle>>,
 }
 
@@ -34,15 +34,15 @@ pub struct ShardCache {
 struct CacheState {
     origin: Origin,
     folder: PathBuf,
-    /// Bytes that the folder may hold, apart from what is needed next.
+    /// The size in bytes of the shards that the folder may hold, apart from those that are needed next.
     most_bytes: u64,
-    /// The shards whose digest this process has checked, by that, among those that are needed next.
+    /// The checksums of the shards that this process has checked, by digest, among those that are needed next.
     checked: Mutex<HashMap<[u8; 32], ImageChecksums>>,
     /// The digests of shards that are needed next.
     expected: Mutex<HashSet<[u8; 32]>>,
 }
 
-/// Where shards come from.
+/// The origin of shards.
 #[derive(Debug)]
 enum Origin {
     Coordinator(DataLink),
@@ -51,12 +51,12 @@ enum Origin {
 }
 
 impl ShardCache {
-    /// What comes from the coordinator, in the folder for fetched data.
+    /// Creates a cache of shards from the coordinator, in the folder for fetched data.
     pub(crate) fn of_coordinator(link: DataLink, runtime: Handle, cache: &Path, most_bytes: u64) -> Self {
         Self::new(Origin::Coordinator(link), runtime, cache, most_bytes)
     }
 
-    /// What comes from the packed file of a split in an object store, in the folder for fetched data.
+    /// Creates a cache of shards from the packed file of a split in an object store, in the folder for fetched data.
     pub fn of_objects(objects: Arc<Objects>, split: Split, cache: &Path, most_bytes: u64) -> Self {
         let runtime = objects.runtime().clone();
         Self::new(Origin::Objects(objects, split), runtime, cache, most_bytes)
@@ -78,7 +78,7 @@ impl Drop for ShardCache {
 }
 
 impl ShardStore for ShardCache {
-    /// Called by threads that compute, which are not those of the runtime.
+    /// Opens a shard. This is called by compute threads, which are not threads of the runtime.
     fn open(&self, shard: &Shard) -> Result<ShardFile, DataError> {
         if let Some(file) = self.shared.ready(shard) {
             return Ok(file);
@@ -86,7 +86,7 @@ impl ShardStore for ShardCache {
         let began = Instant::now();
         let (answer, answered) = mpsc::sync_channel(1);
         let (shared, shard) = (self.shared.clone(), *shard);
-        // The answer is always waited for.
+        // The receiver cannot be dropped before the answer arrives.
         self.runtime.spawn(async move { drop(answer.send(shared.obtain(shard).await)) });
         let opened = answered.recv().unwrap_or_else(|_| Err(DataError::Problem("the worker is ending".into())));
         let waited = began.elapsed();
@@ -110,7 +110,7 @@ impl ShardStore for ShardCache {
         let task = self.runtime.spawn(async move {
             for shard in shards {
                 if let Err(error) = shared.obtain(shard).await {
-                    // A task that needs the shard tries again, and fails with the reason.
+                    // The failure is not final: a task that needs the shard tries again, and fails with the reason.
                     return tracing::debug!("{error}");
                 }
             }
@@ -122,7 +122,7 @@ impl ShardStore for ShardCache {
 }
 
 impl Origin {
-    /// Fetches a shard into a temporary file in `folder`, and checks it. The error says why that failed.
+    /// Downloads a shard to a temporary file in `folder`, and checks it. An error says why it failed.
     async fn download(&self, folder: &Path, shard: Shard) -> Result<(NamedTempFile, ImageChecksums), String> {
         let mut images = ImageChecksummer::new(&shard);
         let each = |piece: &[u8]| images.add(piece);
@@ -162,16 +162,16 @@ async fn read_object(
 }
 
 impl CacheState {
-    /// Opens a shard that was checked and is still here. It does not wait for the lock, which is held while another one is fetched.
+    /// Opens a shard that was checked and is still in the cache. Does not wait for the lock, which is held while another shard is fetched.
     fn ready(&self, shard: &Shard) -> Option<ShardFile> {
         let checksums = lock(&self.checked).get(&shard.sha256)?.clone();
         open_as_used(&self.folder.join(hex(&shard.sha256))).ok().map(|file| ShardFile::new(file, checksums))
     }
 
-    /// Opens a shard, which is fetched if it is not here.
+    /// Opens a shard, and fetches it if it is not in the cache.
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<ShardFile, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
-        // Held until the file is open, so that no process fetches it a second time, or removes it.
+        // The lock is held until the file is open, so that no process fetches the shard a second time, or removes it.
         let folder = self.blocking(Self::lock).await?;
         let cached = path.clone();
         let found = self.blocking(move |shared| shared.check(&cached, &shard)).await?;
@@ -200,7 +200,7 @@ impl CacheState {
         .await
     }
 
-    /// Waits until no other process fetches or removes shards; the lock is released with the file.
+    /// Waits until no other process fetches or removes shards. The lock is released when the file is closed.
     fn lock(&self) -> Result<File, DataError> {
         std::fs::create_dir_all(&self.folder).map_err(DataError::cache(&self.folder))?;
         let path = self.folder.join("lock");
@@ -208,7 +208,7 @@ impl CacheState {
         locked.map_err(DataError::cache(path))
     }
 
-    /// The checksums of a shard's images, if the shard is here and whole.
+    /// Returns the checksums of a shard's images, if the shard is in the cache and intact.
     fn check(&self, path: &Path, shard: &Shard) -> Result<Option<ImageChecksums>, DataError> {
         if !path.metadata().is_ok_and(|found| found.len() == shard.bytes) {
             return Ok(None);
@@ -237,8 +237,8 @@ impl CacheState {
         Ok(None)
     }
 
-    /// Removes the shards that were used the longest time ago, until the others have room, and what is left of downloads
-    /// whose process was killed: nobody else downloads while the folder is locked.
+    /// Removes the least recently used shards until the rest fits, and the files of downloads whose process was killed. No other process
+    /// downloads while the folder is locked.
     fn make_room(&self) -> Result<(), DataError> {
         let expected = lock(&self.expected).clone();
         let names: HashSet<String> = expected.iter().map(|digest| hex(digest)).collect();
@@ -253,13 +253,13 @@ impl CacheState {
                 shards.push((names.contains(&name), used, found.len(), entry.path()));
             }
         }
-        // The oldest last, and those that are needed next first.
+        // Shards that are needed next come first, and the least recently used last.
         shards.sort_by_key(|(is_expected, used, ..)| Reverse((*is_expected, *used)));
         let mut total = 0_u64;
         for (is_expected, _, bytes, path) in shards {
             total = total.saturating_add(bytes);
             if total > self.most_bytes && !is_expected {
-                // A process that has it open goes on reading it.
+                // Processes that have the file open can continue to read it.
                 std::fs::remove_file(&path).map_err(DataError::cache(&path))?;
             }
         }
@@ -281,14 +281,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a file, and notes that it was used now.
+/// Opens a file, and records that it was used now.
 fn open_as_used(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).open(path)?;
     file.set_modified(now())?;
     Ok(file)
 }
 
-/// The time of a file's last use. If the clock is set back, a shard may be removed too early, and is fetched again.
+/// Returns the current time, as the time of a file's last use. If the clock is set back, a shard may be removed too
+/// early, and is fetched again.
 #[expect(clippy::disallowed_methods, reason = "processes that come and go have no other clock in common")]
 fn now() -> SystemTime {
     SystemTime::now()
@@ -298,7 +299,7 @@ fn now() -> SystemTime {
 mod tests {
     use super::*;
 
-    /// A shard of two images, in a cache whose worker has no session.
+    /// Returns a shard of two images, and a cache whose worker has no session.
     fn rig() -> (tempfile::TempDir, tokio::runtime::Runtime, ShardCache, Shard) {
         let (folder, runtime) = (tempfile::tempdir().unwrap(), tokio::runtime::Runtime::new().unwrap());
         let cache = ShardCache::of_coordinator(DataLink::default(), runtime.handle().clone(), folder.path(), u64::MAX);
@@ -310,7 +311,7 @@ mod tests {
         (folder, runtime, cache, shard)
     }
 
-    /// The lock is held while a shard is fetched, which may take long.
+    /// The lock is held while a shard is fetched, which may take a long time.
     #[test]
     fn a_shard_that_is_ready_is_opened_while_others_are_fetched() {
         let (_folder, _runtime, cache, shard) = rig();

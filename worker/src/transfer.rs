@@ -15,13 +15,13 @@ use crate::error::SessionError;
 pub(crate) struct Upload {
     pub(crate) vector: VectorId,
     pub(crate) first_chunk: u64,
-    /// The sums that make it up.
+    /// The sums that make up the vector.
     pub(crate) sums: Vec<Arc<GradientSum>>,
     pub(crate) units: Units,
 }
 
 impl Upload {
-    /// What precedes its chunks, and the sums that make these up.
+    /// Returns the header, and the sums that make up the chunks.
     pub(crate) fn into_parts(self, session: SessionToken) -> (GradientHeader, Vec<Arc<GradientSum>>) {
         let Self { vector, first_chunk: _, sums, units } = self;
         let header = GradientHeader {
@@ -59,7 +59,7 @@ fn maxima(sums: &[Arc<GradientSum>]) -> Vec<f32> {
     })
 }
 
-/// A chunk of a sum, which is sent as it lies in memory.
+/// A chunk of a sum, which is sent without a copy.
 struct SentChunk {
     sum: Arc<GradientSum>,
     values: Range<usize>,
@@ -71,7 +71,7 @@ impl AsRef<[u8]> for SentChunk {
     }
 }
 
-/// The chunks of the total, each added up and encoded when it is asked for.
+/// Returns the chunks of the total. Each is added up and encoded when it is needed.
 fn chunks(sums: Vec<Arc<GradientSum>>, first: u64, format: WireFormat) -> impl Iterator<Item = Bytes> + Send {
     let values = sums.first().map_or(0, |sum| sum.values.len());
     (first..values.div_ceil(CHUNK_VALUES) as u64).map(move |at| match &sums[..] {
@@ -82,13 +82,13 @@ fn chunks(sums: Vec<Arc<GradientSum>>, first: u64, format: WireFormat) -> impl I
     })
 }
 
-/// The values of a chunk.
+/// Returns the index range of a chunk's values.
 fn chunk_range(at: u64, values: usize) -> Range<usize> {
     let from = at as usize * CHUNK_VALUES;
     from..values.min(from + CHUNK_VALUES)
 }
 
-/// A chunk of the total of some sums.
+/// Returns a chunk of the total of these sums.
 pub(crate) fn total(sums: &[Arc<GradientSum>], at: u64) -> Cow<'_, [i32]> {
     let (one, others) = sums.split_first().expect("a vector has values");
     let range = chunk_range(at, one.values.len());

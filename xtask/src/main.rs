@@ -1,5 +1,7 @@
 //! Commands for contributors. `cargo xtask` prints the list, which is [`TASKS`].
 
+mod flaky;
+mod house;
 mod python;
 
 use std::path::Path;
@@ -16,9 +18,14 @@ struct Task {
     run: fn(&Shell, &[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 13] = [
-    Task { name: "ci", help: "everything that a change must pass: the next five", run: ci },
+const TASKS: [Task; 15] = [
+    Task { name: "ci", help: "everything that a change must pass: the next six", run: ci },
     Task { name: "test", help: "all tests, or those that further arguments of `cargo test` choose", run: test },
+    Task {
+        name: "house",
+        help: "counts lines, doubled names, circles, fragments and words, within bounds",
+        run: house,
+    },
     Task { name: "lint", help: "formatting, and clippy with warnings as errors", run: lint },
     Task { name: "doc", help: "the documentation of the code, with warnings as errors", run: doc },
     Task { name: "features", help: "a type check with GPUs, object stores and traces", run: features },
@@ -26,6 +33,11 @@ const TASKS: [Task; 13] = [
         name: "python",
         help: "builds, installs and tests the Python package (needs Python 3.10)",
         run: python::check,
+    },
+    Task {
+        name: "flaky",
+        help: "runs changed tests, or those that arguments of `cargo test` choose, 50 times on a busy machine",
+        run: flaky::run,
     },
     Task { name: "reference", help: "writes docs/reference/ from the code", run: reference },
     Task { name: "book", help: "builds docs/ as a book into book/ (needs mdbook)", run: book },
@@ -74,6 +86,7 @@ fn enter_root() -> Result<(), Failure> {
 
 fn ci(shell: &Shell, _: &[String]) -> Result<(), Failure> {
     shell.cargo("fmt --check")?;
+    house(shell, &[])?;
     test(shell, &[])?;
     clippy(shell)?;
     doc(shell, &[])?;
@@ -90,6 +103,10 @@ fn test(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
     }
     command.extend_from_slice(arguments);
     shell.run(&command)
+}
+
+fn house(_: &Shell, _: &[String]) -> Result<(), Failure> {
+    house::check()
 }
 
 fn lint(shell: &Shell, _: &[String]) -> Result<(), Failure> {

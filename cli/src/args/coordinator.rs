@@ -32,7 +32,7 @@ pub(crate) struct HeadArgs {
     /// Address and port to listen on; port 0 picks a free one.
     #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Workers to wait for before the first iteration.
+    /// The number of workers to wait for before the first iteration.
     #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
     min_workers: Option<usize>,
     /// The address of the dashboard and the metrics. On other addresses than loopback, they use TLS and require the status secret [default:

@@ -43,11 +43,11 @@ Examples:
         /// Seed of the data.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Number of records in train.bin.
+        /// The number of records in train.bin.
         #[arg(long, default_value_t = 50_000, allow_negative_numbers = true,
               value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
         train: u64,
-        /// Number of records in test.bin.
+        /// The number of records in test.bin.
         #[arg(long, default_value_t = 10_000, allow_negative_numbers = true,
               value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
         test: u64,
@@ -82,12 +82,12 @@ pub(crate) struct PackArgs {
     /// Width and height of the packed images, in pixels: a multiple of 8, at most 256.
     #[arg(long, value_name = "S", default_value_t = DEFAULT_SIZE, value_parser = size)]
     pub(crate) size: usize,
-    /// Also write an index of shards of so many megabytes each: then a worker on another machine fetches only the shards that its
+    /// Also write an index of shards of this size each, in megabytes: then a worker on another machine fetches only the shards that its
     /// next tasks need, and keeps as many as its --cache-gb.
     #[arg(long, value_name = "MB", allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_SHARD_MB))]
     pub(crate) shard_mb: Option<u64>,
-    /// Leave out files that are no images or cannot be read, and say how many; without it, they are an error.
+    /// Leave out files that are not images or cannot be read, and print their number; without this flag, they are an error.
     #[arg(long)]
     pub(crate) skip_bad: bool,
 }

@@ -41,13 +41,13 @@ pub(crate) struct SubjectArgs {
     /// The data that gradients are computed on, as for a run [default: synthetic].
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
-    /// Number of samples in the gradient [default: as for the model].
+    /// The number of samples in the gradient [default: as for the model].
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     pub(crate) task_batch: Option<u32>,
-    /// Workers of the run [default: 4].
+    /// The number of workers of the run [default: 4].
     #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<u32>,
-    /// Checkpoints that are kept [default: 3].
+    /// The number of checkpoints to keep [default: 3].
     #[arg(long, env = "ATA_KEEP", value_name = "N", allow_negative_numbers = true)]
     keep: Option<usize>,
     /// The run's folder [default: one in runs/].
@@ -56,7 +56,7 @@ pub(crate) struct SubjectArgs {
     /// The address a coordinator would listen on [default: 127.0.0.1:7070].
     #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Where the coordinator's dashboard would be, or off [default: 127.0.0.1:7071].
+    /// The address of the coordinator's dashboard, or off [default: 127.0.0.1:7071].
     #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS")]
     dashboard: Option<String>,
     /// The folder of the coordinator's key and secrets [default: ~/.local/share/ata/credentials].

@@ -13,14 +13,14 @@ pub(crate) struct EvalArgs {
     /// A run's folder, id or name, a checkpoint's folder, or a model.safetensors.
     #[arg(value_name = "RUN|FILE")]
     pub(crate) model: PathBuf,
-    /// synthetic, a folder with CIFAR-100's test.bin, or cifar-100-binary.tar.gz [default: the run's data; a file outside of a run's
-    /// folder needs this].
+    /// The test data: synthetic, a folder with CIFAR-100's test.bin, or cifar-100-binary.tar.gz [default: the run's data; a file outside of
+    /// a run's folder needs this].
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<String>,
     /// Seed of synthetic data [default: the run's].
     #[arg(long, env = "ATA_SEED", value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    /// The device: auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
     /// Print a table of the classes as well.

@@ -51,7 +51,7 @@ use crate::failure::Failure;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// What is logged on standard error: error, warn, info, debug, or directives of the tracing crate.
+    /// The level of the log on standard error: error, warn, info, debug, or directives of the tracing crate.
     #[arg(long, global = true, env = "ATA_LOG", value_name = "LEVEL", help_heading = "Output")]
     pub(crate) log: Option<String>,
     /// The form of the log: text, or one JSON object per line.
@@ -146,7 +146,7 @@ Examples:
   ata completions bash > /etc/bash_completion.d/ata
   ata completions zsh > ~/.zfunc/_ata")]
     Completions {
-        /// bash, elvish, fish, powershell or zsh.
+        /// The shell: bash, elvish, fish, powershell or zsh.
         shell: clap_complete::Shell,
     },
     /// Write the manual pages.

@@ -21,8 +21,8 @@ pub(crate) struct PlanArgs {
     /// its share as one batch.
     #[arg(value_name = "MACHINE")]
     pub(crate) machines: Vec<String>,
-    /// Machines from files that `ata doctor --json` wrote on them, in addition to those given by their times. They are called as
-    /// the files are. Give this flag after them.
+    /// Machines from files that `ata doctor --json` wrote on them, in addition to those given by their times. Their names are those of the
+    /// files. Give this flag after the machines.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
     /// Tasks per step.
@@ -37,11 +37,11 @@ pub(crate) struct PlanArgs {
     /// The size of the model's parameters as f32: 100MB, 8MiB, … [default: that in the files of --from].
     #[arg(long, value_name = "SIZE")]
     pub(crate) model_bytes: Option<String>,
-    /// How gradients and parameters are represented on the wire: f32-exact or compact [default: compact, as in a run on a network].
+    /// The representation of gradients and parameters on the wire: f32-exact or compact [default: compact, as in a run on a network].
     #[arg(long, value_name = "FORMAT", requires = "link")]
     pub(crate) wire: Option<WireFormat>,
-    /// How machines exchange vectors: auto (in shards where that is shorter) or star (through the coordinator's link)
-    /// [default: auto].
+    /// The way in which machines exchange vectors: auto (in shards where that is shorter) or star (through the
+    /// coordinator's link) [default: auto].
     #[arg(long, value_name = "WAY", requires = "link")]
     pub(crate) exchange: Option<ExchangeChoice>,
     /// The part of a task's time that does not become shorter with fewer samples [default: none].

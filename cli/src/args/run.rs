@@ -25,13 +25,13 @@ pub(crate) struct RunArgs {
     /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
-    /// synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
-    /// CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; or the URL of a folder in an object store with images that
-    /// were packed with --shard-mb. A model of your own may take something else.
+    /// The data: synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
+    /// CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; or the URL of a folder in an object store with images that were
+    /// packed with --shard-mb. A model of your own may take something else.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
-    /// cnn, cnn:widths=C1/C2/C3/H, resnet20 (for images of 32 pixels), resnet18 (for 224), or resnet20:width=W; classes=N and size=S
-    /// are taken from --data if they are not given, as in cnn:size=64.
+    /// The model: cnn, cnn:widths=C1/C2/C3/H, resnet20 (for images of 32 pixels), resnet18 (for 224), or resnet20:width=W; classes=N and
+    /// size=S are taken from --data if they are not given, as in cnn:size=64.
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     model: Option<String>,
     /// Write scalars for TensorBoard to the folder tensorboard in the run's.
@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
     /// Seed of the parameters, the data order and every random choice.
     #[arg(long, env = "ATA_SEED", value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
-    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    /// The device: auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE")]
     device: Option<String>,
     /// The run's folder, which must not hold a run yet [default: runs/RUN_ID].
@@ -139,12 +139,12 @@ pub(crate) struct TrustArgs {
 /// The representation and the exchange of vectors.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct WireArgs {
-    /// How gradients and parameters are represented on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about 14
+    /// The representation of gradients and parameters on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about 14
     /// bits, parameters as 8-bit differences). The default is f32-exact if the coordinator listens on loopback, else compact.
     #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
     wire: Option<WireFormat>,
-    /// How workers exchange gradients and parameters: star (through the coordinator's link), shards (among each other, each of them
-    /// summing a part; the coordinator's link carries one of each), or auto (shards where they are shorter) [default: auto].
+    /// The way in which workers exchange gradients and parameters: star (through the coordinator's link), shards (among each other, each of
+    /// them summing a part; the coordinator's link carries one of each), or auto (shards where they are shorter) [default: auto].
     #[arg(long, env = "ATA_EXCHANGE", value_name = "WAY", help_heading = "Network")]
     exchange: Option<ExchangeChoice>,
     /// Hosts, separated by commas, that workers may name (--peer-host) for others to reach them at. Any other name is ignored: they are
@@ -156,13 +156,13 @@ pub(crate) struct WireArgs {
 /// The training, the evaluation and the checkpoints.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrainingArgs {
-    /// adam, adamw or sgd [default: adam].
+    /// The optimizer: adam, adamw or sgd [default: adam].
     #[arg(long, env = "ATA_OPTIMIZER", value_name = "NAME", help_heading = "Training")]
     optimizer: Option<String>,
     /// The learning rate, or its peak [default: 0.001].
     #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     lr: Option<f64>,
-    /// constant, cosine (to 0 at the last iteration) or step (see --lr-step-every) [default: constant].
+    /// The schedule of the learning rate: constant, cosine (to 0 at the last iteration) or step (see --lr-step-every) [default: constant].
     #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME", help_heading = "Training")]
     lr_schedule: Option<String>,
     /// Iterations over which the learning rate rises linearly to its peak [default: 0].
@@ -180,7 +180,7 @@ pub(crate) struct TrainingArgs {
         help_heading = "Training"
     )]
     lr_step_factor: Option<f64>,
-    /// Momentum of sgd [default: 0.9].
+    /// The momentum of sgd [default: 0.9].
     #[arg(long, env = "ATA_MOMENTUM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     momentum: Option<f64>,
     /// Nesterov's momentum for sgd.
@@ -204,8 +204,8 @@ pub(crate) struct TrainingArgs {
     /// results do not depend on who computes [default: as they are].
     #[arg(long, env = "ATA_AUGMENT", value_name = "HOW", help_heading = "Training")]
     augment: Option<String>,
-    /// Spread so much of each label over all classes, from 0 to below 1, in the training loss; evaluations use the labels as they
-    /// are [default: 0].
+    /// The share of each label, from 0 to below 1, that the training loss spreads over all classes; evaluations use the labels as they are
+    /// [default: 0].
     #[arg(
         long,
         env = "ATA_LABEL_SMOOTHING",
@@ -214,9 +214,9 @@ pub(crate) struct TrainingArgs {
         help_heading = "Training"
     )]
     label_smoothing: Option<f64>,
-    /// What becomes of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip (they
-    /// are left out of the mean of their task, and each worker names them in its log). A task that has no other samples ends the run in
-    /// any case [default: stop].
+    /// The treatment of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip (they
+    /// are left out of the mean of their task, and each worker names them in its log). A task that has no other samples ends the run in any
+    /// case [default: stop].
     #[arg(long, env = "ATA_ON_BAD_SAMPLE", value_name = "WHAT", help_heading = "Training")]
     on_bad_sample: Option<OnBadSample>,
     /// Start from the parameters in this model.safetensors, for example one written by PyTorch. A coordinator that does not have --model
@@ -235,10 +235,10 @@ pub(crate) struct TrainingArgs {
     /// az://… or file:///… [default: in the run's folder].
     #[arg(long, env = "ATA_CHECKPOINT", value_name = "URL", help_heading = "Saving")]
     checkpoint: Option<String>,
-    /// How often the run is saved: a time (60s, 10m), a number of iterations, or never [default: 60s].
+    /// The interval between checkpoints: a time (60s, 10m), a number of iterations, or never [default: 60s].
     #[arg(long, env = "ATA_CHECKPOINT_EVERY", value_name = "T", allow_hyphen_values = true, help_heading = "Saving")]
     checkpoint_every: Option<String>,
-    /// How many checkpoints are kept [default: 3].
+    /// The number of checkpoints to keep [default: 3].
     #[arg(long, env = "ATA_KEEP", value_name = "N", allow_negative_numbers = true, help_heading = "Saving")]
     keep: Option<usize>,
     /// Also keep the checkpoints of iterations divisible by this.

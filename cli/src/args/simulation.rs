@@ -43,13 +43,13 @@ pub(crate) struct SimulateArgs {
     /// Tasks per iteration.
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     pub(crate) budget: Option<u64>,
-    /// Iterations.
+    /// The number of iterations.
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     pub(crate) iterations: Option<u64>,
     /// The first seed.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
-    /// Number of seeds.
+    /// The number of seeds.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub(crate) seeds: Option<u64>,
     /// A time law for the overhead of each assignment, before the worker computes.
@@ -90,11 +90,11 @@ pub(crate) struct LinkArgs {
     /// The size of the model's parameters as f32: 100MB, 8MiB, …
     #[arg(long, value_name = "SIZE")]
     pub(crate) model_bytes: Option<String>,
-    /// How gradients and parameters are represented on the wire: f32-exact or compact [default: f32-exact].
+    /// The representation of gradients and parameters on the wire: f32-exact or compact [default: f32-exact].
     #[arg(long, value_name = "FORMAT")]
     pub(crate) wire: Option<WireFormat>,
-    /// How workers exchange vectors: auto (in shards where that is shorter) or star (through the coordinator's link)
-    /// [default: auto].
+    /// The way in which workers exchange vectors: auto (in shards where that is shorter) or star (through the
+    /// coordinator's link) [default: auto].
     #[arg(long, value_name = "WAY")]
     pub(crate) exchange: Option<ExchangeChoice>,
     /// The unit of times in --task-time [default: 1ms].
@@ -146,7 +146,7 @@ pub(crate) struct ReplayArgs {
     /// Policies separated by commas, or all.
     #[arg(long = "policy", value_name = "POLICY", default_value = "all")]
     pub(crate) policies: Vec<String>,
-    /// Number of seeds, for the policies' own draws and for the bootstrap.
+    /// The number of seeds, for the policies' own draws and for the bootstrap.
     #[arg(long, value_name = "COUNT", default_value_t = 5, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) seeds: u64,
@@ -157,7 +157,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "B", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(1..=MAX_BUDGET))]
     pub(crate) budget: Option<u64>,
-    /// Iterations [default: the run's].
+    /// The number of iterations [default: the run's].
     #[arg(long, value_name = "K", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) iterations: Option<u64>,

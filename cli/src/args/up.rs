@@ -28,7 +28,7 @@ pub(crate) struct UpArgs {
 /// The settings of a cluster on one machine.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct LocalArgs {
-    /// Worker processes.
+    /// The number of worker processes.
     #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<u32>,
     /// One worker on each of these devices, in place of --device and --workers: all (the GPUs of this machine), or a list,
@@ -43,8 +43,8 @@ pub(crate) struct LocalArgs {
     /// optimizer stay f32 [default: f32].
     #[arg(long, env = "ATA_PRECISION", value_name = "f32|bf16")]
     precision: Option<Precision>,
-    /// Emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none. A device that
-    /// computes its share as one batch: 'affine(20, 0.5)', 20 for the batch and 0.5 for each task.
+    /// The emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none. A device that computes its
+    /// share as one batch: 'affine(20, 0.5)', 20 for the batch and 0.5 for each task.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]
     task_time: Option<String>,
     /// The unit of times in --task-time: 1ms, 0.1ms, 1s, …

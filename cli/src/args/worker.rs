@@ -31,7 +31,7 @@ pub(crate) struct WorkerArgs {
     /// This worker's name, under which its speed is remembered [default: the host name].
     #[arg(long, env = "ATA_NAME")]
     pub(crate) name: Option<String>,
-    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    /// The device: auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
     /// One worker on each of these devices, all in this process: all (the GPUs of this machine), or a list, as in
@@ -54,7 +54,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "ATA_CACHE_GB", value_name = "GB", default_value_t = DEFAULT_CACHE_GB, allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_CACHE_GB))]
     pub(crate) cache_gb: u64,
-    /// How long to keep trying to reach a coordinator, in seconds since the last contact.
+    /// The time to keep trying to reach a coordinator, in seconds since the last contact.
     #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_TIME.as_secs()))]
     pub(crate) retry_for: u64,
@@ -63,7 +63,7 @@ pub(crate) struct WorkerArgs {
     /// coordinator is on this machine].
     #[arg(long, env = "ATA_PEER_LISTEN", value_name = "ADDRESS")]
     pub(crate) peer_listen: Option<String>,
-    /// The host that other workers are told, if it is not the one that the coordinator sees. The coordinator must allow it
+    /// The host that is announced to other workers, if it is not the one that the coordinator sees. The coordinator must allow it
     /// (--peer-hosts).
     #[arg(long, env = "ATA_PEER_HOST", value_name = "HOST")]
     pub(crate) peer_host: Option<String>,

@@ -18,7 +18,7 @@ pub(crate) struct Counter {
     total: Option<u64>,
     done: AtomicU64,
     bar: ProgressBar,
-    /// When the last plain line was printed.
+    /// The time at which the last plain line was printed.
     printed: Mutex<Instant>,
 }
 
@@ -28,7 +28,7 @@ impl Counter {
         Self::start(what, Some(total), template, |count| count.to_string())
     }
 
-    /// Counts bytes up to a total that may be unknown.
+    /// Creates a counter of bytes up to a total that may be unknown.
     pub(crate) fn of_bytes(what: &'static str, total: Option<u64>) -> Self {
         let template = if total.is_some() {
             "{bar:12} {decimal_bytes}/{decimal_total_bytes}, {elapsed}, left {eta}  {wide_msg}"
@@ -67,7 +67,7 @@ impl Counter {
     }
 }
 
-/// A count of something that is usually over before anyone asks how far it is: it is printed only once it has taken a while.
+/// A count of an operation that is usually short. It is printed only after the operation has taken a while.
 pub(crate) struct Counting {
     what: &'static str,
     begun: Instant,
@@ -80,7 +80,7 @@ impl Counting {
         Self { what, begun: Instant::now(), done: 0, counter: None }
     }
 
-    /// Sets how many there are now, of how many.
+    /// Sets the count and its total.
     pub(crate) fn set(&mut self, done: u64, total: u64) {
         if self.begun.elapsed() < LINE_INTERVAL {
             return;

@@ -1,7 +1,7 @@
-//! Text from outside, which must neither command a terminal nor look like another text on it.
+//! Escapes untrusted text, which must neither control a terminal nor be displayed as different text.
 //!
-//! Names, devices and reasons come from workers, journals and other servers. [`escaped`] is for each such text that is printed;
-//! [`escaped_json`] is for JSON, in which the same characters have an escape of their own.
+//! Names, devices and reasons come from workers, journals and other servers. Use [`escaped`] for each such text that is printed, and
+//! [`escaped_json`] for JSON, which has its own escapes for the same characters.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::print_text;
 use crate::failure::Failure;
 
-/// The text on one line, with a visible escape in place of each control character and each invisible one that changes the look
-/// of its neighbours.
+/// Returns the text on one line, with a visible escape in place of each control character and each invisible character that changes how its
+/// neighbours are displayed.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return text.into();
@@ -29,7 +29,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     safe.into()
 }
 
-/// JSON of the same value without those characters, except for the newlines between its lines.
+/// Returns equivalent JSON without those characters, except for the newlines between its lines.
 pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_unsafe = |c| c != '\n' && is_unsafe(c);
     if !json.contains(is_unsafe) {
@@ -39,7 +39,7 @@ pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
     for c in json.chars() {
         if is_unsafe(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                // A `String` takes everything.
+                // Writing to a `String` cannot fail.
                 let _ = write!(safe, "\\u{unit:04x}");
             }
         } else {
@@ -55,7 +55,7 @@ pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
     print_text(&format!("{}\n", escaped_json(&text)))
 }
 
-/// Writes lines of JSON, which arrive whole.
+/// A writer that escapes lines of JSON, each of which must be written in one call.
 pub(crate) struct JsonLines<W>(pub(crate) W);
 
 impl<W: io::Write> io::Write for JsonLines<W> {
@@ -69,16 +69,16 @@ impl<W: io::Write> io::Write for JsonLines<W> {
     }
 }
 
-/// Whether a character commands a terminal, or is invisible and changes the order or the look of its neighbours.
+/// Whether a character controls a terminal, or is invisible and changes the order or the display of its neighbours.
 pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
-            // Marks, embeddings, overrides and isolates of bidirectional text, and what has no width.
+            // Bidirectional marks, embeddings, overrides and isolates, and zero-width characters.
             '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            // Separators of lines and paragraphs.
+            // Line and paragraph separators.
             | '\u{2028}' | '\u{2029}'
-            // Annotations, and tags.
+            // Annotations and tags.
             | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
         )
 }

@@ -1,4 +1,4 @@
-//! What is printed: progress on standard error, results on standard output.
+//! The output of commands: progress on standard error, results on standard output.
 //!
 //! A command's result is an [`Output`], which has a text and a JSON form.
 
@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes a line to standard error. Unlike `eprintln!` it does not panic if that is a file on a full disk, or a closed pipe.
+/// Writes a line to standard error. Unlike `eprintln!`, it does not panic if standard error is a file on a full disk or a closed pipe.
 #[macro_export]
 macro_rules! note {
     ($($format:tt)*) => {{
@@ -31,15 +31,15 @@ macro_rules! note {
 }
 pub(crate) use note;
 
-/// Time between two plain lines of progress.
+/// The time between two plain lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Metrics of a problem's own, as in `absolute error 0.125, top 5 0.750`.
+/// Formats a problem's own metrics, as in `absolute error 0.125, top 5 0.750`.
 pub(crate) fn metrics_text<'a>(metrics: impl Iterator<Item = (&'a String, f64)>) -> String {
     metrics.map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints whole lines on standard output. A reader that left, as `head` does, has what it wanted.
+/// Prints whole lines on standard output. A closed pipe is not an error, because readers such as `head` close it early.
 pub fn print_text(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -50,9 +50,9 @@ pub fn print_text(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A command's result. Its JSON form is its serialization.
+/// The result of a command. Its JSON form is its serialization.
 pub trait Output: Serialize {
-    /// The text form, for a terminal: whole lines, in which text from outside is escaped.
+    /// Returns the text form for a terminal: whole lines, in which untrusted text is escaped.
     fn text(&self) -> String;
 
     /// Prints the result on standard output, as text or JSON.

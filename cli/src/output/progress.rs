@@ -1,4 +1,4 @@
-//! Progress of a run: a live bar on a terminal, plain lines elsewhere.
+//! The progress of a run: a live bar on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::mem::discriminant;
@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use super::LINE_INTERVAL;
 use crate::output::note;
 
-/// Time between two updates of the bar, so that it takes no time from thousands of iterations per second.
+/// The time between two updates of the bar, which limits its cost at thousands of iterations per second.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Workers whose tasks are printed.
+/// The largest number of workers whose tasks are printed.
 const WORKERS_SHOWN: usize = 12;
 
-/// A line on standard error whose message changes; hidden unless that is a terminal.
+/// Creates a line on standard error with a changing message. It is hidden unless standard error is a terminal.
 pub fn live_line() -> ProgressBar {
     let line = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
     line.with_style(
@@ -71,10 +71,10 @@ fn describe(state: &RunState) -> String {
     }
 }
 
-/// The tasks of the workers: `9 4 2 1`, or the first few of many.
+/// Formats the tasks of the workers, such as `9 4 2 1`, or the first few of many.
 fn allocation(state: &RunState) -> String {
     let Allocation { workers, shares, .. } = &state.allocation;
-    // In an asynchronous run each worker computes one task at a time.
+    // In an asynchronous run, each worker computes one task at a time.
     let shares = shares.values().copied().chain(std::iter::repeat_n(1, workers - shares.len()));
     let tasks: Vec<String> = shares.take(WORKERS_SHOWN).map(|tasks| tasks.to_string()).collect();
     let more = if *workers > WORKERS_SHOWN { " …" } else { "" };

@@ -4,8 +4,7 @@ use ata_figures::Table;
 
 use super::escaped;
 
-/// Renders the first `limit` rows, and the number of the others. Names are left-aligned, numbers right-aligned. All text is
-/// escaped.
+/// Renders the first `limit` rows, and the number of omitted rows. Names are left-aligned, numbers right-aligned. All text is escaped.
 pub fn render_table(table: &Table, limit: usize) -> String {
     let rows = &table.rows[..limit.min(table.rows.len())];
     let line = |line: &Vec<String>| line.iter().map(|cell| escaped(cell).into_owned()).collect();
@@ -44,7 +43,7 @@ mod tests {
         assert!(render_table(&table, 3).ends_with("fta          1 s\n"));
     }
 
-    /// A cell from outside is one cell, and as wide as it looks.
+    /// A cell with untrusted text remains one cell, and its width is that of the displayed text.
     #[test]
     fn cells_are_escaped() {
         let cells = |cells: [&str; 2]| cells.map(String::from).to_vec();

@@ -1,5 +1,4 @@
-//! What policies would have cost on the task times that a run recorded: others, and its own, which shows how far a replay can be
-//! trusted.
+//! The costs of policies on the task times that a run recorded. The replay of the run's own policy shows how accurate the others are.
 
 use ata_figures::Table;
 use ata_observe::PolicyCost;
@@ -11,23 +10,23 @@ use ata_types::seconds;
 
 use crate::failure::Failure;
 
-/// The times that a run recorded of a worker.
+/// The recorded times of a worker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WorkerTimes {
-    /// Seconds of each completed task, in order.
+    /// The times of the completed tasks, in order, in seconds.
     pub(crate) tasks_s: Vec<f64>,
-    /// Seconds of its assignments that were not computation: transport, and waiting for the coordinator.
+    /// The times of its assignments that were not computation (transport, and waiting for the coordinator), in seconds.
     pub(crate) overheads_s: Vec<f64>,
 }
 
 impl WorkerTimes {
-    /// The mean time of a task; `None` if none was completed.
+    /// Returns the mean time of a task; `None` if none was completed.
     fn mean_task_s(&self) -> Option<f64> {
         let mean_s = self.tasks_s.iter().sum::<f64>() / self.tasks_s.len() as f64;
         (!self.tasks_s.is_empty()).then_some(mean_s.max(f64::MIN_POSITIVE))
     }
 
-    /// The median time of an assignment; 0 if none was timed. First transfers would distort a mean.
+    /// Returns the median overhead of an assignment; 0 if none was timed. First transfers would distort a mean.
     fn overhead_s(&self) -> f64 {
         let mut overheads_s = self.overheads_s.clone();
         overheads_s.sort_by(f64::total_cmp);
@@ -35,7 +34,7 @@ impl WorkerTimes {
     }
 }
 
-/// What a policy is called where it is compared.
+/// Returns the name of a policy in comparisons.
 fn label(policy: &str) -> &str {
     match policy {
         "fta" => "best, had the speeds been known (fta)",
@@ -47,17 +46,17 @@ fn label(policy: &str) -> &str {
     }
 }
 
-/// What a run's own policy is called in a replay.
+/// Returns the name of the replay of a run's own policy.
 fn replayed(own: &str) -> String {
     format!("{own}, replayed")
 }
 
-/// The replay of the run's own policy, if it could be replayed: it comes first.
+/// Returns the replay of the run's own policy, which is the first entry, if it could be replayed.
 pub(crate) fn own_replay(costs: &[PolicyCost]) -> Option<&PolicyCost> {
     costs.first().filter(|cost| cost.label == replayed(&cost.policy))
 }
 
-/// The costs of policies as a table.
+/// Returns the costs of policies as a table.
 pub(crate) fn cost_table(title: String, costs: &[PolicyCost]) -> Table {
     let row = |cost: &PolicyCost| {
         let (runtime, worker_time) = (seconds(cost.iteration_s), seconds(cost.worker_time_s));
@@ -67,7 +66,7 @@ pub(crate) fn cost_table(title: String, costs: &[PolicyCost]) -> Table {
     Table { title, header, rows: costs.iter().map(row).collect() }
 }
 
-/// The times that a run recorded of its workers so far.
+/// Returns the times of a run's workers that have been recorded so far.
 pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
     let times = |worker: &WorkerState| WorkerTimes {
         tasks_s: worker.times_s.iter().copied().collect(),
@@ -76,45 +75,46 @@ pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
     run.workers.values().map(times).collect()
 }
 
-/// What policies would have cost so far.
+/// Returns what policies would have cost so far.
 pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
     counterfactuals(&recorded(run), run.budget.max(1), run.seed, &run.policy)
 }
 
-/// Simulated iterations: the mean of this many is accurate to well within a percent.
+/// The number of simulated iterations: their mean is accurate to well within a percent.
 const ITERATIONS: u64 = 1000;
 
-/// Simulated tasks, which limit the iterations if there are many in each: they take half a second. With so many, the mean of
-/// fewer iterations is as accurate.
+/// The largest number of simulated tasks, which take half a second. With many tasks per iteration, the mean of fewer iterations is as
+/// accurate.
 const TASKS: u64 = 500_000;
 
-/// The policies that a run is compared with: the oracle that knows the mean times, the plain rule that one would try
-/// first, the work queue, greedy and uniform allocation.
+/// The policies that a run is compared with: the oracle that knows the mean times, the simplest adaptive rule, the work
+/// queue, greedy and uniform allocation.
 const OTHERS: [&str; 5] = ["fta", "ema", "pull", "gta", "uta"];
 
-/// Iterations that are simulated; `None` if even one would have more than [`TASKS`]. Under a greedy policy all workers begin a
-/// task in each, however small the budget.
+/// Returns the number of iterations to simulate; `None` if even one would exceed [`TASKS`]. Under a greedy policy, all workers start a task
+/// in each iteration, however small the budget.
 fn simulated(workers: usize, budget: u64) -> Option<u64> {
     let iterations = TASKS / budget.max(workers as u64).max(1);
     (iterations > 0).then_some(iterations.min(ITERATIONS))
 }
 
-/// Workers times tasks that are simulated under the run's own policy, which may look at each worker at each result: about as long as
-/// [`TASKS`] take under the others.
+/// The largest product of workers and tasks under the run's own policy, which may examine each worker at each result. It takes about as
+/// long as [`TASKS`] under the other policies.
 const OWN_WORK: u64 = 20_000_000;
 
-/// With fewer iterations, what a policy learns in the first one would count too much.
+/// The smallest number of iterations under the run's own policy: with fewer, the first one, in which the policy has
+/// learned little, would have too much weight.
 const LEAST_OWN_ITERATIONS: u64 = 20;
 
-/// Iterations that are simulated under the run's own policy, if those are enough.
+/// Returns the number of iterations to simulate under the run's own policy; `None` if they are too few.
 fn simulated_own(workers: usize, budget: u64) -> Option<u64> {
     let workers = workers.max(1) as u64;
     let iterations = (OWN_WORK / workers / budget.max(workers)).min(ITERATIONS);
     (iterations >= LEAST_OWN_ITERATIONS).then_some(iterations)
 }
 
-/// The costs of the run's `own` policy and of [`OTHERS`]; empty if nothing was recorded, or the iterations are too large. The run's own
-/// is left out if it cannot be built from its name, or takes too long.
+/// Returns the costs of the run's `own` policy and of [`OTHERS`]; empty if nothing was recorded, or the iterations are too large. The run's
+/// own policy is omitted if it cannot be built from its name, or takes too long.
 pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64, own: &str) -> Vec<PolicyCost> {
     let Some(iterations) = simulated(workers.len(), budget) else { return Vec::new() };
     let Some(replay) = Replay::new(workers, budget, iterations) else { return Vec::new() };
@@ -126,12 +126,12 @@ pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64, o
     own_cost.into_iter().chain(others.filter_map(|policy| replay.cost(policy, build_policy, seed).ok())).collect()
 }
 
-/// Replays recorded times under other policies.
+/// A replay of recorded times under any policy.
 #[derive(Clone)]
 pub(crate) struct Replay {
-    /// Seconds of each task, by worker; workers without any are left out.
+    /// The task times of each worker, in seconds; workers without any are omitted.
     tasks_s: Vec<Vec<f64>>,
-    /// Seconds of an assignment without its tasks, of the same workers.
+    /// The overheads of an assignment of the same workers, in seconds.
     overheads_s: Vec<Vec<f64>>,
     context: PolicyContext,
     budget: u64,
@@ -150,8 +150,8 @@ impl Replay {
         (!timed.is_empty()).then_some(Self { tasks_s, overheads_s, context, budget, iterations })
     }
 
-    /// The cost of a policy, not counting optimizer steps. An iteration stands for B applied tasks, also if the policy's steps
-    /// have fewer.
+    /// Returns the cost of a policy, without optimizer steps. An iteration stands for B applied tasks, even if the policy's steps have
+    /// fewer.
     pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<PolicyCost, Failure> {
         let (ledger, bootstrapped) = self.simulate(policy, policies, seed)?;
         let iterations = ledger.tasks_applied.max(1) as f64 / self.budget as f64;
@@ -165,8 +165,8 @@ impl Replay {
         })
     }
 
-    /// The ledger of a policy, and the share of tasks whose time was drawn again. An asynchronous policy takes as many steps as
-    /// the iterations of others have tasks.
+    /// Returns the ledger of a policy, and the share of tasks with resampled times. An asynchronous policy takes as many steps as the
+    /// iterations of others have tasks.
     fn simulate(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<(Ledger, f64), Failure> {
         let steps_per_iteration = if POLICIES.kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;
@@ -198,8 +198,8 @@ mod tests {
         times_s.map(|(tasks_s, overhead_s)| WorkerTimes { tasks_s, overheads_s: vec![overhead_s; 2] })
     }
 
-    /// Constant times 1 and 3, B = 4: the oracle allocates (3, 1), and `ema` after trying (2, 2) once, uniform (2, 2);
-    /// greedy takes the first four results, and a queue ends with worker 2's only task. Each assignment takes no time, or 1.
+    /// The constant times are 1 and 3, and B = 4. The oracle allocates (3, 1), and so does `ema` after one (2, 2); uniform allocates (2,
+    /// 2); greedy takes the first four results; and a queue ends with worker 2's only task. Each assignment takes no time, or 1.
     #[test]
     fn constant_times() {
         for overhead_s in [0.0, 1.0] {
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// A simulation does not grow with the budget or the workers, and takes no memory for a budget that a file names.
+    /// The cost of a simulation does not grow with the budget or the number of workers, and memory does not depend on a budget in a file.
     #[test]
     fn simulations_of_larger_runs_do_not_grow() {
         for (workers, budget, iterations) in [
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// A policy that looks at all workers at each result is simulated for less long, or not at all.
+    /// A policy that examines all workers at each result is simulated for fewer iterations, or not at all.
     #[test]
     fn the_replay_of_the_runs_own_policy_does_not_grow() {
         for (workers, budget, iterations) in [
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(counterfactuals(&[WorkerTimes::default()], 4, 1, "uta"), []);
     }
 
-    /// Every result of an asynchronous policy is a step; in all it applies as many tasks as the others.
+    /// Every result of an asynchronous policy is a step. In total it applies as many tasks as the others.
     #[test]
     fn asynchronous_policies_take_as_many_tasks() {
         let replay = Replay::new(&workers([(vec![1.0; 3], 0.0), (vec![2.0; 3], 0.0)]), 4, 10).unwrap();

@@ -1,4 +1,4 @@
-//! Observers of a run while it goes on: the dashboard with its metrics, and TensorBoard's files.
+//! The observers of a running run: the dashboard with its metrics, and TensorBoard's files.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::settings::{DEFAULT_DASHBOARD, Settings};
 /// The folder of TensorBoard's files in a run's folder.
 const TENSORBOARD: &str = "tensorboard";
 
-/// A dashboard that is about to be served.
+/// A dashboard that is bound to its address but not yet served.
 pub(crate) struct Dashboard {
     listener: TcpListener,
     access: Access,
 }
 
 impl Dashboard {
-    /// Binds its address, and prints it; `default` is the address if the settings have none. `None` if it is off.
+    /// Binds and prints the address of the dashboard, which is `default` if the settings have none. Returns `None` if the dashboard is off.
     pub(crate) async fn bind(settings: &Settings, default: &str) -> Result<Option<Self>, Failure> {
         let Some(address) = settings.dashboard_or(default)? else { return Ok(None) };
         let mut bound = TcpListener::bind(address).await;
@@ -58,7 +58,7 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Those that the settings ask for.
+    /// Starts the observers that the settings request.
     pub(crate) fn start(
         dashboard: Option<Dashboard>,
         settings: &Settings,
@@ -84,17 +84,17 @@ impl Observers {
         Ok(Self { listeners, server })
     }
 
-    /// The listeners, for the run; the server goes on without them.
+    /// Takes the listeners for the run. The server continues without them.
     pub(crate) fn take_listeners(&mut self) -> Listeners {
         std::mem::take(&mut self.listeners)
     }
 
-    /// Whether there is a dashboard.
+    /// Whether the run has a dashboard.
     pub(crate) fn are_seen(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Sends viewers the end of the run.
+    /// Sends the end of the run to viewers.
     pub(crate) async fn end(self) {
         if let Some((stop, server)) = self.server {
             drop(stop);

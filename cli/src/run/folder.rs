@@ -17,7 +17,7 @@ use super::{place, registry};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// The folder of a run, in which no other coordinator writes.
+/// The folder of a run, with the exclusive right to write to it.
 pub(crate) struct RunFolder {
     pub(crate) run_id: String,
     pub(crate) path: PathBuf,
@@ -25,24 +25,24 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Creates the folder, and writes the complete configuration into it. A run in it that never began is removed, and with
-    /// `again` also one that has no checkpoint to continue from.
+    /// Creates the folder and writes the complete configuration to it. An existing run that never began is removed, and with `again` also
+    /// one that has no checkpoint to resume from.
     pub(crate) fn create(settings: &Settings, again: bool) -> Result<Self, Failure> {
         let run_id = new_run_id(&settings.policy);
         let path = settings.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&run_id));
         check_free(&path, settings, again)?;
         let hold = Hold::take(&path, settings.checkpoint.as_deref())?;
-        // Another process may have been faster.
+        // Another process may have started a run before the lock was taken.
         check_free(&path, settings, again)?;
         clear(&path).map_err(|cause| Failure::disk(format!("cannot clear {}: {cause}", path.display())))?;
         let folder = Self { run_id, path, _hold: hold };
-        // The folder is left out, so that the file can be used for another run.
+        // The folder is omitted, so that the file can be used for another run.
         folder.write(CONFIG_FILE, &Settings { out: None, ..settings.clone() }.to_toml()?)?;
         registry::remember(&folder.run_id, &folder.path, settings);
         Ok(folder)
     }
 
-    /// Opens the folder of a run that continues from the checkpoint of `iteration`, and replaces its configuration.
+    /// Opens the folder of a run that resumes from the checkpoint of `iteration`, and replaces its configuration.
     pub(crate) fn reopen(
         hold: Hold,
         resumption: &Resumption,
@@ -52,7 +52,7 @@ impl RunFolder {
     ) -> Result<Self, Failure> {
         resumption.go_on_from(iteration)?;
         let folder = Self { run_id: run_id.into(), path: resumption.folder.clone(), _hold: hold };
-        // The earlier end is not valid any more, even if this process is killed.
+        // The earlier summary becomes invalid now, even if this process is killed.
         let removed = remove(&folder.path.join(SUMMARY_FILE));
         removed.map_err(|cause| Failure::disk(format!("cannot clear {}: {cause}", folder.path.display())))?;
         folder.write(CONFIG_FILE, &settings.to_toml()?)?;
@@ -89,15 +89,15 @@ fn check_free(path: &Path, settings: &Settings, again: bool) -> Result<(), Failu
     )))
 }
 
-/// Whether a configuration is complete and formatted as a run writes it.
+/// Whether a configuration is complete and formatted like one that a run has written.
 fn is_written_by_a_run(config: &Path) -> bool {
     let Ok(text) = std::fs::read_to_string(config) else { return false };
     let own = text.parse().ok().and_then(|own| Settings::extended(own, &[], &[]).ok()?.to_toml().ok());
     own.is_some_and(|own| own == text)
 }
 
-/// Removes the files of a run that has no checkpoint to continue from; its events and models are renamed. The journal, which
-/// shows that it began, goes last.
+/// Removes the files of a run that has no checkpoint to resume from; its events and models are renamed. The journal is last because it
+/// shows that the run began.
 fn clear(run: &Path) -> std::io::Result<()> {
     for model in [MODEL_FILE, BEST_MODEL_FILE] {
         let file = run.join(model);
@@ -117,13 +117,13 @@ fn remove(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Time, policy, and four random digits: `20261121-101500-ata-empirical-3f2a`.
+/// Returns a run id of time, policy, and four random digits, such as `20261121-101500-ata-empirical-3f2a`.
 pub(crate) fn new_run_id(policy: &str) -> String {
     #[expect(clippy::disallowed_methods, reason = "it is a name")]
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let time = time.trim_end_matches('Z').replace(['-', ':'], "").replace('T', "-");
     let policy = policy.split(':').next().unwrap_or_default();
-    // Without randomness from the system, the time still distinguishes runs.
+    // If the system provides no randomness, the time still distinguishes runs.
     let random = rand::rngs::SysRng.try_next_u32().unwrap_or(0) & 0xffff;
     format!("{time}-{policy}-{random:04x}")
 }

@@ -1,4 +1,4 @@
-//! The exclusive right to a run.
+//! Exclusive rights to runs.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use ata_record::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, create_folde
 use super::place;
 use crate::failure::Failure;
 
-/// The exclusive right to write in a run's folder and in the folder of its checkpoints. It ends with the process, even if that is
+/// The exclusive right to write to a run's folder and to the folder of its checkpoints. It ends with the process, even if the process is
 /// killed.
 pub(crate) struct Hold {
-    /// `None` for a folder whose file system does not support locks.
+    /// The locks of the folders; `None` for a folder whose file system does not support locks.
     _locks: Vec<Option<FolderLock>>,
 }
 
 impl Hold {
-    /// Takes the folder of a run, which is created if it is missing, and the place that the setting `checkpoint` names.
+    /// Locks the folder of a run, which is created if it is missing, and the place that the setting `checkpoint` names.
     pub(crate) fn take(run: &Path, checkpoint: Option<&str>) -> Result<Self, Failure> {
         let mut locks = vec![lock(run, RUN_LOCK)?];
         if let Some(folder) = place::folder(checkpoint, run) {
@@ -41,7 +41,7 @@ fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
     }
 }
 
-/// The description of this process for others that want the lock.
+/// Returns a description of this process for others that want the lock.
 fn holder() -> String {
     let host = hostname::get().unwrap_or_default();
     format!("process {} on {}", std::process::id(), host.to_string_lossy())

@@ -1,16 +1,16 @@
 //! A run of the coordinator, from settings to the final table, for `ata up` and `ata coordinator`.
 //!
 //! # Layout
-//! - here: [`Run`], which is ready to begin, and [`EndedRun`]
-//! - `engine`: how the engine works
+//! - this file: [`Run`], which is ready to begin, and [`EndedRun`]
+//! - `engine`: the configuration of the engine
 //! - `folder`: the run's folder; `place`: the place of its checkpoints; `hold`: the right to write there
 //! - `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
-//! - `model`: what model files carry, and reading them
+//! - `model`: the metadata of model files, and reading them
 //! - `tables`: the human-readable result
-//! - `dashboard`: its observers
+//! - `dashboard`: the observers of the run
 //! - `recorded`: a run read back from its journal
-//! - `counterfactual`: what other policies would have cost on its times
+//! - `counterfactual`: the costs of other policies on its times
 
 pub(crate) mod counterfactual;
 pub(crate) mod dashboard;
@@ -62,11 +62,11 @@ use summary::Summary;
 
 /// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
-    /// How many to wait for before the first iteration.
+    /// The number of workers to wait for before the first iteration.
     pub(crate) at_least: usize,
-    /// Their number, if it is known beforehand.
+    /// The number of workers, if it is known beforehand.
     pub(crate) exactly: Option<u32>,
-    /// Their mean task times, if known.
+    /// The mean task times of the workers, if known.
     pub(crate) means: Option<Vec<f64>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Run {
     policy: Box<dyn Policy>,
     warm_start: BTreeMap<String, WorkerStatistics>,
     model: Arc<dyn Model>,
-    /// What workers resolve to the same model.
+    /// The specification that workers resolve to the same model.
     specification: String,
     device: OpenDevice,
     start: Start,
@@ -85,15 +85,15 @@ pub(crate) struct Run {
     own_test: Option<Arc<dyn Dataset>>,
     by_workers: bool,
     min_workers: usize,
-    /// The right to write to the run that goes on.
+    /// The right to write to the resumed run.
     hold: Option<Hold>,
-    /// The device as the summary names it.
+    /// The name of the device in the summary.
     device_name: String,
     state: watch::Sender<RunState>,
 }
 
 impl Run {
-    /// Checks everything that can be checked before anything is bound or written, but for the lock of a run that goes on.
+    /// Checks everything that can be checked before an address is bound or a file is written, except that a resumed run is locked.
     pub(crate) fn new(
         settings: Settings,
         extensions: Extensions,
@@ -150,13 +150,13 @@ impl Run {
         })
     }
 
-    /// Why the run that is to go on is over, if it is: only its end is left, or not even that.
+    /// Returns the reason why the resumed run is over, if it has no iterations left.
     pub(crate) fn finished(&self) -> Option<FinishReason> {
         let Start::Checkpoint(checkpoint) = &self.start else { return None };
         checkpoint.progress.engine.finished(self.settings.iterations, &self.settings.limits())
     }
 
-    /// The last iteration of the checkpoint that the run goes on from; 0 for a new run.
+    /// Returns the last iteration of the checkpoint that the run resumes from; 0 for a new run.
     pub(crate) fn resumes_after(&self) -> u64 {
         match &self.start {
             Start::Checkpoint(checkpoint) => checkpoint.progress.iteration.number(),
@@ -164,8 +164,8 @@ impl Run {
         }
     }
 
-    /// Whether the run that is to go on is over and has all its results, and says so; with `again`, a run may be over that left
-    /// nothing to go on from.
+    /// Returns whether the resumed run is over and has all its results, and prints so. With `again`, this includes a run that is over and
+    /// left no checkpoint.
     pub(crate) fn is_complete(&self, resumption: Option<&Resumption>, again: bool) -> bool {
         let out = self.settings.out.as_deref().filter(|_| again && resumption.is_none());
         if let Some((out, results)) = out.and_then(|out| Some((out, Results::of(out)?))) {
@@ -192,8 +192,7 @@ impl Run {
         true
     }
 
-    /// The run's folder: that of the run that goes on, or a new one; with `again`, one with a run in it that has nothing to go
-    /// on from.
+    /// Opens the folder of the resumed run, or creates one for a new run. With `again`, it may contain a run without a checkpoint.
     pub(crate) fn folder(&mut self, resumption: Option<&Resumption>, again: bool) -> Result<RunFolder, Failure> {
         let (Some(resumption), Some(hold), Start::Checkpoint(checkpoint)) = (resumption, self.hold.take(), &self.start)
         else {
@@ -209,12 +208,12 @@ impl Run {
         RunFolder::reopen(hold, resumption, run_id, *iteration, &self.settings)
     }
 
-    /// The state of the run, for watching it.
+    /// Returns a receiver of the run's state.
     pub(crate) fn state(&self) -> watch::Receiver<RunState> {
         self.state.subscribe()
     }
 
-    /// Trains with the workers that connect to `listener`, until done or until `stop` resolves.
+    /// Trains with the workers that connect to `listener`, until the run is done or `stop` resolves.
     pub(crate) async fn train(
         self,
         folder: &RunFolder,
@@ -292,9 +291,9 @@ pub(crate) struct EndedRun {
 }
 
 impl EndedRun {
-    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `received` stopped the run; if
-    /// nothing did, it did not fail, and it is to stay, its dashboard does until `signal` resolves: a supervisor must hear of a
-    /// failure.
+    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `received` is the signal that stopped the run.
+    /// With `--stay`, the dashboard of a successful run is served until `signal` resolves; a failed run ends at once because its supervisor
+    /// must learn of the failure.
     pub(crate) async fn finish(
         self,
         folder: &RunFolder,
@@ -307,7 +306,7 @@ impl EndedRun {
         let written = write_results(&summary, &report, folder);
         let mut signal = pin!(signal);
         let (is_stopped, rows) = match received {
-            // A supervisor waits for the end.
+            // A supervisor waits for the process to exit, so this takes no time for other policies.
             Some(Signal::Terminate) => (true, Vec::new()),
             Some(Signal::Interrupt) => (true, other_policies(&report.state, &settings).await),
             None => tokio::select! {
@@ -328,19 +327,19 @@ impl EndedRun {
     }
 }
 
-/// What policies would have cost, which takes seconds in a large cluster. A process that ends does not wait for it.
+/// Computes what policies would have cost, which takes seconds in a large cluster. A process that exits does not wait for it.
 async fn other_policies(run: &RunState, settings: &Settings) -> Vec<PolicyCost> {
     let (recorded, budget, seed) = (counterfactual::recorded(run), settings.budget, settings.seed);
     let own = run.policy.clone();
     let (sender, rows) = oneshot::channel();
     std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, seed, &own))));
-    // A panic is printed, and the table does without.
+    // A panic has been printed, and the table omits these costs.
     rows.await.unwrap_or_default()
 }
 
-/// How the program ends after a run, whose results were written or not.
+/// Returns the exit code after a run, given whether its results were written.
 fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Signal>) -> Result<Exit, Failure> {
-    // A failure of the run takes precedence over one to write its results.
+    // A failure of the run takes precedence over a failure to write its results.
     let stopped = report.ended.inspect_err(|_| {
         if let Err(failure) = &written {
             tracing::warn!("{failure}");
@@ -352,7 +351,7 @@ fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Sig
     }
     match (stopped, signal) {
         (_, Some(Signal::Interrupt)) => Ok(Exit(INTERRUPTED)),
-        // Without checkpoints too: it is not done, and its supervisor should start it again.
+        // This includes runs without checkpoints: the run is not done, and its supervisor should restart it.
         (StopReason::Stopped, Some(Signal::Terminate)) => Ok(Exit(RESUMABLE)),
         (StopReason::Stopped, None) => {
             Err(Failure::internal("too few workers are left to continue; see the messages above"))
@@ -361,19 +360,19 @@ fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Sig
     }
 }
 
-/// Writes what scripts and later runs read.
+/// Writes the files that scripts and later runs read.
 fn write_results(summary: &Summary, report: &RunReport, folder: &RunFolder) -> Result<(), Failure> {
     folder.write(STATISTICS_FILE, &statistics::to_json(&report.statistics)?)?;
     folder.write(SUMMARY_FILE, &summary.to_json()?)
 }
 
-/// Writes `report.html`, and the summary once more, which is complete now.
+/// Writes `report.html`, and the summary again, which is now complete.
 fn write_page(summary: &Summary, state: &RunState, folder: &RunFolder) -> Result<(), Failure> {
     if summary.iterations > 0 {
         let others = summary.counterfactual.as_deref().unwrap_or_default();
         let page = ata_observe::report(&format!("Run {}", summary.run_id), &[Snapshot::of(state, others)]);
         if let Err(failure) = folder.write(REPORT_FILE, &page) {
-            // The run and its numbers are valid without it.
+            // The run and its numbers are valid without the page.
             tracing::warn!(%failure, "no report.html");
         }
     }

@@ -1,4 +1,4 @@
-//! A run's model: its size, its metadata, and reading it from a file.
+//! The model of a run: its size, its metadata, and reading it from a file.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use ata_wire::limits::{MAX_PARAMETERS, MAX_TENSORS};
 
 use crate::failure::Failure;
 
-/// The metadata of all models of a run; the step and the checksum are added when a model is written.
+/// Returns the metadata of all model files of a run. The step and the checksum are added when a model is written.
 pub(crate) fn metadata(specification: &str, model: &dyn Model) -> Metadata {
-    // The format is what PyTorch's loaders look for.
+    // PyTorch's loaders require the key `format`.
     let own = [("format", "pt"), ("model", specification)].map(|(key, value)| (key.to_owned(), value.to_owned()));
     model.metadata().into_iter().chain(own).collect()
 }
 
-/// Refuses a model that is too large for a run, or has nothing to train.
+/// Refuses a model that is too large for a run or has no parameters to train.
 pub(crate) fn check_size(name: &str, table: &ParameterTable) -> Result<(), Failure> {
     let sizes = TensorSizes::from(table);
     let count = |what, found: u64, most: u64| match found {

@@ -18,7 +18,7 @@ pub(crate) fn open(checkpoint: Option<&str>, run: &Path) -> Result<Box<dyn Store
     }
 }
 
-/// The folder that this place is; `None` for an object store.
+/// Returns the folder of this place; `None` for an object store.
 pub(crate) fn folder(checkpoint: Option<&str>, run: &Path) -> Option<PathBuf> {
     match checkpoint {
         Some(place) if is_url(place) => None,

@@ -1,4 +1,4 @@
-//! A recorded run, read back from its journal.
+//! Reading of recorded runs from their journals.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,18 +10,18 @@ use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
 use crate::output::note;
 
-/// A run as recorded in its journal.
+/// A run that was read from its journal.
 #[derive(Default)]
 pub(crate) struct RecordedRun {
-    /// The state that its events add up to.
+    /// The state after all its events.
     pub(crate) state: RunState,
-    /// Times of its workers' tasks and assignments.
+    /// The times of its workers' tasks and assignments.
     pub(crate) times: Vec<WorkerTimes>,
     /// The index into `times` of the worker that currently has a number.
     workers: BTreeMap<WorkerId, usize>,
 }
 
-/// Reads a journal, or the one in a run's folder. A torn last line is reported on standard error.
+/// Reads a journal, or the one in a run's folder. An incomplete last line is reported on standard error.
 pub(crate) fn read(path: &Path) -> Result<RecordedRun, Failure> {
     let mut recorded = RecordedRun::default();
     if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
@@ -84,7 +84,7 @@ mod tests {
         read(folder.path()).map_err(|failure| format!("{failure:?}"))
     }
 
-    /// Number 1 belongs to another worker once its name changes.
+    /// The number 1 belongs to another worker once its name changes.
     #[test]
     fn task_times_are_those_of_one_worker_each() {
         let recorded = read_text(JOURNAL).unwrap();

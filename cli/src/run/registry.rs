@@ -1,7 +1,7 @@
-//! Where runs are: they are found by id or name, wherever `--out` put them.
+//! The registry of runs, by which they are found by id or name, whatever their `--out`.
 //!
-//! For each run outside of `runs/`, and each with a name, the user's data folder has a file `ata/runs/ID` (and `ata/runs/NAME`) with the
-//! path of its folder. A file whose run is gone is removed when the next one is written.
+//! For each run outside of `runs/`, and each named run, the user's data folder has a file `ata/runs/ID` (and `ata/runs/NAME`) with the path
+//! of its folder. Files of deleted runs are removed when the next one is written.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use ata_record::write_atomically;
 use super::resume::RUNS;
 use crate::settings::{Settings, data_folder};
 
-/// Remembers where a run is. Without this it is still found by its folder, so nothing depends on it.
+/// Registers the folder of a run. Errors are ignored because a run can still be found by its folder.
 pub(super) fn remember(run_id: &str, folder: &Path, settings: &Settings) {
     if settings.out.is_none() && settings.name.is_none() {
         return;
@@ -33,14 +33,14 @@ fn forget_gone(registry: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(registry)? {
         let file = entry?.path();
         if read(&file).is_some_and(|folder| !folder.is_dir()) {
-            // Another run may have been faster.
+            // Another run may have removed the file already.
             std::fs::remove_file(file).unwrap_or(());
         }
     }
     Ok(())
 }
 
-/// The folders that may be meant by the folder, id or name of a run, in the order in which they are looked at.
+/// Returns the candidates for the folder of a run with this folder, id or name, in the order of precedence.
 pub(crate) fn candidates(run: &Path) -> Vec<PathBuf> {
     let is_plain = run.file_name().is_some_and(|name| name == run.as_os_str() && name != OsStr::new(".."));
     let remembered = || read(&data_folder()?.join(RUNS).join(run));

@@ -1,4 +1,4 @@
-//! Finding the run that `--resume` names, and its settings.
+//! Finds the run that `--resume` names, and its settings.
 
 use std::path::{Path, PathBuf};
 
@@ -17,23 +17,23 @@ use crate::failure::Failure;
 use crate::output::{escaped, note};
 use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
 
-/// The folder of runs without `--out`.
+/// The folder that contains runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
 
-/// A run that is to be continued.
+/// A run that is to be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resumption {
     /// The run's folder.
     pub(crate) folder: PathBuf,
-    /// The place of its checkpoints, if they are not in that folder.
+    /// The place of its checkpoints, if it is not in that folder.
     checkpoint: Option<String>,
-    /// The name of one checkpoint, if the user chose it.
+    /// The name of the checkpoint, if the user chose one.
     chosen: Option<String>,
 }
 
 impl Resumption {
-    /// Finds the run that `text` names; `None` for `auto` if there is no run to continue. `checkpoint` is the setting, by which
-    /// checkpoints are found if the folder `out` is lost.
+    /// Finds the run that `text` names; `None` for `auto` if there is no run to resume. With the setting `checkpoint`, checkpoints are
+    /// found even if the folder `out` is lost.
     pub(crate) fn find(text: &str, out: Option<&Path>, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         let path = Path::new(text);
         match text {
@@ -56,7 +56,7 @@ impl Resumption {
         }
     }
 
-    /// The newest of some runs, which are in that order.
+    /// Returns the newest of some runs, which must be sorted, newest first.
     fn latest(runs: Vec<PathBuf>) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::usage(format!("--resume latest: {why}"));
         let newest = runs.first().cloned().ok_or_else(|| wrong(format!("there is no run in {RUNS}/")))?;
@@ -73,7 +73,7 @@ impl Resumption {
         }))
     }
 
-    /// The run in this folder, if it has checkpoints. If the folder has no settings, as after its loss, they may be in
+    /// Returns the run in this folder, if it has checkpoints. If the folder was lost, its settings may be in
     /// `checkpoint`.
     fn of_run(folder: &Path, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         if checkpoint.is_none() && !folder.is_dir() {
@@ -87,7 +87,7 @@ impl Resumption {
         Ok(has_checkpoints(&*run.store()?)?.then_some(run))
     }
 
-    /// `RUN/checkpoints/step-NNNNNN`
+    /// Returns the run of a path `RUN/checkpoints/step-NNNNNN`.
     fn of_checkpoint(path: &Path) -> Option<Self> {
         let chosen = path.file_name()?.to_str()?.to_owned();
         let store = path.parent().filter(|store| store.file_name().is_some_and(|name| name == CHECKPOINTS))?;
@@ -100,7 +100,7 @@ impl Resumption {
         place::open(self.checkpoint.as_deref(), &self.folder)
     }
 
-    /// The settings in the run's folder or, if that has none, in its checkpoints.
+    /// Reads the settings in the run's folder or, if it has none, in its checkpoints.
     fn own_settings(&self) -> Result<Table, Failure> {
         let file = self.folder.join(CONFIG_FILE);
         if file.exists() {
@@ -111,13 +111,13 @@ impl Resumption {
         let text = newest_settings(&*store).map_err(|cause| Failure::data(format!("{place}: {cause}")))?;
         let text = text.ok_or_else(|| Failure::data(format!("no checkpoint in {place} is whole")))?;
         let mut own = read_text(&text, &format!("the settings in {place}"))?;
-        // The checkpoints may have been moved since.
+        // The checkpoints may have been moved since then.
         own.remove("checkpoint");
         own.extend(self.checkpoint.iter().map(|place| ("checkpoint".to_owned(), place.as_str().into())));
         Ok(own)
     }
 
-    /// The run's settings, extended by a file and flags.
+    /// Returns the run's settings, extended by a file and flags.
     pub(crate) fn settings(&self, file: Option<&Path>, flags: &[&dyn Flags]) -> Result<Settings, Failure> {
         let own = self.own_settings()?;
         let before = Settings::extended(own.clone(), &[], &[])?;
@@ -131,7 +131,7 @@ impl Resumption {
         Ok(Settings { out: None, ..settings })
     }
 
-    /// Takes the exclusive right to it.
+    /// Takes the exclusive right to the run.
     pub(crate) fn hold(&self) -> Result<Hold, Failure> {
         Hold::take(&self.folder, self.checkpoint.as_deref())
     }
@@ -194,7 +194,7 @@ fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), F
     }
 }
 
-/// A setting that changed, and must not.
+/// A change of a setting that must not change.
 struct SettingChange {
     key: &'static str,
     was: String,
@@ -202,7 +202,7 @@ struct SettingChange {
 }
 
 impl SettingChange {
-    /// The first of them that matters.
+    /// Returns the first change of a setting for which `matters` is true.
     fn find(was: &Settings, is: &Settings, matters: impl Fn(&str) -> bool) -> Result<Option<Self>, Failure> {
         let (was, is) = (table(was)?, table(is)?);
         let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
@@ -215,7 +215,7 @@ fn table(settings: &Settings) -> Result<Table, Failure> {
     Table::try_from(settings).map_err(Failure::internal)
 }
 
-/// The first of these folders with a run that has checkpoints.
+/// Returns the first of these folders with a run that has checkpoints.
 fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption>, Failure> {
     folders.into_iter().find_map(|folder| Resumption::of_run(&folder, None).transpose()).transpose()
 }
@@ -224,14 +224,14 @@ fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption
 #[derive(Deserialize)]
 pub(super) struct Results {
     state: String,
-    /// Number of iterations.
+    /// The number of iterations.
     pub(super) iterations: u64,
-    /// The part that is added to the summary last.
+    /// The part of the summary that is written last.
     counterfactual: Option<IgnoredAny>,
 }
 
 impl Results {
-    /// The results in a run's folder; `None` if any are missing, or the run is not over.
+    /// Reads the results in a run's folder; `None` if any are missing or the run is not over.
     pub(super) fn of(run: &Path) -> Option<Self> {
         let found: Self = serde_json::from_slice(&std::fs::read(run.join(SUMMARY_FILE)).ok()?).ok()?;
         let has = |file: &str| run.join(file).exists();
@@ -242,7 +242,7 @@ impl Results {
     }
 }
 
-/// The runs in the folder of runs, the newest first.
+/// Returns the runs in the folder `runs`, newest first.
 pub(crate) fn runs() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(RUNS).into_iter().flatten().flatten();
     let mut runs: Vec<_> = entries
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!((auto(&bare), auto(&folder.path().join("new"))), (None, None));
     }
 
-    /// A newer run that cannot go on is no reason to go on with another one.
+    /// If the newest run cannot be resumed, no other run is resumed in its place.
     #[test]
     fn the_latest_run_is_the_newest() {
         let folder = tempfile::tempdir().unwrap();

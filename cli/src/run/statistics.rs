@@ -1,4 +1,4 @@
-//! `statistics.json`: what a run learned about its workers' speeds, for `--warm-start`.
+//! The file `statistics.json`: the learned speeds of a run's workers, for `--warm-start`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// One worker's entry.
+/// The entry of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StatisticsEntry {
@@ -18,7 +18,7 @@ struct StatisticsEntry {
     statistics: WorkerStatistics,
 }
 
-/// The content of `statistics.json`, from the statistics by the workers' names.
+/// Returns the content of `statistics.json` for statistics by the workers' names.
 pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result<String, Failure> {
     let entry = |(name, statistics): (&String, &WorkerStatistics)| StatisticsEntry {
         name: name.clone(),
@@ -28,7 +28,7 @@ pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result
     Ok(serde_json::to_string_pretty(&entries).map_err(Failure::internal)? + "\n")
 }
 
-/// The statistics that the run in `folder` left, by the workers' names.
+/// Reads the statistics of the run in `folder`, by the workers' names.
 pub(crate) fn read(folder: &Path) -> Result<BTreeMap<String, WorkerStatistics>, Failure> {
     let path = folder.join(STATISTICS_FILE);
     let wrong = |reason: String| Failure::data(format!("--warm-start: {}: {reason}", path.display()));
@@ -55,7 +55,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, WorkerStatistics>, String> {
 mod tests {
     use super::*;
 
-    /// Two tasks of 1 and 2 s, and an assignment.
+    /// Returns the statistics of two tasks of 1 and 2 s, and an assignment.
     fn known() -> BTreeMap<String, WorkerStatistics> {
         let mut statistics = WorkerStatistics { assignments: 1, overhead_s: 0.5, ..WorkerStatistics::default() };
         statistics.observe(1.0);

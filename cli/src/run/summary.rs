@@ -1,4 +1,4 @@
-//! `summary.json`: the result of a run, for scripts.
+//! The file `summary.json`: the result of a run, for scripts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,45 +15,45 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::settings::Settings;
 
-/// The result of a run, for scripts. Times are in seconds, losses the problem's own (cross-entropies in nats), accuracy
-/// is from 0 to 1, and null where there are no classes.
+/// The result of a run, for scripts. Times are in seconds, and losses in the problem's own unit (nats for
+/// cross-entropies). Accuracy is from 0 to 1, and null without classes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) run_id: String,
-    /// Its user's name and tags for it.
+    /// The name and the tags that the user gave the run.
     #[serde(flatten)]
     pub(crate) labels: Labels,
-    /// `finished`, `stopped` before it was done, or `failed`.
+    /// The state at the end: `finished`, `stopped` before it was done, or `failed`.
     state: EndState,
-    /// The rule that ended it: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
+    /// The rule that ended the run: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
     ended_by: Option<&'static str>,
-    /// Why it failed, if it did.
+    /// The error message of a failed run.
     pub(crate) error: Option<String>,
     pub(crate) policy: String,
-    /// The largest number that a worker had: how many took part, unless some were forgotten and their numbers used again.
+    /// The largest number of any worker. It is the number of workers that took part, unless some were forgotten and their numbers reused.
     workers: usize,
-    /// Names by number.
+    /// The names of the workers, by number.
     pub(crate) worker_names: BTreeMap<WorkerId, String>,
     budget: u64,
     task_batch: u32,
-    /// Iterations committed.
+    /// The number of committed iterations.
     pub(crate) iterations: u64,
-    /// From the first assignment to the last committed step.
+    /// The time from the first assignment to the last committed step.
     pub(crate) runtime_s: f64,
-    /// Sum over iterations.
+    /// The sum of the total worker times of all iterations.
     pub(crate) total_worker_time_s: f64,
-    /// Mean over iterations of the time from assignment to the last result.
+    /// The mean over iterations of the time from assignment to the last result.
     pub(crate) mean_iteration_s: f64,
     tasks_applied: u64,
     pub(crate) tasks_wasted: u64,
-    /// Results that workers sent, each the gradient of one task or the sum of several.
+    /// The number of results, each the gradient of one task or the sum of several.
     results: u64,
     employments: u64,
-    /// Applied tasks per iteration, worker 1 first.
+    /// The mean number of applied tasks per iteration of each worker, worker 1 first.
     pub(crate) allocation_mean: Vec<f64>,
-    /// Mean seconds per applied task, worker 1 first; null for a worker without any.
+    /// The mean time per applied task of each worker, worker 1 first; null for a worker without any.
     pub(crate) task_mean_s: Vec<Option<f64>>,
-    /// Seconds of each worker, worker 1 first, that were not computation: transport, waiting, encoding.
+    /// The time of each worker that was not computation (transport, waiting, encoding), worker 1 first.
     overhead_s: Vec<f64>,
     pub(crate) first_loss: Option<f64>,
     pub(crate) final_loss: Option<f64>,
@@ -68,28 +68,28 @@ pub(crate) struct Summary {
     seed: u64,
     data: String,
     model: String,
-    /// Tasks whose real computation outlasted their emulated time.
+    /// The number of tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
-    /// Values of gradients that were too large for their unit, and were clamped.
+    /// The number of gradient values that were clamped because they were too large for their unit.
     pub(crate) saturated: u64,
-    /// Values of gradients that were not 0, and that the wire format `compact` rounded to 0.
+    /// The number of nonzero gradient values that the wire format `compact` rounded to 0.
     pub(crate) vanished: u64,
-    /// Those of a value in all of the applied tasks' gradients.
+    /// The share of these values in all values of the applied tasks' gradients.
     #[serde(skip)]
     pub(crate) vanished_share: f64,
-    /// Steps whose vectors were exchanged in shards.
+    /// The number of steps whose vectors were exchanged in shards.
     pub(crate) sharded_steps: u64,
     /// The share of leases that two workers computed.
     verify: f64,
-    /// Results that differ from those on which two other workers agree, by the number of the worker that sent them.
+    /// The number of results that differ from those on which two other workers agree, by the number of the worker that sent them.
     pub(crate) mismatches: BTreeMap<WorkerId, u64>,
-    /// Why workers were expelled, by number.
+    /// The reasons why workers were expelled, by number.
     pub(crate) expelled: BTreeMap<WorkerId, String>,
-    /// Number of refused results, by reason.
+    /// The number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
-    /// What other policies would have cost on the recorded task times. Null until it is computed, which is done last.
+    /// The costs that other policies would have had on the recorded task times. It is computed last, and null until then.
     pub(crate) counterfactual: Option<Vec<PolicyCost>>,
-    /// Where it stopped, and how it can go on, if it was told to.
+    /// A description of where a stopped run ended, and how to resume it.
     #[serde(skip)]
     pub(crate) stopped: Option<String>,
     /// The run's folder.
@@ -103,7 +103,7 @@ impl Output for Summary {
     }
 }
 
-/// What is to be said of a run that was told to stop.
+/// Describes where a stopped run ended, and how to resume it.
 fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
     let at = format!("after {} of {} iterations", report.state.iterations, settings.iterations);
     if report.state.saved.map(Iteration::number) == Some(report.state.iterations) {
@@ -113,7 +113,7 @@ fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
     }
 }
 
-/// A figure of some workers, by number.
+/// Returns a value for those workers that have one, by number.
 fn of_workers<T>(run: &RunState, what: impl Fn(&WorkerState) -> Option<T>) -> BTreeMap<WorkerId, T> {
     run.workers.iter().filter_map(|(id, worker)| Some((*id, what(worker)?))).collect()
 }

@@ -1,4 +1,4 @@
-//! A run's result as tables, for the terminal.
+//! Renders the result of a run as tables, for the terminal.
 
 use ata_figures::Table;
 use ata_observe::PolicyCost;
@@ -8,7 +8,7 @@ use super::counterfactual::{cost_table, own_replay};
 use super::summary::Summary;
 use crate::output::{escaped, metrics_text, render_table};
 
-/// Rows of workers on a terminal.
+/// The largest number of workers in a table.
 const WORKERS_SHOWN: usize = 16;
 
 /// Renders a run's result for the terminal.
@@ -48,7 +48,7 @@ fn costs(summary: &Summary) -> Table {
     cost_table(format!("Per iteration{others}"), &costs)
 }
 
-/// How far the replays can be trusted, by the replay of the run's own policy.
+/// Describes the accuracy of the replays, by the replay of the run's own policy.
 fn about_replays(summary: &Summary) -> Option<String> {
     let own = own_replay(summary.counterfactual.as_deref()?)?;
     let measured_s = summary.total_worker_time_s / summary.iterations.max(1) as f64;

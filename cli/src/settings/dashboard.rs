@@ -1,4 +1,4 @@
-//! The dashboard's address, and who may read it.
+//! The dashboard's address and its access control.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ pub(crate) const DEFAULT_DASHBOARD: &str = "127.0.0.1:7071";
 /// The value that turns the dashboard off.
 const OFF: &str = "off";
 
-/// Who may read a dashboard, and the address to open.
+/// The access to a dashboard, and the address to open.
 pub(crate) struct View {
     pub(crate) access: Access,
     pub(crate) url: String,
-    /// Where the token for `ata status` is kept, if it takes one.
+    /// The file with the token for `ata status`, if access requires one.
     pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// The address to serve the dashboard on, or `None` if it is off; `default` if the setting is missing.
+    /// Returns the address of the dashboard: `None` if it is off, `default` if the setting is missing.
     pub(crate) fn dashboard_or(&self, default: &str) -> Result<Option<SocketAddr>, Failure> {
         let text = self.dashboard.as_deref().unwrap_or(default);
         if text == OFF {
@@ -36,13 +36,13 @@ impl Settings {
         })
     }
 
-    /// Who may read a dashboard on this address: on loopback every user of this machine, elsewhere those with the status
-    /// secret.
+    /// Returns the access to a dashboard on this address. On loopback, every user of this machine has access; elsewhere, only those with
+    /// the status secret.
     pub(crate) fn dashboard_view(&self, bound: SocketAddr) -> Result<View, Failure> {
         if bound.ip().is_loopback() {
             return Ok(View { access: Access::Local, url: format!("http://{bound}"), token_file: None });
         }
-        // Without the port of the coordinator, if that was advertised, too.
+        // The port of the coordinator is removed, if it is part of the advertised address.
         let host = self.advertise.as_deref().map(|host| match host.rsplit_once(':') {
             Some((name, port)) if port.parse::<u16>().is_ok() && !name.ends_with(':') => name,
             _ => host,

@@ -1,20 +1,20 @@
-//! The devices that workers compute on, in which precision, and whether they compute a lease as one batch.
+//! The devices of workers, the precision, and whether a lease is computed as one batch.
 
 use ata_learn::{DeviceChoice, OpenDevice, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// The setting `fuse`: where a lease is computed as one batch.
+/// The setting `fuse`: the devices on which a lease is computed as one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Fuse {
-    /// On every device but the CPU.
+    /// Every device except the CPU.
     #[default]
     Auto,
-    /// On every device.
+    /// Every device.
     On,
-    /// On none.
+    /// No device.
     Off,
 }
 
@@ -32,7 +32,7 @@ impl Fuse {
         }
     }
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -46,7 +46,7 @@ impl Fuse {
 pub(crate) const BF16_ON_CPU: &str =
     "--precision bf16: a CPU computes in f32 and rounds, which shows what 16 bits do to a model but takes longer";
 
-/// Whether [`BF16_ON_CPU`] is due.
+/// Whether the warning [`BF16_ON_CPU`] applies to this device.
 pub(crate) fn rounds(device: &OpenDevice) -> bool {
     device.is_cpu() && device.precision() == Precision::Bf16
 }
@@ -81,7 +81,7 @@ impl Devices {
         Ok(Self::List(list))
     }
 
-    /// The devices of this machine; at least one.
+    /// Resolves the setting to devices of this machine, at least one.
     pub(crate) fn choices(self) -> Result<Vec<DeviceChoice>, Failure> {
         match self {
             Self::All => Ok(DeviceChoice::gpus()?),

@@ -1,4 +1,4 @@
-//! Who evaluates parameters on the test data.
+//! The setting `evaluate_on`: the evaluators of parameters on the test data.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use crate::failure::Failure;
 
-/// Who evaluates parameters on the test data.
+/// The setting `evaluate_on`: the evaluators of parameters on the test data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum EvaluateOn {
@@ -19,7 +19,7 @@ pub(crate) enum EvaluateOn {
     Workers,
 }
 
-/// Who may take part in the evaluations of a run.
+/// The processes that may evaluate the parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evaluators {
     pub(crate) head: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Evaluators {
 }
 
 impl Settings {
-    /// Who may evaluate parameters, if the coordinator has the model and the test data, or has not.
+    /// Returns the evaluators of a run. `has_model` says whether the coordinator has the model and the test data.
     pub(crate) fn evaluators(&self, has_model: bool) -> Result<Evaluators, Failure> {
         let trusts_workers = self.verify == 0.0;
         match self.evaluate_on {

@@ -1,10 +1,10 @@
-//! The names of settings: hyphens in place of underscores, and what was meant by an unknown name.
+//! The names of settings: hyphens in place of underscores, and suggestions for unknown names.
 
 use toml::de::DeTable;
 
-/// The text with underscores in the names of its settings, so that `task-batch` is `task_batch`. Everything stays in its place.
+/// Replaces hyphens by underscores in the names of settings, as in `task_batch` for `task-batch`. Positions in the text do not change.
 pub(super) fn with_underscores(text: &str) -> String {
-    // The error of a text that cannot be read is reported by those who read it.
+    // The caller reports the error of a text that cannot be parsed.
     let Ok(table) = DeTable::parse(text) else { return text.into() };
     let mut rewritten = text.to_owned();
     for span in table.get_ref().keys().map(toml::Spanned::span) {
@@ -14,9 +14,9 @@ pub(super) fn with_underscores(text: &str) -> String {
     rewritten
 }
 
-/// A message about a setting, in which a list of all settings is replaced by the one that was meant.
+/// Shortens a message about an unknown setting: the list of all settings is replaced by the most similar one.
 pub(super) fn in_short(message: &str) -> String {
-    // Names are between backticks: the unknown one, and then those that are known.
+    // The message has names in backticks: the unknown one, followed by the known ones.
     let mut names = message.split('`').skip(1).step_by(2);
     let (true, Some(name)) = (message.starts_with("unknown field"), names.next()) else { return message.into() };
     let known: Vec<&str> = names.collect();
@@ -31,17 +31,17 @@ pub(super) fn in_short(message: &str) -> String {
     }
 }
 
-/// The name that is spelled most like `name`, if any is near.
+/// Returns the known name that is most similar to `name`, if any is similar enough.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
     let (likeness, known) = near.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     (likeness > NEAR).then_some(known)
 }
 
-/// So many names can be read in one line.
+/// The largest number of names that are listed in full, on one line.
 const FEW: usize = 8;
 
-/// Below this similarity of Jaro and Winkler, names have little in common.
+/// The smallest Jaro-Winkler similarity of a suggestion.
 const NEAR: f64 = 0.8;
 
 #[cfg(test)]

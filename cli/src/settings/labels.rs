@@ -5,25 +5,25 @@ use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
 
-/// A tag, as on the command line.
+/// A tag on the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     key: String,
     value: String,
 }
 
-/// Reads `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 pub(crate) fn parse_tag(text: &str) -> Result<Tag, String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, as in team=vision")?;
     Ok(Tag { key: key.into(), value: value.into() })
 }
 
-/// Tags as the setting `tags`; of those with the same key, the last one counts.
+/// Serializes tags as the setting `tags`. The last tag with the same key wins.
 pub(crate) fn as_setting<S: Serializer>(tags: &[Tag], serializer: S) -> Result<S::Ok, S::Error> {
     tags.iter().map(|tag| (&tag.key, &tag.value)).collect::<std::collections::BTreeMap<_, _>>().serialize(serializer)
 }
 
-/// Lets tags add to those of earlier settings.
+/// Merges tags with those of earlier settings.
 pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
     let tags = |table: &toml::Table| table.get("tags")?.as_table().cloned();
     if let (Some(mut both), Some(new)) = (tags(earlier), tags(over)) {
@@ -32,15 +32,15 @@ pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
     }
 }
 
-/// So many tags fit where a run is shown.
+/// The largest number of tags, for which there is room wherever a run is shown.
 const MOST_TAGS: usize = 16;
 
-/// Characters of a tag's value.
+/// The largest number of characters in a tag's value.
 const MOST_VALUE: usize = 128;
 
 pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {
     if let Some(name) = &labels.name {
-        // Such a name is also a file's.
+        // The name is also used as a file name.
         let has_a_meaning = ["auto", "latest"].contains(&name.as_str()) || name.starts_with('.');
         if !is_word(name, "._-") || has_a_meaning {
             return Err(Failure::usage(format!(
@@ -52,7 +52,7 @@ pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {
         return Err(Failure::usage(format!("tags: expected at most {MOST_TAGS}, found {}", labels.tags.len())));
     }
     for (key, value) in &labels.tags {
-        // It is also a label of metrics.
+        // The key is also a label of metrics.
         if !is_word(key, "_") {
             return Err(Failure::usage(format!(
                 "tag {key}={value}: expected a key of 1 to 64 letters, digits and '_'"
@@ -67,7 +67,7 @@ pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether it consists of letters, digits, and the `others`.
+/// Whether `text` consists of letters, digits, and the `others`.
 fn is_word(text: &str, others: &str) -> bool {
     let is_written = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
     (1..=64).contains(&text.len()) && text.chars().all(is_written)

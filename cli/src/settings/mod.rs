@@ -44,7 +44,7 @@ use toml::Table;
 
 use crate::failure::Failure;
 
-/// Threads that a worker computes with: more than the largest machines have cores.
+/// The largest number of threads that a worker computes with: more than the largest machines have cores.
 pub(crate) const MAX_THREADS: usize = 1024;
 
 /// Every setting of a run, as in `config.toml`.
@@ -61,28 +61,28 @@ pub(crate) struct Settings {
     pub(crate) lr: f64,
     pub(crate) lr_schedule: ScheduleName,
     pub(crate) lr_warmup: u64,
-    /// For the schedule `step`.
+    /// The number of iterations between changes, for the schedule `step`.
     pub(crate) lr_step_every: u64,
     pub(crate) lr_step_factor: f64,
-    /// For the optimizer `sgd`.
+    /// The momentum, for the optimizer `sgd`.
     pub(crate) momentum: f64,
     pub(crate) nesterov: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) weight_decay: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip_norm: Option<f64>,
-    /// See [`ata_data::Augmentation`].
+    /// The augmentation of images, see [`ata_data::Augmentation`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,
     pub(crate) on_bad_sample: OnBadSample,
-    /// A model file to begin with.
+    /// A model file with the initial parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) init: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) eval_every: Option<u64>,
     pub(crate) evaluate_on: EvaluateOn,
-    /// Where checkpoints are kept, if not in the run's folder: another one, or the URL of an object store.
+    /// The place of checkpoints, if they are not in the run's folder: another folder, or the URL of an object store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<String>,
     pub(crate) checkpoint_every: String,
@@ -93,10 +93,10 @@ pub(crate) struct Settings {
     pub(crate) device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) out: Option<PathBuf>,
-    /// By which the run is found, in addition to its id.
+    /// A name by which the run is found, in addition to its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// Shown with the run, and kept in its record.
+    /// Tags that are shown with the run and kept in its record.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) heartbeat_timeout_ms: u64,
@@ -106,12 +106,12 @@ pub(crate) struct Settings {
     pub(crate) overcommit: f64,
     /// The share of leases that two workers compute.
     pub(crate) verify: f64,
-    /// How vectors are represented; always set once the settings are resolved, so that a resumed run goes on with it.
+    /// The representation of vectors. It is always set after the settings have been resolved, so a resumed run keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wire: Option<WireFormat>,
-    /// How workers exchange vectors.
+    /// The way in which workers exchange vectors.
     pub(crate) exchange: ExchangeChoice,
-    /// Hosts at which workers may tell others to reach them, separated by commas.
+    /// The hosts that workers may announce as their own, separated by commas.
     pub(crate) peer_hosts: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
@@ -123,10 +123,10 @@ pub(crate) struct Settings {
     pub(crate) max_worker_time_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_employments: Option<u64>,
-    /// An earlier run's folder.
+    /// The folder of an earlier run whose learned speeds are used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warm_start: Option<PathBuf>,
-    /// From here on, for `ata coordinator` only.
+    /// The address to listen on. This setting and those up to `tls_client_ca` are for `ata coordinator` only.
     pub(crate) listen: String,
     pub(crate) min_workers: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,21 +140,21 @@ pub(crate) struct Settings {
     pub(crate) tls_key: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_client_ca: Option<PathBuf>,
-    /// Where the dashboard is served, or `off`; by default the command decides.
+    /// The address of the dashboard, or `off`; the default depends on the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dashboard: Option<String>,
     /// Whether scalars are written for TensorBoard.
     pub(crate) tensorboard: bool,
-    /// How many `ata up` starts, and what each costs.
+    /// The number of workers that `ata up` starts, and the prices of workers.
     pub(crate) workers: Workers,
-    /// From here on, for `ata up` only.
+    /// The devices of the workers. This setting and those after it are for `ata up` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) devices: Option<String>,
     pub(crate) fuse: Fuse,
     pub(crate) precision: Precision,
     pub(crate) task_time: String,
     pub(crate) time_unit: String,
-    /// 0 for an equal share of this machine's cores.
+    /// The number of threads of each worker; 0 stands for an equal share of this machine's cores.
     pub(crate) threads: usize,
 }
 
@@ -229,12 +229,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Applies files and flags to the defaults, each overriding those before, and checks the result.
+    /// Applies files and flags to the defaults, each overriding the previous ones, and checks the result.
     pub(crate) fn resolve(files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
         Self::extended(Table::new(), files, flags)
     }
 
-    /// Applies files and flags to those settings.
+    /// Applies files and flags to the settings in `table`.
     pub(crate) fn extended(mut table: Table, files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
         for file in files {
             merge(&mut table, read_file(file)?);
@@ -263,7 +263,7 @@ impl Settings {
         in_range("min_workers", self.min_workers as u64, 1, MAX_WORKERS as u64)?;
         in_range("threads", self.threads as u64, 0, MAX_THREADS as u64)?;
         in_range("seed", self.seed, 0, u64::MAX >> 1)?;
-        // Below, a merely busy worker would be lost; above, a dead one would hold up an iteration for over an hour.
+        // With less, a busy worker would be lost; with more, a dead one would delay an iteration by over an hour.
         in_range("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, 3_600_000)?;
         self.check_training()?;
         waited("lease_timeout_s", self.lease_timeout_s)?;
@@ -287,12 +287,12 @@ impl Settings {
         self.check_security()
     }
 
-    /// Its user's name and tags for the run.
+    /// Returns the name and the tags of the run.
     pub(crate) fn labels(&self) -> Labels {
         Labels { name: self.name.clone(), tags: self.tags.clone() }
     }
 
-    /// The limits that end the run early.
+    /// Returns the limits that end the run early.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             target_loss: self.target_loss,
@@ -307,12 +307,12 @@ impl Settings {
         Ok(self.device.parse()?)
     }
 
-    /// The devices of the workers, if each of them has one.
+    /// Returns the devices of the workers, if each worker has its own.
     pub(crate) fn devices(&self) -> Result<Option<Devices>, Failure> {
         self.devices.as_deref().map(Devices::parse).transpose()
     }
 
-    /// The emulated slowness, if any.
+    /// Returns the emulated task times, if any.
     pub(crate) fn time_laws(&self) -> Result<Option<TimeLaws>, Failure> {
         match self.task_time.as_str() {
             "" | "none" => Ok(None),
@@ -324,7 +324,7 @@ impl Settings {
         parse_time_unit(&self.time_unit)
     }
 
-    /// The hosts of `peer_hosts`.
+    /// Returns the hosts of `peer_hosts`.
     pub(crate) fn peer_hosts(&self) -> Vec<String> {
         let hosts = self.peer_hosts.split(',').map(|host| host.trim().trim_matches(['[', ']']));
         hosts.filter(|host| !host.is_empty()).map(Into::into).collect()
@@ -334,7 +334,7 @@ impl Settings {
         Duration::from_millis(self.heartbeat_timeout_ms)
     }
 
-    /// The content of `config.toml`.
+    /// Returns the content of `config.toml`.
     pub(crate) fn to_toml(&self) -> Result<String, Failure> {
         toml::to_string(self).map_err(Failure::internal)
     }
@@ -348,7 +348,7 @@ fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
 }
 
 impl Settings {
-    /// The policy with its parameters.
+    /// Returns the policy with its parameters.
     pub(crate) fn policy_specification(&self) -> Result<String, Failure> {
         let Some(price) = self.time_price else { return Ok(self.policy.clone()) };
         positive("time_price", price)?;
@@ -364,7 +364,7 @@ impl Settings {
     }
 }
 
-/// Checks an overcommitment: beyond 10, greedy allocation (`gta`) is what is wanted.
+/// Checks an overcommitment. Beyond 10, greedy allocation (`gta`) is the better choice.
 pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
     if (0.0..=10.0).contains(&overcommit) {
         return Ok(());
@@ -372,7 +372,7 @@ pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
     Err(Failure::usage(format!("overcommit = {overcommit}: expected a number from 0 to 10")))
 }
 
-/// Checks a time in seconds that something is waited for.
+/// Checks a waiting time in seconds.
 fn waited(name: &str, value: f64) -> Result<(), Failure> {
     let most = MAX_TIME.as_secs_f64();
     if value > 0.0 && value <= most {

@@ -4,8 +4,8 @@ use ata_policies::POLICIES;
 
 use crate::failure::Failure;
 
-/// Parses a list. `ata:alpha=3,preset=printed,gta` is two policies: a part key=value belongs to the policy before it.
-/// `all` is every policy with its defaults, except those in `but`.
+/// Parses a list. `ata:alpha=3,preset=printed,gta` is two policies, because a part key=value belongs to the policy
+/// before it. `all` is every policy with its defaults, except those in `but`.
 pub(crate) fn parse(texts: &[String], but: &[&str]) -> Result<Vec<String>, Failure> {
     let mut policies: Vec<String> = Vec::new();
     for part in texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty()) {

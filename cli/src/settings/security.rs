@@ -1,4 +1,4 @@
-//! How a coordinator and its workers authenticate each other.
+//! The settings for authentication between a coordinator and its workers.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -20,19 +20,19 @@ pub(crate) struct EntranceSettings {
     pub(crate) security: Arc<Security>,
     /// The command line of a worker.
     pub(crate) join: String,
-    /// Where the join token is kept, if there is one.
+    /// The file with the join token, if there is one.
     pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Where to listen.
+    /// Returns the address to listen on.
     pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
         self.listen.parse().map_err(|_| {
             Failure::usage(format!("listen = '{}': expected ADDRESS:PORT, as in 0.0.0.0:7070", self.listen))
         })
     }
 
-    /// Checks what can be checked without reading or making a file.
+    /// Checks the settings as far as possible without reading or creating files.
     pub(super) fn check_security(&self) -> Result<(), Failure> {
         self.listen()?;
         if self.tls_cert.is_some() != self.tls_key.is_some() {
@@ -47,7 +47,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Decides what a coordinator that listens on `bound` demands. Makes credentials if it needs some and has none.
+    /// Determines the credentials that a coordinator on the address `bound` demands. Creates its own credentials if it
+    /// needs some and has none.
     pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<EntranceSettings, Failure> {
         let advertised = advertised(self.advertise.as_deref(), bound)?;
         let own = match (&self.tls_cert, &self.tls_key) {
@@ -77,14 +78,14 @@ impl Settings {
     }
 }
 
-/// The user's folder of what ata keeps: `~/.local/share/ata`.
+/// Returns the user's data folder of ata: `~/.local/share/ata`.
 pub(crate) fn data_folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let data = variable("XDG_DATA_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/share")));
     data.map(|data| data.join("ata"))
 }
 
-/// The folder of a coordinator's credentials: as chosen, or the user's own.
+/// Returns the folder of a coordinator's credentials: the chosen one, or the default in the user's data folder.
 pub(crate) fn credentials_folder(chosen: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     chosen
         .cloned()
@@ -92,7 +93,7 @@ pub(crate) fn credentials_folder(chosen: Option<&PathBuf>) -> Result<PathBuf, Fa
         .ok_or_else(|| Failure::usage("there is no home folder for the coordinator's key: choose one by --credentials"))
 }
 
-/// `HOST:PORT` under which workers reach a coordinator.
+/// Returns the `HOST:PORT` under which workers reach a coordinator.
 pub(crate) fn advertised(chosen: Option<&str>, bound: SocketAddr) -> Result<String, Failure> {
     let host = match chosen {
         None => reachable(bound.ip()),
@@ -109,8 +110,8 @@ fn bad_advertise(address: &str) -> Failure {
     Failure::usage(format!("advertise = '{address}': expected HOST or HOST:PORT, as workers reach this machine"))
 }
 
-/// An address of this machine: the one that it listens on or, if that is "any", the one from which it reaches others, or else
-/// its name.
+/// Returns an address of this machine: the one that it listens on or, if it is unspecified, the one of its outgoing connections, or else
+/// the host name.
 fn reachable(ip: IpAddr) -> String {
     let outgoing = || {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;

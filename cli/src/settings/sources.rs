@@ -1,4 +1,4 @@
-//! Where settings come from: files and flags.
+//! The sources of settings: files and flags.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use super::workers::add_workers;
 use super::{Settings, keys};
 use crate::failure::Failure;
 
-/// A line that earlier builds wrote to the settings of a run, and that says what is always so now.
+/// A line in the settings of runs by earlier builds. It is ignored because it is now always true.
 const GONE: &str = "\naggregate = \"mean\"\n";
 
-/// Lets settings override earlier ones.
+/// Overrides earlier settings.
 pub(super) fn merge(earlier: &mut Table, mut over: Table) {
     add_workers(earlier, &mut over);
     add_tags(earlier, &mut over);
     earlier.extend(over);
 }
 
-/// A command's flags that are settings.
+/// The flags of a command that are settings.
 pub(crate) trait Flags {
-    /// The flags that were given.
+    /// Returns the given flags as a table of settings.
     fn table(&self) -> Result<Table, Failure>;
 }
 
@@ -39,14 +39,14 @@ pub(crate) fn read_file(path: &Path) -> Result<Table, Failure> {
     read_text(&text, &shown.to_string())
 }
 
-/// Reads settings from a text; `shown` is what it is called in the error.
+/// Parses settings. Error messages refer to the text as `shown`.
 pub(crate) fn read_text(text: &str, shown: &str) -> Result<Table, Failure> {
     let text = &keys::with_underscores(&text.replace(GONE, "\n\n"));
     let wrong = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         Failure::usage(format!("{shown}, line {line}: {}", keys::in_short(error.message())))
     };
-    // This only checks names and types while line numbers are known.
+    // This only checks names and types, while line numbers are known.
     toml::from_str::<Settings>(text).map_err(wrong)?;
     toml::from_str(text).map_err(wrong)
 }

@@ -1,4 +1,4 @@
-//! Settings from files and flags.
+//! Tests of settings from files and flags.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn nonsense_is_refused_with_its_place() {
     }
 }
 
-/// Whatever a file holds, it is refused, or its settings are written and read back.
+/// Every file is refused, or its settings can be written and read back.
 #[test]
 fn mutated_files_do_no_harm() {
     let file = Settings { out: Some("somewhere".into()), task_time: "exp(29*i)".into(), ..Settings::default() };

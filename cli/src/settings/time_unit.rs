@@ -6,7 +6,7 @@ use ata_wire::limits::MAX_TIME;
 
 use crate::failure::Failure;
 
-/// Reads `1ms`, `0.1ms`, `2 s` and the like.
+/// Parses times such as `1ms`, `0.1ms` and `2 s`.
 pub(crate) fn parse_time_unit(text: &str) -> Result<Duration, Failure> {
     let wrong = || Failure::usage(format!("time unit '{text}': expected a time such as 1ms, 0.1ms, 10us or 1s"));
     let split = text.find(|c: char| c.is_alphabetic()).ok_or_else(wrong)?;

@@ -8,7 +8,7 @@ use ata_types::WireFormat;
 use super::{Settings, in_range, positive};
 use crate::failure::Failure;
 
-/// PyTorch's default for AdamW.
+/// The weight decay of AdamW: PyTorch's default.
 const ADAMW_WEIGHT_DECAY: f64 = 0.01;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
@@ -45,7 +45,7 @@ impl Settings {
         text.parse().map_err(|reason| Failure::usage(format!("augment = '{text}': {reason}")))
     }
 
-    /// What the specification of the model says in addition, so that workers know it too.
+    /// Returns the additional parameters of the model's specification, which workers need.
     pub(crate) fn model_parameters(&self) -> Result<Vec<String>, Failure> {
         let augmentation = self.augmentation()?;
         let augment = (augmentation != Augmentation::default()).then(|| format!("augment={augmentation}"));
@@ -53,13 +53,13 @@ impl Settings {
         Ok(augment.into_iter().chain(smoothing).collect())
     }
 
-    /// The chosen representation of vectors or, by default, the compact one unless the coordinator listens on loopback only.
+    /// Returns the chosen representation of vectors. The default is the compact one unless the coordinator listens on loopback only.
     pub(crate) fn wire_format(&self) -> Result<WireFormat, Failure> {
         let is_local = self.listen()?.ip().is_loopback();
         Ok(self.wire.unwrap_or(if is_local { WireFormat::F32Exact } else { WireFormat::Compact }))
     }
 
-    /// What the run fixes about its training.
+    /// Returns the fixed configuration of the training.
     pub(crate) fn training_config(&self, table: &ParameterTable) -> Result<TrainingConfig, Failure> {
         Ok(TrainingConfig {
             optimizer: self.optimizer(),
@@ -87,7 +87,8 @@ impl Settings {
         LearningRate { peak: self.lr, warmup: self.lr_warmup, schedule }
     }
 
-    /// Iterations between two evaluations during the training: about a tenth of the run by default; 0 means none.
+    /// Returns the number of iterations between evaluations during the training: about a tenth of the run by default.
+    /// The setting 0 means none.
     pub(crate) fn evaluate_every(&self) -> Option<u64> {
         Some(self.eval_every.unwrap_or(self.iterations.div_ceil(10))).filter(|every| *every > 0)
     }

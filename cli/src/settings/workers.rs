@@ -1,4 +1,4 @@
-//! The setting `workers`: how many `ata up` starts, and what each worker costs.
+//! The setting `workers`: the number of workers that `ata up` starts, and their prices.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use toml::Table;
 
 use crate::failure::Failure;
 
-/// `workers = 4`, or a table `[workers.NAME]` for each worker with a price; `count = 4` may stand in `[workers]`.
+/// The value of `workers = 4`, or of a table `[workers.NAME]` for each worker with a price. `[workers]` may contain `count = 4`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Workers {
     /// The number of workers that `ata up` starts.
     pub(crate) count: u32,
-    /// What each worker costs, by name.
+    /// The prices of workers, by name.
     pub(crate) prices: Prices,
 }
 
@@ -86,8 +86,8 @@ impl<'de> Deserialize<'de> for Workers {
     }
 }
 
-/// Lets workers add to those of earlier settings: a number of workers leaves their prices as they are, and prices leave the number,
-/// and other workers' prices.
+/// Merges workers with those of earlier settings. A number of workers keeps their prices, and prices keep the number and other workers'
+/// prices.
 pub(super) fn add_workers(earlier: &Table, over: &mut Table) {
     if let (Some(was), Some(is)) = (earlier.get("workers"), over.get("workers"))
         && (was.is_table() || is.is_table())
@@ -98,7 +98,7 @@ pub(super) fn add_workers(earlier: &Table, over: &mut Table) {
     }
 }
 
-/// `4` is `{ count = 4 }`.
+/// Converts `4` to `{ count = 4 }`.
 fn as_table(workers: &toml::Value) -> Table {
     workers.as_table().cloned().unwrap_or_else(|| Table::from_iter([("count".to_owned(), workers.clone())]))
 }

@@ -17,7 +17,7 @@ pub struct DataFile {
     pub path: PathBuf,
     /// The SHA-256 of its content.
     pub sha256: [u8; 32],
-    /// Its size, in bytes.
+    /// The size of the content, in bytes.
     pub bytes: u64,
     /// The offset at which it begins in the file, whose size is `file_bytes`.
     offset: u64,

@@ -1,4 +1,4 @@
-//! Open files and memory, for this model and so many workers.
+//! Checks open files and memory, for a model and a number of workers.
 
 use std::fs;
 
@@ -7,27 +7,28 @@ use ata_net::{files_for, memory_bytes, raise_file_limit};
 
 use crate::finding::{Finding, Status, bytes};
 
-/// Values of a parameter that a coordinator keeps: the parameter and the optimizer's two moments; the same as the copy that is
-/// being saved; and four versions of the parameters, of which one is sent, one comes next, one is evaluated and one is left
-/// for the slowest reader.
+/// The number of values per parameter that a coordinator keeps: the parameter and the optimizer's two moments; the same
+/// for the copy that is being saved; and four versions of the parameters, of which one is sent, one comes next, one is
+/// evaluated and one is kept for the slowest reader.
 const COORDINATOR_VECTORS: u64 = 3 + 3 + 4;
 
-/// The program itself, with its threads, and the test images of CIFAR-100.
+/// The memory of the program itself, with its threads, and of the test images of CIFAR-100, in bytes.
 const COORDINATOR_BYTES: u64 = 96 << 20;
 
-/// What a connected worker costs the coordinator in addition to its gradient, as measured with 10,000 of them.
+/// The memory that a connected worker costs the coordinator in addition to its gradient, in bytes, as measured with 10,000 workers.
 const CONNECTED_BYTES: u64 = 40 << 10;
 
-/// Values of a parameter that a worker keeps in addition to what a task needs: those that arrive, and gradients that are being sent.
+/// The number of values per parameter that a worker keeps in addition to those of a task: parameters that arrive, and
+/// gradients that are being sent.
 const WORKER_VECTORS: u64 = 2 + MAX_UPLOADS as u64;
 
-/// Bytes of a parameter.
+/// The size of a value, in bytes.
 const VALUE_BYTES: u64 = 4;
 
-/// Checks how many files may be open at a coordinator of so many workers.
+/// Checks how many files may be open at a coordinator of this many workers.
 pub fn open_files(workers: usize) -> Finding {
     let needed = files_for(workers);
-    // As a coordinator does at its start.
+    // A coordinator raises its limit in the same way at its start.
     let allowed = raise_file_limit() as u64 + files_for(0);
     files(allowed, needed, workers)
 }
@@ -50,16 +51,17 @@ fn files(allowed: u64, needed: u64, workers: usize) -> Finding {
     Finding::bad(CHECK, status, found, fix)
 }
 
-/// What is known of a run's needs.
+/// The known needs of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Values of the model.
+    /// The number of the model's parameters.
     pub parameters: u64,
-    /// Workers of the run.
+    /// The number of workers in the run.
     pub workers: u64,
-    /// Training data that a worker will read in addition to what this process did.
+    /// The size of the training data that a worker will read in addition to that read by this process, in bytes.
     pub data_bytes: u64,
-    /// What this process needed to compute tasks, data included, if it did and the system says so.
+    /// The memory that this process needed to compute tasks, with the data, in bytes; `None` if it computed none, or
+    /// the system does not report it.
     pub computing_bytes: Option<u64>,
 }
 
@@ -77,14 +79,14 @@ impl Needs {
 /// The memory of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// What this process may use.
+    /// The memory that this process may use.
     total_bytes: u64,
-    /// What no other program uses.
+    /// The memory that no other program uses.
     free_bytes: u64,
 }
 
 impl Memory {
-    /// Asks the system.
+    /// Reads the memory of this machine from the system.
     pub fn of_this_machine() -> Self {
         let total_bytes = memory_bytes();
         let free = kilobytes_in("/proc/meminfo", "MemAvailable:");
@@ -103,7 +105,7 @@ pub fn cluster_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
         let what = format!("the same with {} workers on this machine (ata up)", needs.workers);
         let fix = "fewer --workers with ata up, or workers on other machines";
         let cluster = compare(&what, coordinator + needs.workers * worker, memory, fix);
-        // The coordinator may be on a machine of its own.
+        // The coordinator may run on a separate machine.
         findings.push(Finding { status: cluster.status.min(Status::Warning), ..cluster });
     }
     findings
@@ -129,12 +131,12 @@ fn compare(what: &str, needed: u64, memory: Memory, fix: &str) -> Finding {
     }
 }
 
-/// The most memory that this process had, if the system says so.
+/// Returns the peak memory of this process, if the system reports it.
 pub fn most_resident_bytes() -> Option<u64> {
     kilobytes_in("/proc/self/status", "VmHWM:")
 }
 
-/// The bytes in a line such as `MemAvailable:   1234 kB`.
+/// Returns the bytes in a line such as `MemAvailable:   1234 kB`.
 fn kilobytes_in(file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,4 +1,4 @@
-//! Keys, secrets and certificates: whether they can be used, by whom, and for how long.
+//! Checks keys, secrets and certificates: whether they are usable, by whom, and for how long.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,15 +10,15 @@ use crate::finding::Finding;
 
 const CHECK: &str = "certificates";
 
-/// A certificate that ends sooner is due for replacement; authorities issue for 90 days and more.
+/// The remaining time below which a certificate is due for replacement; authorities issue for 90 days and more.
 const SOON: Duration = Duration::from_hours(14 * 24);
 
-/// Certificates of the user's own.
+/// The user's own certificates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Own<'a> {
-    /// Certificate and key.
+    /// The certificate and its key.
     pub pair: Option<(&'a Path, &'a Path)>,
-    /// Authorities that are trusted.
+    /// The certificates of trusted authorities.
     pub authorities: [Option<&'a Path>; 2],
 }
 
@@ -70,7 +70,7 @@ pub fn credentials(folder: &Path) -> Finding {
     }
 }
 
-/// Whether a file's certificates are valid now, and for how long.
+/// Checks whether a file's certificates are valid now, and for how long.
 fn dates(path: &Path, now: SystemTime) -> Finding {
     let shown = path.display();
     let Validity { from_s, until_s } = match validity(path) {
@@ -91,9 +91,9 @@ fn dates(path: &Path, now: SystemTime) -> Finding {
     }
 }
 
-/// A date, or that there is none.
+/// Formats a date, or says that there is none.
 fn date(seconds: u64) -> String {
-    // The last second that can be written in four digits of a year.
+    // The last second whose year has four digits.
     const LAST_S: u64 = 253_402_300_799;
     let shown = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_S))).to_string();
     shown.split('T').next().unwrap_or_default().to_owned()
@@ -106,7 +106,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
     use std::fs;
 
-    /// Writes a certificate of 2020 to 2030, its key, and another key; returns their folder.
+    /// Writes a certificate valid from 2020 to 2030, its key, and another key; returns their folder.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());

@@ -1,4 +1,4 @@
-//! The wall clock. A run does not depend on it; certificates are valid from one date to another.
+//! Checks the wall clock. A run does not depend on it, but certificates have a period of validity.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,22 +8,22 @@ use crate::machine::MachineReport;
 
 const CHECK: &str = "clock";
 
-/// What systemd's time service leaves once it has set the clock.
+/// The file that systemd's time service creates once it has set the clock.
 const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
 
-/// A clock that is this far from another one is wrong: those that are kept by NTP differ by milliseconds.
+/// The difference from another clock above which a clock counts as wrong: clocks synchronised by NTP differ by milliseconds.
 const FAR: Duration = Duration::from_secs(30);
 
 const FIX: &str =
     "timedatectl set-ntp true, or set it by hand (date --set): certificates are refused before and after their time";
 
-/// This machine's wall clock.
+/// Returns this machine's wall clock.
 #[expect(clippy::disallowed_methods, reason = "it is what is checked")]
 pub fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Checks that the clock is not before what has already happened: that this program was written to disk.
+/// Checks that the clock is not earlier than a past event: the time at which this program was written to disk.
 pub fn check(machine: &MachineReport) -> Finding {
     let program = std::env::current_exe().and_then(fs::metadata).and_then(|file| file.modified());
     against(now(), program.unwrap_or(UNIX_EPOCH), machine.exists(SYNCHRONISED))
@@ -41,7 +41,7 @@ fn against(now: SystemTime, written: SystemTime, is_synchronised: bool) -> Findi
     }
 }
 
-/// Compares the clock with the coordinator's, which said `theirs` at some time between `before` and `after`.
+/// Compares the clock with the coordinator's, which was `theirs` at some time between `before` and `after`.
 pub fn compare(theirs: Duration, before: SystemTime, after: SystemTime) -> Finding {
     let theirs = UNIX_EPOCH + theirs;
     let (early, late) = (theirs.duration_since(after), before.duration_since(theirs));

@@ -1,4 +1,4 @@
-//! The way to a coordinator: whether it is there, can be trusted, lets this machine in, and speaks the same protocol.
+//! Checks the connection to a coordinator: whether it is reachable, can be trusted, admits this machine, and speaks the same protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,32 +20,32 @@ const REACHABILITY: &str = "reachability";
 const TRUST: &str = "trust";
 const VERSION: &str = "version";
 
-/// Connections that may break before one says why: on a busy machine many are closed before the reason is read.
+/// The maximum number of broken connections before one gives a reason: on a busy machine many are closed before the reason is read.
 const TRIES: u32 = 50;
 
-/// Time between two of them.
+/// The time between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What to do if something else may be listening.
+/// The advice if something else may be listening.
 const ANOTHER: &str = "check that it is an ata coordinator that listens there, and see its log";
 
-/// How a worker gets in.
+/// The advice for a worker that is refused.
 const TOKEN: &str =
     "join with the line that the coordinator prints: `ata token show` on its machine prints the token again";
 
-/// The same with certificates.
+/// The advice for a worker that is refused and uses certificates.
 const CERTIFICATES: &str = "--tls-cert and --tls-key name this machine's certificate and key, --tls-ca the authority of the \
                             coordinator's; its --tls-client-ca is the authority of this machine's (all in PEM)";
 
-/// A coordinator's description of itself.
+/// A coordinator's description of itself, and the speed of the link to it.
 pub struct Reached {
-    /// Its run.
+    /// The specification of the coordinator's run.
     pub run: RunSpec,
-    /// How fast the way is, if that could be measured.
+    /// The speed of the link, if it could be measured.
     pub speed: Option<Speed>,
 }
 
-/// Checks the way to a coordinator, step by step until one fails.
+/// Checks the connection to a coordinator, step by step until one fails.
 pub async fn check(endpoint: &Endpoint) -> (Option<Reached>, Vec<Finding>) {
     let mut findings = Vec::new();
     let reached = steps(endpoint, &mut findings).await;
@@ -69,7 +69,7 @@ async fn steps(endpoint: &Endpoint, findings: &mut Vec<Finding>) -> Result<Reach
     Ok(Reached { run: summary.run, speed })
 }
 
-/// The first answer, between these two times by this machine's clock.
+/// The first answer of a coordinator, and this machine's clock before and after it.
 struct Entered<'a> {
     link: Link<'a>,
     summary: ProbeSummary,
@@ -77,7 +77,7 @@ struct Entered<'a> {
     after: SystemTime,
 }
 
-/// Asks the coordinator who it is.
+/// Asks the coordinator for its description.
 async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
     let mut tries = 1;
     loop {
@@ -96,12 +96,12 @@ async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
     }
 }
 
-/// Whether it is the connection that failed, and not the coordinator that answered.
+/// Returns `true` if the connection failed, and `false` if the coordinator answered with an error.
 fn broke(status: &CallStatus) -> bool {
     matches!(status.code(), Code::Unknown | Code::Internal | Code::Cancelled | Code::Unavailable)
 }
 
-/// A TCP connection, or why there is none.
+/// Checks that a TCP connection can be made.
 async fn reach(endpoint: &Endpoint) -> Result<Finding, Finding> {
     let (host, port) = endpoint.host_and_port();
     let resolved = tokio::net::lookup_host((host, port)).await.map(Iterator::collect::<Vec<SocketAddr>>);
@@ -135,13 +135,13 @@ fn unreachable(host: &str, port: u16, cause: &io::Error) -> Finding {
     Finding::problem(REACHABILITY, format!("{host}:{port} cannot be reached: {cause}"), fix)
 }
 
-/// Something accepts connections and says nothing.
+/// Returns the finding for a peer that accepts connections and sends nothing.
 fn silent() -> Finding {
     let found = format!("the server there does not finish a TLS handshake within {ANSWER_TIMEOUT:?}");
     Finding::problem(TRUST, found, ANOTHER)
 }
 
-/// Why no connection came about although something listens.
+/// Returns the finding for a peer that listens, but with which no connection could be made.
 fn distrust(error: &ConnectError) -> Finding {
     let fix = match error {
         ConnectError::Distrusted { .. } => TOKEN,
@@ -151,7 +151,7 @@ fn distrust(error: &ConnectError) -> Finding {
     Finding::problem(TRUST, error.to_string(), fix)
 }
 
-/// Why the first call was not answered.
+/// Returns the finding for a first call that was refused.
 fn refusal(status: &CallStatus, trust: &Trust) -> Finding {
     let way_in = if matches!(trust, Trust::Certificates { .. }) { CERTIFICATES } else { TOKEN };
     let same = "use the same release of ata on all machines";

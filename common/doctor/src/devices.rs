@@ -1,4 +1,4 @@
-//! Adapters and drivers: which devices this build finds here, and if one is missing, why.
+//! Checks adapters and drivers: which devices this build finds here, and why a device is missing.
 
 use std::io;
 
@@ -9,32 +9,32 @@ use crate::machine::MachineReport;
 
 const CHECK: &str = "devices";
 
-/// Where the Vulkan loader finds drivers: a file in JSON for each.
+/// The folders in which the Vulkan loader finds drivers, each as a JSON file.
 const DRIVER_FOLDERS: [&str; 3] = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d"];
 
-/// The same, named by the user.
+/// The environment variables that name other drivers.
 const DRIVER_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 
-/// Where CUDA's compiler keeps its library, below the toolkit's folder.
+/// The path of the library of CUDA's compiler, below the toolkit's folder.
 const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
 
 /// The kinds of devices that the build supports, in addition to the CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
-    /// Whether wgpu is built in.
+    /// Whether the build supports wgpu.
     pub wgpu: bool,
-    /// Whether CUDA is built in.
+    /// Whether the build supports CUDA.
     pub cuda: bool,
 }
 
-/// What a build finds on a machine.
+/// The devices that a build finds on a machine.
 #[derive(Debug)]
 pub struct Found {
-    /// The build.
+    /// The kinds of devices that the build supports.
     pub build: Build,
-    /// The device that was asked for.
+    /// The requested device.
     pub wanted: DeviceChoice,
-    /// Whether that one can be used.
+    /// The name of the requested device, or the reason why it cannot be used.
     pub opened: Result<String, DeviceError>,
     /// The devices of `--devices all`.
     pub gpus: Result<Vec<DeviceChoice>, DeviceError>,
@@ -48,7 +48,7 @@ pub fn check(machine: &MachineReport, found: &Found) -> Vec<Finding> {
     let wgpu = |choice: &DeviceChoice| matches!(choice, DeviceChoice::Wgpu(_));
     let cuda = |choice: &DeviceChoice| matches!(choice, DeviceChoice::Cuda(_));
     let has = |kind: fn(&DeviceChoice) -> bool| found.gpus.as_ref().is_ok_and(|gpus| gpus.iter().any(kind));
-    // If the device that was asked for is missing, what it lacks is a problem; if another one is, a warning.
+    // Missing files of the requested device are a problem, and those of another device are a warning.
     let status = |wanted: bool| if wanted && found.opened.is_err() { Status::Problem } else { Status::Warning };
     // Where CUDA works, wgpu is not needed.
     let needs_wgpu = wgpu(&found.wanted) && found.opened.is_err() || visible.any() && found.gpus.is_err();
@@ -62,11 +62,11 @@ pub fn check(machine: &MachineReport, found: &Found) -> Vec<Finding> {
     findings
 }
 
-/// The GPUs that the system shows, whether or not a driver can use them.
+/// The GPUs that the system lists, whether or not a driver can use them.
 struct Visible {
-    /// `/dev/nvidia0` and so on.
+    /// The device files of NVIDIA's driver: `/dev/nvidia0` and so on.
     nvidia: Vec<String>,
-    /// `/dev/dri/renderD128` and so on.
+    /// The render nodes: `/dev/dri/renderD128` and so on.
     render: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Visible {
     }
 }
 
-/// Whether the device that was asked for is there.
+/// Checks whether the requested device is available.
 fn wanted(found: &Found) -> Finding {
     match &found.opened {
         Ok(name) => Finding::ok(CHECK, format!("--device {} is {name}", found.wanted)),
@@ -106,7 +106,7 @@ fn wanted(found: &Found) -> Finding {
     }
 }
 
-/// Which devices `ata worker --devices all` would take.
+/// Checks which devices `ata worker --devices all` would use.
 fn all(machine: &MachineReport, found: &Found, visible: &Visible) -> Finding {
     const NONE: &str = "--devices all: there is no GPU";
     let has_kind = found.build.wgpu || found.build.cuda;
@@ -135,7 +135,7 @@ fn all(machine: &MachineReport, found: &Found, visible: &Visible) -> Finding {
     }
 }
 
-/// What wgpu needs on Linux. On other systems its drivers come with the system.
+/// Checks the files that wgpu needs on Linux. On other systems its drivers are part of the system.
 fn vulkan(machine: &MachineReport, visible: &Visible, status: Status) -> Vec<Finding> {
     if !cfg!(target_os = "linux") {
         return Vec::new();
@@ -156,7 +156,7 @@ fn loader(machine: &MachineReport, status: Status) -> Option<Finding> {
     (!machine.has_library(NAME)).then(missing)
 }
 
-/// A driver for Vulkan, and where there is an NVIDIA GPU, NVIDIA's.
+/// Checks that there is a driver for Vulkan; if there is an NVIDIA GPU, it must be NVIDIA's.
 fn drivers(machine: &MachineReport, visible: &Visible, status: Status) -> Option<Finding> {
     let in_folders = DRIVER_FOLDERS.iter().flat_map(|folder| machine.list(folder, ""));
     let named = DRIVER_VARIABLES.iter().filter_map(|name| machine.variable(name));
@@ -175,7 +175,7 @@ fn drivers(machine: &MachineReport, visible: &Visible, status: Status) -> Option
     drivers.is_empty().then(|| Finding::bad("vulkan", status, found(), mesa))
 }
 
-/// Whether this user may use the device files.
+/// Checks whether this user may use the device files.
 fn permissions(machine: &MachineReport, visible: &Visible, status: Status) -> Option<Finding> {
     let denied =
         |path: &&String| machine.may_use(path).is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
@@ -185,13 +185,13 @@ fn permissions(machine: &MachineReport, visible: &Visible, status: Status) -> Op
     Some(Finding::bad("permissions", status, format!("this user may not use {path}"), fix))
 }
 
-/// A container gets only those parts of NVIDIA's driver that its environment names.
+/// Checks the parts of NVIDIA's driver that a container gets: only those that its environment names.
 fn capabilities(machine: &MachineReport, visible: &Visible, status: Status, needed: &[&str]) -> Option<Finding> {
     const NAME: &str = "NVIDIA_DRIVER_CAPABILITIES";
     if visible.nvidia.is_empty() || !machine.is_container() {
         return None;
     }
-    // What the container toolkit takes if the variable is not set.
+    // The container toolkit uses these defaults if the variable is not set.
     let given = machine.variable(NAME).unwrap_or_else(|| "utility,compute".into());
     let has = |wanted: &&str| given.split(',').any(|given| matches!(given.trim(), "all") || given.trim() == *wanted);
     let lacking: Vec<&str> = needed.iter().filter(|wanted| !has(wanted)).copied().collect();
@@ -200,7 +200,7 @@ fn capabilities(machine: &MachineReport, visible: &Visible, status: Status, need
         .then(|| Finding::bad("container", status, format!("{found}: expected {}, too", lacking.join(", ")), fix))
 }
 
-/// What CUDA needs.
+/// Checks the files that CUDA needs.
 fn cuda_files(machine: &MachineReport, visible: &Visible, works: bool, status: Status) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !works && !machine.has_library("libcuda.so.1") {
@@ -241,7 +241,7 @@ mod tests {
         Found { build, wanted, opened, gpus }
     }
 
-    /// The findings that are not ok, each as its status, check and fix.
+    /// Returns the findings that are not ok, each as its status, check and fix.
     fn bad(files: &[&str], variables: &[(&str, &str)], found: &Found) -> Vec<(Status, &'static str, String)> {
         let findings = check(&MadeUp::new(files).machine(variables), found);
         let bad = findings.into_iter().filter(|finding| finding.status != Status::Ok);
@@ -291,7 +291,7 @@ mod tests {
         let named = [("VK_DRIVER_FILES", "/opt/icd.json")];
         assert_eq!(checks(&bad(&loader, &named, &wanted)), "");
 
-        // NVIDIA's GPU in a container that is given only what CUDA needs.
+        // NVIDIA's GPU is in a container that has only the parts that CUDA needs.
         let container = ["/.dockerenv", "/dev/nvidia0", "/usr/lib/libvulkan.so.1", mesa];
         let nvidia = checks(&bad(&container, &[], &wanted));
         assert!(nvidia.contains("nvidia-driver") && nvidia.contains("NVIDIA_DRIVER_CAPABILITIES=all"), "{nvidia}");

@@ -1,4 +1,4 @@
-//! Whether runs and data fit on the disks, and how fast they are.
+//! Checks whether runs and data fit on the disks, and how fast the disks are.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -9,28 +9,28 @@ use ata_types::seconds;
 
 use crate::finding::{Finding, bytes};
 
-/// Bytes of a parameter in a checkpoint: itself and the optimizer's two moments.
+/// The size of a parameter in a checkpoint, in bytes: its value and the optimizer's two moments.
 const CHECKPOINT_BYTES: u64 = 3 * 4;
 
-/// Models that a run leaves: the last one and the best.
+/// The number of models that a run leaves: the last one and the best.
 const MODELS: u64 = 2;
 
-/// The journal of 40,000 iterations of 16 tasks. Longer runs need more.
+/// The size of the journal of 40,000 iterations of 16 tasks, in bytes. Longer runs need more.
 const JOURNAL_BYTES: u64 = 100_000_000;
 
-/// The most that is written to measure a disk.
+/// The maximum number of bytes that are written to measure a disk.
 const MEASURED_BYTES: u64 = 64 << 20;
 
-/// A stopped run is promised to be saved within so long.
+/// The time within which a stopped run is promised to be saved.
 const SAVED_WITHIN: Duration = Duration::from_secs(10);
 
-/// The folder of a run, or of runs.
+/// The space that a run needs, in its own folder or in a folder of runs.
 pub struct RunSpace {
     /// The folder, which need not exist yet.
     pub folder: PathBuf,
-    /// Values of the model.
+    /// The number of the model's parameters.
     pub parameters: u64,
-    /// Checkpoints in it that are kept; 0 if they are elsewhere.
+    /// The number of checkpoints that are kept in the folder; 0 if they are elsewhere.
     pub kept: u64,
 }
 
@@ -39,13 +39,13 @@ impl RunSpace {
         CHECKPOINT_BYTES * self.parameters
     }
 
-    /// A checkpoint is whole before the oldest one is removed.
+    /// Returns the required space. A new checkpoint is complete before the oldest one is removed.
     fn needed_bytes(&self) -> u64 {
         let checkpoints = if self.kept > 0 { (self.kept + 1) * self.checkpoint_bytes() } else { 0 };
         checkpoints + MODELS * 4 * self.parameters + JOURNAL_BYTES
     }
 
-    /// Checks the space, and writes as much as a checkpoint.
+    /// Checks the space, and times a write of the size of a checkpoint.
     pub fn check(&self) -> Vec<Finding> {
         const CHECK: &str = "disk";
         let written_bytes = self.checkpoint_bytes().clamp(4096, MEASURED_BYTES);
@@ -80,7 +80,7 @@ impl RunSpace {
     }
 }
 
-/// Checks where a worker keeps its data.
+/// Checks the folder in which a worker keeps its data.
 pub fn cache(folder: &Path, data_bytes: u64) -> Finding {
     const CHECK: &str = "cache";
     let fix = "make room, or set ATA_CACHE_DIR to another disk";
@@ -109,16 +109,16 @@ fn unwritable(check: &'static str, folder: &Path, cause: &io::Error, otherwise: 
     Finding::problem(check, found, fix)
 }
 
-/// The folder or, if it is still to be made, the nearest one above.
+/// Returns the folder or, if it does not exist yet, its nearest existing ancestor.
 fn existing(folder: &Path) -> PathBuf {
     let is_there = |folder: &&Path| folder.exists() && !folder.as_os_str().is_empty();
     folder.ancestors().find(is_there).map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-/// Writes a file as a checkpoint is written, and removes it.
+/// Writes a file like a checkpoint, and removes it.
 fn timed_write(folder: &Path, length: u64) -> io::Result<Duration> {
     let path = folder.join(format!(".ata-doctor-{}", std::process::id()));
-    // Not zeros, which some file systems do not store.
+    // The file does not contain zeros, which some file systems do not store.
     let piece = ata_wire::padding(1 << 20);
     let began = Instant::now();
     let write = || {
@@ -132,7 +132,7 @@ fn timed_write(folder: &Path, length: u64) -> io::Result<Duration> {
         file.sync_all()
     };
     let written = write().map(|()| began.elapsed());
-    // If it was never made, that error is the one to tell.
+    // If the file was never created, that is the error to report.
     let removed = fs::remove_file(&path);
     let took = written?;
     removed.map(|()| took)
@@ -163,7 +163,7 @@ mod tests {
         let findings = run(1000, 3).check();
         assert!(findings.iter().all(|finding| finding.status == Status::Ok), "{findings:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
-        // No disk holds this many.
+        // No disk holds a run of this size.
         let findings = run(1000, 1 << 50).check();
         let [Finding { status: Status::Problem, fix: Some(fix), .. }, _] = &findings[..] else {
             panic!("{findings:?}")

@@ -2,20 +2,20 @@
 
 use serde::Serialize;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As it should be.
+    /// The check passed.
     Ok,
-    /// A run would go on, but not as well as it could, or not always.
+    /// A run would go on, but with lower performance or less reliably.
     Warning,
     /// A run would stop, or not begin.
     Problem,
 }
 
 impl Status {
-    /// Its name, as in JSON.
+    /// Returns the name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -28,41 +28,41 @@ impl Status {
 /// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// The name of the check.
     pub check: &'static str,
-    /// How bad it is.
+    /// The severity of the finding.
     pub status: Status,
-    /// What was found and, if that is not as it should be, what was expected.
+    /// The observed state and, unless the check passed, the expected one.
     pub found: String,
-    /// What to do about it.
+    /// The suggested fix.
     pub fix: Option<String>,
 }
 
 impl Finding {
-    /// All is well.
+    /// Creates a finding for a check that passed.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, status: Status::Ok, found: found.into(), fix: None }
     }
 
-    /// Something is not as it should be; a run would go on all the same.
+    /// Creates a finding that does not stop a run.
     pub fn warning(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::bad(check, Status::Warning, found, fix)
     }
 
-    /// Something would stop a run.
+    /// Creates a finding that would stop a run.
     pub fn problem(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::bad(check, Status::Problem, found, fix)
     }
 
-    /// A warning or a problem.
+    /// Creates a warning or a problem.
     pub fn bad(check: &'static str, status: Status, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        // One line each, even if a cause has several.
+        // Each text is a single line, even if a cause has several.
         let line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         Self { check, status, found: line(found.into()), fix: Some(line(fix.into())) }
     }
 }
 
-/// Bytes, as in `2.6 MB`.
+/// Formats a number of bytes, as in `2.6 MB`.
 pub(crate) fn bytes(count: u64) -> String {
     let count = count as f64;
     match count {

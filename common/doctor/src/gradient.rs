@@ -1,4 +1,4 @@
-//! Whether a device computes what the CPU does, and how long a task takes.
+//! Checks whether a device computes the same as the CPU, and how long a task takes.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use serde::Serialize;
 
 use crate::finding::Finding;
 
-/// Larger differences of all samples, or of all leases of few samples, are not due to rounding.
+/// The largest relative difference that rounding can explain. It is exceeded if all samples, or all leases of few samples, differ by more.
 const LARGEST_DIFFERENCE: f64 = 1e-5;
 
-/// The same for a lease of tasks of any size. There are always some ReLUs whose input is so near 0 that devices disagree on whether their
-/// gradient passes: among the millions of ResNet-20, that makes a difference of up to 3e-4.
+/// The largest relative difference for a lease of tasks of any size. There are always some ReLUs whose input is so near 0 that devices
+/// disagree on whether their gradient passes: among the millions of ResNet-20, this makes a difference of up to 3e-4.
 const LARGEST_BATCH_DIFFERENCE: f64 = 1e-3;
 
-/// Tasks of the lease that is computed as one batch.
+/// The number of tasks in the lease that is computed as one batch.
 const LEASE: u64 = 4;
 
-/// Computations of which the median is taken, unless they take longer than [`TIMED_WITHIN`] in all.
+/// The number of computations whose median is taken, unless they take longer than [`TIMED_WITHIN`] in all.
 const TIMED: usize = 9;
 const TIMED_WITHIN: Duration = Duration::from_secs(1);
 
 const CHECK: &str = "gradient";
 
-/// A task's gradient on the device, against the CPU's.
+/// The comparison of a task's gradient on the device with that on the CPU.
 #[derive(Serialize)]
 pub struct Gradient {
     model: String,
@@ -35,19 +35,19 @@ pub struct Gradient {
     device: String,
     task_batch: u32,
     cpu_ms: f64,
-    /// Milliseconds of a task on the device.
+    /// The time of a task on the device, in milliseconds.
     pub device_ms: f64,
-    /// ‖device − CPU‖ / ‖CPU‖: the smallest of those of [`LEASE`] tasks of one sample.
+    /// The smallest relative difference ‖device − CPU‖ / ‖CPU‖ of [`LEASE`] tasks of one sample.
     relative_l2_difference: f64,
-    /// The smallest of those of as many leases of such tasks, each as one batch.
+    /// The smallest relative difference of as many leases of such tasks, each computed as one batch.
     fused_relative_l2_difference: f64,
-    /// Tasks of a lease.
+    /// The number of tasks in a lease.
     lease: u64,
-    /// One after the other, on the device.
+    /// The time of a lease on the device, task by task, in milliseconds.
     tasks_ms: f64,
-    /// As one batch, on the device.
+    /// The time of a lease on the device as one batch, in milliseconds.
     fused_ms: f64,
-    /// ‖device, as one batch − CPU, summed‖ / ‖CPU, summed‖
+    /// The relative difference between the batch on the device and the sum of the tasks on the CPU.
     batch_relative_l2_difference: f64,
 }
 
@@ -91,7 +91,7 @@ impl Gradient {
             "relative L2 difference from the CPU {difference:.1e} of a sample, {fused:.1e} of {lease} as one batch (from rounding at \
              most {LARGEST_DIFFERENCE:.0e}), {batch:.1e} of {lease} tasks as one batch (at most {LARGEST_BATCH_DIFFERENCE:.0e})"
         );
-        // Not the other way round: a NaN is no agreement.
+        // The comparison is written in this direction because NaN must not count as agreement.
         let agrees = [difference, fused].iter().all(|difference| *difference <= LARGEST_DIFFERENCE)
             && batch <= LARGEST_BATCH_DIFFERENCE;
         let compared = if agrees {
@@ -129,17 +129,17 @@ fn compare(
     })
 }
 
-/// Gradients of the model, and how long each took.
+/// Gradients of the model, and the times that they took.
 struct Computed {
-    /// Of tasks of one sample.
+    /// The gradients of tasks of one sample.
     samples: Vec<Vec<f32>>,
-    /// Of leases of such tasks, each as one batch.
+    /// The gradients of leases of such tasks, each as one batch.
     leases: Vec<Vec<f32>>,
     task_ms: f64,
-    /// The sum over a lease, task by task.
+    /// The sum over a lease, computed task by task.
     tasks: Vec<f32>,
     tasks_ms: f64,
-    /// The same as one batch.
+    /// The sum over a lease, computed as one batch.
     fused: Vec<f32>,
     fused_ms: f64,
 }
@@ -171,7 +171,7 @@ impl Computed {
     }
 }
 
-/// The sum over a lease, task by task in ascending order.
+/// Returns the sum over a lease, computed task by task in ascending order.
 fn one_by_one(learner: &mut dyn Learner) -> Result<TaskGradient, LearnerError> {
     let mut sum = learner.gradient(Iteration::FIRST, 0)?;
     for index in 1..LEASE {
@@ -182,7 +182,7 @@ fn one_by_one(learner: &mut dyn Learner) -> Result<TaskGradient, LearnerError> {
     Ok(sum)
 }
 
-/// A gradient, and the median milliseconds of some computations after the first one, which compiles kernels.
+/// Returns a gradient, and the median milliseconds of some computations after the first one, which compiles kernels.
 fn timed(mut compute: impl FnMut() -> Result<TaskGradient, LearnerError>) -> Result<(Vec<f32>, f64), Box<dyn Error>> {
     let gradient = compute()?.gradient;
     let (began, mut times) = (Instant::now(), Vec::new());
@@ -195,7 +195,7 @@ fn timed(mut compute: impl FnMut() -> Result<TaskGradient, LearnerError>) -> Res
     Ok((gradient, times[times.len() / 2]))
 }
 
-/// The smallest of the relative differences of some gradients; NaN if one of them is.
+/// Returns the smallest of the relative differences of some gradients; NaN if one of them is NaN.
 fn smallest_difference(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f64 {
     smallest(found.iter().zip(expected).map(|(found, expected)| relative_difference(found, expected)))
 }
@@ -209,7 +209,7 @@ fn smallest(differences: impl Iterator<Item = f64>) -> f64 {
     )
 }
 
-/// ‖found − expected‖ / ‖expected‖
+/// Returns ‖found − expected‖ / ‖expected‖.
 fn relative_difference(found: &[f32], expected: &[f32]) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let difference = norm(&mut found.iter().zip(expected).map(|(a, b)| f64::from(*a) - f64::from(*b)));

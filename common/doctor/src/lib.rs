@@ -1,11 +1,11 @@
-//! Checks of a machine: what would stop a run on it, or a worker on the way to its coordinator, and the fix.
+//! Checks of a machine that find what would stop a run, or keep a worker from its coordinator, and suggest a fix.
 //!
 //! # Layout
 //! - `finding`: [`Finding`], the outcome of a check
 //! - [`machine`]: the files that describe a machine
-//! - [`devices`]: adapters and drivers; [`gradient`]: whether a device computes what the CPU does
+//! - [`devices`]: adapters and drivers; [`gradient`]: compares a device with the CPU
 //! - [`capacity`]: open files and memory; [`disk`]; [`ports`]; [`clock`]; [`certificates`]
-//! - [`coordinator`]: whether it can be reached, and lets this machine in; [`link`]: how fast the connection is
+//! - [`coordinator`]: the connection to a coordinator, and its answer; [`link`]: the speed of the connection
 
 pub mod capacity;
 pub mod certificates;

@@ -1,4 +1,4 @@
-//! Latency and bandwidth between this machine and a coordinator, and what they mean for an assignment.
+//! Measures latency and bandwidth between this machine and a coordinator, and their effect on an assignment.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,36 +15,36 @@ use crate::finding::{Finding, Status, bytes};
 const LATENCY: &str = "latency";
 const BANDWIDTH: &str = "bandwidth";
 
-/// Round trips of which the median is taken, unless they take longer than [`TRIPS_WITHIN`] in all.
+/// The number of round trips whose median is taken, unless they take longer than [`TRIPS_WITHIN`] in all.
 const TRIPS: usize = 11;
 const TRIPS_WITHIN: Duration = Duration::from_secs(3);
 
-/// A round trip that takes longer is worth a warning: each assignment waits for one.
+/// The round-trip time above which there is a warning: each assignment waits for a round trip.
 const LONG_TRIP: Duration = Duration::from_secs(1);
 
-/// A transfer this long says how fast the link is; a shorter one, more of how it begins.
+/// The minimum time of a transfer that measures the speed of the link; a shorter one mostly measures its start.
 const LONG_ENOUGH: Duration = Duration::from_millis(300);
 
-/// The first transfer, and by how much the next one is larger. A link that takes this one in less than [`LONG_ENOUGH`] takes the
-/// next one in less than the coordinator waits.
+/// The size of the first transfer, in bytes; each further one is `GROWTH` times larger. If a link takes less than
+/// [`LONG_ENOUGH`] for one transfer, the next one is done before the coordinator's timeout.
 const FIRST_BYTES: u64 = 64 << 10;
 const GROWTH: u64 = 8;
 
-/// The coordinator measures with a few machines at a time. Then this one tries again.
+/// The maximum number of tries, since the coordinator measures only a few machines at a time.
 const TRIES: u32 = 15;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A connection without a session is closed soon; before that, another one is opened.
+/// The time after which a new connection is opened, since one without a session is closed soon.
 const CONNECTION_LIFE: Duration = STRANGER_TIMEOUT.checked_div(4).expect("not by zero");
 
-/// A connection to measure with.
+/// A connection for measurements.
 pub struct Link<'a> {
     endpoint: &'a Endpoint,
     connection: Connection,
     opened: Instant,
 }
 
-/// How fast a link is.
+/// The speed of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     trip_s: f64,
@@ -52,11 +52,11 @@ pub struct Speed {
     up: Rate,
 }
 
-/// How fast something was transferred.
+/// The speed of a transfer.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     bytes_per_s: f64,
-    /// Whether the link may be faster: the transfer was too short to tell.
+    /// Whether the link may be faster, as the transfer was too short to tell.
     is_bound: bool,
 }
 
@@ -74,12 +74,12 @@ enum LinkDirection {
 }
 
 impl<'a> Link<'a> {
-    /// Measures with a new connection at first.
+    /// Creates a link that begins with this connection.
     pub fn new(endpoint: &'a Endpoint, connection: Connection) -> Self {
         Self { endpoint, connection, opened: Instant::now() }
     }
 
-    /// One probe, once it is this machine's turn.
+    /// Makes one probe, once it is this machine's turn.
     pub async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<ProbeResult, CallStatus> {
         let mut tries = 1;
         loop {
@@ -103,7 +103,7 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Measures everything, and says what could not be.
+    /// Measures latency and bandwidth. Returns findings for what could not be measured.
     pub async fn measure(mut self) -> (Option<Speed>, Vec<Finding>) {
         let failed = |check, status: &CallStatus| {
             let fix = "run ata doctor again; if it stays so, the link is too slow, or loses packets";
@@ -122,7 +122,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// The median of some round trips.
+    /// Returns the median of some round trips.
     async fn trip_s(&mut self) -> Result<f64, CallStatus> {
         let (began, mut times) = (Instant::now(), Vec::new());
         while times.is_empty() || times.len() < TRIPS && began.elapsed() < TRIPS_WITHIN {
@@ -132,7 +132,7 @@ impl<'a> Link<'a> {
         Ok(times[times.len() / 2])
     }
 
-    /// Sends or fetches more and more, until that takes long enough.
+    /// Sends or fetches increasing amounts of data, until a transfer takes long enough.
     async fn rate(&mut self, direction: LinkDirection, trip_s: f64) -> Result<Rate, CallStatus> {
         self.open().await?;
         let mut count = FIRST_BYTES;
@@ -145,7 +145,7 @@ impl<'a> Link<'a> {
             let took_s = took.as_secs_f64() - waited_s;
             let is_bound = took_s < LONG_ENOUGH.as_secs_f64();
             if !is_bound || count == MAX_PROBE_BYTES {
-                // Whatever the clock says, nothing takes no time.
+                // A transfer takes some time, even if the clock shows none.
                 return Ok(Rate { bytes_per_s: count as f64 / took_s.max(1e-6), is_bound });
             }
             count = (GROWTH * count).min(MAX_PROBE_BYTES);
@@ -163,13 +163,14 @@ fn latency(trip_s: f64) -> Finding {
 }
 
 impl Speed {
-    /// Seconds that an assignment takes in addition to computation: parameters of the model down, a gradient as large up.
+    /// Returns the seconds that an assignment takes in addition to computation: receiving the parameters of the model,
+    /// and sending a gradient of the same size.
     fn assignment_s(&self, parameters: u64) -> f64 {
         let bytes = 4.0 * parameters as f64;
         self.trip_s + bytes / self.down.bytes_per_s + bytes / self.up.bytes_per_s
     }
 
-    /// What the bandwidth means for the model, whose tasks take so long here.
+    /// Returns a finding about the bandwidth for the model, whose tasks take `task_s` on this machine.
     pub fn finding(&self, parameters: u64, task_s: Option<f64>) -> Finding {
         let Self { down, up, .. } = self;
         let task = task_s.map_or(String::new(), |task_s| format!(", and each task {} here", seconds(task_s)));
@@ -179,7 +180,7 @@ impl Speed {
             seconds(self.assignment_s(parameters))
         );
         let slowest = down.bytes_per_s.min(up.bytes_per_s);
-        // A chunk must arrive in time, also if it shares the link with those of other gradients.
+        // A chunk must arrive in time, even if it shares the link with those of other gradients.
         let least = MAX_CHUNK_BYTES.min(4 * parameters as usize) as f64 / CHUNK_TIMEOUT.as_secs_f64();
         let status = match slowest {
             slowest if slowest < least => Status::Problem,

@@ -1,10 +1,10 @@
-//! The files of this machine that say what it has: read below a root, so that tests can make some up.
+//! The files that describe this machine. They are read below a root folder, so that tests can replace them.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the loader of shared libraries looks, after its cache.
+/// The folders in which the loader of shared libraries looks, after its cache.
 const LIBRARIES: [&str; 7] = [
     "usr/lib",
     "usr/lib64",
@@ -15,27 +15,27 @@ const LIBRARIES: [&str; 7] = [
     "usr/lib/wsl/lib",
 ];
 
-/// Looks an environment variable up.
+/// A function that looks up an environment variable.
 type Environment = Box<dyn Fn(&str) -> Option<String>>;
 
-/// A machine, as its files and this process's environment show it.
+/// Describes a machine by its files and this process's environment.
 pub struct MachineReport {
     root: PathBuf,
     variable: Environment,
 }
 
 impl MachineReport {
-    /// The one that this process runs on.
+    /// Describes the machine that this process runs on.
     pub fn this() -> Self {
         Self::at("/", |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
-    /// One whose files are in a folder.
+    /// Describes a machine whose files are in a folder.
     pub fn at(root: impl Into<PathBuf>, variable: impl Fn(&str) -> Option<String> + 'static) -> Self {
         Self { root: root.into(), variable: Box::new(variable) }
     }
 
-    /// An environment variable, if it is set and not empty.
+    /// Returns an environment variable, if it is set and not empty.
     pub fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name)
     }
@@ -44,13 +44,13 @@ impl MachineReport {
         self.inside(path).exists()
     }
 
-    /// Whether the process runs in a container.
+    /// Returns `true` if the process runs in a container.
     pub fn is_container(&self) -> bool {
         ["/.dockerenv", "/run/.containerenv"].iter().any(|file| self.exists(file))
             || self.variable("KUBERNETES_SERVICE_HOST").is_some()
     }
 
-    /// The entries of a folder whose names begin so, sorted.
+    /// Returns the sorted entries of a folder whose names begin with `prefix`.
     pub fn list(&self, folder: &str, prefix: &str) -> Vec<String> {
         let entries = fs::read_dir(self.inside(folder)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -60,9 +60,9 @@ impl MachineReport {
         paths
     }
 
-    /// Whether the loader would find a shared library.
+    /// Returns `true` if the loader would find a shared library.
     pub fn has_library(&self, name: &str) -> bool {
-        // The cache holds names that end with a NUL.
+        // The cache contains names that end with NUL.
         let entry = [b"\0", name.as_bytes(), b"\0"].concat();
         let cache = fs::read(self.inside("/etc/ld.so.cache")).unwrap_or_default();
         let is_cached = cache.windows(entry.len()).any(|window| window == entry);
@@ -72,7 +72,7 @@ impl MachineReport {
             || LIBRARIES.iter().any(|folder| self.root.join(folder).join(name).exists())
     }
 
-    /// Whether this user may use a device file.
+    /// Checks whether this user may use a device file.
     pub fn may_use(&self, device: &str) -> io::Result<()> {
         File::options().read(true).write(true).open(self.inside(device)).map(drop)
     }
@@ -82,7 +82,7 @@ impl MachineReport {
     }
 }
 
-/// Files that a test makes up.
+/// A machine whose files are created by a test.
 #[cfg(test)]
 pub(crate) struct MadeUp {
     folder: tempfile::TempDir,

@@ -1,4 +1,4 @@
-//! Whether the coordinator's addresses are free.
+//! Checks whether the coordinator's addresses are free.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -7,12 +7,12 @@ use crate::finding::{Finding, Status};
 
 const CHECK: &str = "ports";
 
-/// Checks where a coordinator would listen for workers.
+/// Checks the address at which a coordinator would listen for workers.
 pub fn workers(listen: SocketAddr) -> Finding {
     of("the coordinator", "--listen", listen, Status::Problem)
 }
 
-/// Checks where its dashboard would be, if it is not off. If the default is taken, a coordinator takes a free port.
+/// Checks the address of the dashboard, unless it is off. If the default address is taken, a coordinator uses a free port.
 pub fn dashboard(address: Option<SocketAddr>, is_default: bool) -> Finding {
     let status = if is_default { Status::Warning } else { Status::Problem };
     let off = || Finding::ok(CHECK, "--dashboard off");
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn an_address_of_another_machine_is_a_problem() {
-        // Set aside for documentation (RFC 5737).
+        // This address is reserved for documentation (RFC 5737).
         let finding = workers("192.0.2.1:7070".parse().unwrap());
         assert!(finding.status == Status::Problem && finding.fix.unwrap().contains("0.0.0.0"));
     }

@@ -8,7 +8,7 @@ use ata_sums::{Optimizer, TensorSizes, TrainingConfig};
 use ata_types::{Iteration, WireFormat};
 use compact::{Plan, Traffic, Words, train};
 
-#[path = "../tests/compact/mod.rs"]
+#[path = "../tests/suite/compact/mod.rs"]
 mod compact;
 
 const RUNS: [(&str, WireFormat, bool); 3] = [

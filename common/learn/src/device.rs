@@ -125,7 +125,7 @@ impl OpenDevice {
     }
 }
 
-/// See [`OpenDevice::is_cpu`].
+/// Implements [`OpenDevice::is_cpu`].
 pub(crate) fn is_cpu(device: &Device) -> bool {
     *device == Device::flex()
 }

@@ -1,25 +1,25 @@
-//! The right to read.
+//! Access control of the HTTP server.
 
 use http::header::{AUTHORIZATION, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue};
 
 use ata_net::{Secrets, ServerTls};
 
-/// The cookie with the status secret that was typed in.
+/// The name of the cookie that holds the status secret which the user typed.
 const COOKIE_NAME: &str = "ata-status";
 
-/// Who may read from the server.
+/// The clients that may read from the server.
 pub enum Access {
-    /// Every process on this machine.
+    /// Every process on this machine may read.
     Local,
-    /// Everyone who reaches the server, in a network that the user trusts.
+    /// Every client that reaches the server may read, in a network that the user trusts.
     Anyone,
-    /// Clients with the status secret, over TLS.
+    /// Clients with the status secret may read, over TLS.
     Secret(Box<ServerTls>, Secrets),
 }
 
 impl Access {
-    /// TLS, if connections are encrypted.
+    /// Returns the TLS configuration, if connections are encrypted.
     pub(crate) fn tls(&self) -> Option<&ServerTls> {
         match self {
             Self::Local | Self::Anyone => None,
@@ -27,17 +27,17 @@ impl Access {
         }
     }
 
-    /// Whether a request with these headers may be answered.
+    /// Returns `true` if a request with these headers may be answered.
     pub(crate) fn permits(&self, headers: &HeaderMap) -> bool {
         match self {
-            // A page from elsewhere can have its own name resolve to this machine, but its requests carry that name.
+            // A page from elsewhere can make its own name resolve to this machine, but its requests carry that name.
             Self::Local => headers.get(HOST).is_some_and(is_local),
             Self::Anyone => true,
             Self::Secret(_, secrets) => presented(headers).any(|secret| secrets.lets_read(secret)),
         }
     }
 
-    /// The cookie for a client that typed in the secret; `None` if the secret is wrong.
+    /// Returns the cookie for a client that sent the secret; `None` if the secret is wrong.
     pub(crate) fn cookie(&self, secret: &str) -> Option<String> {
         let Self::Secret(_, secrets) = self else { return None };
         let secret = secret.trim();
@@ -47,7 +47,7 @@ impl Access {
     }
 }
 
-/// The secrets in a request's headers.
+/// Returns the secrets in a request's headers.
 fn presented(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());

@@ -16,13 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Largest answer: a run of thousands of workers takes less than a tenth of it.
+/// The maximum size of an answer, in bytes: a run of thousands of workers takes less than a tenth of it.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Time for an answer: explanations of old iterations take some.
+/// The time limit for an answer: explanations of old iterations take some time.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A server's address, and the credentials for it.
+/// A client of one server, with its address and the credentials for it.
 #[derive(Clone, Debug)]
 pub struct Client {
     address: Authority,
@@ -34,10 +34,10 @@ pub struct Client {
 /// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not an address.
+    /// The text is not an address.
     #[error("'{0}': expected http://HOST:PORT, https://HOST:PORT or a status token (ata1-…)")]
     Address(String),
-    /// No connection, or not to the right server.
+    /// There is no connection, or not to the right server.
     #[error("cannot reach {address}: {cause}")]
     Unreachable {
         /// The server.
@@ -48,21 +48,21 @@ pub enum ClientError {
     /// The secret is missing or wrong.
     #[error("{0} wants the status secret: --token-file takes the file status-token of its credentials folder")]
     Refused(Authority),
-    /// The address is where workers connect.
+    /// The address is the one that workers connect to.
     #[error(
         "{0} is where workers connect, and this is the token for them; expected the status token: the file status-token in the \
          coordinator's credentials folder, with --token-file"
     )]
     ForWorkers(Authority),
-    /// It is starting, or too busy.
+    /// The server is starting, or too busy.
     #[error("{address} does not serve: {cause}")]
     Unavailable {
         /// The server.
         address: Authority,
-        /// Its answer.
+        /// The server's answer.
         cause: String,
     },
-    /// The server does not have what was asked for.
+    /// The server does not have the requested path.
     #[error("{0}")]
     NotFound(String),
 }
@@ -88,7 +88,7 @@ impl FromStr for Client {
 }
 
 impl Client {
-    /// The same server at another address, as through a tunnel.
+    /// Returns a client of the same server at another address, for example through a tunnel.
     #[must_use]
     pub fn at(self, other: Self) -> Self {
         Self { address: other.address, ..self }
@@ -119,7 +119,7 @@ impl Client {
     }
 
     fn no_answer(&self, error: &hyper::Error) -> ClientError {
-        // Workers are served by HTTP/2 only: what comes is no answer, or the connection ends before the request is sent.
+        // The workers' port only serves HTTP/2: either its answer cannot be parsed, or the connection ends before the request is sent.
         if self.secret.is_some() && (error.is_parse() || error.is_canceled()) {
             return ClientError::ForWorkers(self.address.clone());
         }
@@ -155,7 +155,7 @@ impl Client {
         let answer = match sender.send_request(request).await {
             Ok(answer) => answer,
             Err(error) => {
-                // What the connection ended with says more than that it did.
+                // The error that ended the connection is more specific than the fact that it ended.
                 let of_connection = if error.is_canceled() { driver.await.ok().and_then(Result::err) } else { None };
                 return Err(self.no_answer(&of_connection.unwrap_or(error)));
             }

@@ -1,4 +1,4 @@
-//! Server-sent events: viewers get a complete snapshot of each run, and then its changes.
+//! Server-sent events: viewers receive a complete snapshot of each run, and then its changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::server::DashboardState;
 use crate::snapshot::{Cursor, PolicyCost, Snapshot};
 
-/// Viewers at a time.
+/// The maximum number of simultaneous viewers.
 const MOST_VIEWERS: usize = 64;
 
-/// Time between two messages to a viewer.
+/// The time between two messages to a viewer.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A stream ends after this long, and the browser asks again, so that an abandoned one does not stay for ever.
+/// The time after which a stream ends and the browser reconnects, so that an abandoned one does not stay forever.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// Time between two computations of what other policies would have cost, each of which takes a second.
+/// The time between two computations of other policies' costs, each of which takes a second.
 const COSTS_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Iterations before which other policies' costs are not meaningful.
+/// The number of iterations from which other policies' costs are meaningful.
 const LEAST_ITERATIONS: u64 = 10;
 
-/// Time that viewers have to take the last message.
+/// The time that viewers have to receive the last message.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The viewers of all runs.
@@ -50,7 +50,7 @@ impl Viewers {
         }
     }
 
-    /// What other policies would have cost, as last computed.
+    /// Returns the last computed costs of other policies.
     pub(crate) fn costs(&self, run: usize) -> Arc<Vec<PolicyCost>> {
         self.costs[run].borrow().clone()
     }
@@ -59,19 +59,19 @@ impl Viewers {
         self.places.available_permits() < MOST_VIEWERS
     }
 
-    /// Sends all of them the last changes.
+    /// Sends the last changes to all viewers.
     pub(crate) async fn end(&self) {
         self.over.send_replace(true);
         drop(tokio::time::timeout(GOODBYE_TIMEOUT, self.places.acquire_many(MOST_VIEWERS as u32)).await);
     }
 }
 
-/// The events for one more viewer, whose connection stays meanwhile; `None` if there are too many.
+/// Returns the events for one more viewer, and keeps its connection open; `None` if there are too many viewers.
 pub(crate) fn stream(shared: Arc<DashboardState>, peer: &Peer) -> Option<Body> {
     let place = (shared.viewers.places.clone().try_acquire_owned().ok()?, peer.stay());
     let (sender, events) = mpsc::channel::<Result<Bytes, Infallible>>(1);
     tokio::spawn(send_changes(shared, sender));
-    // The place is given back when everything was written, or the connection is gone.
+    // The place is freed once everything is written, or the connection is gone.
     let events = ReceiverStream::new(events).map(move |event| {
         let _place = &place;
         event
@@ -84,14 +84,14 @@ async fn send_changes(shared: Arc<DashboardState>, events: mpsc::Sender<Result<B
         (0..shared.app.runs.len()).map(|index| EventReader::new(&shared, index)).collect();
     let (mut over, began) = (shared.viewers.over.subscribe(), Instant::now());
     loop {
-        // Read before the messages are made, so that the last ones hold the end.
+        // This is read before the messages are made, so that the last ones include the end.
         let is_over = *over.borrow_and_update();
         let mut text = String::new();
         for reader in &mut readers {
             reader.append(&mut text);
         }
         if text.is_empty() {
-            // A comment reveals that the connection is gone.
+            // A comment line is sent to detect that the connection is gone.
             text = ":\n\n".into();
         }
         let is_gone = events.send(Ok(text.into())).await.is_err();
@@ -106,14 +106,14 @@ async fn send_changes(shared: Arc<DashboardState>, events: mpsc::Sender<Result<B
     }
 }
 
-/// How much of a run a viewer has.
+/// The part of a run that a viewer has received.
 struct EventReader {
     index: usize,
     cursor: Cursor,
     state: watch::Receiver<RunState>,
     costs: watch::Receiver<Arc<Vec<PolicyCost>>>,
     has_begun: bool,
-    /// Whether it has the run's last event.
+    /// Whether the viewer has received the run's last event.
     has_ended: bool,
 }
 
@@ -124,7 +124,7 @@ impl EventReader {
         Self { index, cursor: Cursor::default(), state, costs, has_begun: false, has_ended: false }
     }
 
-    /// Appends the changes.
+    /// Appends the changes since the last call.
     fn append(&mut self, text: &mut String) {
         // An error means that the run is over: its last events may not have been sent.
         let is_new = self.state.has_changed().unwrap_or_else(|_| !std::mem::replace(&mut self.has_ended, true));

@@ -1,4 +1,4 @@
-//! The state of the run in a folder, which may be over or not.
+//! Reads the state of the run in a folder, whether or not it is over.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use ata_record::{
 use ata_types::Iteration;
 use tokio::sync::watch;
 
-/// Time between two reads of a journal: the greatest age of a page.
+/// The time between two reads of a journal: the maximum age of a page.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The state of the run in a folder, or of a journal, as far as it got.
+/// Returns the state of the run in a folder, or of a journal, at its last event.
 pub fn read_state(journal: &Path, prices: Prices) -> Result<RunState, JournalError> {
     let mut state = RunState::new(prices);
     // A torn last line is an event that was not written completely.
@@ -23,12 +23,12 @@ pub fn read_state(journal: &Path, prices: Prices) -> Result<RunState, JournalErr
     Ok(state)
 }
 
-/// Whether the run in a folder has ended without an event that says so.
+/// Returns `true` if the run in a folder has ended without an event that says so.
 fn has_died(state: &RunState, folder: &Path) -> bool {
     state.has_begun() && !state.is_over() && is_abandoned(folder, RUN_LOCK)
 }
 
-/// The state of the run just after the allocation of an iteration; `None` if it has no such iteration.
+/// Returns the state of the run just after the allocation of an iteration; `None` if it has no such iteration.
 pub fn read_state_at(journal: &Path, iteration: Iteration) -> Result<Option<RunState>, JournalError> {
     let mut state = RunState::default();
     let mut is_there = false;
@@ -41,7 +41,7 @@ pub fn read_state_at(journal: &Path, iteration: Iteration) -> Result<Option<RunS
     Ok(is_there.then_some(state))
 }
 
-/// Follows the journal in a folder on a thread of its own, as long as the state has a receiver.
+/// Follows the journal in a folder on a separate thread, as long as the state has a receiver.
 pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<RunState> {
     let (sender, state) = watch::channel(RunState::new(prices.clone()));
     let mut follower = Follower::new(&folder);
@@ -59,7 +59,7 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<RunState> {
                         sender.send_modify(RunState::abandon);
                     }
                 }
-                // Its coordinator was restarted, and has removed the events that it computes again.
+                // The coordinator was restarted, and has removed the events that it computes again.
                 Ok(PollStatus::Truncated) | Err(_) => {
                     follower = Follower::new(&folder);
                     sender.send_replace(RunState::new(prices.clone()));
@@ -72,9 +72,9 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<RunState> {
     state
 }
 
-/// Reads new events. Receivers are notified once, however many they are.
+/// Reads new events. Receivers are notified once for all of them.
 fn read_new(sender: &watch::Sender<RunState>, follower: &mut Follower) -> Result<PollStatus, JournalError> {
-    // They are read before the state is locked, so that no reader of the state waits for the disk.
+    // Events are read before the state is locked, so that no reader of the state waits for the disk.
     let mut events = Vec::new();
     let status = follower.poll(|event| events.push(event));
     if !events.is_empty() {
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(read_state(folder.path(), Prices::default()).unwrap().iterations, 1);
     }
 
-    /// It was killed after its first step, and goes on later.
+    /// The run was killed after its first step, and continues later.
     #[test]
     fn a_run_whose_process_is_gone_is_over() {
         let folder = tempfile::tempdir().unwrap();

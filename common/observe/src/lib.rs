@@ -1,15 +1,15 @@
-//! A run as it is seen from outside: dashboard, report, explanations, metrics.
+//! Views of a run for its users: dashboard, report, explanations, metrics.
 //!
-//! Everything here is made from a run's state ([`ata_record::RunState`]) and events; nothing calls the coordinator.
+//! Everything here is derived from a run's state ([`ata_record::RunState`]) and events; nothing calls the coordinator.
 //!
 //! # Layout
-//! - `snapshot`: [`Snapshot`], the picture of a run that everything shows
-//! - `explain`: why each worker has its tasks
-//! - `follow`: the state of a run from its journal
-//! - `page`: the page itself, from `assets`
-//! - `server`: the HTTP server; `events`: the changes that viewers are sent; `access`: who may read; `client`: asking a server
+//! - `snapshot`: [`Snapshot`], the view of a run that all outputs use
+//! - `explain`: the reasons for each worker's tasks
+//! - `follow`: reads the state of a run from its journal
+//! - `page`: the HTML page, assembled from `assets`
+//! - `server`: the HTTP server; `events`: the changes that viewers receive; `access`: access control; `client`: a client of the server
 //! - `metrics`: [`Metrics`], for Prometheus
-//! - `tensorboard`: [`TensorBoard`], event files
+//! - `tensorboard`: [`TensorBoard`], which writes event files
 
 mod access;
 mod client;

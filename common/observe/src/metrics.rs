@@ -1,7 +1,7 @@
 //! Metrics for Prometheus, in either of its text formats.
 //!
-//! Counters and histograms begin at 0 with the process, as Prometheus expects. Figures of single workers come from the run's
-//! snapshot, so that no number of names makes the registry grow.
+//! Counters and histograms begin at 0 with the process, as Prometheus expects. Figures of single workers come from the
+//! run's snapshot, so that many worker names do not make the registry grow.
 
 mod exposition;
 mod moment;
@@ -27,19 +27,19 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics of which all are 0. `version` is the program's.
+    /// Creates metrics that are all 0. `version` is the version of the program.
     pub fn new(version: &str) -> Self {
         let mut registry = Registry::default();
         let registered = Registered::new(&mut registry);
         Self { registered, registry: Arc::new(registry), version: version.into() }
     }
 
-    /// All metrics in the older text format, for readers that do not ask for OpenMetrics.
+    /// Returns all metrics in the older text format, for readers that do not ask for OpenMetrics.
     pub fn encode_classic(&self, snapshot: &Snapshot) -> String {
         exposition::classic(&self.encode(snapshot))
     }
 
-    /// All metrics as OpenMetrics.
+    /// Returns all metrics as OpenMetrics.
     pub fn encode(&self, snapshot: &Snapshot) -> String {
         let mut text = String::new();
         let encoded = encode_registry(&mut text, &self.registry)

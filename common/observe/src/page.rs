@@ -1,4 +1,4 @@
-//! The page, assembled from its parts. It loads nothing from elsewhere.
+//! The HTML page, assembled from its parts. It loads nothing from other servers.
 
 use std::sync::OnceLock;
 
@@ -23,18 +23,18 @@ pub(crate) const LOGIN: &str = include_str!("../assets/login.html");
 /// The data that the page starts with.
 #[derive(Serialize)]
 struct PageRuns<'a> {
-    /// Whether the server sends more.
+    /// Whether the server sends more data.
     live: bool,
     messages: &'a [Snapshot],
 }
 
-/// The page that gets its data from its server.
+/// Returns the page that gets its data from its server.
 pub(crate) fn live() -> &'static str {
     static PAGE: OnceLock<String> = OnceLock::new();
     PAGE.get_or_init(|| page("ata", &PageRuns { live: true, messages: &[] }))
 }
 
-/// A page of these runs that needs no server: `report.html`.
+/// Returns a page of these runs that needs no server: `report.html`.
 pub fn report(title: &str, runs: &[Snapshot]) -> String {
     page(title, &PageRuns { live: false, messages: runs })
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// Names come from workers, and run ids from folders.
+    /// Names come from workers, and run IDs from folders, so neither is trusted.
     #[test]
     fn names_cannot_become_part_of_the_page() {
         let mut state = testing::begun("uta", 4);

@@ -1,4 +1,4 @@
-//! The HTTP server: the page, its events, and what scripts read.
+//! The HTTP server: the page, its events, and an API for scripts.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -27,44 +27,44 @@ use crate::{events, follow, page};
 
 mod accept;
 
-/// Bytes of a request's body: a secret takes 33.
+/// The maximum size of a request's body, in bytes: a secret takes 33.
 const MOST_BODY_BYTES: usize = 1024;
 
-/// Time for a request's body to arrive, and be answered.
+/// The time in which a request's body must arrive and be answered.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Explanations of old iterations at a time: each reads a journal.
+/// The maximum number of simultaneous explanations of old iterations: each reads a journal.
 const READERS: usize = 2;
 
-/// Time that a client without a valid secret waits for the answer.
+/// The time that a client without a valid secret waits for the answer.
 const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
-/// The page loads nothing from elsewhere, and is in no frame.
+/// The content security policy: the page loads nothing from other servers, and cannot be framed.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Computes what other policies would have cost on a run's times. It may take a second.
+/// A function that computes what other policies would have cost on a run's times. It may take a second.
 pub type Costs = Arc<dyn Fn(&RunState) -> Vec<PolicyCost> + Send + Sync>;
 
-/// A run that is served.
+/// A run on the dashboard.
 pub struct DashboardSource {
-    /// Its state.
+    /// The state of the run.
     pub state: watch::Receiver<RunState>,
-    /// Its folder, whose journal has the past iterations.
+    /// The folder of the run, whose journal has the past iterations.
     pub folder: PathBuf,
-    /// Computes what other policies would have cost.
+    /// A function that computes what other policies would have cost.
     pub costs: Costs,
 }
 
-/// What is served.
+/// The content of the server.
 pub struct App {
-    /// The runs.
+    /// The runs on the dashboard.
     pub runs: Vec<DashboardSource>,
-    /// The metrics of `/metrics`, if there is one run, and it goes on in this process.
+    /// The metrics of `/metrics`, if there is one run, and this process executes it.
     pub metrics: Option<Metrics>,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct DashboardState {
     pub(crate) app: App,
     pub(crate) access: Access,
@@ -74,7 +74,7 @@ pub(crate) struct DashboardState {
 
 type Site = State<Arc<DashboardState>>;
 
-/// Serves until `stop` resolves; then viewers are sent the last changes.
+/// Serves requests until `stop` resolves, and then sends the last changes to viewers.
 pub async fn serve(listener: TcpListener, access: Access, app: App, stop: impl Future<Output = ()>) {
     let viewers = events::Viewers::new(app.runs.len());
     let shared = Arc::new(DashboardState { app, access, viewers, readers: Arc::new(Semaphore::new(READERS)) });
@@ -121,7 +121,7 @@ async fn guard(State(shared): Site, request: Request, next: Next) -> Response {
     (StatusCode::UNAUTHORIZED, "the status secret is wanted: Authorization: Bearer SECRET\n").into_response()
 }
 
-/// A body that does not arrive does not keep its connection.
+/// Closes connections whose request body does not arrive in time.
 async fn in_time(request: Request, next: Next) -> Response {
     let answer = tokio::time::timeout(BODY_TIMEOUT, next.run(request)).await;
     answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
@@ -172,7 +172,7 @@ async fn watch_events(State(shared): Site, Extension(peer): Extension<Peer>) -> 
 
 #[derive(Deserialize)]
 struct Selection {
-    /// The run, if there are several. By default the first one's allocation is explained, and all states are returned.
+    /// The index of the run, if there are several. By default the first one's allocation is explained, and all states are returned.
     run: Option<usize>,
     iteration: Option<Iteration>,
     worker: Option<WorkerId>,
@@ -206,7 +206,7 @@ async fn explanation(State(shared): Site, Query(selection): Query<Selection>) ->
     };
     let (folder, permit) = (source.folder.clone(), shared.readers.clone().acquire_owned().await);
     let read = move || {
-        // The client may be gone while the work goes on.
+        // The permit is held until the work is done, even if the client is gone.
         let _permit = permit;
         follow::read_state_at(&folder, iteration)
     };

@@ -1,4 +1,4 @@
-//! TensorBoard's event files: records of TFRecord, each an `Event` of `tensorflow/core/util/event.proto`.
+//! Writes TensorBoard's event files: TFRecord records, each an `Event` of `tensorflow/core/util/event.proto`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,10 +13,10 @@ use prost::Message;
 /// The content of the first record, by which readers recognize the format.
 const FILE_VERSION: &str = "brain.Event:2";
 
-/// The greatest age of records in the buffer.
+/// The maximum age of records in the buffer.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// `SessionLog.START`: an earlier file's records from this step on do not count.
+/// The value `SessionLog.START`: an earlier file's records from this step on do not count.
 const START: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
@@ -62,13 +62,13 @@ struct SessionLog {
 /// Writes scalars of each step and evaluation to an event file.
 pub struct TensorBoard {
     path: PathBuf,
-    /// `None` after a failed write.
+    /// The open file; `None` after a failed write.
     file: Option<BufWriter<File>>,
     flushed: Instant,
 }
 
 impl TensorBoard {
-    /// Begins a new file in this folder, which is created if it is missing.
+    /// Creates a file in this folder, which is created if it is missing.
     pub fn create(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let (seconds, process) = (now_s() as u64, std::process::id());
@@ -97,7 +97,7 @@ impl TensorBoard {
         self.check(written);
     }
 
-    /// If the disk is full, the curves end and the run goes on.
+    /// Closes the file after a failed write, for example on a full disk, and lets the run continue.
     fn check(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             tracing::warn!(%error, "cannot write {}: no more scalars for TensorBoard", self.path.display());
@@ -154,7 +154,7 @@ fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// A record: length, its checksum, the data, their checksum.
+/// Encodes a record: the length, its checksum, the data, and their checksum.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let mut record = length.to_vec();
@@ -164,7 +164,7 @@ fn record(data: &[u8]) -> Vec<u8> {
     record
 }
 
-/// As TensorFlow masks CRC-32C, so that the checksum of data with checksums in them stays a good one.
+/// Masks a CRC-32C as TensorFlow does, so that data that contains checksums has a reliable checksum.
 fn masked_crc(data: &[u8]) -> u32 {
     let crc = checksum(CrcAlgorithm::Crc32Iscsi, data) as u32;
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::testing::step;
 
-    /// The first record of every event file that TensorFlow writes: its length is 24, and the checksum of that is this.
+    /// Checks the first record of every event file that TensorFlow writes: its length is 24, followed by the length's checksum.
     #[test]
     fn records_are_framed_as_tensorflow_does() {
         let event = TensorboardEvent { wall_time: 1.0, step: 0, what: Some(What::FileVersion(FILE_VERSION.into())) };

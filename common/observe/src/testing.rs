@@ -1,4 +1,4 @@
-//! Events for tests.
+//! Creates events for tests.
 
 use ata_record::{JOURNAL_VERSION, Labels, RunEvent, RunState};
 use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};

@@ -1,4 +1,4 @@
-//! The HTTP server, as clients see it.
+//! Tests the HTTP server from the view of clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-/// What takes longer hangs.
+/// A wait that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn run() -> RunEvent {
@@ -50,7 +50,7 @@ fn join() -> RunEvent {
 struct Served {
     address: String,
     state: watch::Sender<RunState>,
-    /// Credentials and the run.
+    /// The folder of the credentials and the run.
     folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
     server: tokio::task::JoinHandle<()>,
@@ -78,7 +78,7 @@ impl Served {
         client.get(path).await.map(|body| String::from_utf8(body.to_vec()).unwrap())
     }
 
-    /// Sends text as it is, and returns all of the answer.
+    /// Sends text without changes, and returns the whole answer.
     async fn say(&self, text: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
@@ -149,7 +149,7 @@ async fn viewers_get_the_changes_and_the_end() {
     tokio::time::timeout(DEADLINE, served.server).await.unwrap().unwrap();
 }
 
-/// A page from elsewhere can have its name resolve to this machine; it cannot read.
+/// A page from elsewhere can make its name resolve to this machine, but cannot read from it.
 #[tokio::test]
 async fn on_loopback_only_local_names_are_answered() {
     let served = Served::start(|_| Access::Local).await;
@@ -160,13 +160,13 @@ async fn on_loopback_only_local_names_are_answered() {
     assert!(ask("evil.example").await.starts_with("HTTP/1.1 403"));
 }
 
-/// Access with the secret of the credentials in a folder.
+/// Returns access with the secret of the credentials in a folder.
 fn secret(folder: &TempDir) -> Access {
     let credentials = Credentials::open(&folder.path().join("credentials")).unwrap();
     Access::Secret(Box::new(ServerTls::new(credentials.tls_files()).unwrap()), Secrets::of(&credentials).unwrap())
 }
 
-/// The secret for status, and nothing else, opens the dashboard; health can be asked for without.
+/// Only the status secret opens the dashboard; health checks need no secret.
 #[tokio::test]
 async fn elsewhere_the_status_secret_is_wanted() {
     let mut tokens = None;
@@ -208,11 +208,11 @@ async fn elsewhere_the_status_secret_is_wanted() {
     assert!(served.get("/healthz").await.is_err(), "not without encryption");
 }
 
-/// Connections that come to nothing, several times as many as the dashboard has places for: if each had to run into its own
-/// deadline, this would take longer than [`DEADLINE`].
+/// The number of idle connections, several times as many as the dashboard has places for: if each were only closed by
+/// its own deadline, this would take longer than [`DEADLINE`].
 const SILENT: usize = 1500;
 
-/// Connections that say nothing, or only the beginning of something, make room for those who want to know something.
+/// Connections that send nothing, or only the beginning of a request, make room for health checks.
 async fn health_comes_first(access: impl FnOnce(&TempDir) -> Access, said: &[u8], client: impl Fn(&Served) -> Client) {
     ata_net::raise_file_limit();
     let served = Served::start(access).await;

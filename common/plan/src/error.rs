@@ -1,4 +1,4 @@
-//! What may be wrong with a plan.
+//! Errors of a plan.
 
 use ata_scheduler::PolicyError;
 use ata_simulator::{LawError, SettingError, SimulationError};

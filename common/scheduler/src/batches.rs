@@ -144,7 +144,7 @@ mod tests {
     use rand::rngs::ChaCha8Rng;
     use rand::{RngExt, SeedableRng};
 
-    /// Σ(t − o − a·s)².
+    /// Returns Σ(t − o − a·s)².
     fn deviations_s2(of: &BatchStatistics, line: CostLine) -> f64 {
         let CostLine { fixed_s: o, per_task_s: s, .. } = line;
         let explained = 2.0 * (o * of.total_s + s * of.task_seconds);

@@ -1,12 +1,12 @@
-//! Shows where one coordinator ends, and what a tree of relays would change. docs/explanation/scale.md has the reasons and
+//! Shows the limits of a single coordinator, and what a tree of relays would change. docs/explanation/scale.md has the reasons and
 //! the results.
 //!
 //! ```text
 //! cargo run --release -p ata-simulator --example relays
 //! ```
 //!
-//! A relay is a worker to the coordinator and a coordinator to its own workers. It gets an aligned range of tasks, shares
-//! it out, and sends up one sum. Iterations are simulated with random task times; transfers take bytes over bandwidth.
+//! A relay is a worker to the coordinator and a coordinator to its own workers. It gets an aligned range of tasks, shares it out,
+//! and returns one sum. Iterations are simulated with random task times; transfers take the quotient of bytes and bandwidth.
 
 use std::ops::Range;
 
@@ -17,10 +17,10 @@ use rand::{RngExt, SeedableRng};
 /// Bytes per second of each machine's network card, in each direction: 10 Gbit/s.
 const BANDWIDTH: f64 = 1.25e9;
 
-/// Bytes per second that a coordinator checks, copies and sums, with all its cores: `ata-dev bench coordination` on two cores.
+/// Bytes per second that a coordinator checks, copies and sums with all its cores, measured by `ata-dev bench coordination` on two cores.
 const SUMMED: f64 = 4e9;
 
-/// Bytes of a chunk, after which a relay passes on what it has received.
+/// The size of a chunk in bytes. A relay passes on each chunk that it has received.
 const CHUNK: f64 = (1 << 20) as f64;
 
 /// Mean seconds per task of the fastest worker; the slowest takes eight times as long.
@@ -40,7 +40,7 @@ impl Cluster {
         Self { means, rng }
     }
 
-    /// Seconds until the last of some workers has done its share: half of a task's mean is fixed, half is exponential.
+    /// Returns the seconds until the last of some workers has done its share: half of a task's mean is fixed, half is exponential.
     fn compute_s(&mut self, workers: Range<usize>, shares: &[u64]) -> f64 {
         let Self { means, rng } = self;
         let mut time_s = |mean: f64| mean * (0.5 - 0.5 * (1.0 - rng.random::<f64>()).ln());
@@ -48,13 +48,13 @@ impl Cluster {
         each.fold(0.0, f64::max)
     }
 
-    /// Seconds of an iteration: (computing, transfers).
+    /// Returns the seconds of an iteration: (computing, transfers).
     fn with_one_coordinator(&mut self, budget: u64, bytes: f64) -> (f64, f64) {
         let shares = ras(&self.means, budget, &mut self.rng);
         (self.compute_s(0..self.means.len(), &shares), transfer_s(employed(&shares), bytes))
     }
 
-    /// The same with relays of equal numbers of workers.
+    /// Returns the same for relays with equal numbers of workers.
     fn with_relays(&mut self, relays: usize, budget: u64, bytes: f64) -> (f64, f64) {
         let group = self.means.len() / relays;
         let of = |relay: usize| relay * group..(relay + 1) * group;
@@ -68,7 +68,7 @@ impl Cluster {
             compute_s = compute_s.max(self.compute_s(of(relay), &within));
             below = below.max(employed(&within));
         }
-        // Chunks are passed on as they come: the busier of the two levels sets the pace, and the other adds one chunk.
+        // Chunks are passed on as they arrive: the busier of the two levels determines the time, and the other adds one chunk.
         (compute_s, transfer_s(below.max(relays), bytes) + transfer_s(below.min(relays), bytes.min(CHUNK)))
     }
 }
@@ -77,12 +77,12 @@ fn employed(shares: &[u64]) -> usize {
     shares.iter().filter(|share| **share > 0).count()
 }
 
-/// Seconds to send parameters to some workers, and to receive and sum their gradients.
+/// Returns the seconds to send parameters to some workers, and to receive and sum their gradients.
 fn transfer_s(workers: usize, bytes: f64) -> f64 {
     workers as f64 * bytes * (2.0 / BANDWIDTH + 1.0 / SUMMED)
 }
 
-/// The least times in which a group does 1, 2, … `most` tasks: the multiples of its workers' task times, in order.
+/// Returns the least times in which a group does 1, 2, … `most` tasks: the multiples of its workers' task times, in order.
 fn staircase(means: &[f64], most: u64) -> Vec<f64> {
     let rate: f64 = means.iter().map(|mean| 1.0 / mean).sum();
     let horizon_s = most as f64 / rate + means.iter().copied().fold(0.0, f64::max);
@@ -94,7 +94,7 @@ fn staircase(means: &[f64], most: u64) -> Vec<f64> {
     times
 }
 
-/// The line o + a·s that fits a staircase best, by least squares: what can be learnt of a worker.
+/// Returns the line o + a·s that fits a staircase best by least squares, which is what can be learned about a worker.
 fn line(staircase: &[f64]) -> impl Fn(u64) -> f64 + use<> {
     let n = staircase.len() as f64;
     let (mean_a, mean_t) = (f64::midpoint(n, 1.0), staircase.iter().sum::<f64>() / n);

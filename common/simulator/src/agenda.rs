@@ -1,8 +1,8 @@
-//! What will happen, in order of time.
+//! A queue of future occurrences, in order of time.
 
-/// A queue by time, in which things of the same time stay in the order in which they were added.
+/// A queue by time, in which entries of the same time keep the order in which they were added.
 pub(crate) struct Agenda<T> {
-    /// Latest first.
+    /// The entries, latest first.
     entries: Vec<(f64, T)>,
 }
 
@@ -18,7 +18,7 @@ impl<T> Agenda<T> {
         self.entries.insert(place, (at, what));
     }
 
-    /// Adds something before everything else of its time.
+    /// Adds an entry before all others of the same time.
     pub(crate) fn add_first(&mut self, at: f64, what: T) {
         let place = self.entries.partition_point(|(other, _)| *other >= at);
         self.entries.insert(place, (at, what));

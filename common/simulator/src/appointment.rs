@@ -1,18 +1,18 @@
-//! What the driver has to do at some virtual time.
+//! Appointments: what the driver has to do at some virtual time.
 
 use ata_types::WorkerId;
 
 use crate::change::Change;
 
-/// Something that happens at a time.
+/// Something that the driver has to do at some time.
 #[derive(Clone, Copy)]
 pub(crate) enum Appointment {
     Change(Change),
-    /// A worker that was evicted comes back.
+    /// A worker that was evicted returns.
     Return(WorkerId),
-    /// The step of this order is taken, unless it was replaced.
+    /// The step of this order is taken, unless the order was replaced.
     StepEnd(u64),
-    /// The next iteration has waited as long as the observer said.
+    /// The wait of the next iteration, as requested by the observer, ends.
     WaitEnd,
     /// The coordinator starts again.
     Restart,

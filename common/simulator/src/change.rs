@@ -1,13 +1,13 @@
-//! What happens to a virtual cluster during a run.
+//! Changes that happen to a virtual cluster during a run.
 
 use ata_types::WorkerId;
 
-/// The moment of a change.
+/// The time of a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Moment {
-    /// As this iteration begins, before its tasks do.
+    /// The change happens as this iteration begins, before its tasks do.
     Iteration(u64),
-    /// At this virtual time; tasks under way are not affected by changes of speed.
+    /// The change happens at this virtual time; changes of speed do not affect running tasks.
     Time(f64),
 }
 
@@ -18,26 +18,26 @@ pub enum Change {
     Swap(WorkerId, WorkerId),
     /// A worker's tasks take this many times as long from now on.
     SlowDown(WorkerId, f64),
-    /// A worker is lost. Across a network, it crashes: the coordinator learns of it by its silence.
+    /// A worker is lost. Across a network, it crashes: the coordinator notices only its silence.
     Leave(WorkerId),
-    /// A worker that was lost, or not present from the start, joins, in good health.
+    /// A worker that was lost, or not present from the start, joins and works again.
     Join(WorkerId),
     /// A worker hangs from now on: it finishes nothing, and joins again at once whenever it is evicted.
     Hang(WorkerId),
-    /// Vectors take this many times as long on a worker's own link from now on, in each direction. Nothing without links.
+    /// Vectors take this many times as long on a worker's own link from now on, in each direction. Without links, this has no effect.
     SlowLink(WorkerId, f64),
-    /// A worker fails from now on: its leases fail when they would be done.
+    /// A worker fails from now on: its leases fail at the time at which they would have been done.
     Fail(WorkerId),
 }
 
 impl Change {
-    /// Whether it only changes how long tasks take.
+    /// Returns whether it only changes how long tasks take.
     pub(crate) fn is_of_speed(&self) -> bool {
         matches!(self, Self::Swap(..) | Self::SlowDown(..))
     }
 }
 
-/// Changes at iterations come before those at times, each kind in order.
+/// Returns the changes at iterations followed by those at times, each kind in order.
 pub(crate) fn in_order(changes: &[(Moment, Change)]) -> Vec<(Moment, Change)> {
     let mut ordered = changes.to_vec();
     ordered.sort_by(|(a, _), (b, _)| match (a, b) {

@@ -22,15 +22,15 @@ pub(crate) struct VirtualDriver<'a, C, O> {
     engine: &'a mut Engine,
     observer: &'a mut O,
     cluster: C,
-    /// The engine's effects, in order…
+    /// The engine's effects, in order.
     effects: Vec<Effect>,
-    /// …and how many of them are carried out.
+    /// The number of these effects that are carried out.
     done: usize,
     orders: Orders,
     outstanding: Outstanding,
-    /// Changes of speed at iterations, latest first…
+    /// Changes of speed at iterations, latest first.
     speeds: Vec<(u64, Change)>,
-    /// …and the others.
+    /// The other changes at iterations.
     at_iterations: Vec<(u64, Change)>,
     appointments: Agenda<Appointment>,
     /// Joins and losses that happen once the tasks of the iteration that just began are assigned.
@@ -38,9 +38,9 @@ pub(crate) struct VirtualDriver<'a, C, O> {
     changed: usize,
     priors: &'a [WorkerStatistics],
     now: f64,
-    /// The engine's time…
+    /// The engine's time.
     clock: f64,
-    /// …and what the virtual time is ahead of it: the clock stands still while the coordinator is down.
+    /// The lead of the virtual time over it: the clock stands still while the coordinator is down.
     ahead: f64,
     is_down: bool,
 }
@@ -82,7 +82,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         driver
     }
 
-    /// Runs the engine to its end, with these workers from the start.
+    /// Runs the engine to its end, with these workers present from the start.
     pub(crate) fn run(mut self, at_first: &[WorkerId]) -> RunEnd {
         for worker in at_first {
             self.start(*worker);
@@ -102,7 +102,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
 
     fn carry_out_all(&mut self) -> Option<RunEnd> {
         while let Some(effect) = self.effects.get_mut(self.done) {
-            // Leaves something small in its place.
+            // A small effect is left in its place.
             let effect = std::mem::replace(effect, Effect::Finish { reason: FinishReason::Iterations });
             self.done += 1;
             self.observer.effect(self.now, &effect);
@@ -170,7 +170,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         let is_computed = matches!(time, LeaseTime::Reported { .. });
         self.cluster.end(self.now, worker, &lease, outcome, is_computed);
         match outcome {
-            // It was in the step that was just taken.
+            // The lease was in the step that was just taken.
             TaskOutcome::Applied => return,
             _ if is_computed => self.orders.lose(&lease),
             _ => {}
@@ -183,7 +183,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         end
     }
 
-    /// Changes of health apply from the iteration's first task on, those of membership once its tasks are assigned.
+    /// Handles the start of an iteration. Changes of health apply from its first task on, those of membership once its tasks are assigned.
     fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
         while let Some((_, change)) = self.at_iterations.pop_if(|(at, _)| *at <= iteration) {
             match change {
@@ -223,7 +223,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         self.handle(Event::WorkerJoined { worker, machine, prior, fuses });
     }
 
-    /// Lets the time of the step pass, if all that it waits for has arrived.
+    /// Lets the time of the step pass, if everything that it waits for has arrived.
     fn end_step(&mut self) {
         let Some(order) = self.orders.complete() else { return };
         let number = order.number;
@@ -235,7 +235,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         }
     }
 
-    /// The step of an order is taken, unless the order was replaced.
+    /// Takes the step of an order, unless the order was replaced.
     fn step(&mut self, number: u64) {
         let Some(Order { iteration, lr_factor, collected, .. }) = self.orders.take(number) else { return };
         let leases: Vec<Lease> = collected.into_iter().map(|(_, lease)| lease).collect();
@@ -261,8 +261,8 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         }
     }
 
-    /// Changes of speed come before the decision of their iteration, which an oracle makes by the speeds as they are
-    /// then. No task begins in between, so that its tasks are the first to take the time that they now do.
+    /// Lets the next iteration begin. Changes of speed come before its decision, which an oracle bases on the speeds of that moment.
+    /// No task begins in between, so the iteration's tasks are the first with the new speeds.
     fn proceed(&mut self) {
         let next = self.engine.iteration().number();
         while let Some((_, change)) = self.speeds.pop_if(|(at, _)| *at <= next) {
@@ -276,7 +276,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         self.handle(Event::Proceed);
     }
 
-    /// Goes on to the next occurrence, appointment or timeout.
+    /// Advances to the next occurrence, appointment or timeout.
     fn advance(&mut self) -> Result<(), SimulationError> {
         let occurrence = self.cluster.next_at();
         let appointment = self.appointments.next_at();
@@ -323,7 +323,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         match occurrence {
             Occurrence::Report(worker, lease, report) => {
                 let own = self.engine.lease(worker, lease).filter(|_| !delivers).and_then(|lease| lease.own);
-                // An engine that replaced another one refuses reports on leases that it does not know.
+                // An engine that replaced another one refuses reports on unknown leases.
                 let answer = self.engine.report(self.clock, worker, lease, report, &mut self.effects);
                 self.observer.reported(worker, lease, answer, &self.effects);
                 if let (Report::Done { .. }, Ok(()), Some(collection)) = (report, answer, own) {
@@ -349,7 +349,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         Ok(())
     }
 
-    /// The coordinator is gone, with everything that it has not saved.
+    /// Crashes the coordinator, which loses everything that it has not saved.
     fn crash(&mut self, down: f64) {
         assert!(self.cluster.crash(), "a coordinator can only crash if there is a network");
         self.cluster.settle(self.now);

@@ -1,17 +1,18 @@
-//! Virtual time for the engine of `ata-scheduler`: the same engine that the coordinator drives, with simulated workers.
+//! Runs the engine of `ata-scheduler` in virtual time: the same engine that the coordinator drives, with simulated workers.
 //!
 //! # Layout
-//! - `law`: [`TimeLaws`], how long tasks take, as users write it
+//! - `law`: [`TimeLaws`], the laws of task times, as users write them
 //! - `times`: [`TaskTimes`] and its sources: laws, and recorded times
-//! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for the policies that may know them
-//! - `change`: [`Change`], what happens to a cluster during a run
+//! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for policies that may know them
+//! - `change`: [`Change`], a change that happens to a cluster during a run
 //! - `simulation`: [`Simulation`], a cluster and its run; `observer`: [`Observer`], the caller's side of a run
-//! - `drive`: the driver; `agenda`: what will happen; `outstanding`: the leases that are assigned; `order`: the step that is
-//!   to be taken
+//! - `drive`: the driver; `agenda`: future occurrences; `outstanding`: the leases that are assigned; `order`: the next step
+//!   to take
 //! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
-//! - `links`: [`Links`], on which gradients and parameters travel; `links_spec`: [`LinksSpec`], how users write them; `shards`: the exchange of vectors among workers
-//! - `setting`: [`SettingError`], a setting that makes no sense
-//! - `network`: [`VirtualNetwork`], messages, and the faults that they suffer
+//! - `links`: [`Links`], on which gradients and parameters travel; `links_spec`: [`LinksSpec`], the links as users write
+//!   them; `shards`: the exchange of vectors among workers
+//! - `setting`: [`SettingError`], the error of an invalid setting
+//! - `network`: [`VirtualNetwork`], messages and their faults
 
 mod agenda;
 mod appointment;

@@ -3,22 +3,22 @@
 use ata_scheduler::{LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};
 use ata_types::WorkerId;
 
-/// Each worker and the coordinator have a link. In a star, the workers share the coordinator's.
+/// The links of a cluster: one for each worker, and one for the coordinator. In a star, the workers share the coordinator's link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Links {
     /// Bytes that a worker's link carries in a unit of time, in each direction.
     pub worker_rate: f64,
     /// Bytes that the coordinator's link carries in a unit of time, in each direction.
     pub head_rate: f64,
-    /// Bytes of a gradient.
+    /// The size of a gradient, in bytes.
     pub up_bytes: f64,
-    /// Bytes of the parameters.
+    /// The size of the parameters, in bytes.
     pub down_bytes: f64,
-    /// How the workers may exchange vectors.
+    /// The ways in which the workers may exchange vectors.
     pub topology: Topology,
 }
 
-/// The links at a moment: those of workers may differ.
+/// The links at a moment, when those of workers may differ.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentLinks {
     pub(crate) links: Links,
@@ -31,7 +31,7 @@ impl CurrentLinks {
         Self { links, rates: vec![links.worker_rate; workers] }
     }
 
-    /// Vectors take this many times as long on a worker's link.
+    /// Makes vectors take this many times as long on a worker's link.
     fn slow_down(&mut self, worker: WorkerId, factor: f64) {
         self.rates[worker.slot()] /= factor;
     }
@@ -40,7 +40,7 @@ impl CurrentLinks {
         self.rates[worker.slot()]
     }
 
-    /// The links as the engine counts with them.
+    /// Returns the links that the engine assumes.
     pub(crate) fn setting(&self) -> LinkSetting {
         let Links { head_rate, up_bytes, down_bytes, topology, .. } = self.links;
         let own = |rate: &f64| OwnTimes { up_s: up_bytes / rate, down_s: down_bytes / rate };
@@ -54,42 +54,42 @@ impl CurrentLinks {
         LinkSetting { times, up_bytes, down_bytes }
     }
 
-    /// How long the parameters take to one worker, alone on the coordinator's link.
+    /// Returns how long the parameters take to one worker, alone on the coordinator's link.
     pub(crate) fn download(&self, worker: WorkerId) -> f64 {
         self.links.down_bytes / self.rate(worker).min(self.links.head_rate)
     }
 
-    /// How long the parameters take to these workers at once, on their own links and as so many sets on the coordinator's.
+    /// Returns how long the parameters take to these workers at once, on their own links and as `sets` sets on the coordinator's.
     pub(crate) fn downloads(&self, sets: usize, workers: impl Iterator<Item = WorkerId>) -> f64 {
         let slowest = workers.map(|worker| self.rate(worker)).fold(f64::INFINITY, f64::min);
         (sets as f64 * self.links.down_bytes / self.links.head_rate).max(self.links.down_bytes / slowest)
     }
 }
 
-/// What a worker sends to the coordinator.
+/// An upload from a worker to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinkUpload<K> {
     pub(crate) worker: WorkerId,
     pub(crate) key: K,
-    /// When it set off; until then, it waits for those that its worker sends before it.
+    /// The time at which it started; until then, it waits for earlier uploads of its worker.
     pub(crate) began: f64,
     pub(crate) bytes: f64,
     left: f64,
-    /// Bytes in a unit of time now.
+    /// The present rate, in bytes per unit of time.
     rate: f64,
-    /// What arrived since it was last observed: bytes and time at the rate of its worker's link, and at less than that.
+    /// The bytes and the time since the last observation, at the rate of its worker's link and at less than that.
     at_own: (f64, f64),
     at_less: (f64, f64),
 }
 
-/// Uploads under way. Those whose workers have fast links share what the others leave of the coordinator's link evenly. A worker sends one
-/// at a time.
+/// The running uploads. Workers with fast links evenly share what the others leave of the coordinator's link. A worker sends one
+/// upload at a time.
 #[derive(Debug)]
 pub(crate) struct Uploads<K> {
-    /// As of this time.
+    /// The time of this state.
     at: f64,
     under_way: Vec<LinkUpload<K>>,
-    /// Those that their workers send next.
+    /// The uploads that their workers send next.
     waiting: Vec<LinkUpload<K>>,
 }
 
@@ -98,7 +98,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
         Self { at: 0.0, under_way: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Lets time pass, during which nothing begins or ends.
+    /// Advances the time, during which no upload begins or ends.
     fn advance(&mut self, links: &CurrentLinks, now: f64) {
         let passed = now - self.at;
         for upload in &mut self.under_way {
@@ -110,7 +110,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
         self.at = now;
     }
 
-    /// Shares the coordinator's link (max-min fairness): each gets the same part, unless its worker's link carries less.
+    /// Shares the coordinator's link (max-min fairness): each upload gets the same part, unless its worker's link carries less.
     fn share(&mut self, links: &CurrentLinks) {
         let mut order: Vec<usize> = (0..self.under_way.len()).collect();
         order.sort_by(|a, b| links.rate(self.under_way[*a].worker).total_cmp(&links.rate(self.under_way[*b].worker)));
@@ -122,7 +122,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
         }
     }
 
-    /// A worker sends something.
+    /// Begins an upload of a worker.
     pub(crate) fn begin(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, key: K, bytes: f64) {
         self.advance(links, now);
         let (at_own, at_less) = ((0.0, 0.0), (0.0, 0.0));
@@ -141,25 +141,25 @@ impl<K: Copy + PartialEq> Uploads<K> {
         }
     }
 
-    /// What a worker sends takes this many times as long from now on.
+    /// Makes a worker's uploads take this many times as long from now on.
     pub(crate) fn change(&mut self, links: &mut CurrentLinks, now: f64, worker: WorkerId, factor: f64) {
         self.advance(links, now);
         links.slow_down(worker, factor);
         self.share(links);
     }
 
-    /// When the next upload ends, and which one.
+    /// Returns the time at which the next upload ends, and its index.
     fn next(&self) -> Option<(f64, usize)> {
         let ends = self.under_way.iter().map(|upload| self.at + (upload.left / upload.rate).max(0.0));
         ends.zip(0..).min_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
-    /// When the next upload ends.
+    /// Returns the time at which the next upload ends.
     pub(crate) fn next_at(&self) -> Option<f64> {
         self.next().map(|(at, _)| at)
     }
 
-    /// The upload that ends next, which it now does.
+    /// Ends the next upload.
     pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, LinkUpload<K>)> {
         let (at, next) = self.next()?;
         self.advance(links, at);
@@ -169,23 +169,23 @@ impl<K: Copy + PartialEq> Uploads<K> {
         Some((at, ended))
     }
 
-    /// What was observed of those under way since this was last called, but for `probe`.
+    /// Returns what was observed about running uploads since the last call, except for `probe`.
     pub(crate) fn observe(&mut self, links: &CurrentLinks, now: f64, probe: K) -> Vec<Observed> {
         self.advance(links, now);
         self.under_way.iter_mut().filter(|upload| upload.key != probe).flat_map(LinkUpload::observe).collect()
     }
 
-    /// An upload is no longer needed; returns whether there was one.
+    /// Cancels an upload that is no longer needed; returns whether there was one.
     pub(crate) fn cancel(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, key: K) -> bool {
         self.remove(links, now, worker, |other| *other == key)
     }
 
-    /// A worker is gone.
+    /// Removes the uploads of a worker that is gone.
     pub(crate) fn lose(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId) {
         self.remove(links, now, worker, |_| true);
     }
 
-    /// Whether a worker sends this, or will.
+    /// Returns whether a worker sends this upload, or will send it.
     pub(crate) fn has(&self, worker: WorkerId, key: K) -> bool {
         self.under_way.iter().chain(&self.waiting).any(|upload| upload.worker == worker && upload.key == key)
     }
@@ -204,7 +204,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
 }
 
 impl<K> LinkUpload<K> {
-    /// What was observed of it since this was last called.
+    /// Returns what was observed about the upload since the last call.
     pub(crate) fn observe(&mut self) -> impl Iterator<Item = Observed> + use<K> {
         let worker = self.worker;
         let seen = [(std::mem::take(&mut self.at_own), Seen::Alone), (std::mem::take(&mut self.at_less), Seen::Among)];
@@ -231,7 +231,7 @@ mod tests {
         std::iter::from_fn(|| uploads.end(&links()).map(|(at, upload)| (at, upload.key))).collect()
     }
 
-    /// When uploads of different workers end that begin at these times.
+    /// Returns when uploads of different workers end that begin at these times.
     fn ends_of(begins: &[f64]) -> Vec<f64> {
         let mut uploads = Uploads::new();
         let mut found = Vec::new();
@@ -252,7 +252,7 @@ mod tests {
             (&[0.0, 0.0], &[10.0, 10.0]),
             (&[0.0, 0.0, 0.0, 0.0], &[20.0, 20.0, 20.0, 20.0]),
             (&[0.0, 10.0, 20.0], &[10.0, 20.0, 30.0]),
-            // At 4, the first two have 60 left, which take 9 at 20/3; the third then has 40 left.
+            // At 4, the first two uploads have 60 left, which take 9 at 20/3; the third then has 40 left.
             (&[0.0, 0.0, 4.0], &[13.0, 13.0, 17.0]),
         ] {
             let found = ends_of(begins);
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(ends(&mut uploads), [(15.0, 3), (15.0, 4)], "half was received at 5 a second");
     }
 
-    /// Two links of 10 and one of 2 on one of 20: the fast ones get 9 each.
+    /// Two links of rate 10 and one of rate 2 share one of 20: the fast ones get 9 each.
     #[test]
     fn a_slow_link_leaves_its_part_to_others() {
         let mut links = links();

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::links::Links;
 use crate::setting::SettingError;
 
-/// Bytes per second in a unit of rates: bits are decimal, as network devices count them.
+/// The units of rates, in bytes per second: bits are decimal, as network devices count them.
 const RATES: [(&str, f64); 7] =
     [("Kbit", 125.0), ("Mbit", 125e3), ("Gbit", 125e6), ("B/s", 1.0), ("KB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)];
 
-/// Bytes in a unit of sizes.
+/// The units of sizes, in bytes.
 const SIZES: [(&str, f64); 7] = [
     ("B", 1.0),
     ("KB", 1e3),
@@ -22,7 +22,7 @@ const SIZES: [(&str, f64); 7] = [
     ("GiB", 1024.0 * 1024.0 * 1024.0),
 ];
 
-/// Seconds in a unit of times.
+/// The units of times, in seconds.
 const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 
 /// The links that gradients and parameters travel on.
@@ -31,29 +31,29 @@ const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 pub struct LinksSpec {
     /// The rate of a worker's link in each direction, such as `1Gbit` or `100MB/s`.
     pub link: String,
-    /// The rate of the coordinator's link; that of a worker's if not given.
+    /// The rate of the coordinator's link; a worker's rate if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_link: Option<String>,
     /// The size of the parameters as f32, such as `100MB`.
     pub model_bytes: String,
-    /// How gradients and parameters are represented on the wire.
+    /// The representation of gradients and parameters on the wire.
     #[serde(default)]
     pub wire: WireFormat,
-    /// How workers exchange vectors.
+    /// The way in which workers exchange vectors.
     #[serde(default)]
     pub exchange: ExchangeChoice,
-    /// What a unit of the laws' times is, such as `1ms`.
+    /// The unit of the laws' times, such as `1ms`.
     #[serde(default = "default_time_unit")]
     pub time_unit: String,
 }
 
-/// The unit that real runs take for their laws.
+/// Returns the unit that real runs use for their laws.
 fn default_time_unit() -> String {
     "1ms".into()
 }
 
 impl LinksSpec {
-    /// Links of this rate for a model of this size, with defaults for the rest.
+    /// Creates links of this rate for a model of this size, with defaults for the rest.
     pub fn new(link: String, model_bytes: String) -> Self {
         Self {
             link,
@@ -65,7 +65,7 @@ impl LinksSpec {
         }
     }
 
-    /// The links, with rates per unit of the laws' times.
+    /// Returns the links, with rates per unit of the laws' times.
     pub fn links(&self) -> Result<Links, SettingError> {
         let unit_s = quantity("links.time_unit", &self.time_unit, &TIMES, "a time, such as 1ms")?;
         let rate = |setting: &str, text: &str| {
@@ -78,28 +78,28 @@ impl LinksSpec {
         let topology = match self.exchange {
             ExchangeChoice::Auto => Topology::Shards,
             ExchangeChoice::Star => Topology::Star,
-            // A simulation follows the formula.
+            // A simulation follows the formula, so shards cannot be forced.
             ExchangeChoice::Shards => return Err(SettingError::new("links.exchange", "shards", "auto or star")),
         };
         Ok(Links { worker_rate, head_rate, up_bytes: up * bytes, down_bytes: down * bytes, topology })
     }
 }
 
-/// A positive time in seconds, as in `20ms`; errors call it `setting` and say what is `expected`.
+/// Parses a positive time in seconds, as in `20ms`; errors name the `setting` and what is `expected`.
 pub fn time_s(setting: &str, text: &str, expected: &str) -> Result<f64, SettingError> {
     quantity(setting, text, &TIMES, expected)
 }
 
-/// Bytes of a gradient, and of new parameters, for each byte of f32 parameters.
+/// Returns the bytes of a gradient, and of new parameters, for each byte of f32 parameters.
 fn bytes_per_byte(wire: WireFormat) -> (f64, f64) {
     match wire {
         WireFormat::F32Exact => (1.0, 1.0),
-        // 16 bits up and 8 bits down; about one block in a hundred takes more.
+        // Gradients take 16 bits per value and parameters 8 bits; about one block in a hundred takes more.
         WireFormat::Compact => (0.5, 0.25),
     }
 }
 
-/// A positive number with one of these units.
+/// Parses a positive number with one of these units.
 fn quantity(setting: &str, text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, SettingError> {
     let digits = text.trim().find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.trim().len());
     let (number, name) = text.trim().split_at(digits);

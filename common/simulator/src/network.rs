@@ -1,4 +1,4 @@
-//! The network between workers and coordinator: messages, and what becomes of them on the way.
+//! The network between workers and coordinator: messages, and their faults.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use ata_types::{CollectionId, Lease, LeaseId, MachineId, WorkerId};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// Seconds that most messages take.
+/// The range of delays of most messages, in seconds.
 const DELAY_S: std::ops::Range<f64> = 0.001..0.02;
 
-/// Seconds that those take which straggle.
+/// The range of delays of straggling messages, in seconds.
 const STRAGGLER_DELAY_S: std::ops::Range<f64> = 0.001..4.0;
 
-/// The name of a session: no other one, of this coordinator or of one before a crash, has it.
+/// The name of a session, which is unique even across crashes of the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VirtualSession {
-    /// How often the coordinator had started again.
+    /// The number of times that the coordinator had restarted.
     pub restarts: u32,
-    /// Numbered from 0.
+    /// The number of the session, from 0.
     pub number: u64,
 }
 
-/// A message between a worker and the coordinator, most of them in a session.
+/// A message between a worker and the coordinator, usually in a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// A worker's process, of this number and on this machine, asks for a session.
@@ -32,7 +32,7 @@ pub enum Message {
     Done(VirtualSession, Lease, Vec<f64>),
     /// A worker could not compute a lease.
     Failed(VirtualSession, LeaseId),
-    /// The sum of the gradients of these leases.
+    /// A worker sends the sum of the gradients of these leases.
     Sum(VirtualSession, CollectionId, Vec<LeaseId>),
     /// A worker could not send a collection.
     GivenUp(VirtualSession, CollectionId),
@@ -42,25 +42,25 @@ pub enum Message {
     Alive(VirtualSession),
     /// The session is over.
     Gone(VirtualSession),
-    /// A worker gets a lease, and is asked for the collection of its own, if it has one.
+    /// A worker gets a lease, and is asked for the lease's own collection, if there is one.
     Assign(VirtualSession, Lease),
     /// A lease is no longer needed.
     Cancel(VirtualSession, LeaseId),
-    /// A worker is asked for the sum of the gradients of these leases. Sent again with each [`Message::Alive`].
+    /// A worker is asked for the sum of the gradients of these leases. This is sent again with each [`Message::Alive`].
     Collect(VirtualSession, CollectionId, Vec<LeaseId>),
 }
 
 /// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// From the coordinator.
+    /// The coordinator sends the message to a worker.
     ToWorker,
-    /// From the worker.
+    /// A worker sends the message to the coordinator.
     ToCoordinator,
 }
 
 impl Message {
-    /// The direction in which it is sent.
+    /// Returns the direction in which the message is sent.
     pub fn direction(&self) -> Direction {
         match self {
             Self::Hello(..)
@@ -74,48 +74,49 @@ impl Message {
     }
 }
 
-/// A time in which no message of a worker gets through in one direction.
+/// A time span in which no message of a worker gets through in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Partition {
     /// The worker.
     pub worker: WorkerId,
     /// The direction.
     pub direction: Direction,
-    /// When it begins.
+    /// The time at which it begins.
     pub from_s: f64,
-    /// When it ends.
+    /// The time at which it ends.
     pub to_s: f64,
 }
 
-/// What goes wrong with messages and workers: probabilities, and times. By default nothing does.
+/// The faults of messages and workers, as probabilities and times. By default there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// A message is lost.
+    /// The probability that a message is lost.
     pub loss: f64,
-    /// A message arrives twice.
+    /// The probability that a message arrives twice.
     pub duplication: f64,
-    /// A message takes seconds, not milliseconds, and later ones overtake it. If this is 0, messages arrive in order.
+    /// The probability that a message takes seconds, not milliseconds, and later messages overtake it. If this is 0, messages
+    /// arrive in order.
     pub straggling: f64,
-    /// A lease or a collection fails.
+    /// The probability that a lease or a collection fails.
     pub failure: f64,
-    /// When messages are no longer lost, duplicated or late, and nothing fails any more.
+    /// The time after which messages are no longer lost, duplicated or late, and nothing fails.
     pub end_s: f64,
-    /// A worker reports no time, or a hundred times the true one.
+    /// The probability that a worker reports no time, or a hundred times the true one.
     pub misreport: f64,
-    /// A worker that starts again does so on another machine.
+    /// The probability that a worker that starts again does so on another machine.
     pub replacement: f64,
-    /// Times in which workers are cut off.
+    /// Time spans in which workers are cut off.
     pub partitions: Vec<Partition>,
 }
 
-/// How often messages suffered each fault.
+/// The number of messages that suffered each fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageCounts {
-    /// Messages that were lost.
+    /// The number of messages that were lost.
     pub lost: u64,
-    /// Messages that arrive twice.
+    /// The number of messages that arrive twice.
     pub duplicated: u64,
-    /// Messages that arrive before one that was sent earlier.
+    /// The number of messages that arrive before one that was sent earlier.
     pub overtaking: u64,
 }
 
@@ -124,24 +125,24 @@ pub struct MessageCounts {
 pub struct VirtualNetwork {
     faults: Faults,
     rng: ChaCha8Rng,
-    /// When the last message arrives that a worker was sent, or sent, so far.
+    /// The latest arrival of a message to or from each worker so far.
     latest_s: BTreeMap<(WorkerId, Direction), f64>,
     counts: MessageCounts,
 }
 
 impl VirtualNetwork {
-    /// A network with these faults, whose random numbers are determined by `seed`.
+    /// Creates a network with these faults, whose random numbers are determined by `seed`.
     pub fn new(faults: Faults, seed: u64) -> Self {
         let (rng, latest_s) = (ChaCha8Rng::seed_from_u64(seed), BTreeMap::new());
         Self { faults, rng, latest_s, counts: MessageCounts::default() }
     }
 
-    /// How often messages suffered each fault so far.
+    /// Returns the number of messages that suffered each fault so far.
     pub fn counts(&self) -> MessageCounts {
         self.counts
     }
 
-    /// When a message that is sent now arrives: once, as a rule.
+    /// Returns the times at which a message that is sent now arrives; there is usually one.
     pub(crate) fn arrivals(&mut self, now: f64, worker: WorkerId, direction: Direction) -> Vec<f64> {
         let Self { faults, rng, latest_s, counts } = self;
         let is_cut_off = faults.partitions.iter().any(|partition| {
@@ -173,17 +174,17 @@ impl VirtualNetwork {
             .collect()
     }
 
-    /// Whether a lease or a collection fails that is done now.
+    /// Returns whether a lease or a collection that is done now fails.
     pub(crate) fn fails(&mut self, now: f64) -> bool {
         now < self.faults.end_s && self.rng.random_bool(self.faults.failure)
     }
 
-    /// By what a worker multiplies the times that it reports.
+    /// Returns the factor by which a worker multiplies the times that it reports.
     pub(crate) fn misreport(&mut self) -> f64 {
         if self.rng.random_bool(self.faults.misreport) { [0.0, 100.0][self.rng.random_range(0..2)] } else { 1.0 }
     }
 
-    /// Whether a worker that starts does so on another machine.
+    /// Returns whether a worker that starts does so on another machine.
     pub(crate) fn replaces(&mut self) -> bool {
         self.rng.random_bool(self.faults.replacement)
     }

@@ -1,4 +1,4 @@
-//! What a caller learns of a simulated run, and decides in it.
+//! The caller's view of a simulated run, and its decisions in the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use ata_types::{Lease, LeaseId, MachineId, WorkerId};
 use crate::cluster::SpeedView;
 use crate::network::Message;
 
-/// Watches a simulated run, and decides what comes of its steps.
+/// Watches a simulated run, and determines the outcome of its steps.
 ///
 /// The first three methods serve every run. The others let a run save its engine, check it, and crash its coordinator.
 pub trait Observer {
-    /// An iteration begins.
+    /// Called when an iteration begins.
     fn started(&mut self, _start: &IterationStart<'_>) {}
 
-    /// An optimizer step is taken; returns its outcome. Called once for each step that is committed.
+    /// Returns the outcome of an optimizer step. Called once for each step that is committed.
     fn step(&mut self, step: &Step<'_>) -> StepOutcome;
 
-    /// An effect is about to be carried out.
+    /// Called when an effect is about to be carried out.
     fn effect(&mut self, _now: f64, _effect: &Effect) {}
 
-    /// How long a step takes, once all gradients are there.
+    /// Returns how long a step takes, once all gradients have arrived.
     fn step_time(&mut self) -> f64 {
         0.0
     }
 
-    /// An iteration is committed, and the next one has not begun: the engine may now be saved, or replaced by another
+    /// Called when an iteration is committed and the next one has not begun: the engine may now be saved, or replaced by another
     /// one. Effects are carried out as usual.
     ///
     /// Returns the virtual time until which the next iteration has to wait, when this is called once more; `None` if it
@@ -36,25 +36,25 @@ pub trait Observer {
         None
     }
 
-    /// An event is about to be handled by the engine.
+    /// Called when the engine is about to handle an event.
     fn event(&mut self, _now: f64, _event: &Event) {}
 
-    /// A message arrives across the network; `accepted` is false if its receiver ignores it.
+    /// Called when a message arrives across the network; `accepted` is `false` if its receiver ignores it.
     fn message(&mut self, _now: f64, _engine: &Engine, _worker: WorkerId, _message: &Message, _accepted: bool) {}
 
-    /// The engine has handled a worker's report on a lease; `effects` are what came of it.
+    /// Called when the engine has handled a worker's report on a lease; `effects` are those that followed from it.
     fn reported(&mut self, _worker: WorkerId, _lease: LeaseId, _answer: Result<(), Refusal>, _effects: &[Effect]) {}
 
-    /// All effects are carried out.
+    /// Called when all effects are carried out.
     fn settled(&mut self, _now: f64, _engine: &mut Engine) {}
 
-    /// Whether the coordinator crashes now, and how long it is down. Asked before each effect is carried out and, with
+    /// Returns how long the coordinator is down, if it crashes now. Called before each effect is carried out and, with
     /// `settled`, when all of them are. A coordinator can only crash if its workers are across a network.
     fn crash(&mut self, _settled: bool) -> Option<f64> {
         None
     }
 
-    /// The coordinator starts again after a crash. With `None` it stays down, and the run ends with an error.
+    /// Restarts the coordinator after a crash. With `None` it stays down, and the run ends with an error.
     fn restart(&mut self, _now: f64) -> Option<Restart> {
         None
     }
@@ -66,20 +66,20 @@ impl<F: FnMut(&Step<'_>) -> StepOutcome> Observer for F {
     }
 }
 
-/// A time, for those who deal with the engine itself.
+/// The virtual time and the engine's time, for observers that use the engine itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineTime {
     /// The virtual time.
     pub now: f64,
-    /// The engine's time: it stands still while the coordinator is down.
+    /// The engine's time, which stands still while the coordinator is down.
     pub clock: f64,
 }
 
 /// The coordinator's state when it starts again after a crash.
 pub struct Restart {
-    /// The engine, restored from what was saved last.
+    /// The engine, restored from the last save.
     pub engine: Engine,
-    /// The engine's time, which goes on from that of the save.
+    /// The engine's time, which continues from the last save.
     pub clock: f64,
     /// The machine of each worker that the saved run knows.
     pub machines: BTreeMap<WorkerId, MachineId>,
@@ -91,15 +91,15 @@ pub struct IterationStart<'a> {
     pub iteration: u64,
     /// The workers that the decision is about, ascending.
     pub workers: &'a Arc<[WorkerId]>,
-    /// Their shares, and why.
+    /// The workers' shares, and the reason for them.
     pub decision: &'a Decision,
-    /// Changes that happened so far.
+    /// The number of changes that happened so far.
     pub changes: usize,
     pub(crate) speeds: &'a dyn SpeedView,
 }
 
 impl IterationStart<'_> {
-    /// The current mean time of each of [`Self::workers`], if the laws' means are `of_laws`, by slot.
+    /// Returns the current mean time of each of [`Self::workers`], where `of_laws` are the laws' means by slot.
     pub fn means(&self, of_laws: &[f64]) -> Vec<f64> {
         self.workers.iter().map(|&worker| self.speeds.mean(worker, of_laws)).collect()
     }
@@ -111,12 +111,12 @@ pub struct Step<'a> {
     pub iteration: u64,
     /// The virtual time.
     pub now: f64,
-    /// The leases whose results enter it, in the order in which they were reported or, if they have collections of their own, used.
+    /// The leases whose results enter the step, in the order in which they were reported or, if they have collections of their own, used.
     pub leases: &'a [Lease],
-    /// Factor on the learning rate.
+    /// The factor on the learning rate.
     pub lr_factor: f64,
-    /// What the iterations before it cost.
+    /// The costs of the previous iterations.
     pub ledger: &'a Ledger,
-    /// Parameters of iterations before this one will not be needed again.
+    /// The first iteration whose parameters may still be needed.
     pub oldest_iteration: u64,
 }

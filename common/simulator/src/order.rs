@@ -6,7 +6,7 @@ use ata_types::{CollectionId, Iteration, Lease, WorkerId};
 
 /// An optimizer step that waits to be taken.
 pub(crate) struct Order {
-    /// Orders are numbered: one that was replaced must not be taken.
+    /// The number of the order: an order that was replaced must not be carried out.
     pub(crate) number: u64,
     pub(crate) iteration: Iteration,
     pub(crate) lr_factor: f64,
@@ -20,12 +20,12 @@ pub(crate) struct Order {
 pub(crate) struct Orders {
     placed: u64,
     open: Option<Order>,
-    /// Collections that arrived, and have not been in a step.
+    /// The collections that arrived and have not been in a step.
     delivered: BTreeSet<CollectionId>,
 }
 
 impl Orders {
-    /// The engine orders a step. This replaces an order that is open.
+    /// Places an order for a step. This replaces an open order.
     pub(crate) fn place(
         &mut self,
         iteration: Iteration,
@@ -37,19 +37,19 @@ impl Orders {
         self.open = Some(Order { number: self.placed, iteration, lr_factor, collections, collected });
     }
 
-    /// A collection arrived. Returns whether the open order waited for it.
+    /// Records that a collection arrived. Returns whether the open order waited for it.
     pub(crate) fn deliver(&mut self, collection: CollectionId) -> bool {
         self.delivered.insert(collection);
         self.open.as_ref().is_some_and(|order| order.collections.contains(&collection))
     }
 
-    /// The open order, if all that it waits for has arrived.
+    /// Returns the open order, if everything that it waits for has arrived.
     pub(crate) fn complete(&self) -> Option<&Order> {
         let is_delivered = |order: &&Order| order.collections.iter().all(|id| self.delivered.contains(id));
         self.open.as_ref().filter(is_delivered)
     }
 
-    /// A result enters no step: an order that takes it will not be carried out.
+    /// Handles a result that enters no step: an order that includes it will not be carried out.
     pub(crate) fn lose(&mut self, lease: &Lease) {
         if let Some(own) = &lease.own {
             self.delivered.remove(own);
@@ -66,7 +66,7 @@ impl Orders {
         Some(order)
     }
 
-    /// The coordinator is gone, with its orders.
+    /// Drops the orders, because the coordinator is gone.
     pub(crate) fn clear(&mut self) {
         self.open = None;
         self.delivered.clear();

@@ -1,13 +1,13 @@
-//! Leases that are assigned and have not ended, by iteration.
+//! The leases that are assigned and have not ended, by iteration.
 
 use std::collections::VecDeque;
 
 use ata_types::Iteration;
 
-/// How many leases are outstanding.
+/// The number of outstanding leases of each iteration.
 #[derive(Default)]
 pub(crate) struct Outstanding {
-    /// By iteration, ascending.
+    /// The numbers by iteration, ascending.
     leases: VecDeque<(Iteration, u64)>,
 }
 
@@ -27,7 +27,7 @@ impl Outstanding {
         }
     }
 
-    /// The earliest iteration whose parameters a lease is computed at; `None` if no lease is assigned.
+    /// Returns the earliest iteration whose parameters a lease is computed with; `None` if no lease is assigned.
     pub(crate) fn oldest_iteration(&self) -> Option<Iteration> {
         self.leases.iter().find(|(_, count)| *count > 0).map(|(iteration, _)| *iteration)
     }

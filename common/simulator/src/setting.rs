@@ -1,26 +1,26 @@
-//! Settings that make no sense.
+//! The error of an invalid setting.
 
 use std::fmt::Display;
 
-/// A setting that makes no sense.
+/// The error of an invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {found}, expected {expected}")]
 pub struct SettingError {
     /// The setting.
     pub setting: String,
-    /// What was found.
+    /// The value that was found.
     pub found: String,
-    /// What is expected.
+    /// The value that is expected.
     pub expected: String,
 }
 
 impl SettingError {
-    /// An error of this setting.
+    /// Creates the error of this setting.
     pub fn new(setting: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
         Self { setting: setting.into(), found: found.into(), expected: expected.into() }
     }
 
-    /// An error unless the setting is `good`.
+    /// Returns an error unless the setting is `good`.
     pub fn check(setting: &str, found: &dyn Display, good: bool, expected: &str) -> Result<(), Self> {
         if good { Ok(()) } else { Err(Self::new(setting, found.to_string(), expected)) }
     }

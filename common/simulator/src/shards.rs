@@ -1,4 +1,4 @@
-//! An exchange in shards: the workers of a step sum their vectors among each other.
+//! An exchange in shards, in which the workers of a step sum their vectors among each other.
 
 use ata_scheduler::{LinkTimes, Observed};
 use ata_types::{CollectionId, WorkerId};
@@ -9,22 +9,22 @@ pub(crate) type VectorPart = (WorkerId, CollectionId);
 /// An exchange in shards. It begins when the last of its members has computed, since no stripe can be summed before.
 #[derive(Debug)]
 pub(crate) struct ShardExchange {
-    /// What the engine predicted for the whole exchange.
+    /// The time that the engine predicted for the whole exchange.
     predicted_s: f64,
-    /// How long the sums take, and the whole exchange.
+    /// The time that the sums take.
     sums_s: f64,
     window_s: f64,
     members: Vec<VectorPart>,
-    /// Those whose members have computed them.
+    /// The parts that their members have computed.
     computed: Vec<VectorPart>,
     began: Option<f64>,
-    /// Those that arrived at the coordinator.
+    /// The number of parts that arrived at the coordinator.
     delivered: usize,
 }
 
 impl ShardExchange {
-    /// An exchange among these members, if the engine counts with one for them, given what it knows of the links. Its time follows from
-    /// the links as they are.
+    /// Creates an exchange among these members, if the engine assumes one for them, given the links it knows. The time of the
+    /// exchange follows from the actual links.
     pub(crate) fn new(known: &LinkTimes, links: &LinkTimes, members: Vec<VectorPart>) -> Option<Self> {
         let workers = || members.iter().map(|(worker, _)| *worker);
         let (own, known_own) = (links.of(workers()), known.of(workers()));
@@ -47,7 +47,7 @@ impl ShardExchange {
         self.members.iter().any(|(member, _)| *member == worker)
     }
 
-    /// A member has computed its part.
+    /// Records that a member has computed its part.
     pub(crate) fn compute(&mut self, now: f64, part: VectorPart) {
         self.computed.push(part);
         if self.computed.len() == self.members.len() {
@@ -55,37 +55,37 @@ impl ShardExchange {
         }
     }
 
-    /// When the sums have arrived at the coordinator, unless they already have: each member sends what amounts to one gradient, and
-    /// the coordinator gets one.
+    /// Returns the time at which the sums arrive at the coordinator, unless they already have: each member sends the equivalent of one
+    /// gradient, and the coordinator receives one.
     pub(crate) fn arrives_at(&self) -> Option<f64> {
         let began = self.began.filter(|_| !self.is_delivered())?;
         Some(began + self.sums_s)
     }
 
-    /// The next of the parts that arrive in the sums, which it now does.
+    /// Delivers the next of the parts that arrive in the sums.
     pub(crate) fn deliver(&mut self) -> Option<VectorPart> {
         let part = self.members.get(self.delivered).copied();
         self.delivered += 1;
         part
     }
 
-    /// Whether no part is missing: the loss of a member changes nothing any more.
+    /// Returns whether no part is missing, so that the loss of a member has no effect any more.
     pub(crate) fn is_delivered(&self) -> bool {
         self.delivered >= self.members.len()
     }
 
-    /// What is observed of it once all parts have arrived.
+    /// Returns what is observed about the exchange once all parts have arrived.
     pub(crate) fn observe(&self, at: f64) -> Option<Observed> {
         let predicted_s = self.predicted_s;
         self.began.map(|began| Observed::Shards { seconds: at - began, predicted_s })
     }
 
-    /// When all members have the new parameters, if the exchange has begun.
+    /// Returns the time at which all members have the new parameters, if the exchange has begun.
     pub(crate) fn ends_at(&self) -> Option<f64> {
         self.began.map(|began| began + self.window_s)
     }
 
-    /// The parts that were computed and have not arrived: their workers send them to the coordinator instead.
+    /// Returns the parts that were computed and have not arrived: their workers send them to the coordinator instead.
     pub(crate) fn give_up(self) -> impl Iterator<Item = VectorPart> {
         let arrived = self.members[..self.delivered].to_vec();
         self.computed.into_iter().filter(move |part| !arrived.contains(part))
@@ -149,7 +149,7 @@ mod tests {
         assert!(ShardExchange::new(&star, &links(Topology::Shards), parts(4)).is_none());
     }
 
-    /// One link is slower than the engine knows.
+    /// One link is slower than the engine assumes.
     #[test]
     fn it_takes_as_long_as_the_slowest_link() {
         let known = links(Topology::Shards);

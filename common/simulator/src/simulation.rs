@@ -1,4 +1,4 @@
-//! A virtual cluster, and what happens to it.
+//! A virtual cluster, and the changes that happen to it.
 
 use ata_scheduler::{AbortReason, Engine, WorkerStatistics};
 use ata_types::WorkerId;
@@ -11,34 +11,34 @@ use crate::network::VirtualNetwork;
 use crate::observer::Observer;
 use crate::times::TaskTimes;
 
-/// A virtual cluster and what happens to it.
+/// A virtual cluster, and the changes that happen to it.
 #[derive(Debug)]
 pub struct Simulation<T> {
     /// The number of workers, n. All are present from the start, except those whose first change of membership is a
     /// [`Change::Join`].
     pub workers: u32,
-    /// How long tasks take.
+    /// The times of tasks.
     pub times: T,
-    /// What each assignment costs a worker before it begins to compute, if anything: communication.
+    /// The cost of each assignment before computation begins, if there is any: communication.
     pub overhead: Option<T>,
     /// Changes in any order, except that those of one worker are in the order in which they happen.
     pub changes: Vec<(Moment, Change)>,
     /// What is known about each worker beforehand, by slot; may be shorter than `workers`.
     pub priors: Vec<WorkerStatistics>,
-    /// The network between workers and coordinator; without one, they hear of each other at once.
+    /// The network between workers and coordinator; without one, they exchange messages at once.
     pub network: Option<VirtualNetwork>,
     /// The links that gradients and parameters travel on; without them, vectors take no time. They are for runs without a
     /// network, which has delays of its own.
     pub links: Option<Links>,
 }
 
-/// Why a simulated run did not reach its end.
+/// The reason why a simulated run did not reach its end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimulationError {
     /// The engine aborted the run.
     #[error("the run was aborted: {0}")]
     Aborted(AbortReason),
-    /// All workers left, and none will join; or those that are left hang, and there is no lease timeout.
+    /// All workers left, and none will join; or the remaining workers hang, and there is no lease timeout.
     #[error("at time {at}, in iteration {iteration}, the run cannot continue: no worker computes, and none will join")]
     NobodyLeft {
         /// The virtual time.
@@ -55,12 +55,12 @@ pub enum SimulationError {
 }
 
 impl<T: TaskTimes> Simulation<T> {
-    /// Workers without overhead, changes, priors, a network or links.
+    /// Creates a cluster without overhead, changes, priors, a network or links.
     pub fn new(workers: u32, times: T) -> Self {
         Self { workers, times, overhead: None, changes: Vec::new(), priors: Vec::new(), network: None, links: None }
     }
 
-    /// How many workers are present from the start.
+    /// Returns the number of workers that are present from the start.
     pub fn present_at_first(&self) -> usize {
         self.at_first().len()
     }

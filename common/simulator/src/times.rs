@@ -8,28 +8,28 @@ use crate::law::{LawError, TimeLaws, WorkerLaw};
 
 /// The time each task takes.
 pub trait TaskTimes {
-    /// The time of the next task that `worker` begins.
+    /// Draws the time of the next task that `worker` begins.
     fn draw(&mut self, worker: WorkerId) -> f64;
 
-    /// The time of the next `tasks` tasks of `worker` as one batch.
+    /// Draws the time of the next `tasks` tasks of `worker` as one batch.
     fn draw_batch(&mut self, worker: WorkerId, tasks: u64) -> f64 {
         (0..tasks).map(|_| self.draw(worker)).sum()
     }
 
-    /// Whether `worker` computes a lease as one batch.
+    /// Returns whether `worker` computes a lease as one batch.
     fn fuses(&self, _worker: WorkerId) -> bool {
         false
     }
 
-    /// Iteration `iteration` begins; what is drawn until the next one belongs to it.
+    /// Prepares for iteration `iteration`; the draws until the next call belong to it.
     fn begins(&mut self, _iteration: u64) {}
 
-    /// `worker` takes `slowness` times as long as the law of worker `law` says, from now on.
+    /// Makes `worker` take `slowness` times as long as the law of worker `law` says, from now on.
     fn changed(&mut self, _worker: WorkerId, _law: WorkerId, _slowness: f64) {}
 }
 
-/// Times drawn from laws, each worker from its own stream: how long a worker's k-th task takes does not depend on the
-/// others.
+/// Times drawn from laws, with a stream for each worker: how long a worker's k-th task takes does not depend on the
+/// other workers.
 #[derive(Debug)]
 pub struct LawTimes {
     workers: Vec<TimeSource>,
@@ -46,7 +46,7 @@ pub(crate) struct TimeSource {
 }
 
 impl LawTimes {
-    /// The laws of `workers` workers. `scale(x)` counts as x units.
+    /// Creates the laws of `workers` workers. `scale(x)` counts as x units.
     pub fn new(laws: &TimeLaws, workers: u32, seed: u64) -> Result<Self, LawError> {
         let workers = (1..=workers)
             .map(|worker| Ok(TimeSource { law: laws.of_worker(worker, workers)?, rng: worker_rng(seed, worker) }))
@@ -62,12 +62,12 @@ impl LawTimes {
         }
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// A worker's law and stream as they are now.
+    /// Returns a worker's law and stream in their current state.
     pub(crate) fn source(&self, worker: WorkerId) -> &TimeSource {
         &self.workers[worker.slot()]
     }
@@ -109,7 +109,7 @@ impl TaskTimes for LawTimes {
     }
 }
 
-/// The random stream of one worker under a seed: ChaCha's streams are independent, and each seeds a small generator,
+/// Returns the random stream of one worker under a seed: ChaCha's streams are independent, and each seeds a small generator,
 /// because there may be a million workers.
 pub fn worker_rng(seed: u64, worker: u32) -> Xoshiro256PlusPlus {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -117,8 +117,8 @@ pub fn worker_rng(seed: u64, worker: u32) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::from_rng(&mut rng)
 }
 
-/// Times that a real run recorded: each worker's tasks take its recorded times, in order; if a policy asks it for more,
-/// they are drawn from its own times with replacement (the bootstrap).
+/// Times that a real run recorded: each worker's tasks take its recorded times, in order; if a policy asks for more,
+/// they are drawn from the worker's own times with replacement (the bootstrap).
 #[derive(Clone, Debug)]
 pub struct RecordedTimes {
     workers: Vec<Playback>,
@@ -133,7 +133,7 @@ struct Playback {
 }
 
 impl RecordedTimes {
-    /// Recorded seconds per task, by [`WorkerId::slot`]; `None` if a worker has none.
+    /// Creates the source from recorded seconds per task, by [`WorkerId::slot`]; `None` if a worker has none.
     pub fn new(workers: Vec<Vec<f64>>, seed: u64) -> Option<Self> {
         let playback = |(worker, times): (u32, Vec<f64>)| {
             (!times.is_empty()).then(|| Playback { times, next: 0, rng: worker_rng(seed, worker) })
@@ -141,7 +141,7 @@ impl RecordedTimes {
         Some(Self { workers: (1..).zip(workers).map(playback).collect::<Option<_>>()?, bootstrapped: 0 })
     }
 
-    /// Tasks so far whose time was drawn with replacement.
+    /// Returns the number of tasks so far whose time was drawn with replacement.
     pub fn bootstrapped(&self) -> u64 {
         self.bootstrapped
     }

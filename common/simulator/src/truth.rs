@@ -12,13 +12,13 @@ use crate::times::{LawTimes, TaskTimes, TimeSource};
 #[derive(Clone, Debug)]
 pub struct OracleTimes(Arc<Mutex<TruthState>>);
 
-/// The lists are made when they are first needed: with a million workers, they take a while.
+/// The state of the times. The lists are built when they are first needed, because they take a while with a million workers.
 #[derive(Debug)]
 struct TruthState {
     times: LawTimes,
-    /// By worker: the worker whose law it draws from, and the factor on its times.
+    /// The worker from whose law each worker draws, and the factor on its times, by worker.
     speeds: Vec<(WorkerId, f64)>,
-    /// By the worker whose law it is; `None` until it is asked for, and again once a time is drawn.
+    /// The times looked up ahead, by the worker whose law it is; `None` until they are asked for, and again once a time is drawn.
     ahead: Vec<Option<Box<Ahead>>>,
 }
 
@@ -27,12 +27,12 @@ struct TruthState {
 struct Ahead {
     /// The law and its stream, after the times looked up so far.
     source: TimeSource,
-    /// The sum of the next 1, 2, … times.
+    /// The sums of the next 1, 2, … times.
     sums: Vec<f64>,
 }
 
 impl Ahead {
-    /// The next `tasks` times in all; at least one.
+    /// Returns the sum of the next `tasks` times; at least one.
     fn sum(&mut self, tasks: usize) -> f64 {
         while self.sums.len() < tasks {
             let sum = self.sums.last().copied().unwrap_or(0.0) + self.source.draw();
@@ -48,20 +48,20 @@ impl OracleTimes {
         Self(Arc::new(Mutex::new(TruthState { times, speeds: Vec::new(), ahead: Vec::new() })))
     }
 
-    /// The times, if no clone of this exists.
+    /// Returns the times, if there is no other clone.
     fn into_times(self) -> Result<LawTimes, Self> {
         let alone = Arc::try_unwrap(self.0).map_err(Self)?;
         Ok(alone.into_inner().unwrap_or_else(PoisonError::into_inner).times)
     }
 
-    /// The mean time of a worker's tasks as it is now.
+    /// Returns the current mean time of a worker's tasks.
     fn mean(&self, worker: WorkerId) -> f64 {
         let state = self.state();
         let (law, slowness) = state.speeds[worker.slot()];
         slowness * state.times.source(law).law().mean()
     }
 
-    /// How long a worker's next tasks will take if it begins them now.
+    /// Returns how long a worker's next tasks will take if it begins them now.
     fn coming(&self, worker: WorkerId, tasks: u64) -> f64 {
         let TruthState { times, speeds, ahead } = &mut *self.state();
         let (law, slowness) = speeds[worker.slot()];
@@ -115,17 +115,17 @@ impl TaskTimes for OracleTimes {
     }
 }
 
-/// The truth about a run with these times.
+/// The true times of a run.
 #[derive(Clone, Debug)]
 pub struct ClusterTruth {
-    /// How long tasks take.
+    /// The times of tasks.
     pub times: OracleTimes,
-    /// What each assignment costs a worker before it begins to compute, if anything.
+    /// The cost of each assignment before computation begins, if there is any.
     pub overhead: Option<OracleTimes>,
 }
 
 impl ClusterTruth {
-    /// The times alone, with those of the overhead, if no policy keeps the truth.
+    /// Returns the times and those of the overhead, if no policy keeps the truth.
     pub fn into_times(self) -> Result<(LawTimes, Option<LawTimes>), Self> {
         let Self { times, overhead } = self;
         match times.into_times() {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever it is asked what comes, the times drawn are the same, and they are what it said.
+        /// Whenever future times are looked up, the times drawn are the same, and match the prediction.
         #[test]
         fn what_comes_is_what_was_looked_up(
             law in prop::sample::select(vec!["exp(i)", "affine(2*i, 1, 0.5)", "gamma(0, 0.5, i); const(4)"]),

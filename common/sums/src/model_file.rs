@@ -37,9 +37,9 @@ pub enum ModelFileError {
     Different {
         /// The tensor.
         name: String,
-        /// Its type and shape in the file.
+        /// The type and shape in the file.
         found: String,
-        /// Its type and shape in the model.
+        /// The type and shape in the model.
         expected: String,
     },
 }
@@ -50,7 +50,7 @@ const ORDER: &str = "flat_order";
 /// Encodes a model. The metadata also holds the order of the tensors, so that a reader needs only the file.
 ///
 /// # Panics
-/// If there is not one number per parameter.
+/// Panics if there is not one number per parameter.
 pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metadata) -> Vec<u8> {
     assert_eq!(parameters.len(), table.parameters());
     let mut rest = parameters;

@@ -1,4 +1,4 @@
-//! How workers exchange vectors.
+//! The ways in which workers exchange vectors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,29 +6,29 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// The most workers that exchange vectors among each other in one step. Each connects to all others, and the time of such a step
-/// hardly falls beyond a dozen.
+/// hardly falls beyond a dozen workers.
 pub const MAX_SHARDS: usize = 32;
 
-/// How workers exchange vectors. The bits of a run do not depend on it.
+/// The way in which workers exchange vectors. The bits of a run do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExchangeChoice {
-    /// In shards where that is shorter, and else through the coordinator's link.
+    /// Workers use shards where that takes less time, and otherwise the coordinator's link.
     #[default]
     Auto,
-    /// Through the coordinator's link.
+    /// Workers use the coordinator's link.
     Star,
-    /// In shards wherever workers can reach each other, each of whom sums a part of the vector.
+    /// Workers use shards wherever they can reach each other; each sums a part of the vector.
     Shards,
 }
 
-/// The text does not name an [`ExchangeChoice`].
+/// The error of a text that does not name an [`ExchangeChoice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}': expected auto, star or shards")]
 pub struct ExchangeChoiceError(String);
 
 impl ExchangeChoice {
-    /// Its name, as `--exchange` takes it.
+    /// Returns the name, as `--exchange` takes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",

@@ -5,33 +5,33 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Values in a chunk of a vector: 128 KiB of f32. Chunks of half or of twice the size are as fast on a shaped link; eight times
-/// as much is 5 % slower, because a chunk is stepped only when all of it has arrived.
+/// The number of values in a chunk of a vector: 128 KiB of f32. Chunks of half or twice the size are as fast on a shaped link; eight
+/// times the size is 5 % slower, because a chunk is processed only when all of it has arrived.
 pub const CHUNK_VALUES: usize = 1 << 15;
 
-/// Blocks of a vector whose units may differ: of 256 values each, or of a multiple in vectors of more than 2^28. Their shifts, of four
-/// bits, take at most 512 KiB, which fit into a control message with the exponents.
+/// The most blocks of a vector whose units may differ. Blocks have 256 values, or a multiple of it in vectors of more than 2^28. Their
+/// shifts, of four bits, take at most 512 KiB, which fit into a control message with the exponents.
 pub const MAX_SHIFTED_BLOCKS: usize = 1 << 20;
 
-/// How gradients and parameters are represented on the wire. Every format keeps a run's bits independent of who computes what.
+/// The representation of gradients and parameters on the wire. With every format, a run's bits do not depend on which worker computes what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WireFormat {
-    /// Sums of gradients as i32, parameters as f32.
+    /// Sums of gradients are sent as i32, parameters as f32.
     #[default]
     F32Exact,
-    /// Sums of gradients in blocks of as few bits as hold them, of a coarser unit; parameters as 8-bit differences from
-    /// the last ones.
+    /// Sums of gradients are sent in blocks of as few bits as can represent them in a coarser unit; parameters are sent as 8-bit
+    /// differences from the previous ones.
     Compact,
 }
 
-/// The text does not name a [`WireFormat`].
+/// The error of a text that does not name a [`WireFormat`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}': expected f32-exact or compact")]
 pub struct WireFormatError(String);
 
 impl WireFormat {
-    /// Its name, as `--wire` takes it.
+    /// Returns the name, as `--wire` takes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32Exact => "f32-exact",

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 pub struct WorkerId(NonZeroU32);
 
 impl WorkerId {
-    /// The worker with this 1-based number; `None` for 0.
+    /// Creates the worker with this 1-based number; `None` for 0.
     pub fn new(number: u32) -> Option<Self> {
         NonZeroU32::new(number).map(Self)
     }
 
-    /// The worker at a 0-based slot.
+    /// Returns the worker at a 0-based slot.
     ///
     /// # Panics
     /// If `slot` is beyond 2^32 − 2.
@@ -28,12 +28,12 @@ impl WorkerId {
         Self::new(number).expect("slot + 1 is positive")
     }
 
-    /// The 1-based number.
+    /// Returns the 1-based number.
     pub fn number(self) -> u32 {
         self.0.get()
     }
 
-    /// The 0-based slot, for indexing per-worker vectors.
+    /// Returns the 0-based slot, for indexing per-worker vectors.
     pub fn slot(self) -> usize {
         self.0.get() as usize - 1
     }
@@ -51,7 +51,7 @@ impl fmt::Display for WorkerId {
 pub struct MachineId(pub u64);
 
 impl From<WorkerId> for MachineId {
-    /// The machine of a worker that shares it with no other.
+    /// Returns a machine for a worker that shares it with no other.
     fn from(worker: WorkerId) -> Self {
         Self(worker.number().into())
     }
@@ -67,18 +67,18 @@ impl Iteration {
     /// The first iteration of a run.
     pub const FIRST: Self = Self(1);
 
-    /// The number; 0 stands for "before the first iteration", as in the version of the initial parameters.
+    /// Returns the number; 0 stands for "before the first iteration", as in the version of the initial parameters.
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// The iteration after this one.
+    /// Returns the iteration after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// How many iterations have passed since `earlier`; 0 if it is not earlier.
+    /// Returns the number of iterations that have passed since `earlier`; 0 if it is not earlier.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -102,8 +102,8 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// Identifies one collection: the engine's request for the sum of the gradients of some of a worker's leases. Never reused within a
-/// session.
+/// Identifies one collection, which is the engine's request for the sum of the gradients of some of a worker's leases. It is never reused
+/// within a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub u64);
 

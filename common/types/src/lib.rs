@@ -1,6 +1,6 @@
-//! The words that the scheduler, the wire contract, the records of a run, the coordinator and the worker share.
+//! The vocabulary that the scheduler, the wire contract, the records of a run, the coordinator and the worker share.
 //!
-//! A gradient, an allocation or an event keeps these types from one end of the program to the other. They become plain
+//! Gradients, allocations and events keep these types throughout the program. They become plain
 //! numbers only where they leave the process: in protobuf messages and in JSON.
 //!
 //! # Layout
@@ -9,8 +9,8 @@
 //! - `lease`: [`Lease`]
 //! - `format`: [`WireFormat`], the representation of vectors on the wire, and the size of their chunks
 //! - `metrics`: limits of a problem's own metrics
-//! - `exchange`: [`ExchangeChoice`], the way that vectors take
-//! - `text`: values as text
+//! - `exchange`: [`ExchangeChoice`], the way in which workers exchange vectors
+//! - `text`: values formatted as text
 
 mod exchange;
 mod format;

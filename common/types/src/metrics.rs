@@ -1,7 +1,7 @@
-//! How many metrics of its own a problem may have.
+//! Limits on a problem's own metrics.
 
-/// Metrics of an evaluation: as many as have room where they are shown.
+/// The most metrics of an evaluation: as many as fit where they are displayed.
 pub const MAX_METRICS: usize = 16;
 
-/// Bytes of a metric's name, which stands in one line with its value.
+/// The longest name of a metric in bytes, which is displayed on one line with its value.
 pub const MAX_METRIC_NAME_BYTES: usize = 64;

@@ -1,4 +1,4 @@
-//! Ranges of task indices, and what became of tasks.
+//! Ranges of task indices, and the outcomes of tasks.
 
 use std::ops::Range;
 
@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TaskRange {
-    /// First task index.
+    /// The first task index.
     pub first: u64,
-    /// How many tasks.
+    /// The number of tasks.
     pub count: u64,
 }
 
 impl TaskRange {
-    /// The single task at this index.
+    /// Returns the range of a single task.
     pub fn single(index: u64) -> Self {
         Self { first: index, count: 1 }
     }
 
-    /// One past the last index.
+    /// Returns the index after the last one.
     pub fn end(self) -> u64 {
         self.first + self.count
     }
 
-    /// The task indices.
+    /// Returns the task indices.
     pub fn indices(self) -> Range<u64> {
         self.first..self.end()
     }
 
-    /// Whether a task is in both ranges.
+    /// Returns whether a task is in both ranges.
     pub fn overlaps(self, other: Self) -> bool {
         self.first < other.end() && other.first < self.end()
     }
@@ -43,49 +43,49 @@ impl TaskRange {
 pub struct TaskRanges(Vec<TaskRange>);
 
 impl TaskRanges {
-    /// The ranges.
+    /// Returns the ranges.
     pub fn iter(&self) -> impl Iterator<Item = TaskRange> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many ranges.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are no tasks.
+    /// Returns whether there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many tasks.
+    /// Returns the number of tasks.
     pub fn count(&self) -> u64 {
         self.iter().map(|range| range.count).sum()
     }
 
-    /// Whether all of these tasks are in it.
+    /// Returns whether all of these tasks are in the set.
     pub fn covers(&self, tasks: &Self) -> bool {
         tasks.iter().all(|tasks| {
             self.from(tasks.first).first().is_some_and(|range| range.first <= tasks.first && tasks.end() <= range.end())
         })
     }
 
-    /// Whether any of these tasks is in it.
+    /// Returns whether any of these tasks is in the set.
     pub fn overlaps(&self, tasks: &Self) -> bool {
         tasks.iter().any(|tasks| self.from(tasks.first).first().is_some_and(|range| range.overlaps(tasks)))
     }
 
-    /// The ranges that end after a task.
+    /// Returns the ranges that end after a task.
     fn from(&self, task: u64) -> &[TaskRange] {
         &self.0[self.0.partition_point(|range| range.end() <= task)..]
     }
 
-    /// Adds tasks. Those of the highest index are added soonest.
+    /// Adds tasks. Adding tasks of the highest index is fastest.
     pub fn insert(&mut self, tasks: TaskRange) {
         if tasks.count == 0 {
             return;
         }
-        // Those that it touches become one with it.
+        // The ranges that it touches are merged with it.
         let from = self.0.partition_point(|range| range.end() < tasks.first);
         let to = from + self.0[from..].partition_point(|range| range.first <= tasks.end());
         let touched = &self.0[from..to];
@@ -94,14 +94,14 @@ impl TaskRanges {
         self.0.splice(from..to, [TaskRange { first, count: end - first }]);
     }
 
-    /// The tasks of both.
+    /// Returns the tasks of both sets.
     #[must_use]
     pub fn union(mut self, other: &Self) -> Self {
         other.iter().for_each(|range| self.insert(range));
         self
     }
 
-    /// The tasks that are not in the other.
+    /// Returns the tasks that are not in the other set.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         let mut left = Vec::new();
@@ -144,7 +144,7 @@ impl FromIterator<TaskRange> for TaskRanges {
     }
 }
 
-/// How the computation of a task, or of the tasks of a lease, ended.
+/// The way in which the computation of a task, or of the tasks of a lease, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -154,7 +154,7 @@ pub enum TaskOutcome {
     /// Its gradient entered no step: it was a probe, it confirmed another worker's result, another worker was faster, or
     /// it came too late.
     Ignored,
-    /// It was no longer needed, and the worker was told to stop.
+    /// It was no longer needed, and its worker was asked to stop.
     Cancelled,
     /// Its worker was lost.
     Lost,
@@ -162,7 +162,7 @@ pub enum TaskOutcome {
     Failed,
     /// Its gradient differs from one on which two other workers agree.
     Mismatched,
-    /// No two workers agree on its gradient, and there is no further one to ask.
+    /// No two workers agree on its gradient, and there is no further worker to ask.
     Disputed,
 }
 
@@ -171,7 +171,7 @@ impl TaskOutcome {
     pub const ALL: [Self; 7] =
         [Self::Applied, Self::Ignored, Self::Cancelled, Self::Lost, Self::Failed, Self::Mismatched, Self::Disputed];
 
-    /// Its name, as in JSON and in metrics.
+    /// Returns the name, as in JSON and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Applied => "applied",

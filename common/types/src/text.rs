@@ -1,6 +1,6 @@
-//! Values as text.
+//! Formats values as text.
 
-/// A time for humans to read: `1.5 ms`, `250 ms`, `2.50 s`, `100 s`.
+/// Formats a time for humans to read: `1.5 ms`, `250 ms`, `2.50 s`, `100 s`.
 pub fn seconds(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0} s"),

@@ -23,12 +23,12 @@ pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
 pub struct Connection(AuthorizedChannel);
 
 impl Connection {
-    /// The service for all calls except those that carry vectors.
+    /// Returns the service for all calls except those that carry vectors.
     pub fn coordinator(&self) -> CoordinatorClient<AuthorizedChannel> {
         CoordinatorClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
-    /// The service for vectors, through generated code, for callers that build the parts themselves. It copies more than the
+    /// Returns the service for vectors, through generated code, for callers that build the parts themselves. It copies more than the
     /// methods below.
     pub fn transfers(&self) -> TransfersClient<AuthorizedChannel> {
         TransfersClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)

@@ -1,11 +1,11 @@
-//! When a checkpoint is due, and which ones are kept.
+//! Decides when a checkpoint is due, and which ones are kept.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ata_types::Iteration;
 
-/// How often checkpoints are written.
+/// The interval at which checkpoints are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cadence {
     /// No checkpoint is written, not even at the end.

@@ -11,9 +11,9 @@ use super::{Checkpoint, Damage, damage};
 /// The newest intact checkpoint.
 #[derive(Debug)]
 pub struct FoundCheckpoint {
-    /// Its name in the store.
+    /// The checkpoint's name in the store.
     pub name: String,
-    /// Its content.
+    /// The checkpoint itself.
     pub checkpoint: Checkpoint,
     /// The newer checkpoints, which are damaged, by name.
     pub damaged: Vec<(String, Damage)>,

@@ -1,4 +1,4 @@
-//! The end of a run: farewells, the last checkpoint, the final evaluation and the model.
+//! The end of a run: the last checkpoint, the final evaluation, the model and the workers' Farewell.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -107,7 +107,7 @@ impl VirtualRun {
         runtime.block_on(driver.finish(ending, commands, pin!(std::future::pending())))
     }
 
-    /// Says farewell to the workers, as at the end of the run.
+    /// Sends the workers a Farewell, as at the end of the run.
     pub fn take_leave(&mut self, ending: &Ending) {
         self.driver.take_leave(ending);
     }

@@ -61,7 +61,7 @@ struct Open {
 /// The data that a worker sent since the last step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    /// Bytes and seconds while the worker's vector was the only one (`alone`), and while it was read with others open (`among`).
+    /// The bytes and seconds while the worker's vector was the only one (`alone`), or was read with others open (`among`).
     alone: (f64, f64),
     among: (f64, f64),
     /// The time in seconds during which the vector waited for others.

@@ -1,8 +1,8 @@
 //! The life cycle of vectors, from the engine's requests to the step.
 //!
-//! The engine asks for collections: sums of the gradients of some leases of a worker. Usually a collection is one vector. It is several if
-//! it includes tasks of a worker that was lost while it sent its own vector, or more ranges of tasks than a request may name. A vector goes
-//! through the states of [`vector::VectorState`]:
+//! The engine asks for collections: sums of the gradients of some leases of a worker. Usually a collection is one vector. It is split into
+//! several if it includes tasks of a worker that was lost while it sent its own vector, or more ranges of tasks than a request may name. A
+//! vector goes through the states of [`vector::VectorState`]:
 //!
 //! ```text
 //!          header       reports, units,            last chunk           step

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ata::{Extensions, Failure};
+use ata::{Exit, Extensions, Failure};
 use clap::{Parser, Subcommand};
 use tokio::runtime::Runtime;
 
@@ -50,7 +50,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let ended = match Dev::parse().command {
+    let command = match Dev::try_parse() {
+        Ok(dev) => dev.command,
+        Err(error) => {
+            drop(error.print());
+            return if error.use_stderr() { Exit::USAGE } else { Exit::DONE }.into();
+        }
+    };
+    let ended = match command {
         #[cfg(target_os = "linux")]
         Command::Chaos(args) => block_on(chaos::command(*args)),
         Command::Bench(args) => block_on(bench::command(args)),

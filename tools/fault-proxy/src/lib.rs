@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback whose condition can change while it is in use, for faults of the network.
+//! A TCP proxy on loopback that simulates network faults. Its condition can change while it is in use.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use tokio::time::Instant;
 /// The condition of a proxy's connections, in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Condition {
-    /// Delay of every byte.
+    /// The delay of every byte.
     pub latency: Duration,
-    /// Bytes per second of each connection and direction; `None` for no limit.
+    /// The bandwidth of each connection and direction, in bytes per second; `None` for no limit.
     pub bytes_per_s: Option<u32>,
-    /// Nothing comes through, and neither end notices, as with a pulled cable.
+    /// Whether no data passes. Neither end notices, as with a pulled cable.
     pub stalled: bool,
 }
 
-/// A proxy in front of an address. Severing it closes the connections that are open; new ones are accepted.
+/// A proxy in front of an address. Severing it closes the open connections, while new ones are accepted.
 #[derive(Debug)]
 pub struct FaultProxy {
-    /// Where to connect to.
+    /// The address of the proxy.
     pub address: SocketAddr,
     state: watch::Sender<State>,
     hindered: Arc<AtomicU64>,
     made: Arc<AtomicU64>,
-    /// Stops accepting when the proxy is dropped.
+    /// The task that accepts connections, which ends when the proxy is dropped.
     _accepting: JoinSet<()>,
 }
 
@@ -42,25 +42,25 @@ struct State {
     severings: u64,
 }
 
-/// Bytes read at a time.
+/// The maximum number of bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// Pieces in transit in one direction; beyond this, senders wait as with a full socket buffer.
+/// The maximum number of pieces in transit in one direction. Beyond this, senders wait as with a full socket buffer.
 const PIECES: usize = 64;
 
 impl FaultProxy {
-    /// A proxy in front of `target`, in good condition.
+    /// Starts a proxy in front of `target`, in good condition.
     ///
     /// # Panics
-    /// If no port is free.
+    /// Panics if no port is free.
     pub async fn to(target: SocketAddr) -> Self {
         Self::start(Some(target)).await
     }
 
-    /// A proxy that leads nowhere until [`FaultProxy::lead_to`] says where.
+    /// Starts a proxy without a target. [`FaultProxy::lead_to`] sets it.
     ///
     /// # Panics
-    /// If no port is free.
+    /// Panics if no port is free.
     pub async fn to_nowhere() -> Self {
         Self::start(None).await
     }
@@ -87,17 +87,17 @@ impl FaultProxy {
         Self { address, state, hindered, made, _accepting: accepting }
     }
 
-    /// Leads new connections to another address, or nowhere.
+    /// Sets the target of new connections, or removes it.
     pub fn lead_to(&self, target: Option<SocketAddr>) {
         self.state.send_modify(|state| state.target = target);
     }
 
-    /// Pieces of data that the proxy has delayed or held back so far.
+    /// The number of pieces of data that the proxy has delayed or held back so far.
     pub fn hindered(&self) -> u64 {
         self.hindered.load(Ordering::Relaxed)
     }
 
-    /// Connections that were made to it so far.
+    /// The number of connections that were made to the proxy so far.
     pub fn connections(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
@@ -129,12 +129,12 @@ async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<Stat
     };
     tokio::select! {
         _ = both => {}
-        // This also ends when the proxy is dropped.
+        // This also resolves when the proxy is dropped.
         _ = severed.wait_for(|state| state.severings > severings) => {}
     }
 }
 
-/// Copies until the end of the stream, with the latency and the bandwidth of the condition.
+/// Copies one direction until the end of the stream, with the latency and the bandwidth of the condition.
 async fn direction(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -170,7 +170,7 @@ async fn direction(
                 return;
             }
         }
-        // The receiver sees the end of the stream.
+        // Passes on the end of the stream.
         drop(to.shutdown().await);
     };
     tokio::join!(read, write);
@@ -180,7 +180,7 @@ async fn direction(
 mod tests {
     use super::*;
 
-    /// Sends back what it gets.
+    /// Starts a server that echoes its input.
     async fn echo() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -193,7 +193,7 @@ mod tests {
         address
     }
 
-    /// Whether a byte comes back.
+    /// Returns whether a byte comes back.
     async fn answers(stream: &mut TcpStream) -> bool {
         let mut byte = [0];
         stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut byte).await.is_ok()

@@ -1,5 +1,5 @@
-//! What broken workers cost, compared with the good ones alone, from iteration 21 on: two of five, and three machines next to five
-//! good ones that come back under a new name after each failure.
+//! Measures the cost of broken workers, compared with the good ones alone, from iteration 21 on. There are two broken workers of five, and
+//! then three machines that return under a new name after each failure, in addition to five good ones.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/broken_workers
 
@@ -41,7 +41,7 @@ fn compare(what: &str, (alone, sha256): (f64, [u8; 32]), (with, same): (f64, [u8
     println!("with {what}: {:.2} ms per iteration, {:+.1} %", with * 1e3, (with / alone - 1.0) * 100.0);
 }
 
-/// Mean seconds per iteration from the 21st on, and the SHA-256 of the parameters.
+/// Returns the mean seconds per iteration from the 21st on, and the SHA-256 of the parameters.
 async fn measure(
     policy: &'static str,
     good: usize,

@@ -1,7 +1,7 @@
-//! Peers that ask for parameters and read none, and come back when they are sent away, next to an honest worker: each holds
-//! a lease of another iteration. How much more memory the coordinator needs, in versions of the parameters.
+//! Measures the memory that the coordinator needs for peers that do not read, in versions of the parameters. The peers ask for parameters,
+//! never read them, and return after they are evicted. Each holds a lease of another iteration, while an honest worker continues the run.
 //!
-//! They live in another process, as what HTTP/2 lets them be sent is in their memory.
+//! The peers run in another process, since their memory holds the data that HTTP/2 lets the coordinator send.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/deaf_peers
 
@@ -16,7 +16,7 @@ use ata_record::RunEvent;
 use ata_wire::{FromWorker, ToWorker};
 
 const PEERS: usize = 32;
-/// More than HTTP/2 lets a sender send without being read.
+/// A model that is larger than the data that HTTP/2 lets a sender send before it is read.
 const MODEL: &str = "toy:6000000";
 const VERSION_KB: u64 = 4 * 6_000_000 / 1024;
 const MEASURED: Duration = Duration::from_mins(1);
@@ -30,7 +30,7 @@ async fn main() {
 }
 
 async fn measure() {
-    // Room for eight versions, and as many gradients.
+    // There is room for eight versions, and as many gradients.
     let transfers = TransferLimits { memory_bytes: 8 * 1024 * VERSION_KB, timeout: Duration::from_secs(10) };
     let settings =
         Settings { policy: "asgd", model: MODEL, budget: 1, iterations: u64::MAX, transfers, ..Settings::default() };
@@ -48,7 +48,7 @@ async fn measure() {
     let steps = cluster.state.borrow().iterations - first;
     let more = most.saturating_sub(before) as f64 / VERSION_KB as f64;
     println!("up to {present} workers present, {steps} steps: at most {more:.1} versions more in memory");
-    // It may be gone already.
+    // The process may have ended already.
     drop(peers.kill().and_then(|()| peers.wait()));
     cluster.stop();
     let mut reasons = BTreeMap::new();
@@ -70,7 +70,7 @@ fn start(address: SocketAddr) -> Child {
 /// Keeps all peers in their sessions.
 async fn deaf(address: SocketAddr) {
     let peers = (0..PEERS).map(|number| async move {
-        // One after the other, so that each gets a lease of another iteration.
+        // The peers start one after the other, so that each gets a lease of another iteration.
         tokio::time::sleep(Duration::from_millis(300) * number as u32).await;
         loop {
             let (control, bulk) = tokio::join!(Peer::connect(address), Peer::connect(address));

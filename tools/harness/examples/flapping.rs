@@ -1,7 +1,7 @@
-//! A worker that joins and leaves ten times a second next to three honest ones, under a new name each time, as a container that
-//! is started again and again. Their rate is compared with that of three others, in a run of their own at the same time; this
-//! process's memory and what is saved are printed every minute. Checkpoints are written at the default cadence. The program fails
-//! if the rate falls below 90 %, or the memory or what is saved grow.
+//! Measures the cost of a worker that joins and leaves ten times a second under a new name each time, like a container that restarts
+//! repeatedly. Three honest workers run at the same time. Their rate is compared with that of three others in a separate run. This
+//! process's memory and the size of the saved state are printed every minute. Checkpoints are written at the default cadence. The program
+//! fails if the rate falls below 90 %, or if the memory or the saved state grows.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/flapping --minutes 10
 
@@ -32,7 +32,7 @@ async fn main() {
         );
         assert!(!flapper.is_finished(), "it flaps");
         assert!(relative >= 0.9, "the honest workers are held up");
-        // After the first minute as many names are remembered as ever will be, and after the second a checkpoint holds them.
+        // The number of remembered names reaches its maximum in the first minute, and a checkpoint holds all of them after the second.
         if minute >= 2 {
             let (resident_then, saved_then) = *settled.get_or_insert((resident, saved));
             let grown = resident as f64 / resident_then as f64;
@@ -41,7 +41,7 @@ async fn main() {
     }
 }
 
-/// A run that goes on.
+/// Starts a run that does not end by itself.
 async fn three_honest_workers() -> Cluster {
     let settings = Settings {
         policy: "ata-auto",
@@ -64,7 +64,7 @@ async fn flap(address: SocketAddr) {
         turns.tick().await;
         let (control, bulk) = tokio::join!(Peer::connect(address), Peer::connect(address));
         let session = control.join(&format!("flapper-{joined}")).await;
-        // It may be gone when its parameters come.
+        // The worker may have left when its parameters arrive.
         let sets = bulk.parameters(&session).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         drop((session, sets));

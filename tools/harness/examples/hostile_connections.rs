@@ -1,6 +1,6 @@
-//! Connections that come to nothing, next to an honest worker: 1,000 that stay silent, 1,000 that send only the HTTP/2 preface,
-//! and 1,000 that answer pings and open 10 calls each, on which they send only the length of a message. When they are
-//! closed, what they cost in memory, and what they cost the honest worker. They live in another process.
+//! Measures when useless connections are closed, and what they cost in memory and in the speed of an honest worker. 1,000 connections stay
+//! silent, 1,000 send only the HTTP/2 preface, and 1,000 answer pings and open 10 calls each, on which they send only the length of a
+//! message. The connections are opened by another process.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/hostile_connections
 
@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 const CONNECTIONS: usize = 1000;
 const MEASURED: Duration = Duration::from_secs(15);
-/// Time without another connection being closed after which the rest is given up.
+/// The time without another connection being closed after which the rest is given up.
 const CLOSES_WITHIN: Duration = Duration::from_secs(30);
 
-/// Every call with a request body.
+/// The paths of all calls with a request body.
 const PATHS: [&str; 5] = [
     "/ata.v1.Coordinator/Session",
     "/ata.v1.Coordinator/Data",
@@ -43,7 +43,7 @@ async fn measure() {
     let undisturbed = Rate::measure(&cluster, MEASURED).await;
     println!("undisturbed: {undisturbed}");
 
-    // What one wave leaves to the allocator serves the next.
+    // The allocator reuses the memory of one wave for the next, so that only leaks add up.
     for wave in 1..=4 {
         let (space, resident) = (address_space_kb(), resident_kb());
         let most = tokio::spawn(sample(start(cluster.address)));
@@ -68,7 +68,7 @@ fn start(address: SocketAddr) -> Child {
     command.args(["hostile", &address.to_string()]).kill_on_drop(true).spawn().expect("it starts")
 }
 
-/// This process's most address space and resident memory until the other one ends, in kB.
+/// Returns the largest address space and resident memory of this process until the other one ends, in kB.
 async fn sample(mut hostile: Child) -> (u64, u64) {
     let (mut space, mut resident) = (0, 0);
     loop {
@@ -93,11 +93,11 @@ async fn hostile(address: SocketAddr) {
         closing.spawn(async move {
             let paths: Vec<&str> = (0..10).map(|call| PATHS[(at + call) % PATHS.len()]).collect();
             let mut calls = RawConnection::announcing(address, &paths, 4000).await.expect("it connects");
-            // If the connection was closed, so were its calls.
+            // If the connection was closed, its calls are over, too.
             calls.all_over().await.unwrap_or(());
             "announced messages"
         });
-        // A kernel whose queue of new connections is full lets a silent peer believe that it is connected.
+        // If the kernel's queue of new connections overflowed, a silent peer would seem to be connected when it is not.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let mut done = std::collections::BTreeMap::new();
@@ -112,7 +112,7 @@ async fn hostile(address: SocketAddr) {
     assert!(closing.is_empty(), "{} are still open", closing.len());
 }
 
-/// Sends this and nothing else, and waits until the connection is closed.
+/// Sends `first` and nothing else, and waits until the connection is closed.
 async fn closed(address: SocketAddr, first: &'static [u8]) -> &'static str {
     let mut stream = TcpStream::connect(address).await.expect("it connects");
     stream.write_all(first).await.unwrap_or(());

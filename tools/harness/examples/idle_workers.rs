@@ -1,7 +1,7 @@
-//! What thousands of workers without work cost: a run of 16 workers, alone and next to them, and the time in which more
-//! workers join. The policy is FTA with given means, by which only the first 16 are ever employed.
+//! Measures the cost of thousands of workers without work: the speed of a run of 16 workers, with and without them, and
+//! the time in which more workers join. The policy is FTA with given means, which employs only the first 16.
 //!
-//! The idle workers live in another process, as each end of their connections needs a file.
+//! The idle workers run in another process, since each end of a connection needs a file descriptor.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/idle_workers [WORKERS]
 
@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 const EMPLOYED: usize = 16;
 const TASK_TIME: Duration = Duration::from_millis(5);
 const NEWCOMERS: usize = 1000;
-/// Workers that connect at the same time.
+/// The number of workers that connect at the same time.
 const CONNECTING: usize = 64;
 const MEASURED: Duration = Duration::from_secs(20);
 
@@ -83,7 +83,7 @@ impl Clients {
         Self { child, requests, answers }
     }
 
-    /// Has so many workers join, and returns how long it took, in seconds.
+    /// Lets `count` workers join. Returns how long this took, in seconds.
     fn join(&mut self, count: usize) -> f64 {
         writeln!(self.requests, "{count}").expect("it is there");
         let mut line = String::new();
@@ -94,7 +94,7 @@ impl Clients {
 
 impl Drop for Clients {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         drop(self.child.kill().and_then(|()| self.child.wait()));
     }
 }
@@ -115,7 +115,7 @@ async fn clients(address: SocketAddr) {
     }
 }
 
-/// Seconds until `count` workers are welcome and said that they are ready.
+/// Returns the seconds until `count` workers have been welcomed and have reported that they are ready.
 async fn join(address: SocketAddr, first: usize, count: usize) -> f64 {
     let began = Instant::now();
     let room = Arc::new(Semaphore::new(CONNECTING));
@@ -136,7 +136,7 @@ async fn join(address: SocketAddr, first: usize, count: usize) -> f64 {
         });
     }
     drop(welcome);
-    // All have dropped theirs.
+    // The channel is closed once all workers have dropped their sender.
     assert_eq!(all.recv().await, None);
     began.elapsed().as_secs_f64()
 }

@@ -1,6 +1,6 @@
-//! Many names in one run, one after the other, next to one worker that stays: time per session, what an iteration takes before
-//! and after, and what is kept and saved of them. Checkpoints are written all the time. The run fails if an iteration
-//! takes a tenth more of the cores than before, or what is saved keeps growing.
+//! Measures the cost of many names that join one run one after the other, while one worker stays: the time per session, the time of an
+//! iteration before and after, and the state that is kept and saved. Checkpoints are written continuously. The run fails if an iteration
+//! takes a tenth more CPU time than before, or if the saved state keeps growing.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/many_names
 
@@ -10,10 +10,10 @@ use ata_harness::{Cluster, Peer, Rate, Settings, WorkerSettings, resident_kb};
 
 const NAMES: usize = 20_000;
 
-/// Names after which what is saved has its largest size.
+/// The number of names after which the saved state has reached its largest size.
 const SETTLED: usize = 2000;
 
-/// Time in which iterations without newcomers are measured.
+/// The time during which iterations without new workers are measured.
 const MEASURED: Duration = Duration::from_secs(20);
 
 #[tokio::main]

@@ -1,4 +1,4 @@
-//! Mutated frames of every RPC to their readers, and some of them to a live coordinator: what they do to its memory.
+//! Feeds mutated frames of every RPC to their readers, and some of them to a live coordinator, and measures the memory.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/mutated_frames 100000000
 
@@ -8,10 +8,10 @@ use ata_harness::{Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings
 use ata_mutator::{Fed, Mutator, feed, resident_bytes};
 use ata_wire::SessionToken;
 
-/// One of so many frames goes to the coordinator.
+/// The number of frames per frame that is sent to the coordinator.
 const PER_CALL: u64 = 1000;
 
-/// The share that comes before memory is measured: by then, all buffers are there.
+/// One part in this many is fed before the memory is measured, so that all buffers are allocated.
 const WARM_UP: u64 = 20;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! A broken machine that comes back under another name after each failure, as a container does that is started again.
+//! A broken machine that returns under another name after each failure, like a restarted container.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use ata_wire::{Assignment, FromWorker, ToWorker, connect};
 
 use crate::peer::{Peer, Session};
 
-/// Between the heartbeats of a worker without work: far less than the time after which it counts as lost.
+/// The time between the heartbeats of a worker without work, which is far less than the time after which it counts as lost.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a broken machine does with its leases.
+/// The way in which a broken machine treats its leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breaks {
-    /// It fails them at once.
+    /// The machine fails its leases at once.
     Fails,
-    /// It never answers.
+    /// The machine never reports its leases.
     Hangs,
 }
 
-/// Joins as `NAME-1`, breaks whatever it is given, and comes back as `NAME-2` and so on, until the run is over.
+/// Joins as `NAME-1`, breaks its leases, and returns as `NAME-2` and so on, until the run is over.
 pub async fn come_back_again(coordinator: SocketAddr, name: String, breaks: Breaks) {
     for number in 1.. {
         let endpoint = format!("http://{coordinator}").parse().expect("an address");
@@ -36,7 +36,7 @@ pub async fn come_back_again(coordinator: SocketAddr, name: String, breaks: Brea
     }
 }
 
-/// Fails whatever a session is given, until it is over.
+/// Fails all leases of a session, until it is over.
 pub async fn fail_all(mut session: Session) {
     while let Some(leases) = next_leases(&mut session).await {
         fail(&session, leases).await;
@@ -51,7 +51,7 @@ async fn fail(session: &Session, leases: Vec<Assignment>) {
     }
 }
 
-/// Waits for leases; `None` when the session is over.
+/// Waits for leases. Returns `None` when the session is over.
 async fn next_leases(session: &mut Session) -> Option<Vec<Assignment>> {
     let mut heartbeats = tokio::time::interval(HEARTBEAT_INTERVAL);
     loop {

@@ -29,12 +29,12 @@ use crate::{PATIENCE, soon};
 
 /// A run in progress.
 pub struct Cluster {
-    /// Where the coordinator listens.
+    /// The address on which the coordinator listens.
     pub address: SocketAddr,
     /// The state of the run.
     pub state: watch::Receiver<RunState>,
     folder: TempDir,
-    /// Those of coordinators that crashed.
+    /// The folders of coordinators that crashed.
     earlier: Vec<TempDir>,
     stop: Option<oneshot::Sender<()>>,
     coordinator: JoinHandle<Result<RunReport, RunError>>,
@@ -45,11 +45,11 @@ pub struct Cluster {
 pub struct Ended {
     /// The coordinator's report.
     pub report: RunReport,
-    /// How each worker that was not killed ended.
+    /// The result of each worker that was not killed.
     pub workers: BTreeMap<String, Result<WorkerEnd, WorkerError>>,
     /// The journal.
     pub events: Vec<RunEvent>,
-    /// The model file that the run left.
+    /// The model file that the run wrote.
     pub model: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ impl Cluster {
         let (state, seen) = watch::channel(RunState::default());
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
-            // Dropping the cluster stops the run, too.
+            // The run is also stopped if the cluster is dropped.
             drop(stopped.await);
         };
         let coordinator = tokio::spawn(ata_coordinator::run(config, listener, state, stopped));
@@ -77,9 +77,9 @@ impl Cluster {
         Self { address, state: seen, folder, earlier, stop: Some(stop), coordinator, workers }
     }
 
-    /// Crashes the coordinator, and starts another one that goes on from the newest checkpoint, at another address. It gets
-    /// what was on the disk at that moment, in a folder of its own, as threads of the one before may still write. Returns
-    /// the last iteration of that checkpoint.
+    /// Crashes the coordinator, and starts another one that resumes from the newest checkpoint, at another address. It gets a copy of the
+    /// folder as it was at that moment, since threads of the crashed coordinator may still write. Returns the last iteration of the
+    /// checkpoint.
     pub async fn crash(&mut self, settings: &Settings) -> u64 {
         let folder = tempfile::tempdir().expect("a folder can be made");
         copy(self.folder.path(), folder.path());
@@ -154,7 +154,8 @@ impl Cluster {
         panic!("{what}: {why}; this happened last:\n{}", self.last_events());
     }
 
-    /// Bytes of `state.json` in the newest checkpoint: what is saved in addition to the parameters. 0 if there is none.
+    /// Returns the size in bytes of `state.json` in the newest checkpoint, which is the state saved in addition to the
+    /// parameters. It is 0 if there is no checkpoint.
     pub fn saved_bytes(&self) -> u64 {
         let checkpoints = self.folder.path().join("checkpoints");
         let newest = std::fs::read_to_string(checkpoints.join("latest")).unwrap_or_default();
@@ -188,7 +189,7 @@ impl Cluster {
         Ended { report, workers, events, model }
     }
 
-    /// The last lines of the journal, for those who look into a failure.
+    /// Returns the last lines of the journal, which help to debug a failure.
     fn last_events(&self) -> String {
         let mut lines = VecDeque::new();
         let kept = read_journal(self.folder.path(), |event| {
@@ -205,7 +206,7 @@ fn store(folder: &Path) -> FolderStore {
 
 fn checkpoints(settings: &Settings, folder: &Path) -> CheckpointConfig {
     let (cadence, newest) = match (settings.checkpoint_every, settings.checkpoint_every_s) {
-        // None is dropped while the folder is copied.
+        // All checkpoints are kept, so that none is dropped while the folder is copied.
         (Some(every), _) => (Cadence::Iterations(every), usize::MAX),
         (None, Some(every_s)) => (Cadence::Seconds(every_s), 3),
         (None, None) => return CheckpointConfig::never(),
@@ -223,7 +224,7 @@ fn own_evaluation(model: &dyn Model, source: &DataSource) -> OwnEvaluation {
     OwnEvaluation { data, device: DeviceChoice::Cpu.open().expect("there is a CPU") }
 }
 
-/// Of the data and the run.
+/// The seed of the data and of the run.
 const SEED: u64 = 1;
 
 fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig {

@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::frames::{Frames, prefixed};
 use crate::soon;
 
-/// Every RPC: its path, what is sent to it, and whether that is a message, which gets its prefix after it was mutated.
+/// Every RPC: its path, the kind of its frames, and whether a frame is a message, which is prefixed after it is mutated.
 const RPCS: [(&str, Frames, bool); 5] = [
     ("/ata.v1.Coordinator/Session", Frames::FromWorker, true),
     ("/ata.v1.Coordinator/Data", Frames::DataRequest, true),
@@ -27,12 +27,12 @@ const RPCS: [(&str, Frames, bool); 5] = [
     ("/ata.v1.Transfers/SubmitGradient", Frames::Gradient, false),
 ];
 
-/// What came of mutated calls.
+/// The numbers of accepted and refused calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Calls that went well, or began to.
+    /// The number of calls that succeeded, or began to.
     pub accepted: u64,
-    /// Calls that were refused.
+    /// The number of calls that were refused.
     pub refused: u64,
 }
 
@@ -44,16 +44,16 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Connects to a coordinator. The calls are mutations of valid ones in the session of this token.
+    /// Connects to a coordinator. The calls will be mutations of valid ones in the session of this token.
     pub async fn connect(address: SocketAddr, session: SessionToken) -> Self {
         let mutator = |(seed, (_, frames, _)): (u64, &(_, Frames, _))| Mutator::new(seed, frames.examples(session));
         Self { address, channel: open(address).await, mutators: (1..).zip(&RPCS).map(mutator).collect() }
     }
 
-    /// Sends so many calls, one after the other.
+    /// Sends `calls` calls, one after the other.
     ///
     /// # Panics
-    /// If the coordinator does not answer one.
+    /// Panics if the coordinator does not respond to a call.
     pub async fn send(&mut self, calls: u64) -> Answers {
         let mut answers = Answers::default();
         for call in 0..calls {

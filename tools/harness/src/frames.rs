@@ -1,4 +1,4 @@
-//! What goes over the wire, by RPC and direction: valid examples, and readers that must bear anything.
+//! The frames of every RPC and direction: valid examples, and readers that must withstand any input.
 
 use std::time::Duration;
 
@@ -20,36 +20,36 @@ use tokio::runtime::Runtime;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Values of each vector among the examples, in chunks of half as many.
+/// The number of values of each vector in the examples, which has two chunks.
 const VALUES: u64 = 32;
 
-/// What is sent in one direction of an RPC.
+/// The frames that are sent in one direction of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// Messages of `Session` to the coordinator.
+    /// The messages of `Session` to the coordinator.
     FromWorker,
-    /// Messages of `Session` to a worker.
+    /// The messages of `Session` to a worker.
     ToWorker,
-    /// Requests of `Data`.
+    /// The requests of `Data`.
     DataRequest,
-    /// Requests of `Parameters`.
+    /// The requests of `Parameters`.
     ParametersRequest,
-    /// Messages of `Data` to a worker.
+    /// The messages of `Data` to a worker.
     FilePart,
     /// The whole body of `SubmitGradient`.
     Gradient,
-    /// The whole body of an answer of `Parameters`.
+    /// The whole body of a response of `Parameters`.
     Parameters,
-    /// Answers of `SubmitGradient`.
+    /// The responses of `SubmitGradient`.
     Receipt,
-    /// Requests of `Probe`.
+    /// The requests of `Probe`.
     ProbeRequest,
-    /// Messages of `Probe` to a client that measures.
+    /// The messages of `Probe` to a client that measures its connection.
     ProbeAnswer,
 }
 
 impl Frames {
-    /// All of them.
+    /// All kinds of frames.
     pub const ALL: [Self; 10] = [
         Self::FromWorker,
         Self::ToWorker,
@@ -63,7 +63,7 @@ impl Frames {
         Self::ProbeAnswer,
     ];
 
-    /// Valid examples, in the session of this token.
+    /// Returns valid examples, in the session of this token.
     pub fn examples(self, session: SessionToken) -> Vec<Vec<u8>> {
         let token = Bytes::copy_from_slice(&session.0);
         match self {
@@ -101,7 +101,7 @@ impl Frames {
     }
 }
 
-/// Reads frames as coordinator and workers do.
+/// Reads frames as the coordinator and the workers do.
 #[derive(Debug)]
 pub struct Reader {
     runtime: Runtime,
@@ -115,10 +115,10 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Whether a frame is accepted.
+    /// Returns whether a frame is accepted.
     ///
     /// # Panics
-    /// If what it is accepted as does not arrive when it is sent again.
+    /// Panics if an accepted frame does not survive being sent again.
     pub fn accepts(&self, frames: Frames, frame: &[u8]) -> bool {
         match frames {
             Frames::FromWorker => arrives::<proto::WorkerMessage, FromWorker>(frame),
@@ -165,7 +165,7 @@ impl Reader {
         }
     }
 
-    /// Whether all sets of a body are whole.
+    /// Returns whether all sets of a body are whole.
     async fn parameters(&self, frame: &[u8]) -> bool {
         let mut sets = ParameterStream::from_body(in_pieces(frame));
         let (mut whole, mut missing) = (0, 0);
@@ -180,7 +180,7 @@ impl Reader {
     }
 }
 
-/// Whether a message is valid. If so, it survives being sent again.
+/// Returns whether a message is valid. Panics if a valid message does not survive being sent again.
 fn arrives<P, M>(frame: &[u8]) -> bool
 where
     P: Message + Default + From<M>,
@@ -194,7 +194,7 @@ where
     true
 }
 
-/// A body that arrives in a few pieces.
+/// Returns a body that arrives in a few pieces.
 fn in_pieces(bytes: &[u8]) -> Body {
     let piece = bytes.len() / 3 + 1;
     let pieces: Vec<_> =
@@ -202,12 +202,12 @@ fn in_pieces(bytes: &[u8]) -> Body {
     Body::new(StreamBody::new(tokio_stream::iter(pieces)))
 }
 
-/// A call's messages, each with its prefix.
+/// Encodes the messages of a call, each with its prefix.
 fn body(messages: &[impl Message]) -> Vec<u8> {
     messages.iter().flat_map(|message| prefixed(&message.encode_to_vec())).collect()
 }
 
-/// A message with its prefix.
+/// Returns a message with its prefix.
 pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
@@ -305,7 +305,7 @@ fn collection(id: u64) -> VectorRequest {
     }
 }
 
-/// The two halves of a vector.
+/// Returns the two halves of a vector.
 fn halves() -> [Bytes; 2] {
     let half = |first: u64| (first..first + VALUES / 2).flat_map(|value| (value as f32 - 7.5).to_le_bytes()).collect();
     [half(0), half(VALUES / 2)]

@@ -1,16 +1,16 @@
-//! Development only: whole clusters in one process, over real gRPC on loopback, with faults.
+//! Runs whole clusters in one process, over real gRPC on loopback, with faults. The crate is for development only.
 //!
 //! # Layout
-//! - `cluster`: [`Cluster`], a coordinator and the workers started for it; `settings`: what it runs
+//! - `cluster`: [`Cluster`], a coordinator and the workers started for it; `settings`: its settings
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
 //! - [`FaultProxy`] of `ata_fault_proxy`: a connection that can be slow, silent or cut
-//! - `memory`: what this process uses
-//! - `raw`: [`RawConnection`], HTTP/2 by hand
-//! - `rate`: how fast a run goes
+//! - `memory`: the memory and CPU time of this process
+//! - `raw`: [`RawConnection`], handwritten HTTP/2
+//! - `rate`: measures the speed of a run
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
-//! - `broken`: machines that break whatever they are given
-//! - `tamper`: [`Tamper`], which passes on what a worker's peers send and get, and spoils it
-//! - `frames`: [`Frames`] of every RPC as valid examples, and a [`Reader`] of what arrives
+//! - `broken`: machines that fail or never report their leases
+//! - `tamper`: [`Tamper`], a proxy in front of a worker that corrupts the data for its peers
+//! - `frames`: [`Frames`] of every RPC as valid examples, and their [`Reader`]
 //! - `flood`: [`Flood`], mutated calls to a live coordinator
 
 mod broken;
@@ -41,13 +41,13 @@ pub use toy::{poisoned_toy, toy, wrong_toy};
 
 use std::time::Duration;
 
-/// How long a test waits for what must happen soon.
+/// The time that a test waits for an event that must happen soon.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for something that must happen soon.
 ///
 /// # Panics
-/// If it does not happen within a minute.
+/// Panics if it does not happen within a minute.
 pub async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("{what} did not happen"))
 }

@@ -1,18 +1,18 @@
-//! What this process uses, according to Linux; 0 on other systems.
+//! The memory and CPU time of this process, as reported by Linux. All values are 0 on other systems.
 
 use std::time::Duration;
 
-/// Resident memory, in kB.
+/// Returns the resident memory, in kB.
 pub fn resident_kb() -> u64 {
     status_kb("VmRSS:")
 }
 
-/// Address space, in kB.
+/// Returns the address space, in kB.
 pub fn address_space_kb() -> u64 {
     status_kb("VmSize:")
 }
 
-/// Time that this process's threads have spent on cores.
+/// Returns the CPU time of this process's threads.
 pub fn cpu_time() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let nanoseconds = threads.filter_map(|thread| {

@@ -1,4 +1,4 @@
-//! A scripted client.
+//! A scripted client, which may violate the contract.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ pub struct Peer {
     pub connection: Connection,
 }
 
-/// The chunks of a sum of gradients.
+/// Splits a sum of gradients into chunks.
 pub fn chunks(sums: &[i32]) -> Vec<Bytes> {
     sums.chunks(CHUNK_VALUES).map(|sums| encode_sums(WireFormat::F32Exact, sums).into()).collect()
 }
@@ -32,7 +32,7 @@ pub fn chunks(sums: &[i32]) -> Vec<Bytes> {
 /// Receives the next set of whole parameters.
 ///
 /// # Panics
-/// If none arrives.
+/// Panics if no set arrives.
 pub async fn next_set(sets: &mut ParameterStream) -> (Iteration, Vec<f32>) {
     let mut part = async || soon("parameters", sets.next()).await.expect("parameters");
     let ParameterPart::Set(header) = part().await else { panic!("expected a header") };
@@ -56,7 +56,7 @@ pub struct Session {
 }
 
 impl Peer {
-    /// Connects.
+    /// Connects to a coordinator.
     pub async fn connect(address: SocketAddr) -> Self {
         let endpoint = format!("http://{address}").parse().expect("an address");
         Self { connection: connect(&endpoint).await.expect("a coordinator is there") }
@@ -93,7 +93,7 @@ impl Peer {
         session
     }
 
-    /// Opens the stream of its parameters.
+    /// Opens the stream of a session's parameters.
     pub async fn parameters(&self, session: &Session) -> Result<ParameterStream, Status> {
         self.connection.parameters(session.token()).await
     }
@@ -103,7 +103,7 @@ impl Peer {
         self.submit_parts(gradient_parts(header.into(), chunks(sums).into_iter())).await
     }
 
-    /// Sends anything as a gradient.
+    /// Sends any parts as a gradient.
     pub async fn submit_parts(
         &self,
         parts: impl Stream<Item = GradientPart> + Send + 'static,
@@ -125,7 +125,7 @@ impl Session {
         drop(self.outgoing.send(message).await);
     }
 
-    /// Waits for the next message; `None` once the coordinator has closed the session.
+    /// Waits for the next message. Returns `None` once the coordinator has closed the session.
     pub async fn next(&mut self) -> Option<ToWorker> {
         let message = soon("a message from the coordinator", self.incoming.next()).await?;
         message.ok().map(|message| message.try_into().expect("a coordinator keeps to the contract"))
@@ -142,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Waits until it is asked for vectors.
+    /// Waits for the next requests for vectors.
     pub async fn asked(&mut self) -> Vec<VectorRequest> {
         loop {
             match self.next().await {
@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Says nothing more, and waits until the coordinator has heard all and closed the session.
+    /// Ends the stream, and waits until the coordinator has read all messages and closed the session.
     pub async fn leave(self) {
         let Self { mut incoming, outgoing, .. } = self;
         drop(outgoing);
@@ -165,7 +165,7 @@ impl Session {
         self.welcome.session
     }
 
-    /// The header of a vector.
+    /// Returns the header of a vector.
     pub fn header(&self, vector: VectorId) -> GradientHeader {
         GradientHeader {
             session: self.token(),
@@ -179,7 +179,7 @@ impl Session {
         .in_units(&[UNIT], &[])
     }
 
-    /// Reports that leases are computed, in no time.
+    /// Reports that leases are computed, with times of zero.
     pub async fn report(&self, leases: &[Assignment]) {
         self.say(FromWorker::Progress(leases.iter().map(|Assignment { lease, .. }| computed(lease)).collect())).await;
     }
@@ -188,7 +188,7 @@ impl Session {
 /// The exponent of the unit of a scripted gradient in the first iteration.
 pub const UNIT: i16 = -20;
 
-/// A lease that took no time.
+/// Returns the report of a lease with times of zero.
 pub fn computed(lease: &Lease) -> ComputedLease {
     let tasks = lease.tasks.count as usize;
     let times = LeaseTimes { busy_s: vec![0.0; tasks], outlasted: 0 };

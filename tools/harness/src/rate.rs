@@ -1,4 +1,4 @@
-//! How fast a run goes.
+//! Measures the speed of a run.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use crate::Cluster;
 use crate::memory::cpu_time;
 
-/// What an iteration takes, on average over some time.
+/// The mean time of an iteration.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Seconds per iteration.
+    /// The duration of an iteration, in seconds.
     pub iteration_s: f64,
-    /// Seconds of this process's cores per iteration.
+    /// The CPU time of this process per iteration, in seconds.
     pub cpu_s: f64,
 }
 

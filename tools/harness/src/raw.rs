@@ -1,4 +1,5 @@
-//! HTTP/2 by hand, for peers that no HTTP/2 library would be, and for those that want to know when their connection is closed.
+//! Handwritten HTTP/2, for peers that violate the protocol in ways that no library does, and for peers that need to know when their
+//! connection is closed.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,17 +11,17 @@ use tokio::net::TcpStream;
 
 use crate::frames::prefixed;
 
-/// What a client sends first (RFC 9113, section 3.4).
+/// The bytes that a client sends first (RFC 9113, section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Types of frames (RFC 9113, section 6).
+/// The types of frames (RFC 9113, section 6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 
-/// Flags of frames.
+/// The flags of frames.
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -32,7 +33,7 @@ pub struct RawConnection {
 }
 
 impl RawConnection {
-    /// Opens a call to each path, and announces a message of so many bytes on each.
+    /// Opens a call to each path, and announces a message of `bytes` bytes on each.
     pub async fn announcing(address: SocketAddr, paths: &[&str], bytes: u32) -> io::Result<Self> {
         let announced = [&[0], &bytes.to_be_bytes()[..]].concat();
         let calls: Vec<_> = paths.iter().map(|path| (*path, &announced[..])).collect();
@@ -58,7 +59,7 @@ impl RawConnection {
         Ok(Self { stream, open: ids.collect() })
     }
 
-    /// Waits until all calls are over; an error means that the connection is.
+    /// Waits until all calls are over. An error means that the connection is closed.
     pub async fn all_over(&mut self) -> io::Result<()> {
         while !self.open.is_empty() {
             self.frame().await?;
@@ -71,7 +72,7 @@ impl RawConnection {
         while self.frame().await.is_ok() {}
     }
 
-    /// The type of the next frame.
+    /// Reads the next frame, and returns its type.
     async fn frame(&mut self) -> io::Result<u8> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).await?;
@@ -96,7 +97,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The header of a gRPC call: literals without indexing (RFC 7541, section 6.2.2).
+/// Encodes the header of a gRPC call, as literals without indexing (RFC 7541, section 6.2.2).
 fn headers(path: &str) -> Vec<u8> {
     let fields = [
         (":method", "POST"),

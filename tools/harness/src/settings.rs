@@ -1,4 +1,4 @@
-//! What a cluster runs, and how its workers behave.
+//! The settings of a cluster, and of its workers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ata_types::{ExchangeChoice, WireFormat};
 
 use crate::toy::toy;
 
-/// What a cluster runs.
+/// The settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The policy, as `--policy` takes it.
@@ -19,51 +19,51 @@ pub struct Settings {
     pub model: &'static str,
     /// The coordinator's models.
     pub models: ModelResolver,
-    /// The file with the training and test data; generated if there is none.
+    /// The file with the training and test data; `None` to generate them.
     pub data: Option<PathBuf>,
-    /// Samples per task.
+    /// The number of samples per task.
     pub task_batch: u32,
-    /// Whether bad samples are left out.
+    /// Whether to leave out bad samples.
     pub skip_bad_samples: bool,
-    /// B.
+    /// The budget B: tasks per iteration.
     pub budget: u64,
-    /// Iterations.
+    /// The number of iterations.
     pub iterations: u64,
-    /// Workers to wait for.
+    /// The number of workers to wait for.
     pub min_workers: usize,
-    /// Seconds after which a worker that never answered counts as hung.
+    /// The time in seconds after which a worker that never reported counts as hung.
     pub lease_timeout_s: f64,
-    /// Seconds of the first rest of a worker that failed.
+    /// The duration in seconds of the first rest of a worker that failed.
     pub rest_s: f64,
-    /// Failures in a row that expel a worker.
+    /// The number of consecutive failures after which a worker is expelled.
     pub expel_after: u32,
-    /// Seconds for which nothing may succeed before a run is given up.
+    /// The time in seconds without any success after which a run is given up.
     pub outage_s: f64,
-    /// Share of leases that two workers compute.
+    /// The share of leases that two workers compute.
     pub verify: f64,
-    /// How vectors are sent.
+    /// The wire format of vectors.
     pub format: WireFormat,
-    /// Where the coordinator listens.
+    /// The address on which the coordinator listens.
     pub listen: IpAddr,
     /// How workers exchange vectors.
     pub exchange: ExchangeChoice,
-    /// Hosts at which workers may tell others to reach them.
+    /// The hosts that workers may announce to their peers.
     pub peer_hosts: &'static [&'static str],
-    /// Share of tasks allocated beyond the budget.
+    /// The share of tasks that are allocated beyond the budget.
     pub overcommit: f64,
-    /// Time after which a silent worker is lost.
+    /// The time after which a silent worker is lost.
     pub heartbeat_timeout: Duration,
-    /// What transfers may cost.
+    /// The memory and time that transfers may take.
     pub transfers: TransferLimits,
-    /// Iterations between two checkpoints; none are written if it is not given.
+    /// The number of iterations between two checkpoints; `None` to write none.
     pub checkpoint_every: Option<u64>,
-    /// Seconds between two checkpoints, in place of iterations.
+    /// The time in seconds between two checkpoints, instead of iterations.
     pub checkpoint_every_s: Option<f64>,
     /// Whether the coordinator evaluates parameters itself.
     pub evaluates: bool,
-    /// Whether workers do.
+    /// Whether workers evaluate parameters.
     pub workers_evaluate: bool,
-    /// Iterations between two evaluations.
+    /// The number of iterations between two evaluations.
     pub evaluate_every: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl Default for Settings {
             lease_timeout_s: 30.0,
             rest_s: 0.1,
             expel_after: 8,
-            // As the program has it.
+            // This is the default of the program.
             outage_s: 120.0,
             verify: 0.0,
             format: WireFormat::F32Exact,
@@ -90,7 +90,7 @@ impl Default for Settings {
             exchange: ExchangeChoice::default(),
             peer_hosts: &[],
             overcommit: 0.0,
-            // Far longer than a busy machine delays a thread.
+            // This is far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
             transfers: TransferLimits::default(),
             checkpoint_every: None,
@@ -102,33 +102,33 @@ impl Default for Settings {
     }
 }
 
-/// How a worker behaves.
+/// The settings of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// Its fixed name.
+    /// The fixed name of the worker.
     pub name: String,
     /// The address to connect to, if not the coordinator's own.
     pub through: Option<SocketAddr>,
     /// The models that compute its gradients.
     pub models: ModelResolver,
-    /// How long each task takes.
+    /// The time of each task.
     pub task_time: Duration,
-    /// Whether it computes a lease as one batch.
+    /// Whether the worker computes a lease as one batch.
     pub fuses: bool,
-    /// Its own copy of the training data.
+    /// The worker's own copy of the training data.
     pub data: Option<PathBuf>,
-    /// Bytes of shards that its cache may hold.
+    /// The size in bytes of the shards that the cache may hold.
     pub cache_bytes: u64,
-    /// How long it tries to reach a coordinator.
+    /// The time for which the worker tries to reach a coordinator.
     pub retry_for: Duration,
-    /// Where it listens for others.
+    /// The address on which the worker listens for other workers.
     pub peer_listen: SocketAddr,
-    /// The host at which others are told to reach it, if it is not the one that the coordinator sees.
+    /// The host that is announced to other workers, if it is not the one that the coordinator sees.
     pub peer_host: Option<&'static str>,
 }
 
 impl WorkerSettings {
-    /// An honest worker.
+    /// Returns the settings of an honest worker.
     pub fn new(name: impl Into<String>) -> Self {
         let (task_time, retry_for) = (Duration::ZERO, Duration::from_secs(2));
         let name = name.into();

@@ -15,11 +15,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, once};
 use tonic::Status;
 
-/// Bytes that are no chunk.
+/// Bytes that are not a valid chunk.
 const GARBAGE: Bytes = Bytes::from_static(b"garbage");
 
-/// Stands between an honest worker and its peers: what they send to it arrives, and what it passes on to them is replaced by a few
-/// bytes with a right checksum.
+/// A proxy between an honest worker and its peers. Data that they send to it arrives, and data that it passes on to them is replaced with a
+/// few bytes and a correct checksum.
 #[derive(Clone)]
 pub struct Tamper(SocketAddr);
 
@@ -46,7 +46,7 @@ impl Transfers for Tamper {
         let mut sets = self.connection().await?.parameters(session).await?;
         let part = sets.next().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let ParameterPart::Set(header) = part else { return Err(Status::internal("no header")) };
-        // Its peers stay.
+        // The peers' connections stay open.
         std::mem::forget(reader.peer().stay());
         let stripe = header.stripe;
         let mut producer = SetProducer::new(SetHeader { stripe: None, ..header });

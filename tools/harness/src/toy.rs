@@ -1,4 +1,4 @@
-//! A model whose gradients cost nothing, but depend on parameters and data like those of a real one.
+//! A model whose gradients take no time, but depend on parameters and data like those of a real model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use ata_learn::{
 use ata_sums::{Metadata, ParameterTable};
 use ata_types::Iteration;
 
-/// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
-/// the same, but its evaluation fails; that of `toy:N/doomed` panics, and that of `toy:N/stuck` never ends.
+/// Resolves a toy model. `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an
+/// image. The evaluation of `toy:N/ill` fails, that of `toy:N/doomed` panics, and that of `toy:N/stuck` never ends.
 pub fn toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, None)
 }
 
-/// The same on a machine that computes garbage: every gradient contains a NaN.
+/// Resolves a toy model on a machine that computes garbage: every gradient contains a NaN.
 pub fn poisoned_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, Some(f32::NAN))
 }
 
-/// The same on a byzantine machine that multiplies every gradient by 1.001.
+/// Resolves a toy model on a byzantine machine that multiplies every gradient by 1.001.
 pub fn wrong_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, Some(1.001))
 }
@@ -39,7 +39,7 @@ fn parse(specification: &str, factor: Option<f32>) -> Result<Arc<dyn Model>, Mod
 struct Toy {
     size: usize,
     flaw: String,
-    /// What is wrong with its gradients: the factor of the first number if it is NaN, else of all.
+    /// The factor by which the gradients are wrong. If it is NaN, it applies only to the first number, otherwise to all.
     factor: Option<f32>,
 }
 
@@ -117,7 +117,7 @@ impl Learner for ToyLearner {
     }
 }
 
-/// Samples of a batch of an evaluation.
+/// The number of samples in a batch of an evaluation.
 const EVALUATION_BATCH: u32 = 500;
 
 struct ToyEvaluator {
@@ -134,7 +134,7 @@ impl Evaluator for ToyEvaluator {
         EvaluationBatches { samples: self.data.count(), batch_samples: EVALUATION_BATCH }
     }
 
-    /// Its loss depends on the parameters and the batch, and every prediction is right.
+    /// The loss depends on the parameters and the batch, and every prediction is right.
     fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {
         let flaw = &self.data.toy.flaw;
         assert!(flaw != "doomed", "this model's evaluation panics");

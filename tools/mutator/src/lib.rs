@@ -1,12 +1,12 @@
-//! Development only: mutations of valid inputs, for the tests of whatever reads bytes from outside.
+//! Mutates valid inputs, to test readers of untrusted bytes. The crate is for development only.
 //!
-//! A reader gets inputs that are nearly valid, and must return something or an error each time. What it gets follows from a
-//! seed. If it panics, the input is printed.
+//! A reader is given inputs that are nearly valid, and must return a value or an error for each. The inputs are derived from a seed. If the
+//! reader panics, the input is printed.
 //!
 //! # Layout
 //! - here: [`feed`], and the exhaustive mutations of a short input
-//! - `mutator`: [`Mutator`], which makes one mutated input after the other
-//! - `memory`: how much of it this process needs
+//! - `mutator`: [`Mutator`], which generates mutated inputs
+//! - `memory`: the memory of this process
 
 mod memory;
 mod mutator;
@@ -16,20 +16,20 @@ use std::path::Path;
 pub use memory::{peak_bytes, reset_peak, resident_bytes};
 pub use mutator::{MUTATIONS, Mutator};
 
-/// What a reader made of mutated inputs.
+/// The numbers of accepted and refused inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fed {
-    /// Inputs that it accepted.
+    /// The number of inputs that the reader accepted.
     pub accepted: u64,
-    /// Inputs that it refused.
+    /// The number of inputs that the reader refused.
     pub refused: u64,
 }
 
-/// Gives a reader `count` mutated inputs; `read` returns whether it accepted the input.
+/// Feeds `count` mutated inputs to a reader. `read` returns whether it accepted the input.
 ///
 /// # Panics
-/// If the reader panics, accepts all, or accepts none: then it would not have been tested. If a kind of mutation was not
-/// made.
+/// Panics if the reader panics, or if it accepts all inputs or none, since it would not have been tested. Also panics if a kind of mutation
+/// was never made.
 pub fn feed(mut mutator: Mutator, count: u64, mut read: impl FnMut(&[u8]) -> bool) -> Fed {
     let mut fed = Fed { accepted: 0, refused: 0 };
     for _ in 0..count {
@@ -44,12 +44,12 @@ pub fn feed(mut mutator: Mutator, count: u64, mut read: impl FnMut(&[u8]) -> boo
     fed
 }
 
-/// Every proper beginning of an input.
+/// Returns every proper prefix of an input.
 pub fn truncations(input: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..input.len()).map(|length| &input[..length])
 }
 
-/// An input with one bit flipped, for every bit.
+/// Returns copies of an input, each with one bit flipped, for every bit.
 pub fn bit_flips(input: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     (0..8 * input.len()).map(|bit| {
         let mut flipped = input.to_vec();
@@ -58,13 +58,13 @@ pub fn bit_flips(input: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Writes a file for a reader of files. One that is there is removed first: some file systems write a file that is
-/// overwritten to the disk at once, which takes milliseconds.
+/// Writes a file for a reader of files. An existing file is removed first, since some file systems flush an overwritten
+/// file to the disk at once, which takes milliseconds.
 ///
 /// # Panics
-/// If it cannot be written.
+/// Panics if the file cannot be written.
 pub fn write_file(path: &Path, content: &[u8]) {
-    // There is none at first.
+    // The file does not exist at first.
     drop(std::fs::remove_file(path));
     std::fs::write(path, content).expect("a file can be written");
 }

@@ -2,17 +2,17 @@
 
 use std::fs;
 
-/// Memory of this process now, in bytes; `None` where the system does not say.
+/// Returns the current memory of this process in bytes, or `None` if the system does not report it.
 pub fn resident_bytes() -> Option<u64> {
     of_status("VmRSS:")
 }
 
-/// The most memory of this process since [`reset_peak`], in bytes; `None` where the system does not say.
+/// Returns the peak memory of this process since [`reset_peak`] in bytes, or `None` if the system does not report it.
 pub fn peak_bytes() -> Option<u64> {
     of_status("VmHWM:")
 }
 
-/// Forgets the peak so far; whether that is possible here.
+/// Resets the peak. Returns whether the system supports this.
 pub fn reset_peak() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }

@@ -1,23 +1,23 @@
-//! One mutated input after the other.
+//! The generator of mutated inputs.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// What is done to an input: in [`Mutator::made`]'s order.
+/// The kinds of mutations, in the order of [`Mutator::made`].
 pub const MUTATIONS: [&str; 8] =
     ["a bit flipped", "bytes overwritten", "a number", "cut", "bytes removed", "bytes repeated", "spliced", "a token"];
 
-/// At most so many mutations are made to one input.
+/// The maximum number of mutations of one input.
 const MOST_MUTATIONS: u32 = 4;
 
-/// A token is repeated so often now and then: enough to overflow the stack of a reader that recurses at each.
+/// The number of times that a token is repeated now and then, which is enough to overflow the stack of a reader that recurses at each.
 const DEEP: usize = 1 << 14;
 
 /// Tokens whose effect does not depend on the format: the longest varint, and one that is too long.
 const TOKENS: [&[u8]; 2] =
     [b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"];
 
-/// Makes mutated inputs.
+/// Generates mutated inputs.
 #[derive(Debug)]
 pub struct Mutator {
     rng: ChaCha8Rng,
@@ -27,29 +27,29 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Mutates these valid inputs.
+    /// Creates a mutator of these valid inputs.
     ///
     /// # Panics
-    /// If there are none.
+    /// Panics if there are none.
     pub fn new(seed: u64, corpus: Vec<Vec<u8>>) -> Self {
         assert!(!corpus.is_empty(), "valid inputs are needed");
         let tokens = TOKENS.map(<[u8]>::to_vec).into();
         Self { rng: ChaCha8Rng::seed_from_u64(seed), corpus, tokens, made: [0; MUTATIONS.len()] }
     }
 
-    /// Also inserts these: words, brackets and numbers of a format that is text.
+    /// Adds tokens to insert: words, brackets and numbers of a text format.
     #[must_use]
     pub fn with_tokens(mut self, tokens: &[&str]) -> Self {
         self.tokens.extend(tokens.iter().map(|token| token.as_bytes().to_vec()));
         self
     }
 
-    /// How often each of [`MUTATIONS`] was made.
+    /// Returns how often each of [`MUTATIONS`] was made.
     pub fn made(&self) -> &[u64] {
         &self.made
     }
 
-    /// The next input.
+    /// Returns the next input.
     pub fn next_input(&mut self) -> Vec<u8> {
         let mut input = self.valid().to_vec();
         for _ in 0..self.rng.random_range(1..=MOST_MUTATIONS) {
@@ -65,7 +65,7 @@ impl Mutator {
         &self.corpus[at]
     }
 
-    /// A range of an input's bytes, mostly a short one.
+    /// Returns a range of an input's bytes, which is usually short.
     fn range(&mut self, input: &[u8]) -> std::ops::Range<usize> {
         let start = self.rng.random_range(0..=input.len());
         let longest = input.len() - start;
@@ -100,7 +100,7 @@ impl Mutator {
         }
     }
 
-    /// Overwrites what may be a length or a count, of any width and byte order.
+    /// Overwrites a number, which may be a length or a count, of any width and byte order.
     fn number(&mut self, input: &mut [u8]) {
         let width = 1_usize << self.rng.random_range(0..4);
         let Some(last) = input.len().checked_sub(width) else { return };

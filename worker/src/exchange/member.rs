@@ -1,4 +1,4 @@
-//! The part that this worker has in one exchange.
+//! This worker's part in one exchange.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -24,10 +24,10 @@ use super::peers::{OpenExchange, PeerUpload, Peers};
 use super::tally::WayTally;
 use crate::transfer::total;
 
-/// Chunks that may wait between two tasks: enough that none of them has to wait for another.
+/// The number of chunks that may be queued between two tasks, which is enough that they do not wait for each other.
 const QUEUED_CHUNKS: usize = 8;
 
-/// A connection that is made when it is needed first.
+/// A connection that is made on first use.
 type LazyConnection = Arc<OnceCell<Connection>>;
 
 /// The connections to other workers, by address.
@@ -35,7 +35,7 @@ type LazyConnection = Arc<OnceCell<Connection>>;
 pub(crate) struct Connections(HashMap<String, LazyConnection>);
 
 impl Connections {
-    /// Those to the members of an exchange.
+    /// Returns the connections to the members of an exchange.
     fn of(&mut self, shards: &Shards) -> Vec<LazyConnection> {
         self.0.retain(|_, connection| connection.initialized());
         shards.members.iter().map(|member| self.to(&member.address)).collect()
@@ -45,7 +45,7 @@ impl Connections {
         self.0.entry(address.to_string()).or_default().clone()
     }
 
-    /// Connects to a worker anew. An exchange with it later uses this connection.
+    /// Opens a new connection to a worker. Later exchanges with it use this connection.
     pub(crate) fn reach(&mut self, address: &PeerAddress) -> impl Future<Output = Result<(), String>> + Send + use<> {
         self.forget(&address.to_string());
         let (connection, endpoint) = (self.to(address), address.endpoint());
@@ -55,62 +55,62 @@ impl Connections {
         }
     }
 
-    /// Closes the one to a worker that could not be worked with.
+    /// Drops the connection to a worker after a failure.
     pub(crate) fn forget(&mut self, address: &str) {
         self.0.remove(address);
     }
 }
 
-/// What happens in an exchange.
+/// An event of an exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeEvent {
-    /// The vector that was asked for.
+    /// The requested vector.
     pub(crate) vector: VectorId,
     pub(crate) outcome: Outcome,
 }
 
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The next chunk of the parameters.
+    /// The next chunk of the parameters arrived.
     Chunk { at: u64, data: Bytes },
-    /// Another member could not be worked with.
+    /// The work with another member failed.
     Failed { place: usize },
 }
 
-/// An exchange, until it is dropped.
+/// This worker's membership in an exchange, which ends when it is dropped.
 pub(crate) struct MemberExchange {
     pub(crate) vector: VectorId,
     /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
-    /// Whether the coordinator was told how it went.
+    /// Whether the exchange was reported to the coordinator.
     has_reported: bool,
     shards: Shards,
     tally: WayTally,
     connections: Vec<LazyConnection>,
     format: WireFormat,
-    /// The others' sums, until they are added up.
+    /// The other members' sums, until they are added up.
     uploads: Option<mpsc::Receiver<PeerUpload>>,
-    /// The chunks of the next parameters that belong to this worker, for the others.
+    /// This worker's chunks of the next parameters, for the other members.
     set: watch::Sender<Option<FramedSet>>,
-    /// While the next parameters arrive.
+    /// The set of parameters that is arriving, if there is one.
     arriving: Option<Arriving>,
     events: mpsc::Sender<ExchangeEvent>,
     peers: Peers,
-    /// Ends what is sent to the coordinator when it is dropped.
+    /// Ends the upload to the coordinator when it is dropped.
     alive: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
 }
 
-/// This worker's chunks of a set that arrives.
+/// This worker's chunks of a set that is arriving.
 struct Arriving {
     for_others: SetProducer,
     own: mpsc::UnboundedSender<Bytes>,
-    /// How many of them have come.
+    /// The number of these chunks that have arrived.
     own_count: watch::Sender<usize>,
 }
 
 impl MemberExchange {
-    /// Takes part in the exchange that a request names; `None` if it names none.
+    /// Joins the exchange that a request names. Returns `None` if it names none.
     pub(crate) fn open(
         request: &VectorRequest,
         format: WireFormat,
@@ -141,7 +141,7 @@ impl MemberExchange {
             alive: None,
             tasks: JoinSet::new(),
         };
-        // Connections are made while the tasks are computed.
+        // Connect now, so that connections are ready when the tasks are computed.
         for place in exchange.others() {
             let connection = exchange.connection(place);
             exchange.attempt(async move { connection.await.map(drop) });
@@ -149,8 +149,8 @@ impl MemberExchange {
         Some(exchange)
     }
 
-    /// Sends the sum to the other members, and adds theirs to it. Returns the totals of this worker's chunks, for the
-    /// coordinator, and what resolves if they will not be complete.
+    /// Sends the sum to the other members, and adds their sums to it. Returns the totals of this worker's chunks, for
+    /// the coordinator, and a receiver that resolves if they will not be complete.
     pub(crate) fn send(
         &mut self,
         header: &GradientHeader,
@@ -181,12 +181,12 @@ impl MemberExchange {
         }
         let (alive, over) = oneshot::channel();
         self.alive = Some(alive);
-        // A call that ended early would be a fault of this worker's.
+        // The stream stays pending after an early end: a call that ended early would count as this worker's fault.
         let own = stripe.chunks(0, chunks).count();
         (ReceiverStream::new(of_coordinator).chain(tokio_stream::pending()).take(own), over)
     }
 
-    /// The next parameters begin to arrive, of which the coordinator sends this worker's chunks.
+    /// Starts to receive the next parameters. The coordinator sends this worker's chunks, and the other members pass on the rest.
     pub(crate) fn begin_set(&mut self, header: &SetHeader) {
         let (own, from_coordinator) = mpsc::unbounded_channel();
         let (own_count, own_counted) = watch::channel(0);
@@ -215,7 +215,7 @@ impl MemberExchange {
         self.tasks.spawn(async move {
             for at in 0..chunks {
                 let source = at as usize % sources.len();
-                // If it ends early, the failure is reported.
+                // If the source ends early, its failure is reported.
                 let Some(data) = sources[source].next().await else { return };
                 if events.send(ExchangeEvent { vector, outcome: Outcome::Chunk { at, data } }).await.is_err() {
                     return;
@@ -227,23 +227,23 @@ impl MemberExchange {
         self.arriving = Some(Arriving { for_others, own, own_count });
     }
 
-    /// The next of this worker's chunks has come from the coordinator.
+    /// Handles the next of this worker's chunks, which has arrived from the coordinator.
     pub(crate) fn own_chunk(&mut self, data: Bytes) {
         let Some(Arriving { for_others, own, own_count }) = &mut self.arriving else { return };
         for_others.push(data.clone());
-        // Without a receiver the set failed.
+        // If the receiver is closed, the set has failed.
         own.send(data).unwrap_or(());
         own_count.send_modify(|count| *count += 1);
     }
 
-    /// The member that some chunk of the parameters belongs to has passed on what cannot be decoded. Returns its place.
+    /// Records that a chunk of the parameters cannot be decoded. Returns the place of the member that passed it on.
     pub(crate) fn undecodable(&self, at: u64) -> usize {
         let place = at as usize % self.shards.members.len();
         self.tally.fault(place, PairFault::Undecodable, "the parameters that it passes on cannot be decoded".into());
         place
     }
 
-    /// What to tell the coordinator of how it went, the first time.
+    /// Returns the report to the coordinator, the first time that this is called.
     pub(crate) fn report(&mut self, has_failed: bool) -> Option<ExchangeReport> {
         if std::mem::replace(&mut self.has_reported, true) {
             return None;
@@ -252,7 +252,7 @@ impl MemberExchange {
         Some(ExchangeReport { vector: self.vector, has_failed, members })
     }
 
-    /// The address of the member at some place.
+    /// The address of the member at this place.
     pub(crate) fn address(&self, place: usize) -> String {
         self.shards.members.get(place).map(|member| member.address.to_string()).unwrap_or_default()
     }
@@ -272,13 +272,13 @@ impl MemberExchange {
         }
     }
 
-    /// Does something with other members. A failure is counted, and reported.
+    /// Runs work with another member in the background. A failure is counted and reported.
     fn attempt(&mut self, work: impl Future<Output = Result<(), OwnerFailure>> + Send + 'static) {
         let (events, vector, tally) = (self.events.clone(), self.vector, self.tally.clone());
         self.tasks.spawn(async move {
             if let Err(OwnerFailure { place, fault, reason }) = work.await {
                 tally.fault(place, fault, reason);
-                // Without a receiver the session is over.
+                // If the receiver is closed, the session is over.
                 drop(events.send(ExchangeEvent { vector, outcome: Outcome::Failed { place } }).await);
             }
         });
@@ -291,7 +291,7 @@ impl Drop for MemberExchange {
     }
 }
 
-/// Where chunks of the next parameters come from.
+/// A source of chunks of the next parameters.
 enum ChunkSource {
     Coordinator(mpsc::UnboundedReceiver<Bytes>),
     Member(mpsc::Receiver<Bytes>),

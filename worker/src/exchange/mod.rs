@@ -1,18 +1,18 @@
-//! Steps that are exchanged in shards: workers add up their sums, and pass parameters on, among each other.
+//! Exchanges in shards, in which workers add up their sums and pass on parameters among themselves.
 //!
-//! Chunk c of a vector belongs to the member at place c mod n of the exchange's n members. The owner of a chunk gets it from the
-//! others, adds it up, and sends the total to the coordinator. When it gets the stepped chunk back, it passes it on. Members
-//! open calls to each other as workers do to the coordinator, so that bytes, checks and flow control are the same.
+//! In an exchange of n members, chunk c of a vector belongs to the member at place c mod n, its owner. The owner receives the chunk from
+//! the other members, adds them up, and sends the total to the coordinator. When it receives the stepped chunk, it passes it on to the
+//! others. Members call each other as workers call the coordinator, so that encoding, checks and flow control are the same.
 //!
-//! Each member tells the coordinator how the exchange went, and what came from whom in what time. If something goes wrong, the
-//! coordinator asks all members for their sums as in a star, from the first chunk on that it lacks, and sends whole sets to those that
-//! lack parameters. Who is to blame is decided there, by what both ends of each way say.
+//! Each member reports to the coordinator how the exchange went, with the bytes and time of each other member. If something fails, the
+//! coordinator asks all members for their sums as in a star, starting at the first missing chunk, and sends whole sets to members that lack
+//! parameters. The coordinator decides which member is at fault, from the reports of both ends.
 //!
 //! # Layout
-//! - `member`: the part that this worker has in one exchange
+//! - `member`: this worker's part in one exchange
 //! - `owner`: adds up the chunks that belong to this worker
-//! - `passing`: the parameters that another member passes on
-//! - `tally`: how the ways from the other members go
+//! - `passing`: receives the parameters that another member passes on
+//! - `tally`: measures the transfers from the other members
 //! - `peers`: answers the calls of other workers
 
 mod member;

@@ -15,7 +15,7 @@ use super::peers::PeerUpload;
 use super::tally::{Part, WayTally};
 use crate::transfer::total;
 
-/// A member that could not be worked with, and why.
+/// A failure of another member.
 #[derive(Debug)]
 pub(super) struct OwnerFailure {
     pub(super) place: usize,
@@ -23,15 +23,15 @@ pub(super) struct OwnerFailure {
     pub(super) reason: String,
 }
 
-/// This worker's sum, and the chunks of it and of the others' that belong to this worker.
+/// Adds up this worker's chunks of the sums of all members.
 pub(super) struct Owner {
     pub(super) own: Vec<Arc<GradientSum>>,
     pub(super) stripe: Stripe,
     pub(super) format: WireFormat,
-    /// Takes the totals.
+    /// The channel for the totals.
     pub(super) totals: mpsc::Sender<Bytes>,
     pub(super) tally: WayTally,
-    /// Time in which a chunk of another member has to come once all of them send.
+    /// The time within which a chunk of another member must arrive, once all members send.
     pub(super) timeout: Duration,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct Owner {
 struct StripeSource {
     place: usize,
     chunks: mpsc::Receiver<Result<Bytes, OwnerFailure>>,
-    /// To be sent once it has arrived.
+    /// The sender that is used once the sum has arrived.
     arrived: oneshot::Sender<()>,
 }
 
 impl Owner {
-    /// Adds up all chunks as they arrive.
+    /// Adds up the chunks as they arrive.
     pub(super) async fn run(self, uploads: &mut mpsc::Receiver<PeerUpload>) -> Result<(), OwnerFailure> {
-        // Members send when they have computed, which may take any time. The coordinator takes care of those that are late.
+        // There is no timeout here: members send once they have computed, and the coordinator handles those that are late.
         let mut readers = JoinSet::new();
         let mut sources = self.all(uploads, &mut readers).await?;
         let mut read = Vec::with_capacity(CHUNK_VALUES);
@@ -54,7 +54,7 @@ impl Owner {
             let mut total = total(&self.own, at).into_owned();
             for StripeSource { place, chunks, .. } in &mut sources {
                 let place = *place;
-                // Without its reader the exchange is over.
+                // If the reader has ended, the exchange is over.
                 let Some(data) = chunks.recv().await else { return Ok(()) };
                 read.clear();
                 decode_sums(self.format, &data?, total.len(), &mut read).map_err(|error| OwnerFailure {
@@ -70,19 +70,19 @@ impl Owner {
             }
         }
         for StripeSource { arrived, .. } in sources {
-            // Without the caller, nobody waits for it.
+            // The caller may have ended its call, and no longer wait.
             arrived.send(()).unwrap_or(());
         }
         Ok(())
     }
 
-    /// Chunks of a whole vector.
+    /// The number of chunks of a whole vector.
     fn chunks(&self) -> u64 {
         self.own.first().map_or(0, |sum| sum.values.len()).div_ceil(CHUNK_VALUES) as u64
     }
 
-    /// The sums of all other members, each once, in the order of their places. They are read side by side, so that the time that one
-    /// of them is waited for is its own.
+    /// Returns the sums of all other members, in the order of their places. They are read concurrently, so that the time spent waiting for
+    /// one member counts only against it.
     async fn all(
         &self,
         uploads: &mut mpsc::Receiver<PeerUpload>,
@@ -114,19 +114,19 @@ impl Owner {
     }
 }
 
-/// Reads a member's sum.
+/// Reads a member's sum ahead of its use.
 struct StripeReader {
     place: usize,
     upload: GradientUpload,
-    /// Time in which a chunk has to come.
+    /// The time within which a chunk must arrive.
     timeout: Duration,
     tally: WayTally,
-    /// Takes the chunks.
+    /// The channel for the chunks.
     chunks: mpsc::Sender<Result<Bytes, OwnerFailure>>,
 }
 
 impl StripeReader {
-    /// Reads so many chunks, one ahead of the one that is added.
+    /// Reads `count` chunks, each while the previous one is added.
     async fn run(mut self, count: usize) {
         for _ in 0..count {
             self.tally.wait(self.place, Part::Sum, Instant::now());
@@ -140,7 +140,7 @@ impl StripeReader {
                 }
             };
             let is_last = chunk.is_err();
-            // Without a receiver the exchange is over.
+            // If the receiver is closed, the exchange is over.
             if self.chunks.send(chunk).await.is_err() || is_last {
                 return;
             }

@@ -1,4 +1,4 @@
-//! The parameters that another member passes on.
+//! Receives the parameters that another member passes on.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -11,35 +11,35 @@ use tokio::time::timeout;
 use super::owner::OwnerFailure;
 use super::tally::{Part, WayTally};
 
-/// Nothing tells that the last chunks of a set have been made, but the time in which those before came. Within one such time, another
-/// member would have said for whom it waits.
+/// The timeout for the last chunks of a set, in chunk timeouts. It is longer, since no later chunk of this worker shows that the member
+/// already has them. Within one chunk timeout, a member reports which other member it waits for.
 const LAST_CHUNKS: u32 = 3;
 
-/// A member's chunks of a set of parameters.
+/// Receives a member's chunks of a set of parameters.
 pub(super) struct Passing {
     pub(super) place: usize,
-    /// The chunks that this worker gets from the coordinator.
+    /// The chunks that this worker receives from the coordinator.
     pub(super) own: Stripe,
-    /// How many of these have come.
+    /// The number of these chunks that have arrived.
     pub(super) own_counted: watch::Receiver<usize>,
     /// The header of the member's set.
     pub(super) expected: SetHeader,
-    /// Time in which a chunk has to come once the member has it.
+    /// The time within which a chunk must arrive once the member has it.
     pub(super) timeout: Duration,
     pub(super) tally: WayTally,
-    /// Takes the chunks.
+    /// The channel for the received chunks.
     pub(super) chunks: mpsc::Sender<Bytes>,
 }
 
 impl Passing {
-    /// Receives them all.
+    /// Receives all chunks.
     pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), OwnerFailure> {
         let opened = connection.parameters(key).await;
         let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;
         let stripe = self.expected.stripe.unwrap_or(Stripe::ALL);
         let own: Vec<u64> = self.own.chunks(0, self.expected.chunks).collect();
         for at in stripe.chunks(0, self.expected.chunks) {
-            // The coordinator steps chunks in order: once it has sent one that comes later, the member has this one, too.
+            // The coordinator steps chunks in order, so once it has sent a later one, the member has this one, too.
             let (due, limit) = match own.partition_point(|own| *own < at) {
                 before if before < own.len() => (before + 1, self.timeout),
                 all => (all, LAST_CHUNKS * self.timeout),
@@ -51,7 +51,7 @@ impl Passing {
                 let early = tokio::select! {
                     biased;
                     data = &mut chunk => Some(data),
-                    // If the sender is gone, so is the exchange.
+                    // If the sender is dropped, the exchange is over.
                     _ = owed => None,
                 };
                 if let Some(data) = early {

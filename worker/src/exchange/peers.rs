@@ -23,13 +23,13 @@ use tonic::Status;
 
 use crate::{PeerConfig, WorkerError};
 
-/// The part of the memory that other workers may fill with what they send ahead.
+/// The divisor of this machine's memory for data that other workers send ahead: one part in this many.
 const MEMORY_SHARE: u64 = 16;
 
-/// Connections of other workers that are kept open, so that none has to be made for the next step.
+/// The number of connections of other workers that are kept open, so that none has to be made for the next step.
 const KEPT_CONNECTIONS: usize = 2 * MAX_SHARDS;
 
-/// The exchanges in which this worker takes part, by the keys of those who call it.
+/// The exchanges in which this worker takes part, by the keys of the members that call it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peers {
     open: watch::Sender<HashMap<SessionToken, OpenExchange>>,
@@ -39,35 +39,35 @@ pub(crate) struct Peers {
 /// An exchange, as another member sees it.
 #[derive(Clone, Debug)]
 pub(super) struct OpenExchange {
-    /// The place of the one who knows its key.
+    /// The place of the member that knows the key.
     pub(super) place: usize,
-    /// Takes their sums.
+    /// The channel for the members' sums.
     pub(super) uploads: mpsc::Sender<PeerUpload>,
-    /// The chunks of the next parameters that belong to this worker, once their header is known.
+    /// This worker's chunks of the next parameters, once their header is known.
     pub(super) set: watch::Receiver<Option<FramedSet>>,
 }
 
-/// Another member's sum, which is about to arrive.
+/// Another member's sum that is about to arrive.
 pub(super) struct PeerUpload {
     /// The member's place.
     pub(super) place: usize,
     pub(super) upload: GradientUpload,
-    /// To be sent once it has arrived.
+    /// The sender that is used once the sum has arrived.
     pub(super) arrived: oneshot::Sender<()>,
 }
 
 impl Peers {
-    /// Lets a member of an exchange in, by the key that it shares with this worker.
+    /// Accepts calls of a member of an exchange, by the key that it shares with this worker.
     pub(super) fn open(&self, key: SessionToken, exchange: OpenExchange) {
         self.open.send_modify(|open| drop(open.insert(key, exchange)));
     }
 
-    /// No longer lets it in.
+    /// Stops accepting calls with this key.
     pub(super) fn close(&self, key: SessionToken) {
         self.open.send_modify(|open| drop(open.remove(&key)));
     }
 
-    /// The exchange with a key. The coordinator may have told the caller of it earlier than this worker.
+    /// Returns the exchange with a key. Waits for it, since the coordinator may have notified the caller earlier than this worker.
     async fn exchange(&self, key: SessionToken, caller: &Peer) -> Result<OpenExchange, Status> {
         let stay = caller.stay();
         let mut changes = self.open.subscribe();
@@ -111,24 +111,24 @@ impl Transfers for Peers {
     }
 }
 
-/// A port for other workers, which is closed when this is dropped.
+/// A server for other workers, which stops when it is dropped.
 pub(crate) struct PeerServer {
     pub(crate) peers: Peers,
-    /// How others reach it.
+    /// The address at which other workers reach the server.
     pub(crate) address: PeerAddress,
     serving: AbortHandle,
-    /// Key and secrets.
+    /// The folder with the key and secrets.
     _folder: TempDir,
 }
 
 impl PeerServer {
-    /// Listens for the other workers of a coordinator. If the connection to that is encrypted, so are these, with a key and a
-    /// secret of this process's own.
+    /// Starts to listen for the other workers of a coordinator. If the connection to the coordinator is encrypted, so are theirs, with a
+    /// key and secret that this process generates.
     pub(crate) async fn start(config: &PeerConfig, coordinator: &Endpoint) -> Result<Self, WorkerError> {
         let PeerConfig { listen, host } = config;
         let listen = *listen;
         let failed = |cause: String| WorkerError::PeerListen { address: listen, cause };
-        // A machine without IPv6 has no address for both families.
+        // A machine without IPv6 cannot listen on both address families.
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
         let listener = match TcpListener::bind(listen).await {
             Err(_) if listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => TcpListener::bind(any).await,

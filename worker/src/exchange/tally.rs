@@ -1,29 +1,29 @@
-//! How the ways from the other members of an exchange go.
+//! Measures the transfers from the other members of an exchange.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ata_wire::{MemberReport, PairFault};
 
-/// What came from each member, and how long it was waited for. Clones count together.
+/// Counts the bytes from each member, and the time spent waiting for it. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct WayTally(Arc<Mutex<Vec<Way>>>);
 
-/// What comes from a member.
+/// The parts of an exchange that a member sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Its sum.
+    /// The member's sum.
     Sum,
-    /// Its chunks of the parameters.
+    /// The member's chunks of the parameters.
     Parameters,
 }
 
-/// The way from one member.
+/// The transfers from one member.
 #[derive(Clone, Debug, Default)]
 struct Way {
     bytes: u64,
     seconds: f64,
-    /// Since when the next chunk of each part is waited for.
+    /// The time since which the next chunk of each part is awaited.
     since: [Option<Instant>; 2],
     fault: Option<(PairFault, String)>,
 }
@@ -33,14 +33,14 @@ impl WayTally {
         Self(Arc::new(Mutex::new(vec![Way::default(); members])))
     }
 
-    /// A member owes the next chunk from now on.
+    /// Starts to wait for the next chunk of a member.
     pub(super) fn wait(&self, place: usize, part: Part, now: Instant) {
         if let Some(way) = self.ways().get_mut(place) {
             way.since[part as usize] = Some(now);
         }
     }
 
-    /// A chunk has come.
+    /// Records that a chunk has arrived.
     pub(super) fn came(&self, place: usize, part: Part, bytes: usize, now: Instant) {
         if let Some(way) = self.ways().get_mut(place) {
             way.bytes += bytes as u64;
@@ -49,21 +49,21 @@ impl WayTally {
         }
     }
 
-    /// Whether a member owes anything is not known.
+    /// Stops waiting, since it is unknown whether the member owes a chunk.
     pub(super) fn stop(&self, place: usize, part: Part) {
         if let Some(way) = self.ways().get_mut(place) {
             way.since[part as usize] = None;
         }
     }
 
-    /// A member cannot be worked with. The first reason is kept.
+    /// Records a fault of a member. Only the first one is kept.
     pub(super) fn fault(&self, place: usize, fault: PairFault, reason: String) {
         if let Some(way) = self.ways().get_mut(place) {
             way.fault.get_or_insert((fault, reason));
         }
     }
 
-    /// What there is to say about each member that is not at place `own`.
+    /// Returns the report on each member that is not at place `own`.
     pub(super) fn report(&self, own: usize, now: Instant) -> Vec<MemberReport> {
         let report = |(place, way): (usize, &Way)| {
             let waits = way.since.iter().flatten().map(|since| now.duration_since(*since).as_secs_f64());
@@ -75,7 +75,7 @@ impl WayTally {
     }
 
     fn ways(&self) -> MutexGuard<'_, Vec<Way>> {
-        // Nothing panics while it is locked.
+        // No code panics while it holds the lock, so the lock is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

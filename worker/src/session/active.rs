@@ -15,34 +15,34 @@ pub(super) struct ActiveSession<'a> {
     pub(super) welcome: &'a Welcome,
     pub(super) to_coordinator: mpsc::Sender<WorkerMessage>,
     pub(super) compute: &'a Compute,
-    /// The iteration of the parameters that the thread has.
+    /// The iteration of the parameters that the thread has loaded.
     pub(super) loaded: Option<Iteration>,
-    /// Leases that wait for their parameters.
+    /// The leases that wait for their parameters.
     pub(super) waiting: Vec<HeldLease>,
-    /// The units of an iteration's gradients.
+    /// The units of the gradients of an iteration.
     pub(super) units: Option<(Iteration, Units)>,
-    /// Leases given to the thread.
+    /// The leases that were given to the thread.
     pub(super) given: HashMap<LeaseId, CancelFlag>,
-    /// Vectors that were asked for and have not been sent.
+    /// The requested vectors that have not been sent.
     pub(super) asked: Vec<AskedVector>,
-    /// How often vectors were asked for.
+    /// The number of vectors requested so far.
     pub(super) rounds: u64,
-    /// Computed leases that were not reported.
+    /// The computed leases that have not been reported.
     pub(super) progress: Vec<ComputedLease>,
-    /// Uploads in progress; each returns whether its gradient counts.
+    /// The uploads in progress. Each returns whether its gradient counts.
     pub(super) uploads: JoinSet<Result<bool, SessionError>>,
-    /// The probe of the link that is under way.
+    /// The probe of the link, if one is in progress.
     pub(super) probes: JoinSet<Option<(u64, f64)>>,
-    /// Whether any gradient counted.
+    /// Whether any gradient of the session counted.
     pub(super) worked: &'a mut bool,
-    /// Whether the worker holds a lease, for its heartbeats.
+    /// Whether the worker has work, which its heartbeats report.
     pub(super) has_work: &'a AtomicBool,
 }
 
-/// A vector that was asked for.
+/// A requested vector.
 pub(super) struct AskedVector {
     request: VectorRequest,
-    /// The lease that it was asked for together with, if it was.
+    /// The lease with which the vector was requested, if it was.
     of: Option<LeaseId>,
     pub(super) withdrawn: CancelFlag,
 }
@@ -85,7 +85,7 @@ impl ActiveSession<'_> {
                 },
                 Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,
                 Ok(permit) = to_coordinator.reserve(), if !self.progress.is_empty() => {
-                    // What was computed while the connection was busy is reported at once, as much of it as a message holds.
+                    // All leases computed while the connection was busy are reported together, as many as fit into a message.
                     permit.send(FromWorker::progress(&mut self.progress).into());
                 }
                 part = self.stream.next() => self.part(part.map_err(SessionError::receive)?)?,
@@ -93,7 +93,7 @@ impl ActiveSession<'_> {
                 Some(event) = exchanged.recv() => self.exchange_event(event),
                 measured = self.evaluations.next() => self.send(FromWorker::Measured(measured)),
                 Some(probed) = self.probes.join_next() => {
-                    // One that failed, because others are measuring or the link is too slow, is tried again later.
+                    // A probe that failed, because others are measuring or the link is too slow, is repeated later.
                     if let Ok(Some((bytes, seconds))) = probed {
                         self.send(FromWorker::LinkProbed { bytes, seconds });
                     }
@@ -105,7 +105,7 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// Sends bytes that only measure the link, one probe at a time.
+    /// Measures the link by sending this many bytes, one probe at a time.
     fn probe_link(&mut self, bytes: u64) {
         if self.probes.is_empty() {
             let bulk = self.bulk.clone();
@@ -146,12 +146,12 @@ impl ActiveSession<'_> {
         units.map(|(_, units)| units.clone())
     }
 
-    /// Has a vector sent once its tasks are computed.
+    /// Handles a request for a vector, which is sent once its tasks are computed.
     fn collect(&mut self, request: VectorRequest) {
         self.rounds += 1;
         self.sharing.open(&request, self.welcome.run.format);
         let asked = AskedVector { request, of: None, withdrawn: CancelFlag::default() };
-        // The leases are given to the thread once it has their parameters.
+        // Otherwise the vector is ordered once the thread has the parameters of its leases.
         if self.loaded == Some(asked.request.iteration) {
             self.order(&asked);
         }
@@ -164,7 +164,7 @@ impl ActiveSession<'_> {
         self.compute.push(Job::Collect { request, withdrawn, units });
     }
 
-    /// A vector is no longer needed.
+    /// Withdraws a vector that is no longer needed.
     fn withdraw(&mut self, vector: VectorId) {
         for asked in self.asked.extract_if(.., |asked| asked.request.id == vector) {
             self.compute.cancel(&asked.withdrawn);
@@ -202,14 +202,14 @@ impl ActiveSession<'_> {
             self.compute.cancel(&asked.withdrawn);
         }
         for asked in &self.asked {
-            // Others are ordered with their leases.
+            // Other vectors are ordered with their leases.
             if asked.of.is_none() && asked.request.iteration == iteration {
                 self.order(asked);
             }
         }
     }
 
-    /// Fails a lease whose parameters were left out. This happens only to cancelled leases.
+    /// Fails a lease whose parameters were skipped. This happens only to cancelled leases.
     fn superseded(&self, lease: &HeldLease) {
         let reason = format!("the parameters of iteration {} never arrived", lease.iteration());
         self.send(FromWorker::LeaseFailed { lease: lease.id(), reason, uncomputable: false });
@@ -237,7 +237,7 @@ impl ActiveSession<'_> {
     }
 
     fn computed(&mut self, lease: &HeldLease, computed: ComputedLease) {
-        // The lease was cancelled meanwhile, so its gradient is not needed.
+        // The gradient is not needed if the lease was cancelled meanwhile.
         if self.given.remove(&lease.id()).is_none() {
             self.compute.push(Job::Discard(lease.id()));
             return;
@@ -245,13 +245,13 @@ impl ActiveSession<'_> {
         self.progress.push(computed);
     }
 
-    /// The request for a vector, if it is still asked for and has not been answered.
+    /// Takes the request for a vector, if it is still open.
     fn take_asked(&mut self, vector: VectorId) -> Option<VectorRequest> {
         let mut asked = self.asked.extract_if(.., |asked| asked.request.id == vector);
         asked.next().map(|asked| asked.request)
     }
 
-    /// Sends a vector that is still asked for.
+    /// Sends a vector, if it is still requested.
     fn collected(&mut self, vector: VectorId, sum: CollectedSum) {
         let Some(VectorRequest { id, first_chunk, shards, .. }) = self.take_asked(vector) else { return };
         let CollectedSum { sums, units } = sum;
@@ -263,7 +263,7 @@ impl ActiveSession<'_> {
         self.uploads.spawn(async move { Ok(is_accepted(&sent.await?)) });
     }
 
-    /// Adds a sum to those of the other members of its exchange, and sends the coordinator the totals of this worker's chunks.
+    /// Adds a sum to those of the other members of its exchange, and sends the totals of this worker's chunks to the coordinator.
     fn exchange(&mut self, vector: VectorId, upload: Upload) {
         let Some(exchange) = self.sharing.exchange(vector) else { return };
         let (header, sums) = upload.into_parts(self.welcome.session);
@@ -279,9 +279,10 @@ impl ActiveSession<'_> {
         });
     }
 
-    /// Takes a part of a set from the coordinator.
+    /// Handles a part of a set from the coordinator.
     fn part(&mut self, part: ParameterPart) -> Result<(), SessionError> {
-        // Without its last chunks, the set before is of no use. A whole one replaces it, and differences are asked for again.
+        // The previous set is useless without its last chunks. A whole set replaces it. If the new set consists of differences, the report
+        // makes the coordinator send a whole one.
         if matches!(part, ParameterPart::Set(_))
             && let Some(vector) = self.sharing.replace_set()
         {
@@ -311,7 +312,7 @@ impl ActiveSession<'_> {
         match outcome {
             Outcome::Chunk { .. } if !self.sharing.awaits(vector) => {}
             Outcome::Chunk { at, data } => {
-                // The chunk is another member's.
+                // The chunk was passed on by another member, which is at fault.
                 if self.add(ParameterPart::Chunk { at, data }).is_err() {
                     let exchange = self.sharing.exchange(vector);
                     if let Some(place) = exchange.map(|exchange| exchange.undecodable(at)) {
@@ -327,7 +328,7 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// Another member of an exchange could not be worked with.
+    /// Handles a failure of another member of an exchange.
     fn member_failed(&mut self, vector: VectorId, place: usize) {
         if let Some(address) = self.sharing.fail(vector, place) {
             tracing::debug!(address, "cannot exchange vectors with another worker");
@@ -335,7 +336,7 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// An exchange is of no use to this worker any more.
+    /// Ends this worker's part in an exchange that failed.
     fn fail_exchange(&mut self, vector: VectorId) {
         let report = self.sharing.report(vector, true);
         self.report(report);
@@ -356,7 +357,7 @@ impl ActiveSession<'_> {
     }
 }
 
-/// Whether a vector counts.
+/// Returns whether a vector counts.
 fn is_accepted(receipt: &Receipt) -> bool {
     match receipt {
         Receipt::Accepted => tracing::debug!("vector accepted"),

@@ -12,16 +12,16 @@ pub(super) struct Sharing<'a> {
     connections: Connections,
     events: mpsc::Sender<ExchangeEvent>,
     exchanges: Vec<MemberExchange>,
-    /// The set that arrives in this way.
+    /// The set that is arriving in shards.
     arriving: Option<ArrivingSet>,
-    /// Connections that are tried for the coordinator.
+    /// The connection attempts that the coordinator requested.
     probes: JoinSet<FromWorker>,
 }
 
-/// A set of which the coordinator sends this worker's chunks.
+/// A set of which the coordinator sends only this worker's chunks.
 struct ArrivingSet {
     vector: VectorId,
-    /// Chunks that the coordinator has not sent.
+    /// The number of chunks that the coordinator has not sent yet.
     own_left: usize,
     /// Whether chunks of other members are awaited.
     awaits_others: bool,
@@ -33,50 +33,50 @@ impl<'a> Sharing<'a> {
         Self { peers, connections, events, exchanges: Vec::new(), arriving: None, probes }
     }
 
-    /// How other workers reach this one.
+    /// The address at which other workers reach this one.
     pub(super) fn address(&self) -> Option<PeerAddress> {
         self.peers.map(|server| server.address.clone())
     }
 
-    /// Takes part in the exchange that a request names, if it names one.
+    /// Joins the exchange that a request names, if it names one.
     pub(super) fn open(&mut self, request: &VectorRequest, format: WireFormat) {
         let Some(PeerServer { peers, .. }) = self.peers else { return };
         let opened = MemberExchange::open(request, format, peers, &mut self.connections, &self.events);
         let Some(exchange) = opened else { return };
-        // Others may still read the parameters that result from the one before.
+        // Other members may still read the parameters that result from the previous exchange.
         self.exchanges.retain(|earlier| earlier.iteration.next() >= exchange.iteration);
         self.exchanges.push(exchange);
     }
 
-    /// Connects to another worker, for the coordinator.
+    /// Connects to another worker, as the coordinator requested.
     pub(super) fn reach(&mut self, probe: u64, address: &PeerAddress) {
         let reached = self.connections.reach(address);
         self.probes.spawn(async move { FromWorker::Reached { probe, outcome: reached.await } });
     }
 
-    /// The result of a connection that was tried.
+    /// Returns the result of the next finished connection attempt.
     pub(super) async fn reached(&mut self) -> Option<FromWorker> {
         self.probes.join_next().await?.ok()
     }
 
-    /// Leaves an exchange that is over. Returns what to tell the coordinator of it, and whether parameters were awaited from it.
+    /// Leaves an exchange that is over. Returns the report to the coordinator, and whether parameters were awaited from the exchange.
     pub(super) fn leave(&mut self, vector: VectorId) -> (Option<ExchangeReport>, bool) {
         let report = self.report(vector, true);
         self.exchanges.retain(|exchange| exchange.vector != vector);
         (report, self.stop_awaiting(vector))
     }
 
-    /// What to tell the coordinator of how an exchange went, if it was not told.
+    /// Returns the report on an exchange to the coordinator, unless it was already reported.
     pub(super) fn report(&mut self, vector: VectorId, has_failed: bool) -> Option<ExchangeReport> {
         self.exchange(vector)?.report(has_failed)
     }
 
-    /// The exchange that a request asked for.
+    /// Returns the exchange of a requested vector.
     pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut MemberExchange> {
         self.exchanges.iter_mut().find(|exchange| exchange.vector == vector)
     }
 
-    /// Begins a set in shards. Without its exchange, the coordinator is about to send all of it.
+    /// Starts to receive a set in shards. If its exchange is over, the coordinator is about to send the whole set.
     pub(super) fn begin_set(&mut self, header: &SetHeader) {
         let stripe = header.stripe.unwrap_or(Stripe::ALL);
         let own_left = stripe.chunks(0, header.chunks).count();
@@ -89,7 +89,7 @@ impl<'a> Sharing<'a> {
         self.arriving = Some(ArrivingSet { vector: vector.unwrap_or(VectorId(0)), own_left, awaits_others });
     }
 
-    /// Takes a chunk from the coordinator, if it is one of this worker's own of a set in shards.
+    /// Handles a chunk from the coordinator, if it is this worker's own chunk of a set in shards. Returns whether it is.
     pub(super) fn own_chunk(&mut self, data: &Bytes) -> bool {
         let Some(arriving) = self.arriving.as_mut().filter(|arriving| arriving.own_left > 0) else { return false };
         arriving.own_left -= 1;
@@ -100,19 +100,19 @@ impl<'a> Sharing<'a> {
         true
     }
 
-    /// Another set begins. Returns the exchange from which parameters were awaited until now.
+    /// Drops the current set because another one begins. Returns the exchange from which parameters were awaited, if there was one.
     pub(super) fn replace_set(&mut self) -> Option<VectorId> {
         let replaced = self.arriving.take()?;
         replaced.awaits_others.then_some(replaced.vector)
     }
 
-    /// Whether chunks of parameters are awaited from an exchange.
+    /// Returns whether chunks of parameters are awaited from an exchange.
     pub(super) fn awaits(&self, vector: VectorId) -> bool {
         let mut arriving = self.arriving.iter();
         arriving.any(|arriving| arriving.vector == vector && arriving.awaits_others)
     }
 
-    /// Awaits no more chunks from an exchange. Returns whether any were awaited.
+    /// Stops awaiting chunks from an exchange. Returns whether any were awaited.
     pub(super) fn stop_awaiting(&mut self, vector: VectorId) -> bool {
         let awaited = self.awaits(vector);
         if let Some(arriving) = self.arriving.as_mut().filter(|_| awaited) {
@@ -121,7 +121,7 @@ impl<'a> Sharing<'a> {
         awaited
     }
 
-    /// Forgets the connection to a member of an exchange that could not be worked with. Returns its address.
+    /// Drops the connection to a member of an exchange that failed. Returns the member's address.
     pub(super) fn fail(&mut self, vector: VectorId, place: usize) -> Option<String> {
         let address = self.exchange(vector)?.address(place);
         self.connections.forget(&address);

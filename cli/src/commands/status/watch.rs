@@ -21,7 +21,7 @@ use super::{RunLocation, StatusOutput, location};
 use crate::failure::{Exit, Failure};
 use crate::output::is_unsafe;
 
-/// Time between two updates.
+/// The time between two updates.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The height of the chart of losses.

@@ -36,7 +36,7 @@ impl Samples for Images {
         }))
     }
 
-    /// The limit shrinks with the number of pixels, since activations grow with it.
+    /// Shrinks the limit with the number of pixels, since activations grow with it.
     fn fused(&self) -> u64 {
         let pixels = (self.info().size * self.info().size) as u64;
         (512 * 32 * 32 / pixels).max(1)

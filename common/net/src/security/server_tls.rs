@@ -24,7 +24,7 @@ const HTTP_ALPN: &[u8] = b"http/1.1";
 pub struct TlsFiles {
     /// The coordinator's certificate, followed by the intermediate ones.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
     /// Root certificates for the workers' certificates, if workers must present one.
     pub client_ca: Option<PathBuf>,

@@ -1,6 +1,6 @@
-//! The reasons for an allocation, per worker: its measured times, the policy's bound, and how long the iteration would take if the
-//! worker had one task more or less. The task more comes from the worker that is expected to finish last, and the task less goes to
-//! the worker that would finish it soonest.
+//! The reasons for an allocation, per worker: its measured times, the policy's bound, and how long the iteration would
+//! take if the worker had one task more or less. An additional task comes from the worker that is expected to finish
+//! last; a removed task goes to the worker that would finish it soonest.
 
 mod why;
 
@@ -10,7 +10,7 @@ use ata_record::{LinkFigures, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::{Deserialize, Serialize};
 
-/// The number of last times that means, intervals and medians are made of, as speeds change.
+/// The number of recent times from which means, intervals and medians are computed, as speeds change.
 const RECENT: usize = 256;
 
 /// An iteration's allocation, and the reasons for it.
@@ -18,66 +18,66 @@ const RECENT: usize = 256;
 pub struct Explanation {
     /// The iteration's number.
     pub iteration: Iteration,
-    /// The policy, as `--policy` takes it.
+    /// The policy, in the form of `--policy`.
     pub policy: String,
     /// The rule that made the allocation.
     pub rule: String,
-    /// B, the number of tasks per iteration.
+    /// The budget B, in tasks per iteration.
     pub budget: u64,
-    /// When the last worker is expected to finish, in seconds after the first assignment, if that can be predicted.
+    /// The expected time at which the last worker finishes, in seconds after the first assignment, if it can be predicted.
     pub expected_s: Option<f64>,
-    /// The time that vectors take on the links, if it was measured.
+    /// The times that vectors take on the links, if they were measured.
     pub links: Option<LinkFigures>,
     /// The workers, by number.
     pub workers: Vec<WorkerExplanation>,
 }
 
-/// A worker's tasks in an iteration, and what they follow from. Times are in seconds.
+/// A worker's tasks in an iteration, and the figures on which they depend. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerShare {
     /// The worker's number.
     pub number: WorkerId,
-    /// Its name.
+    /// The name of the worker.
     pub name: String,
-    /// Its tasks in this iteration, not counting a probe.
+    /// The number of the worker's tasks in this iteration, not counting a probe.
     pub tasks: u64,
-    /// Whether it computes one more as a probe.
+    /// Whether the worker computes one more task as a probe.
     pub probe: bool,
-    /// Number of its tasks that were timed.
+    /// The number of the worker's tasks that were timed.
     pub observed: u64,
-    /// Mean time of the last 256 of them.
+    /// The mean time of the last 256 of these tasks.
     pub mean_s: Option<f64>,
-    /// Lower end of the interval that holds the true mean in 95 % of cases, if times are normal.
+    /// The lower end of the interval that contains the true mean in 95 % of cases, if times are normally distributed.
     pub low_s: Option<f64>,
-    /// Upper end of that interval.
+    /// The upper end of that interval.
     pub high_s: Option<f64>,
-    /// The policy's bound on its time for a task, or estimate.
+    /// The policy's bound on, or estimate of, the worker's time for a task.
     pub bound_s: Option<f64>,
-    /// Time that its vector takes on its own link, if that was measured.
+    /// The time that the worker's vector takes on its own link, if it was measured.
     pub vector_s: Option<f64>,
-    /// Bytes per second that its link carries at least.
+    /// The minimum rate of the worker's link, in bytes per second.
     pub link_bytes_per_s: Option<f64>,
     /// The reasons in a sentence or two.
     pub why: String,
 }
 
-/// A worker's share, and how the iteration depends on it. Times are in seconds.
+/// A worker's share, and its effect on the iteration. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerExplanation {
-    /// The share.
+    /// The tasks of the worker, and the reasons for them.
     #[serde(flatten)]
     pub share: WorkerShare,
-    /// Median time of an assignment that is not computation.
+    /// The median time of an assignment that is not computation.
     pub overhead_s: f64,
-    /// When it is expected to finish its share.
+    /// The expected time at which the worker finishes its share.
     pub finish_s: Option<f64>,
-    /// When the iteration would end with one task more for it.
+    /// The time at which the iteration would end if the worker had one task more.
     pub one_more_s: Option<f64>,
-    /// When the iteration would end with one task less for it.
+    /// The time at which the iteration would end if the worker had one task less.
     pub one_less_s: Option<f64>,
 }
 
-/// Mean seconds of a task, with a 95 % interval.
+/// The mean seconds of a task, with a 95 % interval.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_field_names, reason = "units come last")]
 struct ExplainedTime {
@@ -103,7 +103,7 @@ impl ExplainedTime {
     }
 }
 
-/// When a worker is expected to finish its share.
+/// The expected time at which a worker finishes its share.
 #[derive(Clone, Copy, Debug)]
 struct Forecast {
     worker: WorkerId,
@@ -113,7 +113,7 @@ struct Forecast {
 }
 
 impl Forecast {
-    /// The forecast of a worker; `None` if nothing is known of its speed.
+    /// Returns the forecast of a worker; `None` if nothing is known of its speed.
     fn of(run: &RunState, id: WorkerId, worker: &WorkerState) -> Option<Self> {
         let task_s = worker.bound_s.or_else(|| ExplainedTime::of(worker).mean_s)?;
         let tasks = tasks(run, id);
@@ -126,12 +126,12 @@ impl Forecast {
     }
 }
 
-/// The forecasts of an iteration's workers: when it ends, and what a task more or less would change.
+/// The forecasts of an iteration's workers: its end, and the effect of one task more or less.
 #[derive(Debug, Default)]
 struct Outlook {
     /// Workers with tasks whose speed is known, the last to finish first.
     last: Vec<Forecast>,
-    /// When each worker would finish one task more, the soonest first.
+    /// The time at which each worker would finish one task more, the soonest first.
     soonest: Vec<(f64, WorkerId)>,
 }
 
@@ -150,25 +150,25 @@ impl Outlook {
         outlook
     }
 
-    /// When all workers have finished.
+    /// Returns the time at which all workers have finished.
     fn end_s(&self) -> f64 {
         self.last.first().map_or(0.0, |last| last.finish_s)
     }
 
-    /// When all workers but these two have finished.
+    /// Returns the time at which all workers except these two have finished.
     fn end_without(&self, one: WorkerId, other: WorkerId) -> f64 {
         let others = self.last.iter().find(|forecast| ![one, other].contains(&forecast.worker));
         others.map_or(0.0, |forecast| forecast.finish_s)
     }
 
-    /// When the iteration would end if `worker` finished after `own_s` with one task more.
+    /// Returns the time at which the iteration would end if `worker` finished after `own_s` with one task more.
     fn with_one_more(&self, worker: WorkerId, own_s: f64) -> Option<f64> {
         let giver = self.last.iter().find(|forecast| forecast.worker != worker)?;
         let left_s = giver.finish_s - giver.task_s;
         Some(self.end_without(worker, giver.worker).max(own_s).max(left_s))
     }
 
-    /// The worker that would take a task of `worker`, and when the iteration would end then.
+    /// Returns the worker that would take a task of `worker`, and the time at which the iteration would end then.
     fn with_one_less(&self, worker: &Forecast) -> Option<(WorkerId, f64)> {
         let &(taken_s, taker) = self.soonest.iter().find(|(_, other)| *other != worker.worker)?;
         let left_s = worker.finish_s - worker.task_s;
@@ -182,12 +182,12 @@ fn overhead_s(worker: &WorkerState) -> f64 {
     last.get(last.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The tasks of a worker in the iteration under way.
+/// Returns the number of a worker's tasks in the current iteration.
 fn tasks(run: &RunState, id: WorkerId) -> u64 {
     run.allocation.shares.get(&id).copied().unwrap_or(0)
 }
 
-/// Explains the allocation of the iteration under way for all workers, or only for some.
+/// Explains the allocation of the current iteration for all workers, or only for some.
 pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation {
     let outlook = Outlook::of(run);
     let workers = run.workers.iter().filter(|(id, _)| only.is_none_or(|only| only.contains(id)));

@@ -4,7 +4,7 @@ use ata_types::TaskOutcome;
 use super::*;
 use crate::testing;
 
-/// Three workers of 1, 2 and 10 s per task; B = 4.
+/// Returns a run with three workers of 1, 2 and 10 s per task, and a budget of 4.
 fn state(allocation: &[u64], probes: &[u32]) -> RunState {
     let mut run = testing::begun("ata-auto", 4);
     for (worker, task_s) in [(1, 1.0), (2, 2.0), (3, 10.0)] {
@@ -25,8 +25,8 @@ fn state(allocation: &[u64], probes: &[u32]) -> RunState {
     run
 }
 
-/// By hand: shares of 3 s and 2 s. With (4, 0) worker 1 ends after 4 s; with (2, 2) worker 2 does; any task of worker 3
-/// takes 10 s.
+/// The expected values are computed by hand for shares of 3 s and 2 s. With (4, 0) worker 1 ends after 4 s; with (2, 2)
+/// worker 2 does; any task of worker 3 takes 10 s.
 #[test]
 fn a_task_more_or_less() {
     let explanation = explain(&state(&[3, 1, 0], &[3]), None);
@@ -82,7 +82,7 @@ fn a_race_needs_no_reasons() {
     assert!(explanation.workers.iter().all(|of| of.share.why == "All workers compute, and the first results count."));
 }
 
-/// Four times of 1 and 3 in turn: mean 2, standard deviation 2/√3, so 2 ± 1.96·(2/√3)/2.
+/// The times are 1 and 3 in turn, four in all: mean 2, standard deviation 2/√3, so the interval is 2 ± 1.96·(2/√3)/2.
 #[test]
 fn means_have_intervals() {
     let mut worker = WorkerState::default();

@@ -1,4 +1,4 @@
-//! The reasons in words.
+//! The reasons for an allocation in words.
 
 use std::fmt::{Arguments, Write};
 
@@ -9,7 +9,7 @@ use super::{Outlook, WorkerExplanation};
 
 use ata_types::seconds;
 
-/// Why a worker has its tasks. `taker` is the worker that would take one of them.
+/// Explains the tasks of a worker. `taker` is the worker that would take one of them.
 pub(super) fn sentence(
     run: &RunState,
     outlook: &Outlook,
@@ -40,7 +40,7 @@ pub(super) fn sentence(
     text
 }
 
-/// The reason, if it is not the allocation.
+/// Returns the reason why a worker has no tasks, if it is not the allocation.
 fn absent(run: &RunState, worker: &WorkerState) -> Option<String> {
     if let Some(why) = &worker.expelled {
         return Some(format!("It was expelled: {why}."));

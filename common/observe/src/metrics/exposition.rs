@@ -1,8 +1,8 @@
-//! The older of Prometheus' two text formats, for readers that do not ask for OpenMetrics.
+//! The older text format of Prometheus, for readers that do not ask for OpenMetrics.
 
 use std::fmt::Write;
 
-/// What OpenMetrics calls a counter `NAME`, with the sample `NAME_total`, is `NAME_total` here, and an info is a gauge.
+/// Converts OpenMetrics text. A counter `NAME` with the sample `NAME_total` becomes `NAME_total`, and an info becomes a gauge.
 pub(super) fn classic(openmetrics: &str) -> String {
     let mut text = String::new();
     let mut lines = openmetrics.lines().peekable();
@@ -16,7 +16,7 @@ pub(super) fn classic(openmetrics: &str) -> String {
             continue;
         };
         let (name, help) = help.split_once(' ').unwrap_or((help, ""));
-        // The type follows the help.
+        // The type follows the help text.
         let kind = lines.next().and_then(|line| line.rsplit(' ').next()).unwrap_or("untyped");
         let (suffix, kind) = match kind {
             "counter" => ("_total", "counter"),

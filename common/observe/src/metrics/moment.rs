@@ -1,4 +1,4 @@
-//! Metrics that are read from the run's snapshot when they are asked for.
+//! Metrics that are read from the run's snapshot on request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -31,7 +31,7 @@ struct MetricLabel {
     metric: String,
 }
 
-/// The metrics of a snapshot.
+/// Returns the metrics of a snapshot.
 pub(super) fn registry(snapshot: &Snapshot, version: &str) -> Registry {
     let mut registry = Registry::default();
     let build = Info::new(vec![("version", version.to_owned())]);

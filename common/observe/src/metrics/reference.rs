@@ -6,21 +6,21 @@ use ata_types::{Iteration, WorkerId};
 use super::Metrics;
 use crate::snapshot::Snapshot;
 
-/// A metric, as documented.
+/// The description of a metric in the documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricDescription {
-    /// Its name, as queries have it; a histogram's without `_bucket`, `_sum` and `_count`.
+    /// The name in queries; for a histogram, without `_bucket`, `_sum` and `_count`.
     pub name: String,
-    /// `counter`, `gauge`, `histogram` or `info`.
+    /// The kind: `counter`, `gauge`, `histogram` or `info`.
     pub kind: String,
-    /// Its help text.
+    /// The help text.
     pub help: String,
-    /// Its labels.
+    /// The names of the labels.
     pub labels: Vec<String>,
 }
 
 impl Metrics {
-    /// All metrics that a coordinator may have.
+    /// Returns all metrics that a coordinator may have.
     pub fn reference() -> Vec<MetricDescription> {
         let mut metrics = Self::new("");
         let state = full_run(&mut metrics);
@@ -28,7 +28,7 @@ impl Metrics {
     }
 }
 
-/// A run in which everything happened that is counted.
+/// Returns a run in which all counted events happened.
 fn full_run(metrics: &mut Metrics) -> RunState {
     let worker = WorkerId::from_slot(0);
     let price = WorkerPrice { price_per_hour: Some(1.0), watts: Some(1.0) };

@@ -44,7 +44,7 @@ pub(super) struct Registered {
     pub(super) checkpoint_s: Histogram,
 }
 
-/// From 0.1 ms, a task of a small model on a GPU, to 28 minutes, a large one on a telephone.
+/// Creates a histogram with buckets from 0.1 ms, a task of a small model on a GPU, to 28 minutes, a large one on a telephone.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(1e-4, 2.0, 24))
 }
@@ -70,7 +70,7 @@ impl Registered {
             transfer_s: durations(),
             checkpoint_s: durations(),
         };
-        // Prometheus sees no increase of a series that is new.
+        // Prometheus sees no increase in a series that is new.
         all.faults_at_zero();
         let r = registry;
         r.register("ata_iterations", "Optimizer steps taken", all.iterations.clone());

@@ -6,7 +6,7 @@ use ata_types::TaskOutcome;
 
 use crate::testing;
 
-/// A step for which 7 values were clamped.
+/// Returns a step for which 7 values were clamped.
 fn clamped_step() -> RunEvent {
     let mut step = testing::step(1, 1.0);
     let RunEvent::Step { saturated, vanished, shards, .. } = &mut step else { unreachable!("it is a step") };
@@ -64,7 +64,7 @@ fn events_are_counted() {
     }
 }
 
-/// Prometheus wants each family once, with its type.
+/// Prometheus requires each family to appear once, with its type.
 #[test]
 fn each_family_appears_once() {
     let text = exposed();

@@ -1,4 +1,4 @@
-//! Connections, with limits that keep strangers from using up the coordinator.
+//! Accepts connections, with limits that keep strangers from exhausting the coordinator.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use tokio::net::TcpListener;
 
 use super::DashboardState;
 
-/// Time for the headers of a request.
+/// The time limit for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time in which a peer must take some of the data that it is sent.
+/// The time in which a peer must read some of the data that it is sent.
 #[cfg(target_os = "linux")]
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes that are read ahead from a connection.
+/// The number of bytes that are read ahead from a connection.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Serves all connections. A new connection always finds a place, so that health checks are always answered: the oldest ones make
-/// room, except viewers.
+/// Serves all connections. A new connection always finds a place, so that health checks are always answered: the oldest
+/// ones are closed to make room, except viewers.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<DashboardState>, router: Router) -> Infallible {
     let tls = move || shared.access.tls().map(ServerTls::for_http);
     Entrance::new(Protocol::Http, MAX_VISITORS, tls)
@@ -39,7 +39,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<DashboardState>, r
 }
 
 async fn speak(arrived: AcceptedConnection, router: Router) {
-    // A peer that reads nothing is noticed by the system: its connection breaks.
+    // The system detects a peer that reads nothing, and breaks its connection.
     #[cfg(target_os = "linux")]
     SockRef::from(arrived.tcp()).set_tcp_user_timeout(Some(WRITE_TIMEOUT)).unwrap_or(());
     let AcceptedConnection { stream, peer, place: _place, .. } = arrived;

@@ -1,27 +1,27 @@
-//! What policies cost.
+//! The costs of policies.
 
 use ata_record::RunState;
 use serde::{Deserialize, Serialize};
 
-/// What a policy costs per iteration, as a run measured it or as it would have been on the run's times.
+/// The cost of a policy per iteration, measured in a run, or computed for the run's times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyCost {
-    /// The policy, as `--policy` takes it.
+    /// The policy, in the form of `--policy`.
     pub policy: String,
-    /// What it is called where it is compared.
+    /// The policy's label in comparisons.
     pub label: String,
-    /// Seconds from the assignment to the last result.
+    /// The seconds from the assignment to the last result.
     pub iteration_s: f64,
-    /// Seconds that workers spend.
+    /// The seconds that workers spend on tasks.
     pub worker_time_s: f64,
-    /// Wasted tasks.
+    /// The number of wasted tasks.
     pub wasted: f64,
-    /// Share of tasks whose time was drawn again because the run recorded fewer tasks of the worker; 0 if it was measured.
+    /// The share of tasks whose time was resampled because the run recorded fewer tasks of the worker; 0 if the cost was measured.
     pub bootstrapped: f64,
 }
 
 impl PolicyCost {
-    /// What a run has cost so far; `None` before the first step.
+    /// Returns the cost of a run so far; `None` before the first step.
     pub fn of_run(run: &RunState) -> Option<Self> {
         let iterations = run.iterations as f64;
         (run.iterations > 0).then(|| Self {

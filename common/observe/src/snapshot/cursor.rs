@@ -1,4 +1,4 @@
-//! How much of a run a reader has.
+//! The position of a reader in a run.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,10 +8,10 @@ use ata_types::WorkerId;
 
 use super::worker::WorkerSnapshot;
 
-/// How much of a run a reader has: [`crate::Snapshot::since`] returns the rest.
+/// The position of a reader in a run: [`crate::Snapshot::since`] returns the rest.
 #[derive(Debug, Default)]
 pub struct Cursor {
-    /// Which state it was. One that was made anew is read from its beginning.
+    /// The identity of the state that was read. A new state is read from its beginning.
     state: u64,
     pub(super) steps: ReadMark,
     pub(super) evaluations: ReadMark,
@@ -22,14 +22,14 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Begins anew if the reader has read another state.
+    /// Starts from the beginning if the reader has read another state.
     pub(super) fn enter(&mut self, run: &RunState) {
         if self.state != run.identity() {
             *self = Self { state: run.identity(), ..Self::default() };
         }
     }
 
-    /// The workers that the reader does not know as they are now.
+    /// Returns the workers that have changed since the reader's last read.
     pub(super) fn changed_workers(&mut self, run: &RunState) -> Vec<WorkerSnapshot> {
         let mut workers = WorkerSnapshot::all(run);
         workers.retain(|worker| {

@@ -1,10 +1,10 @@
-//! The picture of a run that everything shows: the page, `ata status`, `/metrics` and JSON.
+//! The view of a run that all outputs use: the page, `ata status`, `/metrics` and JSON.
 //!
 //! # Layout
 //! - here: [`Snapshot`] and its parts; JSON has the same names
-//! - `worker`: [`WorkerSnapshot`]
-//! - `cost`: [`PolicyCost`]
-//! - `cursor`: [`Cursor`], by which a reader gets only what changed
+//! - `worker`: [`WorkerSnapshot`], a worker at one moment
+//! - `cost`: [`PolicyCost`], the cost of a policy
+//! - `cursor`: [`Cursor`], with which a reader gets only changes
 
 mod cost;
 mod cursor;
@@ -25,33 +25,33 @@ pub use worker::{WorkerActivity, WorkerSnapshot};
 
 /// A run at one moment, or the changes since an earlier one.
 ///
-/// Each part that grows says from where on it replaces the part that a reader has; a complete snapshot has all parts from 0.
-/// Times are in seconds, losses the problem's own (cross-entropies in nats), and accuracies from 0 to 1.
+/// Each growing part states the position from which it replaces the part that a reader has; in a complete snapshot all parts begin at 0.
+/// Times are in seconds, losses are the problem's own (cross-entropies in nats), and accuracies are from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The run's place among those that are shown together.
+    /// The run's position among the runs on the same page.
     pub index: usize,
     /// The run's settings.
     pub run: RunDescription,
-    /// What it is doing.
+    /// The phase of the run.
     pub phase: SnapshotPhase,
-    /// Details of the phase, in words; may be empty.
+    /// A description of the phase; may be empty.
     pub detail: String,
     /// The run's clock at its last event.
     pub time_s: f64,
-    /// Sums and last values.
+    /// The run's sums and last values.
     pub totals: Totals,
-    /// The course of the steps.
+    /// The curve of the steps.
     pub steps: Course<StepPoint>,
-    /// The course of the evaluations.
+    /// The curve of the evaluations.
     pub evaluations: Course<EvaluationPoint>,
-    /// The workers that changed, by number.
+    /// The workers that changed, in the order of their numbers.
     pub workers: Vec<WorkerSnapshot>,
-    /// Applied tasks by worker over time.
+    /// The applied tasks by worker over time.
     pub heat: HeatPart,
-    /// What policies cost on the times so far: this run first, then others in its place.
+    /// The costs of policies on the times so far: first this run's policy, then others in its place.
     pub costs: Vec<PolicyCost>,
-    /// The allocation of the iteration under way.
+    /// The allocation of the current iteration.
     pub allocation: AllocationSummary,
     /// The last notable events.
     pub log: LogPart,
@@ -60,140 +60,140 @@ pub struct Snapshot {
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunDescription {
-    /// Its name.
+    /// The name of the run.
     pub run_id: String,
-    /// Its user's name and tags for it.
+    /// The user's name and tags for the run.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// The policy, as `--policy` takes it.
+    /// The policy, in the form of `--policy`.
     pub policy: String,
-    /// B, the number of tasks per iteration.
+    /// The budget B, in tasks per iteration.
     pub budget: u64,
-    /// Number of iterations that it is to take.
+    /// The number of iterations of the whole run.
     pub iterations: u64,
-    /// Samples per task.
+    /// The number of samples per task.
     pub task_batch: u32,
-    /// Seed of everything random.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The model, as `--model` takes it.
+    /// The model, in the form of `--model`.
     pub model: String,
 }
 
-/// What a run is doing.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotPhase {
-    /// It has not begun, or waits for workers.
+    /// The run has not begun, or waits for workers.
     Waiting,
-    /// It iterates.
+    /// The run iterates.
     Training,
-    /// It evaluates on the test data, after the last step.
+    /// The run evaluates on the test data, after the last step.
     Evaluating,
     /// All iterations are done, or a limit is reached.
     Finished,
-    /// It was stopped before it was done.
+    /// The run was stopped before it was done.
     Stopped,
-    /// Something went wrong.
+    /// The run failed.
     Failed,
 }
 
-/// Sums over a run, and last values.
+/// The sums over a run, and its last values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Steps taken.
+    /// The number of steps taken.
     pub iterations: u64,
-    /// From the first assignment to the last step.
+    /// The seconds from the first assignment to the last step.
     pub runtime_s: f64,
-    /// Time that workers spent on all iterations.
+    /// The seconds that workers spent on all iterations.
     pub total_worker_time_s: f64,
-    /// Sum over iterations of the time from the assignment to the last result that the step needed.
+    /// The sum over iterations of the time from the assignment to the last result that the step needed.
     pub iteration_time_s: f64,
-    /// Tasks that entered a step.
+    /// The number of tasks that entered a step.
     pub tasks_applied: u64,
-    /// Wasted tasks: begun, but in no step.
+    /// The number of wasted tasks, which were begun but entered no step.
     pub tasks_wasted: u64,
-    /// Worker-iterations with at least one task.
+    /// The number of worker-iterations with at least one task.
     pub employments: u64,
-    /// Results that workers sent, each the gradient of one task or the sum of several.
+    /// The number of results that workers sent, each the gradient of one task or the sum of several.
     pub results: u64,
-    /// Values of gradients that were too large for their unit, and were clamped.
+    /// The number of gradient values that were too large for their unit, and were clamped.
     pub saturated: u64,
-    /// Values of gradients that were not 0, and that the wire format `compact` rounded to 0.
+    /// The number of nonzero gradient values that the wire format `compact` rounded to 0.
     #[serde(default)]
     pub vanished: u64,
-    /// Steps whose vectors were exchanged in shards.
+    /// The number of steps whose vectors were exchanged in shards.
     #[serde(default)]
     pub sharded_steps: u64,
-    /// The time that vectors take on the links, if it was measured.
+    /// The times that vectors take on the links, if they were measured.
     pub links: Option<LinkFigures>,
-    /// Mean loss of the first step's tasks.
+    /// The mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
-    /// Mean loss of the last step's tasks.
+    /// The mean loss of the last step's tasks.
     pub last_loss: Option<f64>,
-    /// Learning rate of the last step.
+    /// The learning rate of the last step.
     pub learning_rate: Option<f64>,
-    /// Euclidean norm of the last mean gradient before it was clipped, if gradients are clipped.
+    /// The Euclidean norm of the last mean gradient before clipping, if gradients are clipped.
     pub gradient_norm: Option<f64>,
-    /// Mean loss of the last evaluation.
+    /// The mean loss of the last evaluation.
     pub test_loss: Option<f64>,
-    /// Accuracy of the last evaluation, if the problem has classes.
+    /// The accuracy of the last evaluation, if the problem has classes.
     pub test_accuracy: Option<f64>,
-    /// The problem's own metrics in it, by name; null is not a number.
+    /// The problem's own metrics in the last evaluation, by name; null stands for NaN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, Option<f64>>,
     /// The last iteration of the newest checkpoint.
     pub saved: Option<Iteration>,
-    /// Price of the workers' presence, if any price is known.
+    /// The price of the workers' presence, if any price is known.
     pub price: Option<f64>,
-    /// Energy of the workers' work in watt-hours, if any power is known.
+    /// The energy of the workers' work, in watt-hours, if any power is known.
     pub energy_wh: Option<f64>,
-    /// Refused results by kind.
+    /// The number of refused results of each kind.
     pub refused: BTreeMap<RefusalKind, u64>,
 }
 
-/// Points of a curve, each of one step or evaluation or, in a long run, of several.
+/// Points of a curve. Each point is one step or evaluation or, in a long run, several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Course<P> {
-    /// Position of the first point.
+    /// The position of the first point.
     pub from: usize,
-    /// The points.
+    /// The points from that position on.
     pub points: Vec<P>,
 }
 
 /// Columns of the heat map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeatPart {
-    /// Position of the first column.
+    /// The position of the first column.
     pub from: usize,
-    /// The columns.
+    /// The columns from that position on.
     pub columns: Vec<HeatColumn>,
 }
 
 /// Lines of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogPart {
-    /// Number of the first line, counted since the run began.
+    /// The number of the first line, counted from the beginning of the run.
     pub from: usize,
-    /// The lines.
+    /// The lines from that number on.
     pub lines: Vec<LogLine>,
 }
 
-/// The allocation of an iteration, of which the workers have their shares.
+/// The allocation of an iteration. The workers contain their shares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AllocationSummary {
     /// The iteration; 0 if none has begun.
     pub iteration: Iteration,
-    /// The rule that made it.
+    /// The rule that made the allocation.
     pub rule: String,
 }
 
 impl Snapshot {
-    /// The complete picture of a run. `others` are the costs of other policies.
+    /// Returns the complete snapshot of a run. `others` are the costs of other policies.
     pub fn of(run: &RunState, others: &[PolicyCost]) -> Self {
         Self::since(&mut Cursor::default(), run, others)
     }
 
-    /// What a reader lacks whose position is `cursor`, which moves on.
+    /// Returns the changes since `cursor`, and advances it.
     pub fn since(cursor: &mut Cursor, run: &RunState, others: &[PolicyCost]) -> Self {
         cursor.enter(run);
         let (steps_from, steps) = run.steps.since(&mut cursor.steps);
@@ -234,7 +234,7 @@ impl RunDescription {
 }
 
 impl SnapshotPhase {
-    /// Its name, as in JSON.
+    /// Returns the name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",

@@ -59,7 +59,7 @@ fn an_evaluation_without_accuracy_has_null() {
     assert_eq!(changes(&run, &mut Cursor::default())["evaluations"]["points"], json!([[1.0, 0.0, 0.0, 2.0, null]]));
 }
 
-/// Present from 0 to 4 s and busy for 1 s of them, 0.5 s of overhead: a quarter, an eighth, and the rest.
+/// A worker that is present from 0 to 4 s, with 1 s of tasks and 0.5 s of overhead, has shares of a quarter, an eighth, and the rest.
 #[test]
 fn shares_are_of_the_time_present() {
     let mut run = begun("uta", 4);
@@ -77,7 +77,7 @@ fn shares_are_of_the_time_present() {
     assert_eq!((&row["state"], &row["losses"]), (&json!("away"), &json!(1)));
 }
 
-/// Null stands for NaN, and arrays for points and lines.
+/// NaN is written as null, and points and lines as arrays.
 #[test]
 fn snapshots_are_read_back() {
     let mut run = begun("uta", 4);

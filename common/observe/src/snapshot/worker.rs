@@ -1,4 +1,4 @@
-//! A worker of a snapshot.
+//! The state of a worker in a snapshot.
 
 use std::fmt;
 
@@ -10,62 +10,62 @@ use crate::explain::{WorkerShare, explain};
 /// A worker at one moment. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSnapshot {
-    /// Its tasks in the iteration under way, and the reasons for them.
+    /// The worker's tasks in the current iteration, and the reasons for them.
     #[serde(flatten)]
     pub share: WorkerShare,
-    /// The device it computes on.
+    /// The device that the worker computes on.
     pub device: String,
-    /// What it is doing.
+    /// The activity of the worker.
     pub state: WorkerActivity,
-    /// Its tasks that entered a step.
+    /// The number of the worker's tasks that entered a step.
     pub applied: u64,
-    /// Probes that it was given.
+    /// The number of probes assigned to the worker.
     pub probes: u64,
-    /// Time that it spent on tasks.
+    /// The time that the worker spent on tasks.
     pub total_busy_s: f64,
-    /// Time of its assignments that was not computation.
+    /// The time of the worker's assignments that was not computation.
     pub total_overhead_s: f64,
-    /// Share of its presence that it spent on tasks, from 0 to 1.
+    /// The share of the worker's presence that it spent on tasks, from 0 to 1.
     pub busy_share: f64,
-    /// Share of its presence that was overhead of its assignments.
+    /// The share of the worker's presence that was overhead of its assignments.
     pub overhead_share: f64,
-    /// The remaining share.
+    /// The remaining share of the worker's presence.
     pub idle_share: f64,
-    /// Tasks that failed, or whose results were refused.
+    /// The number of tasks that failed, or whose results were refused.
     pub failures: u64,
-    /// How often it had to rest.
+    /// The number of times that the worker had to rest.
     pub rests: u64,
-    /// How often it was lost.
+    /// The number of times that the worker was lost.
     pub losses: u64,
-    /// How long its present rest will last; 0 if it does not rest.
+    /// The remaining time of the current rest; 0 if the worker does not rest.
     pub rest_left_s: f64,
-    /// Price of its presence, if it is known.
+    /// The price of the worker's presence, if it is known.
     pub price: Option<f64>,
-    /// Energy of its work in watt-hours, if its power is known.
+    /// The energy of the worker's work, in watt-hours, if its power is known.
     pub energy_wh: Option<f64>,
 }
 
-/// What a worker is doing.
+/// The activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerActivity {
-    /// It has tasks.
+    /// The worker has tasks.
     Computing,
-    /// It has none.
+    /// The worker has no tasks.
     Idle,
-    /// It gets none for a while, after a failure.
+    /// The worker gets no tasks for a while, after a failure.
     Resting,
-    /// It is not present.
+    /// The worker is not present.
     Away,
-    /// It failed too often, and may not come back.
+    /// The worker failed too often, and may not come back.
     Expelled,
 }
 
 impl WorkerActivity {
-    /// All of them.
+    /// All activities.
     pub const ALL: [Self; 5] = [Self::Computing, Self::Idle, Self::Resting, Self::Away, Self::Expelled];
 
-    /// Its name, as in JSON.
+    /// Returns the name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Computing => "computing",
@@ -76,7 +76,7 @@ impl WorkerActivity {
         }
     }
 
-    /// Whether the worker is connected.
+    /// Returns `true` if the worker is connected.
     pub fn is_present(self) -> bool {
         !matches!(self, Self::Away | Self::Expelled)
     }
@@ -99,7 +99,7 @@ impl fmt::Display for WorkerActivity {
 }
 
 impl WorkerSnapshot {
-    /// All workers of a run, by number.
+    /// Returns all workers of a run, in the order of their numbers.
     pub(super) fn all(run: &RunState) -> Vec<Self> {
         let shares = explain(run, None).workers.into_iter().map(|explanation| explanation.share);
         // An explanation has the same workers, in the same order.
@@ -135,7 +135,7 @@ impl WorkerSnapshot {
     }
 }
 
-/// To a tenth of a percent: an idle worker's row does not change more often than its reader can see.
+/// Rounds to a tenth of a percent, so that an idle worker's row does not change more often than a reader can see.
 fn rounded(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }

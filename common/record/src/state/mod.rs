@@ -2,10 +2,10 @@
 //!
 //! # Layout
 //! - here: [`RunState`], made from a run's events
-//! - `worker`: [`WorkerState`]; `spending`: what workers cost
+//! - `worker`: [`WorkerState`]; `spending`: the cost of workers
 //! - `links`: [`LinkFigures`], the time that vectors take
-//! - `course`: curves of steps and evaluations, of points of bounded number (`curve`); `heat`: tasks by worker over time
-//! - `log`: notable events in words; `phase`: [`RunPhase`], what a run is doing
+//! - `course`: curves of steps and evaluations with a bounded number of points (`curve`); `heat`: tasks by worker over time
+//! - `log`: notable events in words; `phase`: [`RunPhase`], the phase that a run is in
 
 mod course;
 mod curve;
@@ -171,12 +171,12 @@ impl RunState {
         self.identity.0
     }
 
-    /// Whether the run's first event was applied.
+    /// Returns whether the run's first event was applied.
     pub fn has_begun(&self) -> bool {
         !self.run_id.is_empty()
     }
 
-    /// Whether the run is over.
+    /// Returns whether the run is over.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, RunPhase::Over(_))
     }

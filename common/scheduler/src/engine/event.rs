@@ -42,7 +42,7 @@ pub enum Event {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker cannot compute before it has received what others send it, so its deadline stands still.
+    /// A worker cannot compute before it has received what others send it, so its deadline is suspended.
     Blocked {
         /// The worker.
         worker: WorkerId,
@@ -146,7 +146,7 @@ pub enum Effect {
         lease: Lease,
         /// The way in which it ended, which determines what to do.
         outcome: TaskOutcome,
-        /// What is known about the time it took.
+        /// What is known about the time that it took.
         time: LeaseTime,
     },
     /// Close a worker's session: it missed the deadline of a lease. The engine already counts it as lost.

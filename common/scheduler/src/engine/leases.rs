@@ -81,7 +81,7 @@ pub(super) struct Leases {
     queues: Vec<DeadlineQueue>,
     /// The deadlines, earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
-    /// The blocked workers, and the times since which they are blocked. Their deadlines stand still.
+    /// The blocked workers, and the times since which they are blocked. Their deadlines are suspended.
     blocked: BTreeMap<WorkerId, f64>,
     next_id: u64,
 }

@@ -48,7 +48,7 @@ pub enum LockstepError {
         iteration: Iteration,
         /// The policy's name.
         policy: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the decision.
         problem: String,
     },
     /// All workers have left.

@@ -177,7 +177,7 @@ impl Round<'_> {
         &self.statistics[self.workers[i].slot()]
     }
 
-    /// Whether the i-th of [`Self::workers`] computes its whole share as one batch.
+    /// Returns whether the i-th of [`Self::workers`] computes its whole share as one batch.
     pub fn fuses(&self, i: usize) -> bool {
         self.fuses.get(self.workers[i].slot()).is_some_and(|&fuses| fuses)
     }

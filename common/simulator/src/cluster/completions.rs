@@ -11,19 +11,19 @@ pub(super) struct Completion {
     pub(super) at: f64,
     pub(super) lease: LeaseId,
     pub(super) worker: WorkerId,
-    /// How often its worker had been interrupted when this was added: void if it was interrupted since.
+    /// The number of interrupts of its worker when this was added: it is void if the worker was interrupted since.
     pub(super) interrupts: u32,
     pub(super) ending: CompletionKind,
 }
 
-/// How it will end.
+/// The way in which a lease will end.
 #[derive(Clone, Copy)]
 pub(super) enum CompletionKind {
-    /// One task, as most leases have, or one batch, that took this long.
+    /// One task, as in most leases, or one batch ends after this time.
     One(f64),
-    /// Several tasks, whose times are kept at this index.
+    /// Several tasks end, whose times are stored at this index.
     Several(u32),
-    /// It fails.
+    /// The lease fails.
     Failure,
 }
 
@@ -47,17 +47,17 @@ impl Ord for Completion {
     }
 }
 
-/// A priority queue that is filled in batches: a whole iteration's results are sorted at once, which is several times
-/// faster than a heap; those added while some of these are still pending go into a heap.
+/// A priority queue that is filled in batches. A whole iteration's results are sorted at once, which is several times
+/// faster than a heap; results that are added while some of these are pending go into a heap.
 ///
 /// Results may become void. The queue's owner counts them, and calls [`Self::retain`] when they outnumber the others.
 #[derive(Default)]
 pub(super) struct Completions {
-    /// Latest first.
+    /// The sorted results, latest first.
     sorted: Vec<Completion>,
     late: BinaryHeap<Reverse<Completion>>,
     is_sorted: bool,
-    /// Results that [`Self::retain`] looked at.
+    /// The number of results that [`Self::retain`] looked at.
     #[cfg(test)]
     pub(super) looked_at: usize,
 }

@@ -1,4 +1,4 @@
-//! Workers over links: gradients take time to the coordinator, and parameters to the workers.
+//! Workers over links: gradients take time to reach the coordinator, and parameters to reach the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::order::Order;
 use crate::shards::{ShardExchange, VectorPart};
 use crate::times::TaskTimes;
 
-/// What a worker sends.
+/// The content of an upload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Parcel {
     Collection(CollectionId),
@@ -25,22 +25,22 @@ enum Parcel {
 pub(crate) struct LinkedCluster<'a, T> {
     workers: VirtualWorkers<'a, T>,
     links: CurrentLinks,
-    /// The links that the engine counts with.
+    /// The links that the engine assumes.
     known: LinkTimes,
     uploads: Uploads<Parcel>,
-    /// What was observed of the links since the last step.
+    /// The observations of the links since the last step.
     observed: Vec<Observed>,
-    /// When the uploads of collections began that have arrived, and are in no step yet.
+    /// The times at which the uploads of collections began that have arrived but are in no step yet.
     arrived: BTreeMap<CollectionId, f64>,
-    /// Leases that are computed, and whose workers keep the gradients.
+    /// The computed leases whose gradients their workers keep.
     kept: BTreeSet<LeaseId>,
-    /// What workers are asked for, until they send it.
+    /// The collections that workers are asked for, until they send them.
     asked: BTreeMap<VectorPart, Vec<LeaseId>>,
-    /// Of these, what they were asked for since the effects were last carried out, but for collections of one lease.
+    /// The part of these that they were asked for since the effects were last carried out, except for collections of one lease.
     fresh: Vec<VectorPart>,
-    /// Whether they were asked for something before that, in this iteration.
+    /// Whether they were asked for a collection before that, in this iteration.
     has_asked: bool,
-    /// The exchange in shards of the step, if there is one: among all who were asked first.
+    /// The exchange in shards of the step, if there is one: among all workers that were asked first.
     shards: Option<ShardExchange>,
     /// The latest iteration whose parameters each worker has.
     parameters: Vec<Option<Iteration>>,
@@ -69,17 +69,17 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// The links as the engine counts with them.
+    /// Returns the links that the engine assumes.
     pub(crate) fn setting(&self) -> LinkSetting {
         self.links.setting()
     }
 
-    /// A worker sends a collection.
+    /// Lets a worker send a collection.
     fn send(&mut self, now: f64, (worker, collection): VectorPart) {
         self.uploads.begin(&self.links, now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
     }
 
-    /// A worker sends the collections that it has computed.
+    /// Lets a worker send the collections that it has computed.
     fn send_computed(&mut self, now: f64, worker: WorkerId) {
         let kept = &self.kept;
         let of_worker = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
@@ -92,8 +92,8 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// All who are asked first in an iteration exchange their sums in shards, if that is shorter. Those who are asked later, because
-    /// another one was lost or overtaken, send theirs to the coordinator.
+    /// Starts the sums that were asked for. All workers that are asked first in an iteration exchange their sums in shards, if that
+    /// takes less time. Workers that are asked later, because another one was lost or overtaken, send theirs to the coordinator.
     fn send_fresh(&mut self, now: f64) {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.retain(|part| self.asked.contains_key(part));
@@ -109,7 +109,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// An exchange in shards lacks a member. The others send their sums to the coordinator.
+    /// Gives up an exchange in shards that lacks a member. The other members send their sums to the coordinator.
     fn give_up_shards(&mut self, now: f64, left: WorkerId) {
         for part in self.shards.take().into_iter().flat_map(ShardExchange::give_up) {
             if part.0 != left {
@@ -118,7 +118,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// A worker has computed a lease.
+    /// Handles a lease that a worker has computed.
     fn computed(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let ended = self.workers.next_ended()?;
         let (at, worker, lease) = (ended.at, ended.worker, ended.lease);
@@ -132,7 +132,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         Some((at, Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported })))
     }
 
-    /// A gradient arrives.
+    /// Handles a gradient that arrives.
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let (at, mut upload) = self.uploads.end(&self.links)?;
         if upload.key != Parcel::Probe {
@@ -151,7 +151,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         Some((at, occurrence))
     }
 
-    /// The sums of an exchange in shards arrive, one member after the other at the same time.
+    /// Handles the sums of an exchange in shards, which arrive one member after the other at the same time.
     fn arrive_in_shards(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let shards = self.shards.as_mut()?;
         let at = shards.arrives_at()?;
@@ -162,7 +162,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         Some((at, Occurrence::Delivered(worker, collection)))
     }
 
-    /// A worker loses what it has.
+    /// Drops everything that a worker has.
     fn clear(&mut self, now: f64, worker: WorkerId) {
         if self.shards.as_ref().is_some_and(|shards| shards.has_member(worker) && !shards.is_delivered()) {
             self.give_up_shards(now, worker);
@@ -232,7 +232,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         true
     }
 
-    /// The step goes on chunk by chunk behind the last upload, and the parameters with it.
+    /// Starts the exchange of a step. The step proceeds chunk by chunk behind the last upload, and the parameters follow.
     fn exchange(&mut self, now: f64, order: &Order) -> f64 {
         let contributors: BTreeSet<WorkerId> = order.collected.iter().map(|(worker, _)| *worker).collect();
         for worker in &contributors {

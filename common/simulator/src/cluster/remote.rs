@@ -1,7 +1,7 @@
 //! Workers across a network: they connect, get their leases and report on them by messages.
 //!
-//! Either side gives a session up after a silence, and a worker then connects again. What it computes for a session that
-//! is over it still finishes, and reports.
+//! Either side ends a session after a silence, and a worker then connects again. It still finishes and reports what it computes for
+//! a session that has ended.
 
 mod coordinator;
 
@@ -18,14 +18,14 @@ use crate::network::{Direction, Message, VirtualNetwork, VirtualSession};
 use crate::observer::Observer;
 use crate::times::TaskTimes;
 
-/// Seconds between two heartbeats.
+/// The interval between heartbeats, in seconds.
 const HEARTBEAT_S: f64 = 0.5;
 
-/// Seconds without a message after which a session is over, for either side.
+/// Seconds without a message after which either side ends a session.
 const SILENCE_S: f64 = 2.0;
 
 pub(crate) struct RemoteCluster<'a, T> {
-    /// They compute jobs: leases numbered anew, since a coordinator that crashed uses its numbers again.
+    /// The workers, which compute jobs: leases with new numbers, since a coordinator that crashed reuses its numbers.
     workers: VirtualWorkers<'a, T>,
     network: &'a mut VirtualNetwork,
     processes: Vec<Process>,
@@ -36,21 +36,21 @@ pub(crate) struct RemoteCluster<'a, T> {
     arrived: Vec<f64>,
 }
 
-/// A worker's side.
+/// The state of a worker's process.
 #[derive(Default)]
 struct Process {
-    /// Changes with every start; `None` while the worker is down.
+    /// A number that changes with every start; `None` while the worker is down.
     number: Option<u64>,
     starts: u64,
-    /// Changes when another machine gets the worker's number.
+    /// A number that changes when another machine gets the worker's number.
     machine: u64,
     session: Option<VirtualSession>,
     heard_s: f64,
-    /// In the order in which they are computed.
+    /// The jobs, in the order in which they are computed.
     jobs: BTreeMap<LeaseId, RemoteJob>,
-    /// Leases of the session that are computed, and whose gradients it keeps.
+    /// The computed leases of the session whose gradients the worker keeps.
     kept: BTreeSet<LeaseId>,
-    /// Sums that it was asked for, and has not sent since.
+    /// The sums that the worker was asked for and has not sent since.
     asked: BTreeMap<CollectionId, Vec<LeaseId>>,
 }
 
@@ -60,7 +60,7 @@ struct RemoteJob {
     lease: Lease,
 }
 
-/// The coordinator's side.
+/// The coordinator's state about a worker.
 #[derive(Default)]
 struct Coordinator {
     is_down: bool,
@@ -74,7 +74,7 @@ struct OpenSession {
     name: VirtualSession,
     process: u64,
     heard_s: f64,
-    /// What the worker was asked for, and has not delivered.
+    /// The collections that the worker was asked for and has not delivered.
     collections: BTreeMap<CollectionId, Vec<LeaseId>>,
 }
 
@@ -82,7 +82,7 @@ enum ClusterEvent {
     Arrival(Message),
     /// A process sends a heartbeat, or asks for a session.
     Tick(u64),
-    /// The coordinator may not have heard from a session for too long.
+    /// The coordinator may have received nothing from a session for too long.
     Silence(VirtualSession),
 }
 
@@ -99,7 +99,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         }
     }
 
-    /// A worker has computed a job, and reports on it.
+    /// Handles a job that a worker has computed, on which it reports.
     fn computed(&mut self) -> f64 {
         let ended = self.workers.next_ended().expect("it is the next event");
         let (at, worker) = (ended.at, ended.worker);
@@ -120,7 +120,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         at
     }
 
-    /// A worker sends the sums that it was asked for and has computed.
+    /// Lets a worker send the sums that it was asked for and has computed.
     fn send_sums(&mut self, now: f64, worker: WorkerId) {
         let Process { session, kept, asked, .. } = &mut self.processes[worker.slot()];
         let Some(session) = *session else { return };
@@ -133,7 +133,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         }
     }
 
-    /// A process sends a heartbeat, or asks for a session.
+    /// Lets a process send a heartbeat, or ask for a session.
     fn tick(&mut self, now: f64, worker: WorkerId, number: u64) {
         let process = &mut self.processes[worker.slot()];
         if process.number != Some(number) {
@@ -148,7 +148,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         self.events.add(now + HEARTBEAT_S, (worker, ClusterEvent::Tick(number)));
     }
 
-    /// A message arrives at a worker; returns whether it counts.
+    /// Handles a message that arrives at a worker; returns whether it counts.
     fn receive(&mut self, now: f64, worker: WorkerId, message: &Message) -> bool {
         let process = &mut self.processes[worker.slot()];
         match *message {
@@ -158,7 +158,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                     (process.session, process.heard_s) = (Some(session), now);
                     process.kept.clear();
                     process.asked.clear();
-                    // It finishes the job that it computes.
+                    // The worker finishes the job that it is computing.
                     let waiting: Vec<LeaseId> = process.jobs.keys().skip(1).copied().collect();
                     self.discard(now, worker, &waiting);
                 }
@@ -205,7 +205,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         }
     }
 
-    /// A worker stops computing some jobs.
+    /// Stops a worker from computing some jobs.
     fn discard(&mut self, now: f64, worker: WorkerId, jobs: &[LeaseId]) {
         for job in jobs {
             self.processes[worker.slot()].jobs.remove(job);

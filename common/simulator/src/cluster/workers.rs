@@ -10,42 +10,42 @@ use crate::law::LONGEST;
 use crate::observer::Observer;
 use crate::times::TaskTimes;
 
-/// Void results are cleared out if there are more than this many.
+/// The number of void results up to which they are not removed.
 const FEW: usize = 1024;
 
 pub(crate) struct VirtualWorkers<'a, T> {
     times: &'a mut T,
-    /// What each assignment costs before computation begins, if anything.
+    /// The cost of each assignment before computation begins, if there is any.
     overhead: Option<&'a mut T>,
     workers: Vec<VirtualWorker>,
     completions: Completions,
-    /// Task times of pending results of several tasks; places are reused.
+    /// The task times of pending results of several tasks; positions are reused.
     busy: Vec<Vec<f64>>,
     free: Vec<u32>,
-    /// The result that was last returned by [`Self::next_ended`].
+    /// The result that [`Self::next_ended`] returned last.
     reported: Option<CompletionKind>,
-    /// How many leases are assigned.
+    /// The number of leases that are assigned.
     assigned: usize,
-    /// Leases that were cancelled, and that their workers still compute.
+    /// The cancelled leases that their workers are still computing.
     cancelled: Vec<(WorkerId, LeaseId)>,
-    /// Whether a worker ever hung: some leases may then never end by themselves.
+    /// Whether a worker ever hung, so that some leases may never end by themselves.
     any_hung: bool,
 }
 
 #[derive(Clone, Copy)]
 struct VirtualWorker {
-    /// When it finishes its leases.
+    /// The time at which the worker finishes its leases.
     free_at: f64,
-    /// Factor on the law's draws.
+    /// The factor on the law's draws.
     slowness: f64,
-    /// The worker whose law it draws from.
+    /// The worker from whose law it draws.
     law: WorkerId,
     health: Health,
-    /// Whether it computes a lease as one batch.
+    /// Whether the worker computes a lease as one batch.
     fuses: bool,
-    /// How often it was interrupted: results from before are void.
+    /// The number of times that it was interrupted: earlier results are void.
     interrupts: u32,
-    /// How many leases it holds.
+    /// The number of leases that it holds.
     held: u32,
 }
 
@@ -91,26 +91,26 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         }
     }
 
-    /// The worker stops at once; its pending results are void.
+    /// Stops a worker at once; its pending results are void.
     pub(super) fn interrupt(&mut self, now: f64, worker: WorkerId) {
         let state = &mut self.workers[worker.slot()];
         state.free_at = now;
         state.interrupts = state.interrupts.wrapping_add(1);
     }
 
-    /// A worker is to stop computing a lease: see [`Self::settle`].
+    /// Stops a worker from computing a lease: see [`Self::settle`].
     pub(super) fn cancel(&mut self, worker: WorkerId, lease: LeaseId) {
         self.release(worker);
         self.cancelled.push((worker, lease));
     }
 
-    /// A worker that was interrupted did not compute a lease.
+    /// Drops a lease that an interrupted worker did not compute.
     pub(super) fn lose(&mut self, now: f64, worker: WorkerId) {
         self.release(worker);
         self.interrupt(now, worker);
     }
 
-    /// Drops the void results of interrupted workers. At least half of the results are void by then, so that the cost of
+    /// Drops the void results of interrupted workers. At least half of the results are void by then, so the cost of
     /// looking at all of them is spread over those that are dropped.
     fn clear_out(&mut self) {
         if self.completions.len() > 2 * self.assigned + FEW {
@@ -142,13 +142,13 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.workers[worker.slot()].free_at -= spared;
     }
 
-    /// A worker no longer computes a lease.
+    /// Records that a worker no longer computes a lease.
     fn release(&mut self, worker: WorkerId) {
         self.workers[worker.slot()].held -= 1;
         self.assigned -= 1;
     }
 
-    /// The next lease that ends by itself.
+    /// Returns the next lease that ends by itself.
     pub(super) fn next_ended(&mut self) -> Option<VirtualLeaseEnd<'_>> {
         let reported = self.reported.take();
         self.recycle(reported);
@@ -169,7 +169,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         }
     }
 
-    /// A worker gets a lease that it can begin at `ready`.
+    /// Gives a worker a lease that it can begin at `ready`.
     pub(super) fn assign_from(&mut self, now: f64, ready: f64, worker: WorkerId, lease: Lease) {
         self.settle(now);
         self.assigned += 1;
@@ -210,7 +210,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.completions.push(Completion { at, lease: lease.id, worker, interrupts, ending });
     }
 
-    /// From now on the two draw from each other's laws.
+    /// Lets the two workers draw from each other's laws from now on.
     fn swap(&mut self, a: WorkerId, b: WorkerId) {
         let (first, second) = (self.workers[a.slot()], self.workers[b.slot()]);
         (self.workers[a.slot()].law, self.workers[a.slot()].slowness) = (second.law, second.slowness);
@@ -219,7 +219,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.changed(b);
     }
 
-    /// From now on the worker's tasks take `factor` times as long.
+    /// Makes the worker's tasks take `factor` times as long from now on.
     fn slow_down(&mut self, worker: WorkerId, factor: f64) {
         let slowness = &mut self.workers[worker.slot()].slowness;
         *slowness = (*slowness * factor).clamp(1.0 / LONGEST, LONGEST);
@@ -231,7 +231,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.times.changed(worker, law, slowness);
     }
 
-    /// Sets the worker's health from now on; if it hangs, what it is computing never finishes either.
+    /// Sets the worker's health from now on; if it hangs, its current computation never finishes either.
     fn set_health(&mut self, now: f64, worker: WorkerId, health: Health) {
         self.workers[worker.slot()].health = health;
         if health == Health::Hangs {
@@ -240,7 +240,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         }
     }
 
-    /// When a worker that was evicted comes back: when it finishes its leases, or at once if it hangs.
+    /// Returns when a worker that was evicted comes back: when it finishes its leases, or at once if it hangs.
     fn back_at(&self, now: f64, worker: WorkerId) -> f64 {
         let state = &self.workers[worker.slot()];
         if state.health == Health::Hangs { now } else { state.free_at.max(now) }
@@ -304,8 +304,8 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
         Some(back_at)
     }
 
-    /// Workers stop computing what was cancelled, and go on with the other leases they hold. Often many leases of a worker
-    /// are cancelled at once.
+    /// Stops workers from computing what was cancelled, and lets them continue with the other leases they hold. Often many leases of
+    /// a worker are cancelled at once.
     fn settle(&mut self, now: f64) {
         if !self.cancelled.is_empty() {
             let mut cancelled = std::mem::take(&mut self.cancelled);
@@ -357,7 +357,7 @@ mod tests {
 
     use super::*;
 
-    /// Every task takes equally long.
+    /// Task times that are all equal.
     struct Constant;
 
     impl TaskTimes for Constant {

@@ -1,9 +1,9 @@
-//! Arithmetic in a worker's number `i` and the number of workers `n`.
+//! Arithmetic expressions in a worker's number `i` and the number of workers `n`.
 
 use super::LawError;
 use super::parser::Parser;
 
-/// A parsed expression: numbers, `i`, `n`, `+ - * /`, parentheses, `sqrt`, `ln`.
+/// A parsed expression of numbers, `i`, `n`, `+ - * /`, parentheses, `sqrt` and `ln`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expression {
     Number(f64),
@@ -23,12 +23,12 @@ pub(super) enum Operator {
     Divide,
 }
 
-/// Numbers, letters, signs and parentheses of an expression: more than any law needs. Reading, evaluating and dropping it
-/// recurse at most this deep, which no stack is too small for.
+/// The most numbers, letters, signs and parentheses of an expression: more than any law needs. Parsing, evaluating and dropping it
+/// recurse at most this deep, which every stack can hold.
 const MAX_TERMS: u32 = 256;
 
 impl Expression {
-    /// The value for worker `i` of `n`.
+    /// Returns the value for worker `i` of `n`.
     pub(super) fn evaluate(&self, i: f64, n: f64) -> f64 {
         match self {
             Self::Number(number) => *number,
@@ -62,7 +62,7 @@ fn product(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawEr
     chain(parser, terms, factor, &[('*', Operator::Multiply), ('/', Operator::Divide)])
 }
 
-/// Operands of one precedence level, combined from the left.
+/// Parses operands of one precedence level, combined from the left.
 fn chain(
     parser: &mut Parser<'_>,
     terms: &mut u32,
@@ -100,7 +100,7 @@ fn factor(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawErr
     }
 }
 
-/// The rest of a parenthesis.
+/// Parses the rest of a parenthesis.
 fn closed(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
     let inner = sum(parser, terms)?;
     parser.expect(')')?;

@@ -1,8 +1,8 @@
-//! Time laws: how long a worker's tasks take.
+//! Time laws, which determine how long a worker's tasks take.
 //!
-//! A law is written like `shifted_exp(29*i, 29*i)`, where i is the worker's 1-based number and n the number of workers;
-//! a `;`-separated list gives workers different laws in turn. `affine(o, s)` is the law of a device that computes a lease
-//! as one batch: o, and s for each of its tasks.
+//! A law is written like `shifted_exp(29*i, 29*i)`, where i is the worker's 1-based number and n the number of workers; a
+//! `;`-separated list gives workers different laws in turn. `affine(o, s)` is the law of a device that computes a lease as one
+//! batch, in o plus s for each of its tasks.
 
 mod expression;
 mod parser;
@@ -20,10 +20,10 @@ use parser::Parser;
 use trace::TraceArguments;
 use worker_law::LawKind;
 
-/// The longest time: sums of all times of a run, and of their squares, are still numbers.
+/// The longest time: sums of all times of a run, and of their squares, are still finite.
 pub(crate) const LONGEST: f64 = 1e100;
 
-/// What is wrong with a time law.
+/// The reason why a time law is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum LawError {
     /// The text does not parse.
@@ -31,7 +31,7 @@ pub enum LawError {
     Syntax {
         /// The whole text.
         text: String,
-        /// The character's position, 1-based.
+        /// The 1-based position of the character.
         position: usize,
         /// What was expected there.
         expected: String,
@@ -47,7 +47,7 @@ pub enum LawError {
         worker: u32,
         /// The number of workers, n.
         workers: u32,
-        /// Which parameter.
+        /// The parameter.
         parameter: &'static str,
         /// Its value.
         value: f64,
@@ -59,7 +59,7 @@ pub enum LawError {
     Trace {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
@@ -78,7 +78,7 @@ enum LawArguments {
 }
 
 impl TimeLaws {
-    /// The law of worker `worker` (1-based) of `workers`.
+    /// Returns the law of worker `worker` (1-based) of `workers`.
     ///
     /// # Panics
     /// If `worker` is 0.
@@ -95,12 +95,12 @@ impl TimeLaws {
         }
     }
 
-    /// Whether any worker's times are multiples of the real computation time.
+    /// Returns whether any worker's times are multiples of the real computation time.
     pub fn is_relative(&self) -> bool {
         self.laws.iter().any(|(kind, _)| kind.name == "scale")
     }
 
-    /// The mean time of each of `workers` workers, if they can be compared: either all laws give absolute times, or all
+    /// Returns the mean time of each of `workers` workers, if they can be compared: either all laws give absolute times, or all
     /// give multiples of the real computation time.
     pub fn means(&self, workers: u32) -> Result<Option<Vec<f64>>, LawError> {
         let laws = (1..=workers).map(|worker| self.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;

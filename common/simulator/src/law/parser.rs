@@ -12,19 +12,19 @@ impl<'a> Parser<'a> {
         Self { text, position: 0 }
     }
 
-    /// The position of the next character that is not white space.
+    /// Returns the position of the next character that is not white space.
     pub(super) fn position(&mut self) -> usize {
         self.skip_spaces();
         self.position
     }
 
-    /// Whether the text is used up.
+    /// Returns whether the text is used up.
     pub(super) fn at_end(&mut self) -> bool {
         self.skip_spaces();
         self.rest().is_empty()
     }
 
-    /// Steps over `symbol` if it is next.
+    /// Consumes `symbol` if it is next.
     pub(super) fn accept(&mut self, symbol: char) -> bool {
         self.skip_spaces();
         let found = self.rest().starts_with(symbol);
@@ -38,18 +38,18 @@ impl<'a> Parser<'a> {
         if self.accept(symbol) { Ok(()) } else { Err(self.error(&format!("'{symbol}'"))) }
     }
 
-    /// Letters and underscores; empty if there are none.
+    /// Consumes letters and underscores; the result is empty if there are none.
     pub(super) fn word(&mut self) -> &'a str {
         self.skip_spaces();
         self.take_while(|c| c.is_ascii_alphabetic() || c == '_')
     }
 
-    /// Everything up to the next of `ends`, not included.
+    /// Consumes everything up to the next of `ends`, exclusively.
     pub(super) fn until(&mut self, ends: &[char]) -> &'a str {
         self.take_while(|c| !ends.contains(&c))
     }
 
-    /// An unsigned number, if one is next.
+    /// Consumes an unsigned number, if one is next.
     pub(super) fn number(&mut self) -> Result<Option<f64>, LawError> {
         let start = self.position();
         if !self.rest().starts_with(|c: char| c.is_ascii_digit() || c == '.') {
@@ -70,7 +70,7 @@ impl<'a> Parser<'a> {
         Ok(Some(number))
     }
 
-    /// What was expected at the current position.
+    /// Returns an error about what was expected at the current position.
     pub(super) fn error(&mut self, expected: &str) -> LawError {
         let position = self.position();
         self.error_at(position, expected)

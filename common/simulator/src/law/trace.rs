@@ -1,14 +1,14 @@
 //! Recorded task times, as a law: `trace(FILE)`, `trace(FILE, own)`, `trace(FILE, wall)`, each also with `block=L`.
 //!
-//! A file has a line per task and a column per worker (or one for all), separated by white space or commas; `#` begins a
-//! comment. What a line stands for depends on what the file records:
+//! A file has a line per task and a column per worker (or one for all), separated by white space or commas; `#` begins a comment.
+//! The meaning of a line depends on what the file records:
 //!
-//! - `own`, which is also the default: each worker's column is its own sequence of tasks. A worker that computes little
-//!   is still at the top of its column when another one begins its column again.
+//! - `own`, which is also the default: each worker's column is its own sequence of tasks. A worker that computes little is
+//!   still at the top of its column when another worker starts over.
 //! - `wall`: a line is a moment, the same for all. Every task of iteration k takes the time in line k, so that a slow spell
 //!   passes whether or not the worker computes.
 //!
-//! Either is played in a loop, and exactly. With `block=L`, seeds after an experiment's first one play a resample: see
+//! Either is replayed exactly, in a loop. With `block=L`, seeds after an experiment's first one replay a resample: see
 //! [`Trace::resample`].
 
 use std::num::NonZeroUsize;
@@ -30,7 +30,7 @@ pub(super) struct TraceArguments {
 }
 
 impl TraceArguments {
-    /// Reads what follows the opening parenthesis.
+    /// Parses the arguments after the opening parenthesis.
     pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, LawError> {
         let path = parser.until(&[',', ')']).trim().into();
         let mut arguments = Self { path, by_iteration: false, block: None };
@@ -42,7 +42,7 @@ impl TraceArguments {
                 "block" if arguments.block.is_none() => {
                     parser.expect('=')?;
                     let at = parser.position();
-                    // Larger numbers of lines than a file can have are refused with the file.
+                    // Larger numbers of lines than a file can have are refused together with the file.
                     let lines = parser.number()?.filter(|lines| lines.fract() == 0.0).map(|lines| lines as usize);
                     arguments.block = lines.and_then(NonZeroUsize::new);
                     if arguments.block.is_none() {
@@ -56,7 +56,7 @@ impl TraceArguments {
         Ok(arguments)
     }
 
-    /// Worker `worker`'s times.
+    /// Returns the times of worker `worker`.
     pub(super) fn of_worker(&self, worker: u32) -> Result<Trace, LawError> {
         let error = |reason: String| error(&self.path, reason);
         let times = column(&self.path, worker)?;
@@ -73,7 +73,7 @@ impl TraceArguments {
     }
 }
 
-/// One worker's column of a file of times.
+/// Returns one worker's column of a file of times.
 fn column(path: &Path, worker: u32) -> Result<Vec<f64>, LawError> {
     let text = read(path)?;
     let mut times = Vec::new();
@@ -87,7 +87,7 @@ fn column(path: &Path, worker: u32) -> Result<Vec<f64>, LawError> {
     if times.is_empty() { Err(error(path, "holds no times")) } else { Ok(times) }
 }
 
-/// All columns of a file of times that has one for each of `workers` workers.
+/// Returns all columns of a file of times that has one for each of `workers` workers.
 pub fn columns(path: &Path, workers: u32) -> Result<Vec<Vec<f64>>, LawError> {
     let text = read(path)?;
     let mut columns = vec![Vec::new(); workers as usize];
@@ -117,7 +117,7 @@ fn time(path: &Path, line: usize, field: &str) -> Result<f64, LawError> {
     time.ok_or_else(|| error(path, format!("line {line}: '{field}' is not a positive time of at most 1e100")))
 }
 
-/// The fields of each line that has any, with its number.
+/// Returns the fields of each line that has any, with the line's number.
 fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     (1..).zip(text.lines()).map(|(line, row)| (line, fields(row))).filter(|(_, fields)| !fields.is_empty())
 }
@@ -130,12 +130,12 @@ fn fields(row: &str) -> Vec<&str> {
 /// One worker's recorded times.
 #[derive(Clone, Debug)]
 pub(super) struct Trace {
-    /// Shared, because a law that is looked up ahead is cloned.
+    /// The times, which are shared because a law that is looked up ahead is cloned.
     times: Arc<[f64]>,
     /// Whether a line stands for an iteration, and not for a task.
     by_iteration: bool,
     block: Option<NonZeroUsize>,
-    /// That of the file, also of a resample.
+    /// The mean of the file, even for a resample.
     mean: f64,
     next: usize,
 }
@@ -149,14 +149,14 @@ impl Trace {
         self.by_iteration
     }
 
-    /// Iteration `iteration`, counted from 1, begins.
+    /// Prepares for iteration `iteration`, counted from 1, which is about to begin.
     pub(super) fn begins(&mut self, iteration: u64) {
         if self.by_iteration {
             self.next = (iteration.saturating_sub(1) % self.times.len() as u64) as usize;
         }
     }
 
-    /// The time of the next task.
+    /// Returns the time of the next task.
     pub(super) fn draw(&mut self) -> f64 {
         let time = self.times[self.next];
         if !self.by_iteration {
@@ -165,8 +165,8 @@ impl Trace {
         time
     }
 
-    /// If the law says `block=L`: replaces the trace by another one that could have been recorded as well, the same lines
-    /// for every worker under the same seed.
+    /// Replaces the trace by another one that could have been recorded as well, if the law has `block=L`. The same seed replaces
+    /// the same lines for every worker.
     ///
     /// This is the local block bootstrap (Paparoditis and Politis, C. R. Acad. Sci. Paris 335, 2002): the trace is cut
     /// into blocks of L lines, and each is replaced by L consecutive lines that begin at most L lines before or after it.
@@ -174,7 +174,7 @@ impl Trace {
     /// near their place, which preserves the drift.
     pub(super) fn resample(&mut self, seed: u64) {
         let Some(block) = self.block.map(NonZeroUsize::get) else { return };
-        // Stream 0; the streams from 1 on are the workers' own.
+        // This is stream 0; the streams from 1 on belong to the workers.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let lines = self.times.len();
         let mut resampled = Vec::with_capacity(lines);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each line of a resample comes from at most a block's length away, in runs of a block, the same for each worker.
+        /// Each line of a resample comes from at most a block's length away, in runs of a block that are the same for each worker.
         #[test]
         fn a_resample_keeps_order_alignment_and_drift(lines in 3usize..200, block in 1usize..20, seed: u64) {
             let block = block.min(lines - 1);

@@ -1,4 +1,4 @@
-//! The law of one worker, and drawing from it.
+//! The law of one worker, and the drawing of times from it.
 
 use rand::Rng;
 use rand_distr::{Distribution, Exp1, Gamma, LogNormal, StandardNormal, Uniform, Weibull};
@@ -11,7 +11,7 @@ use super::{LONGEST, LawError};
 pub(super) struct LawKind {
     pub(super) name: &'static str,
     pub(super) parameters: &'static [&'static str],
-    /// How many of them, the last ones, may be left out.
+    /// The number of parameters, at the end of the list, that may be left out.
     pub(super) optional: usize,
 }
 
@@ -34,13 +34,13 @@ impl LawKind {
         KINDS.iter().find(|kind| kind.name == name)
     }
 
-    /// Whether the law's argument is a file name.
+    /// Returns whether the law's argument is a file name.
     pub(super) fn takes_file(&self) -> bool {
         self.parameters.is_empty()
     }
 }
 
-/// How long the tasks of one worker take. Small, because there may be a million: what only a few laws need is boxed.
+/// The law of the times of one worker's tasks. It is small, because there may be a million: data for only a few laws is boxed.
 #[derive(Clone, Debug)]
 pub struct WorkerLaw {
     shift: f64,
@@ -61,14 +61,14 @@ enum LawNoise {
     LogNormal(Box<LogNormal<f64>>),
     Gamma(Box<Gamma<f64>>),
     Weibull(Box<Weibull<f64>>),
-    /// A multiple of the real computation time.
+    /// Times that are a multiple of the real computation time.
     Scale,
     /// A device that computes several tasks as one batch.
     Batch(Box<BatchLaw>),
     Trace(Box<Trace>),
 }
 
-/// (o + a·s)·x for a batch of a tasks, x of mean 1 and given variance.
+/// The time (o + a·s)·x of a batch of a tasks, where x has mean 1 and a given variance.
 #[derive(Clone, Debug)]
 struct BatchLaw {
     fixed: f64,
@@ -77,7 +77,7 @@ struct BatchLaw {
 }
 
 impl BatchLaw {
-    /// `None` if no noise has this coefficient of variation.
+    /// Creates the batch; `None` if no noise has this coefficient of variation.
     fn new(fixed: f64, per_task: f64, cv: f64) -> Option<Self> {
         let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose().ok()?;
         Some(Self { fixed, per_task, noise })
@@ -106,19 +106,19 @@ impl WorkerLaw {
         if has_mean { Ok(Self { shift, noise, mean }) } else { Err(bad("its mean", mean, POSITIVE)) }
     }
 
-    /// The law that plays a trace.
+    /// Returns the law that replays a trace.
     pub(super) fn from_trace(trace: Trace) -> Self {
         Self { shift: 0.0, mean: trace.mean(), noise: LawNoise::Trace(Box::new(trace)) }
     }
 
-    /// Iteration `iteration`, counted from 1, begins: for the laws whose times depend on it.
+    /// Prepares laws that depend on the iteration for iteration `iteration`, counted from 1.
     pub fn begins(&mut self, iteration: u64) {
         if let LawNoise::Trace(trace) = &mut self.noise {
             trace.begins(iteration);
         }
     }
 
-    /// Whether times depend on the iteration, so that [`WorkerLaw::begins`] must be called for each.
+    /// Returns whether times depend on the iteration, so that [`WorkerLaw::begins`] must be called for each.
     pub fn is_by_iteration(&self) -> bool {
         matches!(&self.noise, LawNoise::Trace(trace) if trace.is_by_iteration())
     }
@@ -130,12 +130,12 @@ impl WorkerLaw {
         }
     }
 
-    /// The mean time of a task computed on its own; for `scale(x)` the factor x.
+    /// Returns the mean time of a task computed on its own; for `scale(x)`, this is the factor x.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// The rate of exponential times, one over their mean; `None` for any other law.
+    /// Returns the rate of exponential times, one over their mean; `None` for any other law.
     pub fn exponential_rate(&self) -> Option<f64> {
         match self.noise {
             LawNoise::Exponential { mean } if self.shift == 0.0 => Some(1.0 / mean),
@@ -143,17 +143,17 @@ impl WorkerLaw {
         }
     }
 
-    /// Whether times are multiples of the real computation time, so that [`WorkerLaw::sample`] needs it.
+    /// Returns whether times are multiples of the real computation time, so that [`WorkerLaw::sample`] needs it.
     pub fn is_relative(&self) -> bool {
         matches!(self.noise, LawNoise::Scale)
     }
 
-    /// Whether it is the law of a device that computes a lease as one batch, for less than its tasks one by one.
+    /// Returns whether it is the law of a device that computes a lease as one batch, for less than its tasks one by one.
     pub fn fuses(&self) -> bool {
         matches!(self.noise, LawNoise::Batch(_))
     }
 
-    /// The time of the next `tasks` tasks as one batch, if the real computation of it took `computed`.
+    /// Draws the time of the next `tasks` tasks as one batch, if the real computation of it took `computed`.
     pub fn sample_batch(&mut self, tasks: u64, computed: f64, rng: &mut impl Rng) -> f64 {
         match &self.noise {
             LawNoise::Batch(batch) => batch.sample(tasks, rng),
@@ -162,7 +162,7 @@ impl WorkerLaw {
         }
     }
 
-    /// The time of the next task, if the real computation took `computed` (which only `scale(x)` looks at).
+    /// Draws the time of the next task, if the real computation took `computed` (which only `scale(x)` uses).
     pub fn sample(&mut self, computed: f64, rng: &mut impl Rng) -> f64 {
         let noise = match &mut self.noise {
             LawNoise::None => 0.0,
@@ -187,14 +187,14 @@ impl WorkerLaw {
     }
 }
 
-/// What is expected of a time.
+/// The description of a valid time.
 const POSITIVE: &str = "a positive number of at most 1e100";
 
 fn is_time(value: f64) -> bool {
     (0.0..=LONGEST).contains(&value)
 }
 
-/// A law's shift, noise and mean; `wrong` is the error about a parameter that is none of what is expected.
+/// Returns a law's shift, noise and mean; `wrong` creates the error about a parameter with an unexpected value.
 fn parts(
     kind: &LawKind,
     values: &[f64],
@@ -254,7 +254,7 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::ChaCha8Rng;
 
-    /// Every law's formula for the mean against the mean of its draws (5 standard errors of 40,000 draws).
+    /// Every law's formula for the mean is compared with the mean of its draws (5 standard errors of 40,000 draws).
     #[test]
     fn means_are_those_of_the_draws() {
         let mut rng = ChaCha8Rng::seed_from_u64(11);

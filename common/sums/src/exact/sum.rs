@@ -30,7 +30,7 @@ impl Quantizer {
     /// Creates a quantizer with these units, such that the sum of `budget` tasks does not overflow.
     ///
     /// # Panics
-    /// If there is not one unit per tensor.
+    /// Panics if there is not one unit per tensor.
     pub fn new(units: Units, sizes: TensorSizes, budget: u64, format: WireFormat) -> Self {
         assert_eq!(units.exponents().len(), sizes.tensors());
         Self { units, sizes, limit: limit(budget), counts_vanished: format == WireFormat::Compact }
@@ -70,7 +70,7 @@ impl TensorGradient<'_> {
     /// Blocks may be visited by several threads at once.
     ///
     /// # Panics
-    /// If there is not one target per value.
+    /// Panics if there is not one target per value.
     fn visit<T: Send>(&self, targets: &mut [T], visit: impl Fn(usize, &[f32], &mut [T]) + Send + Sync) {
         match self {
             Self::Values(values) => {
@@ -98,7 +98,7 @@ impl TensorGradient<'_> {
 /// Returns the largest magnitude of a gradient in each tensor.
 ///
 /// # Panics
-/// If there is not one number per parameter.
+/// Panics if there is not one number per parameter.
 pub fn maxima(gradient: &[f32], sizes: &TensorSizes) -> Result<Vec<f32>, NotFinite> {
     assert_eq!(gradient.len(), sizes.values());
     let mut maxima = vec![0.0; sizes.tensors()];
@@ -149,7 +149,7 @@ impl GradientSum {
     /// number in it is not finite, the sum does not change.
     ///
     /// # Panics
-    /// If there is not one number per parameter.
+    /// Panics if there is not one number per parameter.
     pub fn add(&mut self, gradient: &[f32], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
         assert_eq!(gradient.len(), quantizer.sizes.values());
         let pieces = quantizer.sizes.pieces(0..gradient.len());
@@ -160,7 +160,7 @@ impl GradientSum {
     /// Adds a gradient like [`Self::add`], from tensors that are stored separately, as on a device.
     ///
     /// # Panics
-    /// If there is not one number per parameter.
+    /// Panics if there is not one number per parameter.
     pub fn add_tensors(
         &mut self,
         tensors: &[TensorGradient<'_>],

@@ -86,7 +86,7 @@ impl TrainingState {
     /// Creates the state before the first step.
     ///
     /// # Panics
-    /// If there is not one number per parameter.
+    /// Panics if there is not one number per parameter.
     pub fn new(config: TrainingConfig, parameters: Vec<f32>) -> Self {
         assert_eq!(parameters.len(), config.sizes.values());
         let vectors = Vectors::new(config.optimizer.rule, config.format, parameters);

@@ -88,7 +88,7 @@ impl TrainingState {
     /// next parameters in order, with [`CHUNK_VALUES`] each.
     ///
     /// # Panics
-    /// If there is not one number per parameter.
+    /// Panics if there is not one number per parameter.
     pub fn step_whole(
         &mut self,
         mut gradient: Vec<f32>,
@@ -151,7 +151,7 @@ impl TrainingState {
     /// largest value of the step along their sum, which a single worker cannot enlarge unnoticed.
     ///
     /// # Panics
-    /// If no step was begun.
+    /// Panics if no step was begun.
     pub fn believed(&self, claimed: &[f32]) -> Vec<f32> {
         let Begun { maxima, .. } = self.begun.as_ref().expect("a step was begun");
         claimed.iter().zip(maxima.of_tensors()).map(|(claimed, of_sum)| claimed.min(MOST_CANCELLED * of_sum)).collect()

@@ -17,7 +17,7 @@ pub struct ComputedLease {
     pub losses: Vec<f64>,
 }
 
-/// How long a lease took.
+/// The times of the tasks in a lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeaseTimes {
     /// Seconds that each task took, or that the whole lease took as one batch. The engine fails the lease if they are impossible.

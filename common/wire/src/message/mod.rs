@@ -51,7 +51,7 @@ use self::batch::{batches, check_batch, first_batch};
 use crate::PROTOCOL;
 use crate::limits::{MAX_NAME_CHARS, MAX_TENSORS, MAX_TEXT_BYTES};
 
-/// Why a message violates the contract.
+/// The reason why a message violates the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A field is missing or has an invalid value.

@@ -56,7 +56,7 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
 pub struct ProbeIntake {
     /// Bytes of padding that arrived.
     padding: u64,
-    /// The same, with each request counted as at least [`LEAST_PROBE_REQUEST`] bytes.
+    /// Bytes of padding, with each request counted as at least [`LEAST_PROBE_REQUEST`] bytes.
     counted: u64,
     /// Bytes of padding that the first request asks for.
     answer: Option<u64>,

@@ -56,7 +56,7 @@ pub enum ToWorker {
     },
     /// The last message of a session.
     Farewell {
-        /// Why the session ends.
+        /// The reason why the session ends.
         reason: FarewellReason,
         /// The reason, human-readable.
         detail: String,

@@ -18,7 +18,7 @@ pub struct GradientUpload {
     incoming: CallBody,
     peer: Peer,
     chunks: ChunkReceiver,
-    /// When the wait for the next part began, if it has.
+    /// The time at which the wait for the next part began, if it has.
     since: Option<Instant>,
     /// Counts the upload, from the wait for its first chunk on.
     counted: Option<CountedUpload>,

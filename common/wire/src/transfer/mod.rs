@@ -72,7 +72,7 @@ pub enum TransferError {
     Checksum(u64),
 }
 
-/// Why a transfer was not received.
+/// The reason why a transfer was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The call failed.
@@ -90,7 +90,7 @@ pub enum ReceiveError {
 }
 
 impl From<ReceiveError> for Status {
-    /// The status that answers a transfer that was not received.
+    /// Returns the status that answers a transfer that was not received.
     fn from(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) => status,

@@ -12,7 +12,7 @@ Examples:
   ata-dev bench
   ata-dev bench allocation transport --json")]
 pub(crate) struct BenchArgs {
-    /// What to measure [default: everything].
+    /// The subjects to measure [default: everything].
     #[arg(value_enum)]
     pub(crate) subjects: Vec<Subject>,
     /// Print JSON on standard output.

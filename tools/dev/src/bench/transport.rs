@@ -31,7 +31,7 @@ use crate::bench::{BenchError, Figure, median};
 /// Values per vector (2.6 MB and 100 MB), and the number of transfers.
 const SIZES: [(usize, usize); 2] = [(640_000, 101), (25_000_000, 9)];
 
-/// Bytes that the reference writes at a time.
+/// The number of bytes that the reference writes at a time.
 const WRITE_BYTES: usize = 1 << 18;
 
 const SESSION: SessionToken = SessionToken([0; 16]);

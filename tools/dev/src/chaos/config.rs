@@ -22,25 +22,25 @@ pub(crate) const RUN_FAILED: i32 = 70;
 pub(crate) struct Config {
     /// The words that start `ata`, the executable first.
     pub(crate) program: Vec<OsString>,
-    /// Settings of the run, as for `--config`.
+    /// The settings of the run, as for `--config`.
     pub(crate) settings: String,
     /// A new folder for both runs and all logs.
     pub(crate) folder: PathBuf,
     /// The arguments of every worker, without its identity and the coordinator's address.
     pub(crate) worker_args: Vec<OsString>,
-    /// Number of workers.
+    /// The number of workers.
     pub(crate) workers: u32,
-    /// Tasks per iteration.
+    /// The number of tasks per iteration.
     pub(crate) budget: u64,
-    /// Bytes of the model's parameters.
+    /// The size of the model's parameters, in bytes.
     pub(crate) parameters_bytes: u64,
-    /// Time after which a silent worker counts as lost.
+    /// The time after which a silent worker counts as lost.
     pub(crate) heartbeat_timeout: Duration,
     /// The checkpoint interval of the first coordinator, as for `--checkpoint-every`.
     pub(crate) first_checkpoint_every: String,
     /// The checkpoint interval of all later coordinators; `None` draws one for each.
     pub(crate) checkpoint_every: Option<String>,
-    /// Seed of the faults.
+    /// The seed of the faults.
     pub(crate) seed: u64,
     /// The kinds of faults; an empty list stands for all.
     pub(crate) only: Vec<FaultKind>,

@@ -43,7 +43,7 @@ pub(super) trait Mode: Send {
     /// Takes back a result that was lost before it was collected.
     fn lose(&mut self, _tasks: TaskRange) {}
 
-    /// Whether the step has all its tasks.
+    /// Returns whether the step has all its tasks.
     fn is_complete(&self) -> bool;
 
     /// Returns the next task of a worker with nothing to do; `None` if it waits for the next iteration.

@@ -18,7 +18,7 @@ pub(in crate::engine) struct OverdueWorker {
 pub(super) struct Deadline {
     at: Time,
     worker: WorkerId,
-    /// [`super::DeadlineQueue::deadlines`] when it was set.
+    /// The value of [`super::DeadlineQueue::deadlines`] when this deadline was set.
     set: u32,
 }
 

@@ -176,8 +176,8 @@ pub(super) mod tests {
         assert!(batch.index_s(5, 1.0) > 1e6, "more than it was ever trusted with");
     }
 
-    /// With constant times, the remaining time is the planned minus the elapsed time; with exponential times, the elapsed time has no
-    /// influence.
+    /// With constant times, the remaining time is the expected minus the elapsed time; with exponential times, the elapsed time has
+    /// no influence.
     #[test]
     fn the_rest_of_a_task() {
         let constant = Pace { overhead_s: 0.0, ..pace(1e-9) };

@@ -10,7 +10,7 @@ use crate::network::{Message, VirtualSession};
 use crate::times::TaskTimes;
 
 impl<T: TaskTimes> RemoteCluster<'_, T> {
-    /// A message arrives at the coordinator; returns whether it counts, and what comes of it.
+    /// Handles a message that arrives at the coordinator; returns whether it counts, and what follows from it.
     pub(super) fn coordinate(
         &mut self,
         now: f64,
@@ -49,7 +49,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
         (is_open, occurrence)
     }
 
-    /// Asks a worker once more for what it has not delivered, since a message may be lost.
+    /// Asks a worker again for what it has not delivered, since a message may be lost.
     fn ask_again(&mut self, now: f64, worker: WorkerId, session: VirtualSession) {
         let open = self.coordinator.sessions.get(&worker).filter(|open| open.name == session);
         let collections = open.map_or_else(BTreeMap::new, |open| open.collections.clone());
@@ -58,7 +58,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
         }
     }
 
-    /// A sum arrives. It counts if it has exactly the leases that are asked for now, and none of them is still to be reported.
+    /// Handles a sum that arrives. It counts if it has exactly the leases that are currently asked for, and all of them were reported.
     fn collected(
         &mut self,
         engine: &Engine,
@@ -84,12 +84,12 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
         }
     }
 
-    /// A worker asks for a session. What stands against it is cleared away first, one thing at a time.
+    /// Handles a worker's request for a session. Obstacles are removed first, one at a time.
     fn hello(&mut self, now: f64, worker: WorkerId, machine: MachineId, process: u64) -> (bool, Occurrence<'static>) {
         let Coordinator { restarts, opened, sessions, machines, .. } = &mut self.coordinator;
         let again = ClusterEvent::Arrival(Message::Hello(process, machine));
         match sessions.get(&worker) {
-            // Another process has a session, alive or not: this one tries again.
+            // Another process has a session, whether alive or not: this process tries again.
             Some(open) if open.process != process => return (false, Occurrence::Unnoticed),
             Some(_) => {
                 sessions.remove(&worker);

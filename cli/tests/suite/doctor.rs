@@ -1,0 +1,168 @@
+//! Tests of `ata doctor` on the command line.
+
+use std::net::TcpListener;
+
+use crate::support::{Process, Sandbox, TINY};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use serde_json::Value;
+
+/// The flags for the smallest check of a gradient.
+const SMALL: [&str; 6] = ["--json", "--device", "cpu", "--model", "cnn:widths=4/4/8/16", "--task-batch=2"];
+
+/// Runs `ata doctor`, and returns the exit code and the printed JSON.
+fn doctor(sandbox: &Sandbox, args: &[&str]) -> (Option<i32>, Value) {
+    let output = sandbox.run(&[&["doctor"], &SMALL[..], args].concat());
+    let printed = serde_json::from_slice(&output.stdout);
+    (output.status.code(), printed.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr))))
+}
+
+/// Returns the findings of a check: the status, the description and the fix of each.
+fn of<'a>(printed: &'a Value, check: &str) -> Vec<(&'a str, &'a str, &'a str)> {
+    let text = |finding: &'a Value, field: &str| finding[field].as_str().unwrap_or_default();
+    let findings = printed["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check);
+    findings.map(|finding| (text(finding, "status"), text(finding, "found"), text(finding, "fix"))).collect()
+}
+
+fn problems(printed: &Value) -> Vec<&Value> {
+    printed["findings"].as_array().unwrap().iter().filter(|finding| finding["status"] == "problem").collect()
+}
+
+#[test]
+fn a_machine_as_it_should_be_has_no_problems() {
+    let sandbox = Sandbox::new();
+    let (code, printed) = doctor(&sandbox, &["--listen", "127.0.0.1:0", "--dashboard", "off"]);
+    assert_eq!((code, problems(&printed).len()), (Some(0), 0), "{printed:#}");
+    assert_eq!(printed["devices"][0]["device"], "cpu");
+    let gradient = &printed["gradient"];
+    assert_eq!((&gradient["device"], gradient["relative_l2_difference"].as_f64()), (&"cpu".into(), Some(0.0)));
+    for check in ["devices", "gradient", "memory", "open files", "disk", "cache", "ports", "clock", "certificates"] {
+        assert!(!of(&printed, check).is_empty(), "{check}: {printed:#}");
+    }
+    assert!(of(&printed, "reachability").is_empty(), "there is no coordinator to reach");
+    assert!(!sandbox.path("runs").exists() && !sandbox.path("xdg").exists(), "it leaves nothing");
+
+    let output = sandbox.run(&["doctor", "--device", "cpu", "--listen", "127.0.0.1:0", "--dashboard", "off"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("--device cpu") && text.contains("\nok       ports        "), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("no problems found"), "{text}");
+}
+
+#[test]
+fn what_stops_a_coordinator_is_a_problem() {
+    let sandbox = Sandbox::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    std::fs::write(sandbox.path("file"), "").unwrap();
+    let args = ["--listen", &address, "--dashboard", &address, "--out", "file/run", "--keep", "1000000"];
+    let (code, printed) = doctor(&sandbox, &args);
+    assert_eq!(code, Some(1));
+    let [(a, _, fix), (b, ..)] = of(&printed, "ports")[..] else { panic!("{printed:#}") };
+    assert_eq!((a, b, fix.contains("--listen")), ("problem", "problem", true));
+    let [("problem", found, fix)] = of(&printed, "disk")[..] else { panic!("{printed:#}") };
+    assert!(found.contains("file/run") && fix.contains("--out"), "{found}; {fix}");
+
+    // A settings file is used as for a run.
+    let settings = "model = \"resnet20:width=512\"\nkeep = 1000000\nworkers = 10000\nlisten = \"127.0.0.1:0\"\n";
+    std::fs::write(sandbox.path("run.toml"), settings).unwrap();
+    let output = sandbox.run(&["doctor", "--config", "run.toml", "--model", "cnn", "--device", "cpu", "--json"]);
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(of(&printed, "open files")[0].1.contains("10000 workers"), "{printed:#}");
+    assert!(of(&printed, "disk")[0].1.contains("1000000 checkpoints"), "{printed:#}");
+}
+
+#[test]
+fn wrong_flags_are_told() {
+    let sandbox = Sandbox::new();
+    for (args, said) in [
+        (&["--task-batch", "0"][..], "task_batch = 0"),
+        (&["--task-batch", "5000"], "1 to 4096 samples"),
+        (&["--device", "gpu"], "unknown device"),
+        (&["--model", "none"], "unknown model"),
+        (&["--listen", "7070"], "ADDRESS:PORT"),
+        (&["--dashboard", "7071"], "or off"),
+        (&["--join", "ata1-x"], "whole, as `ata token show` prints it"),
+        (&["--tls-cert", "a.pem"], "--tls-key"),
+    ] {
+        let output = sandbox.run(&[&["doctor"], args].concat());
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), log.contains(said)), (Some(64), true), "{args:?}: {log}");
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+#[test]
+fn a_device_that_is_not_there_is_a_problem() {
+    let output = Sandbox::new().run(&["doctor", "--listen", "127.0.0.1:0", "--device", "wgpu", "--json"]);
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &printed["gradient"]), (Some(1), &Value::Null));
+    let ("problem", found, fix) = of(&printed, "devices")[0] else { panic!("{printed:#}") };
+    assert!(found.contains("no wgpu device") && fix.contains("--features gpu"), "{found}; {fix}");
+}
+
+#[test]
+fn certificates_that_are_over_are_a_problem() {
+    let sandbox = Sandbox::new();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["head".to_owned()]).unwrap();
+    (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(2001, 1, 1));
+    std::fs::write(sandbox.path("head.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(sandbox.path("head.key"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let (code, printed) =
+        doctor(&sandbox, &["--listen", "127.0.0.1:0", "--tls-cert", "head.pem", "--tls-key", "head.key"]);
+    assert_eq!(code, Some(1));
+    let findings = of(&printed, "certificates");
+    assert!(findings[0].0 == "problem" && findings[0].1.contains("expected the key of head.pem"), "{findings:?}");
+    assert!(findings[1].0 == "problem" && findings[1].1.contains("was valid until 2001-01-01"), "{findings:?}");
+}
+
+/// Starts a coordinator on an open address, and returns the token for it.
+fn open_coordinator(sandbox: &Sandbox) -> (Process, String) {
+    let head = ["coordinator", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--json", "--iterations", "5"];
+    let mut coordinator = sandbox.start(&[&head[..], &TINY].concat());
+    coordinator.port();
+    let token = sandbox.run(&["token", "show"]);
+    (coordinator, String::from_utf8(token.stdout).unwrap().trim().to_owned())
+}
+
+#[test]
+fn the_way_to_a_coordinator_is_measured() {
+    let sandbox = Sandbox::new();
+    let (coordinator, token) = open_coordinator(&sandbox);
+    std::fs::write(sandbox.path("join.txt"), &token).unwrap();
+    // The model is taken from the run.
+    let output = sandbox.run(&["doctor", "--join-file", "join.txt", "--device", "cpu", "--json"]);
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), problems(&printed).len()), (Some(0), 0), "{printed:#}");
+    assert_eq!(printed["gradient"]["task_batch"], 2);
+    for (check, found) in [
+        ("reachability", "accepts a connection"),
+        ("trust", "the secret lets this machine in"),
+        ("version", "at both ends"),
+        ("latency", "a round trip takes"),
+        ("bandwidth", "an assignment moves"),
+        ("memory", "a worker"),
+    ] {
+        let findings = of(&printed, check);
+        assert!(findings.len() == 1 && findings[0].1.contains(found), "{check}: {printed:#}");
+    }
+    assert!(of(&printed, "clock").iter().any(|(_, found, _)| *found == "as the coordinator's"), "{printed:#}");
+    assert!(of(&printed, "ports").is_empty(), "a worker listens nowhere");
+    assert!(
+        !output.stdout.windows(26).any(|part| part == &token.as_bytes()[token.len() - 26..]),
+        "a secret is printed"
+    );
+
+    let address = token.strip_prefix("ata1-").unwrap().rsplitn(3, '-').nth(2).unwrap();
+    let (code, printed) = doctor(&sandbox, &["--coordinator", &format!("http://{address}")]);
+    assert_eq!(code, Some(1));
+    let ways = of(&printed, "trust");
+    assert!(ways.first().is_some_and(|(_, found, _)| found.contains("speaks TLS only")), "{printed:#}");
+    let wrong = format!("{}{}", &token[..token.len() - 26], "a".repeat(26));
+    let (code, printed) = doctor(&sandbox, &["--join", &wrong]);
+    assert_eq!(code, Some(1));
+    let ways = of(&printed, "trust");
+    assert!(ways.first().is_some_and(|(_, found, _)| found.contains("not let in")), "{printed:#}");
+    drop(coordinator);
+    let (code, printed) = doctor(&sandbox, &["--join", &token]);
+    assert_eq!((code, of(&printed, "reachability")[0].0), (Some(1), "problem"), "{printed:#}");
+}

@@ -1,0 +1,242 @@
+//! Tests that any number in a flag or a file is either used or refused: with a documented exit code, without a panic, and in bounded
+//! memory.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::support::extremes::{DESCRIBED, changed, ends_well, places};
+use crate::support::{Sandbox, TINY};
+use serde_json::{Value, json};
+
+/// The replacements for a number.
+const EXTREMES: [&str; 13] = [
+    "",
+    "0",
+    "-1",
+    "0.5",
+    "1e20",
+    "1e308",
+    "NaN",
+    "inf",
+    "4294967295",
+    "4294967296",
+    "9007199254740992",
+    "9223372036854775808",
+    "18446744073709551615",
+];
+
+/// The commands with flags that take a value, and a valid use of each. {RUN} is a run's folder, {IMAGES} one with
+/// CIFAR-10's files, {NEW} a new one.
+const COMMANDS: [(&str, &[&str]); 20] = [
+    (
+        "up",
+        &[
+            "--model=cnn:widths=4/4/8/16",
+            "--device=cpu",
+            "--workers=1",
+            "--task-time=none",
+            "--task-batch=1",
+            "--budget=2",
+            "--iterations=2",
+            "--target-loss=1e9",
+            "--out={NEW}",
+        ],
+    ),
+    (
+        "coordinator",
+        &["--model=cnn:widths=4/4/8/16", "--device=cpu", "--listen=127.0.0.1:0", "--dashboard=off", "--out={NEW}"],
+    ),
+    ("worker", &["--coordinator=http://127.0.0.1:1", "--device=cpu", "--retry-for=0"]),
+    ("status", &["{RUN}"]),
+    ("explain", &["{RUN}"]),
+    ("report", &["{RUN}"]),
+    ("token show", &[]),
+    ("token rotate", &[]),
+    ("data fetch", &["--url=http://127.0.0.1:1/data.tar.gz"]),
+    ("data synth", &["{NEW}", "--train=2", "--test=2"]),
+    ("data pack", &["{IMAGES}", "{NEW}"]),
+    ("new", &["{NEW}/a"]),
+    ("init", &["{NEW}", "--model=cnn:widths=4/4/8/16"]),
+    ("eval", &["{RUN}", "--device=cpu"]),
+    ("plan", &["gpu=20ms", "cpu=50ms", "--budget=2", "--link=1Gbit", "--model-bytes=1MB"]),
+    ("simulate", &["--task-time=exp(i)", "--workers=3", "--budget=2", "--iterations=2", "--policy=uta"]),
+    ("replay", &["{RUN}", "--policy=uta", "--seeds=1"]),
+    ("doctor", &["--device=cpu", "--model=cnn:widths=4/4/8/16", "--task-batch=1"]),
+    ("man", &["--out={NEW}"]),
+    ("health", &["http://127.0.0.1:1"]),
+];
+
+/// Creates a run, and returns its folder.
+fn run(sandbox: &Sandbox) -> String {
+    let folder = sandbox.path("run").to_str().unwrap().to_owned();
+    let few =
+        ["--workers", "2", "--task-time", "scale(1)", "--iterations", "6", "--budget", "4", "--checkpoint-every", "2"];
+    sandbox.summary(&[&["up", "--out", &folder], &TINY[..], &few].concat());
+    folder
+}
+
+/// Creates a folder with an image in each file of CIFAR-10's binary layout: a label, and 3,072 bytes of pixels.
+fn images(sandbox: &Sandbox) -> String {
+    let folder = sandbox.path("images");
+    std::fs::create_dir(&folder).unwrap();
+    for file in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+        std::fs::write(folder.join(file).with_extension("bin"), [7; 3073]).unwrap();
+    }
+    folder.to_str().unwrap().to_owned()
+}
+
+fn every_flag_of(chosen: impl Fn(&str) -> bool) {
+    let sandbox = Sandbox::new();
+    let (run, images) = (run(&sandbox), images(&sandbox));
+    let mut tried = 0;
+    // The flags for the log are common to all commands.
+    let is_tried =
+        |(command, flag): &&(String, String)| chosen(command) && (!flag.starts_with("--log") || command == "up");
+    for (command, flag) in DESCRIBED.flags.iter().filter(is_tried) {
+        let valid = COMMANDS.iter().find(|(name, _)| name == command);
+        let (_, valid) = valid.unwrap_or_else(|| panic!("a valid use of ata {command} is wanted here"));
+        for extreme in EXTREMES {
+            let new = format!("new-{tried}");
+            let others = valid.iter().filter(|arg| arg.split('=').next() != Some(flag));
+            let others: Vec<String> = others
+                .map(|arg| arg.replace("{RUN}", &run).replace("{IMAGES}", &images).replace("{NEW}", &new))
+                .collect();
+            let changed = format!("{flag}={extreme}");
+            let args = command.split(' ').chain(others.iter().map(String::as_str)).chain([&*changed]);
+            ends_well(&sandbox, &args.collect::<Vec<_>>());
+            tried += 1;
+        }
+    }
+    println!("{tried} commands");
+    assert!(tried > 100);
+}
+
+#[test]
+fn flags_of_a_run() {
+    every_flag_of(|command| command == "up");
+}
+
+#[test]
+fn flags_of_a_coordinator_that_are_not_those_of_a_run() {
+    let flags =
+        |of: &'static str| DESCRIBED.flags.iter().filter(move |(command, _)| command == of).map(|(_, flag)| flag);
+    let of_up: BTreeSet<&String> = flags("up").collect();
+    let sandbox = Sandbox::new();
+    let (_, valid) = COMMANDS.iter().find(|(name, _)| *name == "coordinator").unwrap();
+    for flag in flags("coordinator").filter(|flag| !of_up.contains(flag) || *flag == "--dashboard") {
+        for extreme in EXTREMES {
+            let (changed, new) = (format!("{flag}={extreme}"), format!("new{flag}{extreme}"));
+            let others = valid.iter().filter(|arg| arg.split('=').next() != Some(flag));
+            let others: Vec<String> = others.map(|arg| arg.replace("{NEW}", &new)).collect();
+            let args = std::iter::once("coordinator").chain(others.iter().map(String::as_str)).chain([&*changed]);
+            ends_well(&sandbox, &args.collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn flags_of_all_other_commands() {
+    every_flag_of(|command| !["up", "coordinator"].contains(&command));
+}
+
+/// Each number of one event of each kind is replaced. Every command reads the event or refuses it.
+#[test]
+fn numbers_in_journals() {
+    let sandbox = Sandbox::new();
+    let folder = run(&sandbox);
+    let path = Path::new(&folder).join("events.jsonl");
+    let journal = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = journal.lines().collect();
+    let (mut kinds, mut refused, mut read) = (BTreeSet::new(), 0, 0);
+    for (at, line) in lines.iter().enumerate() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        if !kinds.insert(event["event"].to_string()) {
+            continue;
+        }
+        for changed in changed(&event, &places(&event)) {
+            let mut lines = lines.clone();
+            let changed = changed.to_string();
+            lines[at] = &changed;
+            std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+            for command in ["status", "explain", "report", "replay --policy=all --seeds=1"] {
+                let args: Vec<&str> = command.split(' ').chain([&*folder]).collect();
+                let code = ends_well(&sandbox, &args).0.code();
+                *(if code == Some(0) { &mut read } else { &mut refused }) += 1;
+            }
+        }
+    }
+    println!("{kinds:?}: {refused} refused, {read} read");
+    assert!(kinds.len() > 5 && refused > 100 && read > 100);
+}
+
+#[test]
+fn numbers_in_statistics() {
+    let sandbox = Sandbox::new();
+    let folder = run(&sandbox);
+    let path = Path::new(&folder).join("statistics.json");
+    let statistics: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let statistics = json!([statistics[0]]);
+    let warm_start = |statistics: &Value| {
+        std::fs::write(&path, statistics.to_string()).unwrap();
+        let warm = ["--warm-start", &folder, "--workers", "2", "--task-time", "none", "--iterations", "2", "--out"];
+        let out = tempfile::tempdir_in(sandbox.path("")).unwrap().path().join("run");
+        ends_well(&sandbox, &[&["up"], &TINY[..], &warm, &[out.to_str().unwrap()]].concat()).0.code()
+    };
+    assert_eq!(warm_start(&statistics), Some(0), "unchanged, they are good");
+    for changed in changed(&statistics, &places(&statistics)) {
+        warm_start(&changed);
+    }
+}
+
+/// The state of a checkpoint is changed, and its digest is updated.
+#[test]
+fn numbers_in_checkpoints() {
+    let sandbox = Sandbox::new();
+    let folder = run(&sandbox);
+    let path = Path::new(&folder).join("checkpoints/step-000004/state.json");
+    let state = std::fs::read_to_string(&path).unwrap();
+    let (digest, _) = state.split_at(state.find(',').unwrap());
+    let digits = digest.len() - 1;
+    let whole: Value = serde_json::from_str(&state).unwrap();
+    let mut rest = whole.as_object().unwrap().clone();
+    rest.remove("sha256");
+    // The tests of the engine try all other places.
+    let places = [
+        "/iteration",
+        "/epoch",
+        "/time_s",
+        "/workers/0/0",
+        "/engine/next_lease",
+        "/engine/statistics/0/total_s",
+        "/engine/strikes/0/rests_until_s",
+        "/engine/policy_state/5/queue/0",
+    ];
+    let resume = |at: usize, changed: &Value| {
+        let rest = format!("\",{}", &changed.to_string()[1..]);
+        let file = sandbox.path("rest");
+        std::fs::write(&file, &rest).unwrap();
+        let sha256 = ata_data::hex(&ata_data::sha256_of_file(&file).unwrap());
+        std::fs::write(&path, format!("{}{sha256}{rest}", &state[..digits - 64])).unwrap();
+        let (copy, place) = (sandbox.path(&format!("copy-{at}")), "checkpoints/step-000004");
+        std::fs::create_dir_all(copy.join(place)).unwrap();
+        for name in [
+            "config.toml",
+            &format!("{place}/state.json"),
+            &format!("{place}/model.safetensors"),
+            &format!("{place}/optimizer.safetensors"),
+        ] {
+            std::fs::copy(Path::new(&folder).join(name), copy.join(name)).unwrap();
+        }
+        let (status, said) = ends_well(&sandbox, &["up", "--resume", copy.to_str().unwrap(), "--iterations", "6"]);
+        std::fs::remove_dir_all(copy).unwrap();
+        (status.code(), said)
+    };
+    let whole = Value::Object(rest);
+    let (code, said) = resume(0, &whole);
+    assert_eq!(code, Some(0), "unchanged, it is good: {said}");
+    for (at, changed) in changed(&whole, &places.map(String::from)).iter().enumerate() {
+        let (_, said) = resume(at, changed);
+        assert!(!said.contains("SHA-256 differs"), "{said}");
+    }
+}

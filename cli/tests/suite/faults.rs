@@ -1,0 +1,126 @@
+//! Tests of processes that are stopped, killed or out of disk space.
+#![cfg(unix)]
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Process, Sandbox, TINY, until};
+use serde_json::Value;
+
+const LONG: [&str; 4] = ["--iterations", "1000000", "--budget", "8"];
+
+/// Starts a coordinator with its run in `run`, and a worker slow enough that the run does not end by itself.
+fn start(sandbox: &Sandbox, args: &[&str]) -> (Process, Process) {
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run"];
+    let mut coordinator = sandbox.start(&[&head[..], args, &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let worker = ["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"];
+    let worker = sandbox.start(&[&worker[..], &["--task-time", "const(5)"]].concat());
+    until("a step", || has_event(sandbox, "step"));
+    (coordinator, worker)
+}
+
+/// Whether the journal contains an event of this kind.
+fn has_event(sandbox: &Sandbox, kind: &str) -> bool {
+    let kind = format!("\"event\":\"{kind}\"");
+    std::fs::read_to_string(sandbox.path("run/events.jsonl")).is_ok_and(|journal| journal.contains(&kind))
+}
+
+/// Whether a process is stopped by a signal.
+fn is_stopped(process: &Process) -> bool {
+    let state = Command::new("ps").args(["-o", "state=", "-p", &process.id().to_string()]).output().unwrap();
+    state.stdout.starts_with(b"T")
+}
+
+fn journal(sandbox: &Sandbox) -> Vec<Value> {
+    let text = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The coordinator is stopped for three times the heartbeat timeout. All deadlines must move by the same time.
+#[test]
+fn a_stopped_coordinator_loses_no_worker() {
+    let sandbox = Sandbox::new();
+    let (coordinator, worker) =
+        start(&sandbox, &["--iterations", "100", "--budget", "8", "--heartbeat-timeout-ms", "1000"]);
+    coordinator.signal("STOP");
+    until("the stop", || is_stopped(&coordinator));
+    let stopped = Instant::now();
+    until("three heartbeat timeouts", || stopped.elapsed() > Duration::from_secs(3));
+    assert!(is_stopped(&coordinator));
+    coordinator.signal("CONT");
+    let (code, _, log) = coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(worker.end().0, Some(0));
+    assert!(!has_event(&sandbox, "loss"));
+}
+
+#[test]
+fn a_killed_coordinator_leaves_a_journal() {
+    let sandbox = Sandbox::new();
+    let (coordinator, worker) = start(&sandbox, &LONG);
+    let has_steps =
+        || std::fs::read_to_string(sandbox.path("run/metrics.csv")).is_ok_and(|text| text.lines().count() > 3);
+    until("steps", has_steps);
+    coordinator.signal("KILL");
+    drop(coordinator.end());
+    assert_eq!(worker.end().0, Some(69), "there is no coordinator to work for");
+    let replay = sandbox.run(&["replay", "run", "--policy", "uta", "--seeds", "1", "--json"]);
+    assert_eq!(replay.status.code(), Some(0), "{}", String::from_utf8_lossy(&replay.stderr));
+    // The journal is truncated as after a crash of the machine, or on a full disk.
+    let path = sandbox.path("run/events.jsonl");
+    let text = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() - 7]).unwrap();
+    let replay = sandbox.run(&["replay", "run", "--policy", "uta", "--seeds", "1", "--json"]);
+    assert_eq!(replay.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&replay.stderr).contains("was not written to its end"));
+}
+
+/// Returns a command for `ata` whose files are limited to this number of blocks of 512 bytes. Longer writes fail, as on a full disk.
+fn limited(sandbox: &Sandbox, blocks: u32, args: &[&str]) -> Command {
+    let program = sandbox.ata(args);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .current_dir(program.get_current_dir().unwrap())
+        .stdin(Stdio::null());
+    command
+}
+
+/// A limit of 40 KiB per file emulates a full disk. The run ends with the reason and leaves its results.
+#[test]
+fn a_full_disk_ends_a_run_with_the_reason() {
+    let sandbox = Sandbox::new();
+    let up =
+        [&["up", "--out", "run", "--workers", "2", "--task-time", "none", "--json"], &LONG[..], &TINY[..]].concat();
+    let output = limited(&sandbox, 80, &up).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(74), "{errors}");
+    assert!(errors.lines().last().unwrap().contains("cannot write run/events.jsonl: "), "{errors}");
+    // Every line is complete.
+    assert!(journal(&sandbox).iter().any(|event| event["event"] == "step"));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(sandbox.path("run/summary.json")).unwrap()).unwrap();
+    assert_eq!(printed, written);
+    assert_eq!(written["state"], "failed");
+    assert!(written["iterations"].as_u64() > Some(0) && written["error"].as_str().unwrap().contains("events.jsonl"));
+    assert!(sandbox.path("run/statistics.json").exists());
+}
+
+/// The optimizer's state does not fit on the disk, but the journal and the model do. The run prints a warning and continues.
+#[test]
+fn a_disk_too_full_for_checkpoints_does_not_end_a_run() {
+    let sandbox = Sandbox::new();
+    let up = ["up", "--out", "run", "--workers", "1", "--task-time", "none", "--device", "cpu", "--task-batch", "1"];
+    let run = ["--iterations", "3", "--budget", "2", "--checkpoint-every", "1", "--eval-every", "0"];
+    let output = limited(&sandbox, 2000, &[&up[..], &run].concat()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let failed = journal(&sandbox).iter().filter(|event| event["event"] == "checkpoint_failed").count();
+    assert!((3..=4).contains(&failed), "after each iteration, and perhaps once more at the end: {failed}");
+    assert!(sandbox.path("run/model.safetensors").exists());
+    let left = std::fs::read_dir(sandbox.path("run/checkpoints")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.eq(["checkpoints.lock"]), "no half checkpoint is left");
+}

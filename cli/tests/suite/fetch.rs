@@ -1,0 +1,264 @@
+//! Tests of `ata data fetch` against a server that follows a script.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::support::Sandbox;
+use ata_data::{Split, Synthetic, hex, sha256_of_file};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tar::{Builder, Header};
+
+const NAME: &str = "cifar-100-binary.tar.gz";
+const PARTIAL: &str = "cifar-100-binary.tar.gz.partial";
+
+/// Returns a small archive in the official layout.
+fn archive() -> Vec<u8> {
+    let mut tar = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (split, records) in [(Split::Train, 40), (Split::Test, 10)] {
+        let data = Synthetic::new(split, 1);
+        let content: Vec<u8> = (0..records).flat_map(|index| data.record(index)).collect();
+        let mut header = Header::new_ustar();
+        header.set_size(content.len() as u64);
+        tar.append_data(&mut header, format!("cifar-100-binary/{}", split.file_name()), &content[..]).unwrap();
+    }
+    tar.into_inner().unwrap().finish().unwrap()
+}
+
+/// The bytes that the server sends on a connection after it has read the request and before it closes.
+type Reply = Vec<u8>;
+
+/// A server that stops after the last reply.
+struct Server {
+    url: String,
+    /// The first line of each request.
+    requests: Receiver<String>,
+}
+
+impl Server {
+    fn start(replies: Vec<Reply>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/archive.tar.gz", listener.local_addr().unwrap());
+        let (sender, requests) = channel();
+        std::thread::spawn(move || {
+            for reply in replies {
+                let (mut stream, _) = listener.accept().unwrap();
+                let head: Vec<String> =
+                    BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+                // The request is recorded before the reply, so that it is there when the client has finished.
+                drop(sender.send(head[0].clone()));
+                // The client may close the connection before the end of the reply.
+                drop(stream.write_all(&reply));
+            }
+        });
+        Self { url, requests }
+    }
+}
+
+fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    [format!("HTTP/1.1 {status}\r\nConnection: close\r\n{headers}\r\n").as_bytes(), body].concat()
+}
+
+/// Returns a reply with the whole archive.
+fn whole(archive: &[u8]) -> Reply {
+    reply("200 OK", &format!("Content-Length: {}\r\n", archive.len()), archive)
+}
+
+/// Returns a reply whose connection ends in the middle of the archive.
+fn broken(archive: &[u8]) -> Reply {
+    reply("200 OK", &format!("Content-Length: {}\r\n", archive.len()), &archive[..archive.len() / 2])
+}
+
+/// Returns a refusal or another reply without a body.
+fn head(status: &str, headers: impl Into<String>) -> Reply {
+    reply(status, &(headers.into() + "Content-Length: 0\r\n"), &[])
+}
+
+/// A test of a fetch: a sandbox, the archive, and its SHA-256.
+struct Fetch {
+    sandbox: Sandbox,
+    archive: Vec<u8>,
+    sha256: String,
+}
+
+impl Fetch {
+    fn new() -> Self {
+        let (sandbox, archive) = (Sandbox::new(), archive());
+        std::fs::write(sandbox.path("original"), &archive).unwrap();
+        let sha256 = hex(&sha256_of_file(&sandbox.path("original")).unwrap());
+        Self { sandbox, archive, sha256 }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.sandbox.path("data").join(name)
+    }
+
+    /// Returns the number of files in the folder.
+    fn left(&self) -> usize {
+        std::fs::read_dir(self.sandbox.path("data")).unwrap().count()
+    }
+
+    /// Writes a file to the folder.
+    fn leave(&self, name: &str, bytes: &[u8]) {
+        std::fs::create_dir_all(self.sandbox.path("data")).unwrap();
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// Runs a fetch into the folder `data`, and returns exit code, standard output and standard error.
+    fn run(&self, url: &str, more: &[&str]) -> (i32, String, String) {
+        let output = self.sandbox.run(&[&["data", "fetch", "data", "--url", url], more].concat());
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Runs a fetch that must download the archive and leave nothing else.
+    fn succeeds(&self, server: &Server) -> String {
+        let (code, out, log) = self.run(&server.url, &["--sha256", &self.sha256]);
+        assert_eq!(code, 0, "{log}");
+        assert_eq!(std::fs::read(self.path(NAME)).unwrap(), self.archive);
+        assert_eq!(self.left(), 1, "only the archive is left");
+        out
+    }
+
+    /// Runs a fetch that must fail with one line that contains all of these texts.
+    fn fails(&self, url: &str, code: i32, says: &[&str]) {
+        let (found, out, log) = self.run(url, &["--sha256", &self.sha256]);
+        assert_eq!((found, out.as_str()), (code, ""), "{log}");
+        let last = log.lines().last().unwrap();
+        assert!(last.starts_with("ata: ") && !log.contains("panicked"), "{log}");
+        for text in says {
+            assert!(last.contains(text), "expected '{text}': {last}");
+        }
+    }
+}
+
+#[test]
+fn the_archive_is_downloaded_and_verified() {
+    let fetch = Fetch::new();
+    let server = Server::start(vec![whole(&fetch.archive)]);
+    let out = fetch.succeeds(&server);
+    for line in [&fetch.sha256, "train.bin: 40 records", "test.bin: 10 records"] {
+        assert!(out.contains(line), "{out}");
+    }
+    assert!(out.lines().last().unwrap().contains("ata up --data data/cifar-100-binary.tar.gz"), "{out}");
+    assert!(server.requests.recv().unwrap().starts_with("GET /archive.tar.gz "));
+
+    // The archive exists now, so no server is contacted.
+    let (code, out, log) = fetch.run("http://127.0.0.1:1/", &["--sha256", &fetch.sha256, "--json"]);
+    assert!(code == 0 && log.contains("is there already"), "{log}");
+    let expected = serde_json::json!({
+        "path": format!("data/{NAME}"), "bytes": fetch.archive.len(), "sha256": fetch.sha256,
+    });
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap(), expected);
+}
+
+#[test]
+fn a_redirect_is_followed() {
+    let fetch = Fetch::new();
+    let target = Server::start(vec![whole(&fetch.archive)]);
+    fetch.succeeds(&Server::start(vec![head("302 Found", format!("Location: {}\r\n", target.url))]));
+}
+
+#[test]
+fn a_connection_that_breaks_leaves_nothing() {
+    let fetch = Fetch::new();
+    let server = Server::start(vec![broken(&fetch.archive), whole(&fetch.archive)]);
+    fetch.fails(&server.url, 69, &[&server.url, "ended early", "Try again"]);
+    assert_eq!(fetch.left(), 0);
+    fetch.succeeds(&server);
+}
+
+#[test]
+fn refusals_name_the_address_and_the_status() {
+    let fetch = Fetch::new();
+    for status in ["404 Not Found", "403 Forbidden", "503 Service Unavailable"] {
+        let server = Server::start(vec![head(status, "")]);
+        fetch.fails(&server.url, 69, &[&server.url, status]);
+    }
+    assert_eq!(fetch.left(), 0);
+}
+
+#[test]
+fn nobody_at_the_address() {
+    let fetch = Fetch::new();
+    // The port was free a moment ago.
+    let url = format!("http://{}/", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    fetch.fails(&url, 69, &[&url, "Check the network", "--url"]);
+    assert_eq!(fetch.left(), 0);
+}
+
+#[test]
+fn another_archive_is_removed() {
+    let fetch = Fetch::new();
+    let server = Server::start(vec![whole(&fetch.archive)]);
+    let expected = "0".repeat(64);
+    let (code, out, log) = fetch.run(&server.url, &["--sha256", &expected]);
+    assert!(code == 65 && out.is_empty(), "{log}");
+    let last = log.lines().last().unwrap();
+    assert!(last.contains(&expected) && last.contains(&fetch.sha256), "{log}");
+    assert_eq!(fetch.left(), 0);
+
+    // Without --sha256, a mirror must have the official archive.
+    let server = Server::start(vec![whole(&fetch.archive)]);
+    let (code, _, log) = fetch.run(&server.url, &[]);
+    assert!(code == 65 && log.contains("58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"), "{log}");
+}
+
+#[test]
+fn an_archive_that_is_none_is_refused() {
+    let mut fetch = Fetch::new();
+    fetch.archive = b"not an archive".to_vec();
+    std::fs::write(fetch.sandbox.path("original"), &fetch.archive).unwrap();
+    fetch.sha256 = hex(&sha256_of_file(&fetch.sandbox.path("original")).unwrap());
+    let server = Server::start(vec![whole(&fetch.archive)]);
+    fetch.fails(&server.url, 65, &[NAME, "not a"]);
+}
+
+#[test]
+fn another_file_of_that_name_is_left_alone() {
+    let fetch = Fetch::new();
+    fetch.leave(NAME, b"mine");
+    fetch.fails("http://127.0.0.1:1/", 65, &[NAME, "another file", &fetch.sha256]);
+    assert_eq!(std::fs::read(fetch.path(NAME)).unwrap(), b"mine");
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let fetch = Fetch::new();
+    let too_large: u64 = (1 << 30) + 1;
+    let announced = reply("200 OK", &format!("Content-Length: {too_large}\r\n"), b"some");
+    let server = Server::start(vec![announced]);
+    fetch.fails(&server.url, 65, &[&server.url, "1073741825"]);
+    assert_eq!(fetch.left(), 0);
+}
+
+#[test]
+fn wrong_usage() {
+    let fetch = Fetch::new();
+    for url in ["ftp://mirror/a", "mirror", "http://", "http://a b/"] {
+        fetch.fails(url, 64, &["--url", "expected http://HOST/PATH"]);
+    }
+    let (code, _, log) = fetch.run("http://127.0.0.1:1/", &["--sha256", "58a8"]);
+    assert!(code == 64 && log.contains("64 hexadecimal digits"), "{log}");
+    assert!(!fetch.sandbox.path("data").exists());
+}
+
+#[test]
+fn what_cannot_be_written() {
+    let fetch = Fetch::new();
+    std::fs::write(fetch.sandbox.path("data"), "").unwrap();
+    fetch.fails("http://127.0.0.1:1/", 74, &["cannot create data", "another folder"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk() {
+    let fetch = Fetch::new();
+    std::fs::create_dir(fetch.sandbox.path("data")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", fetch.path(PARTIAL)).unwrap();
+    let server = Server::start(vec![whole(&fetch.archive)]);
+    fetch.fails(&server.url, 74, &[PARTIAL, "No space left on device"]);
+    assert_eq!(fetch.left(), 0);
+}

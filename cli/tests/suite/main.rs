@@ -1,0 +1,25 @@
+//! Tests of the program `ata` from the outside.
+
+mod bad_input;
+mod connections;
+mod doctor;
+mod endings;
+mod examples;
+mod extreme_simulations;
+mod extremes;
+mod faults;
+mod fetch;
+mod joining;
+mod layout;
+mod links;
+mod new;
+mod observing;
+mod packing;
+mod pipes;
+mod plan;
+mod reference;
+mod resume;
+mod simulate;
+mod support;
+mod terminal;
+mod training;

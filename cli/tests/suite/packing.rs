@@ -1,0 +1,148 @@
+//! Tests of `ata data pack`, and of training on a folder of images.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::support::Sandbox;
+
+/// Writes images of 20 × 16 pixels: 30 of each of two classes to train on, and 10 to test with.
+fn images(folder: &Path) {
+    for (split, count) in [("train", 30), ("test", 10)] {
+        for (class, value) in [("dark", 20), ("light", 200)] {
+            let folder = folder.join(split).join(class);
+            std::fs::create_dir_all(&folder).unwrap();
+            for at in 0..count {
+                let mut encoder = png::Encoder::new(File::create(folder.join(format!("{at}.png"))).unwrap(), 20, 16);
+                encoder.set_color(png::ColorType::Rgb);
+                let pixels: Vec<u8> = (0..20 * 16 * 3).map(|pixel| value + ((pixel * 7 + at) % 50) as u8).collect();
+                encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+            }
+        }
+    }
+}
+
+const UP: [&str; 11] =
+    ["up", "--workers", "2", "--task-time", "none", "--lr", "0.01", "--task-batch", "2", "--device", "cpu"];
+
+/// The run is the same whether images are packed explicitly or automatically, with or without parameters in the specification.
+#[test]
+fn a_model_learns_from_a_folder_of_images() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    let up = |data: &str, model: &str, more: &[&str]| {
+        sandbox.summary(&[&UP[..], &["--data", data, "--model", model], more].concat())
+    };
+    let summary = up("photos", "cnn:widths=4/4/8/16,size=16", &["--out", "a", "--iterations", "30"]);
+    assert_eq!(summary["test_accuracy"], 1.0);
+    let output = sandbox.run(&["data", "pack", "photos", "packed", "--size", "16"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("60 images of 16 × 16 pixels in 2 classes"), "{said}");
+    let again = up("packed", "cnn:widths=4/4/8/16", &["--out", "b", "--iterations", "30"]);
+    assert_eq!(again["parameters_sha256"], summary["parameters_sha256"]);
+    let verified = sandbox.run(&["data", "verify", "packed"]);
+    assert!(verified.status.success());
+    assert!(String::from_utf8_lossy(&verified.stdout).contains("60 records, all labels in range"));
+
+    let eval = sandbox.summary(&["eval", "b", "--data", "packed"]);
+    let names: Vec<_> = eval["classes"].as_array().unwrap().iter().map(|class| class["name"].clone()).collect();
+    assert_eq!((names, &eval["samples"]), (vec!["dark".into(), "light".into()], &20.into()));
+    // This folder also has two classes, but with other names.
+    for class in ["dark", "light"] {
+        for split in ["train", "test"] {
+            let folder = sandbox.path("photos").join(split);
+            std::fs::rename(folder.join(class), folder.join(format!("not {class}"))).unwrap();
+        }
+    }
+    let output = sandbox.run(&["eval", "b", "--data", "photos"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(65) && said.contains("class 0 is 'not dark'"), "{said}");
+    // The run is resumed with the command that started it.
+    let resumed = up("packed", "cnn:widths=4/4/8/16", &["--resume", "b", "--iterations", "31"]);
+    assert_eq!(resumed["iterations"], 31);
+}
+
+/// Workers fetch shards from the object store and not from the coordinator.
+#[cfg(feature = "object-store")]
+#[test]
+fn images_in_an_object_store() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    let pack = ["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"];
+    assert!(sandbox.run(&pack).status.success());
+    let url = format!("file://{}", sandbox.path("packed").display());
+    let train = |data: &str, out: &str| {
+        let run = ["--data", data, "--iterations", "3", "--model", "cnn:widths=2/2/2/4", "--budget", "4", "--out", out];
+        sandbox.summary(&[&UP[..], &run].concat())
+    };
+    let (here, there) = (train("packed", "a"), train(&url, "b"));
+    assert_eq!(here["parameters_sha256"], there["parameters_sha256"]);
+    assert_eq!(here["test_loss"], there["test_loss"]);
+    let eval = sandbox.summary(&["eval", "b"]);
+    assert_eq!((&eval["loss"], &eval["data"]), (&there["test_loss"], &url.clone().into()));
+
+    let fails = |url: &str, says: &str| {
+        let output = sandbox.run(&["up", "--data", url]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(65) && said.contains(says), "{said}");
+    };
+    std::fs::remove_file(sandbox.path("packed/test.shards")).unwrap();
+    fails(&url, "test.shards: pack the images with `ata data pack DIR OUT --shard-mb 64`");
+    std::fs::write(sandbox.path("packed/test.shards"), "no index").unwrap();
+    fails(&url, "is it cut short?");
+}
+
+/// Shards are checked when they are read, and the result does not depend on them.
+#[test]
+fn images_in_shards() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    // A record of 256 × 256 pixels has 197 kB, so a shard of a megabyte contains five of the 60 images.
+    let pack = ["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"];
+    let output = sandbox.run(&pack);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("train.shards: 12 shards of 5 images"), "{said}");
+    let train = |workers: &str, out: &str| {
+        let up = ["up", "--task-time", "none", "--task-batch", "2", "--device", "cpu", "--budget", "4"];
+        let run = ["--data", "packed", "--iterations", "3", "--model", "cnn:widths=2/2/2/4"];
+        sandbox.summary(&[&up, &run[..], &["--workers", workers, "--out", out]].concat())["parameters_sha256"].clone()
+    };
+    assert_eq!(train("1", "a"), train("3", "b"));
+    let verify = ["data", "verify", "packed"];
+    let said = sandbox.run(&verify).stdout;
+    assert!(String::from_utf8_lossy(&said).contains("60 images in 12 shards"));
+    let path = sandbox.path("packed/train.packed");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 9;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let output = sandbox.run(&verify);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(65) && said.contains("shard 11, images 55 to 59, has changed"), "{said}");
+}
+
+#[test]
+fn bad_images_end_the_command_with_65_unless_they_are_left_out() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    std::fs::write(sandbox.path("photos/train/dark/broken.png"), "no image").unwrap();
+    std::fs::write(sandbox.path("photos/train/dark/notes.txt"), "no image").unwrap();
+    let fails = |args: &[&str], says: &str| {
+        let output = sandbox.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(65), "{args:?}: {said}");
+        assert!(said.lines().last().unwrap().contains(says), "{args:?}: {said}");
+        said.into_owned()
+    };
+    for args in [&["data", "pack", "photos", "packed"][..], &["up", "--data", "photos"]] {
+        let said = fails(args, "2 of the files cannot be read as images");
+        assert!(["broken.png: ", "notes.txt: "].iter().all(|name| said.contains(name)), "{said}");
+    }
+    fails(&["data", "pack", "absent", "packed"], "no such folder");
+    fails(&["data", "pack", "photos/train", "packed"], "expected train/CLASS/*.png");
+    let output = sandbox.run(&["data", "pack", "photos", "packed", "--skip-bad"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.lines().last().unwrap().contains("2 files were left out"), "{said}");
+    // Existing files are kept.
+    assert_eq!(sandbox.run(&["data", "pack", "photos", "packed", "--skip-bad"]).status.code(), Some(74));
+    assert_eq!(sandbox.run(&["data", "pack", "photos", "other", "--size", "20"]).status.code(), Some(64));
+}

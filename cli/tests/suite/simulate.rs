@@ -1,0 +1,238 @@
+//! Tests of `ata simulate` and `ata replay` on the command line.
+
+use crate::support::{Sandbox, TINY};
+use serde_json::Value;
+
+/// Runs a command that must succeed, and returns what `--json` printed.
+fn json(sandbox: &Sandbox, args: &[&str]) -> Vec<Value> {
+    let Value::Array(list) = sandbox.summary(args) else { panic!("{args:?}: no list") };
+    list
+}
+
+#[test]
+fn simulate_prints_one_object_per_run() {
+    let sandbox = Sandbox::new();
+    let args =
+        ["simulate", "--policy", "fta,ata:alpha=2265,gta", "--workers", "5,17", "--iterations", "50", "--seeds", "2"];
+    let runs = json(&sandbox, &args);
+    assert_eq!(runs.len(), 3 * 2 * 2);
+    for field in [
+        "policy",
+        "law",
+        "workers",
+        "budget",
+        "iterations",
+        "seed",
+        "mean_iteration_time",
+        "mean_total_worker_time",
+        "cumulative_regret",
+        "tasks_wasted",
+        "mean_results",
+        "final_allocation",
+    ] {
+        assert!(runs.iter().all(|run| run.get(field).is_some()), "{field}");
+    }
+    let of = |run: &Value| (run["policy"].clone(), run["workers"].clone(), run["seed"].clone());
+    assert_eq!(of(&runs[0]), ("fta".into(), 5.into(), 1.into()));
+    assert_eq!(of(&runs[3]), ("ata:alpha=2265".into(), 5.into(), 2.into()));
+    assert_eq!(runs[0]["cumulative_regret"], 0.0, "the oracle regrets nothing");
+    assert!(runs[4]["cumulative_regret"].is_null(), "a race has no allocation to regret");
+    let allocation = runs[0]["final_allocation"].as_array().unwrap();
+    assert_eq!(allocation.iter().map(|tasks| tasks.as_u64().unwrap()).sum::<u64>(), 23);
+    assert_eq!(json(&sandbox, &args), runs, "the same seeds, the same runs");
+}
+
+/// The CNN in virtual time has exactly the parameters of a real run with the same seed, budget and tasks.
+#[test]
+fn what_is_learned_in_simulation_is_what_a_real_run_learns() {
+    let sandbox = Sandbox::new();
+    std::fs::write(
+        sandbox.path("cnn.toml"),
+        "title = 'A small CNN'\nabout = 'As in the real run'\npolicies = ['uta', 'ata-auto']\nworkers = [2]\nbudget = 4\niterations = 5\n\
+         [learning]\nproblem = 'cnn'\ndata = 'synthetic'\nmodel = 'cnn:widths=4/4/8/16'\ntask_batch = 2\nlr = 1e-3\n",
+    )
+    .unwrap();
+    let runs = json(&sandbox, &["simulate", "--experiment", "cnn.toml", "--out", "figures"]);
+    let real: Vec<&str> = ["up", "--workers", "2", "--budget", "4", "--iterations", "5", "--task-time", "none"]
+        .into_iter()
+        .chain(TINY)
+        .collect();
+    let real = sandbox.summary(&real);
+    for run in &runs {
+        assert_eq!(run["final_objective"], real["final_loss"]);
+    }
+    for file in ["report.html", "loss-runtime.svg", "loss-runtime.csv", "iteration-time.svg"] {
+        assert!(sandbox.path("figures").join(file).metadata().unwrap().len() > 100, "{file}");
+    }
+}
+
+#[test]
+fn experiments_are_listed_shown_and_edited() {
+    let sandbox = Sandbox::new();
+    let text = |args: &[&str]| {
+        let output = sandbox.run(args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let list = text(&["simulate", "--list"]);
+    assert!(list.contains("ata-cifar100") && list.contains("cmab-regression") && list.contains("\ncomparison "));
+    assert!(text(&["simulate", "--show", "drift"]).contains("fta:means=current"), "the policies are part of the file");
+    let printed = text(&["simulate", "--show", "speed-change"]);
+    std::fs::write(sandbox.path("mine.toml"), printed.replace("iterations = 2000", "iterations = 20")).unwrap();
+    let table = text(&["simulate", "--experiment", "mine.toml", "--seeds", "1"]);
+    assert!(table.contains("20 iterations, 1 seed") && table.contains("ata-auto:track=off"), "{table}");
+    assert!(text(&["policies"]).contains("ringmaster"));
+}
+
+/// Writes the times of `lines` minibatches of ten workers in each of four jobs; worker i's times are about 10·i.
+fn jobs(sandbox: &Sandbox, lines: u32) {
+    std::fs::create_dir(sandbox.path("jobs")).unwrap();
+    for job in 1..=4 {
+        let time = |line: u32, worker: u32| (10 * worker + (line * job) % 7).to_string();
+        let row = |line| (1..=10).map(|worker| time(line, worker)).collect::<Vec<_>>().join(" ");
+        let rows = (1..=lines).map(row).collect::<Vec<_>>().join("\n");
+        std::fs::write(sandbox.path(&format!("jobs/job{job}.txt")), format!("# job {job}\n{rows}\n")).unwrap();
+    }
+}
+
+#[test]
+fn recorded_jobs_are_compared() {
+    let sandbox = Sandbox::new();
+    jobs(&sandbox, 60);
+    let flags = ["--policy", "gta,clairvoyant", "--seeds", "2", "--iterations", "5", "--out", "out"];
+    let args = [&["simulate", "--experiment", "pai", "--data", "jobs"][..], &flags].concat();
+    let costs = json(&sandbox, &args);
+    assert_eq!(costs.len(), (3 * 2 * 2 + 2 * 3) * 3);
+    assert_eq!((&costs[0]["policy"], &costs[0]["runtime_ratio"]), (&"fta:means=current".into(), &1.0.into()));
+    assert_eq!((&costs[0]["case"], &costs[0]["seeds"]), (&"job 1, own, B = 23, n = 10".into(), &2.into()));
+    let clairvoyant = costs.iter().filter(|costs| costs["policy"] == "clairvoyant");
+    let by_the_clock = clairvoyant.filter(|costs| costs["case"].as_str().unwrap().contains("wall"));
+    let ratios: Vec<f64> = by_the_clock.map(|costs| costs["runtime_ratio"].as_f64().unwrap()).collect();
+    assert!(ratios.len() == 9 && ratios.iter().all(|ratio| *ratio <= 1.0), "{ratios:?}");
+    let markdown = std::fs::read_to_string(sandbox.path("out/comparison.md")).unwrap();
+    assert!(markdown.contains("\n## Geometric means") && markdown.contains("CC-BY-4.0"), "{markdown}");
+    for file in ["report.html", "comparison.svg", "comparison.csv"] {
+        assert!(sandbox.path("out").join(file).metadata().unwrap().len() > 100, "{file}");
+    }
+}
+
+#[test]
+fn the_comparison_is_a_table_for_each_group() {
+    let sandbox = Sandbox::new();
+    jobs(&sandbox, 60);
+    let flags = ["--policy", "uta", "--seeds", "1", "--iterations", "2", "--data", "jobs"];
+    let output = sandbox.run(&[&["simulate", "--experiment", "comparison"][..], &flags].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for row in ["constant, n = 153", "near-ties, exp(58 + i/20), n = 1000", "job 4, wall, B = 46, n = 10", "all groups"]
+    {
+        assert!(table.contains(row), "{row}: {table}");
+    }
+}
+
+/// A worker of a real run under `trace(FILE, wall)` takes the time in line k for every task of iteration k.
+#[test]
+fn real_workers_play_a_trace_by_iterations() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("times.txt"), "50\n500\n").unwrap();
+    let own = ["up", "--workers", "1", "--budget", "2", "--iterations", "3", "--out", "run"];
+    sandbox.summary(&[&own[..], &["--task-time", "trace(times.txt, wall)", "--time-unit", "1ms"], &TINY].concat());
+    let events = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let tasks = events.filter(|event| event["event"] == "task");
+    let is_slow = tasks.map(|task| (task["iteration"].as_u64().unwrap(), task["busy_s"].as_f64().unwrap() >= 0.5));
+    let is_slow: Vec<_> = is_slow.collect();
+    assert_eq!(is_slow, [(1, false), (1, false), (2, true), (2, true), (3, false), (3, false)]);
+}
+
+#[test]
+fn a_real_run_is_replayed_and_warms_the_next() {
+    let sandbox = Sandbox::new();
+    let up = |out: &str, more: &[&str]| {
+        let own = ["up", "--workers", "2", "--budget", "4", "--iterations", "8", "--out", out];
+        sandbox.summary(&[&own[..], &TINY[..], more].concat())
+    };
+    let first = up("first", &["--task-time", "const(4*i)", "--policy", "uta"]);
+    let costs = json(&sandbox, &["replay", "first", "--seeds", "2", "--out", "replayed"]);
+    let cost = |policy: &str| costs.iter().find(|line| line["policy"] == policy).unwrap_or_else(|| panic!("{policy}"));
+    assert_eq!(cost("uta")["bootstrapped"], 0.0, "it asks for just what was recorded");
+    assert!(cost("gta")["bootstrapped"].as_f64().unwrap() > 0.0, "it asks the fast worker for more");
+    assert!(sandbox.path("replayed/report.html").exists() && sandbox.path("first/report.html").exists());
+
+    let second = up("second", &["--warm-start", "first"]);
+    assert_eq!(second["iterations"], 8);
+    let bad = sandbox.run(&["up", "--warm-start", "nowhere"]);
+    assert_eq!(bad.status.code(), Some(65), "{}", String::from_utf8_lossy(&bad.stderr));
+    assert_eq!(first["ended_by"], "iterations");
+}
+
+/// The constant times are 1 and 3, and B = 4: the oracle's (3, 1) takes 3, and uniform's (2, 2) takes 6.
+#[test]
+fn a_replay_costs_what_the_recorded_times_say() {
+    let sandbox = Sandbox::new();
+    let task = |worker: u32, busy_s: u32| {
+        format!(
+            r#"{{"event":"task","iteration":1,"task":0,"worker":{worker},"lease":1,"time_s":6.0,"busy_s":{busy_s}.0,"outcome":"applied"}}"#
+        )
+    };
+    let step = r#"{"event":"step","iteration":1,"time_s":6.0,"loss":1.0,"runtime_s":6.0,"total_worker_time_s":8.0,"tasks":4,"wasted":0,"employments":2,"results":4,"learning_rate":0.1}"#;
+    let run = r#"{"event":"run","version":3,"run_id":"r","policy":"uta","budget":4,"iterations":1,"task_batch":1,"seed":1,"model":"cnn"}"#;
+    let lines = [run.to_owned(), task(1, 1), task(1, 1), task(2, 3), task(2, 3), step.to_owned()];
+    std::fs::write(sandbox.path("events.jsonl"), lines.join("\n")).unwrap();
+    let costs = json(&sandbox, &["replay", "events.jsonl", "--policy", "fta,uta"]);
+    for (line, runtime_s, worker_time_s, bootstrapped) in [(&costs[0], 3.0, 6.0, 0.25), (&costs[1], 6.0, 8.0, 0.0)] {
+        let expected = [runtime_s, worker_time_s, bootstrapped].map(Value::from);
+        assert_eq!(["iteration_s", "worker_time_s", "bootstrapped"].map(|field| line[field].clone()), expected);
+    }
+}
+
+#[test]
+fn nonsense_is_refused_with_the_reason() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("nan.txt"), "1\n2\nNaN\n").unwrap();
+    std::fs::write(sandbox.path("empty.txt"), "# nothing\n").unwrap();
+    std::fs::create_dir(sandbox.path("recorded")).unwrap();
+    std::fs::write(sandbox.path("recorded/job1.txt"), "1\n2\n").unwrap();
+    std::fs::write(sandbox.path("bad.toml"), "budget = 3\nlaw = 'exp(1)'\n").unwrap();
+    std::fs::write(sandbox.path("bad.jsonl"), "{\"event\":\"step\"}\n").unwrap();
+    for (args, code, says) in [
+        (&["simulate", "--policy", "k-sync:k=99"][..], 64, "there are only 51 workers"),
+        (&["simulate", "--policy", "atta"], 64, "unknown policy 'atta'"),
+        (&["simulate", "--policy", "adaptive-k-sync"], 64, "--problem"),
+        (&["simulate", "--task-time", "exp(0-3)"], 64, "mean is -3"),
+        (&["simulate", "--task-time", "exp(3"], 64, "at character 6"),
+        (&["simulate", "--task-time", "trace(nan.txt)"], 65, "line 3: 'NaN'"),
+        (&["simulate", "--task-time", "trace(empty.txt)"], 65, "holds no times"),
+        (&["simulate", "--task-time", "trace(absent.txt)"], 65, "absent.txt"),
+        (&["simulate", "--workers", "0"], 64, "workers: 0"),
+        (&["simulate", "--budget", "-1"], 64, "-1"),
+        (&["simulate", "--overcommit", "-0.5"], 64, "overcommit: -0.5"),
+        (&["simulate", "--overhead", "const(0-1)"], 64, "x is -1"),
+        (&["simulate", "--experiment", "bad.toml"], 64, "line 2: unknown field `law`"),
+        (&["simulate", "--experiment", "absent"], 64, "Built-in experiments: ata-quadratic"),
+        (&["simulate", "--experiment", "pai"], 64, "expected --data DIR with job1.txt to job4.txt"),
+        (&["simulate", "--experiment", "pai", "--data", "absent"], 65, "job1.txt: cannot be read"),
+        (
+            &["simulate", "--experiment", "pai", "--data", "recorded"],
+            65,
+            "line 1 has 1 columns, expected one for each of 10",
+        ),
+        (
+            &["simulate", "--experiment", "comparison", "--workers", "5"],
+            64,
+            "--workers: the cases of a suite have their own",
+        ),
+        (&["simulate", "--show", "comparison"], 64, "a suite of experiments has no file"),
+        (&["simulate", "--task-time", "trace(nan.txt, wal)"], 64, "expected own, wall (one of them) or block=LINES"),
+        (&["replay", "bad.jsonl", "--policy", "clairvoyant"], 65, "line 1"),
+        (&["up", "--policy", "fta:means=current"], 64, "only a simulation knows"),
+        (&["replay", "bad.jsonl"], 65, "line 1: missing field"),
+        (&["replay", "absent.jsonl"], 65, "absent.jsonl"),
+    ] {
+        let output = sandbox.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(says), "{args:?}: {said}");
+        assert!(output.stdout.is_empty() && !said.contains("panicked"), "{args:?}: {said}");
+    }
+}

@@ -1,0 +1,290 @@
+//! Tests of `ata up` and of clusters that are started by hand, as whole processes. The parameters do not depend on the
+//! policy, the workers and their failures.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::support::{Sandbox, TINY, until};
+use serde_json::Value;
+
+/// The settings of the run in these tests.
+const RUN: [&str; 8] = ["--iterations", "12", "--budget", "10", "--lr", "1e-2", "--seed", "3"];
+
+/// Returns the current journal of the run in the folder `run`.
+fn journal(sandbox: &Sandbox) -> String {
+    std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default()
+}
+
+fn sha256(summary: &Value) -> String {
+    let sha256 = summary["parameters_sha256"].as_str().unwrap();
+    assert_eq!(sha256.len(), 64);
+    sha256.into()
+}
+
+#[test]
+fn parameters_do_not_depend_on_policy_or_workers() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.data();
+    let train = |policy: &str, workers: &str, task_time: &str| {
+        let cluster = ["up", "--data", &data, "--policy", policy, "--workers", workers, "--task-time", task_time];
+        sandbox.summary(&[&cluster, &RUN[..], &TINY[..]].concat())
+    };
+    let reference = train("ata-empirical", "3", "none");
+    assert_eq!(reference["iterations"], 12);
+    assert_eq!(reference["tasks_applied"], 120);
+    assert_eq!(reference["tasks_wasted"], 0);
+    for (policy, workers, task_time) in [
+        ("ata-empirical", "1", "none"),
+        ("ata", "7", "none"),
+        ("uta", "3", "exp(3)"),
+        // Races and probes compute more tasks than the step takes, but the step takes the same ones.
+        ("ata-auto", "3", "exp(3*i)"),
+        ("fta:means=1/2/4", "3", "scale(1); scale(2)"),
+    ] {
+        let summary = train(policy, workers, task_time);
+        assert_eq!(sha256(&summary), sha256(&reference), "{policy}, {workers} workers");
+        assert_eq!(summary["tasks_applied"], 120);
+    }
+    // Greedy allocation takes the first finished tasks and wastes the others.
+    let greedy = train("gta", "3", "const(1); const(10)");
+    assert_eq!((&greedy["tasks_applied"], greedy["iterations"].as_u64()), (&120.into(), Some(12)));
+    assert!(greedy["tasks_wasted"].as_u64() > Some(0));
+    let asynchronous = train("ringmaster:R=2,stops=on", "3", "const(1); const(10)");
+    assert_eq!(asynchronous["tasks_applied"], 12, "every step takes one task");
+    let overcommitted = ["up", "--data", &data, "--policy", "uta", "--workers", "3", "--overcommit", "0.5"];
+    let overcommitted = sandbox.summary(&[&overcommitted, &RUN[..], &TINY[..]].concat());
+    assert_eq!(overcommitted["tasks_applied"], 120);
+    // Another seed gives other parameters, so the comparison is meaningful.
+    let run = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
+    let other_seed = sandbox.summary(&[&run, &RUN[..6], &["--seed", "4"], &TINY[..]].concat());
+    assert_ne!(sha256(&other_seed), sha256(&reference));
+}
+
+/// Workers receive the augmentation from the coordinator, and all of them change a task's images alike.
+#[test]
+fn augmented_images_do_not_depend_on_who_computes() {
+    let sandbox = Sandbox::new();
+    let train = |workers: &str, more: &[&str]| {
+        let up = ["up", "--workers", workers, "--task-time", "none", "--label-smoothing", "0.1"];
+        sha256(&sandbox.summary(&[&up, more, &RUN[..], &TINY[..]].concat()))
+    };
+    let reference = train("1", &["--augment", "crop,flip,mixup"]);
+    assert_eq!(train("3", &["--augment", "crop,flip,mixup"]), reference);
+    assert_ne!(train("1", &["--augment", "flip"]), reference);
+    assert_ne!(train("1", &[]), reference);
+}
+
+/// A replay of the run's own policy shows how accurate those of others are.
+#[test]
+fn the_end_of_a_run_compares_it_with_its_own_replay() {
+    let sandbox = Sandbox::new();
+    let run = ["up", "--workers", "2", "--budget", "4", "--iterations", "10", "--task-time", "const(4*i)"];
+    let output = sandbox.run(&[&run[..], &TINY].concat());
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let said = printed.lines().find(|line| line.starts_with("The replay of ata-auto itself has ")).expect(&printed);
+    let words: Vec<&str> = said.split(' ').collect();
+    let ratios = [words[6], words[12]].map(|ratio| ratio.parse::<f64>().unwrap());
+    assert!(ratios.iter().all(|ratio| (0.2..5.0).contains(ratio)), "{said}");
+    assert!(printed.contains("ata-auto (this run)") && printed.contains("ata-auto, replayed"), "{printed}");
+    assert!(printed.contains("Workers that share cores slow each other down"), "{printed}");
+}
+
+/// Reads the parameters in a run's folder.
+fn model(run: &Path) -> Vec<f32> {
+    let file = std::fs::read(run.join("model.safetensors")).unwrap();
+    let (length, rest) = file.split_first_chunk::<8>().unwrap();
+    let values = &rest[u64::from_le_bytes(*length) as usize..];
+    values.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// Vectors are exchanged in shards on request, even on one machine, where nothing is gained by it. The emulated device
+/// computes its share as one batch, whose gradient is rounded to integers as a whole.
+#[test]
+fn vectors_are_exchanged_in_shards_if_that_is_asked_for() {
+    let sandbox = Sandbox::new();
+    // The model needs at least one chunk per worker, and the tiny model has only one.
+    let cluster = ["up", "--workers", "3", "--task-time", "none", "--task-batch", "2", "--device", "cpu"];
+    let train = |exchange: &str| sandbox.summary(&[&cluster, &RUN[..], &["--exchange", exchange]].concat());
+    let (star, shards) = (train("star"), train("shards"));
+    assert_eq!(star["sharded_steps"], 0);
+    assert!(shards["sharded_steps"].as_u64().unwrap() > 0, "{shards}");
+    assert_eq!(sha256(&star), sha256(&shards));
+}
+
+#[test]
+fn a_device_computes_its_share_as_one_batch() {
+    let sandbox = Sandbox::new();
+    let train = |out: &str, policy: &str, task_time: &str| {
+        let cluster = ["up", "--out", out, "--policy", policy, "--workers", "3", "--task-time", task_time];
+        let run = ["--iterations", "8", "--budget", "16", "--optimizer", "sgd", "--lr", "1e-2"];
+        let summary = sandbox.summary(&[&cluster, &run[..], &TINY[..]].concat());
+        assert_eq!((&summary["tasks_applied"], &summary["workers"]), (&128.into(), &3.into()));
+        model(&sandbox.path(out))
+    };
+    let expected = train("one-by-one", "uta", "none");
+    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    for (out, policy) in [("equal", "uta"), ("learned", "ata-auto")] {
+        let found = train(out, policy, "affine(20, 0.5); const(4); const(4)");
+        let error = norm(&mut found.iter().zip(&expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied());
+        assert!(error < 1e-5, "{policy}: {error}");
+    }
+    let events = std::fs::read_to_string(sandbox.path("equal/events.jsonl")).unwrap();
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let leases: BTreeSet<u64> = events
+        .iter()
+        .filter(|event| event["event"] == "task" && event["worker"] == 1)
+        .map(|event| event["lease"].as_u64().unwrap())
+        .collect();
+    assert_eq!(leases.len(), 8, "one in each iteration");
+}
+
+#[test]
+fn a_run_learns_leaves_its_files_and_leans_to_the_fast() {
+    let sandbox = Sandbox::new();
+    let run = ["up", "--out", "run", "--workers", "3", "--iterations", "60", "--budget", "12", "--lr", "1e-2"];
+    // The times are so different that the order does not depend on this machine's noise.
+    let slowness = ["--task-time", "const(2); const(20); const(200)"];
+    let summary = sandbox.summary(&[&run, &slowness[..], &TINY[..]].concat());
+    let (first, last) = (summary["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
+    assert!(last < first, "{first} → {last}");
+    assert!(summary["test_loss"].is_number() && summary["test_accuracy"].is_number());
+    let allocation: Vec<f64> =
+        summary["allocation_mean"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect();
+    assert!(allocation[0] > allocation[1] && allocation[1] > allocation[2], "{allocation:?}");
+
+    let read = |name: &str| std::fs::read_to_string(sandbox.path("run").join(name)).unwrap();
+    let written: Value = serde_json::from_str(&read("summary.json")).unwrap();
+    assert_eq!(written, summary);
+    assert!(read("config.toml").contains("budget = 12"));
+    let events: Vec<Value> = read("events.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |event: &str| events.iter().filter(|line| line["event"] == event).count();
+    assert_eq!((count("allocation"), count("step")), (60, 60));
+    assert_eq!(events.iter().filter(|line| line["outcome"] == "applied").count(), 60 * 12);
+    // Lines of evaluations have no step loss.
+    let metrics = read("metrics.csv");
+    assert_eq!(metrics.lines().skip(1).filter(|line| line.split(',').nth(2) != Some("")).count(), 60);
+    assert!(count("evaluation") >= 2 && metrics.lines().count() == 61 + count("evaluation"));
+
+    let again = sandbox.run(&[&run, &TINY[..]].concat());
+    assert_eq!(again.status.code(), Some(64), "a run is never overwritten");
+}
+
+#[test]
+fn workers_started_by_hand_fetch_their_data_once() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.data();
+    let train = || {
+        let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "2", "--data", &data, "--json"];
+        let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
+        let address = format!("http://127.0.0.1:{}", coordinator.port());
+        let worker = || sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
+        let workers = [worker(), worker()];
+        let logs = workers.map(|worker| {
+            let (code, _, log) = worker.end();
+            assert_eq!(code, Some(0), "{log}");
+            log
+        });
+        let (code, summary, log) = coordinator.end();
+        assert_eq!(code, Some(0), "{log}");
+        (serde_json::from_str::<Value>(&summary).unwrap(), logs.concat().matches("fetching the training data").count())
+    };
+    let (first, fetched) = train();
+    assert_eq!((first["workers"].as_u64(), fetched), (Some(2), 1), "the second worker finds it in the cache");
+    let (second, fetched) = train();
+    assert_eq!(fetched, 0);
+    assert_eq!(sha256(&first), sha256(&second));
+
+    let local = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
+    assert_eq!(sha256(&sandbox.summary(&[&local, &RUN[..], &TINY[..]].concat())), sha256(&first));
+}
+
+/// A worker with a list of devices has a name per device.
+#[test]
+fn a_worker_per_device() {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--json"];
+    let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let worker =
+        sandbox.start(&["worker", "--coordinator", &address, "--name", "rig", "--devices", "cpu", "--fuse", "on"]);
+    let (code, _, log) = worker.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("no longer the same bits"), "{log}");
+    let (code, _, log) = coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(journal(&sandbox).contains("\"name\":\"rig-cpu\""));
+
+    let up = ["up", "--devices", "cpu", "--workers", "3", "--task-time", "none"];
+    assert_eq!(sandbox.summary(&[&up, &RUN[..], &TINY[..]].concat())["workers"], 1, "one worker per device");
+}
+
+#[test]
+fn a_killed_worker_changes_nothing_and_may_come_back() {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--min-workers", "3", "--json"];
+    let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    // The workers are slow enough that the run does not end before the kill.
+    let worker = |name: &str| {
+        let who = ["worker", "--coordinator", &address, "--device", "cpu", "--name", name];
+        sandbox.start(&[&who[..], &["--task-time", "const(50)"]].concat())
+    };
+    let (one, two, three) = (worker("one"), worker("two"), worker("three"));
+    until("a step, of which each worker had tasks", || journal(&sandbox).contains("\"event\":\"step\""));
+    two.signal("KILL");
+    drop(two);
+    let back = worker("two");
+    for worker in [one, three, back] {
+        let (code, _, log) = worker.end();
+        assert_eq!(code, Some(0), "{log}");
+    }
+    let (code, summary, log) = coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!((summary["iterations"].as_u64(), summary["tasks_applied"].as_u64()), (Some(12), Some(120)));
+    assert_eq!(summary["workers"], 3, "the worker that came back is known by its name");
+
+    let undisturbed =
+        sandbox.summary(&[&["up", "--workers", "2", "--task-time", "none"], &RUN[..], &TINY[..]].concat());
+    assert_eq!(sha256(&summary), sha256(&undisturbed));
+}
+
+#[test]
+fn signals_end_a_run_cleanly() {
+    for (signal, code) in [("TERM", 75), ("INT", 130)] {
+        let sandbox = Sandbox::new();
+        let run = ["up", "--out", "run", "--workers", "2", "--iterations", "1000000", "--task-time", "none"];
+        let up = sandbox.start(&[&run, &TINY[..]].concat());
+        until("a step", || journal(&sandbox).contains("\"event\":\"step\""));
+        up.signal(signal);
+        let (ended, table, log) = up.end();
+        assert_eq!(ended, Some(code), "{log}");
+        assert!(table.contains("training loss") && table.contains("saved; to go on: --resume run\n"), "{table}");
+        let summary = std::fs::read_to_string(sandbox.path("run/summary.json")).unwrap();
+        let summary: Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!(summary["state"], "stopped");
+        assert_eq!(saved_iteration(&sandbox.path("run")), summary["iterations"].as_u64().unwrap());
+        assert!(summary["iterations"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn the_coordinator_and_its_idle_workers_end_on_sigterm() {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--min-workers", "2"];
+    let mut coordinator = sandbox.start(&[&head, &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"]);
+    until("a worker", || journal(&sandbox).contains("\"event\":\"join\""));
+    coordinator.signal("TERM");
+    assert_eq!(coordinator.end().0, Some(75), "it is not done");
+    // The worker may exit, or wait in vain for the coordinator to return.
+    let (code, _, log) = worker.end();
+    assert!(matches!(code, Some(0 | 69)), "{code:?} {log}");
+}
+
+/// Returns the iteration of the newest checkpoint of a run.
+fn saved_iteration(run: &Path) -> u64 {
+    let latest = std::fs::read_to_string(run.join("checkpoints/latest")).unwrap();
+    latest.trim().strip_prefix("step-").unwrap().parse().unwrap()
+}

@@ -1,0 +1,330 @@
+//! Barrier policies, and the behaviour that all policies share: membership, refusals, failures, evictions.
+
+use ata_scheduler::{
+    AbortReason, Decision, Effect, Engine, EngineConfig, Event, FinishReason, Policy, Refusal, Report, Round, Rule,
+    SchedulerRng, WaitReason,
+};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange};
+
+use crate::engine::support::{Cluster, assigned, indices, is_start, step, steps, worker};
+
+#[test]
+fn a_barrier_iteration_waits_for_every_task() {
+    let mut cluster = Cluster::new("fta", 7, 3);
+    cluster.join(1);
+    cluster.join(2);
+    let effects = cluster.join(3);
+    assert!(is_start(&effects[0], 1));
+    let leases = assigned(&effects);
+    assert_eq!(indices(&leases), (0..7).collect::<Vec<_>>());
+    assert!(leases.iter().all(|(_, lease)| lease.iteration == Iteration(1)));
+    let share = |number| leases.iter().filter(|(w, _)| *w == number).map(|(_, lease)| lease.tasks.count).sum::<u64>();
+    assert_eq!([1, 2, 3].map(share), [4, 2, 1]);
+
+    cluster.now_s = 10.0;
+    let (last, others) = leases.split_last().unwrap();
+    for (number, lease) in others {
+        assert_eq!(cluster.done(*number, lease), Ok(vec![]), "the worker keeps its gradient");
+    }
+    let effects = cluster.done(last.0, &last.1).unwrap();
+    assert_eq!(effects, [step(1, vec![TaskRange { first: 0, count: 7 }])]);
+
+    assert!(is_start(&cluster.commit(1)[0], 2));
+    let ledger = cluster.engine.ledger();
+    assert_eq!((ledger.tasks_applied, ledger.tasks_wasted, ledger.employments), (7, 0, 3));
+    assert_eq!((ledger.iteration_time_s, ledger.total_worker_time_s), (10.0, 3.5));
+    assert_eq!(ledger.allocation_mean(), [4.0, 2.0, 1.0]);
+}
+
+#[test]
+fn the_first_iteration_waits_for_min_workers_and_says_so_once() {
+    let mut cluster = Cluster::new("uta", 2, 2);
+    let waiting = |present| Effect::Wait { reason: WaitReason::Workers { present, needed: 2 } };
+    assert_eq!(cluster.join(1), [waiting(1)]);
+    assert_eq!(cluster.join(1), [], "a worker that joins again changes nothing");
+    assert_eq!(assigned(&cluster.join(2)).len(), 2);
+}
+
+#[test]
+fn the_run_finishes_after_its_last_iteration() {
+    let mut cluster = Cluster::new("uta", 1, 1);
+    let mut effects = cluster.join(1);
+    for iteration in 1..=3 {
+        let (number, lease) = assigned(&effects)[0];
+        cluster.done(number, &lease).unwrap();
+        effects = cluster.commit(iteration);
+    }
+    assert_eq!(effects, [Effect::Finish { reason: FinishReason::Iterations }]);
+    assert_eq!(cluster.join(2), [], "a finished run assigns nothing");
+}
+
+#[test]
+fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
+    let mut cluster = Cluster::new("fta", 7, 3);
+    cluster.join(1);
+    cluster.join(2);
+    let first = assigned(&cluster.join(3));
+    cluster.now_s = 1.0;
+    let again = assigned(&cluster.lose(1));
+    let lost: Vec<_> = first.iter().copied().filter(|(number, _)| *number == 1).collect();
+    assert_eq!(indices(&again), indices(&lost));
+    assert!(again.iter().all(|(number, lease)| *number != 1 && lease.iteration == Iteration(1)));
+
+    // The old lease is void, even if the worker comes back with its result.
+    assert_eq!(cluster.join(1), []);
+    assert_eq!(cluster.done(1, &lost[0].1), Err(Refusal::NotHeld(lost[0].1.id)));
+
+    cluster.now_s = 20.0;
+    let mut last = vec![];
+    for (number, lease) in first.iter().filter(|(number, _)| *number != 1).chain(&again) {
+        last = cluster.done(*number, lease).unwrap();
+    }
+    assert_eq!(steps(&last), [(1, vec![TaskRange { first: 0, count: 7 }])]);
+    cluster.commit(1);
+    assert!(cluster.engine.ledger().tasks_wasted >= 1);
+}
+
+#[test]
+fn with_nobody_left_the_iteration_waits_for_a_worker() {
+    let mut cluster = Cluster::new("uta", 3, 1);
+    let leases = assigned(&cluster.join(1));
+    let effects = cluster.lose(1);
+    assert_eq!(effects, [Effect::Wait { reason: WaitReason::Workers { present: 0, needed: 1 } }]);
+    assert_eq!(indices(&assigned(&cluster.join(2))), indices(&leases));
+}
+
+/// Invariant 4: a task enters a step at most once.
+#[test]
+fn duplicates_foreign_and_invented_leases_are_refused() {
+    let mut cluster = Cluster::new("uta", 2, 2);
+    cluster.join(1);
+    let leases = assigned(&cluster.join(2));
+    let [(a, lease_a), (b, lease_b)] = leases[..] else { panic!("one lease each") };
+    assert_eq!(cluster.done(b, &lease_a), Err(Refusal::NotHeld(lease_a.id)), "another worker's lease");
+    assert_eq!(cluster.done(a, &lease_a), Ok(vec![]));
+    assert_eq!(cluster.done(a, &lease_a), Err(Refusal::NotHeld(lease_a.id)), "a duplicate");
+    let invented = Lease { id: LeaseId(99), ..lease_b };
+    assert_eq!(cluster.done(b, &invented), Err(Refusal::NotHeld(LeaseId(99))));
+    let stranger = cluster.report(9, lease_b.id, Report::Done { busy_s: &[1.0] });
+    assert_eq!(stranger, Err(Refusal::NotHeld(lease_b.id)));
+    assert_eq!(steps(&cluster.done(b, &lease_b).unwrap()).len(), 1);
+    assert_eq!(cluster.done(b, &lease_b), Err(Refusal::NotHeld(lease_b.id)), "late, while the step is committed");
+}
+
+#[test]
+fn times_must_be_numbers_one_per_task() {
+    let mut cluster = Cluster::new("uta", 2, 1);
+    let lease = assigned(&cluster.join(1))[0].1;
+    for busy_s in [&[1.0][..], &[1.0, f64::NAN], &[1.0, -1.0], &[1.0, f64::INFINITY], &[1.0; 3]] {
+        let told = cluster.report(1, lease.id, Report::Done { busy_s });
+        assert_eq!(told, Err(Refusal::BadTimes { lease: lease.id, times: 2 }));
+    }
+    assert!(cluster.done(1, &lease).is_ok(), "a refused report leaves the lease open");
+}
+
+/// Invariant 8: the coordinator's clock bounds every reported time.
+#[test]
+fn reported_times_cannot_exceed_the_time_that_passed() {
+    let mut cluster = Cluster::new("uta", 2, 2);
+    let mut leases = cluster.join_all(2);
+    leases[1] = assigned(&cluster.lose(2))[0];
+    cluster.now_s = 2.0;
+    cluster.report(1, leases[0].1.id, Report::Done { busy_s: &[40.0] }).unwrap();
+    assert_eq!(cluster.engine.statistics()[0].total_s, 2.0);
+    cluster.now_s = 3.0;
+    cluster.report(1, leases[1].1.id, Report::Done { busy_s: &[0.25] }).unwrap();
+    assert_eq!(cluster.engine.statistics()[0].total_s, 2.25);
+    cluster.commit(1);
+    assert_eq!(cluster.engine.ledger().workers[0].overhead_s, 0.75);
+}
+
+#[test]
+fn failed_tasks_go_to_another_worker_and_end_the_run_when_all_have_failed() {
+    let mut cluster = Cluster::new("uta", 2, 2);
+    cluster.join(1);
+    let leases = assigned(&cluster.join(2));
+    let mut holder = leases[0];
+    for attempt in 1..=2 {
+        let told = cluster.fail(holder.0, &holder.1);
+        let next = assigned(&told)[0];
+        assert_ne!(next.0, holder.0, "attempt {attempt} goes to another worker");
+        assert_eq!(next.1.tasks, holder.1.tasks);
+        holder = next;
+    }
+    let told = cluster.fail(holder.0, &holder.1);
+    let reason = AbortReason::TasksFailed {
+        iteration: Iteration(1),
+        tasks: holder.1.tasks,
+        attempts: 3,
+        workers: 2,
+        lasted_s: 0.0,
+    };
+    assert_eq!(told, [Effect::Abort { reason }]);
+}
+
+#[test]
+fn a_hung_worker_is_evicted_at_its_deadline() {
+    let mut cluster = Cluster::new("uta", 2, 2);
+    cluster.join(1);
+    let leases = assigned(&cluster.join(2));
+    cluster.now_s = 1.0;
+    cluster.done(1, &leases[0].1).unwrap();
+    cluster.now_s = 60.0;
+    assert_eq!(cluster.timeout(), []);
+    cluster.now_s = 60.5;
+    let effects = cluster.timeout();
+    assert_eq!(effects[0], Effect::Evict { worker: worker(2), silent_s: 60.5 });
+    let again = assigned(&effects);
+    assert_eq!((again[0].0, again[0].1.tasks), (1, leases[1].1.tasks));
+    assert_eq!(cluster.timeout(), [], "evicted once");
+}
+
+#[test]
+fn tasks_that_hang_everywhere_end_the_run() {
+    let mut cluster = Cluster::new("uta", 1, 1);
+    cluster.join(1);
+    // The limit doubles with each attempt: 60 s, 120 s, 240 s.
+    for waited_s in [61.0, 121.0] {
+        cluster.now_s += waited_s;
+        assert!(matches!(cluster.timeout()[0], Effect::Evict { .. }));
+        assert_eq!(assigned(&cluster.join(1)).len(), 1, "it comes back, and tries again");
+    }
+    cluster.now_s += 241.0;
+    let effects = cluster.timeout();
+    assert!(
+        matches!(effects[1], Effect::Abort { reason: AbortReason::TasksFailed { attempts: 3, .. } }),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn a_newcomer_works_from_the_next_iteration_and_a_returning_worker_is_remembered() {
+    let mut cluster = Cluster::new("uta", 2, 1);
+    let lease = assigned(&cluster.join(1))[0].1;
+    assert_eq!(cluster.join(2), []);
+    cluster.now_s = 2.0;
+    cluster.done(1, &lease).unwrap();
+    let leases = assigned(&cluster.commit(1));
+    assert_eq!(leases.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
+    cluster.lose(1);
+    cluster.join(1);
+    assert_eq!(cluster.engine.statistics()[0].observed, 2);
+}
+
+/// A worker that failed a task never gets it again while there is another worker, however often others fail it.
+#[test]
+fn a_lease_remembers_all_who_failed_it() {
+    let mut cluster = Cluster::new("uta", 5, 5);
+    let leases = cluster.join_all(5);
+    let lease = |number: u32| leases.iter().find(|(holder, _)| *holder == number).unwrap().1;
+    let mut next = assigned(&cluster.fail(1, &lease(1)))[0];
+    let mut tried = vec![1];
+    for _ in 0..2 {
+        assert!(!tried.contains(&next.0), "{tried:?} and {}", next.0);
+        tried.push(next.0);
+        if tried.len() == 3 {
+            break;
+        }
+        next = assigned(&cluster.fail(next.0, &next.1))[0];
+    }
+    assert_eq!(next.1.tasks, lease(1).tasks);
+    assert_eq!(cluster.done(next.0, &next.1), Ok(vec![]), "two broken workers do not end the run");
+}
+
+/// A worker that failed gets no share of the next iterations, for times that double.
+#[test]
+fn a_worker_that_failed_rests() {
+    let config = EngineConfig { budget: 3, iterations: 99, min_workers: 3, rest_s: 1.0, ..EngineConfig::default() };
+    let mut cluster = Cluster::with("uta", config);
+    let mut leases = cluster.join_all(3);
+    for rest_s in [1.0, 2.0, 4.0] {
+        let iteration = leases[0].1.iteration;
+        assert_eq!(leases.len(), 3);
+        let failed = leases.pop().unwrap();
+        assert_eq!(failed.0, 3);
+        leases.extend(assigned(&cluster.fail(3, &failed.1)));
+        for (number, lease) in &leases {
+            cluster.done(*number, lease).unwrap();
+        }
+        leases = assigned(&cluster.commit(iteration.number()));
+        assert!(leases.iter().all(|(number, _)| *number != 3), "{leases:?}");
+        assert_eq!(cluster.engine.poll_timeout(), Some(cluster.now_s + rest_s));
+        cluster.now_s += rest_s;
+        assert_eq!(cluster.timeout(), []);
+        for (number, lease) in &leases {
+            cluster.done(*number, lease).unwrap();
+        }
+        leases = assigned(&cluster.commit(iteration.number() + 1));
+    }
+}
+
+/// A lease's deadline follows from its worker's own times: ten times what is expected, or a tenth of the timeout.
+#[test]
+fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
+    for (busy_s, allowed_s) in [(0.5, 5.0), (0.01, 2.0)] {
+        let mut cluster = Cluster::new("uta", 2, 2);
+        let leases = cluster.join_all(2);
+        cluster.now_s = 0.5;
+        for (number, lease) in leases {
+            cluster.now_s += busy_s / 2.0;
+            cluster.report(number, lease.id, Report::Done { busy_s: &[busy_s] }).unwrap();
+        }
+        cluster.now_s = 100.0;
+        let leases = assigned(&cluster.commit(1));
+        cluster.now_s = 100.0 + allowed_s - 0.1;
+        cluster.done(1, &leases[0].1).unwrap();
+        assert_eq!(cluster.timeout(), []);
+        let overhead_s = cluster.engine.statistics()[1].first_overhead_s.unwrap();
+        cluster.now_s += 10.0 * overhead_s + 0.2;
+        assert!(matches!(cluster.timeout()[0], Effect::Evict { worker: evicted, .. } if evicted == worker(2)));
+    }
+}
+
+/// In a lease of several tasks, only the first is known to have begun.
+#[test]
+fn an_eviction_blames_only_the_task_that_was_begun() {
+    let mut cluster = Cluster::new("uta", 8, 1);
+    let lease = assigned(&cluster.join(1))[0].1;
+    assert_eq!(lease.tasks.count, 8);
+    cluster.join(2);
+    cluster.now_s = 61.0;
+    let again = assigned(&cluster.timeout());
+    assert_eq!(indices(&again), (0..8).collect::<Vec<_>>());
+    let blamed = again.iter().find(|(_, lease)| lease.tasks == TaskRange::single(0)).unwrap();
+    let innocent = again.iter().find(|(_, lease)| lease.tasks == TaskRange { first: 1, count: 7 }).unwrap();
+    assert_eq!((blamed.0, innocent.0), (2, 2));
+}
+
+/// A policy that breaks the rules ends the run with a message about it.
+#[test]
+fn a_decision_that_cannot_be_carried_out_ends_the_run() {
+    struct Lazy;
+    impl Policy for Lazy {
+        fn name(&self) -> &'static str {
+            "lazy"
+        }
+        fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
+            Decision::barrier(vec![0; round.workers.len()], Vec::new(), Rule::Uniform)
+        }
+    }
+    let mut cluster = Cluster::of(Engine::new(EngineConfig::default(), Box::new(Lazy)));
+    let [Effect::Abort { reason }] = &cluster.join(1)[..] else { panic!("the run goes on") };
+    let said = reason.to_string();
+    assert!(said.contains("'lazy'") && said.contains("no worker gets a task"), "{said}");
+}
+
+/// A number may be given to another worker: nothing known about the old one is left.
+#[test]
+fn a_forgotten_worker_is_unknown() {
+    let mut cluster = Cluster::new("uta", 2, 2);
+    let leases = cluster.join_all(2);
+    cluster.now_s = 1.0;
+    for (number, lease) in &leases {
+        cluster.done(*number, lease).unwrap();
+    }
+    cluster.tell(Event::WorkerForgotten { worker: worker(2) });
+    assert_eq!(cluster.engine.statistics()[1].observed, 1, "not while it is present");
+    cluster.lose(2);
+    cluster.tell(Event::WorkerForgotten { worker: worker(2) });
+    assert_eq!(cluster.engine.statistics().iter().map(|known| known.observed).collect::<Vec<_>>(), [1, 0]);
+}

@@ -1,0 +1,329 @@
+//! Spot checks and expulsion.
+
+use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Report, Verify, WaitReason};
+use ata_types::{CollectionId, Lease, MachineId, TaskOutcome, TaskRange};
+
+use crate::engine::support::{Cluster, assigned, indices, steps, worker};
+
+const ALL: Verify = Verify { share: 1.0, secret: 7 };
+
+fn config(budget: u64, min_workers: usize) -> EngineConfig {
+    EngineConfig { budget, iterations: 9, min_workers, rest_s: 1.0, expel_after: Some(3), ..EngineConfig::default() }
+}
+
+fn checked(budget: u64, min_workers: usize) -> Cluster {
+    Cluster::with("uta", EngineConfig { verify: Some(ALL), ..config(budget, min_workers) })
+}
+
+fn of(leases: &[(u32, Lease)], number: u32) -> Lease {
+    leases.iter().find(|(holder, _)| *holder == number).unwrap().1
+}
+
+fn pairs(effects: &[Effect]) -> Vec<(TaskRange, CollectionId, CollectionId)> {
+    let pair = |effect: &Effect| match *effect {
+        Effect::Compare { tasks, first, second } => Some((tasks, first, second)),
+        _ => None,
+    };
+    effects.iter().filter_map(pair).collect()
+}
+
+fn say(cluster: &mut Cluster, pair: (TaskRange, CollectionId, CollectionId), agree: bool) -> Vec<Effect> {
+    let (tasks, first, second) = pair;
+    cluster.tell(Event::Compared { tasks, first, second, agree })
+}
+
+/// Returns the worker and the outcome of each lease that ended.
+fn outcomes(effects: &[Effect]) -> Vec<(u32, &'static str)> {
+    let outcome = |effect: &Effect| match *effect {
+        Effect::End { worker, outcome, .. } => Some((
+            worker.number(),
+            match outcome {
+                TaskOutcome::Applied => "applied",
+                TaskOutcome::Ignored => "ignored",
+                TaskOutcome::Mismatched => "mismatched",
+                TaskOutcome::Disputed => "disputed",
+                TaskOutcome::Cancelled => "cancelled",
+                TaskOutcome::Lost => "lost",
+                TaskOutcome::Failed => "failed",
+            },
+        )),
+        _ => None,
+    };
+    effects.iter().filter_map(outcome).collect()
+}
+
+#[test]
+fn two_workers_compute_what_is_checked_and_one_result_is_taken() {
+    let mut cluster = checked(1, 2);
+    let leases = cluster.join_all(2);
+    assert_eq!(indices(&leases), [0, 0], "the same task for both");
+    let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
+    assert_ne!(first, second);
+    assert_eq!(cluster.done(first, &one).unwrap(), [], "it is not taken before it is confirmed");
+    let pair = pairs(&cluster.done(second, &two).unwrap())[0];
+    assert_eq!(pair, (one.tasks, one.own.unwrap(), two.own.unwrap()));
+    let effects = say(&mut cluster, pair, true);
+    assert_eq!(outcomes(&effects), [(second, "ignored")]);
+    assert_eq!(steps(&effects), [(1, vec![TaskRange { first: 0, count: 1 }])]);
+    assert!(say(&mut cluster, pair, true).is_empty(), "an answer counts once");
+}
+
+/// Results are compared once both are delivered. If one is not, because its worker is lost or its collection fails, another worker is
+/// asked.
+#[test]
+fn a_result_that_is_not_delivered_is_replaced() {
+    for (fails, reports) in [(false, true), (true, true), (true, false)] {
+        let mut cluster = checked(1, 3);
+        let leases = cluster.join_all(3);
+        let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
+        assert_eq!(cluster.computed(first, &one).unwrap(), []);
+        if reports {
+            assert_eq!(cluster.computed(second, &two).unwrap(), []);
+        }
+        assert_eq!(cluster.deliver_own(first, &one), []);
+        let effects = if fails { cluster.fail_own(second, &two) } else { cluster.lose(second) };
+        let [(third, three)] = assigned(&effects)[..] else { panic!("a third worker is asked: {effects:?}") };
+        assert!(third != first && third != second && three.tasks == one.tasks);
+        assert_eq!(cluster.deliver_own(second, &two), [], "too late");
+        cluster.computed(third, &three).unwrap();
+        let pair = pairs(&cluster.deliver_own(third, &three))[0];
+        assert_eq!((Some(pair.1), Some(pair.2)), (one.own, three.own));
+        assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
+    }
+}
+
+/// The third worker decides; the byzantine one rests, and others get the tasks that it holds.
+#[test]
+fn a_third_worker_decides() {
+    let mut cluster = checked(1, 3);
+    let leases = cluster.join_all(3);
+    let [(correct, one), (byzantine, two)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(byzantine, &two).unwrap();
+    let pair = pairs(&cluster.done(correct, &one).unwrap())[0];
+    let third = assigned(&say(&mut cluster, pair, false));
+    let [(witness, three)] = third[..] else { panic!("{third:?}") };
+    assert!(witness != correct && witness != byzantine && three.tasks == one.tasks);
+    // Its result is compared with the first, which differs, and then with the second.
+    let pair = pairs(&cluster.done(witness, &three).unwrap())[0];
+    assert_eq!((Some(pair.1), Some(pair.2)), (two.own, three.own));
+    let pair = pairs(&say(&mut cluster, pair, false))[0];
+    assert_eq!((Some(pair.1), Some(pair.2)), (one.own, three.own));
+    let effects = say(&mut cluster, pair, true);
+    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (witness, "ignored")]);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == byzantine)));
+    assert_eq!(steps(&effects).len(), 1);
+}
+
+/// Collections of a worker are no longer needed once another result of it is mismatched: others are asked.
+#[test]
+fn a_byzantine_worker_sends_nothing_more() {
+    let mut cluster = checked(3, 3);
+    let leases = cluster.join_all(3);
+    let byzantine = 1;
+    let held: Vec<Lease> = leases.iter().filter(|(number, _)| *number == byzantine).map(|(_, lease)| *lease).collect();
+    let [one, other] = held[..] else { panic!("its own task and another one's: {leases:?}") };
+    let (correct, two) =
+        *leases.iter().find(|(number, lease)| *number != byzantine && lease.tasks == one.tasks).unwrap();
+    cluster.computed(byzantine, &other).unwrap();
+    cluster.done(byzantine, &one).unwrap();
+    let pair = pairs(&cluster.done(correct, &two).unwrap())[0];
+    let [(third, three)] = assigned(&say(&mut cluster, pair, false))[..] else { panic!("a third worker is asked") };
+    let pair = pairs(&cluster.done(third, &three).unwrap())[0];
+    let pair = pairs(&say(&mut cluster, pair, false))[0];
+    let effects = say(&mut cluster, pair, true);
+    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (third, "ignored"), (byzantine, "cancelled")]);
+    assert_eq!(indices(&assigned(&effects)), [other.tasks.first]);
+    assert_eq!(cluster.deliver_own(byzantine, &other), []);
+}
+
+/// A byzantine machine does not confirm itself under other names, neither at first nor once its results are found to differ.
+#[test]
+fn a_machine_does_not_confirm_itself() {
+    let mut cluster = checked(1, 4);
+    let byzantine = MachineId(9);
+    let mut leases: Vec<(u32, Lease)> =
+        (1..=3).flat_map(|number| assigned(&cluster.join_on(number, byzantine))).collect();
+    leases.extend(assigned(&cluster.join(4)));
+    let [(other, two)] = leases.iter().copied().filter(|(number, _)| *number == 4).collect::<Vec<_>>()[..] else {
+        panic!("{leases:?}: the only other machine confirms")
+    };
+    let [(first, one)] = leases.iter().copied().filter(|(number, _)| *number != 4).collect::<Vec<_>>()[..] else {
+        panic!("{leases:?}")
+    };
+    cluster.done(first, &one).unwrap();
+    let pair = pairs(&cluster.done(other, &two).unwrap())[0];
+    let effects = say(&mut cluster, pair, false);
+    assert_eq!(outcomes(&effects), [(first, "disputed"), (other, "disputed")], "no other machine has a vote");
+    let again = assigned(&effects);
+    assert!(again.iter().any(|(number, _)| *number == other), "{again:?}: begun anew, by both machines");
+    assert_eq!(again.len(), 2);
+}
+
+/// A machine does not outvote another machine that has answered and rests after a failure since.
+#[test]
+fn a_machine_does_not_outvote_one_that_has_failed() {
+    let mut cluster = checked(1, 3);
+    let byzantine = MachineId(9);
+    let mut leases: Vec<(u32, Lease)> =
+        (1..=2).flat_map(|number| assigned(&cluster.join_on(number, byzantine))).collect();
+    leases.extend(assigned(&cluster.join(3)));
+    let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(first, &one).unwrap();
+    let pair = pairs(&cluster.done(second, &two).unwrap())[0];
+    cluster.tell(Event::Violation { worker: worker(3) });
+    let effects = say(&mut cluster, pair, false);
+    assert_eq!(outcomes(&effects), [(first, "disputed"), (second, "disputed")]);
+}
+
+/// If there is only one machine, such as a laptop, its workers confirm each other.
+#[test]
+fn workers_of_the_only_machine_confirm_each_other() {
+    let mut cluster = checked(1, 2);
+    let leases: Vec<(u32, Lease)> =
+        (1..=2).flat_map(|number| assigned(&cluster.join_on(number, MachineId(9)))).collect();
+    let [(a, one), (b, two)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(a, &one).unwrap();
+    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
+    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
+}
+
+/// With two byzantine workers that answer in different ways, five workers are enough to find the two that agree.
+#[test]
+fn two_byzantine_do_not_outvote_the_correct() {
+    let mut cluster = checked(1, 5);
+    let mut out = cluster.join_all(5);
+    let byzantine = [out[0].0, out[1].0];
+    let mut mismatched = Vec::new();
+    let mut waiting: Vec<(TaskRange, CollectionId, CollectionId)> = Vec::new();
+    let mut holders = std::collections::BTreeMap::new();
+    while mismatched.is_empty() {
+        let effects = if let Some(pair) = waiting.pop() {
+            let differs = |collection| byzantine.contains(&holders[&Some(collection)]);
+            say(&mut cluster, pair, !differs(pair.1) && !differs(pair.2))
+        } else {
+            let (number, lease) = out.remove(0);
+            holders.insert(lease.own, number);
+            cluster.done(number, &lease).unwrap()
+        };
+        out.extend(assigned(&effects));
+        waiting.extend(pairs(&effects));
+        mismatched = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == "mismatched").collect();
+    }
+    assert_eq!(mismatched.iter().map(|(number, _)| *number).collect::<Vec<_>>(), byzantine);
+}
+
+/// With two workers it is unknown which one is wrong: both get a strike, and if they differ again, the run ends.
+#[test]
+fn two_that_disagree_are_both_struck() {
+    let mut cluster = checked(1, 2);
+    let mut leases = cluster.join_all(2);
+    for round in 1..=2 {
+        let [(a, one), (b, two)] = leases[..] else { panic!("{leases:?}") };
+        cluster.done(a, &one).unwrap();
+        let pair = pairs(&cluster.done(b, &two).unwrap())[0];
+        let effects = say(&mut cluster, pair, false);
+        assert_eq!(outcomes(&effects), [(a, "disputed"), (b, "disputed")]);
+        leases = assigned(&effects);
+        let abort = |effect: &Effect| {
+            matches!(effect, Effect::Abort { reason: AbortReason::TasksFailed { attempts: 4, workers: 2, .. } })
+        };
+        assert_eq!(effects.iter().any(abort), round == 2, "{effects:?}");
+    }
+}
+
+/// If the worker of a copy is lost, another one is asked; if there is no other one, the run waits.
+#[test]
+fn a_lost_witness_is_replaced() {
+    let mut cluster = checked(1, 3);
+    let leases = cluster.join_all(3);
+    let [(a, one), (b, _)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(a, &one).unwrap();
+    let [(c, three)] = assigned(&cluster.lose(b))[..] else { panic!("a third worker is asked") };
+    let waiting = cluster.lose(c);
+    assert_eq!(waiting, [Effect::Wait { reason: WaitReason::Workers { present: 1, needed: 2 } }]);
+    let [(asked, two)] = assigned(&cluster.join(b))[..] else { panic!("a worker that joins is asked") };
+    assert_eq!((asked, two.tasks), (b, three.tasks));
+    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
+    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
+}
+
+/// Each lease of a share is drawn independently, with the requested probability, and the secret determines which.
+#[test]
+fn about_the_share_asked_for_is_checked() {
+    let copies = |share, secret| {
+        let verify = Some(Verify { share, secret });
+        let mut cluster = Cluster::with("uta", EngineConfig { verify, ..config(4096, 4096) });
+        let leases = cluster.join_all(4096);
+        let mut indices = indices(&leases);
+        indices.dedup();
+        assert_eq!(indices.len(), 4096, "every task is assigned");
+        leases.len() - 4096
+    };
+    assert_eq!(copies(0.0, 1), 0);
+    assert!((150..260).contains(&copies(0.05, 1)), "{}", copies(0.05, 1));
+    assert_ne!(copies(0.05, 1), copies(0.05, 2));
+    assert_eq!(copies(1.0, 1), 4096);
+}
+
+/// A worker that computes task by task confirms a batch, and the other way round.
+#[test]
+fn a_batch_is_checked_as_a_whole() {
+    let mut cluster = checked(7, 2);
+    cluster.join(1);
+    let leases = assigned(&cluster.join_fusing(2));
+    let mut all: Vec<u64> = (0..7).chain(0..7).collect();
+    all.sort_unstable();
+    assert_eq!(indices(&leases), all, "each task twice");
+}
+
+/// Checks require it to be known which worker computes a task.
+#[test]
+fn strangers_do_not_race_under_checks() {
+    let mut cluster = Cluster::with("ata-auto", EngineConfig { verify: Some(ALL), ..config(6, 3) });
+    cluster.join_all(3);
+    assert_eq!(cluster.decision().allocation, [2, 2, 2]);
+    let mut racing = Cluster::with("gta", EngineConfig { verify: Some(ALL), ..config(6, 1) });
+    let effects = racing.join(1);
+    assert!(matches!(&effects[..], [Effect::Abort { reason: AbortReason::BadDecision { .. } }]), "{effects:?}");
+}
+
+/// A worker that fails repeatedly without a result in between is expelled, and its tasks go to others.
+#[test]
+fn failures_in_a_row_expel() {
+    let mut cluster = Cluster::with("uta", config(3, 3));
+    let mut leases = cluster.join_all(3);
+    for strike in 1..=3 {
+        let lease = of(&leases, 2);
+        let effects = cluster.report(2, lease.id, Report::Failed { uncomputable: false }).unwrap();
+        let expelled = Effect::Expel { worker: worker(2), strikes: 3, mismatches: 0 };
+        assert_eq!(effects.contains(&expelled), strike == 3, "{effects:?}");
+        let retried = assigned(&effects);
+        assert_eq!(indices(&retried), [lease.tasks.first], "its task goes to another");
+        // The others finish the iteration.
+        for (number, lease) in leases.iter().filter(|(number, _)| *number != 2).chain(&retried) {
+            cluster.done(*number, lease).unwrap();
+        }
+        cluster.now_s += 9.0;
+        cluster.timeout();
+        leases = assigned(&cluster.commit(strike));
+    }
+    assert_eq!(cluster.engine.present().count(), 2);
+}
+
+/// A result in between resets failures, but not mismatches.
+#[test]
+fn violations_count_even_during_a_rest() {
+    let mut cluster = Cluster::with("uta", config(2, 2));
+    let leases = cluster.join_all(2);
+    let violation = Event::Violation { worker: worker(2) };
+    cluster.tell(violation);
+    cluster.tell(violation);
+    cluster.done(2, &of(&leases, 2)).unwrap();
+    cluster.deliver(2);
+    cluster.tell(violation);
+    cluster.tell(violation);
+    assert_eq!(cluster.engine.present().count(), 2, "its result forgave the first two");
+    let effects = cluster.tell(violation);
+    assert!(matches!(effects[..], [Effect::Expel { strikes: 3, mismatches: 0, .. }]), "{effects:?}");
+    assert!(cluster.tell(violation).is_empty(), "it is gone");
+}

@@ -1,0 +1,314 @@
+//! Workers that keep their gradients until their sum is collected.
+
+use std::collections::VecDeque;
+
+use ata_scheduler::{Collection, Effect, EngineConfig, Event, StepOutcome};
+use ata_types::{CollectionId, Iteration, Lease, TaskOutcome, WorkerId};
+
+use crate::engine::support::{Cluster, assigned, indices, steps, worker};
+
+/// `fta` gives three workers shares of 4, 2 and 1 tasks, each one lease; they compute them in a second.
+fn computed() -> (Cluster, Vec<(u32, Lease)>) {
+    let config = EngineConfig { budget: 7, iterations: 3, min_workers: 3, rest_s: 1.0, ..EngineConfig::default() };
+    let mut cluster = Cluster::with("fta", config);
+    let leases = cluster.join_all(3);
+    cluster.now_s = 1.0;
+    let effects: Vec<Effect> =
+        leases.iter().flat_map(|(number, lease)| cluster.done(*number, lease).unwrap()).collect();
+    assert_eq!(steps(&effects).len(), 1, "the step is ordered, and waits for the collections");
+    (cluster, leases)
+}
+
+fn lease_of(leases: &[(u32, Lease)], number: u32) -> Lease {
+    leases.iter().find(|(holder, _)| *holder == number).unwrap().1
+}
+
+fn asked_of(cluster: &Cluster, number: u32) -> CollectionId {
+    cluster.collections().iter().find(|asked| asked.worker.number() == number).unwrap().id
+}
+
+/// Returns the workers and outcomes of the leases that ended.
+fn ends(effects: &[Effect]) -> Vec<(u32, TaskOutcome)> {
+    let end = |effect: &Effect| match effect {
+        Effect::End { worker, outcome, .. } => Some((worker.number(), *outcome)),
+        _ => None,
+    };
+    effects.iter().filter_map(end).collect()
+}
+
+fn lost(number: u32) -> Event {
+    Event::WorkerLost { worker: worker(number) }
+}
+
+/// Lets the workers compute the tasks that they were given again; returns the last effects.
+fn compute(cluster: &mut Cluster, leases: &[(u32, Lease)]) -> Vec<Effect> {
+    cluster.now_s += 1.0;
+    leases.iter().flat_map(|(number, lease)| cluster.done(*number, lease).unwrap()).collect()
+}
+
+fn step_committed() -> Event {
+    Event::StepCommitted { iteration: Iteration(1), outcome: StepOutcome::default() }
+}
+
+fn is_committed(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::Committed { .. }))
+}
+
+#[test]
+fn each_worker_is_asked_once_for_all_that_it_holds() {
+    let mut cluster = Cluster::new("fta", 7, 3);
+    let leases = cluster.join_all(3);
+    let expected = |number: u32| Collection {
+        worker: worker(number),
+        id: CollectionId(u64::from(number)),
+        leases: vec![lease_of(&leases, number)],
+    };
+    let asked: Vec<Collection> = (1..=3).map(expected).collect();
+    assert_eq!(cluster.collections(), asked, "before anything is computed");
+    cluster.now_s = 1.0;
+    compute(&mut cluster, &leases);
+    assert_eq!(cluster.collections(), asked);
+}
+
+#[test]
+fn nothing_is_collected_while_a_policy_holds_tasks_back() {
+    let mut cluster = Cluster::with("pull", EngineConfig { budget: 4, min_workers: 2, ..EngineConfig::default() });
+    let mut leases = cluster.join_all(2);
+    let mut at = 0;
+    while let Some((number, lease)) = leases.get(at).copied() {
+        let is_left = indices(&leases).len() < 4;
+        assert_eq!(cluster.collections().is_empty(), is_left, "{leases:?}");
+        cluster.now_s += 1.0;
+        leases.extend(assigned(&cluster.done(number, &lease).unwrap()));
+        at += 1;
+    }
+    let collected: usize = cluster.collections().iter().map(|asked| asked.leases.len()).sum();
+    assert_eq!((collected, cluster.collections().len()), (4, 2), "one collection for each worker");
+}
+
+#[test]
+fn a_step_applies_its_collections_once_it_is_taken() {
+    let (mut cluster, leases) = computed();
+    let order = [2, 1];
+    for number in order {
+        cluster.deliver(number);
+    }
+    let effects = cluster.tell(step_committed());
+    let applied: Vec<_> = leases.iter().map(|(number, _)| (*number, TaskOutcome::Applied)).collect();
+    assert_eq!(ends(&effects), applied, "one that was not said to be delivered counts as well");
+    assert!(is_committed(&effects));
+    assert_eq!(cluster.engine.ledger().results, 3, "vectors");
+    assert!(cluster.tell(step_committed()).is_empty(), "a step is committed once");
+}
+
+/// Everything that the lost worker computed is wasted, and its tasks are computed again.
+#[test]
+fn a_worker_lost_before_delivery_is_replaced() {
+    let (mut cluster, leases) = computed();
+    cluster.deliver(3);
+    let effects = cluster.tell(lost(1));
+    assert_eq!(ends(&effects), [(1, TaskOutcome::Lost)]);
+    let again = assigned(&effects);
+    assert_eq!(indices(&again), lease_of(&leases, 1).tasks.indices().collect::<Vec<_>>());
+    assert!(cluster.tell(step_committed()).is_empty(), "the step was taken back");
+
+    let effects = compute(&mut cluster, &again);
+    assert_eq!(steps(&effects).len(), 1, "the step is ordered again");
+    let mut expected: Vec<u32> = [3, 2].into_iter().chain(again.iter().map(|(number, _)| *number)).collect();
+    expected.sort_unstable();
+    assert_eq!(
+        cluster.contributors(),
+        expected,
+        "worker 3 is done, worker 2 is asked for two sums, worker 1 for nothing"
+    );
+    cluster.commit(1);
+    assert_eq!(cluster.applied_and_wasted(), (7, 4));
+    assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 0);
+}
+
+#[test]
+fn a_worker_lost_after_delivery_costs_nothing() {
+    let (mut cluster, _) = computed();
+    cluster.deliver(1);
+    assert_eq!(cluster.tell(lost(1)), []);
+    cluster.commit(1);
+    assert_eq!(cluster.applied_and_wasted(), (7, 0));
+    assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 4);
+}
+
+/// Half of its leases are delivered when a worker is lost: those remain, and the others are computed again.
+#[test]
+fn only_what_was_not_delivered_is_lost() {
+    let (mut cluster, _) = computed();
+    let again = assigned(&cluster.tell(lost(3)));
+    let holder = again[0].0;
+    cluster.deliver(holder);
+    compute(&mut cluster, &again);
+    let effects = cluster.tell(lost(holder));
+    assert_eq!(ends(&effects), [(holder, TaskOutcome::Lost)]);
+    assert_eq!(indices(&assigned(&effects)), indices(&again));
+}
+
+#[test]
+fn a_worker_whose_collection_failed_rests_while_others_compute() {
+    let (mut cluster, leases) = computed();
+    let failed = Event::CollectionFailed { worker: worker(1), collection: asked_of(&cluster, 1) };
+    let effects = cluster.tell(failed);
+    assert_eq!(ends(&effects), [(1, TaskOutcome::Failed)]);
+    let rests = |effect: &Effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == 1);
+    assert!(effects.iter().any(rests), "{effects:?}");
+    let again = assigned(&effects);
+    assert_eq!(indices(&again), lease_of(&leases, 1).tasks.indices().collect::<Vec<_>>());
+    assert!(again.iter().all(|(number, _)| *number != 1));
+    assert!(cluster.tell(failed).is_empty(), "it failed once");
+    compute(&mut cluster, &again);
+    cluster.commit(1);
+    assert_eq!(cluster.applied_and_wasted(), (7, 4));
+}
+
+/// A worker whose collection failed may still compute some of the leases in it.
+#[test]
+fn what_a_worker_still_computes_is_collected_later() {
+    let mut cluster = Cluster::with("uta", EngineConfig { budget: 2, min_workers: 2, ..EngineConfig::default() });
+    let mut leases = cluster.join_all(2);
+    leases.extend(assigned(&cluster.lose(2)));
+    let collection = asked_of(&cluster, 1);
+    cluster.now_s = 1.0;
+    cluster.done(1, &lease_of(&leases, 1)).unwrap();
+    for asked in cluster.collections().iter().filter(|asked| asked.worker == worker(1) && asked.id != collection) {
+        let effects = cluster.tell(Event::CollectionFailed { worker: worker(1), collection: asked.id });
+        assert_eq!(ends(&effects), [], "nothing of it was computed");
+    }
+    let last = leases.last().unwrap().1;
+    let effects = cluster.done(1, &last).unwrap();
+    assert_eq!(steps(&effects).len(), 1);
+    cluster.commit(1);
+    assert_eq!(cluster.applied_and_wasted().0, 2);
+}
+
+/// If a collection fails each time, on every worker, the run ends as it would if the tasks failed.
+#[test]
+fn collections_that_fail_everywhere_end_the_run() {
+    let (mut cluster, _) = computed();
+    for _ in 0..40 {
+        let mut effects = Vec::new();
+        for Collection { worker, id: collection, .. } in cluster.collections() {
+            effects.extend(cluster.tell(Event::CollectionFailed { worker, collection }));
+        }
+        if effects.iter().any(|effect| matches!(effect, Effect::Abort { .. })) {
+            return;
+        }
+        cluster.now_s = cluster.engine.poll_timeout().map_or(cluster.now_s, |at_s| at_s + 0.1);
+        effects.extend(cluster.tell(Event::Timeout));
+        let again: Vec<(u32, Lease)> = assigned(&effects);
+        compute(&mut cluster, &again);
+    }
+    panic!("the run goes on");
+}
+
+/// There is no task for worker 2, so it gets a probe now and then, whose gradient is in no collection.
+#[test]
+fn a_probe_is_never_collected() {
+    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 1, iterations: 99, ..EngineConfig::default() });
+    let mut leases = assigned(&cluster.join(1));
+    cluster.join(2);
+    for iteration in 1.. {
+        cluster.now_s += 1.0;
+        for (number, lease) in &leases {
+            cluster.done(*number, lease).unwrap();
+        }
+        leases = assigned(&cluster.commit(iteration));
+        if leases.iter().any(|(number, _)| *number == 2) {
+            break;
+        }
+    }
+    let probe = lease_of(&leases, 2);
+    assert!(probe.tasks.first >= 1);
+    for (number, lease) in leases.iter().filter(|(number, _)| *number == 1) {
+        cluster.done(*number, lease).unwrap();
+    }
+    let collected: Vec<Lease> = cluster.collections().into_iter().flat_map(|asked| asked.leases).collect();
+    assert!(!collected.is_empty() && !collected.contains(&probe), "{collected:?}");
+}
+
+/// Four workers race for one task. Three fail it, so that the engine pauses before any worker tries again; the fourth completes it.
+#[test]
+fn a_race_that_is_won_after_failures_is_collected() {
+    let config = EngineConfig { budget: 1, min_workers: 4, rest_s: 1.0, outage_s: 100.0, ..EngineConfig::default() };
+    let mut cluster = Cluster::with("ata-auto", config);
+    let leases = cluster.join_all(4);
+    assert_eq!(indices(&leases), [0; 4]);
+    for number in 1..=3 {
+        cluster.fail(number, &lease_of(&leases, number));
+    }
+    cluster.now_s = 0.5;
+    assert_eq!(steps(&cluster.done(4, &lease_of(&leases, 4)).unwrap()).len(), 1);
+    assert_eq!(cluster.contributors(), [4]);
+    cluster.commit(1);
+    assert_eq!(cluster.applied_and_wasted().0, 1);
+}
+
+/// Three workers race for a step. Each of those that were first sends one vector. The tasks of a worker that does not deliver it are
+/// computed again, and make the same step.
+#[test]
+fn what_is_lost_of_a_race_is_computed_again() {
+    for (policy, overcommit) in [("gta", 0.0), ("k-sync:k=3", 0.0), ("ata-auto", 0.0), ("uta", 0.5)] {
+        for fails in [false, true] {
+            let config = EngineConfig { budget: 4, min_workers: 3, rest_s: 1.0, overcommit, ..EngineConfig::default() };
+            let mut cluster = Cluster::with(policy, config);
+            let mut leases: VecDeque<(u32, Lease)> = cluster.join_all(3).into();
+            let mut step = Vec::new();
+            while step.is_empty() {
+                let (number, lease) = leases.pop_front().unwrap();
+                cluster.now_s += 1.0;
+                let effects = cluster.done(number, &lease).unwrap();
+                leases.extend(assigned(&effects));
+                step = steps(&effects);
+            }
+            let [first, .., last] = cluster.contributors()[..] else { panic!("two are among the first") };
+            let asked = cluster.collections();
+            let [lost_one] = &asked.iter().filter(|asked| asked.worker == worker(last)).collect::<Vec<_>>()[..] else {
+                panic!("{policy}: one vector each: {asked:?}")
+            };
+            cluster.deliver(first);
+            let failed = Event::CollectionFailed { worker: worker(last), collection: lost_one.id };
+            let effects = cluster.tell(if fails { failed } else { lost(last) });
+            let outcome = if fails { TaskOutcome::Failed } else { TaskOutcome::Lost };
+            assert_eq!(ends(&effects), vec![(last, outcome); lost_one.leases.len()]);
+            let again = assigned(&effects);
+            let tasks: Vec<(u32, Lease)> = lost_one.leases.iter().map(|lease| (last, *lease)).collect();
+            assert_eq!(indices(&again), indices(&tasks), "{policy}");
+            assert!(again.iter().all(|(number, _)| *number != last));
+            assert!(cluster.tell(step_committed()).is_empty(), "the step was taken back");
+
+            assert_eq!(steps(&compute(&mut cluster, &again)), step, "{policy}");
+            cluster.commit(1);
+            let tasks: u64 = step[0].1.iter().map(|range| range.count).sum();
+            assert_eq!(cluster.engine.ledger().tasks_applied, tasks);
+            assert_eq!(cluster.engine.ledger().results, cluster.contributors().len() as u64, "{policy}");
+        }
+    }
+}
+
+/// While a step waits, time passes without any work, and workers that join wait for the next iteration.
+#[test]
+fn a_step_that_waits_leaves_the_engine_idle() {
+    let (mut cluster, _) = computed();
+    assert_eq!(cluster.engine.poll_timeout(), None);
+    assert_eq!(cluster.join(4), []);
+    cluster.now_s = 1000.0;
+    assert_eq!(cluster.timeout(), []);
+    assert_eq!(assigned(&cluster.commit(1)).len(), 4, "worker 4 takes part from now on");
+}
+
+/// Collections of another worker, of another iteration, or that never existed are ignored.
+#[test]
+fn unknown_collections_change_nothing() {
+    let (mut cluster, _) = computed();
+    let (first, holder): (CollectionId, WorkerId) = (asked_of(&cluster, 1), worker(2));
+    for (worker, collection) in [(holder, first), (worker(9), first), (worker(1), CollectionId(99))] {
+        assert!(cluster.tell(Event::Delivered { worker, collection }).is_empty());
+        assert!(cluster.tell(Event::CollectionFailed { worker, collection }).is_empty());
+    }
+    assert_eq!(ends(&cluster.tell(lost(1))), [(1, TaskOutcome::Lost)], "it was not delivered");
+}

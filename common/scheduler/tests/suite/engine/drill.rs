@@ -1,0 +1,423 @@
+//! Runs in virtual time, from the first iteration to the end, with sound workers, outages, and broken machines.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ata_policies::build_policy;
+use ata_scheduler::{
+    AbortReason, Effect, Engine, EngineConfig, Event, PolicyContext, Report, StepOutcome, WorkerStatistics,
+};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+
+use crate::engine::support::worker;
+
+/// Seconds until a task fails, because its data cannot be opened or its first number is NaN.
+const FAILS_S: f64 = 0.001;
+
+/// Seconds that a machine takes to come back after a failure.
+const BACK_S: f64 = 0.01;
+
+/// Returns the program's configuration.
+pub(crate) fn config(budget: u64, iterations: u64) -> EngineConfig {
+    EngineConfig {
+        budget,
+        iterations,
+        lease_timeout_s: Some(60.0),
+        rest_s: 1.0,
+        expel_after: Some(8),
+        outage_s: 120.0,
+        seed: 3,
+        ..EngineConfig::default()
+    }
+}
+
+/// The behaviour of a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Nature {
+    /// The worker computes its leases, in this many seconds per task.
+    Sound(f64),
+    /// The worker fails each lease.
+    Fails,
+    /// The worker never answers.
+    Hangs,
+    /// The worker computes its leases, in this many seconds per task, but every sum that it sends is refused.
+    Refused(f64),
+    /// The worker computes its leases, in this many seconds per task, but never answers for leases that it begins after this many seconds.
+    Breaks(f64, f64),
+}
+
+/// The name under which a broken machine returns after each failure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Return {
+    /// It keeps its old name, and never left.
+    Same,
+    /// It gets a new name.
+    Renamed,
+    /// It gets a new name, but only after this many failures.
+    RenamedAfter(usize),
+    /// It gets a new name and a new address.
+    Moved,
+}
+
+/// A machine with one worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) address: u64,
+    pub(crate) nature: Nature,
+    pub(crate) returns: Return,
+}
+
+/// The course of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// The reason why it was given up, if it was.
+    pub(crate) aborted: Option<AbortReason>,
+    /// The time at which it ended.
+    pub(crate) at_s: f64,
+    /// The times at which iterations began.
+    pub(crate) starts_s: Vec<f64>,
+    /// The times at which leases failed.
+    pub(crate) failures_s: Vec<f64>,
+    pub(crate) expelled: Vec<WorkerId>,
+    /// The number of names that took part.
+    pub(crate) names: u32,
+}
+
+impl Ended {
+    /// Returns the seconds per iteration from the 21st on.
+    pub(crate) fn pace_s(&self) -> f64 {
+        let iterations = self.starts_s.len() as f64;
+        (self.at_s - self.starts_s[20]) / (iterations - 20.0)
+    }
+}
+
+/// The leases of a worker in the order in which they are computed, and the time at which the first one began.
+struct Working {
+    machine: Machine,
+    leases: Vec<Lease>,
+    begun_s: f64,
+    /// The number of its leases that have failed.
+    failures: usize,
+}
+
+pub(crate) struct Drill {
+    engine: Engine,
+    now_s: f64,
+    workers: BTreeMap<WorkerId, Working>,
+    /// The machines that come back, with the time and the number.
+    away: Vec<(f64, Machine, u32)>,
+    /// Whether all machines have the same address, as behind a router.
+    is_one_address: bool,
+    /// The time span in which no lease can be computed.
+    outage_s: (f64, f64),
+    /// The address that the outage spares, if there is one.
+    spared: Option<u64>,
+    /// Seconds until a task fails.
+    fails_s: f64,
+    /// Returns whether the worker reports that the tasks are to blame, given the time at which a failure begins.
+    uncomputable: fn(f64) -> bool,
+    /// A task that no worker can compute.
+    cursed: Option<(u64, u64)>,
+    /// The worker of each collection.
+    asked: BTreeMap<CollectionId, WorkerId>,
+    /// Events for the engine once its effects so far are carried out.
+    next: VecDeque<Event>,
+    ended: Option<Ended>,
+    so_far: Ended,
+}
+
+impl Drill {
+    pub(crate) fn new(policy: &str, config: EngineConfig) -> Self {
+        let engine = Engine::new(config, build_policy(policy, &PolicyContext::default()).unwrap());
+        Self {
+            engine,
+            now_s: 0.0,
+            workers: BTreeMap::new(),
+            away: Vec::new(),
+            is_one_address: false,
+            outage_s: (0.0, 0.0),
+            spared: None,
+            fails_s: FAILS_S,
+            uncomputable: |_| false,
+            cursed: None,
+            asked: BTreeMap::new(),
+            next: VecDeque::new(),
+            ended: None,
+            so_far: Ended::default(),
+        }
+    }
+
+    /// Adds sound workers, each on its own machine, from address 1 on.
+    pub(crate) fn sound(mut self, workers: u64, task_s: f64) -> Self {
+        for address in 1..=workers {
+            self = self.with(Machine { address, nature: Nature::Sound(task_s), returns: Return::Same });
+        }
+        self
+    }
+
+    pub(crate) fn with(self, machine: Machine) -> Self {
+        self.later(0.0, machine)
+    }
+
+    /// Adds a machine that joins later.
+    pub(crate) fn later(mut self, at_s: f64, machine: Machine) -> Self {
+        let number = self.new_number();
+        self.away.push((at_s, machine, number));
+        self
+    }
+
+    /// Gives all machines the same address, if `is_so`.
+    pub(crate) fn at_one_address(self, is_so: bool) -> Self {
+        Self { is_one_address: is_so, ..self }
+    }
+
+    /// Adds an outage, in which nothing can be computed.
+    pub(crate) fn outage(mut self, from_s: f64, until_s: f64) -> Self {
+        self.outage_s = (from_s, until_s);
+        self
+    }
+
+    /// Sets how long a failure takes, as if the worker tried again for a while.
+    pub(crate) fn fails_after(self, fails_s: f64) -> Self {
+        Self { fails_s, ..self }
+    }
+
+    /// Sets for which failures, by the time at which they begin, workers report that the tasks are to blame.
+    pub(crate) fn uncomputable(self, at: fn(f64) -> bool) -> Self {
+        Self { uncomputable: at, ..self }
+    }
+
+    /// Exempts this address from the outage.
+    pub(crate) fn sparing(self, spared: Option<u64>) -> Self {
+        Self { spared, ..self }
+    }
+
+    /// Makes one task of one iteration fail wherever it is computed.
+    pub(crate) fn cursed(mut self, iteration: u64, task: u64) -> Self {
+        self.cursed = Some((iteration, task));
+        self
+    }
+
+    pub(crate) fn run(mut self) -> Ended {
+        self.tell(Event::Proceed);
+        for _ in 0..1_000_000 {
+            if let Some(ended) = self.ended {
+                return ended;
+            }
+            self.advance();
+        }
+        panic!("the run does not end: {:?}", self.so_far);
+    }
+
+    /// Advances to the next occurrence.
+    fn advance(&mut self) {
+        let back = self.away.iter().map(|(at_s, ..)| *at_s).fold(f64::INFINITY, f64::min);
+        let ready = self.workers.iter().filter_map(|(worker, working)| Some((self.ends(working)?, *worker)));
+        let (result_s, first) = ready.min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
+        let result_s = result_s.unwrap_or(f64::INFINITY);
+        let timeout_s = self.engine.poll_timeout().unwrap_or(f64::INFINITY);
+        let next_s = back.min(result_s).min(timeout_s);
+        assert!(next_s.is_finite(), "nothing will ever happen: {:?}", self.so_far);
+        self.now_s = self.now_s.max(next_s);
+        if next_s == back {
+            let at = self.away.iter().position(|(at_s, ..)| *at_s == back).unwrap();
+            let (_, machine, number) = self.away.remove(at);
+            self.join(machine, worker(number));
+        } else if next_s == result_s {
+            self.answer(first.unwrap());
+        } else {
+            // A deadline has passed only after its time.
+            self.now_s = self.now_s.next_up();
+            self.tell(Event::Timeout);
+        }
+    }
+
+    /// Returns when a worker answers for its first lease.
+    fn ends(&self, working: &Working) -> Option<f64> {
+        let lease = working.leases.first()?;
+        if self.fails(working, lease) {
+            return Some(working.begun_s + self.fails_s);
+        }
+        match working.machine.nature {
+            Nature::Breaks(_, at_s) if working.begun_s >= at_s => None,
+            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
+                Some(working.begun_s + task_s * lease.tasks.count as f64)
+            }
+            Nature::Fails | Nature::Hangs => None,
+        }
+    }
+
+    fn fails(&self, working: &Working, lease: &Lease) -> bool {
+        let (from_s, until_s) = self.outage_s;
+        let is_out = (from_s..until_s).contains(&working.begun_s) && self.spared != Some(working.machine.address);
+        let is_cursed = self.cursed.is_some_and(|(iteration, task)| {
+            lease.iteration.number() == iteration && lease.tasks.indices().contains(&task)
+        });
+        working.machine.nature == Nature::Fails || is_out || is_cursed
+    }
+
+    fn answer(&mut self, worker: WorkerId) {
+        let working = &self.workers[&worker];
+        let lease = working.leases[0];
+        let has_failed = self.fails(working, &lease);
+        let busy_s = match working.machine.nature {
+            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
+                vec![task_s; lease.tasks.count as usize]
+            }
+            Nature::Fails | Nature::Hangs => Vec::new(),
+        };
+        let uncomputable = (self.uncomputable)(working.begun_s);
+        // A result that must be confirmed ends its lease only then, but its worker continues.
+        self.computed(worker, lease);
+        let own = lease.own.filter(|_| !has_failed).map(|own| self.arrival(worker, own));
+        self.next.extend(own);
+        let report = if has_failed { Report::Failed { uncomputable } } else { Report::Done { busy_s: &busy_s } };
+        self.report(worker, lease.id, report);
+        let Some(working) = self.workers.get_mut(&worker).filter(|_| has_failed && self.ended.is_none()) else {
+            return;
+        };
+        working.failures += 1;
+        let machine = working.machine;
+        let is_gone = match machine.returns {
+            Return::Same => false,
+            Return::Renamed | Return::Moved => true,
+            Return::RenamedAfter(failures) => working.failures >= failures,
+        };
+        if is_gone {
+            self.workers.remove(&worker);
+            self.tell(Event::WorkerLost { worker });
+            self.come_back(machine, worker);
+        }
+    }
+
+    /// Lets the collections of a step arrive in any order, before the step is taken. Some are refused; a machine that changes its name is
+    /// lost instead.
+    fn collect(&mut self, iteration: Iteration, mut collections: Vec<CollectionId>) {
+        let order = iteration.number() as usize % collections.len().max(1);
+        collections.rotate_left(order);
+        for collection in collections {
+            let Some(&worker) = self.asked.get(&collection) else { continue };
+            let arrival = self.arrival(worker, collection);
+            self.next.push_back(arrival);
+        }
+        self.next.push_back(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
+    }
+
+    fn arrival(&self, worker: WorkerId, collection: CollectionId) -> Event {
+        match self.workers.get(&worker).map(|working| working.machine) {
+            Some(Machine { nature: Nature::Refused(_), returns: Return::Same, .. }) => {
+                Event::CollectionFailed { worker, collection }
+            }
+            Some(Machine { nature: Nature::Refused(_), .. }) => Event::WorkerLost { worker },
+            _ => Event::Delivered { worker, collection },
+        }
+    }
+
+    fn new_number(&mut self) -> u32 {
+        self.so_far.names += 1;
+        self.so_far.names
+    }
+
+    fn come_back(&mut self, mut machine: Machine, worker: WorkerId) {
+        let number = if machine.returns == Return::Same { worker.number() } else { self.new_number() };
+        if machine.returns == Return::Moved {
+            machine.address = 1000 + u64::from(number);
+        }
+        self.away.push((self.now_s + BACK_S, machine, number));
+    }
+
+    fn join(&mut self, machine: Machine, worker: WorkerId) {
+        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s, failures: 0 });
+        let address = if self.is_one_address { 0 } else { machine.address };
+        let (machine, prior) = (MachineId(address), WorkerStatistics::default());
+        self.tell(Event::WorkerJoined { worker, machine, prior, fuses: false });
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.engine.handle(self.now_s, event, &mut effects);
+        self.carry_out(effects);
+    }
+
+    fn report(&mut self, worker: WorkerId, lease: LeaseId, report: Report<'_>) {
+        let mut effects = Vec::new();
+        self.engine.report(self.now_s, worker, lease, report, &mut effects).unwrap();
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            self.apply(effect);
+        }
+        if let Some(event) = self.next.pop_front() {
+            if let Event::WorkerLost { worker } = event
+                && let Some(Working { machine, .. }) = self.workers.remove(&worker)
+            {
+                self.come_back(machine, worker);
+            }
+            self.tell(event);
+        }
+    }
+
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start { .. } => self.so_far.starts_s.push(self.now_s),
+            Effect::Assign { worker, lease } => {
+                let now_s = self.now_s;
+                let working = self.workers.get_mut(&worker).expect("only workers that are present get tasks");
+                if working.leases.is_empty() {
+                    working.begun_s = now_s;
+                }
+                working.leases.push(lease);
+            }
+            Effect::End { worker, lease, outcome, .. } => self.lease_ended(worker, lease, outcome),
+            Effect::Evict { worker, .. } => {
+                let machine = self.workers.remove(&worker).expect("only workers that are present are evicted").machine;
+                self.come_back(machine, worker);
+            }
+            Effect::Expel { worker, .. } => {
+                self.so_far.expelled.push(worker);
+                let evicted =
+                    |(at, (.., number)): (usize, &(f64, Machine, u32))| (*number == worker.number()).then_some(at);
+                if let Some(at) = self.away.iter().enumerate().find_map(evicted) {
+                    // Its old name is refused.
+                    self.away.remove(at);
+                } else if let Some(Working { machine, .. }) = self.workers.remove(&worker)
+                    && machine.returns != Return::Same
+                {
+                    self.come_back(machine, worker);
+                }
+            }
+            Effect::Collect { collections, .. } => {
+                self.asked.extend(collections.into_iter().map(|asked| (asked.id, asked.worker)));
+            }
+            Effect::Step { iteration, collections, .. } => self.collect(iteration, collections),
+            Effect::Committed { .. } => self.next.push_back(Event::Proceed),
+            Effect::Finish { .. } => self.end(None),
+            Effect::Abort { reason } => self.end(Some(reason)),
+            Effect::Compare { tasks, first, second } => {
+                self.next.push_back(Event::Compared { tasks, first, second, agree: true });
+            }
+            Effect::Rest { .. } | Effect::Wait { .. } | Effect::ProbeLink { .. } => {}
+        }
+    }
+
+    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
+        if outcome == TaskOutcome::Failed {
+            self.so_far.failures_s.push(self.now_s);
+        }
+        self.computed(worker, lease);
+    }
+
+    /// Records that a worker no longer computes a lease.
+    fn computed(&mut self, worker: WorkerId, lease: Lease) {
+        let Some(working) = self.workers.get_mut(&worker) else { return };
+        if working.leases.first() == Some(&lease) {
+            working.begun_s = self.now_s;
+        }
+        working.leases.retain(|held| *held != lease);
+    }
+
+    fn end(&mut self, aborted: Option<AbortReason>) {
+        self.ended = Some(Ended { aborted, at_s: self.now_s, ..std::mem::take(&mut self.so_far) });
+    }
+}

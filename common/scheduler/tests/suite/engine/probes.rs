@@ -1,0 +1,168 @@
+//! Probes and races: tasks that no step waits for, and copies of the same task.
+
+use std::sync::{Arc, Mutex};
+
+use ata_scheduler::policy::{Round, SchedulerRng};
+use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
+use ata_types::{TaskRange, WorkerId};
+
+use crate::engine::support::{BUSY_S, Cluster, assigned, cancel, discard, indices, step, steps};
+
+/// Workers and their task times; negative times belong to cancelled tasks.
+type Heard = Arc<Mutex<Vec<(u32, f64)>>>;
+
+/// A policy that gives worker 1 the budget, and every other worker a probe; or it lets all of them race.
+struct Probing {
+    race: bool,
+    heard: Heard,
+}
+
+impl Policy for Probing {
+    fn name(&self) -> &'static str {
+        "probing"
+    }
+
+    fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
+        let n = round.workers.len();
+        if self.race {
+            return Decision::new(vec![1; n], Collect::Race { tasks: round.budget }, Rule::Uniform);
+        }
+        let mut allocation = vec![0; n];
+        allocation[0] = round.budget;
+        Decision { probes: (1..n).collect(), ..Decision::new(allocation, Collect::All, Rule::Uniform) }
+    }
+
+    fn observe(&mut self, worker: WorkerId, busy_s: f64) {
+        self.heard.lock().unwrap().push((worker.number(), busy_s));
+    }
+
+    fn censored(&mut self, worker: WorkerId, _tasks: u64, elapsed_s: f64) {
+        self.heard.lock().unwrap().push((worker.number(), -elapsed_s));
+    }
+}
+
+/// Returns a cluster, and the observations that its policy receives.
+fn cluster(race: bool, overcommit: f64) -> (Cluster, Heard) {
+    let config = EngineConfig {
+        budget: 2,
+        iterations: 3,
+        min_workers: 3,
+        lease_timeout_s: Some(60.0),
+        rest_s: 1.0,
+        overcommit,
+        ..EngineConfig::default()
+    };
+    let heard: Heard = Arc::default();
+    let probing = Probing { race, heard: Arc::clone(&heard) };
+    (Cluster::of(Engine::new(config, Box::new(probing))), heard)
+}
+
+const BOTH: TaskRange = TaskRange { first: 0, count: 2 };
+
+#[test]
+fn a_probe_is_observed_and_not_waited_for() {
+    let (mut cluster, heard) = cluster(false, 0.0);
+    let leases = cluster.join_all(3);
+    assert_eq!(
+        leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect::<Vec<_>>(),
+        [(1, BOTH), (2, TaskRange::single(2)), (3, TaskRange::single(3))]
+    );
+    cluster.now_s = 2.0;
+    assert_eq!(cluster.done(2, &leases[1].1), Ok(vec![discard(2, &leases[1].1)]));
+    cluster.now_s = 3.0;
+    let ended = cluster.done(1, &leases[0].1).unwrap();
+    assert_eq!(ended, [cancel(3, &leases[2].1), step(1, vec![BOTH])]);
+    assert_eq!(*heard.lock().unwrap(), [(2, BUSY_S), (1, BUSY_S), (1, BUSY_S), (3, -3.0)]);
+    assert_eq!(cluster.engine.statistics()[1].observed, 1);
+    cluster.commit(1);
+    assert_eq!(cluster.applied_and_wasted(), (2, 2));
+    assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.0 * BUSY_S + 3.0);
+}
+
+/// However often a probe fails, is lost or is overdue, no other worker is affected.
+#[test]
+fn a_probe_that_comes_to_nothing_is_nobody_elses() {
+    let (mut cluster, _) = cluster(false, 0.0);
+    let leases = cluster.join_all(3);
+    assert_eq!(cluster.fail(2, &leases[1].1), []);
+    assert_eq!(cluster.lose(3), []);
+    cluster.now_s = 1.0;
+    assert_eq!(steps(&cluster.done(1, &leases[0].1).unwrap()), [(1, vec![BOTH])]);
+
+    cluster.join(3);
+    assert_eq!(cluster.timeout(), [], "worker 2 has rested");
+    let leases = assigned(&cluster.commit(1));
+    cluster.now_s = 50.0;
+    cluster.done(2, &leases[1].1).unwrap();
+    cluster.now_s = 62.0;
+    let overdue = cluster.timeout();
+    assert!(overdue.iter().any(|effect| matches!(effect, Effect::Evict { worker, .. } if worker.number() == 3)));
+    assert!(assigned(&overdue).iter().all(|(_, lease)| lease.tasks.end() <= 2), "{overdue:?}");
+}
+
+#[test]
+fn who_is_needed_stops_probing() {
+    let (mut cluster, heard) = cluster(false, 0.0);
+    let leases = cluster.join_all(3);
+    cluster.now_s = 4.0;
+    let effects = cluster.lose(1);
+    assert!(effects.contains(&cancel(2, &leases[1].1)) && effects.contains(&cancel(3, &leases[2].1)));
+    let again = assigned(&effects);
+    assert_eq!(indices(&again), [0, 1]);
+    let mut cut = heard.lock().unwrap().clone();
+    cut.sort_by_key(|(number, _)| *number);
+    assert_eq!(cut, [(2, -4.0), (3, -4.0)]);
+    cluster.now_s = 5.0;
+    cluster.done(again[0].0, &again[0].1).unwrap();
+    let last = cluster.done(again[1].0, &again[1].1).unwrap();
+    assert_eq!(steps(&last), [(1, vec![BOTH])]);
+}
+
+#[test]
+fn probes_come_after_overcommitted_tasks() {
+    let (mut cluster, _) = cluster(false, 0.5);
+    let leases = cluster.join_all(3);
+    assert_eq!(indices(&leases), [0, 1, 2, 3, 4]);
+    cluster.now_s = 1.0;
+    assert_eq!(cluster.done(3, &leases[4].1), Ok(vec![discard(3, &leases[4].1)]));
+    cluster.done(1, &leases[0].1).unwrap();
+    assert_eq!(steps(&cluster.done(1, &leases[1].1).unwrap()), [(1, vec![BOTH])]);
+}
+
+#[test]
+fn in_a_race_the_first_result_of_each_task_counts() {
+    for overcommit in [0.0, 1.0] {
+        let (mut cluster, heard) = cluster(true, overcommit);
+        let leases = cluster.join_all(3);
+        assert_eq!(indices(&leases), [0, 0, 1], "a copy of each, in turn");
+        cluster.now_s = 1.0;
+        let [(a, first), (b, copy), (c, last)] = [leases[0], leases[2], leases[1]];
+        let effects = cluster.done(a, &first).unwrap();
+        let next = assigned(&effects);
+        assert_eq!(indices(&next), [1], "what is not done yet");
+        let effects = cluster.done(b, &copy).unwrap();
+        assert_eq!(effects[0], discard(b, &copy));
+        assert_eq!(indices(&assigned(&effects)), [1]);
+        cluster.now_s = 2.0;
+        assert_eq!(steps(&cluster.done(c, &last).unwrap()), [(1, vec![BOTH])]);
+        assert_eq!(heard.lock().unwrap()[3..], [(a, -1.0), (b, -1.0)]);
+        cluster.commit(1);
+        assert_eq!(cluster.applied_and_wasted(), (2, 3));
+        assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.0 * 2.0);
+    }
+}
+
+/// A task that fails everywhere ends the run; a failed copy of a task that is done does not.
+#[test]
+fn failures_in_a_race() {
+    let (mut cluster, _) = cluster(true, 0.0);
+    let leases = cluster.join_all(3);
+    let of = |number: u32| leases.iter().find(|lease| lease.0 == number).unwrap().1;
+    assert_eq!([of(1), of(2), of(3)].map(|lease| lease.tasks.first), [0, 1, 0]);
+    cluster.now_s = 0.01;
+    cluster.done(1, &of(1)).unwrap();
+    assert_eq!(assigned(&cluster.fail(3, &of(3))), [], "no step needs it, and worker 3 rests");
+    cluster.now_s = 1.01;
+    let again = assigned(&cluster.timeout());
+    assert_eq!(again.iter().map(|(number, lease)| (*number, lease.tasks.first)).collect::<Vec<_>>(), [(3, 1)]);
+}

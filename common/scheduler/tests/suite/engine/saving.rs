@@ -1,0 +1,160 @@
+//! The state that is saved at any moment, and the continuation of a run from it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ata_policies::POLICIES;
+use ata_scheduler::{AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, Limits, SavedEngine, StepOutcome};
+use ata_types::Lease;
+
+use crate::engine::support::{Cluster, assigned, is_start, policy};
+
+const CONFIG: EngineConfig = EngineConfig {
+    budget: 7,
+    iterations: 6,
+    min_workers: 3,
+    lease_timeout_s: Some(60.0),
+    rest_s: 1.0,
+    expel_after: None,
+    outage_s: 0.0,
+    verify: None,
+    seed: 1,
+    overcommit: 0.0,
+    limits: Limits {
+        target_loss: None,
+        target_accuracy: None,
+        runtime_s: None,
+        total_worker_time_s: None,
+        employments: None,
+    },
+};
+
+/// Returns an engine that continues from the saved state of another one.
+fn restored(config: EngineConfig, name: &str, saved: &SavedEngine) -> Cluster {
+    let saved = serde_json::from_str(&serde_json::to_string(saved).unwrap()).unwrap();
+    Cluster::of(Engine::restore(config, policy(name), saved).unwrap())
+}
+
+/// Lets three workers compute until the run is over or `results` have arrived. Returns the tasks of each committed iteration.
+fn compute(cluster: &mut Cluster, results: usize) -> BTreeMap<u64, u64> {
+    let mut held: VecDeque<(u32, Lease)> = cluster.join_all(3).into();
+    let (mut steps, mut left) = (BTreeMap::new(), results);
+    while left > 0 {
+        let Some((number, lease)) = held.pop_front() else {
+            // There is no timeout if the run was over before.
+            let Some(at_s) = cluster.engine.poll_timeout() else { break };
+            cluster.now_s = at_s;
+            held.extend(assigned(&cluster.timeout()));
+            continue;
+        };
+        left -= 1;
+        cluster.now_s += 0.25;
+        let Ok(mut effects) = cluster.done(number, &lease) else { continue };
+        let mut at = 0;
+        while at < effects.len() {
+            if let Effect::Step { iteration, tasks, .. } = &effects[at] {
+                steps.insert(iteration.number(), tasks.iter().map(|range| range.count).sum());
+                let committed = cluster.commit(iteration.number());
+                effects.extend(committed);
+            }
+            at += 1;
+        }
+        held.extend(assigned(&effects));
+        if effects.iter().any(|effect| matches!(effect, Effect::Finish { .. })) {
+            break;
+        }
+    }
+    steps
+}
+
+/// A run that is saved after any number of results, within an iteration or between two, continues with the first iteration
+/// that was not committed, and takes all of its tasks again.
+#[test]
+fn an_iteration_under_way_begins_again() {
+    for entry in POLICIES.entries() {
+        let takes_all =
+            compute(&mut Cluster::with(entry.name, CONFIG), usize::MAX).values().all(|tasks| *tasks == CONFIG.budget);
+        for results in 0..30 {
+            let mut cluster = Cluster::with(entry.name, CONFIG);
+            let before = compute(&mut cluster, results);
+            let saved = cluster.engine.save();
+            let next = before.keys().max().map_or(1, |last| last + 1);
+            assert_eq!(saved.next_iteration().number(), next, "{}: {results} results", entry.name);
+            let mut again = restored(CONFIG, entry.name, &saved);
+            let after = compute(&mut again, usize::MAX);
+            let expected = if next > CONFIG.iterations { 1..1 } else { next..CONFIG.iterations + 1 };
+            assert!(after.keys().copied().eq(expected), "{}: {results} results: {after:?}", entry.name);
+            let all = after.values().all(|tasks| *tasks == CONFIG.budget);
+            assert!(all || !takes_all, "{}: {results} results: {after:?}", entry.name);
+        }
+    }
+}
+
+/// A run that is over reports so at once, without any worker, and is not trained further.
+#[test]
+fn a_run_that_is_over_stays_so() {
+    let end = |limits: Limits| {
+        let config = EngineConfig { budget: 1, iterations: 4, min_workers: 1, limits, ..CONFIG };
+        let mut cluster = Cluster::with("uta", config);
+        let mut effects = cluster.join(1);
+        for iteration in 1.. {
+            let [(number, lease)] = assigned(&effects)[..] else { break };
+            cluster.now_s += 1.0;
+            cluster.done(number, &lease).unwrap();
+            effects = cluster.commit_with(iteration, StepOutcome { loss: Some(0.5), ..StepOutcome::default() });
+        }
+        (config, cluster.engine.save())
+    };
+    let limit = Limits { target_loss: Some(0.6), ..Limits::default() };
+    for (limits, reason) in [(Limits::default(), FinishReason::Iterations), (limit, FinishReason::TargetLoss)] {
+        let (config, saved) = end(limits);
+        assert_eq!(saved.finished(config.iterations, &config.limits), Some(reason));
+        let mut same = Cluster::of(restored(config, "uta", &saved).engine);
+        // `Cluster::of` has sent Proceed: the engine is over, and a second one changes nothing.
+        assert_eq!((same.tell(Event::Proceed), same.join(1)), (vec![], vec![]));
+        assert_eq!(same.engine.save(), saved);
+
+        let other = Limits { target_loss: Some(0.1), ..limits };
+        let longer = EngineConfig { iterations: 9, limits: other, ..config };
+        assert_eq!(saved.finished(longer.iterations, &longer.limits), None);
+        let mut longer = restored(longer, "uta", &saved);
+        assert!(longer.join(1).iter().any(|effect| is_start(effect, saved.next_iteration().number())));
+    }
+}
+
+/// A restored engine knows which workers have delivered a result, and refuses the name of an unknown worker.
+#[test]
+fn delivered_results_are_saved() {
+    let mut cluster = Cluster::with("uta", EngineConfig { budget: 2, min_workers: 2, ..CONFIG });
+    let leases = cluster.join_all(2);
+    let (number, lease) = leases[0];
+    cluster.done(number, &lease).unwrap();
+    let mut saved = serde_json::to_value(cluster.engine.save()).unwrap();
+    assert_eq!(saved["proven"], serde_json::json!([number]));
+    let restore = |saved: &serde_json::Value| {
+        let saved: SavedEngine = serde_json::from_value(saved.clone()).unwrap();
+        Engine::restore(CONFIG, policy("uta"), saved).map(|engine| serde_json::to_value(engine.save()).unwrap())
+    };
+    assert_eq!(restore(&saved).unwrap()["proven"], saved["proven"]);
+    saved["proven"] = serde_json::json!([3]);
+    assert!(restore(&saved).unwrap_err().to_string().contains("never seen"));
+}
+
+/// A run that must end while a step is being taken ends after it: the saved state contains that step.
+#[test]
+fn a_step_under_way_is_committed_before_the_run_is_aborted() {
+    let config = EngineConfig { budget: 1, min_workers: 4, ..CONFIG };
+    let mut cluster = Cluster::with("asgd", config);
+    let leases = cluster.join_all(4);
+    cluster.done(1, &leases[0].1).unwrap();
+    // No other worker has delivered anything.
+    cluster.lose(1);
+    let aborted = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Abort { .. }));
+    for (number, lease) in &leases[1..] {
+        assert!(!aborted(&cluster.fail(*number, lease)));
+    }
+    assert_eq!(cluster.engine.save().next_iteration().number(), 1);
+    let effects = cluster.commit(1);
+    assert!(aborted(&effects), "{effects:?}");
+    let Some(Effect::Abort { reason: AbortReason::TasksFailed { .. } }) = effects.last() else { panic!("{effects:?}") };
+    assert_eq!(cluster.engine.save().next_iteration().number(), 2);
+}

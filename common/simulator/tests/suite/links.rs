@@ -1,0 +1,350 @@
+//! Steps over shared links: the engine's prediction compared with the simulation.
+
+use ata_policies::build_policy;
+use ata_scheduler::policy::{Round, SchedulerRng};
+use ata_scheduler::{
+    Decision, Effect, Engine, EngineConfig, LinkTimes, OwnTimes, Policy, PolicyContext, Rule, StepOutcome, Topology,
+};
+use ata_simulator::{Change, LawTimes, Links, Moment, Observer, Simulation, Step, TimeLaws};
+use ata_types::WorkerId;
+
+/// The number of tasks of a step.
+const BUDGET: u64 = 23;
+
+/// The task times of up to four workers.
+const TASK: [f64; 4] = [20.0, 40.0, 80.0, 160.0];
+
+/// The number of iterations in which `ata-auto` learns the times, and of those after them.
+const LEARNING: usize = 40;
+const MEASURED: usize = 40;
+
+/// Links on which an upload takes 10 alone and 5 on the coordinator's link, and a download half as long.
+const LINKS: Links =
+    Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
+
+/// Records the time of each iteration.
+#[derive(Default)]
+struct Clock(Vec<f64>);
+
+impl Observer for Clock {
+    fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
+        StepOutcome::default()
+    }
+
+    fn effect(&mut self, _now: f64, effect: &Effect) {
+        if let Effect::Committed { cost } = effect {
+            self.0.push(cost.runtime_s);
+        }
+    }
+}
+
+/// A policy that gives each worker the same share in each iteration.
+struct Fixed(Vec<u64>);
+
+impl Policy for Fixed {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
+        Decision::barrier(self.0[..round.workers.len()].to_vec(), Vec::new(), Rule::Uniform)
+    }
+}
+
+/// Returns the times of the iterations of workers with these task times.
+fn run(
+    policy: Box<dyn Policy>,
+    sizes: (u64, usize),
+    times: &[f64],
+    links: Option<Links>,
+    changes: Vec<(Moment, Change)>,
+) -> Vec<f64> {
+    let laws: Vec<String> = times.iter().map(|time| format!("const({time})")).collect();
+    run_laws(policy, sizes, &laws, links, changes)
+}
+
+/// Returns the same for workers with these laws.
+fn run_laws(
+    policy: Box<dyn Policy>,
+    (budget, iterations): (u64, usize),
+    laws: &[String],
+    links: Option<Links>,
+    changes: Vec<(Moment, Change)>,
+) -> Vec<f64> {
+    let workers = laws.len() as u32;
+    let laws: TimeLaws = laws.join("; ").parse().unwrap();
+    let times = LawTimes::new(&laws, workers, 1).unwrap();
+    let mut simulation = Simulation { links, changes, ..Simulation::new(workers, times) };
+    let min_workers = simulation.present_at_first();
+    let config =
+        EngineConfig { budget, iterations: iterations as u64, min_workers, rest_s: 1.0, ..EngineConfig::default() };
+    let mut clock = Clock::default();
+    simulation.run(&mut Engine::new(config, policy), &mut clock).unwrap();
+    clock.0
+}
+
+fn fixed(shares: &[u64], times: &[f64], links: Option<Links>, changes: Vec<(Moment, Change)>) -> Vec<f64> {
+    run(Box::new(Fixed(shares.to_vec())), (shares.iter().sum(), 3), times, links, changes)
+}
+
+fn named(policy: &str, iterations: usize, times: &[f64], links: Option<Links>) -> Vec<f64> {
+    named_of(policy, (BUDGET, iterations), times, links)
+}
+
+fn named_of(policy: &str, sizes: (u64, usize), times: &[f64], links: Option<Links>) -> Vec<f64> {
+    let context = PolicyContext { workers: Some(times.len() as u32), ..PolicyContext::default() };
+    run(build_policy(policy, &context).unwrap(), sizes, times, links, Vec::new())
+}
+
+fn assert_close(found: &[f64], expected: &[f64], what: &str) {
+    let is_close = found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9);
+    assert!(is_close, "{what}: {found:?}, expected {expected:?}");
+}
+
+/// The first iteration begins with a download.
+#[test]
+fn a_step_ends_with_its_last_vector() {
+    let broad_down = Links { up_bytes: 1.0, down_bytes: 100.0, ..LINKS };
+    for (links, shares, times, expected) in [
+        (LINKS, &[1][..], &[20.0][..], [35.0, 30.0, 30.0]),
+        (LINKS, &[2, 1], &[10.0, 20.0], [35.0, 30.0, 30.0]),
+        (LINKS, &[1, 1, 1, 1], &[20.0; 4], [45.0, 40.0, 40.0]),
+        // The slower worker begins to send when the other one has finished.
+        (LINKS, &[1, 1], &[20.0, 60.0], [75.0, 70.0, 70.0]),
+        // Four sets of parameters follow the last gradient.
+        (broad_down, &[1, 1, 1, 1], &[20.0; 4], [50.0, 40.0, 40.0]),
+    ] {
+        assert_close(&fixed(shares, times, Some(links), Vec::new()), &expected, &format!("{shares:?}"));
+    }
+    assert_close(&fixed(&[2, 1], &[10.0, 20.0], None, Vec::new()), &[20.0; 3], "without links");
+}
+
+/// Returns the time of vectors on equal links.
+fn known(links: Links) -> LinkTimes {
+    let Links { worker_rate, head_rate, up_bytes, down_bytes, topology } = links;
+    let others = OwnTimes { up_s: up_bytes / worker_rate, down_s: down_bytes / worker_rate };
+    LinkTimes { up_s: up_bytes / head_rate, down_s: down_bytes / head_rate, others, topology, ..LinkTimes::default() }
+}
+
+/// Returns the step time that the formulas predict: RAS with the windows of the fastest workers, for the best number of them.
+fn predicted(times: &[f64], budget: u64, links: &LinkTimes) -> f64 {
+    let of = |workers: usize| {
+        let windows = links.windows_s(&vec![links.others; workers]);
+        let ends =
+            |(time, window): (&f64, &f64)| (1..=budget).map(|tasks| window + tasks as f64 * time).collect::<Vec<_>>();
+        let mut ends: Vec<f64> = times.iter().zip(&windows).flat_map(ends).collect();
+        ends.sort_by(f64::total_cmp);
+        ends[budget as usize - 1]
+    };
+    (1..=times.len()).map(of).fold(f64::INFINITY, f64::min)
+}
+
+/// Steps of whole tasks may take a little longer than those of the best split.
+#[test]
+fn steps_take_as_long_as_predicted() {
+    for topology in [Topology::Star, Topology::Shards] {
+        for workers in [1, 2, 4] {
+            for up_bytes in [1.0, 10.0, 50.0, 178.0, 356.0] {
+                for (down, head_rate) in [(1.0, 1.0), (0.5, 1.0), (0.5, 4.0), (1.0, 10.0)] {
+                    let links = Links { worker_rate: 1.0, head_rate, up_bytes, down_bytes: down * up_bytes, topology };
+                    check_prediction(&TASK[..workers], BUDGET, links);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the simulated time of a step.
+fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
+    let found = named_of("ata-auto", (budget, LEARNING + MEASURED), times, Some(links));
+    let found = found[LEARNING..].iter().sum::<f64>() / MEASURED as f64;
+    let expected = predicted(times, budget, &known(links));
+    let ratio = found / expected;
+    assert!((0.99..1.05).contains(&ratio), "{} workers, {links:?}: {found} for {expected}", times.len());
+    found
+}
+
+/// Sixteen workers of 20 ms have links on which a gradient takes 178 ms and the parameters 89 ms.
+#[test]
+fn shards_make_use_of_more_workers_than_a_star() {
+    let star = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 178.0, down_bytes: 89.0, ..LINKS };
+    let shards = Links { topology: Topology::Shards, ..star };
+    for (budget, in_star, in_shards) in [(23, 498.0, 299.6), (64, 816.0, 341.4)] {
+        let found = [star, shards].map(|links| check_prediction(&[20.0; 16], budget, links));
+        assert!((found[0] - in_star).abs() < 1.0 && (found[1] - in_shards).abs() < 1.0, "{budget} tasks: {found:?}");
+    }
+}
+
+/// Links on which a gradient takes 10 on any link, and the parameters 5.
+const SHARDS: Links = Links { head_rate: 10.0, topology: Topology::Shards, ..LINKS };
+
+/// The first iteration begins with a download. Four workers in shards need 10 + 3/4 · 5, and two need 10 + 1/2 · 5.
+#[test]
+fn an_exchange_in_shards_begins_with_the_last_worker() {
+    let broad_down = Links { up_bytes: 50.0, down_bytes: 100.0, ..SHARDS };
+    let narrow_head = Links { head_rate: 5.0, ..SHARDS };
+    let wide_head = Links { head_rate: 20.0, ..SHARDS };
+    for (links, shares, times, expected) in [
+        (SHARDS, &[1][..], &[20.0][..], [35.0, 30.0, 30.0]),
+        (SHARDS, &[1, 1], &[20.0, 20.0], [37.5, 32.5, 32.5]),
+        (SHARDS, &[2, 1], &[20.0, 60.0], [77.5, 72.5, 72.5]),
+        (SHARDS, &[1, 1, 1, 1], &[20.0; 4], [38.75, 33.75, 33.75]),
+        (SHARDS, &[1, 1, 1, 1], &[20.0, 5.0, 90.0, 40.0], [108.75, 103.75, 103.75]),
+        (broad_down, &[1, 1, 1, 1], &[20.0; 4], [43.75, 33.75, 33.75]),
+        // The coordinator's link takes 20 for one gradient, and 10 for a download.
+        (narrow_head, &[1, 1, 1, 1], &[20.0; 4], [50.0, 40.0, 40.0]),
+        // A star takes 20, and 10 if the workers finish in turn.
+        (wide_head, &[1, 1, 1, 1], &[20.0; 4], [45.0, 40.0, 40.0]),
+    ] {
+        assert_close(&fixed(shares, times, Some(links), Vec::new()), &expected, &format!("{shares:?}, {links:?}"));
+    }
+}
+
+/// Both have computed their tasks by 7, and the sums arrive by 17; parameters would arrive by 19.5.
+#[test]
+fn an_exchange_in_shards_without_a_member_becomes_a_star() {
+    for (leaves_at, expected, what) in [
+        (
+            4.0,
+            27.0,
+            "what worker 2 would have computed by 7, worker 1 does by 9, and sends after its own, which it does by 17",
+        ),
+        (9.0, 29.0, "worker 1 sends its own by 19, and the other by 29"),
+        (18.0, 19.5, "everything has arrived"),
+    ] {
+        let leave = vec![(Moment::Time(leaves_at), Change::Leave(WorkerId::from_slot(1)))];
+        assert_close(&fixed(&[1, 1], &[2.0; 2], Some(SHARDS), leave), &[expected, 12.0, 12.0], what);
+    }
+}
+
+/// Workers 1 and 2 have computed by 7, and share the two tasks of worker 3 at 9. Their own vectors arrive by 29, and those of the two
+/// tasks by 49.
+#[test]
+fn later_sums_of_a_step_go_to_the_coordinator() {
+    let leave = vec![(Moment::Time(9.0), Change::Leave(WorkerId::from_slot(2)))];
+    let found = fixed(&[1, 1, 2], &[2.0, 2.0, 20.0], Some(SHARDS), leave);
+    assert_close(&found[..1], &[49.0], "a star of two, twice");
+}
+
+/// One of four hangs, and there is no lease timeout: others compute its tasks, and the step ends as a star.
+#[test]
+fn shards_do_not_wait_for_a_worker_that_is_overtaken() {
+    let hang = vec![(Moment::Iteration(LEARNING as u64), Change::Hang(WorkerId::from_slot(0)))];
+    let policy = build_policy("ata-auto", &PolicyContext { workers: Some(4), ..PolicyContext::default() }).unwrap();
+    let found = run(policy, (BUDGET, LEARNING + MEASURED), &[20.0; 4], Some(SHARDS), hang);
+    let (before, hung) = (found[LEARNING - 2], found[LEARNING - 1]);
+    assert!((before - (6.0 * 20.0 + 13.75)).abs() < 1e-9, "{before}");
+    assert!(hung > before + 20.0 && hung < 4.0 * before, "{hung} after {before}");
+}
+
+/// Noisy workers of unequal speeds are often late. If one is overtaken, the step falls back to a star of 24 workers.
+#[test]
+fn shards_are_not_given_up_for_little() {
+    let mean_of = |topology| {
+        let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 40.0, down_bytes: 20.0, topology };
+        let laws = (1..=24).map(|i| format!("gamma(0, 4, {})", [5, 10, 20, 40][i % 4])).collect::<Vec<_>>();
+        let context = PolicyContext { workers: Some(24), ..PolicyContext::default() };
+        let policy = build_policy("ata-auto", &context).unwrap();
+        let found = run_laws(policy, (256, 100), &laws, Some(links), Vec::new());
+        found[LEARNING..].iter().sum::<f64>() / (found.len() - LEARNING) as f64
+    };
+    let (star, shards) = (mean_of(Topology::Star), mean_of(Topology::Shards));
+    assert!(shards < 0.9 * star, "{shards} and {star}");
+}
+
+/// The workers that `ata-auto` employs are worth the time of their vectors; those of a fixed allocation may not be.
+#[test]
+fn a_narrow_link_is_worth_fewer_workers() {
+    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 356.0, down_bytes: 356.0, ..LINKS };
+    let all = fixed(&[13, 6, 3, 1], &TASK, Some(links), Vec::new())[2];
+    let best = *named("ata-auto", LEARNING, &TASK, Some(links)).last().unwrap();
+    assert!(best < 0.6 * all, "{best} and {all}");
+}
+
+/// The worker of a greedy policy sends one sum per step; the worker of an asynchronous policy waits until its gradient has arrived.
+#[test]
+fn a_step_of_one_worker_takes_one_vector() {
+    for (policy, tasks) in [("gta", 23.0), ("asgd", 1.0)] {
+        let found = named(policy, 3, &TASK[..1], Some(LINKS));
+        assert_close(&found[1..], &[tasks * 20.0 + 10.0; 2], policy);
+    }
+}
+
+/// Greedy workers have 13, 6, 3 and 1 of the first 23 results by 260, and the first two results arrive by 40. Then each worker
+/// sends its sum.
+#[test]
+fn workers_send_once_it_is_known_who_was_first() {
+    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 30.0, down_bytes: 15.0, ..LINKS };
+    for (policy, expected) in [("gta", 260.0 + 4.0 * 30.0), ("k-sync:k=2", 40.0 + 2.0 * 30.0)] {
+        assert_close(&named(policy, 3, &TASK, Some(links))[1..], &[expected; 2], policy);
+    }
+}
+
+/// The first gradient arrives at 30.1, and its step lasts until 40. The second one arrives meanwhile, and its step follows until 45,
+/// 10 after its upload began. The third arrives at 60.1.
+#[test]
+fn a_gradient_that_waits_for_its_step_does_not_change_the_one_before() {
+    let broad_down = Links { up_bytes: 1.0, down_bytes: 100.0, ..LINKS };
+    assert_close(&named("asgd", 4, &[20.0, 25.0], Some(broad_down)), &[30.1, 9.9, 20.1, 10.0], "asgd");
+}
+
+#[test]
+fn a_worker_that_did_not_contribute_waits_for_the_parameters() {
+    let join = vec![(Moment::Iteration(2), Change::Join(WorkerId::from_slot(1)))];
+    assert_close(&fixed(&[1, 1], &[20.0; 2], Some(LINKS), join), &[35.0, 30.0, 35.0], "worker 2 from iteration 3 on");
+}
+
+/// Both have computed their tasks by 7, and would have sent the gradients by 27.
+#[test]
+fn the_gradient_of_a_lost_worker_is_computed_again() {
+    let links = Links { head_rate: 10.0, ..LINKS };
+    let leave = vec![(Moment::Time(9.0), Change::Leave(WorkerId::from_slot(1)))];
+    let found = fixed(&[1, 1], &[2.0; 2], Some(links), leave);
+    assert_close(
+        &found,
+        &[28.0, 12.0, 12.0],
+        "worker 1 sends its own by 18, as it has the link alone, and the other by 28",
+    );
+}
+
+/// A worker that did not contribute to the last step waits once for its parameters, which take 71.2 here. This does not count against it.
+#[test]
+fn a_worker_that_was_idle_is_not_dearer() {
+    let links =
+        Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 71.2, down_bytes: 71.2, topology: Topology::Shards };
+    let times: Vec<f64> = (1..=16).map(|i| f64::from(20 * i)).collect();
+    let found = named_of("ata-auto", (BUDGET, LEARNING + MEASURED), &times, Some(links));
+    let best = fixed(&[9, 4, 3, 2, 1, 1, 1, 1, 1], &times[..9], Some(links), Vec::new());
+    let (found, best) = (found.last().unwrap(), best.last().unwrap());
+    assert!(*found <= 1.01 * best, "{found} is over {best}");
+}
+
+/// Three workers of 20 ms have links on which the gradient takes a millisecond or two. The link of the third becomes slow at step 20 and
+/// recovers at 150. In a star or in shards, and at any rate, the slow link must be found within three steps; then steps are no slower than
+/// without the worker, and it is in use again after the recovery.
+#[test]
+fn a_worker_with_a_slow_link_is_left_out_until_it_recovers() {
+    let slow = WorkerId::from_slot(2);
+    for topology in [Topology::Star, Topology::Shards] {
+        for (head_rate, rate) in [(1e6, 200.0), (1e6, 20.0), (125e3, 200.0), (125e3, 20.0), (1e6, 1.0)] {
+            let links = Links { worker_rate: 125e3, head_rate, up_bytes: 270e3, down_bytes: 135e3, topology };
+            let of = |workers: usize, iterations, changes| {
+                let context = PolicyContext { workers: Some(workers as u32), ..PolicyContext::default() };
+                let policy = build_policy("ata-auto", &context).unwrap();
+                run(policy, (24, iterations), &[20.0; 3][..workers], Some(links), changes)
+            };
+            let factor = links.worker_rate / rate;
+            let changes = [(20, factor), (150, 1.0 / factor)];
+            let change = |(iteration, factor)| (Moment::Iteration(iteration), Change::SlowLink(slow, factor));
+            let found = of(3, 300, changes.map(change).to_vec());
+            let without = *of(2, 20, Vec::new()).last().unwrap();
+            let (before, what) = (found[18], format!("{topology:?}, {head_rate}, {rate}"));
+            assert!(found[19] > 2.0 * before, "{what}: the link is slow: {found:?}");
+            let left_out = &found[22..149];
+            assert!(left_out.iter().all(|step| *step <= 1.05 * without), "{what}: {left_out:?} for {without}");
+            let recovered = found[150..].iter().position(|step| *step <= 1.01 * before);
+            assert!(recovered.is_some_and(|steps| steps <= 70), "{what}: {recovered:?}");
+            assert!(found[290..].iter().all(|step| *step <= 1.01 * before), "{what}: {:?}", &found[290..]);
+        }
+    }
+}

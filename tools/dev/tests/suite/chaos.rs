@@ -1,0 +1,113 @@
+//! Tests of `ata-dev chaos` with real processes.
+#![cfg(target_os = "linux")]
+
+use crate::support::{Sandbox, TINY, until};
+use serde_json::Value;
+
+/// The settings of a small cluster.
+const SMALL: [&str; 6] = ["--workers", "2", "--model", TINY[1], "--heartbeat-timeout-ms", "1000"];
+
+/// Runs `ata-dev chaos`, and returns its verdict. Recovery times are not asserted: the machine may be busy.
+fn chaos(sandbox: &Sandbox, args: &[&str]) -> Value {
+    verdict(sandbox, &[&["chaos", "--out", "chaos", "--json"], args, &SMALL].concat())
+}
+
+fn verdict(sandbox: &Sandbox, args: &[&str]) -> Value {
+    let output = sandbox.run(args);
+    let log = String::from_utf8_lossy(&output.stderr);
+    let verdict: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {log}"));
+    let broken: Vec<&str> = verdict["broken"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    let is_slow = |text: &&str| text.contains("recovered too late") || text.contains("lost that were well");
+    assert!(broken.iter().all(is_slow), "{broken:?}: {log}");
+    assert_eq!(output.status.code(), Some(if broken.is_empty() { 0 } else { 70 }), "{log}");
+    assert!(verdict["iterations"].as_u64() > Some(3));
+    assert!(verdict["parameters_sha256"].is_string() && verdict["parameters_sha256"] == verdict["undisturbed_sha256"]);
+    assert_eq!(verdict["processes_left"], 0);
+    verdict
+}
+
+#[test]
+fn a_run_under_faults_ends_as_one_without() {
+    let sandbox = Sandbox::new();
+    let kinds =
+        "kill-coordinator,kill-start,kill-end,end-coordinator,fill-disk,kill-worker,stop-worker,cut-link,slow-link";
+    let verdict = chaos(&sandbox, &["--faults", "9", "--only", kinds]);
+    let faults = verdict["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 9);
+    for fault in faults {
+        assert_eq!((&fault["fired"], &fault["saved_steps_lost"]), (&1.into(), &0.into()), "{fault}");
+    }
+}
+
+/// At most one step is taken again, wherever the coordinator is killed.
+#[test]
+fn a_killed_coordinator_loses_a_step_at_most() {
+    let sandbox = Sandbox::new();
+    let kills = ["--faults", "6", "--only", "kill-coordinator", "--task-time", "none", "--seed", "2"];
+    let kills = [&kills[..], &["--checkpoint-every", "1"]].concat();
+    let verdict = chaos(&sandbox, &kills);
+    let kills = &verdict["faults"][0];
+    assert_eq!((&kills["fired"], &kills["saved_steps_lost"]), (&6.into(), &0.into()));
+    assert!(kills["steps_again_worst"].as_u64() <= Some(1), "{kills}");
+}
+
+/// A coordinator that is asked to stop saves all of its steps at any checkpoint interval, even if a step is being taken.
+#[test]
+fn a_coordinator_that_is_asked_to_stop_loses_no_step() {
+    let sandbox = Sandbox::new();
+    let model = ["--model", "cnn:widths=8/16/128/512", "--workers", "2", "--task-time", "const(10)"];
+    let stops = ["chaos", "--out", "chaos", "--json", "--faults", "8", "--only", "end-coordinator"];
+    let verdict = verdict(&sandbox, &[&stops[..], &["--checkpoint-every", "60s"], &model].concat());
+    let stops = &verdict["faults"][0];
+    assert_eq!((&stops["fired"], &stops["steps_again"], &stops["saved_steps_lost"]), (&8.into(), &0.into(), &0.into()));
+}
+
+/// Returns the processes that were started in the sandbox: those with its cache in their environment.
+fn processes(sandbox: &Sandbox) -> usize {
+    let cache = format!("XDG_CACHE_HOME={}", sandbox.path("cache").display());
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
+    environments.filter(|environment| environment.split(|byte| *byte == 0).any(|one| one == cache.as_bytes())).count()
+}
+
+/// Commands that are asked to stop leave no process behind.
+#[test]
+fn no_process_is_left() {
+    let up = ["up", "--out", "up", "--workers", "2", "--task-time", "const(5)", "--iterations", "1000000"];
+    let chaos = ["chaos", "--out", "chaos", "--only", "cut-link", "--faults", "100000"];
+    let cases = [
+        ([&up[..], &TINY].concat(), "up", "step", 3, 75),
+        ([&chaos[..], &SMALL].concat(), "chaos/disturbed", "loss", 4, 130),
+    ];
+    for (args, run, event, started, code) in cases {
+        let sandbox = Sandbox::new();
+        let process = sandbox.start(&args);
+        let (journal, event) = (sandbox.path(run).join("events.jsonl"), format!("\"event\":\"{event}\""));
+        until("the event", || std::fs::read_to_string(&journal).is_ok_and(|journal| journal.contains(&event)));
+        assert_eq!(processes(&sandbox), started, "{args:?}");
+        process.signal("TERM");
+        let (ended, _, log) = process.end();
+        assert_eq!(ended, Some(code), "{log}");
+        until("the end of all processes", || processes(&sandbox) == 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path("there")).unwrap();
+    for (args, text) in [
+        (["--out", "there"], "expected a new folder"),
+        (["--faults", "0"], "expected more than 0"),
+        (["--minutes", "-1"], "expected more than 0"),
+        (["--only", "earthquake"], "kill-coordinator"),
+        (["--workers", "0"], "workers = 0"),
+        (["--data", "nowhere"], "nowhere"),
+    ] {
+        let output = sandbox.run(&["chaos", args[0], args[1]]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let expected = if args[0] == "--data" { 65 } else { 64 };
+        assert_eq!(output.status.code(), Some(expected), "{args:?}: {errors}");
+        assert!(errors.contains(text), "{errors}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Tests that connections live exactly as long as the sessions that they belong to.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ata_harness::{Cluster, Ended, Peer, RawConnection, Settings, WorkerSettings, soon};
+use ata_net::limits::CONNECTIONS_PER_WORKER;
+use ata_types::VectorId;
+use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part};
+use ata_wire::{FromWorker, Hello};
+
+/// Returns settings in which sessions without heartbeats live longer than this test.
+fn settings() -> Settings {
+    Settings { budget: 1, iterations: 3, heartbeat_timeout: Duration::from_mins(10), ..Settings::default() }
+}
+
+/// Opens a session on a connection of its own.
+async fn session(coordinator: SocketAddr, name: &str) -> RawConnection {
+    let hello = Hello {
+        name: name.parse().unwrap(),
+        instance: 1,
+        number: None,
+        device: "scripted".into(),
+        version: String::new(),
+    };
+    let hello = WorkerMessage::from(FromWorker::Hello(hello));
+    RawConnection::calling(coordinator, "/ata.v1.Coordinator/Session", &hello).await.unwrap()
+}
+
+async fn is_open(connection: &mut RawConnection) -> bool {
+    tokio::time::timeout(Duration::ZERO, connection.closed()).await.is_err()
+}
+
+/// A process that reconnects repeatedly, as over a bad link, leaves no connections behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_replaced_sessions_are_closed() {
+    let mut cluster = Cluster::start(&settings()).await;
+    let mut connections = Vec::new();
+    for _ in 0..50 {
+        connections.push(session(cluster.address, "flapping").await);
+    }
+    let mut last = connections.pop().unwrap();
+    for (at, mut connection) in connections.into_iter().enumerate() {
+        soon(&format!("the end of connection {at}"), connection.closed()).await;
+    }
+    assert!(is_open(&mut last).await, "its session lives");
+    cluster.worker(WorkerSettings::new("honest"));
+    let Ended { report, .. } = cluster.end().await;
+    assert!(report.ended.is_ok(), "{:?}", report.ended);
+}
+
+/// A peer may use its session on many connections, but only as many stay open as a worker needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_has_two_connections() {
+    let mut cluster = Cluster::start(&settings()).await;
+    let peer = Peer::connect(cluster.address).await;
+    let scripted = peer.join("greedy").await;
+    let foreign = scripted.header(VectorId(1_000_000));
+    let header = GradientPart { kind: Some(gradient_part::Kind::Header(foreign.into())) };
+    let mut connections = Vec::new();
+    for _ in 0..4 {
+        let path = "/ata.v1.Transfers/SubmitGradient";
+        connections.push(RawConnection::calling(cluster.address, path, &header).await.unwrap());
+    }
+    // The control stream uses one connection.
+    let stay = CONNECTIONS_PER_WORKER - 1;
+    for connection in &mut connections[stay..] {
+        soon("the end of a connection", connection.closed()).await;
+    }
+    for connection in &mut connections[..stay] {
+        assert!(is_open(connection).await, "its session lives");
+    }
+    drop((scripted, connections));
+    cluster.worker(WorkerSettings::new("honest"));
+    assert!(cluster.end().await.report.ended.is_ok());
+}

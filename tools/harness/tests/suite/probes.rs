@@ -1,0 +1,86 @@
+//! Tests that a client that measures its connection learns what it needs, at almost no cost for the run.
+
+use std::time::{Duration, Instant};
+
+use ata_harness::{Cluster, Condition, FaultProxy, Peer, Settings, WorkerSettings, soon};
+use ata_wire::limits::{MAX_PROBE_BYTES, MAX_PROBES};
+use ata_wire::proto::coordinator_client::CoordinatorClient;
+use ata_wire::proto::{ProbeAnswer, ProbeRequest};
+use tokio_stream::StreamExt;
+use tonic::transport::Channel;
+use tonic::{Code, Streaming};
+
+async fn undisturbed(settings: &Settings) -> [u8; 32] {
+    let mut cluster = Cluster::start(settings).await;
+    cluster.worker(WorkerSettings::new("honest"));
+    cluster.end().await.report.parameters_sha256
+}
+
+/// Starts a probe whose answer is not read, on a connection that buffers little of it.
+async fn deaf(cluster: &Cluster) -> Streaming<ProbeAnswer> {
+    let endpoint = Channel::from_shared(format!("http://{}", cluster.address)).unwrap();
+    let little = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(65_535);
+    let request = ProbeRequest { answer_bytes: MAX_PROBE_BYTES, padding: Vec::new().into() };
+    let mut client = CoordinatorClient::new(little.connect().await.unwrap());
+    client.probe(tokio_stream::once(request)).await.unwrap().into_inner()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_measures_both_directions() {
+    let cluster = Cluster::start(&Settings::default()).await;
+    let link = FaultProxy::to(cluster.address).await;
+    link.set(Condition { bytes_per_s: Some(2_000_000), ..Condition::default() });
+    let peer = Peer::connect(link.address).await;
+    let began = Instant::now();
+    let up = peer.connection.probe(1_000_000, 0).await.unwrap();
+    let down = peer.connection.probe(0, 1_000_000).await.unwrap();
+    for time in [up.until_answer, down.until_end] {
+        // Data in the buffers of the link is not slowed down, and a busy machine may take any time.
+        assert!((0.2..began.elapsed().as_secs_f64()).contains(&time.as_secs_f64()), "{time:?}");
+    }
+    assert_eq!((up.summary.run_id.as_str(), up.summary.run.parameters), ("harness", 64));
+    assert_eq!(peer.connection.probe(0, 0).await.unwrap().summary.padding_bytes, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_are_few_and_short() {
+    let settings = Settings::default();
+    let mut cluster = Cluster::start(&settings).await;
+    let mut answer = deaf(&cluster).await;
+    let stalled = Peer::connect(cluster.address).await;
+    let mut client = stalled.connection.coordinator();
+    let first = tokio_stream::once(ProbeRequest::default()).chain(tokio_stream::pending());
+    let stalled = tokio::spawn(async move { client.probe(first).await.map(drop) });
+    let peer = Peer::connect(cluster.address).await;
+    assert_eq!(MAX_PROBES, 2);
+    let full = async {
+        while peer.connection.probe(0, 0).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        peer.connection.probe(0, 0).await.unwrap_err().code()
+    };
+    assert_eq!(soon("a refusal", full).await, Code::ResourceExhausted);
+
+    assert_eq!(soon("an answer", stalled).await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+    // A probe whose answer is read slowly does not continue for longer, either.
+    let broken = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if answer.message().await.is_err() {
+                break;
+            }
+        }
+    };
+    soon("the end of the connection", broken).await;
+
+    let peer = Peer::connect(cluster.address).await;
+    let too_much = ProbeRequest { answer_bytes: MAX_PROBE_BYTES + 1, padding: Vec::new().into() };
+    let refused = peer.connection.coordinator().probe(tokio_stream::once(too_much)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let endless = tokio_stream::iter(std::iter::repeat_with(ProbeRequest::default));
+    let refused = soon("an answer", peer.connection.coordinator().probe(endless)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    peer.connection.probe(MAX_PROBE_BYTES, MAX_PROBE_BYTES).await.unwrap();
+    cluster.worker(WorkerSettings::new("honest"));
+    assert_eq!(cluster.end().await.report.parameters_sha256, undisturbed(&settings).await);
+}
