@@ -14,7 +14,8 @@ use ata_scheduler::PolicyError;
 use ata_simulator::{LawError, SettingError};
 use ata_worker::WorkerError;
 
-use crate::output::{escaped, note};
+use crate::escape::escaped;
+use crate::note;
 
 /// The error that ends the program.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,9 @@ pub struct Exit(pub(crate) u8);
 impl Exit {
     /// The exit code of success.
     pub const DONE: Self = Self(0);
+
+    /// The command line or the configuration is wrong.
+    pub const USAGE: Self = Self(Kind::Usage as u8);
 
     /// The exit code after Ctrl-C or SIGTERM.
     pub const INTERRUPTED: Self = Self(INTERRUPTED);

@@ -19,6 +19,7 @@
 
 mod args;
 mod commands;
+mod escape;
 mod failure;
 mod inputs;
 mod local_run;

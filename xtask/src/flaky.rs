@@ -40,7 +40,9 @@ pub(crate) fn run(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
         })
     });
     is_over.store(true, Ordering::Relaxed);
-    loops.into_iter().for_each(|busy| drop(busy.join()));
+    for busy in loops {
+        drop(busy.join());
+    }
     ended
 }
 
@@ -55,9 +57,9 @@ fn changed() -> Result<Vec<Vec<String>>, Failure> {
 /// The tests in a file, if it has some: those of a module of the crate's test program.
 fn tests_of(file: &str) -> Option<Vec<String>> {
     let (folder, rest) = file.split_once("/tests/suite/")?;
-    let module = rest.split('/').next()?.trim_end_matches(".rs");
+    let module = rest.strip_suffix(".rs")?.split('/').next()?;
     let manifest = Path::new(folder).join("Cargo.toml").to_string_lossy().into_owned();
-    let is_module = !["main", "support"].contains(&module) && rest.ends_with(".rs");
+    let is_module = !["main", "support"].contains(&module);
     let filter = format!("{module}::");
     is_module.then(|| ["--manifest-path", &manifest, "--test", "suite", &filter].map(String::from).into())
 }

@@ -52,22 +52,28 @@ pub(crate) fn check() -> Result<(), Failure> {
         lines(&|path| !is_product(path) && !path.starts_with("research/")),
     );
     let counts = [
-        Count { name: "lines of the product", found: own, most: 63_100 },
+        Count { name: "lines of the product", found: own, most: 62_500 },
         Count { name: "lines of research", found: research, most: 5_700 },
         Count { name: "lines of tools", found: tools, most: 6_300 },
-        Count { name: "lines of tests", found: all - own - research - tools, most: 35_300 },
-        Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
-        Count { name: "circles of imports", found: circles(&product).len(), most: 11 },
-        Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 40 },
+        Count { name: "lines of tests", found: all - own - research - tools, most: 35_800 },
+        Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 4 },
+        Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
+        Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 14 },
         Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 53_000 },
     ];
     for (name, files) in doubled(&product) {
         println!("{name} is defined in {}", files.join(" and "));
     }
-    circles(&product).iter().for_each(|circle| println!("import each other: {circle}"));
-    fragments(&sources).iter().for_each(|fragment| println!("fragment: {fragment}"));
+    for circle in circles(&product) {
+        println!("import each other: {circle}");
+    }
+    for fragment in fragments(&sources) {
+        println!("fragment: {fragment}");
+    }
     println!("\n{:38}{:>8}{:>8}", "", "found", "most");
-    counts.iter().for_each(|Count { name, found, most }| println!("{name:38}{found:>8}{most:>8}"));
+    for Count { name, found, most } in &counts {
+        println!("{name:38}{found:>8}{most:>8}");
+    }
     match counts.iter().find(|count| count.found > count.most) {
         Some(Count { name, found, most }) => Err(format!("{found} {name}: expected at most {most}")),
         None => Ok(()),

@@ -6,9 +6,7 @@ use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 use serde::Serialize;
 
-use crate::failure::Failure;
-use crate::run::resume::Resumption;
-use crate::settings::{EvaluateOn, Flags, OnBadSample, Settings, Tag, as_setting, parse_tag};
+use crate::settings::{EvaluateOn, OnBadSample, Tag, as_setting, parse_tag};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -268,20 +266,5 @@ impl CommonArgs {
     /// Whether a run without a checkpoint is restarted in the same folder.
     pub(crate) fn begins_again(&self) -> bool {
         self.resume.as_deref() == Some("auto")
-    }
-
-    /// Resolves the settings of the run over these defaults, and finds the run to resume, if any.
-    pub(crate) fn settings(
-        &self,
-        defaults: toml::Table,
-        flags: &[&dyn Flags],
-    ) -> Result<(Settings, Option<Resumption>), Failure> {
-        let file = self.config.as_deref();
-        let fresh = Settings::extended(defaults, &file.into_iter().collect::<Vec<_>>(), flags)?;
-        let Some(resume) = &self.resume else { return Ok((fresh, None)) };
-        match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {
-            Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
-            None => Ok((fresh, None)),
-        }
     }
 }

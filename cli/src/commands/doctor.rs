@@ -20,9 +20,10 @@ use serde::Serialize;
 use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::inputs::{FoundInputs, find};
-use crate::output::{Output, escaped};
+use crate::output::Output;
 use crate::run::resume::RUNS;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
 

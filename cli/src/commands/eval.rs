@@ -11,9 +11,10 @@ use ata_sums::{decode_metadata, sha256_of_parameters};
 use serde::Serialize;
 
 use crate::args::EvalArgs;
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::inputs::{FoundInputs, find as find_data};
-use crate::output::{Counter, Output, escaped, render_table};
+use crate::output::{Counter, Output, render_table};
 use crate::run::model;
 use crate::run::registry::candidates;
 use crate::settings::Settings;

@@ -7,8 +7,9 @@ use ata_types::{Iteration, WorkerId, seconds};
 
 use super::location::RunLocation;
 use crate::args::ExplainArgs;
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, escaped, render_table};
+use crate::output::{Output, render_table};
 
 /// The largest number of workers that are explained in words.
 const WORKERS_SHOWN: usize = 16;

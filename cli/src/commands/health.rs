@@ -3,8 +3,9 @@
 use ata_observe::Client;
 
 use crate::args::HealthArgs;
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
-use crate::output::{escaped, print_text};
+use crate::output::print_text;
 
 pub(crate) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
     let client: Client = args.url.parse()?;

@@ -9,8 +9,9 @@ use ata_coordinator::SplitData;
 use ata_data::{BadImage, DataError, Split};
 use ata_learn::{Dataset, DescribedModel, Model, ModelResolver};
 
+use crate::escape::escaped;
 use crate::failure::Failure;
-use crate::output::{Counting, escaped, note};
+use crate::output::{Counting, note};
 use crate::settings::Settings;
 
 pub(crate) use place::DataPlace;

@@ -7,7 +7,7 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
-use crate::output::escaped;
+use crate::escape::escaped;
 
 /// Writes the message and `name=value`, all on one line and without terminal control characters. The formatter of
 /// `tracing-subscriber` lets newlines and bidirectional controls through.

@@ -14,8 +14,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::args::LogFormat;
+use crate::escape::JsonLines;
 use crate::failure::Failure;
-use crate::output::JsonLines;
 use fields::EscapedFields;
 
 /// Starts the log with the levels in `directives`.

@@ -3,13 +3,10 @@
 //! A command's result is an [`Output`], which has a text and a JSON form.
 
 mod counter;
-mod escape;
 mod progress;
 mod table;
 
 pub(crate) use counter::{Counter, Counting};
-pub use escape::print_json;
-pub(crate) use escape::{JsonLines, escaped, is_unsafe};
 pub use progress::live_line;
 pub(crate) use progress::show_progress;
 pub use table::render_table;
@@ -19,6 +16,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::escape::escaped_json;
 use crate::failure::Failure;
 
 /// Writes a line to standard error. Unlike `eprintln!`, it does not panic if standard error is a file on a full disk or a closed pipe.
@@ -48,6 +46,12 @@ pub fn print_text(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Prints a value as JSON on standard output.
+pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
+    print_text(&format!("{}\n", escaped_json(&text)))
 }
 
 /// The result of a command. Its JSON form is its serialization.

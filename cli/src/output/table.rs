@@ -2,7 +2,7 @@
 
 use ata_figures::Table;
 
-use super::escaped;
+use crate::escape::escaped;
 
 /// Renders the first `limit` rows, and the number of omitted rows. Names are left-aligned, numbers right-aligned. All text is escaped.
 pub fn render_table(table: &Table, limit: usize) -> String {

@@ -48,9 +48,10 @@ use tokio::sync::{oneshot, watch};
 
 use crate::Extensions;
 use crate::args::CommonArgs;
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
-use crate::output::{Output, escaped, note, show_progress};
+use crate::output::{Output, note, show_progress};
 use crate::settings::{OnBadSample, Settings};
 use crate::signals::Signal;
 use counterfactual::counterfactuals;

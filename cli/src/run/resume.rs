@@ -13,8 +13,10 @@ use toml::Table;
 use super::hold::Hold;
 use super::place::{self, CHECKPOINTS, has_checkpoints};
 use super::registry::candidates;
+use crate::args::CommonArgs;
+use crate::escape::escaped;
 use crate::failure::Failure;
-use crate::output::{escaped, note};
+use crate::output::note;
 use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
 
 /// The folder that contains runs without `--out`.
@@ -29,6 +31,23 @@ pub(crate) struct Resumption {
     checkpoint: Option<String>,
     /// The name of the checkpoint, if the user chose one.
     chosen: Option<String>,
+}
+
+impl CommonArgs {
+    /// Resolves the settings of the run over these defaults, and finds the run to resume, if any.
+    pub(crate) fn settings(
+        &self,
+        defaults: toml::Table,
+        flags: &[&dyn Flags],
+    ) -> Result<(Settings, Option<Resumption>), Failure> {
+        let file = self.config.as_deref();
+        let fresh = Settings::extended(defaults, &file.into_iter().collect::<Vec<_>>(), flags)?;
+        let Some(resume) = &self.resume else { return Ok((fresh, None)) };
+        match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {
+            Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
+            None => Ok((fresh, None)),
+        }
+    }
 }
 
 impl Resumption {

@@ -6,7 +6,8 @@ use ata_types::{WorkerId, seconds};
 
 use super::counterfactual::{cost_table, own_replay};
 use super::summary::Summary;
-use crate::output::{escaped, metrics_text, render_table};
+use crate::escape::escaped;
+use crate::output::{metrics_text, render_table};
 
 /// The largest number of workers in a table.
 const WORKERS_SHOWN: usize = 16;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::pack::{DEFAULT_SIZE, Packing};
 use crate::packed_writer::PackedWriter;
+use crate::packing::{DEFAULT_SIZE, Packing};
 use crate::{DataError, IMAGE_BYTES, LabelledImage, PackProgress, Split, sha256_of_file};
 
 /// The names of the classes, by label: `batches.meta.txt` of the official archive.

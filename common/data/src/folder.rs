@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use crate::packed::MAX_CLASSES;
+use crate::info::MAX_CLASSES;
 use crate::{BadImage, DataError};
 
 /// The images of a folder, which are not opened yet.

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::packed::{MAX_CLASSES, MAX_SIZE, is_size};
+use crate::info::{MAX_CLASSES, MAX_SIZE, is_size};
 use crate::{Channels, DataError, ImageInfo};
 
 pub(crate) const MAGIC: [u8; 8] = *b"ATA-IMGS";

@@ -2,6 +2,17 @@
 
 use crate::{CHANNELS, CLASS_NAMES};
 
+/// The maximum number of classes: labels have 16 bits.
+pub const MAX_CLASSES: usize = 1 << 16;
+/// The maximum width and height of an image, in pixels: larger images do not fit the built-in models, whose activations
+/// would take gigabytes per task.
+pub const MAX_SIZE: usize = 256;
+
+/// Returns `true` if images may have this width and height. The built-in models halve them up to three times.
+pub fn is_size(size: usize) -> bool {
+    (8..=MAX_SIZE).contains(&size) && size.is_multiple_of(8)
+}
+
 /// The mean and the standard deviation of the red, green and blue values of training images, on a scale of 0 to 1.
 pub type Channels = [(f32, f32); 3];
 

@@ -6,7 +6,7 @@
 //! - `images`: [`Images`], one split of any kind; `info`: the description of its images; `augmentation`: random changes by tasks
 //! - `sampling`: [`TaskSampler`], which chooses the samples of a task; `permutation`, `windows`: their order
 //! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `shard_file`, `sharded`: the same layout in shards
-//! - `pack`: packs images into it, from a `folder` of images, `tars`, or `cifar10`
+//! - `packing`: the options; `pack`: packs images into it, from a `folder` of images, `tars`, or `cifar10`
 //! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape
 //! - `file`: data files that are sent to workers; `cache`: the folder for downloaded and unpacked data
 
@@ -23,6 +23,7 @@ mod info;
 mod pack;
 mod packed;
 mod packed_writer;
+mod packing;
 mod permutation;
 mod sampling;
 mod shard_file;
@@ -38,10 +39,11 @@ pub use cache::default_cache_dir;
 pub use cifar::{CLASS_NAMES, RecordFile, find_split};
 pub use file::{DataFile, FileState, hex, sha256_of_file};
 pub use images::Images;
-pub use info::{Channels, ImageInfo, LabelledImage};
-pub use pack::{BadImage, DEFAULT_SIZE, PackProgress, Packing, Unpacked};
-pub use packed::{MAX_CLASSES, MAX_SIZE, PackedFile, is_size};
+pub use info::{Channels, ImageInfo, LabelledImage, MAX_CLASSES, MAX_SIZE, is_size};
+pub use pack::{BadImage, PackProgress, Unpacked};
+pub use packed::PackedFile;
 pub use packed_writer::PackedWriter;
+pub use packing::{DEFAULT_SIZE, Packing};
 pub use sampling::{TaskSample, TaskSampler, Tasks};
 pub use shard_file::{ImageChecksummer, ImageChecksums, ShardFile};
 pub use shard_index::{Shard, ShardIndex};

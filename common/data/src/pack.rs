@@ -18,11 +18,9 @@ use crate::cifar10::Cifar10;
 use crate::folder::{ImageFolder, LabelledFile, SplitPart};
 use crate::header::VERSION;
 use crate::packed_writer::PackedWriter;
+use crate::packing::Packing;
 use crate::tars;
 use crate::{DataError, LabelledImage, PackedFile, Split, hex};
-
-/// The default width and height of packed images: those of CIFAR.
-pub const DEFAULT_SIZE: usize = 32;
 
 /// The maximum number of pixels in a row or column of a source image: more than those of any camera.
 const MOST_PIXELS: u32 = 1 << 15;
@@ -38,17 +36,6 @@ pub struct BadImage {
     pub path: PathBuf,
     /// The reason.
     pub reason: String,
-}
-
-/// The options for packing images.
-#[derive(Clone, Copy, Debug)]
-pub struct Packing {
-    /// The width and height of the packed images: a multiple of 8, at most 256.
-    pub size: usize,
-    /// Whether unusable files are left out; otherwise they are an error.
-    pub skip_bad: bool,
-    /// The size of a shard, in bytes, if machines are to read the images in shards.
-    pub shard_bytes: Option<u64>,
 }
 
 /// A callback with the number of images that are done, and the total number.

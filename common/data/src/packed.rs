@@ -24,17 +24,6 @@ use crate::file::read_exact_at;
 use crate::header::{Header, MAGIC};
 use crate::{DataError, ImageInfo, LabelledImage};
 
-/// The maximum number of classes: labels have 16 bits.
-pub const MAX_CLASSES: usize = 1 << 16;
-/// The maximum width and height of an image, in pixels: larger images do not fit the built-in models, whose activations
-/// would take gigabytes per task.
-pub const MAX_SIZE: usize = 256;
-
-/// Returns `true` if images may have this width and height. The built-in models halve them up to three times.
-pub fn is_size(size: usize) -> bool {
-    (8..=MAX_SIZE).contains(&size) && size.is_multiple_of(8)
-}
-
 /// A split in ata's own layout, checked when opened.
 #[derive(Clone, Debug)]
 pub struct PackedFile {

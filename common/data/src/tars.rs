@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tar::{Archive, Entry};
 
 use crate::folder::{ImageFolder, LabelledFile, SplitPart, entries, is_class_name, is_image_extension};
-use crate::packed::MAX_CLASSES;
+use crate::info::MAX_CLASSES;
 use crate::{BadImage, DataError};
 
 /// The file with the names of the classes by number, one on each line. Without this file, their names are their numbers.

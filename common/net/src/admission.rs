@@ -1,13 +1,14 @@
 //! Limits how many connections are open, and closes some to make room for others.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::MAX_STRANGERS;
 use crate::peer::ConnectionState;
+use crate::warnings::origin;
 
 /// Limits the open connections of one port.
 #[derive(Debug)]
@@ -75,15 +76,6 @@ impl Strangers {
         {
             oldest.close();
         }
-    }
-}
-
-/// Returns where a connection comes from, as far as an attacker cannot choose it: an IPv4 address, or the network of an
-/// IPv6 address, whose lower half a host may choose freely.
-pub(crate) fn origin(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -9,26 +9,14 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
-use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::admission::Admission;
 use crate::handshake::{HandshakeFailure, LATE, handshake};
 use crate::limits::STRANGER_TIMEOUT;
 use crate::peer::Peer;
+use crate::transport::{Protocol, Transport};
 use crate::warnings::Warnings;
-
-/// The protocol of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// gRPC, which workers speak.
-    Grpc,
-    /// HTTP/1.1, which browsers speak, for the dashboard.
-    Http,
-}
-
-/// The byte stream of a connection, encrypted or not.
-pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// A connection whose handshake is done.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 
-use crate::entrance::{Protocol, Transport};
 use crate::security::names_of;
+use crate::transport::{Protocol, Transport};
 
 /// The first byte of a TLS handshake (RFC 8446, section 5.1), which begins no plain request.
 const TLS_HANDSHAKE: u8 = 22;

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::admission::origin;
-use crate::entrance::Protocol;
+use crate::transport::Protocol;
 
 /// The minimum time between two warnings about the same address.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -60,6 +59,15 @@ impl Warnings {
                 Some(suppressed)
             }
         }
+    }
+}
+
+/// Returns where a connection comes from, as far as an attacker cannot choose it: an IPv4 address, or the network of an
+/// IPv6 address, whose lower half a host may choose freely.
+pub(crate) fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

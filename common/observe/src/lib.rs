@@ -7,13 +7,12 @@
 //! - `explain`: the reasons for each worker's tasks
 //! - `follow`: reads the state of a run from its journal
 //! - `page`: the HTML page, assembled from `assets`
-//! - `server`: the HTTP server; `events`: the changes that viewers receive; `access`: access control; `client`: a client of the server
+//! - `server`: the HTTP server, and the changes that viewers receive; `access`: access control; `client`: a client of the server
 //! - `metrics`: [`Metrics`], for Prometheus
 //! - `tensorboard`: [`TensorBoard`], which writes event files
 
 mod access;
 mod client;
-mod events;
 mod explain;
 mod follow;
 mod metrics;

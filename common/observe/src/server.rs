@@ -23,9 +23,10 @@ use crate::access::Access;
 use crate::explain::explain;
 use crate::metrics::Metrics;
 use crate::snapshot::{PolicyCost, Snapshot};
-use crate::{events, follow, page};
+use crate::{follow, page};
 
 mod accept;
+mod events;
 
 /// The maximum size of a request's body, in bytes: a secret takes 33.
 const MOST_BODY_BYTES: usize = 1024;

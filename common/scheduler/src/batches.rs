@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::MOST;
+/// The largest count, and the longest time in seconds: thirty million years. Sums and products of a few such numbers are
+/// finite, and counts can still grow by one.
+pub(crate) const MOST: f64 = 1e15;
 
 /// The batches of one worker, as the sums that least squares needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

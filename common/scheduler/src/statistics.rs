@@ -2,11 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::batches::{BatchStatistics, CostLine};
-
-/// The largest count, and the longest time in seconds: thirty million years. Sums and products of a few such numbers are
-/// finite, and counts can still grow by one.
-pub(crate) const MOST: f64 = 1e15;
+use crate::batches::{BatchStatistics, CostLine, MOST};
 
 /// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and further data that other policies need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

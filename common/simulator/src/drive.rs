@@ -10,10 +10,10 @@ use crate::agenda::Agenda;
 use crate::appointment::Appointment;
 use crate::change::{Change, Moment, in_order};
 use crate::cluster::{Cluster, Occurrence};
+use crate::error::SimulationError;
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
 use crate::order::{Order, Orders};
 use crate::outstanding::Outstanding;
-use crate::simulation::SimulationError;
 
 /// The result of a run: the virtual time at its end.
 type RunEnd = Result<f64, SimulationError>;

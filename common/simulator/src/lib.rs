@@ -6,7 +6,7 @@
 //! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for policies that may know them
 //! - `change`: [`Change`], a change that happens to a cluster during a run
 //! - `simulation`: [`Simulation`], a cluster and its run; `observer`: [`Observer`], the caller's side of a run
-//! - `drive`: the driver; `agenda`: future occurrences; `outstanding`: the leases that are assigned; `order`: the next step
+//! - `error`: [`SimulationError`]; `drive`: the driver; `agenda`: future occurrences; `outstanding`: the leases that are assigned; `order`: the next step
 //!   to take
 //! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
 //! - `links`: [`Links`], on which gradients and parameters travel; `links_spec`: [`LinksSpec`], the links as users write
@@ -19,6 +19,7 @@ mod appointment;
 mod change;
 mod cluster;
 mod drive;
+mod error;
 mod law;
 mod links;
 mod links_spec;
@@ -33,12 +34,13 @@ mod times;
 mod truth;
 
 pub use change::{Change, Moment};
+pub use error::SimulationError;
 pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
 pub use links::Links;
 pub use links_spec::{LinksSpec, time_s};
 pub use network::{Direction, Faults, Message, MessageCounts, Partition, VirtualNetwork, VirtualSession};
 pub use observer::{EngineTime, IterationStart, Observer, Restart, Step};
 pub use setting::SettingError;
-pub use simulation::{Simulation, SimulationError};
+pub use simulation::Simulation;
 pub use times::{LawTimes, RecordedTimes, TaskTimes, worker_rng};
 pub use truth::{ClusterTruth, OracleTimes};

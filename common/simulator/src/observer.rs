@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ata_scheduler::{Decision, Effect, Engine, Event, Ledger, Refusal, StepOutcome};
 use ata_types::{Lease, LeaseId, MachineId, WorkerId};
 
-use crate::cluster::SpeedView;
 use crate::network::Message;
 
 /// Watches a simulated run, and determines the outcome of its steps.
@@ -119,4 +118,10 @@ pub struct Step<'a> {
     pub ledger: &'a Ledger,
     /// The first iteration whose parameters may still be needed.
     pub oldest_iteration: u64,
+}
+
+/// The view of a cluster that an observer gets.
+pub(crate) trait SpeedView {
+    /// Returns the current mean of a worker, given the laws' means.
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
 }

@@ -1,11 +1,12 @@
 //! A virtual cluster, and the changes that happen to it.
 
-use ata_scheduler::{AbortReason, Engine, WorkerStatistics};
+use ata_scheduler::{Engine, WorkerStatistics};
 use ata_types::WorkerId;
 
 use crate::change::{Change, Moment};
 use crate::cluster::{LinkedCluster, RemoteCluster, VirtualWorkers};
 use crate::drive::VirtualDriver;
+use crate::error::SimulationError;
 use crate::links::Links;
 use crate::network::VirtualNetwork;
 use crate::observer::Observer;
@@ -30,28 +31,6 @@ pub struct Simulation<T> {
     /// The links that gradients and parameters travel on; without them, vectors take no time. They are for runs without a
     /// network, which has delays of its own.
     pub links: Option<Links>,
-}
-
-/// The reason why a simulated run did not reach its end.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SimulationError {
-    /// The engine aborted the run.
-    #[error("the run was aborted: {0}")]
-    Aborted(AbortReason),
-    /// All workers left, and none will join; or the remaining workers hang, and there is no lease timeout.
-    #[error("at time {at}, in iteration {iteration}, the run cannot continue: no worker computes, and none will join")]
-    NobodyLeft {
-        /// The virtual time.
-        at: f64,
-        /// The iteration, k.
-        iteration: u64,
-    },
-    /// The coordinator crashed, and did not start again.
-    #[error("at time {at}, the coordinator is down, and does not start again")]
-    CoordinatorDown {
-        /// The virtual time.
-        at: f64,
-    },
 }
 
 impl<T: TaskTimes> Simulation<T> {

@@ -6,7 +6,8 @@ use ata_simulator::LinksSpec;
 use ata_types::seconds;
 
 use super::Answer;
-use crate::output::{escaped, render_table};
+use crate::escape::escaped;
+use crate::output::render_table;
 
 pub(super) fn render(answer: &Answer) -> String {
     let tables =

@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use super::location::{self, RunLocation};
 use crate::args::StatusArgs;
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, escaped, render_table};
+use crate::output::{Output, render_table};
 use crate::run::counterfactual::{cost_table, other_costs};
 
 /// The largest number of workers in the table.

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 
 use super::text::{COLUMNS, cells, current, facts};
 use super::{RunLocation, StatusOutput, location};
+use crate::escape::is_unsafe;
 use crate::failure::{Exit, Failure};
-use crate::output::is_unsafe;
 
 /// The time between two updates.
 const INTERVAL: Duration = Duration::from_millis(500);

@@ -9,9 +9,10 @@ use super::priors::Priors;
 use super::roster::{Roster, Strikes};
 use super::shared::Shared;
 use super::{Engine, EngineConfig};
+use crate::batches::MOST;
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};
-use crate::statistics::{MOST, WorkerStatistics};
+use crate::statistics::WorkerStatistics;
 use ata_types::{Iteration, WorkerId};
 
 /// The version of [`SavedEngine`] that this release writes and reads.

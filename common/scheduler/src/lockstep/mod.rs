@@ -23,9 +23,10 @@ pub use error::LockstepError;
 pub use saved::SavedLockstep;
 
 use crate::allocation::uniform;
+use crate::batches::MOST;
 use crate::engine::{Purpose, stream};
 use crate::policy::{Collect, Decision, Policy, PolicyContext, PolicyEntry, PolicyKind, Registry, Round, StepOutcome};
-use crate::statistics::{MOST, WorkerStatistics};
+use crate::statistics::WorkerStatistics;
 use crate::topology::LinkTimes;
 use ata_types::{Iteration, WorkerId};
 use growth::Growth;

@@ -52,7 +52,7 @@ impl ProbeBudget {
 
     /// Returns whether the value can have been saved.
     pub(super) fn is_valid(self) -> bool {
-        (0.0..=crate::statistics::MOST).contains(&self.spent)
+        (0.0..=crate::batches::MOST).contains(&self.spent)
     }
 }
 

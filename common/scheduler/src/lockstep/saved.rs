@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::probes::ProbeBudget;
 use super::{Lockstep, MAX_BUDGET, MAX_REPORTS, TimedShare};
+use crate::batches::MOST;
 use crate::engine::RestoreError;
 use crate::policy::PolicyState;
-use crate::statistics::{MOST, WorkerStatistics};
+use crate::statistics::WorkerStatistics;
 use ata_types::{Iteration, WorkerId};
 
 /// The version of [`SavedLockstep`] that this release writes and reads.

@@ -6,10 +6,10 @@ use ata_scheduler::{Collection, Engine, LinkSetting, LinkTimes, Observed, Report
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
-use super::{Cluster, Occurrence, SpeedView};
+use super::{Cluster, Occurrence};
 use crate::change::Change;
 use crate::links::{CurrentLinks, LinkUpload, Links, Uploads};
-use crate::observer::Observer;
+use crate::observer::{Observer, SpeedView};
 use crate::order::Order;
 use crate::shards::{ShardExchange, VectorPart};
 use crate::times::TaskTimes;

@@ -22,7 +22,7 @@ pub(crate) use remote::RemoteCluster;
 pub(crate) use workers::VirtualWorkers;
 
 use crate::change::Change;
-use crate::observer::Observer;
+use crate::observer::{Observer, SpeedView};
 use crate::order::Order;
 
 /// The workers of a run, as its coordinator reaches them.
@@ -112,10 +112,4 @@ pub(crate) enum Occurrence<'a> {
     Forgotten(WorkerId),
     /// Nothing happens that concerns the coordinator.
     Unnoticed,
-}
-
-/// The view of a cluster that an observer gets.
-pub(crate) trait SpeedView {
-    /// Returns the current mean of a worker, given the laws' means.
-    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
 }

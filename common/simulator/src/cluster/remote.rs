@@ -11,11 +11,11 @@ use ata_scheduler::{Collection, Engine};
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
-use super::{Cluster, Occurrence, SpeedView};
+use super::{Cluster, Occurrence};
 use crate::agenda::Agenda;
 use crate::change::Change;
 use crate::network::{Direction, Message, VirtualNetwork, VirtualSession};
-use crate::observer::Observer;
+use crate::observer::{Observer, SpeedView};
 use crate::times::TaskTimes;
 
 /// The interval between heartbeats, in seconds.

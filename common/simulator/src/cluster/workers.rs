@@ -4,10 +4,10 @@ use ata_scheduler::{Engine, Report};
 use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::completions::{Completion, CompletionKind, Completions};
-use super::{Cluster, Occurrence, SpeedView};
+use super::{Cluster, Occurrence};
 use crate::change::Change;
 use crate::law::LONGEST;
-use crate::observer::Observer;
+use crate::observer::{Observer, SpeedView};
 use crate::times::TaskTimes;
 
 /// The number of void results up to which they are not removed.

@@ -7,11 +7,6 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 
-use serde::Serialize;
-
-use super::print_text;
-use crate::failure::Failure;
-
 /// Returns the text on one line, with a visible escape in place of each control character and each invisible character that changes how its
 /// neighbours are displayed.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
@@ -47,12 +42,6 @@ pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
         }
     }
     safe.into()
-}
-
-/// Prints a value as JSON on standard output.
-pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
-    print_text(&format!("{}\n", escaped_json(&text)))
 }
 
 /// A writer that escapes lines of JSON, each of which must be written in one call.
