@@ -3,7 +3,7 @@
 //! # Layout
 //! - this file: the commands, and parsing of command lines
 //! - `run`: the flags that `ata up` and `ata coordinator` share; `joining`: those of commands that connect to a coordinator
-//! - `foreign`: flags of other programs
+//! - `foreign`: flags of other programs; `short_help`: what `-h` shows
 //! - a file for the flags of each command, or of a few similar ones
 
 mod coordinator;
@@ -15,6 +15,7 @@ mod measuring;
 mod new;
 mod plan;
 mod run;
+mod short_help;
 mod simulation;
 mod up;
 mod watching;
@@ -37,7 +38,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
 
@@ -162,7 +163,10 @@ Examples:
 
 /// Parses the command line; `None` if it asked for help or the version, which has been printed.
 pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<Option<Cli>, Failure> {
-    match Cli::try_parse_from(command_line) {
+    let command_line: Vec<OsString> = command_line.into_iter().collect();
+    let is_short = command_line.iter().any(|argument| argument == "-h");
+    let command = if is_short { short_help::shortened(Cli::command()) } else { Cli::command() };
+    match command.try_get_matches_from(command_line).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => Ok(Some(cli)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             // An error is ignored: a reader that closed the pipe, such as `head`, is not a failure.
@@ -193,7 +197,6 @@ fn in_short(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
