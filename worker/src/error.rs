@@ -85,7 +85,7 @@ pub enum WorkerError {
     PeerListen {
         /// The address to listen on.
         address: SocketAddr,
-        /// The reason of the failure.
+        /// The reason for the failure.
         cause: String,
     },
     /// The compute thread failed.

@@ -6,7 +6,7 @@ use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
-    /// The number of vectors that had been requested in the session before. Leases of the same round are requested together.
+    /// The number of vectors that the session had requested when the lease was assigned. Leases of the same round are requested together.
     pub(crate) round: u64,
 }
 

@@ -55,11 +55,11 @@ pub(crate) fn check() -> Result<(), Failure> {
         Count { name: "lines of the product", found: own, most: 62_560 },
         Count { name: "lines of research", found: research, most: 5_700 },
         Count { name: "lines of tools", found: tools, most: 6_300 },
-        Count { name: "lines of tests", found: all - own - research - tools, most: 35_800 },
+        Count { name: "lines of tests", found: all - own - research - tools, most: 35_660 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 4 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
         Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 14 },
-        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 52_300 },
+        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 50_050 },
     ];
     for (name, files) in doubled(&product) {
         println!("{name} is defined in {}", files.join(" and "));

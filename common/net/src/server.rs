@@ -140,7 +140,7 @@ impl Connected for ServedConnection {
 
 impl AsyncRead for ServedConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // This wakes a connection that waits for its peer when it must close.
+        // Polling `closed` wakes a connection that waits for its peer once it must close.
         if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.check());
         }

@@ -93,7 +93,7 @@ pub enum RunEvent {
         /// The device it computes on.
         device: String,
     },
-    /// A worker was lost.
+    /// A worker is gone: it was lost, left, or was expelled.
     Loss {
         /// The time of the event.
         time_s: f64,
@@ -135,7 +135,8 @@ pub enum RunEvent {
         /// The workers among these that compute an extra task as a probe.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         probes: Vec<WorkerId>,
-        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds. Null stands for NaN.
+        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds. Null stands for a
+        /// number that is not finite.
         #[serde(deserialize_with = "numbers")]
         scores_s: Vec<f64>,
         /// The rule that made the allocation.
@@ -244,7 +245,7 @@ pub enum RunEvent {
         time_s: f64,
         /// The iteration whose parameters were evaluated.
         iteration: Iteration,
-        /// Mean loss; null if it is NaN, as when the training diverged.
+        /// Mean loss; null if it is not finite, as when the training diverged.
         #[serde(deserialize_with = "number")]
         loss: f64,
         /// The share of samples that were classified correctly, from 0 to 1, if the problem has classes.
@@ -260,7 +261,7 @@ pub enum RunEvent {
         time_s: f64,
         /// The last iteration that the checkpoint holds.
         iteration: Iteration,
-        /// The path of the checkpoint.
+        /// The path or URL of the checkpoint.
         path: String,
         /// Seconds that it took to write.
         seconds: f64,

@@ -30,7 +30,7 @@ pub(crate) struct VirtualDriver<'a, C, O> {
     outstanding: Outstanding,
     /// Changes of speed at iterations, latest first.
     speeds: Vec<(u64, Change)>,
-    /// The other changes at iterations.
+    /// The other changes at iterations, latest first.
     at_iterations: Vec<(u64, Change)>,
     appointments: Agenda<Appointment>,
     /// Joins and losses that happen once the tasks of the iteration that just began are assigned.

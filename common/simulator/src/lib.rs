@@ -6,8 +6,8 @@
 //! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for policies that may know them
 //! - `change`: [`Change`], a change that happens to a cluster during a run
 //! - `simulation`: [`Simulation`], a cluster and its run; `observer`: [`Observer`], the caller's side of a run
-//! - `error`: [`SimulationError`]; `drive`: the driver; `agenda`: future occurrences; `outstanding`: the leases that are assigned; `order`: the next step
-//!   to take
+//! - `error`: [`SimulationError`]; `drive`: the driver; `agenda`: future occurrences; `outstanding`: the leases that are assigned;
+//!   `order`: the next step to take
 //! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
 //! - `links`: [`Links`], on which gradients and parameters travel; `links_spec`: [`LinksSpec`], the links as users write
 //!   them; `shards`: the exchange of vectors among workers

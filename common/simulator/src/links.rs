@@ -18,7 +18,7 @@ pub struct Links {
     pub topology: Topology,
 }
 
-/// The links at a moment, when those of workers may differ.
+/// The current links, where those of workers may differ.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentLinks {
     pub(crate) links: Links,

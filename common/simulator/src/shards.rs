@@ -11,8 +11,9 @@ pub(crate) type VectorPart = (WorkerId, CollectionId);
 pub(crate) struct ShardExchange {
     /// The time that the engine predicted for the whole exchange.
     predicted_s: f64,
-    /// The time that the sums take.
+    /// The time that the sums actually take.
     sums_s: f64,
+    /// The time that the whole exchange actually takes.
     window_s: f64,
     members: Vec<VectorPart>,
     /// The parts that their members have computed.

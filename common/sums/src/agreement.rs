@@ -124,7 +124,7 @@ mod tests {
             ([3e38, 1e-3], false, false),
             ([4.0, 3e38], false, false),
             ([3e38, 3e38], false, false),
-            // A maximum below a thousandth of the other tensor's is not compared.
+            // A thousandth of the other tensor's maximum is tolerated.
             ([4.0, 5e-3], true, true),
             ([4.0, 0.0], true, true),
         ] {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ata_objects::{Objects, is_url};
 use ata_record::{create_folder, sync_folder, write_atomically};
 
-/// Keeps checkpoints by name. Once [`Store::put`] returns, the checkpoint is durable. It is kept completely or not at all.
+/// Keeps checkpoints by name. Once [`Store::put`] succeeds, the checkpoint is durable. It is kept completely or not at all.
 pub trait Store: Send + Sync {
     /// Writes a checkpoint.
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()>;

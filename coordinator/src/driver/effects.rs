@@ -13,8 +13,8 @@ use super::{Driver, Ending};
 use crate::reduction::Requests;
 use crate::report::StopReason;
 
-/// The largest allocation that is recorded in full. In larger ones, workers without a task are omitted: 10,000 of them would add 300 kB to
-/// the journal with each iteration.
+/// The maximum number of workers in an allocation that is recorded in full. In larger allocations, workers without a task are omitted:
+/// 10,000 of them would add 300 kB to the journal with each iteration.
 const NAMED_WORKERS: usize = 256;
 
 impl Driver {

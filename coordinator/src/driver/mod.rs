@@ -209,7 +209,7 @@ impl Driver {
     ) -> RunReport {
         let mut stop = pin!(stop);
         let mut clock = Clock::new(Instant::now(), self.now_s, self.tick());
-        // A checkpoint is written before the evaluation after its last step is complete.
+        // A checkpoint does not include the evaluation after its last step, so a resumed run may have to start with it.
         self.evaluate_if_due();
         self.notify(Event::Proceed);
         let ending = loop {

@@ -217,7 +217,7 @@ impl Driver {
     /// Repeats the order of the current step, if the names of its vectors have changed.
     fn order_again(&mut self) {
         let Some(plan) = self.steps.ordered() else { return };
-        // Otherwise, the engine orders the step once other workers have computed the lost tasks.
+        // If a collection is lost, the engine itself orders the step once other workers have computed its tasks.
         if plan.collections.iter().all(|collection| self.reduction.has(*collection)) {
             let vectors = self.reduction.ordered(&plan.collections);
             self.step(StepPlan { vectors, ..plan });

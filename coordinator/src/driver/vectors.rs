@@ -15,10 +15,10 @@ use crate::links::WorkerMeter;
 use crate::reduction::{AdmittedVector, Announcement, EndedVector, Requests, Sink, UploadRefusal, VectorReply};
 use crate::training::{Magnitudes, Paced, Work};
 
-/// The reason of a failure in which the worker stops sending its vector.
+/// The reason for a failure in which the worker stops sending its vector.
 pub(crate) const GAVE_UP: &str = "the worker gave up sending its vector";
 
-/// The reason of a failure in which a slow vector gives way to others.
+/// The reason for a failure in which a slow vector gives way to others.
 const GAVE_WAY: &str = "its vector arrived too slowly while those of others waited for room";
 
 /// An admitted vector, as the service receives it.
@@ -184,11 +184,11 @@ impl Driver {
     }
 
     pub(super) fn fail_vector(&mut self, worker: WorkerId, id: VectorId, kind: RefusalKind, reason: &str) {
-        // The vector was withdrawn, which is why its worker stopped sending.
+        // A worker stops sending a vector that was withdrawn, which is not a failure.
         if !self.reduction.is_asked(worker, id) {
             return;
         }
-        // Any member may be at fault; a star shows which one.
+        // In an exchange, any member may be at fault; a star shows which one.
         if self.reduction.is_shared(id) {
             return self.break_current_exchange(reason);
         }

@@ -35,7 +35,7 @@ impl Reduction {
     }
 
     /// Adds the vectors of workers that exchange them in shards. `keys` holds a key for each pair of workers, and each chunk must arrive
-    /// within `timeout_s`. Returns the request for each worker.
+    /// within `timeout_s`. Returns the requests to the workers.
     pub(crate) fn ask_in_shards(
         &mut self,
         iteration: Iteration,

@@ -117,7 +117,7 @@ impl Room {
 }
 
 impl Reduction {
-    /// Returns the next of the waiting vectors that gets a place.
+    /// Returns the waiting vector that gets the next place, if a place is free.
     pub(super) fn next_whole(&self) -> Option<VectorId> {
         if self.room.places.available_permits() == 0 {
             return None;

@@ -151,7 +151,7 @@ impl ActiveSession<'_> {
         self.rounds += 1;
         self.sharing.open(&request, self.welcome.run.format);
         let asked = AskedVector { request, of: None, withdrawn: CancelFlag::default() };
-        // Otherwise the vector is ordered once the thread has the parameters of its leases.
+        // If the thread does not have the parameters of the iteration yet, the vector is ordered once it does.
         if self.loaded == Some(asked.request.iteration) {
             self.order(&asked);
         }
@@ -312,7 +312,7 @@ impl ActiveSession<'_> {
         match outcome {
             Outcome::Chunk { .. } if !self.sharing.awaits(vector) => {}
             Outcome::Chunk { at, data } => {
-                // The chunk was passed on by another member, which is at fault.
+                // The chunk was passed on by another member, which is at fault if the chunk cannot be decoded.
                 if self.add(ParameterPart::Chunk { at, data }).is_err() {
                     let exchange = self.sharing.exchange(vector);
                     if let Some(place) = exchange.map(|exchange| exchange.undecodable(at)) {

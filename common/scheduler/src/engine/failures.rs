@@ -20,7 +20,7 @@ use ata_types::{Iteration, MachineId, TaskRange, WorkerId};
 const MAX_FAILURES: usize = 3;
 
 /// The number of workers on which the same tasks must have failed if their machines cannot be distinguished, as behind one address.
-/// Tasks are tried about this often in the two minutes that the program allows for an outage; with twice as many, a run with 51
+/// The same tasks are tried about this often in the two minutes that the program allows for an outage; with twice as many, a run with 51
 /// workers at one address would continue for 14 minutes.
 const ENOUGH_WORKERS: usize = 8;
 

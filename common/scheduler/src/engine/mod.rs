@@ -130,7 +130,7 @@ impl Engine {
         })
     }
 
-    /// Calls `handle` at a time, with the caller's list of effects in place.
+    /// Calls `handle` at the time `now_s`, and collects its effects in the caller's list.
     fn at<T>(&mut self, now_s: f64, effects: &mut Vec<Effect>, handle: impl FnOnce(&mut Self) -> T) -> T {
         self.shared.now_s = now_s;
         std::mem::swap(&mut self.shared.effects, effects);

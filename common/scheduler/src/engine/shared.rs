@@ -295,7 +295,7 @@ impl Shared {
         let usual_s = known.expected_s(tasks.count).map_or(timeout_s, |expected_s| {
             (LEASE_TIMEOUT_FACTOR * known.variation().max(1.0) * expected_s).max(LEAST_ALLOWANCE * timeout_s)
         });
-        // The limit doubles each time, because the tasks may be slower than expected.
+        // The limit doubles with each failure, because the tasks may be slower than expected.
         let doublings = failures.max(self.roster.strikes_of(worker)).min(MAX_DOUBLINGS);
         self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
     }

@@ -3,8 +3,8 @@
 //! A step waits for every share to be complete, and no worker can take over a part of another share. So a worker that only looks fast
 //! delays all others. It is given a little more at first, and much more only if it still looks fast then.
 
-/// The most by which a worker's share may grow from one step to the next. If that was less than the share planned for it, the share
-/// may grow twice as much in the next step, and so on.
+/// The largest factor by which a worker's share may grow from one step to the next. After one step in which this kept the share
+/// below the planned one, the factor is 2, after two in a row it is 4, and so on.
 const FIRST: f64 = 1.25;
 
 /// Limits shares, based on those of the previous step.

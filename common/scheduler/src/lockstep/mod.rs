@@ -117,8 +117,9 @@ impl Lockstep {
         })
     }
 
-    /// Limits the growth of a share from one step to the next to a quarter at first, and to twice as much in each further step. This is
-    /// for workers whose times vary so much that they look several times as fast as they are.
+    /// Limits the growth of a share from one step to the next: to a quarter at first, and to a factor of 2, 4, 8, … in the steps that
+    /// follow, as long as the share is below the planned one. This is for workers whose times vary so much that they look several times
+    /// as fast as they are.
     #[must_use]
     pub fn with_limited_growth(self) -> Self {
         Self { growth: Some(Growth::default()), ..self }

@@ -43,7 +43,7 @@ pub enum PolicyError {
         /// What is expected.
         expected: &'static str,
     },
-    /// Two parameters contradict each other.
+    /// Parameters contradict each other.
     #[error("policy parameters: {reason}")]
     Conflict {
         /// The parameters that contradict each other, and the reason.

@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    /// This is not the allocation that finishes first: with times 1 and 9, the one task of the second worker takes twice as long as all
-    /// tasks of the first.
+    /// This is not the allocation that finishes first: with times 1 and 9, the one task of the second worker takes nearly twice as long
+    /// as all tasks of the first.
     #[test]
     fn the_largest_remainder_gets_a_task_even_if_all_wait_for_it() {
         assert_eq!(allocations("proportional", 6, &[[1.0, 9.0].as_slice(); 3])[1..], [[5, 1], [5, 1]]);

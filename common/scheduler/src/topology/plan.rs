@@ -4,7 +4,7 @@ use ata_types::{CHUNK_VALUES, ExchangeChoice, Iteration, MAX_SHARDS, WorkerId};
 
 use super::{LinkRates, LinkTimes, OwnTimes, WorkerPairs};
 
-/// The number of iterations after which an exchange is a star again, so that the links are measured anew.
+/// One iteration out of this many is a star even if shards are used, so that the links are measured anew.
 const MEASURED_EVERY: u64 = 64;
 
 /// The largest exponent of the backoff: after failures in a row, shards are tried again after 2, 4, 8, … iterations, up to 2 to this

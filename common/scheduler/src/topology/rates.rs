@@ -60,7 +60,7 @@ pub enum Observed {
     },
     /// Several gradients arrived at the same time.
     Together {
-        /// The number of bytes.
+        /// The number of bytes of all of them.
         bytes: f64,
         /// Seconds in which at least two gradients arrived.
         seconds: f64,
@@ -108,7 +108,7 @@ struct OwnLink {
     down_s: Option<f64>,
     /// The observations since the last step, by [`Seen`].
     fresh: [Throughput; 3],
-    /// The number of steps until the last one in which it was observed.
+    /// The number of steps of the run up to the last one in which the link was observed.
     steps: u64,
 }
 

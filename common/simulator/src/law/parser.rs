@@ -44,7 +44,7 @@ impl<'a> Parser<'a> {
         self.take_while(|c| c.is_ascii_alphabetic() || c == '_')
     }
 
-    /// Consumes everything up to the next of `ends`, exclusively.
+    /// Consumes everything before the next of `ends`.
     pub(super) fn until(&mut self, ends: &[char]) -> &'a str {
         self.take_while(|c| !ends.contains(&c))
     }

@@ -77,7 +77,7 @@ struct BatchLaw {
 }
 
 impl BatchLaw {
-    /// Creates the batch; `None` if no noise has this coefficient of variation.
+    /// Creates the law; `None` if no noise has this coefficient of variation.
     fn new(fixed: f64, per_task: f64, cv: f64) -> Option<Self> {
         let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose().ok()?;
         Some(Self { fixed, per_task, noise })

@@ -143,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// Both ends hold the same bits, within half a unit of 1/127 of the largest difference.
+        /// Both ends hold the same bits, which are within 1/127 of a block's largest difference of the new parameters.
         #[test]
         fn both_ends_hold_the_same(
             steps in prop::collection::vec((0usize..600, -40i32..4), 1..5),

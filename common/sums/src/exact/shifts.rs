@@ -135,7 +135,7 @@ impl BlockMaxima {
 }
 
 /// Returns the largest shift with which a value of twice the largest magnitude of a tensor's last sum fits into a
-/// task's integers. That magnitude takes 15 bits in the tensor's unit, and a task's integers have 31 − log₂ B bits.
+/// task's integers. That value takes 15 bits in the tensor's unit, and a task's integers have 31 − log₂ B bits.
 fn finest(budget: u64) -> i16 {
     (16 - ceil_log2(budget as f64)).clamp(0, MAX_SHIFT)
 }

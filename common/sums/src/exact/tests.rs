@@ -128,7 +128,8 @@ proptest! {
     }
 }
 
-/// Returns units for the sums of four blocks: values around 1, zeros, values around 10⁻⁶, and a block of two tensors, half 1 and half 10⁻⁶.
+/// Returns units that follow sums of four blocks: values of 1, zeros, values of 10⁻⁶, and a block of values of 0.5 in one tensor and
+/// of 10⁻⁶, with a single 1, in another.
 fn uneven(budget: u64) -> (TensorSizes, Units) {
     let sizes = TensorSizes::new([3 * 256 + 100, 156]);
     let mut sum = vec![1.0; 1024];

@@ -91,7 +91,7 @@ impl Units {
         Self::of_tensors(self.exponents.iter().zip(maxima).map(exponent).collect())
     }
 
-    /// Returns the units of the next iteration of the compact format: those of blocks follow the last sum of a whole budget, too.
+    /// Returns the units of the next iteration of the compact format. Those of blocks also follow the last sum, scaled to a whole budget.
     #[must_use]
     pub(crate) fn next_of_blocks(&self, sum: &BlockMaxima, budget: u64) -> Self {
         let next = self.next(&sum.of_tensors(), budget, WireFormat::Compact);

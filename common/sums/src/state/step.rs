@@ -148,7 +148,7 @@ impl TrainingState {
     }
 
     /// Bounds the largest magnitudes that workers claim for the tasks' gradients: in each tensor, by four times the
-    /// largest value of the step along their sum, which a single worker cannot enlarge unnoticed.
+    /// largest value of the sum along which the step was taken, which a single worker cannot enlarge unnoticed.
     ///
     /// # Panics
     /// Panics if no step was begun.

@@ -33,10 +33,10 @@ const REINFORCEMENT_S: f64 = 10.0;
 /// Chooses the members that measure, the preferred ones first. Usually this is a single member, since each costs a transfer of the
 /// parameters.
 ///
-/// During a run, workers without tasks come first, since no step waits for them. Among them, those that have measured before already have
-/// the test data. The coordinator itself comes next. Workers with tasks are chosen only if there is no other member, the slowest first,
-/// since it has the fewest tasks. At the end of a run no worker has tasks, and the coordinator's thread is preferred to a worker that lacks
-/// the test data.
+/// During a run, workers without tasks come first, since no step waits for them. Among them, those that have measured before are preferred,
+/// since they already have the test data. The coordinator itself comes next. Workers with tasks are chosen only if there is no other
+/// member, the slowest first, since it has the fewest tasks. At the end of a run no worker has tasks, and the coordinator's thread is
+/// preferred to a worker that lacks the test data.
 pub(super) fn choose(
     candidates: &[CrewCandidate],
     has_head: bool,

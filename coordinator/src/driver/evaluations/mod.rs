@@ -135,7 +135,7 @@ impl Evaluations {
         self.under_way.is_none()
     }
 
-    /// Returns whether an evaluation in progress needs workers.
+    /// Returns whether workers take part in evaluations, so that they must stay while one is in progress.
     pub(super) fn need_workers(&self) -> bool {
         self.by_workers
     }

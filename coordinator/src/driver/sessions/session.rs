@@ -266,7 +266,7 @@ impl Session {
         self.due.put(if is_whole { set.whole() } else { set.clone() });
     }
 
-    /// Sends whole parameters in place of the sets that the worker was sent in shards.
+    /// Sends whole parameters in place of the set that the worker was sent last, in shards, if that is one of `sets`.
     pub(crate) fn send_whole<'a>(&mut self, sets: impl IntoIterator<Item = &'a ParameterSet>) {
         if let Some(set) = sets.into_iter().find(|set| self.sent == Some(set.iteration)) {
             self.needs_whole = true;

@@ -9,9 +9,13 @@ use crate::reference::cell;
 /// The argument rows of the page so far, each with its command.
 type Rows = BTreeMap<String, String>;
 
+/// What the mark of a flag means.
+const ENVIRONMENT: &str =
+    "A flag marked * is also an environment variable: `ATA_` and its name in capitals, as in `ATA_TASK_BATCH`.";
+
 /// Renders all commands with their arguments. An argument that an earlier command also has is only named.
 pub(crate) fn page(ata: &Command) -> String {
-    let mut text = format!("{}\n\n", ata.get_about().map(ToString::to_string).unwrap_or_default());
+    let mut text = format!("{}\n\n{ENVIRONMENT}\n\n", ata.get_about().map(ToString::to_string).unwrap_or_default());
     let mut rows = Rows::new();
     for command in ata.get_subcommands().filter(|command| is_shown(command)) {
         text += &section("ata", command, 2, &mut rows);
@@ -44,10 +48,7 @@ fn arguments(name: &str, command: &Command, known: &mut Rows) -> String {
     for arg in command.get_arguments().filter(shown) {
         groups.entry(arg.get_help_heading()).or_default().push(arg);
     }
-    let row = |arg: &Arg| {
-        let environment = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
-        format!("| `{}` | {environment} | {} |\n", usage(arg).replace('|', "\\|"), help(arg))
-    };
+    let row = |arg: &Arg| format!("| `{}`{} | {} |\n", usage(arg).replace('|', "\\|"), variable(arg), help(arg));
     let (mut tables, mut repeated) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
     for (heading, args) in groups {
         let mut rows = String::new();
@@ -62,13 +63,23 @@ fn arguments(name: &str, command: &Command, known: &mut Rows) -> String {
         }
         if !rows.is_empty() {
             let heading = heading.unwrap_or("argument");
-            tables.push(format!("| {heading} | environment | |\n| --- | --- | --- |\n{rows}\n"));
+            tables.push(format!("| {heading} | |\n| --- | --- |\n{rows}\n"));
         }
     }
     tables.extend(repeated.into_iter().map(|(earlier, arguments)| {
         format!("As [{earlier}](#{}): {}\n\n", earlier.replace(' ', "-"), arguments.join(", "))
     }));
     tables.concat()
+}
+
+/// The mark of a flag that is also an environment variable, and the variable if its name is not that of the flag.
+fn variable(arg: &Arg) -> String {
+    let name = arg.get_env().map(|name| name.to_string_lossy().into_owned());
+    match name {
+        None => String::new(),
+        Some(name) if name == format!("ATA_{}", arg.get_id().as_str().to_uppercase()) => "*".into(),
+        Some(name) => format!("* `{name}`"),
+    }
 }
 
 fn usage(arg: &Arg) -> String {

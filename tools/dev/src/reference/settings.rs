@@ -1,6 +1,6 @@
 //! Renders the configuration as a page.
 
-use clap::{Arg, Command};
+use clap::Command;
 
 use crate::reference::{Definitions, cell};
 
@@ -20,8 +20,10 @@ watts = 350
 
 `ata up` starts as many workers as `workers = 4` says, or `count = 4` in the table `[workers]`.
 
-| key | default | |
-| --- | --- | --- |
+[Commands](cli.md) describes each setting under its flag. Those without a default here are not set, or follow from others.
+
+| key | default |
+| --- | --- |
 ";
 
 pub(crate) fn page(ata: &Command, definitions: &Definitions) -> String {
@@ -35,7 +37,7 @@ pub(crate) fn page(ata: &Command, definitions: &Definitions) -> String {
         }
         let default =
             definitions.defaults.get(key).map(|value| format!("`{}`", cell(&value.to_string()))).unwrap_or_default();
-        rows.push((key.into(), format!("| `{key}` | {default} | {} |\n", help(arg))));
+        rows.push((key.into(), format!("| `{key}` | {default} |\n")));
     }
     rows.sort();
     INTRODUCTION.to_owned() + &rows.into_iter().map(|(_, row)| row).collect::<String>()
@@ -44,9 +46,4 @@ pub(crate) fn page(ata: &Command, definitions: &Definitions) -> String {
 /// Whether an argument is not a setting of the run.
 fn is_excluded(key: &str, definitions: &Definitions) -> bool {
     ["help", "version"].contains(&key) || definitions.not_settings.contains(&key)
-}
-
-fn help(arg: &Arg) -> String {
-    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    cell(help.split(" [default:").next().unwrap_or(&help))
 }

@@ -7,7 +7,7 @@ use ata_types::TaskRange;
 pub(in crate::engine) struct Each {
     lateness: Lateness,
     is_taken: bool,
-    /// The first task index that was never handed out.
+    /// The first task index that was never handed out in this iteration.
     next: u64,
 }
 

@@ -22,7 +22,7 @@ use ata_types::Iteration;
 
 /// The phase of a run.
 pub(super) enum Phase {
-    /// Nothing is computed, before the first iteration or between two.
+    /// The run is before its first iteration, or between two.
     Between(Between),
     /// Tasks are assigned, and results awaited.
     Collecting(Box<Collecting>),

@@ -59,7 +59,7 @@ impl Pace {
         self.overhead_s + self.fixed_s
     }
 
-    /// Returns the standard deviation of that in seconds: of the times, and of the estimate of their mean.
+    /// Returns the standard deviation of [`Self::time_s`], in seconds: of the times, and of the estimate of their mean.
     pub(super) fn deviation_s(&self, tasks: u64) -> f64 {
         let a = tasks as f64;
         if self.most.is_some() {

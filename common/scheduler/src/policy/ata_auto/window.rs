@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(push(&mut window, 1.0, 0.1), Verdict::Held);
     }
 
-    /// A round at a third of the speed does not make a worker count as slow that became faster for good.
+    /// A worker that became faster for good does not count as slow because of one round at yet another speed.
     #[test]
     fn a_change_is_kept_if_what_follows_is_like_nothing_before() {
         let mut window = window([1.0; 100]);

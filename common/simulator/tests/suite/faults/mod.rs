@@ -100,7 +100,7 @@ struct Blame(u64);
 impl Drop for Blame {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let command = "cargo test --release -p ata-simulator --test faults -- --nocapture";
+            let command = "cargo test --release -p ata-simulator --test suite faults -- --nocapture";
             eprintln!("seed {} failed; to see what happens in it: ATA_FAULT_SEED={} {command}", self.0, self.0);
         }
     }

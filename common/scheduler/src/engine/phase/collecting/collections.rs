@@ -67,7 +67,7 @@ impl Collecting {
         self.collections.kept.push(KeptResult { result, is_delivered: false });
     }
 
-    /// Takes a result into the step whose own collection is delivered.
+    /// Takes a result, whose own collection was delivered, into the step.
     pub(super) fn take_own(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
         self.collections.delivered.extend(result.lease.own);

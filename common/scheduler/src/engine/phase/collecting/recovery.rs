@@ -102,7 +102,7 @@ impl Collecting {
         self.recompute(shared, worker, lost.into_iter());
     }
 
-    /// Computes leases again that were lost with their worker, which is not to blame.
+    /// Has leases computed again that were lost with their worker, which is not to blame.
     fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, lost: impl Iterator<Item = EndedLease>) {
         for EndedLease { lease, blame, .. } in lost {
             if !self.is_asked_again(shared, worker, &lease, false) {
@@ -113,7 +113,7 @@ impl Collecting {
         }
     }
 
-    /// Computes a lease again on which a worker hung. All tasks of a batch are blamed. Otherwise only the first is known to have begun,
+    /// Has a lease computed again on which a worker hung. All tasks of a batch are blamed. Otherwise only the first is known to have begun,
     /// so only that one is blamed; if a later task is the cause, it becomes the first of a lease within a few rounds.
     fn recompute_hung(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) {
         let EndedLease { lease, blame: earlier, .. } = ended;
