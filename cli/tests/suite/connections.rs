@@ -77,7 +77,7 @@ impl Worker {
 
     /// Reports that its leases of one task each have been computed.
     async fn has_computed(&self) {
-        let times = LeaseTimes { busy_s: vec![0.1], outlasted: 0 };
+        let times = LeaseTimes { busy_s: vec![0.1], ..LeaseTimes::default() };
         let computed = |&lease| ComputedLease { lease, times: times.clone(), losses: vec![1.0] };
         let progress = FromWorker::Progress(self.leases.iter().map(computed).collect());
         self.outgoing.send(progress.into()).await.unwrap();

@@ -20,7 +20,7 @@ pub(crate) struct ImageFolder {
     /// The test images.
     pub(crate) test: Vec<LabelledFile>,
     /// Files that are not images.
-    pub(crate) strays: Vec<BadImage>,
+    pub(crate) unusable: Vec<BadImage>,
 }
 
 /// An image file, and the number of its class.
@@ -59,14 +59,14 @@ impl ImageFolder {
         let test = ["test", "val"].map(|name| folder.join(name)).into_iter().find(|path| path.is_dir());
         let test =
             test.ok_or_else(|| DataError::corrupt(folder, "has a folder 'train', but no folder 'test' or 'val'"))?;
-        let mut strays = Vec::new();
-        let of_train = classes(&train, &mut strays)?;
-        let of_test = classes(&test, &mut strays)?;
+        let mut unusable = Vec::new();
+        let of_train = classes(&train, &mut unusable)?;
+        let of_test = classes(&test, &mut unusable)?;
         same_classes(&train, &of_train, &test, &of_test)?;
         let mut files = |classes: &[(String, PathBuf)]| -> Result<Vec<LabelledFile>, DataError> {
             let mut files = Vec::new();
             for (label, (_, folder)) in (0..).zip(classes) {
-                files.extend(images(folder, &mut strays)?.into_iter().map(|path| LabelledFile {
+                files.extend(images(folder, &mut unusable)?.into_iter().map(|path| LabelledFile {
                     path,
                     part: None,
                     label,
@@ -75,7 +75,7 @@ impl ImageFolder {
             Ok(files)
         };
         let (train, test) = (files(&of_train)?, files(&of_test)?);
-        Ok(Some(Self { classes: of_train.into_iter().map(|(name, _)| name).collect(), train, test, strays }))
+        Ok(Some(Self { classes: of_train.into_iter().map(|(name, _)| name).collect(), train, test, unusable }))
     }
 
     /// Returns a digest that changes if a file is added, removed or written to.
@@ -83,9 +83,9 @@ impl ImageFolder {
         let mut digest = Sha256::new();
         digest.update(self.classes.join("\n"));
         let files = [&self.train, &self.test].into_iter().flatten().map(LabelledFile::on_disk);
-        let strays = self.strays.iter().map(|stray| &*stray.path);
+        let unusable = self.unusable.iter().map(|stray| &*stray.path);
         let mut before = None;
-        for path in files.chain(strays) {
+        for path in files.chain(unusable) {
             // Many images are in the same archive.
             if before.replace(path) == Some(path) {
                 continue;
@@ -103,11 +103,11 @@ impl ImageFolder {
 }
 
 /// Returns the folders of a split's classes, by name.
-fn classes(split: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<(String, PathBuf)>, DataError> {
+fn classes(split: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<(String, PathBuf)>, DataError> {
     let mut classes = Vec::new();
     for path in entries(split)? {
         if !path.is_dir() {
-            strays.push(BadImage { path, reason: "expected a folder for each class".into() });
+            unusable.push(BadImage { path, reason: "expected a folder for each class".into() });
             continue;
         }
         let name = path.file_name().and_then(OsStr::to_str).map(String::from);
@@ -145,10 +145,10 @@ fn same_classes(
 }
 
 /// Returns the images of a class, sorted by name.
-fn images(class: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
+fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
     let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| is_image(path));
     let stray = |path| BadImage { path, reason: "expected a file .png, .jpg or .jpeg".into() };
-    strays.extend(others.into_iter().map(stray));
+    unusable.extend(others.into_iter().map(stray));
     if images.is_empty() {
         return Err(DataError::corrupt(
             class,

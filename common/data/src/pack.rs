@@ -125,7 +125,7 @@ fn pack_folder(
     Packing { size, skip_bad, shard_bytes }: Packing,
     progress: PackProgress<'_>,
 ) -> Result<Vec<BadImage>, DataError> {
-    let ImageFolder { classes, mut train, test, strays: mut bad } = folder;
+    let ImageFolder { classes, mut train, test, unusable: mut bad } = folder;
     if shard_bytes.is_some() {
         // Images are shuffled because few shards are read at a time, and folders are sorted by class.
         train.shuffle(&mut ChaCha8Rng::seed_from_u64(0));

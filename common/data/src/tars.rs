@@ -34,7 +34,7 @@ pub(crate) fn find(folder: &Path) -> Result<Option<ImageFolder>, DataError> {
     let mut found = ImageFolder::default();
     for (archives, samples) in [(&train, &mut found.train), (&test, &mut found.test)] {
         for archive in archives {
-            list(archive, samples, &mut found.strays)?;
+            list(archive, samples, &mut found.unusable)?;
         }
     }
     found.classes = class_names(folder, [&found.train, &found.test])?;
@@ -72,19 +72,19 @@ struct Sample {
 }
 
 impl Sample {
-    fn end(self, samples: &mut Vec<LabelledFile>, strays: &mut Vec<BadImage>) {
+    fn end(self, samples: &mut Vec<LabelledFile>, unusable: &mut Vec<BadImage>) {
         let (path, reason) = match (self.image, self.label) {
             (Some((path, part)), Some(label)) => return samples.push(LabelledFile { path, part: Some(part), label }),
             (Some((path, _)), None) => (path, "there is no .cls with its class"),
             (None, Some(_)) => (self.key, "has a .cls, but no .png, .jpg or .jpeg"),
             (None, None) => return,
         };
-        strays.push(BadImage { path, reason: reason.into() });
+        unusable.push(BadImage { path, reason: reason.into() });
     }
 }
 
 /// Adds the samples of an archive, without reading their images.
-fn list(path: &Path, samples: &mut Vec<LabelledFile>, strays: &mut Vec<BadImage>) -> Result<(), DataError> {
+fn list(path: &Path, samples: &mut Vec<LabelledFile>, unusable: &mut Vec<BadImage>) -> Result<(), DataError> {
     let file = File::open(path).map_err(DataError::io(path))?;
     let bytes = file.metadata().map_err(DataError::io(path))?.len();
     let archive: Arc<Path> = path.into();
@@ -102,21 +102,21 @@ fn list(path: &Path, samples: &mut Vec<LabelledFile>, strays: &mut Vec<BadImage>
             return Err(DataError::corrupt(path, format!("ends in the middle of {}", inside.display())));
         }
         if key != sample.key {
-            std::mem::replace(&mut sample, Sample { key, ..Sample::default() }).end(samples, strays);
+            std::mem::replace(&mut sample, Sample { key, ..Sample::default() }).end(samples, unusable);
         }
         if is_image_extension(&field) {
             let part = SplitPart { archive: archive.clone(), offset, bytes: length };
             if let Some((path, _)) = sample.image.replace((name, part)) {
-                strays.push(BadImage { path, reason: "there is another image of the same sample".into() });
+                unusable.push(BadImage { path, reason: "there is another image of the same sample".into() });
             }
         } else if field == "cls" {
             match label(&mut entry).map_err(damaged)? {
                 Ok(label) => sample.label = Some(label),
-                Err(reason) => strays.push(BadImage { path: name, reason }),
+                Err(reason) => unusable.push(BadImage { path: name, reason }),
             }
         }
     }
-    sample.end(samples, strays);
+    sample.end(samples, unusable);
     Ok(())
 }
 

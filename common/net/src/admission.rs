@@ -14,13 +14,13 @@ use crate::warnings::origin;
 #[derive(Debug)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
-    strangers: Mutex<Strangers>,
+    strangers: Mutex<UnclaimedConnections>,
 }
 
 /// The connections that nothing kept open when they arrived, with their [`origin`]s, in order of arrival. Those that
 /// have closed, or are kept open by now, are skipped.
 #[derive(Debug, Default)]
-struct Strangers(VecDeque<(IpAddr, Weak<ConnectionState>)>);
+struct UnclaimedConnections(VecDeque<(IpAddr, Weak<ConnectionState>)>);
 
 impl Admission {
     /// Creates room for at most `connections` connections.
@@ -57,7 +57,7 @@ impl Admission {
     }
 }
 
-impl Strangers {
+impl UnclaimedConnections {
     /// Forgets connections that are no longer strangers.
     fn forget(&mut self) {
         self.0.retain(|(_, connection)| is_stranger(connection).is_some());
@@ -106,7 +106,7 @@ mod tests {
     async fn the_oldest_stranger_makes_room() {
         let admission = Admission::new(3);
         let (known, _kept) = (enter(&admission, HERE), admission.place().await);
-        let _stays = known.stay();
+        let _stays = known.keep_open();
         let (oldest, place) = (enter(&admission, HERE), admission.place().await);
         let (_later, _kept_too) = (enter(&admission, HERE), admission.place().await);
         tokio::select! {
@@ -120,7 +120,7 @@ mod tests {
     fn strangers_are_few() {
         let admission = Admission::new(10_000);
         let mut peers: Vec<Peer> = (0..4).map(|_| enter(&admission, HERE)).collect();
-        let _stays = peers[3].stay();
+        let _stays = peers[3].keep_open();
         peers.extend((4..2 * MAX_STRANGERS).map(|_| enter(&admission, HERE)));
         let closed: Vec<bool> = peers.iter().map(is_closed).collect();
         assert!(!closed[3], "something lets it stay");

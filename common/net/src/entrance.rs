@@ -59,13 +59,13 @@ where
         Self { protocol, admission: Admission::new(connections), warnings, tls }
     }
 
-    /// Accepts connections forever, and serves each with `meet`.
-    pub async fn accept<M, F>(self, listener: TcpListener, meet: M) -> Infallible
+    /// Accepts connections forever, and serves each with `handle`.
+    pub async fn accept<M, F>(self, listener: TcpListener, handle: M) -> Infallible
     where
         M: Fn(AcceptedConnection) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + Send,
     {
-        let this = Arc::new((self, meet));
+        let this = Arc::new((self, handle));
         loop {
             let place = this.0.admission.place().await;
             match listener.accept().await {
@@ -74,9 +74,9 @@ where
                     let peer = Peer::new(address, this.0.warnings.clone());
                     this.0.admission.enter(address.ip(), peer.state());
                     tokio::spawn(async move {
-                        let (entrance, meet) = &*this;
-                        if let Some(arrived) = entrance.greet(stream, peer, place, since).await {
-                            meet(arrived).await;
+                        let (entrance, handle) = &*this;
+                        if let Some(arrived) = entrance.shake_hands(stream, peer, place, since).await {
+                            handle(arrived).await;
                         }
                     });
                 }
@@ -91,7 +91,7 @@ where
     }
 
     /// Performs the handshake. Returns `None` if the other end does not do its part in time.
-    async fn greet(
+    async fn shake_hands(
         &self,
         stream: TcpStream,
         peer: Peer,
@@ -150,7 +150,7 @@ mod tests {
                 }
                 let (peer, place) = (Peer::new(address, entrance.warnings.clone()), entrance.admission.place().await);
                 let long_ago = Instant::now().checked_sub(STRANGER_TIMEOUT).unwrap();
-                assert!(entrance.greet(stream, peer, place, long_ago).await.is_none());
+                assert!(entrance.shake_hands(stream, peer, place, long_ago).await.is_none());
                 let may_be_logged = entrance.warnings.is_due(address.ip(), std::time::Instant::now()).is_some();
                 assert_eq!(may_be_logged, !is_logged, "{protocol:?}: {sent:?}");
             }

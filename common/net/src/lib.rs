@@ -25,7 +25,7 @@ mod windows;
 pub use endpoint::{ConnectError, Endpoint};
 pub use entrance::{AcceptedConnection, Entrance};
 pub use memory::memory_bytes;
-pub use peer::{CountedUpload, Peer, Stay};
+pub use peer::{CountedUpload, KeepOpen, Peer};
 pub use security::{
     AuthorizedChannel, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls,
     TlsFiles, Trust, Validity, check_key, http_client, validity, why_refused,

@@ -30,8 +30,8 @@ pub struct Peer {
 /// Records what keeps a connection open, and what is in progress on it.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
-    /// The number of [`Stay`]s.
-    stays: watch::Sender<usize>,
+    /// The number of [`KeepOpen`]s.
+    claims: watch::Sender<usize>,
     closed: CancellationToken,
     /// The number of gradients that are arriving.
     uploads: AtomicUsize,
@@ -40,7 +40,7 @@ pub(crate) struct ConnectionState {
 impl ConnectionState {
     /// Returns `true` if nothing keeps the connection open.
     pub(crate) fn is_stranger(&self) -> bool {
-        *self.stays.borrow() == 0
+        *self.claims.borrow() == 0
     }
 
     /// Closes the connection, even if it is waiting.
@@ -56,12 +56,12 @@ impl ConnectionState {
 
 /// Keeps a connection open until it is dropped.
 #[derive(Debug)]
-pub struct Stay {
+pub struct KeepOpen {
     state: Arc<ConnectionState>,
     host: IpAddr,
 }
 
-impl Stay {
+impl KeepOpen {
     /// Returns `true` if this keeps the connection of `peer` open.
     pub fn is_of(&self, peer: &Peer) -> bool {
         Arc::ptr_eq(&self.state, &peer.state)
@@ -73,9 +73,9 @@ impl Stay {
     }
 }
 
-impl Drop for Stay {
+impl Drop for KeepOpen {
     fn drop(&mut self) {
-        self.state.stays.send_modify(|stays| *stays -= 1);
+        self.state.claims.send_modify(|claims| *claims -= 1);
     }
 }
 
@@ -98,23 +98,23 @@ impl Peer {
     }
 
     /// Keeps the connection open. Connections that nothing keeps open make room for new ones.
-    pub fn stay(&self) -> Stay {
-        self.state.stays.send_modify(|stays| *stays += 1);
-        Stay { state: self.state.clone(), host: self.address.ip() }
+    pub fn keep_open(&self) -> KeepOpen {
+        self.state.claims.send_modify(|claims| *claims += 1);
+        KeepOpen { state: self.state.clone(), host: self.address.ip() }
     }
 
     /// Closes the connection once nothing has kept it open for [`STRANGER_TIMEOUT`], counted from `since` at first.
     /// Resolves when the connection is gone.
     pub(crate) fn probation(&self, since: Instant) -> impl Future<Output = ()> + Send + use<> {
         let (address, warnings) = (self.address.ip(), self.warnings.clone());
-        let (state, mut stays) = (Arc::downgrade(&self.state), self.state.stays.subscribe());
+        let (state, mut claims) = (Arc::downgrade(&self.state), self.state.claims.subscribe());
         async move {
             let mut deadline = since + STRANGER_TIMEOUT;
             loop {
                 let stays_now =
-                    timeout_at(deadline, stays.wait_for(|stays| *stays > 0)).await.map(|stays| stays.is_ok());
+                    timeout_at(deadline, claims.wait_for(|claims| *claims > 0)).await.map(|claims| claims.is_ok());
                 match stays_now {
-                    Ok(true) if stays.wait_for(|stays| *stays == 0).await.is_ok() => {}
+                    Ok(true) if claims.wait_for(|claims| *claims == 0).await.is_ok() => {}
                     // The connection is gone.
                     Ok(_) => return,
                     Err(_) => break,
@@ -244,7 +244,7 @@ mod tests {
         for has_stayed in [false, true] {
             let peer = Peer::default();
             if has_stayed {
-                drop(peer.stay());
+                drop(peer.keep_open());
             }
             let probation = tokio::spawn(peer.probation(Instant::now()));
             drop(peer);

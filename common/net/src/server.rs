@@ -63,7 +63,7 @@ pub async fn serve<S>(
     let (windows, queues) = (Arc::new(ConnectionWindows::new(memory_bytes)), Arc::new(queues));
     let tls = move || security.tls().map(ServerTls::current);
     let entrance = Entrance::new(Protocol::Grpc, raise_file_limit(), tls);
-    let meet = move |arrived: AcceptedConnection| {
+    let handle = move |arrived: AcceptedConnection| {
         let (window, queues) = (windows.window(), queues.clone());
         tokio::spawn(arrived.peer.probation(arrived.since));
         async move {
@@ -73,7 +73,7 @@ pub async fn serve<S>(
         }
     };
     tokio::select! {
-        never = entrance.accept(listener, meet) => match never {},
+        never = entrance.accept(listener, handle) => match never {},
         () = stop => {}
     }
     drop(over);

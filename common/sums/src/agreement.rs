@@ -45,12 +45,15 @@ impl TaskResult<'_> {
         }
         let [apart, ours, theirs] = squares.map(f64::sqrt);
         let losses = (self.loss - other.loss).abs() <= TOLERANCE * self.loss.abs().max(other.loss.abs());
-        losses && apart <= TOLERANCE * ours.max(theirs) && self.bears_maxima_of(other) && other.bears_maxima_of(self)
+        losses
+            && apart <= TOLERANCE * ours.max(theirs)
+            && self.accepts_maxima_of(other)
+            && other.accepts_maxima_of(self)
     }
 
     /// Returns `true` if the maxima of another result are not too large for the same tasks. The mean of a batch may be
     /// smaller than its tasks. Tensors whose values are only rounding errors of the others are not compared.
-    fn bears_maxima_of(&self, other: &Self) -> bool {
+    fn accepts_maxima_of(&self, other: &Self) -> bool {
         let [ours, theirs] = [&self.sum.maxima, &other.sum.maxima];
         let largest = |maxima: &[f32]| maxima.iter().copied().fold(0.0, f32::max);
         let negligible = TOLERANCE * f64::from(largest(ours).min(largest(theirs)));

@@ -66,7 +66,7 @@ impl Driver {
         }
         let workers = asked.iter().map(|asked| asked.worker);
         let reachable: Vec<WorkerId> = workers.filter(|worker| self.peer_address(*worker).is_some()).collect();
-        self.exchanges.fit(iteration, &reachable)
+        self.exchanges.able_members(iteration, &reachable)
     }
 
     fn peer_address(&mut self, worker: WorkerId) -> Option<PeerAddress> {

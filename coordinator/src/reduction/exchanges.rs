@@ -89,7 +89,7 @@ impl Exchanges {
     }
 
     /// Returns the workers among these that can exchange their vectors.
-    pub(crate) fn fit(&mut self, iteration: Iteration, workers: &[WorkerId]) -> Vec<WorkerId> {
+    pub(crate) fn able_members(&mut self, iteration: Iteration, workers: &[WorkerId]) -> Vec<WorkerId> {
         for exchange in &mut self.live {
             let Some(suspect) = exchange.suspect.take() else { continue };
             for member in exchange.members.iter().filter(|member| member.worker != suspect) {

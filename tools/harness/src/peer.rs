@@ -191,6 +191,6 @@ pub const UNIT: i16 = -20;
 /// Returns the report of a lease with times of zero.
 pub fn computed(lease: &Lease) -> ComputedLease {
     let tasks = lease.tasks.count as usize;
-    let times = LeaseTimes { busy_s: vec![0.0; tasks], outlasted: 0 };
+    let times = LeaseTimes { busy_s: vec![0.0; tasks], ..LeaseTimes::default() };
     ComputedLease { lease: lease.id, times, losses: vec![1.0; tasks] }
 }

@@ -47,7 +47,7 @@ impl Transfers for Tamper {
         let part = sets.next().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let ParameterPart::Set(header) = part else { return Err(Status::internal("no header")) };
         // The peers' connections stay open.
-        std::mem::forget(reader.peer().stay());
+        std::mem::forget(reader.peer().keep_open());
         let stripe = header.stripe;
         let mut producer = SetProducer::new(SetHeader { stripe: None, ..header });
         let set = producer.set().stripe(stripe);
@@ -56,7 +56,7 @@ impl Transfers for Tamper {
     }
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
-        std::mem::forget(upload.peer().stay());
+        std::mem::forget(upload.peer().keep_open());
         let header = GradientHeader::try_from(upload.header().await?)?;
         let (chunks, passed) = mpsc::channel(1);
         tokio::spawn(async move {

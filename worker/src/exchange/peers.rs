@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_net::limits::ANSWER_TIMEOUT;
 use ata_net::{
-    Credentials, Endpoint, JoinToken, Peer, Role, Secrets, Security, ServerTls, Stay, Trust, memory_bytes, serve,
+    Credentials, Endpoint, JoinToken, KeepOpen, Peer, Role, Secrets, Security, ServerTls, Trust, memory_bytes, serve,
 };
 use ata_wire::limits::MAX_SHARDS;
 use ata_wire::{
@@ -33,7 +33,7 @@ const KEPT_CONNECTIONS: usize = 2 * MAX_SHARDS;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peers {
     open: watch::Sender<HashMap<SessionToken, OpenExchange>>,
-    connections: Arc<Mutex<VecDeque<Stay>>>,
+    connections: Arc<Mutex<VecDeque<KeepOpen>>>,
 }
 
 /// An exchange, as another member sees it.
@@ -69,7 +69,7 @@ impl Peers {
 
     /// Returns the exchange with a key. Waits for it, since the coordinator may have notified the caller earlier than this worker.
     async fn exchange(&self, key: SessionToken, caller: &Peer) -> Result<OpenExchange, Status> {
-        let stay = caller.stay();
+        let stay = caller.keep_open();
         let mut changes = self.open.subscribe();
         let known = timeout(ANSWER_TIMEOUT, changes.wait_for(|open| open.contains_key(&key))).await;
         let open = known.map_err(|_| over())?.map_err(|_| over())?;

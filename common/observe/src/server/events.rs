@@ -68,7 +68,7 @@ impl Viewers {
 
 /// Returns the events for one more viewer, and keeps its connection open; `None` if there are too many viewers.
 pub(crate) fn stream(shared: Arc<DashboardState>, peer: &Peer) -> Option<Body> {
-    let place = (shared.viewers.places.clone().try_acquire_owned().ok()?, peer.stay());
+    let place = (shared.viewers.places.clone().try_acquire_owned().ok()?, peer.keep_open());
     let (sender, events) = mpsc::channel::<Result<Bytes, Infallible>>(1);
     tokio::spawn(send_changes(shared, sender));
     // The place is freed once everything is written, or the connection is gone.

@@ -102,7 +102,7 @@ impl FailureStreak {
 
 impl Shared {
     /// Returns the reason to end the run, if these tasks failed so often, for so long and on so many workers that no worker is to blame.
-    pub(super) fn hopeless(&self, iteration: Iteration, tasks: TaskRange, blame: &Blame) -> Option<AbortReason> {
+    pub(super) fn reason_to_abort(&self, iteration: Iteration, tasks: TaskRange, blame: &Blame) -> Option<AbortReason> {
         let is_hopeless = self.failures.count > 0
             && blame.attempts as usize >= MAX_FAILURES
             && self.failures.lasted_s() >= self.failures.patience_s(&self.config)

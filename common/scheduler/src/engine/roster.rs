@@ -70,7 +70,7 @@ pub(super) struct Roster {
     /// The workers that have failed since their last result.
     struck: WorkerSet,
     /// The absent ones among the struck workers, by machine.
-    fled: BTreeSet<(MachineId, WorkerId)>,
+    struck_absent: BTreeSet<(MachineId, WorkerId)>,
     /// Whether most of the present workers had failed at the last failure.
     is_outage: bool,
     /// The number of results that wait for an asynchronous step.
@@ -166,7 +166,7 @@ impl Roster {
     /// Records that a worker joined.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
-        self.fled.remove(&(member.machine, worker));
+        self.struck_absent.remove(&(member.machine, worker));
         (member.present, member.machine, member.parameters) = (true, machine, Iteration(0));
         self.present.insert(worker);
         self.available = None;
@@ -184,7 +184,7 @@ impl Roster {
         let member = &mut self.members[worker.slot()];
         member.present = false;
         if member.strikes.count > 0 {
-            self.fled.insert((member.machine, worker));
+            self.struck_absent.insert((member.machine, worker));
         }
         for set in [&mut self.present, &mut self.fit, &mut self.idle] {
             set.remove(worker);
@@ -196,7 +196,7 @@ impl Roster {
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.forgive(worker);
         self.proven.remove(worker);
-        self.fled.remove(&(self.machine_of(worker), worker));
+        self.struck_absent.remove(&(self.machine_of(worker), worker));
         let member = &mut self.members[worker.slot()];
         // Its last result may still wait for a step.
         *member = RosterEntry { waiting: member.waiting, ..RosterEntry::default() };

@@ -260,7 +260,7 @@ impl Shared {
     /// Lets a worker rest after it failed on a lease, which took it `lost_s` seconds. It continues with its other leases.
     fn rest(&mut self, worker: WorkerId, lost_s: f64, uncomputable: bool) {
         if self.strike(worker, lost_s, uncomputable) {
-            let eased = self.roster.ease(self.now_s, worker, self.config.rest_s);
+            let eased = self.roster.shorten_rests(self.now_s, worker, self.config.rest_s);
             let rest = |(worker, rest_s, strikes)| Effect::Rest { worker, rest_s, strikes };
             self.effects.extend(eased.into_iter().map(rest));
         }

@@ -61,7 +61,7 @@ impl TrainingState {
 
     fn begin(&mut self, divisor: u64, rate: f64, clip: f64) {
         let config = &self.trained.config;
-        self.next.fit(&self.trained.vectors);
+        self.next.resize_like(&self.trained.vectors);
         self.begun = Some(Begun {
             step: OptimizerStep::new(&config.optimizer, self.trained.steps + 1, rate, divisor, clip),
             divisor,

@@ -30,7 +30,7 @@ impl Vectors {
     }
 
     /// Resizes the vectors to the lengths of `other`; their content does not matter.
-    pub(super) fn fit(&mut self, other: &Self) {
+    pub(super) fn resize_like(&mut self, other: &Self) {
         if self.parameters.len() != other.parameters.len() {
             let zeros = |like: &Vec<f32>| vec![0.0; like.len()];
             *self = Self {

@@ -533,7 +533,7 @@ fn ranges_of_tasks_ascend_with_gaps_between_them() {
 fn a_report_holds_as_much_as_a_message_may() {
     let computed = |entries| ComputedLease {
         lease: LeaseId(1),
-        times: LeaseTimes { busy_s: vec![0.1; entries], outlasted: 0 },
+        times: LeaseTimes { busy_s: vec![0.1; entries], ..LeaseTimes::default() },
         losses: vec![0.1; entries],
     };
     for (leases, entries, messages) in [(MAX_BATCH + 1, 1, 2), (5, MAX_BATCH_ENTRIES / 2, 3), (2, 1, 1)] {

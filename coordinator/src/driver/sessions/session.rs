@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use ata_net::limits::CONNECTIONS_PER_WORKER;
-use ata_net::{Peer, Stay};
+use ata_net::{KeepOpen, Peer};
 use ata_sums::Units;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{MAX_BATCH, MAX_QUEUED_MESSAGES};
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     /// The first and the last lease that the worker was assigned.
     given: Option<(LeaseId, LeaseId)>,
     /// The worker's connections, which stay open for as long as the session lasts.
-    connections: Vec<Stay>,
+    connections: Vec<KeepOpen>,
     /// The parameters to send next. Together with the set that is being sent, at most two versions are kept for the worker.
     due: DueParameters,
     /// The iteration of the parameters that became due last.
@@ -186,7 +186,7 @@ impl Session {
         }
         self.is_ready = true;
         self.is_exact = !fuses && self.device == CPU;
-        let host = self.connections.first().map(Stay::host);
+        let host = self.connections.first().map(KeepOpen::host);
         self.peer_address = peer_address.zip(host).map(|(address, host)| address.seen_at(host, allowed_hosts));
         true
     }
@@ -206,7 +206,7 @@ impl Session {
     pub(crate) fn admit(&mut self, peer: &Peer) {
         let is_new = !self.connections.iter().any(|connection| connection.is_of(peer));
         if is_new && self.connections.len() < CONNECTIONS_PER_WORKER {
-            self.connections.push(peer.stay());
+            self.connections.push(peer.keep_open());
         }
     }
 

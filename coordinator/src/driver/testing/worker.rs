@@ -101,7 +101,7 @@ impl VectorUploading {
 
 pub(super) fn computed(lease: &Lease) -> ComputedLease {
     let tasks = lease.tasks.count as usize;
-    let times = LeaseTimes { busy_s: vec![0.0; tasks], outlasted: 0 };
+    let times = LeaseTimes { busy_s: vec![0.0; tasks], ..LeaseTimes::default() };
     ComputedLease { lease: lease.id, times, losses: vec![1.0; tasks] }
 }
 

@@ -59,7 +59,7 @@ fn all_accusations_of_an_exchange_count() {
     // Members that leave break their connections.
     assert_eq!(hear(&mut exchanges, 2, 1, Some((0, PairFault::Broken))), Some(Heard::default()));
     assert_eq!(hear(&mut exchanges, 2, 3, Some((2, PairFault::Late))), Some(Heard::default()));
-    assert_eq!(exchanges.fit(Iteration(3), &all(4)), [0, 1, 3].map(worker));
+    assert_eq!(exchanges.able_members(Iteration(3), &all(4)), [0, 1, 3].map(worker));
     assert_eq!(hear(&mut exchanges, 7, 3, None), None, "there is no such exchange");
 }
 
@@ -105,7 +105,7 @@ fn whoever_brings_an_exchange_to_a_halt_is_left_out() {
         if blamed.is_some() {
             hear(&mut exchanges, 2, 1, blamed);
         }
-        let fit = exchanges.fit(Iteration(3), &all(3));
+        let fit = exchanges.able_members(Iteration(3), &all(3));
         assert_eq!(fit, others.map(worker), "{blamed:?}");
         assert_eq!(exchanges.plan.is_due(Iteration(3)), blamed.is_some());
     }

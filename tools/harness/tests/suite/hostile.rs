@@ -207,7 +207,7 @@ async fn check_poison(settings: Settings, deeds: impl IntoIterator<Item = (&str,
 
 /// Reports the first lease, with this sum of losses. Returns the requested vector.
 async fn report(session: &mut Session, lease: &Assignment, loss: f64) -> VectorId {
-    let times = LeaseTimes { busy_s: vec![0.0], outlasted: 0 };
+    let times = LeaseTimes { busy_s: vec![0.0], ..LeaseTimes::default() };
     session.say(FromWorker::Progress(vec![ComputedLease { lease: lease.lease.id, times, losses: vec![loss] }])).await;
     match lease.vector {
         Some(vector) => vector,

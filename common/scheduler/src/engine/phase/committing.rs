@@ -32,7 +32,7 @@ impl Committing {
     pub(in crate::engine) fn failed(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) {
         if let Some(blame) = &mut self.blame {
             blame.add(worker);
-            if let Some(reason) = shared.hopeless(self.number, tasks, blame) {
+            if let Some(reason) = shared.reason_to_abort(self.number, tasks, blame) {
                 self.aborting = Some(reason);
             }
         }

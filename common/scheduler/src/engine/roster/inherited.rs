@@ -30,13 +30,16 @@ impl Roster {
         if self.members[worker.slot()].strikes.count > 0 {
             return None;
         }
-        let of_machine = self.fled.range((machine, WorkerId::from_slot(0))..).take_while(|(of, _)| *of == machine);
-        let rests_until_s = |fled: WorkerId| Time(self.members[fled.slot()].strikes.rests_until_s);
-        let fled = of_machine.map(|(_, fled)| *fled).max_by_key(|fled| rests_until_s(*fled))?;
-        self.fled.remove(&(machine, fled));
-        self.struck.remove(fled);
+        let of_machine =
+            self.struck_absent.range((machine, WorkerId::from_slot(0))..).take_while(|(of, _)| *of == machine);
+        let rests_until_s = |struck_absent: WorkerId| Time(self.members[struck_absent.slot()].strikes.rests_until_s);
+        let struck_absent = of_machine
+            .map(|(_, struck_absent)| *struck_absent)
+            .max_by_key(|struck_absent| rests_until_s(*struck_absent))?;
+        self.struck_absent.remove(&(machine, struck_absent));
+        self.struck.remove(struck_absent);
         self.struck.insert(worker);
-        let RosterEntry { strikes, inherited, single_rest_s, .. } = &mut self.members[fled.slot()];
+        let RosterEntry { strikes, inherited, single_rest_s, .. } = &mut self.members[struck_absent.slot()];
         let (count, single_rest_s) = (std::mem::take(&mut strikes.count), *single_rest_s);
         let contested = strikes.contested;
         *inherited = 0;
@@ -69,7 +72,7 @@ mod tests {
     }
 
     /// Returns a roster whose worker 1 failed and left.
-    fn fled(lost_s: f64) -> Roster {
+    fn struck_absent(lost_s: f64) -> Roster {
         let mut roster = Roster::default();
         join(&mut roster, 0.0, 1, MACHINE);
         roster.strike(0.0, worker(1), lost_s, 1.0);
@@ -79,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_new_name_does_not_shorten_a_rest() {
-        let mut roster = fled(0.5);
+        let mut roster = struck_absent(0.5);
         assert_eq!(join(&mut roster, 4.0, 2, MACHINE), Some(6.0));
         assert_eq!(roster.end_rests(10.0), [worker(2)]);
         assert_eq!(roster.strike(10.0, worker(2), 0.5, 1.0), Some((20.0, 2)), "it is the second failure");
@@ -94,7 +97,7 @@ mod tests {
 
     #[test]
     fn others_at_the_same_address_are_left_alone() {
-        let mut roster = fled(0.5);
+        let mut roster = struck_absent(0.5);
         assert_eq!(join(&mut roster, 1.0, 2, MachineId(8)), None, "another address");
         assert_eq!(join(&mut roster, 1.0, 3, MACHINE), Some(9.0));
         assert_eq!(join(&mut roster, 1.0, 4, MACHINE), None, "one failed, and one came back");
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_long_rest_is_not_taken_over_whole() {
-        let mut roster = fled(60.0);
+        let mut roster = struck_absent(60.0);
         let mut now_s = 0.0;
         for (name, rest_s) in (2..).zip([1200.0, 2400.0, 2400.0, 2400.0]) {
             assert_eq!(join(&mut roster, now_s, name, MACHINE), Some(rest_s));
@@ -118,7 +121,7 @@ mod tests {
     /// A correct worker at the address of a machine that failed thirteen times fails once: that costs it a minute and not a day.
     #[test]
     fn what_is_taken_over_does_not_make_an_own_rest_long() {
-        let mut roster = fled(1.27);
+        let mut roster = struck_absent(1.27);
         let mut now_s = 0.0;
         for name in 2..=13 {
             now_s += join(&mut roster, now_s, name, MACHINE).unwrap_or(0.0);
@@ -134,7 +137,7 @@ mod tests {
     /// After a resume, a worker has only its own failures: it is not expelled for inherited ones.
     #[test]
     fn what_is_taken_over_is_not_saved() {
-        let mut roster = fled(0.5);
+        let mut roster = struck_absent(0.5);
         join(&mut roster, 11.0, 2, MACHINE);
         roster.strike(11.0, worker(2), 0.5, 1.0);
         assert_eq!(roster.strikes_of(worker(2)), 1);
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_not_taken_over() {
-        let mut roster = fled(0.5);
+        let mut roster = struck_absent(0.5);
         roster.forget(worker(1));
         assert_eq!(join(&mut roster, 1.0, 2, MACHINE), None);
     }

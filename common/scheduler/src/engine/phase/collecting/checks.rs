@@ -80,7 +80,7 @@ impl Check {
 
 impl Collecting {
     /// Assigns tasks and starts a check of them if they are drawn for one; [`Self::continue_checks`] finds the second workers.
-    pub(super) fn entrust(
+    pub(super) fn assign_checked(
         &mut self,
         shared: &mut Shared,
         worker: WorkerId,
@@ -243,7 +243,7 @@ impl Collecting {
 
     fn continue_check(&mut self, shared: &mut Shared, tasks: TaskRange) -> Flow {
         while let Some(check) = self.checks.get(&tasks.first).filter(|check| check.lacks() > 0) {
-            if let Some(reason) = shared.hopeless(self.number, tasks, &check.blame) {
+            if let Some(reason) = shared.reason_to_abort(self.number, tasks, &check.blame) {
                 return Flow::Break(CollectingEnd::Abort(reason));
             }
             if shared.failures.is_pause() {

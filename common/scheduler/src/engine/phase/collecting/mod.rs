@@ -95,7 +95,7 @@ impl Collecting {
     pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
         let workers = shared.roster.available();
         for (i, tasks) in self.mode.shares(&self.decision) {
-            self.entrust(shared, workers[i], tasks, None);
+            self.assign_checked(shared, workers[i], tasks, None);
         }
         self.continue_checks(shared)?;
         self.replan(shared)?;

@@ -140,7 +140,7 @@ impl Collecting {
     fn blame_asynchronously(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) -> Flow {
         if self.is_asynchronous() {
             self.blame.add(worker);
-            if let Some(reason) = shared.hopeless(self.number, tasks, &self.blame) {
+            if let Some(reason) = shared.reason_to_abort(self.number, tasks, &self.blame) {
                 return Flow::Break(CollectingEnd::Abort(reason));
             }
         }
@@ -183,8 +183,9 @@ impl Collecting {
 
     /// Gives orphaned tasks to the workers that finish them soonest.
     pub(super) fn reassign(&mut self, shared: &mut Shared) -> Flow {
-        let hopeless = |orphan: &Orphan| shared.hopeless(self.number, orphan.tasks, orphan.blame.as_deref()?);
-        if let Some(reason) = self.orphans.iter().find_map(hopeless) {
+        let reason_to_abort =
+            |orphan: &Orphan| shared.reason_to_abort(self.number, orphan.tasks, orphan.blame.as_deref()?);
+        if let Some(reason) = self.orphans.iter().find_map(reason_to_abort) {
             return Flow::Break(CollectingEnd::Abort(reason));
         }
         if shared.roster.present() == 0 {
@@ -225,7 +226,7 @@ impl Collecting {
         let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
         for (i, tasks) in share_out(tasks, &allocation) {
             self.cancel_unneeded(shared, takers[i]);
-            self.entrust(shared, takers[i], tasks, blame.clone());
+            self.assign_checked(shared, takers[i], tasks, blame.clone());
         }
     }
 
