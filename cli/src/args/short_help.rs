@@ -5,24 +5,29 @@ use clap::Command;
 /// A flag's id, and its help in a few words.
 type Flag = (&'static str, &'static str);
 
-/// Each command's everyday flags, and two examples.
-const COMMANDS: [(&str, &[Flag], &str); 3] = [
+/// The flags of a run, which `up` and `coordinator` share.
+const RUN: &[Flag] = &[
+    ("data", "synthetic, a folder of images, or an archive"),
+    ("model", "cnn, resnet20 or resnet18"),
+    ("iterations", "Number of optimizer steps"),
+    ("lr", "Learning rate, or its peak"),
+    ("budget", "Tasks per iteration"),
+    ("task_batch", "Samples per task"),
+    ("policy", "What gives tasks to workers; see `ata policies`"),
+    ("resume", "Go on with a run: auto, latest, or its id"),
+    ("config", "A TOML file of settings"),
+];
+
+/// Each command's own everyday flags, those that it shares, and two examples.
+const COMMANDS: [(&str, &[Flag], &[Flag], &str); 3] = [
     (
         "up",
         &[
-            ("data", "synthetic, a folder of images, or an archive"),
-            ("model", "cnn, resnet20 or resnet18"),
-            ("iterations", "Number of optimizer steps"),
-            ("lr", "Learning rate, or its peak"),
-            ("budget", "Tasks per iteration"),
-            ("task_batch", "Samples per task"),
             ("workers", "Worker processes"),
-            ("policy", "What gives tasks to workers; see `ata policies`"),
             ("device", "auto, cpu, wgpu[:INDEX] or cuda[:INDEX]"),
-            ("resume", "Go on with a run: auto, latest, or its id"),
-            ("config", "A TOML file of settings"),
             ("json", "Print the summary as JSON"),
         ],
+        RUN,
         "  ata up\n  ata up --data cifar-100-binary.tar.gz --iterations 1000",
     ),
     (
@@ -30,17 +35,9 @@ const COMMANDS: [(&str, &[Flag], &str); 3] = [
         &[
             ("listen", "Where workers connect, as in 0.0.0.0:7070"),
             ("min_workers", "Workers to wait for before the start"),
-            ("data", "synthetic, a folder of images, or an archive"),
-            ("model", "cnn, resnet20 or resnet18"),
-            ("iterations", "Number of optimizer steps"),
-            ("lr", "Learning rate, or its peak"),
-            ("budget", "Tasks per iteration"),
-            ("task_batch", "Samples per task"),
-            ("policy", "What gives tasks to workers; see `ata policies`"),
             ("dashboard", "Serve a page about the run at this address"),
-            ("resume", "Go on with a run: auto, latest, or its id"),
-            ("config", "A TOML file of settings"),
         ],
+        RUN,
         "  ata coordinator\n  ata coordinator --listen 0.0.0.0:7070 --min-workers 8",
     ),
     (
@@ -55,6 +52,7 @@ const COMMANDS: [(&str, &[Flag], &str); 3] = [
             ("data", "Training data on this machine"),
             ("threads", "CPU threads to compute with"),
         ],
+        &[],
         "  ata worker --join TOKEN\n  ata worker --join-file join.txt --devices all",
     ),
 ];
@@ -62,7 +60,8 @@ const COMMANDS: [(&str, &[Flag], &str); 3] = [
 /// The command line as `-h` shows it.
 pub(crate) fn shortened(mut ata: Command) -> Command {
     let global: Vec<_> = ata.get_arguments().map(|arg| arg.get_id().clone()).collect();
-    for (name, flags, examples) in COMMANDS {
+    for (name, own, shared, examples) in COMMANDS {
+        let flags = [own, shared].concat();
         ata = ata.mut_subcommand(name, |command| {
             let shown = flags.len();
             let command = command.mut_args(|arg| {
@@ -89,11 +88,11 @@ mod tests {
 
     #[test]
     fn everyday_flags_fit_on_a_screen() {
-        for (name, flags, _) in COMMANDS {
+        for (name, own, shared, _) in COMMANDS {
             let ata = shortened(Cli::command()).term_width(80);
             let help = ata.try_get_matches_from(["ata", name, "-h"]).unwrap_err().to_string();
             assert!(help.lines().count() <= 24, "{help}");
-            for (id, text) in flags {
+            for (id, text) in own.iter().chain(shared) {
                 assert!(help.contains(&format!("--{}", id.replace('_', "-"))) && help.contains(text), "{id}: {help}");
             }
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ata_experiments::MAX_BUDGET;
+use ata_simulator::MAX_BUDGET;
 use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 

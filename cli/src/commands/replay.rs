@@ -1,8 +1,8 @@
 //! The command `ata replay`: computes what each policy would have cost on the times that a run recorded.
 
-use ata_experiments::MAX_BUDGET;
 use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Report, Table};
 use ata_observe::PolicyCost;
+use ata_simulator::MAX_BUDGET;
 use ata_types::seconds;
 use serde::Serialize;
 

@@ -75,7 +75,7 @@ where
                     this.0.admission.enter(address.ip(), peer.state());
                     tokio::spawn(async move {
                         let (entrance, handle) = &*this;
-                        if let Some(arrived) = entrance.shake_hands(stream, peer, place, since).await {
+                        if let Some(arrived) = entrance.complete_handshake(stream, peer, place, since).await {
                             handle(arrived).await;
                         }
                     });
@@ -91,7 +91,7 @@ where
     }
 
     /// Performs the handshake. Returns `None` if the other end does not do its part in time.
-    async fn shake_hands(
+    async fn complete_handshake(
         &self,
         stream: TcpStream,
         peer: Peer,
@@ -150,7 +150,7 @@ mod tests {
                 }
                 let (peer, place) = (Peer::new(address, entrance.warnings.clone()), entrance.admission.place().await);
                 let long_ago = Instant::now().checked_sub(STRANGER_TIMEOUT).unwrap();
-                assert!(entrance.shake_hands(stream, peer, place, long_ago).await.is_none());
+                assert!(entrance.complete_handshake(stream, peer, place, long_ago).await.is_none());
                 let may_be_logged = entrance.warnings.is_due(address.ip(), std::time::Instant::now()).is_some();
                 assert_eq!(may_be_logged, !is_logged, "{protocol:?}: {sent:?}");
             }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, PolicyResolver, StepOutcome};
-use ata_simulator::{ClusterTruth, LawTimes, LinksSpec, Observer, OracleTimes, Simulation, Step, TimeLaws};
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, PolicyResolver};
+use ata_simulator::{ClusterTruth, ExchangeTime, LawTimes, LinksSpec, OracleTimes, Simulation, TimeLaws};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use crate::PlanError;
@@ -68,7 +68,7 @@ impl Runs<'_> {
             ..EngineConfig::default()
         };
         let mut engine = Engine::new(config, policy);
-        let mut exchanges = ExchangeTimes::default();
+        let mut exchanges = ExchangeTime::default();
         simulation.run(&mut engine, &mut exchanges)?;
         progress(self.iterations);
         let ledger = engine.ledger();
@@ -79,28 +79,8 @@ impl Runs<'_> {
             workers,
             iteration_ms: ledger.mean_iteration_s(),
             worker_time_ms: ledger.mean_total_worker_time_s(),
-            exchange_ms: mean(exchanges.total),
+            exchange_ms: mean(exchanges.total()),
             allocation,
         })
-    }
-}
-
-/// Adds up the times between the order of a step and the step itself.
-#[derive(Default)]
-struct ExchangeTimes {
-    ordered_at: f64,
-    total: f64,
-}
-
-impl Observer for ExchangeTimes {
-    fn effect(&mut self, now: f64, effect: &Effect) {
-        if let Effect::Step { .. } = effect {
-            self.ordered_at = now;
-        }
-    }
-
-    fn step(&mut self, step: &Step<'_>) -> StepOutcome {
-        self.total += step.now - self.ordered_at;
-        StepOutcome::default()
     }
 }

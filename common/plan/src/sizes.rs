@@ -1,6 +1,7 @@
 //! Runs with smaller and larger tasks but the same samples per step, for finer shares or fewer overheads.
 
 use ata_scheduler::PolicyResolver;
+use ata_simulator::MAX_BUDGET;
 use serde::Serialize;
 
 use crate::{Machine, PlanError, PlanSpec, StepCost, cluster};
@@ -19,9 +20,6 @@ pub struct TaskSize {
 /// The sizes that are tried, relative to the given one. Tasks of an eighth of the size allow shares that are rounded to an eighth
 /// of a task.
 const SIZES: [f64; 6] = [0.5, 0.25, 0.125, 2.0, 4.0, 8.0];
-
-/// The most tasks per step: a million take 130 MB.
-const MAX_BUDGET: u64 = 1_000_000;
 
 /// The least gain that is worth another setting.
 const LEAST_GAIN: f64 = 0.05;

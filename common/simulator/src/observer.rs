@@ -120,6 +120,33 @@ pub struct Step<'a> {
     pub oldest_iteration: u64,
 }
 
+/// Adds up the times from the order of a step to the step, in which vectors travel; under a barrier policy nothing is computed meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ExchangeTime {
+    ordered_at: f64,
+    total: f64,
+}
+
+impl ExchangeTime {
+    /// Returns the sum, in the unit of the laws' times.
+    pub fn total(&self) -> f64 {
+        self.total
+    }
+}
+
+impl Observer for ExchangeTime {
+    fn effect(&mut self, now: f64, effect: &Effect) {
+        if let Effect::Step { .. } = effect {
+            self.ordered_at = now;
+        }
+    }
+
+    fn step(&mut self, step: &Step<'_>) -> StepOutcome {
+        self.total += step.now - self.ordered_at;
+        StepOutcome::default()
+    }
+}
+
 /// The view of a cluster that an observer gets.
 pub(crate) trait SpeedView {
     /// Returns the current mean of a worker, given the laws' means.

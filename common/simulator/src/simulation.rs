@@ -12,6 +12,9 @@ use crate::network::VirtualNetwork;
 use crate::observer::Observer;
 use crate::times::TaskTimes;
 
+/// The largest number of tasks per iteration: a million take 130 MB.
+pub const MAX_BUDGET: u64 = 1_000_000;
+
 /// A virtual cluster, and the changes that happen to it.
 #[derive(Debug)]
 pub struct Simulation<T> {

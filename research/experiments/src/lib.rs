@@ -33,6 +33,6 @@ pub use error::ExperimentError;
 pub use plots::figures;
 pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};
 pub use run::{RunResult, run};
-pub use spec::{Experiment, LearningSpec, LimitsSpec, MAX_BUDGET};
+pub use spec::{Experiment, LearningSpec, LimitsSpec};
 pub use summary::{Group, Row, groups};
 pub use trace::{Checkpoint, Trace};

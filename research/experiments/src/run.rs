@@ -8,8 +8,8 @@ use ata_scheduler::{
     WorkerStatistics,
 };
 use ata_simulator::{
-    ClusterTruth, IterationStart, LawError, LawTimes, LinksSpec, Observer, OracleTimes, SettingError, Simulation, Step,
-    TaskTimes, TimeLaws, WorkerLaw,
+    ClusterTruth, ExchangeTime, IterationStart, LawError, LawTimes, LinksSpec, Observer, OracleTimes, SettingError,
+    Simulation, Step, TaskTimes, TimeLaws, WorkerLaw,
 };
 use ata_types::WorkerId;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -188,8 +188,7 @@ fn run_case(
         regret: regret(&laws, case.workers, experiment.budget)?,
         tracer: Tracer::new(experiment.iterations, case.with_allocation),
         learning: learning.map(DescentCache::begin),
-        ordered_at: 0.0,
-        exchange_time: 0.0,
+        exchange_time: ExchangeTime::default(),
         allocation: Vec::new(),
         objective: None,
         failed: None,
@@ -270,7 +269,7 @@ fn simulate<T: TaskTimes>(
         tasks_wasted: ledger.tasks_wasted,
         mean_results: ledger.mean_results(),
         employments: ledger.employments,
-        mean_exchange_time: per_iteration(exchange_time),
+        mean_exchange_time: per_iteration(exchange_time.total()),
         mean_allocation,
         final_objective: objective,
         final_allocation: allocation,
@@ -286,10 +285,7 @@ struct Course<'a> {
     regret: Regret,
     tracer: Tracer,
     learning: Option<CachedDescent<'a>>,
-    /// The time at which the current step was ordered.
-    ordered_at: f64,
-    /// The sum of the times from order to step.
-    exchange_time: f64,
+    exchange_time: ExchangeTime,
     /// The tasks of each worker in the last iteration.
     allocation: Vec<u64>,
     objective: Option<f64>,
@@ -311,13 +307,11 @@ impl Observer for Course<'_> {
     }
 
     fn effect(&mut self, now: f64, effect: &Effect) {
-        if let Effect::Step { .. } = effect {
-            self.ordered_at = now;
-        }
+        self.exchange_time.effect(now, effect);
     }
 
     fn step(&mut self, step: &Step<'_>) -> StepOutcome {
-        self.exchange_time += step.now - self.ordered_at;
+        self.exchange_time.step(step);
         self.tracer.committed(step.ledger, self.regret.sum());
         self.regret.stepped();
         if step.iteration.is_multiple_of(PROGRESS_EVERY) {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use ata_scheduler::Limits;
-use ata_simulator::{Change, LinksSpec, Moment, SettingError, TimeLaws};
+use ata_simulator::{Change, LinksSpec, MAX_BUDGET, Moment, SettingError, TimeLaws};
 use serde::{Deserialize, Serialize};
 
 use super::change::{ChangeSpec, MAX_CHANGES};
@@ -251,9 +251,6 @@ impl Experiment {
         Ok(all)
     }
 }
-
-/// The largest number of tasks per iteration: a million take 130 MB.
-pub const MAX_BUDGET: u64 = 1_000_000;
 
 /// The largest number of iterations: with more, no run would ever end.
 const MAX_ITERATIONS: u64 = 1_000_000_000_000;

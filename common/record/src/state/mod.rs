@@ -301,9 +301,7 @@ impl RunState {
             self.workers.remove(&id);
         }
         let worker = self.worker(id);
-        worker.name = name.into();
-        worker.device = device.into();
-        worker.present = true;
+        (worker.name, worker.device, worker.present) = (name.into(), device.into(), true);
         worker.usage.arrive(now_s);
     }
 

@@ -32,10 +32,8 @@ impl Roster {
         }
         let of_machine =
             self.struck_absent.range((machine, WorkerId::from_slot(0))..).take_while(|(of, _)| *of == machine);
-        let rests_until_s = |struck_absent: WorkerId| Time(self.members[struck_absent.slot()].strikes.rests_until_s);
-        let struck_absent = of_machine
-            .map(|(_, struck_absent)| *struck_absent)
-            .max_by_key(|struck_absent| rests_until_s(*struck_absent))?;
+        let rests_until_s = |worker: WorkerId| Time(self.members[worker.slot()].strikes.rests_until_s);
+        let struck_absent = of_machine.map(|(_, worker)| *worker).max_by_key(|worker| rests_until_s(*worker))?;
         self.struck_absent.remove(&(machine, struck_absent));
         self.struck.remove(struck_absent);
         self.struck.insert(worker);
