@@ -41,7 +41,7 @@ impl AcceptedConnection {
     }
 }
 
-/// A listening port with a limited number of connections. A connection that nothing [keeps open](Peer::stay) makes room for new ones.
+/// A listening port with a limited number of connections. A connection that nothing [keeps open](Peer::keep_open) makes room for new ones.
 pub struct Entrance<T> {
     protocol: Protocol,
     admission: Admission,
