@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use super::Ending;
 use super::{Driver, DriverCommand, Presence, SessionHandle, VectorUpload};
+use crate::checkpoint::SaveResult;
 use crate::config::CoordinatorConfig;
 use crate::parameters::DueSets;
 use crate::reduction::{Reduction, Sink, UploadRefusal};
@@ -50,6 +51,8 @@ pub struct VirtualRun {
     /// The work that the driver gave out, and the queue of the thread that does it.
     work: std_mpsc::Receiver<Work>,
     training: std_mpsc::Sender<Work>,
+    /// The number of checkpoints that the saver thread has not reported, although their copies were passed on.
+    unreported: usize,
     now_s: f64,
     /// The length of every gradient.
     parameters: usize,
@@ -95,7 +98,7 @@ impl VirtualRun {
         let training = driver.steps.intercept(given);
         driver.notify(Event::Proceed);
         let now_s = driver.now_s;
-        Self { driver, commands, work, training, now_s, parameters, are_units_known: false, state }
+        Self { driver, commands, work, training, unreported: 0, now_s, parameters, are_units_known: false, state }
     }
 
     /// Ends the run as the driver's loop does, while the training thread does its remaining work.
@@ -129,17 +132,23 @@ impl VirtualRun {
 
     /// Takes the step and writes the checkpoint that are due, if any; otherwise only time passes.
     pub fn step(&mut self) -> Option<Ending> {
-        let work = self.pass_work_on();
-        let mut copies = work.iter().filter(|kind| **kind == WorkKind::Copy).count();
+        self.pass_work_on();
         self.wait_for_training();
         let mut ending = self.turn(0.1, None);
         loop {
-            // A copy is written by another thread, whose report must be waited for.
-            let report = if copies > 0 { self.commands.blocking_recv() } else { self.commands.try_recv().ok() };
+            // A checkpoint is written by another thread, whose report must be waited for.
+            let report = if self.unreported > 0 { self.commands.blocking_recv() } else { self.commands.try_recv().ok() };
             let Some(report) = report else { return ending };
-            copies -= usize::from(matches!(report, DriverCommand::Save(_)));
-            ending = ending.or(self.turn(0.0, Some(report)));
+            ending = ending.or(self.handle(0.0, report));
         }
+    }
+
+    /// Handles a thread's message after some time.
+    fn handle(&mut self, passes_s: f64, report: DriverCommand) -> Option<Ending> {
+        if let DriverCommand::Save(SaveResult::Checkpoint { .. } | SaveResult::CheckpointFailed { .. }) = report {
+            self.unreported -= 1;
+        }
+        self.turn(passes_s, Some(report))
     }
 
     /// Waits until the training thread has done all of its work.
@@ -155,6 +164,7 @@ impl VirtualRun {
     pub fn pass_work_on(&mut self) -> Vec<WorkKind> {
         let pass_on = |work| {
             let kind = WorkKind::from(&work);
+            self.unreported += usize::from(matches!(work, Work::Copy(_)));
             self.training.send(work).expect("the training thread runs");
             kind
         };
@@ -163,8 +173,8 @@ impl VirtualRun {
 
     /// Waits for the next message of a thread, and handles it after some time.
     pub fn handle_report(&mut self, passes_s: f64) -> Option<Ending> {
-        let report = self.commands.blocking_recv();
-        self.turn(passes_s, report)
+        let report = self.commands.blocking_recv()?;
+        self.handle(passes_s, report)
     }
 
     /// Makes the training thread panic.
