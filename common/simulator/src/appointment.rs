@@ -1,5 +1,6 @@
 //! Appointments: what the driver has to do at some virtual time.
 
+use ata_scheduler::Event;
 use ata_types::WorkerId;
 
 use crate::change::Change;
@@ -14,6 +15,8 @@ pub(crate) enum Appointment {
     StepEnd(u64),
     /// The wait of the next iteration, as requested by the observer, ends.
     WaitEnd,
+    /// Two results are compared.
+    Compared(Event),
     /// The coordinator starts again.
     Restart,
 }

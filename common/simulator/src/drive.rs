@@ -148,9 +148,14 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 self.cluster.close(self.now, worker);
                 self.appointments.retain(|next| !matches!(next, Appointment::Return(back) if *back == worker));
             }
-            // Virtual workers compute nothing that could differ.
             Effect::Compare { tasks, first, second } => {
-                self.handle(Event::Compared { tasks, first, second, agree: true });
+                let (agree, time) = self.observer.compare(first, second);
+                let compared = Event::Compared { tasks, first, second, agree };
+                if time > 0.0 {
+                    self.appointments.add(self.now + time, Appointment::Compared(compared));
+                } else {
+                    self.handle(compared);
+                }
             }
             Effect::Step { iteration, lr_factor, collections, collected, .. } => {
                 let awaited = if self.cluster.delivers() { collections } else { Vec::new() };
@@ -308,6 +313,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             Appointment::Return(worker) => self.start(worker),
             Appointment::StepEnd(number) => self.step(number),
             Appointment::WaitEnd => self.committed(),
+            Appointment::Compared(compared) => self.handle(compared),
             Appointment::Restart => return self.restart(),
         }
         Ok(())

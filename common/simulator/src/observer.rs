@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ata_scheduler::{Decision, Effect, Engine, Event, Ledger, Refusal, StepOutcome};
-use ata_types::{Lease, LeaseId, MachineId, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, WorkerId};
 
 use crate::network::Message;
 
@@ -24,6 +24,12 @@ pub trait Observer {
     /// Returns how long a step takes, once all gradients have arrived.
     fn step_time(&mut self) -> f64 {
         0.0
+    }
+
+    /// Returns whether two results of the same tasks agree, each delivered in a collection of its own, and how long it takes to find out.
+    fn compare(&mut self, _first: CollectionId, _second: CollectionId) -> (bool, f64) {
+        // Virtual workers compute nothing that could differ.
+        (true, 0.0)
     }
 
     /// Called when an iteration is committed and the next one has not begun: the engine may now be saved, or replaced by another

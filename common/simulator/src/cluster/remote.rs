@@ -42,7 +42,7 @@ struct Process {
     /// A number that changes with every start; `None` while the worker is down.
     number: Option<u64>,
     starts: u64,
-    /// A number that changes when another machine gets the worker's number.
+    /// The machine that has the worker's number: the worker's own, until another one gets the number.
     machine: u64,
     session: Option<VirtualSession>,
     heard_s: f64,
@@ -88,7 +88,7 @@ enum ClusterEvent {
 
 impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     pub(crate) fn new(workers: VirtualWorkers<'a, T>, count: u32, network: &'a mut VirtualNetwork) -> Self {
-        let processes = (0..count).map(|_| Process::default()).collect();
+        let processes = (0..count.into()).map(|machine| Process { machine, ..Process::default() }).collect();
         let coordinator = Coordinator::default();
         Self { workers, network, processes, jobs: 0, events: Agenda::default(), coordinator, arrived: Vec::new() }
     }
@@ -218,8 +218,9 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
 impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
     fn start(&mut self, now: f64, worker: WorkerId) -> Option<MachineId> {
         self.stop(now, worker);
+        let count = self.processes.len() as u64;
         let process = &mut self.processes[worker.slot()];
-        process.machine += u64::from(self.network.replaces());
+        process.machine += if self.network.replaces() { count } else { 0 };
         process.starts += 1;
         process.number = Some(process.starts);
         let number = process.starts;
@@ -283,7 +284,8 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
     }
 
     fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
-        let open = self.coordinator.sessions.remove(&worker).expect("only a worker that is present is evicted");
+        // A worker may be expelled after it has left.
+        let open = self.coordinator.sessions.remove(&worker)?;
         self.send(now, worker, &Message::Gone(open.name));
         None
     }

@@ -15,7 +15,6 @@ mod machines;
 mod names;
 mod probes;
 mod problem;
-mod schedule;
 mod shards;
 mod trust;
 mod uploads;

@@ -8,7 +8,7 @@ use ata_scheduler::{
     AbortReason, Collect, Collection, Decision, Effect, Engine, Event, IterationCost, LeaseTime, Refusal,
 };
 use ata_simulator::{Message, VirtualSession};
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 use crate::faults::Counts;
 use crate::faults::collections::Collections;
@@ -16,6 +16,9 @@ use crate::faults::scenario::Scenario;
 
 /// The number of attempts after which tasks may be given up.
 const MAX_FAILURES: u64 = 3;
+
+/// The worker that returns wrong results.
+const LIAR: u32 = 2;
 
 /// The most by which the engine may be late in virtual seconds, which are rounded.
 const ROUNDING_S: f64 = 1e-6;
@@ -54,6 +57,8 @@ struct Gradient {
 struct OpenIteration {
     decision: Arc<Decision>,
     employed: BTreeSet<WorkerId>,
+    /// The workers with a wrong result.
+    caught: BTreeSet<WorkerId>,
     applied: Vec<(WorkerId, Lease)>,
     /// The number of tasks of the step, once it is due.
     step: Option<u64>,
@@ -76,8 +81,12 @@ pub(crate) enum State {
 /// Checks a coordinator from one start to the next crash.
 pub(crate) struct Checks {
     takes_all: bool,
+    /// Whether the tasks of a step are those that were allocated.
+    is_reproducible: bool,
     budget: u64,
     iterations: u64,
+    /// The share of leases that are checked, if any are.
+    verified: Option<f64>,
     /// The longest time for which the engine may hand out nothing after failures.
     longest_pause_s: f64,
     /// The number of times that the coordinator had restarted.
@@ -88,6 +97,8 @@ pub(crate) struct Checks {
     /// Leases that were reported, and have not ended.
     arrived: BTreeMap<LeaseId, Gradient>,
     collections: Collections,
+    /// The results that are being compared.
+    compared: BTreeSet<(CollectionId, CollectionId)>,
     /// Whether the step is being committed.
     is_committing: bool,
     /// The lease that is being reported on, and whether its worker holds it.
@@ -111,14 +122,17 @@ impl Checks {
         let config = scenario.engine;
         let checks = Self {
             takes_all: scenario.takes_all(),
+            is_reproducible: scenario.is_reproducible(),
             budget: config.budget,
             iterations: config.iterations,
+            verified: config.verify.map(|verify| verify.share),
             longest_pause_s: config.rest_s.max(config.outage_s),
             restarts,
             present: BTreeSet::new(),
             held: BTreeMap::new(),
             arrived: BTreeMap::new(),
             collections: Collections::default(),
+            compared: BTreeSet::new(),
             is_committing: false,
             reporting: None,
             record,
@@ -160,6 +174,7 @@ impl Checks {
                 self.collections.commit();
                 self.is_committing = true;
             }
+            Event::Compared { first, second, .. } => assert!(self.compared.remove(&(*first, *second))),
             Event::WorkerForgotten { worker } => {
                 self.counts.add("workers replaced by others", 1);
                 self.record.by_worker.remove(worker);
@@ -234,12 +249,19 @@ impl Checks {
                 assert!(self.present.remove(worker), "only a worker that is present is evicted");
                 self.collections.lose(*worker);
             }
-            Effect::Expel { worker, strikes, .. } => {
-                assert!(u64::from(*strikes) <= self.failures);
-                assert!(self.present.remove(worker), "only a worker that is present is expelled");
+            Effect::Expel { worker, strikes, mismatches } => {
+                assert!(*strikes > 0 || *mismatches > 0);
+                assert!(*mismatches == 0 || worker.number() == LIAR, "an honest worker is found out");
+                // A result may turn out to be wrong when its worker has left.
+                self.present.remove(worker);
                 self.collections.lose(*worker);
             }
-            Effect::Compare { .. } => panic!("no lease is checked by a second worker"),
+            Effect::Compare { tasks, first, second } => {
+                let [one, other] = [first, second].map(|collection| self.collections.delivered(*collection));
+                assert!(one.0 != other.0 && one.1.tasks == *tasks && other.1.tasks == *tasks, "{one:?}, {other:?}");
+                assert!(self.verified.is_some() && self.compared.insert((*first, *second)));
+                self.counts.add("results compared", 1);
+            }
             // The failures may have been before a crash.
             Effect::Rest { rest_s, strikes, .. } => assert!(*rest_s >= 0.0 && *strikes > 0),
             Effect::Wait { .. } | Effect::ProbeLink { .. } => {}
@@ -265,7 +287,13 @@ impl Checks {
             assert_eq!(tasks_of(decision), self.budget, "{decision:?}");
         }
         let decision = Arc::clone(decision);
-        self.iteration = Some(OpenIteration { decision, employed: BTreeSet::new(), applied: Vec::new(), step: None });
+        self.iteration = Some(OpenIteration {
+            decision,
+            employed: BTreeSet::new(),
+            caught: BTreeSet::new(),
+            applied: Vec::new(),
+            step: None,
+        });
     }
 
     fn assigned(&mut self, worker: WorkerId, lease: Lease) {
@@ -299,6 +327,7 @@ impl Checks {
             }
             (_, arrived) => panic!("{lease:?} ended as {outcome:?}, and what arrived is {arrived:?}"),
         }
+        self.check_outcome(worker, lease, outcome);
         match outcome {
             TaskOutcome::Applied => {
                 let iteration = self.iteration.as_mut().expect("a step takes it");
@@ -308,6 +337,40 @@ impl Checks {
             _ => {}
         }
         lease.own.into_iter().for_each(|own| self.collections.end(own));
+    }
+
+    /// Checks that a result mismatches only if it is wrong, and that what a worker does is in vain only if no step needs it.
+    fn check_outcome(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
+        let is_wrong = is_wrong(worker, lease.id);
+        match outcome {
+            TaskOutcome::Cancelled | TaskOutcome::Ignored if self.is_reproducible => {
+                let iteration = self.iteration.as_ref().expect("leases are of an iteration");
+                let is_probe = lease.tasks.first >= tasks_of(&iteration.decision).max(self.budget);
+                let has_other = self.arrived.values().any(|other| other.lease.tasks.overlaps(lease.tasks));
+                assert!(
+                    is_probe || has_other || iteration.caught.contains(&worker),
+                    "{lease:?} of {worker} was needed"
+                );
+            }
+            TaskOutcome::Applied => assert!(self.verified != Some(1.0) || !is_wrong, "a wrong result is used"),
+            TaskOutcome::Mismatched => {
+                assert!(self.verified.is_some() && is_wrong, "a right result is found wrong");
+                self.iteration.as_mut().expect("it is of an iteration").caught.insert(worker);
+                self.counts.add("wrong results found", 1);
+            }
+            TaskOutcome::Disputed => {
+                self.failures += 1;
+                self.idle_since_s = None;
+                self.counts.add("results disputed", 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether a collection has the right result of its tasks.
+    pub(crate) fn is_right(&self, collection: CollectionId) -> bool {
+        let (worker, lease) = self.collections.delivered(collection);
+        !is_wrong(worker, lease.id)
     }
 
     /// Checks that a worker is asked for its own leases, whether it has computed them or not.
@@ -398,7 +461,10 @@ impl Checks {
     pub(crate) fn progress(&mut self, now_s: f64) {
         let is_collecting = self.iteration.as_ref().is_some_and(|iteration| iteration.step.is_none());
         let is_sent = |gradient: &Gradient| gradient.lease.own.is_some_and(|own| self.collections.is_awaited(own));
-        let nobody_computes = self.held.is_empty() && !self.present.is_empty() && !self.arrived.values().any(is_sent);
+        // A result that must be confirmed may wait for a second worker.
+        let fewest = usize::from(self.verified.is_some());
+        let is_quiet = self.held.is_empty() && self.compared.is_empty() && !self.arrived.values().any(is_sent);
+        let nobody_computes = is_quiet && self.present.len() > fewest;
         if self.state == State::Over || !is_collecting || !nobody_computes {
             self.idle_since_s = None;
             return;
@@ -425,6 +491,11 @@ impl Checks {
             assert_eq!(self.record.applied, self.iterations * self.budget);
         }
     }
+}
+
+/// Returns whether a worker's result is wrong. Those of one worker are now and then, each in a different way.
+fn is_wrong(worker: WorkerId, lease: LeaseId) -> bool {
+    worker.number() == LIAR && lease.0.is_multiple_of(3)
 }
 
 /// Returns the number of tasks that make the step.

@@ -41,6 +41,14 @@ impl Collections {
         leases
     }
 
+    /// Returns a delivered collection of one lease, and its worker.
+    pub(crate) fn delivered(&self, collection: CollectionId) -> (WorkerId, Lease) {
+        assert!(self.delivered.contains(&collection), "only what was delivered is compared");
+        let (worker, leases) = &self.live[&collection];
+        assert_eq!(leases.len(), 1);
+        (*worker, leases[0])
+    }
+
     /// Records that a worker gives up a collection.
     pub(crate) fn give_up(&mut self, collection: CollectionId) {
         assert!(!self.delivered.contains(&collection) && self.live.remove(&collection).is_some());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ata_scheduler::{Effect, Engine, Event, Policy, Refusal, SavedEngine, StepOutcome};
 use ata_simulator::{EngineTime, Message, Observer, Restart, Step};
-use ata_types::{LeaseId, MachineId, WorkerId};
+use ata_types::{CollectionId, LeaseId, MachineId, WorkerId};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -131,6 +131,11 @@ impl<'a> Coordinator<'a> {
 impl Observer for Coordinator<'_> {
     fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
         StepOutcome::default()
+    }
+
+    fn compare(&mut self, first: CollectionId, second: CollectionId) -> (bool, f64) {
+        let agree = self.checks.is_right(first) && self.checks.is_right(second);
+        (agree, self.rng.random_range(0.0..0.5))
     }
 
     fn step_time(&mut self) -> f64 {

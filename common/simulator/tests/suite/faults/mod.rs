@@ -18,7 +18,6 @@ mod collections;
 mod coordinator;
 mod log;
 mod scenario;
-#[path = "../../../../scheduler/tests/suite/unruly/mod.rs"]
 mod unruly;
 
 use std::collections::BTreeMap;
@@ -35,7 +34,7 @@ const SEEDS: u64 = 30_000;
 const REPEATED: u64 = 50;
 
 /// The events that must happen often in all seeds together.
-const EXPECTED: [&str; 20] = [
+const EXPECTED: [&str; 23] = [
     "messages lost",
     "messages duplicated",
     "messages out of order",
@@ -56,6 +55,9 @@ const EXPECTED: [&str; 20] = [
     "gradients that were lost with their worker",
     "gradients that were lost on their way",
     "steps that were taken back",
+    "results compared",
+    "wrong results found",
+    "results disputed",
 ];
 
 /// The number of times that each fault and its consequences happened.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ata_policies::{POLICIES, build_policy};
-use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth};
+use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth, Verify};
 use ata_simulator::{Change, Direction, Faults, LawTimes, Moment, Partition, Simulation, TimeLaws, VirtualNetwork};
 use ata_types::WorkerId;
 use rand::rngs::ChaCha8Rng;
@@ -50,6 +50,9 @@ const MISREPORT: f64 = 0.05;
 /// The probability that a worker comes back on another machine.
 const REPLACEMENT: f64 = 0.2;
 
+/// The probability that results are checked, if they can be.
+const VERIFY: f64 = 0.4;
+
 /// The probability that a worker that fails hangs first.
 const HANG: f64 = 0.3;
 
@@ -94,6 +97,13 @@ impl Scenario {
             ..EngineConfig::default()
         };
         engine.outage_s = one_of(rng, [0.0, 0.0, 1.0, 20.0]);
+        // The results of a worker that lies are settled by two others.
+        let can_verify = workers >= 3 && engine.overcommit == 0.0 && is_barrier(policy);
+        if can_verify && rng.random_bool(VERIFY) {
+            let share = [0.3, 1.0][rng.random_range(0..2)];
+            engine.verify = Some(Verify { share, secret: !seed });
+            engine.expel_after = [None, Some(2)][rng.random_range(0..2)];
+        }
         let faults = Faults {
             loss: one_of(rng, [0.0, 0.0, 0.005, 0.03]),
             duplication: one_of(rng, [0.0, 0.01, 0.1, 0.5]),
@@ -173,13 +183,22 @@ impl Scenario {
 
     /// Returns whether a step takes exactly B tasks.
     pub(crate) fn takes_all(&self) -> bool {
-        TAKE_ALL.contains(&self.policy.split(':').next().expect("a name"))
+        takes_all(self.policy)
     }
 
     /// Returns whether the tasks of a step are 0..B, whichever workers are fast.
     pub(crate) fn is_reproducible(&self) -> bool {
-        self.takes_all() && POLICIES.kind(self.policy) == PolicyKind::Barrier && self.engine.overcommit == 0.0
+        is_barrier(self.policy) && self.engine.overcommit == 0.0
     }
+}
+
+fn takes_all(policy: &str) -> bool {
+    TAKE_ALL.contains(&policy.split(':').next().expect("a name"))
+}
+
+/// Returns whether a policy waits for B tasks that it chose.
+fn is_barrier(policy: &str) -> bool {
+    takes_all(policy) && POLICIES.kind(policy) == PolicyKind::Barrier
 }
 
 /// Returns a law in which some workers are ten times as fast as others, and some compute a lease as one batch.
