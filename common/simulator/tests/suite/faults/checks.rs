@@ -79,16 +79,8 @@ pub(crate) enum State {
 }
 
 /// Checks a coordinator from one start to the next crash.
-pub(crate) struct Checks {
-    takes_all: bool,
-    /// Whether the tasks of a step are those that were allocated.
-    is_reproducible: bool,
-    budget: u64,
-    iterations: u64,
-    /// The share of leases that are checked, if any are.
-    verified: Option<f64>,
-    /// The longest time for which the engine may hand out nothing after failures.
-    longest_pause_s: f64,
+pub(crate) struct Checks<'a> {
+    scenario: &'a Scenario,
     /// The number of times that the coordinator had restarted.
     pub(crate) restarts: u32,
     present: BTreeSet<WorkerId>,
@@ -115,18 +107,12 @@ pub(crate) struct Checks {
     counts: Counts,
 }
 
-impl Checks {
-    pub(crate) fn new(scenario: &Scenario, restarts: u32, record: Record, engine: &Engine) -> Self {
+impl<'a> Checks<'a> {
+    pub(crate) fn new(scenario: &'a Scenario, restarts: u32, record: Record, engine: &Engine) -> Self {
         assert_eq!(engine.iteration().number(), record.parameters.len() as u64, "no saved step is lost");
         assert_eq!(engine.present().count(), 0);
-        let config = scenario.engine;
         let checks = Self {
-            takes_all: scenario.takes_all(),
-            is_reproducible: scenario.is_reproducible(),
-            budget: config.budget,
-            iterations: config.iterations,
-            verified: config.verify.map(|verify| verify.share),
-            longest_pause_s: config.rest_s.max(config.outage_s),
+            scenario,
             restarts,
             present: BTreeSet::new(),
             held: BTreeMap::new(),
@@ -259,7 +245,7 @@ impl Checks {
             Effect::Compare { tasks, first, second } => {
                 let [one, other] = [first, second].map(|collection| self.collections.delivered(*collection));
                 assert!(one.0 != other.0 && one.1.tasks == *tasks && other.1.tasks == *tasks, "{one:?}, {other:?}");
-                assert!(self.verified.is_some() && self.compared.insert((*first, *second)));
+                assert!(self.scenario.engine.verify.is_some() && self.compared.insert((*first, *second)));
                 self.counts.add("results compared", 1);
             }
             // The failures may have been before a crash.
@@ -283,8 +269,8 @@ impl Checks {
         );
         assert_eq!(iteration, self.record.parameters.len() as u64, "iterations come in order");
         assert!(workers.iter().all(|worker| self.present.contains(worker)));
-        if self.takes_all {
-            assert_eq!(tasks_of(decision), self.budget, "{decision:?}");
+        if self.scenario.takes_all() {
+            assert_eq!(tasks_of(decision), self.scenario.engine.budget, "{decision:?}");
         }
         let decision = Arc::clone(decision);
         self.iteration = Some(OpenIteration {
@@ -343,18 +329,21 @@ impl Checks {
     fn check_outcome(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
         let is_wrong = is_wrong(worker, lease.id);
         match outcome {
-            TaskOutcome::Cancelled | TaskOutcome::Ignored if self.is_reproducible => {
+            TaskOutcome::Cancelled | TaskOutcome::Ignored if self.scenario.is_reproducible() => {
                 let iteration = self.iteration.as_ref().expect("leases are of an iteration");
-                let is_probe = lease.tasks.first >= tasks_of(&iteration.decision).max(self.budget);
+                let is_probe = lease.tasks.first >= tasks_of(&iteration.decision).max(self.scenario.engine.budget);
                 let has_other = self.arrived.values().any(|other| other.lease.tasks.overlaps(lease.tasks));
                 assert!(
                     is_probe || has_other || iteration.caught.contains(&worker),
                     "{lease:?} of {worker} was needed"
                 );
             }
-            TaskOutcome::Applied => assert!(self.verified != Some(1.0) || !is_wrong, "a wrong result is used"),
+            TaskOutcome::Applied => assert!(
+                self.scenario.engine.verify.is_none_or(|verify| verify.share < 1.0) || !is_wrong,
+                "a wrong result is used"
+            ),
             TaskOutcome::Mismatched => {
-                assert!(self.verified.is_some() && is_wrong, "a right result is found wrong");
+                assert!(self.scenario.engine.verify.is_some() && is_wrong, "a right result is found wrong");
                 self.iteration.as_mut().expect("it is of an iteration").caught.insert(worker);
                 self.counts.add("wrong results found", 1);
             }
@@ -462,7 +451,7 @@ impl Checks {
         let is_collecting = self.iteration.as_ref().is_some_and(|iteration| iteration.step.is_none());
         let is_sent = |gradient: &Gradient| gradient.lease.own.is_some_and(|own| self.collections.is_awaited(own));
         // A result that must be confirmed may wait for a second worker.
-        let fewest = usize::from(self.verified.is_some());
+        let fewest = usize::from(self.scenario.engine.verify.is_some());
         let is_quiet = self.held.is_empty() && self.compared.is_empty() && !self.arrived.values().any(is_sent);
         let nobody_computes = is_quiet && self.present.len() > fewest;
         if self.state == State::Over || !is_collecting || !nobody_computes {
@@ -470,7 +459,8 @@ impl Checks {
             return;
         }
         let idle_s = now_s - *self.idle_since_s.get_or_insert(now_s);
-        let in_time = idle_s <= self.longest_pause_s + ROUNDING_S;
+        let longest_pause_s = self.scenario.engine.rest_s.max(self.scenario.engine.outage_s);
+        let in_time = idle_s <= longest_pause_s + ROUNDING_S;
         assert!(self.may_pause && in_time, "workers are present, and none has computed for {idle_s} s");
     }
 
@@ -486,9 +476,9 @@ impl Checks {
     pub(crate) fn check_end(&self, engine: &Engine) {
         assert_eq!(self.state, State::Over);
         self.check_ledger(engine);
-        assert_eq!(self.record.parameters.len() as u64 - 1, self.iterations);
-        if self.takes_all {
-            assert_eq!(self.record.applied, self.iterations * self.budget);
+        assert_eq!(self.record.parameters.len() as u64 - 1, self.scenario.engine.iterations);
+        if self.scenario.takes_all() {
+            assert_eq!(self.record.applied, self.scenario.engine.iterations * self.scenario.engine.budget);
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Coordinator<'a> {
     scenario: &'a Scenario,
     rng: ChaCha8Rng,
     now_s: f64,
-    checks: Checks,
+    checks: Checks<'a>,
     /// The crashes of the scenario that have not happened yet.
     crashes: &'a [f64],
     /// The number of further events after which the coordinator crashes.
