@@ -30,12 +30,11 @@
 //! - `event`: what the engine takes in, and what it returns; `config`: how it runs; `limits`: what ends a run
 //! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`, `over`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
-//! - `collect`: which results make a step, one file per mode
+//! - `collect`: which results make a step, and which tasks are handed out for it
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
-//! - `view`: what a policy sees within an iteration, and what it can do; `pool`: tasks that no worker has been given yet;
-//!   `copies`: tasks that several workers compute; `layout`: which tasks a share consists of
+//! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
 mod account;
@@ -46,11 +45,9 @@ mod copies;
 mod event;
 mod failures;
 mod knowledge;
-mod layout;
 mod leases;
 mod limits;
 mod phase;
-mod pool;
 mod priors;
 mod random;
 mod roster;

@@ -3,7 +3,6 @@
 use super::{Between, Over, Phase};
 use crate::engine::account::{AcceptedResult, EmployedWorkers};
 use crate::engine::blame::Blame;
-use crate::engine::collect::WorkerTime;
 use crate::engine::event::{AbortReason, Effect};
 use crate::engine::limits::FinishReason;
 use crate::engine::shared::Shared;
@@ -20,7 +19,8 @@ pub(in crate::engine) struct Committing {
     pub(super) workers: u64,
     pub(super) results: Vec<AcceptedResult>,
     pub(super) employed: EmployedWorkers,
-    pub(super) worker_time: WorkerTime,
+    /// Whether all seconds of the iteration count as worker time, or only those of computation.
+    pub(super) occupies: bool,
     /// Failures since the last step of an asynchronous run, in which workers compute while a step is taken.
     pub(super) blame: Option<Blame>,
     /// The reason to give up the run once the step is committed, if there is one.
@@ -82,10 +82,7 @@ impl Committing {
             iteration: self.number,
             started_s: self.started_s,
             runtime_s,
-            total_worker_time_s: match self.worker_time {
-                WorkerTime::Busy => applied_s + waste.busy_s,
-                WorkerTime::Occupied => self.workers as f64 * runtime_s,
-            },
+            total_worker_time_s: if self.occupies { self.workers as f64 * runtime_s } else { applied_s + waste.busy_s },
             tasks_applied: self.results.iter().map(|result| result.lease.tasks.count).sum(),
             tasks_wasted: waste.tasks,
             results,

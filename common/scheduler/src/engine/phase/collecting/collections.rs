@@ -60,7 +60,7 @@ impl Collecting {
     /// Records a result whose gradient its worker keeps.
     pub(super) fn keep(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
-        if self.mode.races() {
+        if self.mode.races {
             // It could also have been too late.
             self.will_collect(result.worker, result.lease);
         }
@@ -77,7 +77,7 @@ impl Collecting {
     /// Asks the workers for their sums, if there is nothing left to hand out.
     pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
         let is_left =
-            self.mode.pool().is_some_and(|pool| pool.left() > 0) || !self.orphans.is_empty() || self.mode.races();
+            self.mode.pool().is_some_and(|pool| pool.count > 0) || !self.orphans.is_empty() || self.mode.races;
         if is_left || self.collections.unasked.is_empty() {
             return;
         }

@@ -20,14 +20,14 @@ use std::sync::Arc;
 use super::Committing;
 use crate::engine::account::EmployedWorkers;
 use crate::engine::blame::Blame;
-use crate::engine::collect::{Lateness, Mode, Settled, mode};
+use crate::engine::collect::Mode;
 use crate::engine::copies::Copies;
 use crate::engine::event::{AbortReason, Effect};
 use crate::engine::shared::Shared;
 use crate::engine::view::Actions;
 use crate::engine::worker_set::WorkerSet;
-use crate::policy::{Decision, SchedulerRng};
-use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, TaskRanges, WorkerId};
+use crate::policy::{Collect, Decision, SchedulerRng};
+use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, WorkerId};
 use checks::Check;
 use collections::Collections;
 use recovery::Orphan;
@@ -47,7 +47,7 @@ pub(in crate::engine) type Flow = ControlFlow<CollectingEnd>;
 pub(in crate::engine) struct Collecting {
     pub(in crate::engine) number: Iteration,
     decision: Arc<Decision>,
-    mode: Box<dyn Mode>,
+    mode: Mode,
     started_s: f64,
     /// The number of workers that took part: those available at the start, and those that joined later.
     workers: u64,
@@ -70,14 +70,14 @@ pub(in crate::engine) struct Collecting {
 impl Collecting {
     /// Creates an iteration that begins with this many workers. Nothing is assigned yet.
     pub(super) fn new(shared: &mut Shared, number: Iteration, workers: u64, decision: Arc<Decision>) -> Self {
-        let mode = mode(&decision);
         // Asynchronous workers compute while a step is taken, so an iteration's time begins where that of the previous one ended.
-        let continues_s = mode.lateness().and_then(|_| shared.last_step_s.or(shared.began_s));
+        let is_asynchronous = matches!(decision.collect, Collect::Each { .. });
+        let began_s = if is_asynchronous { shared.last_step_s.or(shared.began_s) } else { None };
         Self {
             number,
+            mode: Mode::new(&decision),
             decision,
-            mode,
-            started_s: continues_s.unwrap_or(shared.now_s),
+            started_s: began_s.unwrap_or(shared.now_s),
             workers,
             left: WorkerSet::default(),
             collections: Collections::default(),
@@ -99,8 +99,8 @@ impl Collecting {
         }
         self.continue_checks(shared)?;
         self.replan(shared)?;
-        if let Some(lateness) = self.mode.lateness() {
-            self.cancel_late(shared, lateness);
+        if let Collect::Each { max_delay, .. } = self.decision.collect {
+            self.cancel_late(shared, max_delay);
             self.employ_idle(shared);
             self.next_arrival(shared)?;
         }
@@ -109,7 +109,7 @@ impl Collecting {
 
     /// Returns whether each result makes its own step.
     pub(in crate::engine) fn is_asynchronous(&self) -> bool {
-        self.mode.lateness().is_some()
+        matches!(self.decision.collect, Collect::Each { .. })
     }
 
     /// Returns the time at which to ask the policy again if nothing happens before, in seconds since the run began.
@@ -129,11 +129,11 @@ impl Collecting {
         let is_own = self.is_asynchronous() || self.checks.contains_key(&tasks.first);
         let own = is_own.then(|| shared.next_collection());
         let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, own, blame);
-        if !is_own && self.mode.wants(tasks) && !self.mode.races() {
+        if !is_own && self.mode.wants(tasks) && !self.mode.races {
             self.will_collect(worker, lease);
         }
         self.employed.add(worker);
-        if self.mode.lateness().is_some_and(|lateness| lateness.cancel) {
+        if matches!(self.decision.collect, Collect::Each { cancel: true, .. }) {
             shared.granted.push_back((worker, lease));
         }
         if was_free {
@@ -146,14 +146,14 @@ impl Collecting {
 
     /// Cancels computations whose delay has reached R, which would be ignored, and the sending of their results: Ringmaster with
     /// calculation stops.
-    fn cancel_late(&mut self, shared: &mut Shared, lateness: Lateness) {
+    fn cancel_late(&mut self, shared: &mut Shared, max_delay: u64) {
         let Shared { granted, leases, sent, .. } = shared;
         // Leases that have ended are skipped; if R is large, there may be many of them.
         if granted.len() > 4 * (leases.len() + sent.len()) + 64 {
             let is_sent = |worker, lease: &Lease| lease.own.is_some_and(|own| sent.contains_key(&(worker, own)));
             granted.retain(|(worker, lease)| leases.find(*worker, lease.id).is_some() || is_sent(*worker, lease));
         }
-        let is_late = |iteration: Iteration| self.number.since(iteration) >= lateness.max_delay;
+        let is_late = |iteration: Iteration| self.number.since(iteration) >= max_delay;
         while let Some((worker, lease)) = shared.granted.pop_front_if(|(_, lease)| is_late(lease.iteration)) {
             if let Some(ended) = shared.leases.revoke(shared.now_s, worker, lease.id) {
                 shared.cancel(worker, &ended);
@@ -169,18 +169,19 @@ impl Collecting {
     pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
         // The orphans left are failed copies of tasks that others have done.
         self.orphans.clear();
-        if self.mode.races() {
-            self.mode = self.settled();
+        if self.mode.races {
+            self.mode.settle();
         }
         self.ask(shared);
         if !self.is_asynchronous() && !shared.leases.is_empty() {
             self.cancel_rest(shared);
         }
         let (collections, collected) = (self.ordered(), self.kept());
+        let tasks = self.mode.step.map_or_else(|| self.kept_tasks().into_iter().collect(), |tasks| vec![tasks]);
         self.collections.is_stepping = self.are_any_open();
         shared.effects.push(Effect::Step {
             iteration: self.number,
-            tasks: self.step_tasks().into_iter().collect(),
+            tasks,
             collections,
             collected,
             lr_factor: self.decision.lr_factor,
@@ -207,20 +208,9 @@ impl Collecting {
             workers: self.workers,
             results: self.take_kept(shared),
             employed: std::mem::take(&mut self.employed),
-            worker_time: self.mode.worker_time(),
+            occupies: self.mode.occupies,
             blame: self.is_asynchronous().then(|| std::mem::take(&mut self.blame)),
             aborting: None,
         }
-    }
-
-    /// Returns the tasks of the step, ascending, with neighbouring ranges joined.
-    fn step_tasks(&self) -> TaskRanges {
-        self.mode.step_tasks().unwrap_or_else(|| self.kept_tasks())
-    }
-
-    /// Returns the mode that takes over once the first results are known, and with them the step's tasks: the tasks of a worker that is
-    /// lost are computed again.
-    fn settled(&self) -> Box<dyn Mode> {
-        Box::new(Settled::new(self.kept_tasks(), self.mode.worker_time()))
     }
 }

@@ -1,10 +1,13 @@
 //! Iterations whose tasks are handed out in parts: the policy is asked for more tasks, and its actions are carried out.
 
+use std::slice;
+
 use smallvec::SmallVec;
 
 use super::recovery::Orphan;
 use super::{Collecting, Flow};
 use crate::engine::account::AcceptedResult;
+use crate::engine::collect::share_out;
 use crate::engine::shared::Shared;
 use crate::engine::view::IterationView;
 use crate::policy::Collect;
@@ -19,7 +22,7 @@ impl Collecting {
         let (Some(pool), Collect::InParts { tasks }) = (self.mode.pool(), self.decision.collect) else {
             return Flow::Continue(());
         };
-        let (left, now_s) = (pool.left(), shared.now_s);
+        let (left, now_s) = (pool.count, shared.now_s);
         let (leases, roster, copies) = (&shared.leases, &shared.roster, &self.copies);
         let view = IterationView { now_s, left, leases, roster, copies, tasks };
         self.actions.clear();
@@ -50,7 +53,7 @@ impl Collecting {
         };
         let able = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
         let shares: SmallVec<[(usize, u64); 4]> = able.map(|(i, (_, tasks))| (i, *tasks)).collect();
-        let pieces = self.mode.pool().map(|pool| pool.take(&shares));
+        let pieces = self.mode.pool().map(|pool| share_out(slice::from_mut(pool), shares));
         for (i, tasks) in pieces.into_iter().flatten() {
             self.assign(shared, begin[i].0, tasks, None);
         }
@@ -114,12 +117,11 @@ impl Collecting {
             return Flow::Continue(());
         }
         let Some(pool) = self.mode.pool() else { return Flow::Continue(()) };
-        let left = pool.left();
-        let lost: Vec<TaskRange> = pool.take(&[(0, left)]).into_iter().map(|(_, tasks)| tasks).collect();
+        let lost = share_out(slice::from_mut(pool), [(0, u64::MAX)]);
         if lost.is_empty() {
             return Flow::Continue(());
         }
-        self.orphans.extend(lost.into_iter().map(|tasks| Orphan { tasks, blame: None }));
+        self.orphans.extend(lost.into_iter().map(|(_, tasks)| Orphan { tasks, blame: None }));
         self.reassign(shared)
     }
 }

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use super::{Collecting, CollectingEnd, Flow};
 use crate::allocation::ras_by_cost;
 use crate::engine::blame::Blame;
+use crate::engine::collect::share_out;
 use crate::engine::event::WaitReason;
-use crate::engine::layout::share_out;
 use crate::engine::leases::EndedLease;
 use crate::engine::random::{Purpose, stream};
 use crate::engine::shared::Shared;
@@ -176,7 +176,10 @@ impl Collecting {
 
     /// Keeps tasks whose lease ended without a result for another worker, if the step needs them.
     pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
-        if tasks.count > 0 && self.mode.wants(tasks) && self.mode.must_redo(blame.is_some()) {
+        // If there is always another task, only failed ones are worth retrying: if they fail everywhere, the run must end. No
+        // asynchronous step needs a particular task.
+        let must_redo = !self.is_asynchronous() && (blame.is_some() || !self.mode.keeps_busy());
+        if tasks.count > 0 && self.mode.wants(tasks) && must_redo {
             self.orphans.push(Orphan { tasks, blame: blame.cloned().map(Box::new) });
         }
     }
@@ -223,8 +226,8 @@ impl Collecting {
         let (seed, number) = (shared.config.seed, self.number);
         let rng = self.recovery_rng.get_or_insert_with(|| stream(seed, number, Purpose::Recovery));
         let allocation = ras_by_cost(takers.len(), budget, ends_s, rng);
-        let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
-        for (i, tasks) in share_out(tasks, &allocation) {
+        let mut tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
+        for (i, tasks) in share_out(&mut tasks, allocation.into_iter().enumerate()) {
             self.cancel_unneeded(shared, takers[i]);
             self.assign_checked(shared, takers[i], tasks, blame.clone());
         }

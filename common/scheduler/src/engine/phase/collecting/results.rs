@@ -3,6 +3,7 @@
 use super::{Collecting, CollectingEnd, Flow};
 use crate::engine::account::AcceptedResult;
 use crate::engine::shared::Shared;
+use crate::policy::Collect;
 use ata_types::TaskOutcome;
 
 impl Collecting {
@@ -52,13 +53,13 @@ impl Collecting {
 
     /// Goes through the results of an asynchronous run that have arrived, up to the next one that makes a step.
     pub(super) fn next_arrival(&mut self, shared: &mut Shared) -> Flow {
-        while let Some(lateness) = self.mode.lateness()
+        while let Collect::Each { max_delay, .. } = self.decision.collect
             && let Some(result) = shared.arrivals.pop_front()
         {
             let AcceptedResult { worker, lease, busy_s, .. } = result;
             shared.roster.stepped(worker);
             shared.roster.release(worker);
-            if self.number.since(lease.iteration) < lateness.max_delay {
+            if self.number.since(lease.iteration) < max_delay {
                 self.take_own(result);
                 return Flow::Break(CollectingEnd::Complete);
             }
