@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use super::EngineConfig;
-use super::blame::Blame;
 use super::event::AbortReason;
 use super::shared::Shared;
 use ata_types::{Iteration, MachineId, TaskRange, WorkerId};
@@ -31,6 +30,23 @@ const UNCOMPUTABLE_SHARE: f64 = 1.0 / 12.0;
 
 /// The longest pause, as a share of that time: eight workers at one address need as many attempts.
 const UNCOMPUTABLE_PAUSE_SHARE: f64 = 1.0 / 4.0;
+
+/// The failures of the same tasks so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Blame {
+    /// The workers on which they failed, each once; the most recent one is last.
+    pub(super) workers: SmallVec<[WorkerId; 4]>,
+    /// The number of failed attempts.
+    pub(super) attempts: u32,
+}
+
+impl Blame {
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        self.attempts += 1;
+        self.workers.retain(|before| *before != worker);
+        self.workers.push(worker);
+    }
+}
 
 /// The failures of all workers since the last result.
 #[derive(Clone, Copy, Debug, Default)]

@@ -38,7 +38,6 @@
 //! - `saved`: everything that outlives the process, as plain data
 
 mod account;
-mod blame;
 mod collect;
 mod config;
 mod copies;
@@ -72,7 +71,7 @@ use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
 use crate::topology::{LinkRates, LinkSetting};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
-use leases::{EndedLease, OverdueWorker};
+use leases::EndedLease;
 use phase::{Between, Collecting, CollectingEnd, Flow, Over, Phase};
 use shared::Shared;
 
@@ -344,7 +343,7 @@ impl Engine {
 
     /// Evicts the workers that missed their deadline.
     fn evict_overdue(&mut self) {
-        for OverdueWorker { worker, silent_s } in self.shared.leases.overdue(self.shared.now_s) {
+        for (worker, silent_s) in self.shared.leases.overdue(self.shared.now_s) {
             let lost = self.shared.evict(worker, silent_s);
             match &mut self.phase {
                 Phase::Collecting(_) => {

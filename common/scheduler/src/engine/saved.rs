@@ -137,7 +137,7 @@ impl Engine {
             version: VERSION,
             next_iteration: phase.next_iteration(),
             ended_by: by_limit.map(|reason| LimitReached { reason, limits: shared.config.limits }),
-            next_lease: shared.leases.next_id(),
+            next_lease: shared.leases.next_id,
             began_s: shared.began_s,
             last_step_s: shared.last_step_s,
             statistics: shared.statistics[..slots].to_vec(),

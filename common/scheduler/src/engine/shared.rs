@@ -6,7 +6,7 @@ use super::EngineConfig;
 use super::account::{AcceptedResult, EmployedWorkers, Waste};
 use super::event::{Effect, LeaseTime, Refusal, WaitReason};
 use super::failures::FailureStreak;
-use super::leases::{EndedLease, FinishedLease, Leases};
+use super::leases::{EndedLease, Leases};
 use super::priors::Priors;
 use super::roster::Roster;
 use crate::ledger::{Ledger, WorkerCost};
@@ -197,12 +197,12 @@ impl Shared {
         if busy_s.len() as u64 != times || !is_valid {
             return Err(Refusal::BadTimes { lease: id, times });
         }
-        let finished = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
-        let FinishedLease { lease, factor, overhead_s } = finished;
+        let result = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
+        let AcceptedResult { factor, overhead_s, .. } = result;
         self.roster.computed(worker);
         let had_parameters = self.roster.give_parameters(worker, lease.iteration);
         if fuses {
-            self.observe_batch(worker, lease.tasks.count, reported_s * factor);
+            self.observe_batch(worker, lease.tasks.count, result.busy_s);
         } else {
             for time in busy_s {
                 self.observe(worker, time * factor);
@@ -215,7 +215,6 @@ impl Shared {
         } else {
             self.set_deadline(worker);
         }
-        let result = AcceptedResult { worker, lease, busy_s: reported_s * factor, factor, overhead_s };
         if let Some(collection) = lease.own {
             self.sent.insert((worker, collection), result);
         }
@@ -243,7 +242,7 @@ impl Shared {
             return Some(ended);
         }
         // The worker has not reported that it is computed.
-        let lease = self.leases.with_own(worker, collection)?;
+        let lease = self.leases.find_by(worker, |lease| lease.own == Some(collection))?;
         self.fail(worker, lease, false).ok()
     }
 
@@ -290,12 +289,13 @@ impl Shared {
     /// Sets the deadline of the lease that a worker is computing, if there is one.
     pub(super) fn set_deadline(&mut self, worker: WorkerId) {
         let Some(timeout_s) = self.config.lease_timeout_s else { return };
-        let Some((tasks, failures)) = self.leases.current(worker) else { return };
+        let Some((lease, blame)) = self.leases.of(worker).next() else { return };
         let known = &self.statistics[worker.slot()];
-        let usual_s = known.expected_s(tasks.count).map_or(timeout_s, |expected_s| {
+        let usual_s = known.expected_s(lease.tasks.count).map_or(timeout_s, |expected_s| {
             (LEASE_TIMEOUT_FACTOR * known.variation().max(1.0) * expected_s).max(LEAST_ALLOWANCE * timeout_s)
         });
         // The limit doubles with each failure, because the tasks may be slower than expected.
+        let failures = blame.map_or(0, |blame| blame.attempts);
         let doublings = failures.max(self.roster.strikes_of(worker)).min(MAX_DOUBLINGS);
         self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
     }

@@ -2,8 +2,8 @@
 
 use super::{Between, Over, Phase};
 use crate::engine::account::{AcceptedResult, EmployedWorkers};
-use crate::engine::blame::Blame;
 use crate::engine::event::{AbortReason, Effect};
+use crate::engine::failures::Blame;
 use crate::engine::limits::FinishReason;
 use crate::engine::shared::Shared;
 use crate::ledger::IterationCost;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::{Collecting, Flow};
 use crate::engine::account::AcceptedResult;
-use crate::engine::blame::Blame;
 use crate::engine::event::{Collection, Effect};
+use crate::engine::failures::Blame;
 use crate::engine::shared::Shared;
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRanges, WorkerId};
 

@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use super::Committing;
 use crate::engine::account::EmployedWorkers;
-use crate::engine::blame::Blame;
 use crate::engine::collect::Mode;
 use crate::engine::copies::Copies;
 use crate::engine::event::{AbortReason, Effect};
+use crate::engine::failures::Blame;
 use crate::engine::shared::Shared;
 use crate::engine::view::Actions;
 use crate::engine::worker_set::WorkerSet;

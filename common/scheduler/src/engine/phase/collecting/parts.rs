@@ -97,7 +97,7 @@ impl Collecting {
         let cancelled: Vec<TaskRange> = others.iter().map(|(_, tasks)| *tasks).collect();
         let leftovers = self.copies.leftovers(&cancelled, done);
         for ((other, tasks), left) in others.into_iter().zip(leftovers) {
-            let held = shared.leases.on(other, tasks);
+            let held = shared.leases.find_by(other, |lease| lease.tasks == tasks);
             if let Some(ended) = held.and_then(|id| shared.leases.revoke(shared.now_s, other, id)) {
                 shared.cancel(other, &ended);
                 self.withdraw(shared, other, ended.lease.id);

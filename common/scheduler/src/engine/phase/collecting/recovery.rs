@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
 use crate::allocation::ras_by_cost;
-use crate::engine::blame::Blame;
 use crate::engine::collect::share_out;
 use crate::engine::event::WaitReason;
+use crate::engine::failures::Blame;
 use crate::engine::leases::EndedLease;
 use crate::engine::random::{Purpose, stream};
 use crate::engine::shared::Shared;
@@ -261,9 +261,7 @@ impl Collecting {
         let left = self.copies.end(worker, lease.tasks);
         if is_blamed {
             for (other, tasks) in self.copies.others(worker, lease.tasks) {
-                if let Some(id) = shared.leases.on(other, tasks) {
-                    shared.leases.blame(other, id, worker);
-                }
+                shared.leases.blame(other, tasks, worker);
             }
         }
         left
