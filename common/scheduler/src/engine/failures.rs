@@ -57,7 +57,7 @@ pub(super) struct FailureStreak {
     /// Whether the workers reported for all of them that the tasks are to blame.
     is_uncomputable: bool,
     /// The time until which nothing is handed out.
-    paused_until_s: Option<f64>,
+    pub(super) paused_until_s: Option<f64>,
 }
 
 impl FailureStreak {
@@ -88,22 +88,12 @@ impl FailureStreak {
         self.paused_until_s.is_some()
     }
 
-    /// Returns the time at which tasks are handed out again, if none are at the moment.
-    pub(super) fn paused_until_s(&self) -> Option<f64> {
-        self.paused_until_s
-    }
-
     /// Lets a worker that joined try soon, however long the others have failed. It still waits for `rest_s` after the last
     /// failure, because it may be a broken machine that joins again and again.
     pub(super) fn shorten_pause(&mut self, rest_s: f64) {
         if let Some(until_s) = &mut self.paused_until_s {
             *until_s = until_s.min(self.last_s + rest_s);
         }
-    }
-
-    /// Resumes handing out tasks, until the next failure.
-    pub(super) fn end_pause(&mut self) {
-        self.paused_until_s = None;
     }
 
     fn lasted_s(&self) -> f64 {

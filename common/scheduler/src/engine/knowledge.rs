@@ -15,7 +15,7 @@ impl Shared {
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
         let budget = take + spare;
         // If shares may be cancelled before they are complete, each task is a lease of its own.
-        let fuses = if spare == 0 { self.roster.fuses() } else { &[] };
+        let fuses = if spare == 0 { &self.roster.fuses[..] } else { &[] };
         let links = self.links.times();
         let round = Round { iteration: number, budget, workers, statistics: &self.statistics, fuses, links };
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));

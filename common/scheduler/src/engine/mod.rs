@@ -28,7 +28,7 @@
 //!
 //! # Layout
 //! - `event`: what the engine takes in, and what it returns; `config`: how it runs; `limits`: what ends a run
-//! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`, `over`
+//! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
 //! - `collect`: which results make a step, and which tasks are handed out for it
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
@@ -70,9 +70,9 @@ use crate::ledger::Ledger;
 use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
 use crate::topology::{LinkRates, LinkSetting};
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, WorkerId};
 use leases::EndedLease;
-use phase::{Between, Collecting, CollectingEnd, Flow, Over, Phase};
+use phase::{Between, Collecting, CollectingEnd, Flow, Phase};
 use shared::Shared;
 
 /// The iteration engine. See the module's documentation.
@@ -101,7 +101,9 @@ impl Engine {
             Event::Violation { worker } => engine.violation(worker),
             Event::Blocked { worker } => engine.shared.leases.block(now_s, worker),
             Event::Resumed { worker } => engine.shared.unblock(worker),
-            Event::Compared { tasks, first, second, agree } => engine.compared(tasks, (first, second), agree),
+            Event::Compared { tasks, first, second, agree } => {
+                engine.collect(|collecting, shared| collecting.compared(shared, tasks, (first, second), agree));
+            }
             Event::LinkObserved(observed) => engine.shared.links.observe(observed),
             Event::Delivered { worker, collection } => engine.delivered(worker, collection),
             Event::CollectionFailed { worker, collection } => engine.collection_failed(worker, collection),
@@ -122,7 +124,11 @@ impl Engine {
     ) -> Result<(), Refusal> {
         self.at(now_s, effects, |engine| match report {
             Report::Done { busy_s } => engine.lease_done(worker, lease, busy_s),
-            Report::Failed { uncomputable } => engine.lease_failed(worker, lease, uncomputable),
+            Report::Failed { uncomputable } => {
+                let ended = engine.shared.fail(worker, lease, uncomputable)?;
+                engine.failed(worker, ended);
+                Ok(())
+            }
         })
     }
 
@@ -138,20 +144,19 @@ impl Engine {
     /// Returns the time at which to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
     pub fn poll_timeout(&mut self) -> Option<f64> {
         let Shared { leases, roster, failures, .. } = &mut self.shared;
-        let (deadline_s, rest_end_s) = (leases.next_deadline_s(), roster.next_rest_end_s());
         let ask_again_s = match &self.phase {
             // The policy is not asked during a pause.
             Phase::Collecting(collecting) if !failures.is_pause() => collecting.ask_again_s(),
             _ => None,
         };
-        let pause_ends_s = failures.paused_until_s();
-        deadline_s.into_iter().chain(rest_end_s).chain(ask_again_s).chain(pause_ends_s).reduce(f64::min)
+        let times = [leases.next_deadline_s(), roster.next_rest_end_s(), ask_again_s, failures.paused_until_s];
+        times.into_iter().flatten().reduce(f64::min)
     }
 
     /// Returns the current iteration, or the next one; once the run is over, the last one committed.
     pub fn iteration(&self) -> Iteration {
         match &self.phase {
-            Phase::Over(_) => Iteration(self.shared.ledger.iterations),
+            Phase::Over { .. } => Iteration(self.shared.ledger.iterations),
             phase => phase.next_iteration(),
         }
     }
@@ -198,9 +203,7 @@ impl Engine {
         let next = match handle(collecting, shared) {
             ControlFlow::Continue(()) => return collecting.ask(shared),
             ControlFlow::Break(CollectingEnd::Complete) => collecting.step(shared).map(Phase::Committing),
-            ControlFlow::Break(CollectingEnd::Abort(reason)) => {
-                Some(Phase::Over(Over::abort(shared, collecting.number, reason)))
-            }
+            ControlFlow::Break(CollectingEnd::Abort(reason)) => Some(Phase::abort(shared, collecting.number, reason)),
         };
         if let Some(next) = next {
             self.phase = next;
@@ -210,14 +213,12 @@ impl Engine {
     fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, fuses: bool) {
         self.shared.add(worker);
         self.lose(worker);
-        self.shared.roster.set_fuses(worker, fuses);
-        let is_over = matches!(self.phase, Phase::Over(_));
+        self.shared.roster.fuses[worker.slot()] = fuses;
+        let is_over = matches!(self.phase, Phase::Over { .. });
         self.shared.join(worker, machine, prior, is_over);
-        if let Phase::Between(between) = &self.phase {
-            let next = between.start(&mut self.shared);
-            self.begin(next);
-        } else {
-            self.collect(|collecting, shared| collecting.worker_joined(shared, worker));
+        match self.phase {
+            Phase::Between(_) => self.start(),
+            _ => self.collect(|collecting, shared| collecting.worker_joined(shared, worker)),
         }
     }
 
@@ -244,7 +245,7 @@ impl Engine {
         match &mut self.phase {
             Phase::Collecting(_) => self.collect(|collecting, shared| collecting.violation(shared, worker)),
             Phase::Between(_) | Phase::Committing(_) => drop(self.shared.expel_if_due(worker)),
-            Phase::Over(_) => {}
+            Phase::Over { .. } => {}
         }
     }
 
@@ -260,12 +261,6 @@ impl Engine {
         Ok(())
     }
 
-    fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId, uncomputable: bool) -> Result<(), Refusal> {
-        let ended = self.shared.fail(worker, lease, uncomputable)?;
-        self.failed(worker, ended);
-        Ok(())
-    }
-
     /// Handles a worker's failure on a lease.
     fn failed(&mut self, worker: WorkerId, ended: EndedLease) {
         match &mut self.phase {
@@ -275,13 +270,12 @@ impl Engine {
                 self.shared.expel_if_due(worker);
             }
             Phase::Between(_) => drop(self.shared.expel_if_due(worker)),
-            Phase::Over(_) => {}
+            Phase::Over { .. } => {}
         }
     }
 
     fn delivered(&mut self, worker: WorkerId, collection: CollectionId) {
-        let own = self.shared.receive(worker, collection);
-        match (&mut self.phase, own) {
+        match (&mut self.phase, self.shared.receive(worker, collection)) {
             (Phase::Collecting(_), Some(result)) => {
                 self.collect(|collecting, shared| collecting.arrived(shared, result));
             }
@@ -298,10 +292,6 @@ impl Engine {
         }
     }
 
-    fn compared(&mut self, tasks: TaskRange, collections: (CollectionId, CollectionId), agree: bool) {
-        self.collect(|collecting, shared| collecting.compared(shared, tasks, collections, agree));
-    }
-
     fn step_committed(&mut self, iteration: Iteration, outcome: &StepOutcome) {
         let Self { shared, phase } = self;
         let next = match phase {
@@ -316,14 +306,16 @@ impl Engine {
 
     fn proceed(&mut self) {
         if let Phase::Between(between) = &mut self.phase {
-            let next = between.proceed(&mut self.shared);
-            self.begin(next);
+            between.may_begin = true;
+            self.start();
         }
     }
 
     /// Enters the phase that follows [`Between`], if the next iteration begins or the run is over.
-    fn begin(&mut self, next: Option<Phase>) {
-        if let Some(next) = next {
+    fn start(&mut self) {
+        if let Phase::Between(between) = &self.phase
+            && let Some(next) = between.start(&mut self.shared)
+        {
             self.phase = next;
             self.collect(Collecting::begin);
         }
@@ -333,8 +325,7 @@ impl Engine {
         self.evict_overdue();
         self.shared.end_rests();
         let Shared { failures, now_s, .. } = &mut self.shared;
-        if failures.paused_until_s().is_some_and(|at_s| at_s <= *now_s) {
-            failures.end_pause();
+        if failures.paused_until_s.take_if(|at_s| at_s <= now_s).is_some() {
             self.collect(Collecting::recover);
         } else {
             self.collect(Collecting::resume);
@@ -354,9 +345,9 @@ impl Engine {
                         committing.failed(&self.shared, worker, hung.lease.tasks);
                     }
                 }
-                Phase::Between(_) | Phase::Over(_) => {}
+                Phase::Between(_) | Phase::Over { .. } => {}
             }
-            if matches!(self.phase, Phase::Over(_)) {
+            if matches!(self.phase, Phase::Over { .. }) {
                 return;
             }
         }

@@ -64,7 +64,7 @@ pub(super) struct Roster {
     /// The fit workers that have nothing to do.
     idle: WorkerSet,
     /// Whether each worker computes a lease as one batch, by slot.
-    fuses: Vec<bool>,
+    pub(super) fuses: Vec<bool>,
     /// The times at which the rests of present workers end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
     /// The workers that have failed since their last result.
@@ -86,16 +86,6 @@ impl Roster {
             self.members.resize_with(worker.slot() + 1, RosterEntry::default);
             self.fuses.resize(worker.slot() + 1, false);
         }
-    }
-
-    /// Sets whether a worker computes a lease as one batch.
-    pub(super) fn set_fuses(&mut self, worker: WorkerId, fuses: bool) {
-        self.fuses[worker.slot()] = fuses;
-    }
-
-    /// Returns whether each worker computes a lease as one batch, by slot.
-    pub(super) fn fuses(&self) -> &[bool] {
-        &self.fuses
     }
 
     /// Returns the number of workers present.

@@ -125,7 +125,7 @@ impl Engine {
         let Self { shared, phase } = self;
         let finished = match phase {
             Phase::Between(between) => between.finished,
-            Phase::Over(over) => over.finished,
+            Phase::Over { finished, .. } => *finished,
             Phase::Collecting(_) | Phase::Committing(_) => None,
         };
         let by_limit = finished.filter(|reason| *reason != FinishReason::Iterations);

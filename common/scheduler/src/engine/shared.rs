@@ -192,7 +192,7 @@ impl Shared {
         let lease = self.leases.find(worker, id).ok_or(Refusal::NotHeld(id))?;
         let reported_s: f64 = busy_s.iter().sum();
         let is_valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
-        let fuses = self.roster.fuses()[worker.slot()];
+        let fuses = self.roster.fuses[worker.slot()];
         let times = if fuses { 1 } else { lease.tasks.count };
         if busy_s.len() as u64 != times || !is_valid {
             return Err(Refusal::BadTimes { lease: id, times });
@@ -318,7 +318,7 @@ impl Shared {
 
     /// Returns how many of a lease's tasks a worker had likely begun after `busy_s` seconds, by its mean time.
     fn likely_begun(&self, worker: WorkerId, tasks: u64, busy_s: f64) -> u64 {
-        if self.roster.fuses()[worker.slot()] {
+        if self.roster.fuses[worker.slot()] {
             return tasks;
         }
         let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());

@@ -1,6 +1,6 @@
 //! The phase in which all collections of a step have arrived, and the driver takes the step.
 
-use super::{Between, Over, Phase};
+use super::{Between, Phase};
 use crate::engine::account::{AcceptedResult, EmployedWorkers};
 use crate::engine::event::{AbortReason, Effect};
 use crate::engine::failures::Blame;
@@ -55,9 +55,9 @@ impl Committing {
         let is_last = self.number.number() >= shared.config.iterations;
         let next = self.number.next();
         if let Some(reason) = limit.or(is_last.then_some(FinishReason::Iterations)) {
-            Phase::Over(Over::finish(shared, next, reason))
+            Phase::finish(shared, next, reason)
         } else if let Some(reason) = self.aborting.take() {
-            Phase::Over(Over::abort(shared, next, reason))
+            Phase::abort(shared, next, reason)
         } else {
             Phase::Between(Between::new(next, None))
         }

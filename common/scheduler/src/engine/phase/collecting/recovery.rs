@@ -122,7 +122,7 @@ impl Collecting {
         }
         let mut blame = earlier.as_deref().cloned().unwrap_or_default();
         blame.add(worker);
-        let is_batch = shared.roster.fuses()[worker.slot()];
+        let is_batch = shared.roster.fuses[worker.slot()];
         for tasks in self.uncovered(shared, worker, &lease, true) {
             if is_batch {
                 self.orphan(tasks, Some(&blame));
@@ -213,7 +213,7 @@ impl Collecting {
         let takers = shared.takers(blame.as_deref());
         let expected_s = shared.expected_s(&takers);
         let load: Vec<u64> = takers.iter().map(|&taker| self.needed_tasks(shared, taker)).collect();
-        let (fuses, statistics) = (shared.roster.fuses(), &shared.statistics);
+        let (fuses, statistics) = (&shared.roster.fuses, &shared.statistics);
         let batch_s = |i: usize, tasks: u64| {
             let known = || statistics[takers[i].slot()].batches.at_most_s(tasks);
             if tasks > 0 && fuses[takers[i].slot()] { known() } else { None }
