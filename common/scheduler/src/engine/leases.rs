@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::account::AcceptedResult;
-use super::event::LeaseTime;
 use super::failures::Blame;
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskRange, WorkerId};
 use deadlines::Deadline;
@@ -19,12 +18,6 @@ pub(super) struct EndedLease {
     pub(super) blame: Option<Box<Blame>>,
     /// Seconds since its worker began it; `None` if the worker had not begun it.
     pub(super) elapsed_s: Option<f64>,
-}
-
-impl EndedLease {
-    pub(super) fn time(&self) -> LeaseTime {
-        LeaseTime::Censored { elapsed_s: self.elapsed_s }
-    }
 }
 
 /// One worker's leases with the earlier failures of their tasks, in the order in which it computes them, and its clock.

@@ -156,11 +156,7 @@ impl Shared {
         self.roster.leave(worker);
         let mut lost = self.leases.revoke_all(self.now_s, worker);
         for ended in &lost {
-            let (lease, time) = (ended.lease, ended.time());
-            self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Lost, time });
-            if let Some(busy_s) = ended.elapsed_s {
-                self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
-            }
+            self.end_unfinished(worker, ended, TaskOutcome::Lost);
         }
         lost.extend(self.drop_sent(worker, TaskOutcome::Lost));
         lost
@@ -181,10 +177,15 @@ impl Shared {
         outcome: TaskOutcome,
     ) -> Option<EndedLease> {
         let result = self.sent.remove(&(worker, collection))?;
-        self.effects.push(result.end(outcome));
-        self.waste.add(result.lease.tasks.count, result.busy_s);
+        self.discard(&result, outcome);
         self.roster.stepped(worker);
         Some(EndedLease { lease: result.lease, blame: None, elapsed_s: Some(result.busy_s) })
+    }
+
+    /// Ends the lease of a result that enters no step, with `outcome`.
+    pub(super) fn discard(&mut self, result: &AcceptedResult, outcome: TaskOutcome) {
+        self.effects.push(result.end(outcome));
+        self.waste.add(result.lease.tasks.count, result.busy_s);
     }
 
     /// Accepts a worker's report that a lease is done.
@@ -251,7 +252,8 @@ impl Shared {
         let ended = self.leases.revoke(self.now_s, worker, id).ok_or(Refusal::NotHeld(id))?;
         let (lease, lost_s) = (ended.lease, ended.elapsed_s.unwrap_or(0.0));
         self.waste.add(lease.tasks.count, lost_s);
-        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time: ended.time() });
+        let time = LeaseTime::Censored { elapsed_s: ended.elapsed_s };
+        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time });
         self.rest(worker, lost_s, uncomputable);
         Ok(ended)
     }
@@ -268,13 +270,24 @@ impl Shared {
 
     /// Accounts for a lease that was revoked because it is no longer needed.
     pub(super) fn cancel(&mut self, worker: WorkerId, ended: &EndedLease) {
+        self.end_unfinished(worker, ended, TaskOutcome::Cancelled);
         if let Some(elapsed_s) = ended.elapsed_s {
-            let tasks = ended.lease.tasks.count;
-            self.waste.add(self.likely_begun(worker, tasks, elapsed_s), elapsed_s);
-            self.observe_censored(worker, tasks, elapsed_s);
+            self.observe_censored(worker, ended.lease.tasks.count, elapsed_s);
         }
-        let (lease, time) = (ended.lease, LeaseTime::Censored { elapsed_s: ended.elapsed_s });
-        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Cancelled, time });
+    }
+
+    /// Ends a lease without a result, with `outcome`, after which some of its tasks had likely begun.
+    fn end_unfinished(&mut self, worker: WorkerId, ended: &EndedLease, outcome: TaskOutcome) {
+        let EndedLease { lease, elapsed_s, .. } = *ended;
+        self.effects.push(Effect::End { worker, lease, outcome, time: LeaseTime::Censored { elapsed_s } });
+        let Some(elapsed_s) = elapsed_s else { return };
+        let mean_s = self.statistics[worker.slot()].mean_s();
+        let begun = match mean_s {
+            _ if self.roster.fuses[worker.slot()] => lease.tasks.count,
+            Some(mean_s) => ((elapsed_s / mean_s).ceil() as u64).clamp(1, lease.tasks.count),
+            None => 1,
+        };
+        self.waste.add(begun, elapsed_s);
     }
 
     /// Handles the end of a worker's lease: the worker becomes idle, or its next lease gets a deadline.
@@ -314,14 +327,5 @@ impl Shared {
                 self.roster.release(worker);
             }
         }
-    }
-
-    /// Returns how many of a lease's tasks a worker had likely begun after `busy_s` seconds, by its mean time.
-    fn likely_begun(&self, worker: WorkerId, tasks: u64, busy_s: f64) -> u64 {
-        if self.roster.fuses[worker.slot()] {
-            return tasks;
-        }
-        let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
-        (begun as u64).clamp(1, tasks)
     }
 }

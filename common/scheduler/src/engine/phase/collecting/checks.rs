@@ -112,23 +112,14 @@ impl Collecting {
         }
     }
 
-    /// Returns whether a result must be confirmed.
-    pub(super) fn must_be_confirmed(&self, shared: &Shared, lease: &Lease) -> bool {
-        let check = shared.config.verify.and_then(|_| self.checks.get(&lease.tasks.first));
-        check.is_some_and(|check| check.held.iter().any(|(_, id)| *id == lease.id))
-    }
-
     /// Handles a lease that ended without a result. Returns whether it was under check, in which case another worker is asked.
     /// `blamed` is `true` if its worker may be at fault.
-    pub(super) fn is_asked_again(&mut self, shared: &Shared, worker: WorkerId, lease: &Lease, blamed: bool) -> bool {
-        if !self.must_be_confirmed(shared, lease) {
-            return false;
-        }
-        if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
-            check.held.retain(|(_, id)| *id != lease.id);
-            if blamed {
-                check.blame.add(worker);
-            }
+    pub(super) fn is_asked_again(&mut self, worker: WorkerId, lease: &Lease, blamed: bool) -> bool {
+        let Some(check) = self.checks.get_mut(&lease.tasks.first) else { return false };
+        let Some(at) = check.held.iter().position(|(_, id)| *id == lease.id) else { return false };
+        check.held.remove(at);
+        if blamed {
+            check.blame.add(worker);
         }
         true
     }
@@ -186,18 +177,12 @@ impl Collecting {
         let (taken, confirming) = pair(check.differing);
         let mut mismatches: SmallVec<[AcceptedResult; 2]> = SmallVec::new();
         for (at, result) in check.results.into_iter().enumerate() {
-            let outcome = match at {
-                _ if at == taken => TaskOutcome::Applied,
-                _ if at == confirming => TaskOutcome::Ignored,
-                _ => TaskOutcome::Mismatched,
-            };
             if at == taken {
                 self.take_own(result);
+            } else if at == confirming {
+                shared.discard(&result, TaskOutcome::Ignored);
             } else {
-                shared.effects.push(result.end(outcome));
-                shared.waste.add(result.lease.tasks.count, result.busy_s);
-            }
-            if outcome == TaskOutcome::Mismatched {
+                shared.discard(&result, TaskOutcome::Mismatched);
                 mismatches.push(result);
             }
         }
@@ -217,14 +202,12 @@ impl Collecting {
             return;
         }
         for ended in shared.drop_sent(worker, TaskOutcome::Cancelled) {
-            self.is_asked_again(shared, worker, &ended.lease, false);
+            self.is_asked_again(worker, &ended.lease, false);
         }
         for ended in shared.leases.revoke_all(shared.now_s, worker) {
             shared.cancel(worker, &ended);
             self.withdraw(shared, worker, ended.lease.id);
-            if !self.is_asked_again(shared, worker, &ended.lease, false) {
-                self.orphan(ended.lease.tasks, ended.blame.as_deref());
-            }
+            self.recompute(shared, worker, ended, false);
         }
         shared.roster.release(worker);
     }
@@ -309,9 +292,8 @@ impl Collecting {
         check.differing = 0;
         results.iter().for_each(|result| check.blame.add(result.worker));
         for result in results {
-            let AcceptedResult { worker, lease, busy_s, .. } = result;
-            shared.effects.push(result.end(TaskOutcome::Disputed));
-            shared.waste.add(lease.tasks.count, busy_s);
+            shared.discard(&result, TaskOutcome::Disputed);
+            let AcceptedResult { worker, busy_s, .. } = result;
             if shared.strike(worker, busy_s, false) {
                 shared.roster.contested(worker);
             }

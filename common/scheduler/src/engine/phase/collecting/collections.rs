@@ -27,7 +27,7 @@ pub(super) struct Collections {
     /// Failures of collections since the last one was delivered.
     blame: Blame,
     /// Whether the step was ordered, with all of these collections.
-    pub(super) is_stepping: bool,
+    is_stepping: bool,
 }
 
 /// A result whose gradient its worker keeps.
@@ -155,11 +155,9 @@ impl Collecting {
     ) {
         for result in lost {
             self.collections.is_stepping = false;
-            let Lease { tasks, .. } = result.lease;
-            shared.effects.push(result.end(outcome));
-            shared.waste.add(tasks.count, result.busy_s);
-            self.mode.lose(tasks);
-            self.orphan(tasks, blame);
+            shared.discard(&result, outcome);
+            self.mode.lose(result.lease.tasks);
+            self.orphan(result.lease.tasks, blame);
         }
     }
 
@@ -173,25 +171,19 @@ impl Collecting {
         self.collections.is_stepping
     }
 
-    /// Returns the collections that make the step.
-    pub(super) fn ordered(&self) -> Vec<CollectionId> {
-        let open = self.collections.open.keys().map(|(_, collection)| *collection);
-        self.collections.delivered.iter().copied().chain(open).collect()
-    }
-
-    /// Returns the leases in the collections that make the step.
-    pub(super) fn kept(&self) -> Vec<(WorkerId, Lease)> {
-        self.collections.kept.iter().map(|kept| (kept.result.worker, kept.result.lease)).collect()
-    }
-
-    /// Returns whether some collections are not delivered.
-    pub(super) fn are_any_open(&self) -> bool {
-        !self.collections.open.is_empty()
-    }
-
-    /// Returns the tasks of the results so far.
-    pub(super) fn kept_tasks(&self) -> TaskRanges {
-        self.collections.kept.iter().map(|kept| kept.result.lease.tasks).collect()
+    /// Orders the step from all collections, delivered or not.
+    pub(super) fn order_step(&mut self, shared: &mut Shared) {
+        let Collections { open, delivered, kept, is_stepping, .. } = &mut self.collections;
+        *is_stepping = !open.is_empty();
+        let kept_tasks = || kept.iter().map(|kept| kept.result.lease.tasks).collect::<TaskRanges>();
+        shared.effects.push(Effect::Step {
+            iteration: self.number,
+            tasks: self.mode.step.map_or_else(|| kept_tasks().into_iter().collect(), |tasks| vec![tasks]),
+            collections: delivered.iter().copied().chain(open.keys().map(|(_, collection)| *collection)).collect(),
+            collected: kept.iter().map(|kept| (kept.result.worker, kept.result.lease)).collect(),
+            lr_factor: self.decision.lr_factor,
+            with_product: shared.policy.wants_gradient_product(),
+        });
     }
 
     /// Takes the results of the step, which has all its collections.

@@ -1,7 +1,6 @@
 //! The phase in which tasks are assigned and results are awaited, until the step has all that it needs.
 //!
 //! # Layout
-//! - `results`: results that workers report
 //! - `collections`: gradients that workers keep until their sum is collected
 //! - `recovery`: tasks whose lease ended without a result
 //! - `checks`: results that two workers must confirm
@@ -11,14 +10,13 @@ mod checks;
 mod collections;
 mod parts;
 mod recovery;
-mod results;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::Committing;
-use crate::engine::account::EmployedWorkers;
+use crate::engine::account::{AcceptedResult, EmployedWorkers};
 use crate::engine::collect::Mode;
 use crate::engine::copies::Copies;
 use crate::engine::event::{AbortReason, Effect};
@@ -164,6 +162,67 @@ impl Collecting {
         }
     }
 
+    /// Handles a lease that a worker reported as done.
+    pub(in crate::engine) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+        let AcceptedResult { worker, lease, .. } = result;
+        let is_own = lease.own.is_some();
+        let had_paused = !is_own && !self.are_collections_failing() && shared.failures.end();
+        if is_own {
+            // The result counts once it is delivered.
+        } else if self.mode.wants(lease.tasks) {
+            self.keep(result);
+            self.stop_copies(shared, &result);
+        } else {
+            shared.roster.forgive(worker);
+            shared.discard(&result, TaskOutcome::Ignored);
+        }
+        let has_leftovers = !self.orphans.is_empty();
+        let is_free = shared.leases.is_free(worker);
+        if is_free {
+            shared.roster.release(worker);
+        }
+        if self.mode.is_complete() {
+            return Flow::Break(CollectingEnd::Complete);
+        }
+        if is_free {
+            self.assign_next(shared, worker);
+        }
+        if had_paused {
+            return self.recover(shared);
+        }
+        if has_leftovers {
+            self.reassign(shared)?;
+        }
+        self.replan(shared)
+    }
+
+    /// Handles the delivery of a collection with one lease.
+    pub(in crate::engine) fn arrived(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+        if self.is_asynchronous() {
+            shared.await_step(result);
+            return self.next_arrival(shared);
+        }
+        self.unconfirmed(shared, result)
+    }
+
+    /// Goes through the results of an asynchronous run that have arrived, up to the next one that makes a step.
+    pub(super) fn next_arrival(&mut self, shared: &mut Shared) -> Flow {
+        while let Collect::Each { max_delay, .. } = self.decision.collect
+            && let Some(result) = shared.arrivals.pop_front()
+        {
+            let AcceptedResult { worker, lease, .. } = result;
+            shared.roster.stepped(worker);
+            shared.roster.release(worker);
+            if self.number.since(lease.iteration) < max_delay {
+                self.take_own(result);
+                return Flow::Break(CollectingEnd::Complete);
+            }
+            shared.discard(&result, TaskOutcome::Ignored);
+            self.employ_idle(shared);
+        }
+        Flow::Continue(())
+    }
+
     /// Ends the leases that are left once all results are there, and asks for the optimizer step. Returns the data from which the
     /// iteration is committed, unless the step waits for collections first.
     pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
@@ -174,29 +233,15 @@ impl Collecting {
         }
         self.ask(shared);
         if !self.is_asynchronous() && !shared.leases.is_empty() {
-            self.cancel_rest(shared);
-        }
-        let (collections, collected) = (self.ordered(), self.kept());
-        let tasks = self.mode.step.map_or_else(|| self.kept_tasks().into_iter().collect(), |tasks| vec![tasks]);
-        self.collections.is_stepping = self.are_any_open();
-        shared.effects.push(Effect::Step {
-            iteration: self.number,
-            tasks,
-            collections,
-            collected,
-            lr_factor: self.decision.lr_factor,
-            with_product: shared.policy.wants_gradient_product(),
-        });
-        (!self.collections.is_stepping).then(|| self.committing(shared))
-    }
-
-    fn cancel_rest(&self, shared: &mut Shared) {
-        for &worker in self.employed.workers() {
-            for ended in shared.leases.revoke_all(shared.now_s, worker) {
-                shared.cancel(worker, &ended);
+            for &worker in self.employed.workers() {
+                for ended in shared.leases.revoke_all(shared.now_s, worker) {
+                    shared.cancel(worker, &ended);
+                }
+                shared.roster.release(worker);
             }
-            shared.roster.release(worker);
         }
+        self.order_step(shared);
+        (!self.is_stepping()).then(|| self.committing(shared))
     }
 
     /// Returns the data from which the iteration is committed, once the step was taken with all collections.

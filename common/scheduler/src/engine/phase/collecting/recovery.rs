@@ -54,11 +54,13 @@ impl Collecting {
         self.left.insert(worker);
         self.lose_collections(shared, worker);
         let hung_on = lost.first().map(|ended| ended.lease.tasks);
-        let mut lost = lost.into_iter();
-        if let Some(ended) = lost.next() {
-            self.recompute_hung(shared, worker, ended);
+        for (at, ended) in lost.into_iter().enumerate() {
+            if at == 0 && !shared.roster.fuses[worker.slot()] {
+                self.recompute_hung(shared, worker, &ended);
+            } else {
+                self.recompute(shared, worker, ended, at == 0);
+            }
         }
-        self.recompute(shared, worker, lost);
         if let Some(tasks) = hung_on {
             self.blame_asynchronously(shared, worker, tasks)?;
         }
@@ -69,13 +71,7 @@ impl Collecting {
     pub(in crate::engine) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
         let lease = ended.lease;
         self.withdraw(shared, worker, lease.id);
-        if !self.is_asked_again(shared, worker, &lease, true) {
-            let mut blame = ended.blame.unwrap_or_default();
-            blame.add(worker);
-            for tasks in self.uncovered(shared, worker, &lease, true) {
-                self.orphan(tasks, Some(&blame));
-            }
-        }
+        self.recompute(shared, worker, ended, true);
         self.blame_asynchronously(shared, worker, lease.tasks)?;
         self.expel_if_due(shared, worker);
         self.recover(shared)
@@ -99,40 +95,40 @@ impl Collecting {
     fn left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
         self.left.insert(worker);
         self.lose_collections(shared, worker);
-        self.recompute(shared, worker, lost.into_iter());
-    }
-
-    /// Has leases computed again that were lost with their worker, which is not to blame.
-    fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, lost: impl Iterator<Item = EndedLease>) {
-        for EndedLease { lease, blame, .. } in lost {
-            if !self.is_asked_again(shared, worker, &lease, false) {
-                for tasks in self.uncovered(shared, worker, &lease, false) {
-                    self.orphan(tasks, blame.as_deref());
-                }
-            }
+        for ended in lost {
+            self.recompute(shared, worker, ended, false);
         }
     }
 
-    /// Has a lease computed again on which a worker hung. All tasks of a batch are blamed. Otherwise only the first is known to have begun,
-    /// so only that one is blamed; if a later task is the cause, it becomes the first of a lease within a few rounds.
-    fn recompute_hung(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) {
+    /// Has a lease computed again that ended without a result. Its worker failed on it if `is_blamed`; otherwise it was lost.
+    pub(super) fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease, is_blamed: bool) {
+        let EndedLease { lease, mut blame, .. } = ended;
+        if self.is_asked_again(worker, &lease, is_blamed) {
+            return;
+        }
+        if is_blamed {
+            blame.get_or_insert_default().add(worker);
+        }
+        for tasks in self.uncovered(shared, worker, &lease, is_blamed) {
+            self.orphan(tasks, blame.as_deref());
+        }
+    }
+
+    /// Has a lease computed again on which a worker hung. Only the first task is known to have begun, so only that one is blamed; if
+    /// a later task is the cause, it becomes the first of a lease within a few rounds.
+    fn recompute_hung(&mut self, shared: &mut Shared, worker: WorkerId, ended: &EndedLease) {
         let EndedLease { lease, blame: earlier, .. } = ended;
-        if self.is_asked_again(shared, worker, &lease, true) {
+        if self.is_asked_again(worker, lease, true) {
             return;
         }
         let mut blame = earlier.as_deref().cloned().unwrap_or_default();
         blame.add(worker);
-        let is_batch = shared.roster.fuses[worker.slot()];
-        for tasks in self.uncovered(shared, worker, &lease, true) {
-            if is_batch {
-                self.orphan(tasks, Some(&blame));
-            } else if tasks.first == lease.tasks.first {
-                let rest = TaskRange { first: tasks.first + 1, count: tasks.count - 1 };
-                self.orphan(rest, earlier.as_deref());
+        for mut tasks in self.uncovered(shared, worker, lease, true) {
+            if tasks.first == lease.tasks.first {
                 self.orphan(TaskRange::single(tasks.first), Some(&blame));
-            } else {
-                self.orphan(tasks, earlier.as_deref());
+                tasks = TaskRange { first: tasks.first + 1, count: tasks.count - 1 };
             }
+            self.orphan(tasks, earlier.as_deref());
         }
     }
 
