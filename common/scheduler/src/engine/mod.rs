@@ -62,6 +62,7 @@ pub use event::{AbortReason, Collection, Effect, Event, LeaseTime, Refusal, Repo
 pub use limits::{FinishReason, Limits};
 pub(crate) use random::{Purpose, stream};
 pub use saved::{RestoreError, SavedEngine};
+pub(crate) use saved::{check_progress, demand, teach};
 pub use view::{Actions, Activity, IterationView};
 
 use std::ops::ControlFlow;

@@ -10,31 +10,21 @@ const FIRST: f64 = 1.25;
 /// Limits shares, based on those of the previous step.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    workers: Vec<Before>,
-}
-
-/// The previous step of one worker.
-#[derive(Clone, Copy, Debug)]
-struct Before {
-    share: u64,
-    /// The number of steps in a row in which its share was smaller than planned.
-    limited: i32,
+    /// Each worker's share in the previous step, and the number of steps in a row in which it was smaller than planned.
+    workers: Vec<(u64, i32)>,
 }
 
 impl Growth {
     /// Returns shares to use instead of the planned ones, with the same sum: the excess of a worker goes to the others in proportion to
     /// their shares. Workers without a previous step get their planned share.
     pub(super) fn limit(&mut self, meant: &[u64]) -> Vec<u64> {
-        let most = |slot: usize| {
-            self.workers
-                .get(slot)
-                .map_or(u64::MAX, |before| (before.share as f64 * FIRST.max(2.0_f64.powi(before.limited))) as u64 + 1)
-        };
-        let most: Vec<u64> = (0..meant.len()).map(most).collect();
+        let most_after = |(share, limited): (u64, i32)| (share as f64 * FIRST.max(2.0_f64.powi(limited))) as u64 + 1;
+        let before = |slot: usize| self.workers.get(slot).copied();
+        let most: Vec<u64> = (0..meant.len()).map(|slot| before(slot).map_or(u64::MAX, most_after)).collect();
         let mut shares: Vec<u64> = meant.iter().zip(&most).map(|(meant, most)| *meant.min(most)).collect();
-        let limited = |slot: usize| self.workers.get(slot).map_or(0, |before| before.limited) + 1;
+        let count = |slot: usize| before(slot).map_or(0, |(_, limited)| limited) + 1;
         let limited: Vec<i32> =
-            (0..meant.len()).map(|slot| if shares[slot] < meant[slot] { limited(slot) } else { 0 }).collect();
+            (0..meant.len()).map(|slot| if shares[slot] < meant[slot] { count(slot) } else { 0 }).collect();
         for _ in shares.iter().sum::<u64>()..meant.iter().sum() {
             let fullness = |slot: &usize| (shares[*slot] + 1) as f64 / meant[*slot].max(1) as f64;
             let open = (0..meant.len()).filter(|slot| shares[*slot] < most[*slot]);
@@ -43,7 +33,7 @@ impl Growth {
             let next = open.or_else(|| (0..meant.len()).min_by(|a, b| fullness(a).total_cmp(&fullness(b))));
             shares[next.expect("tasks are meant for somebody")] += 1;
         }
-        self.workers = shares.iter().zip(limited).map(|(share, limited)| Before { share: *share, limited }).collect();
+        self.workers = shares.iter().copied().zip(limited).collect();
         shares
     }
 }
