@@ -129,7 +129,7 @@ impl Shared {
         let counts = self.roster.counts();
         let failed: SmallVec<[WorkerId; 4]> = blame.workers.iter().copied().filter(&counts).collect();
         let machines: BTreeSet<MachineId> = failed.iter().map(|worker| self.roster.machine_of(*worker)).collect();
-        let present = || self.roster.all_present().filter(&counts);
+        let present = || self.roster.present().iter().filter(&counts);
         machines.len() >= MAX_FAILURES
             || failed.len() >= ENOUGH_WORKERS
                 && present().all(|worker| machines.contains(&self.roster.machine_of(worker)))
@@ -144,6 +144,9 @@ impl Shared {
                 && self.leases.elapsed_s(self.now_s, worker) > self.now_s - self.failures.first_s
         };
         let sends = |worker| self.sent.keys().any(|(sender, _)| *sender == worker);
-        self.roster.all_present().any(|worker| !blame.workers.contains(&worker) && (computes(worker) || sends(worker)))
+        self.roster
+            .present()
+            .iter()
+            .any(|worker| !blame.workers.contains(&worker) && (computes(worker) || sends(worker)))
     }
 }

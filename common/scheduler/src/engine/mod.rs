@@ -164,7 +164,7 @@ impl Engine {
 
     /// Returns the workers that are present, ascending.
     pub fn present(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.shared.roster.all_present()
+        self.shared.roster.present().iter()
     }
 
     /// Returns what is known about the links.
@@ -224,7 +224,7 @@ impl Engine {
     }
 
     fn lose(&mut self, worker: WorkerId) {
-        if self.shared.roster.is_present(worker) {
+        if self.shared.roster.present().contains(worker) {
             let lost = self.shared.lose(worker);
             self.collect(|collecting, shared| collecting.worker_lost(shared, worker, lost));
         }
@@ -239,7 +239,7 @@ impl Engine {
     }
 
     fn violation(&mut self, worker: WorkerId) {
-        if !self.shared.roster.is_present(worker) {
+        if !self.shared.roster.present().contains(worker) {
             return;
         }
         self.shared.violation(worker);

@@ -88,18 +88,18 @@ impl Roster {
         }
     }
 
-    /// Returns the number of workers present.
-    pub(super) fn present(&self) -> usize {
-        self.present.len()
+    pub(super) fn present(&self) -> &WorkerSet {
+        &self.present
     }
 
-    /// Returns all present workers, ascending.
-    pub(super) fn all_present(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.present.iter()
+    /// Returns the workers that are present and do not rest.
+    pub(super) fn fit(&self) -> &WorkerSet {
+        &self.fit
     }
 
-    pub(super) fn is_present(&self, worker: WorkerId) -> bool {
-        self.present.contains(worker)
+    /// Returns the workers that have delivered a result in this run; what an earlier run learned about them does not count.
+    pub(super) fn proven(&self) -> &WorkerSet {
+        &self.proven
     }
 
     /// Returns the workers that may be given work, ascending: those that do not rest or, if all rest, all that are present.
@@ -131,21 +131,11 @@ impl Roster {
         self.members[worker.slot()].machine
     }
 
-    /// Returns whether a worker is present and does not rest.
-    pub(super) fn is_fit(&self, worker: WorkerId) -> bool {
-        self.fit.contains(worker)
-    }
-
-    /// Returns whether a worker has delivered a result in this run; what an earlier run learned about it does not count.
-    pub(super) fn is_proven(&self, worker: WorkerId) -> bool {
-        self.proven.contains(worker)
-    }
-
     /// Returns a predicate for workers whose failures say something about the tasks or about others. While a worker is present that has
     /// delivered a result, only workers that have delivered one count: the others may be one broken machine under ever new names.
     pub(super) fn counts(&self) -> impl Fn(&WorkerId) -> bool + '_ {
         let any_is_proven = WorkerSet::common([&self.proven, &self.present]) > 0;
-        move |worker| !any_is_proven || self.is_proven(*worker)
+        move |worker| !any_is_proven || self.proven.contains(*worker)
     }
 
     /// Returns whether a present worker rests because it failed.
@@ -153,7 +143,6 @@ impl Roster {
         !self.fit.contains(worker) && !self.members[worker.slot()].strikes.contested
     }
 
-    /// Records that a worker joined.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
         self.struck_absent.remove(&(member.machine, worker));
@@ -169,7 +158,6 @@ impl Roster {
         }
     }
 
-    /// Records that a worker left.
     pub(super) fn leave(&mut self, worker: WorkerId) {
         let member = &mut self.members[worker.slot()];
         member.present = false;
@@ -302,7 +290,8 @@ impl Roster {
     /// Returns the time at which the next rest ends.
     pub(super) fn next_rest_end_s(&mut self) -> Option<f64> {
         while let Some(Reverse((Time(until_s), worker))) = self.rests.peek() {
-            if self.is_resting_until(*worker, *until_s) {
+            let rests = self.present.contains(*worker) && !self.fit.contains(*worker);
+            if rests && self.members[worker.slot()].strikes.rests_until_s == *until_s {
                 return Some(*until_s);
             }
             self.rests.pop();
@@ -313,8 +302,9 @@ impl Roster {
     /// Ends the rests that are over, and returns their workers, which may still hold leases.
     pub(super) fn end_rests(&mut self, now_s: f64) -> Vec<WorkerId> {
         let mut rested = Vec::new();
-        while self.next_rest_end_s().is_some_and(|until_s| until_s <= now_s) {
-            let Some(Reverse((_, worker))) = self.rests.pop() else { break };
+        while self.next_rest_end_s().is_some_and(|until_s| until_s <= now_s)
+            && let Some(Reverse((_, worker))) = self.rests.pop()
+        {
             self.fit.insert(worker);
             self.available = None;
             rested.push(worker);
@@ -322,38 +312,23 @@ impl Roster {
         rested
     }
 
-    fn is_resting_until(&self, worker: WorkerId, until_s: f64) -> bool {
-        let rests = self.present.contains(worker) && !self.fit.contains(worker);
-        rests && self.members[worker.slot()].strikes.rests_until_s == until_s
-    }
-
     /// Returns the failures of all workers of the run, by slot, without inherited ones: later these could not be distinguished from
     /// a worker's own failures, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
-        let own = |RosterEntry { strikes, inherited, .. }: &RosterEntry| Strikes {
-            count: strikes.count - inherited,
-            ..*strikes
-        };
+        let own = |member: &RosterEntry| Strikes { count: member.strikes.count - member.inherited, ..member.strikes };
         self.members.iter().map(own).collect()
-    }
-
-    /// Returns the workers that have delivered a result in this run, ascending.
-    pub(super) fn proven(&self) -> Vec<WorkerId> {
-        self.proven.iter().collect()
     }
 
     /// Creates a roster of absent workers with these failures, of which some have delivered a result.
     pub(super) fn restored(strikes: &[Strikes], delivered: &[WorkerId]) -> Self {
-        let mut proven = WorkerSet::default();
-        for worker in delivered {
-            proven.insert(*worker);
-        }
-        let member = |&strikes| RosterEntry { strikes, ..RosterEntry::default() };
-        let mut struck = WorkerSet::default();
         let failed = strikes.iter().enumerate().filter(|(_, strikes)| strikes.count > 0);
-        failed.for_each(|(slot, _)| struck.insert(WorkerId::from_slot(slot)));
-        let members: Vec<RosterEntry> = strikes.iter().map(member).collect();
-        Self { fuses: vec![false; members.len()], members, struck, proven, ..Self::default() }
+        Self {
+            members: strikes.iter().map(|&strikes| RosterEntry { strikes, ..RosterEntry::default() }).collect(),
+            fuses: vec![false; strikes.len()],
+            struck: failed.map(|(slot, _)| WorkerId::from_slot(slot)).collect(),
+            proven: delivered.iter().copied().collect(),
+            ..Self::default()
+        }
     }
 }
 

@@ -157,7 +157,7 @@ impl Engine {
             statistics: shared.statistics[..slots].to_vec(),
             priors: shared.priors.clone(),
             strikes,
-            proven: shared.roster.proven(),
+            proven: shared.roster.proven().iter().collect(),
             ledger: Ledger { workers, ..shared.ledger },
             policy: shared.policy.name().into(),
             policy_state: shared.policy.save(),
@@ -195,7 +195,7 @@ impl Shared {
         let is_new = |slot: &usize| {
             self.statistics[*slot] == WorkerStatistics::default()
                 && strikes[*slot] == Strikes::default()
-                && !self.roster.is_proven(WorkerId::from_slot(*slot))
+                && !self.roster.proven().contains(WorkerId::from_slot(*slot))
                 && self.ledger.workers[*slot] == WorkerCost::default()
         };
         let new = (0..strikes.len()).rev().take_while(is_new).count();

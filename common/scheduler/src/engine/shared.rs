@@ -120,12 +120,12 @@ impl Shared {
 
     /// Lets a worker join that is not present. It inherits failures of its machine unless `is_over`.
     pub(super) fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, is_over: bool) {
-        if !is_over && !self.roster.is_proven(worker) {
+        if !is_over && !self.roster.proven().contains(worker) {
             let inherited = self.roster.inherit(self.now_s, worker, machine);
             self.effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
         }
         self.roster.join(self.now_s, worker, machine);
-        if self.roster.is_fit(worker) {
+        if self.roster.fit().contains(worker) {
             self.failures.shorten_pause(self.config.rest_s);
         }
         let statistics = &mut self.statistics[worker.slot()];
@@ -139,7 +139,7 @@ impl Shared {
 
     /// Drops everything known about an absent worker; returns `false` if it is present or unknown.
     pub(super) fn forget(&mut self, worker: WorkerId) -> bool {
-        let is_known = worker.slot() < self.statistics.len() && !self.roster.is_present(worker);
+        let is_known = worker.slot() < self.statistics.len() && !self.roster.present().contains(worker);
         if is_known {
             self.roster.forget(worker);
             self.statistics[worker.slot()] = WorkerStatistics::default();

@@ -32,7 +32,7 @@ impl Shared {
     pub(super) fn expel_if_due(&mut self, worker: WorkerId) -> Option<Vec<EndedLease>> {
         let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
         let is_due = self.config.expel_after.is_some_and(|most| strikes >= most || mismatches >= MAX_MISMATCHES);
-        (is_due && self.roster.is_present(worker)).then(|| {
+        (is_due && self.roster.present().contains(worker)).then(|| {
             self.effects.push(Effect::Expel { worker, strikes, mismatches });
             self.lose(worker)
         })

@@ -27,9 +27,7 @@ impl WorkerSet {
 
     pub(super) fn insert(&mut self, worker: WorkerId) {
         let (word, bit) = place(worker);
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
+        self.words.resize(self.words.len().max(word + 1), 0);
         self.len += usize::from(self.words[word] & bit == 0);
         self.words[word] |= bit;
     }
@@ -60,6 +58,14 @@ impl WorkerSet {
     }
 }
 
+impl FromIterator<WorkerId> for WorkerSet {
+    fn from_iter<T: IntoIterator<Item = WorkerId>>(workers: T) -> Self {
+        let mut set = Self::default();
+        workers.into_iter().for_each(|worker| set.insert(worker));
+        set
+    }
+}
+
 fn place(worker: WorkerId) -> (usize, u64) {
     (worker.slot() / BITS, 1 << (worker.slot() % BITS))
 }
@@ -85,9 +91,7 @@ mod tests {
                 }
                 prop_assert_eq!(set.contains(worker), insert);
                 prop_assert_eq!((set.len(), set.is_empty()), (expected.len(), expected.is_empty()));
-                let evens = (0..100).map(|half| WorkerId::from_slot(2 * half));
-                let mut even = WorkerSet::default();
-                evens.for_each(|worker| even.insert(worker));
+                let even: WorkerSet = (0..100).map(|half| WorkerId::from_slot(2 * half)).collect();
                 let common = expected.iter().filter(|worker| worker.slot().is_multiple_of(2)).count();
                 prop_assert_eq!(WorkerSet::common([&set, &even]), common);
                 prop_assert_eq!(WorkerSet::common([&even, &set, &set]), common);

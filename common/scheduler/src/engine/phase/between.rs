@@ -32,7 +32,7 @@ impl Between {
         if let Some(reason) = self.finished {
             return Some(Phase::finish(shared, self.next, reason));
         }
-        let present = shared.roster.present();
+        let present = shared.roster.present().len();
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
             shared.wait(WaitReason::Workers { present, needed });

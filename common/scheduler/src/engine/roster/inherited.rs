@@ -65,7 +65,7 @@ mod tests {
         roster.add(worker(number));
         let inherited = roster.inherit(now_s, worker(number), machine);
         roster.join(now_s, worker(number), machine);
-        assert_eq!(roster.is_fit(worker(number)), inherited.is_none());
+        assert_eq!(roster.fit().contains(worker(number)), inherited.is_none());
         inherited.map(|(rest_s, _)| rest_s)
     }
 
