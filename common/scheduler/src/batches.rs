@@ -50,7 +50,6 @@ impl CostLine {
 const LEAST_SPREAD: f64 = 1e-12;
 
 impl BatchStatistics {
-    /// Records a batch.
     pub(crate) fn observe(&mut self, tasks: u64, busy_s: f64) {
         let a = tasks as f64;
         self.count += 1.0;
@@ -89,7 +88,6 @@ impl BatchStatistics {
         Some(line.at_s(tasks) * growth)
     }
 
-    /// Returns the sum of both statistics.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -117,17 +115,13 @@ impl BatchStatistics {
 
     /// Returns the statistics after batches became `factor` times as slow, with this share of the weight.
     pub(crate) fn changed(&self, factor: f64, share: f64) -> Self {
-        let Self { total_s, task_seconds, squares_s2, .. } = *self;
-        let slower = Self {
-            total_s: total_s * factor,
-            task_seconds: task_seconds * factor,
-            squares_s2: squares_s2 * factor * factor,
-            ..*self
-        };
+        let mut slower = *self;
+        slower.total_s *= factor;
+        slower.task_seconds *= factor;
+        slower.squares_s2 = slower.squares_s2 * factor * factor;
         slower.scaled(share.min(1.0))
     }
 
-    /// Returns whether the numbers can have been observed.
     pub(crate) fn is_valid(&self) -> bool {
         let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;
         let counts = [count, tasks, squared_tasks / MOST, largest as f64].map(|count| (0.0..=MOST).contains(&count));

@@ -58,10 +58,10 @@ impl WorkerStatistics {
         debug_assert!(overhead_s.is_finite() && overhead_s >= 0.0);
         if self.first_overhead_s.is_none() {
             self.first_overhead_s = Some(overhead_s);
-            return;
+        } else {
+            self.assignments += 1;
+            self.overhead_s += overhead_s;
         }
-        self.assignments += 1;
-        self.overhead_s += overhead_s;
     }
 
     /// Returns the mean task time m_i = T_i / K_i, in seconds; `None` before the first observation.

@@ -20,7 +20,6 @@ pub(super) struct Mode {
     pub(super) step: Option<TaskRange>,
 }
 
-/// The results that the step can use.
 #[derive(Debug)]
 enum Wanted {
     /// The first `take` results of tasks with an index below `end`; later tasks are probes.
@@ -46,7 +45,6 @@ enum Supply {
 }
 
 impl Mode {
-    /// Creates the mode that a decision asks for.
     pub(super) fn new(decision: &Decision) -> Self {
         let allocated = decision.allocation.some().map(|(_, tasks)| tasks).sum();
         let first = |take, end| Wanted::First { take, taken: 0, end };
@@ -114,7 +112,6 @@ impl Mode {
         }
     }
 
-    /// Takes a wanted result that has arrived.
     pub(super) fn take(&mut self, tasks: TaskRange) {
         match &mut self.wanted {
             Wanted::First { taken, .. } => *taken += tasks.count,
@@ -141,7 +138,6 @@ impl Mode {
         }
     }
 
-    /// Returns whether the step has all its tasks.
     pub(super) fn is_complete(&self) -> bool {
         match &self.wanted {
             Wanted::First { take, taken, .. } => taken >= take,

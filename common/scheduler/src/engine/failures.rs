@@ -31,12 +31,10 @@ const UNCOMPUTABLE_SHARE: f64 = 1.0 / 12.0;
 /// The longest pause, as a share of that time: eight workers at one address need as many attempts.
 const UNCOMPUTABLE_PAUSE_SHARE: f64 = 1.0 / 4.0;
 
-/// The failures of the same tasks so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Blame {
     /// The workers on which they failed, each once; the most recent one is last.
     pub(super) workers: SmallVec<[WorkerId; 4]>,
-    /// The number of failed attempts.
     pub(super) attempts: u32,
 }
 
@@ -83,7 +81,6 @@ impl FailureStreak {
         std::mem::take(self).is_pause()
     }
 
-    /// Returns whether nothing is handed out at the moment.
     pub(super) fn is_pause(&self) -> bool {
         self.paused_until_s.is_some()
     }

@@ -58,7 +58,6 @@ impl Shared {
         self.policy.observe(worker, busy_s);
     }
 
-    /// Records that a worker computed a lease as one batch.
     pub(super) fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
         self.statistics[worker.slot()].observe_batch(tasks, busy_s);
         self.priors.observe(worker, |own| own.observe_batch(tasks, busy_s));

@@ -36,35 +36,28 @@ struct LeaseQueue {
 /// a lease take constant time, however many there are.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// The queue of each worker, by slot.
     queues: Vec<LeaseQueue>,
-    /// The number of leases that are held.
     len: usize,
     /// The deadlines, earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
     /// The blocked workers, and the times since which they are blocked. Their deadlines are suspended.
     blocked: BTreeMap<WorkerId, f64>,
-    /// The number of the next lease.
     pub(super) next_id: u64,
 }
 
 impl Leases {
-    /// Creates an empty table whose leases are numbered from `next_id` on.
     pub(super) fn numbered_from(next_id: u64, workers: usize) -> Self {
         Self { next_id, queues: vec![LeaseQueue::default(); workers], ..Self::default() }
     }
 
-    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         self.queues.resize(self.queues.len().max(worker.slot() + 1), LeaseQueue::default());
     }
 
-    /// Returns the number of leases that are held.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether no worker holds a lease.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -85,13 +78,11 @@ impl Leases {
         (now_s - self.queues[worker.slot()].begun_s).max(0.0)
     }
 
-    /// Returns a lease that a worker holds.
     pub(super) fn find(&self, worker: WorkerId, id: LeaseId) -> Option<Lease> {
         let queue = self.queues.get(worker.slot())?;
         Some(queue.leases[queue.position(id)?].0)
     }
 
-    /// Returns a worker's first lease with a property.
     pub(super) fn find_by(&self, worker: WorkerId, is_wanted: impl Fn(&Lease) -> bool) -> Option<LeaseId> {
         self.of(worker).map(|(lease, _)| lease).find(|lease| is_wanted(lease)).map(|lease| lease.id)
     }
@@ -154,7 +145,6 @@ impl Leases {
         Some(ended)
     }
 
-    /// Ends all leases of a worker, in order.
     pub(super) fn revoke_all(&mut self, now_s: f64, worker: WorkerId) -> Vec<EndedLease> {
         let Some(queue) = self.queues.get_mut(worker.slot()) else { return Vec::new() };
         let mut elapsed_s = Some((now_s - queue.begun_s).max(0.0));
@@ -177,7 +167,6 @@ impl Leases {
 }
 
 impl LeaseQueue {
-    /// Returns the position of a lease.
     fn position(&self, id: LeaseId) -> Option<usize> {
         // Nearly always it is the first. Leases are numbered in the order in which they were granted.
         if self.leases.front()?.0.id == id {

@@ -262,7 +262,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a worker's failure on a lease.
     fn failed(&mut self, worker: WorkerId, ended: EndedLease) {
         match &mut self.phase {
             Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
@@ -333,7 +332,6 @@ impl Engine {
         }
     }
 
-    /// Evicts the workers that missed their deadline.
     fn evict_overdue(&mut self) {
         for (worker, silent_s) in self.shared.leases.overdue(self.shared.now_s) {
             let lost = self.shared.evict(worker, silent_s);

@@ -19,7 +19,6 @@ const TOLERATED_ERROR: f64 = 0.25;
 /// The number of standard errors at which this run's observations contradict a prior: by chance, this happens one time in 400.
 const CONTRADICTION: f64 = 3.0;
 
-/// A worker's prior, and the observations since.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Prior {
     earlier: WorkerStatistics,
@@ -27,25 +26,8 @@ struct Prior {
 }
 
 impl Prior {
-    /// Creates a prior; `None` if nothing was learned.
-    fn new(earlier: WorkerStatistics) -> Option<Self> {
-        let usable = earlier.is_valid() && earlier.observed > 0 && earlier.total_s > 0.0;
-        usable.then(|| Self { earlier: earlier.capped(MAX_PRIOR_TASKS), own: WorkerStatistics::default() })
-    }
-
-    /// Returns what is known about the worker.
     fn statistics(&self) -> WorkerStatistics {
         self.own.plus(&self.earlier)
-    }
-
-    /// Halves the weight of the prior.
-    fn fade(&mut self) {
-        self.earlier = self.earlier.capped(self.earlier.observed / 2);
-    }
-
-    /// Drops the prior, so that only the observations of this run count.
-    fn forget(&mut self) {
-        self.earlier = WorkerStatistics::default();
     }
 
     /// Returns whether this run's observations are too unlikely under the prior.
@@ -64,7 +46,6 @@ impl Prior {
     }
 }
 
-/// The priors of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Priors {
     /// The priors by slot; empty if there were none.
@@ -75,7 +56,6 @@ pub(super) struct Priors {
     observed: Vec<WorkerId>,
     /// The number of priors that were tested by observations in this run.
     tested: u64,
-    /// The number of priors that were contradicted.
     wrong: u64,
 }
 
@@ -83,7 +63,10 @@ impl Priors {
     /// Adds what an earlier run learned about a worker, and returns what is now known about the worker; `None` if
     /// nothing was learned, or it was added before.
     pub(super) fn add(&mut self, worker: WorkerId, earlier: WorkerStatistics) -> Option<WorkerStatistics> {
-        let prior = Prior::new(earlier)?;
+        if !earlier.is_valid() || earlier.observed == 0 || earlier.total_s <= 0.0 {
+            return None;
+        }
+        let prior = Prior { earlier: earlier.capped(MAX_PRIOR_TASKS), own: WorkerStatistics::default() };
         self.heard.resize(self.heard.len().max(worker.slot() + 1), false);
         if std::mem::replace(&mut self.heard[worker.slot()], true) {
             return None;
@@ -93,7 +76,6 @@ impl Priors {
         Some(prior.statistics())
     }
 
-    /// Drops what is known about a worker.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         if let Some(prior) = self.known.get_mut(worker.slot()) {
             *prior = None;
@@ -116,7 +98,6 @@ impl Priors {
         self.known.len().max(self.heard.len())
     }
 
-    /// Records an observation of this run.
     pub(super) fn observe(&mut self, worker: WorkerId, observe: impl FnOnce(&mut WorkerStatistics)) {
         let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { return };
         let before = prior.own.observed;
@@ -140,7 +121,7 @@ impl Priors {
             let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { continue };
             if prior.is_contradicted() {
                 self.wrong += 1;
-                prior.forget();
+                prior.earlier = WorkerStatistics::default();
             }
             statistics[worker.slot()] = prior.statistics();
             if prior.earlier.observed == 0 {
@@ -157,10 +138,10 @@ impl Priors {
                 changed.push(WorkerId::from_slot(slot));
             }
             if fades {
-                known.fade();
+                known.earlier = known.earlier.capped(known.earlier.observed / 2);
             }
             if most_are_wrong {
-                known.forget();
+                known.earlier = WorkerStatistics::default();
             }
             *statistics = known.statistics();
             if known.earlier.observed == 0 {

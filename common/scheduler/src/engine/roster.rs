@@ -24,7 +24,6 @@ const MAX_DOUBLINGS: u32 = 12;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Strikes {
     pub(super) count: u32,
-    /// The time at which its rest ends.
     pub(super) rests_until_s: f64,
     /// Whether it rests because another worker's result differed from its own, which does not prove that it is broken.
     pub(super) contested: bool,
@@ -54,14 +53,12 @@ struct RosterEntry {
 /// on the first request after a change.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
-    /// The members, by slot.
     members: Vec<RosterEntry>,
     present: WorkerSet,
     /// The workers that are present and do not rest.
     fit: WorkerSet,
     /// The workers that have delivered a result in this run, whether they are present or not.
     proven: WorkerSet,
-    /// The fit workers that have nothing to do.
     idle: WorkerSet,
     /// Whether each worker computes a lease as one batch, by slot.
     pub(super) fuses: Vec<bool>,
@@ -73,14 +70,12 @@ pub(super) struct Roster {
     struck_absent: BTreeSet<(MachineId, WorkerId)>,
     /// Whether most of the present workers had failed at the last failure.
     is_outage: bool,
-    /// The number of results that wait for an asynchronous step.
     waiting: usize,
     /// The last result of [`Self::available`], if it is still valid.
     available: Option<Arc<[WorkerId]>>,
 }
 
 impl Roster {
-    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         if self.members.len() <= worker.slot() {
             self.members.resize_with(worker.slot() + 1, RosterEntry::default);
@@ -92,7 +87,6 @@ impl Roster {
         &self.present
     }
 
-    /// Returns the workers that are present and do not rest.
     pub(super) fn fit(&self) -> &WorkerSet {
         &self.fit
     }
@@ -180,12 +174,10 @@ impl Roster {
         *member = RosterEntry { waiting: member.waiting, ..RosterEntry::default() };
     }
 
-    /// Records that a worker got something to do.
     pub(super) fn employ(&mut self, worker: WorkerId) {
         self.idle.remove(worker);
     }
 
-    /// Records that a worker has nothing left to do.
     pub(super) fn release(&mut self, worker: WorkerId) {
         let waits = self.waiting > 0 && self.members[worker.slot()].waiting > 0;
         if self.fit.contains(worker) && !waits {
@@ -208,7 +200,6 @@ impl Roster {
         }
     }
 
-    /// Records that a worker computed a lease.
     pub(super) fn computed(&mut self, worker: WorkerId) {
         self.proven.insert(worker);
     }
@@ -268,14 +259,12 @@ impl Roster {
         self.members[worker.slot()].strikes.contested = true;
     }
 
-    /// Records that a result of a worker was mismatched.
     pub(super) fn mismatched(&mut self, worker: WorkerId) {
         self.contested(worker);
         let mismatches = &mut self.members[worker.slot()].strikes.mismatches;
         *mismatches = mismatches.saturating_add(1);
     }
 
-    /// Returns the number of a worker's mismatched results.
     pub(super) fn mismatches_of(&self, worker: WorkerId) -> u32 {
         self.members[worker.slot()].strikes.mismatches
     }
@@ -287,7 +276,6 @@ impl Roster {
         if self.struck.is_empty() { 0 } else { strikes.count - inherited }
     }
 
-    /// Returns the time at which the next rest ends.
     pub(super) fn next_rest_end_s(&mut self) -> Option<f64> {
         while let Some(Reverse((Time(until_s), worker))) = self.rests.peek() {
             let rests = self.present.contains(*worker) && !self.fit.contains(*worker);
@@ -319,7 +307,6 @@ impl Roster {
         self.members.iter().map(own).collect()
     }
 
-    /// Creates a roster of absent workers with these failures, of which some have delivered a result.
     pub(super) fn restored(strikes: &[Strikes], delivered: &[WorkerId]) -> Self {
         let failed = strikes.iter().enumerate().filter(|(_, strikes)| strikes.count > 0);
         Self {

@@ -27,7 +27,6 @@ const LAST: u64 = u64::MAX >> 1;
 #[serde(deny_unknown_fields)]
 pub struct SavedEngine {
     version: u32,
-    /// The iteration that begins next.
     next_iteration: Iteration,
     /// The limit that ended the run before its last iteration, if one did.
     ended_by: Option<LimitReached>,
@@ -59,13 +58,11 @@ struct LimitReached {
 pub struct RestoreError(String);
 
 impl RestoreError {
-    /// A different release wrote the state.
     pub(crate) fn version(found: u32) -> Self {
         Self(format!("engine state of version {found}: this release reads version {VERSION}"))
     }
 }
 
-/// Refuses a damaged state.
 pub(crate) fn demand(is_good: bool, problem: &str) -> Result<(), RestoreError> {
     if is_good { Ok(()) } else { Err(RestoreError(format!("engine state: {problem}"))) }
 }

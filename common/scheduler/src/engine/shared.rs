@@ -24,7 +24,6 @@ const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 /// reveal a dead connection, so that only workers that are alive but do not answer are evicted.
 const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
-/// The most doublings of the limit on a lease.
 const MAX_DOUBLINGS: u32 = 16;
 
 /// The state that all phases share. State that belongs to one phase is in that phase.
@@ -33,7 +32,6 @@ pub(super) struct Shared {
     pub(super) policy: Box<dyn Policy>,
     pub(super) roster: Roster,
     pub(super) leases: Leases,
-    /// The statistics of each worker, by slot.
     pub(super) statistics: Vec<WorkerStatistics>,
     pub(super) priors: Priors,
     pub(super) failures: FailureStreak,
@@ -48,27 +46,21 @@ pub(super) struct Shared {
     pub(super) arrivals: VecDeque<AcceptedResult>,
     /// Leases to cancel once they are too late, oldest first; some may have ended.
     pub(super) granted: VecDeque<(WorkerId, Lease)>,
-    /// The learned rates of the links.
     pub(super) links: LinkRates,
-    /// The number of collections that were created.
     pub(super) collections: u64,
     /// An empty set, for the next iteration to reuse.
     pub(super) spare: EmployedWorkers,
-    /// The time at which the first iteration began.
     pub(super) began_s: Option<f64>,
     /// The time at which the last step had all its results.
     pub(super) last_step_s: Option<f64>,
     /// Whether an iteration has begun since this engine was created or restored.
     pub(super) has_begun: bool,
     pub(super) last_wait: Option<WaitReason>,
-    /// The time of the current event.
     pub(super) now_s: f64,
-    /// The effects of the current event so far.
     pub(super) effects: Vec<Effect>,
 }
 
 impl Shared {
-    /// Creates the state at the start of a run.
     pub(super) fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
         Self {
             config,
@@ -104,13 +96,11 @@ impl Shared {
         }
     }
 
-    /// Returns the id of a new collection.
     pub(super) fn next_collection(&mut self) -> CollectionId {
         self.collections += 1;
         CollectionId(self.collections)
     }
 
-    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         self.roster.add(worker);
         self.leases.add(worker);
@@ -222,7 +212,6 @@ impl Shared {
         Ok(result)
     }
 
-    /// Handles a collection of one lease that arrived completely. Returns its result.
     pub(super) fn receive(&mut self, worker: WorkerId, collection: CollectionId) -> Option<AcceptedResult> {
         let result = self.sent.remove(&(worker, collection))?;
         self.roster.forgive(worker);
@@ -299,7 +288,6 @@ impl Shared {
         }
     }
 
-    /// Sets the deadline of the lease that a worker is computing, if there is one.
     pub(super) fn set_deadline(&mut self, worker: WorkerId) {
         let Some(timeout_s) = self.config.lease_timeout_s else { return };
         let Some((lease, blame)) = self.leases.of(worker).next() else { return };
@@ -320,7 +308,6 @@ impl Shared {
         }
     }
 
-    /// Ends the rests that are over.
     pub(super) fn end_rests(&mut self) {
         for worker in self.roster.end_rests(self.now_s) {
             if self.leases.is_free(worker) {

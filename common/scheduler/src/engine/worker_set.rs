@@ -47,7 +47,6 @@ impl WorkerSet {
         (0..words).map(|at| in_all(at).count_ones() as usize).sum()
     }
 
-    /// Returns the workers, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = WorkerId> + '_ {
         let some = if self.is_empty() { &[][..] } else { &self.words };
         some.iter().enumerate().flat_map(|(at, &word)| {

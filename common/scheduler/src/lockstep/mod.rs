@@ -65,15 +65,11 @@ pub struct Lockstep {
     context: PolicyContext,
     budget: u64,
     seed: u64,
-    /// The iteration that is decided next.
     next: Iteration,
-    /// The present workers, ascending.
     present: Vec<WorkerId>,
     /// The number of workers that are or were present.
     slots: usize,
-    /// The statistics of each worker, by slot.
     statistics: Vec<WorkerStatistics>,
-    /// The observations since the last decision.
     reports: Vec<TimedShare>,
     probes: ProbeBudget,
     /// The limit on the growth of shares, if there is one.
@@ -251,7 +247,6 @@ impl Lockstep {
         }
     }
 
-    /// Returns the policy's decision, and the share of each present worker.
     fn decide(&mut self) -> Result<(Vec<u64>, Decision), LockstepError> {
         let (iteration, workers) = (self.next, &self.present[..]);
         let round = Round {

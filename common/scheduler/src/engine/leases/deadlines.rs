@@ -31,7 +31,6 @@ impl Leases {
         }
     }
 
-    /// Stops the deadline of a worker that is blocked.
     pub(in crate::engine) fn block(&mut self, now_s: f64, worker: WorkerId) {
         if !self.is_free(worker) {
             self.blocked.entry(worker).or_insert(now_s);
@@ -52,7 +51,6 @@ impl Leases {
         !queue.leases.is_empty() && queue.deadlines == deadline.set && !self.blocked.contains_key(&deadline.worker)
     }
 
-    /// Returns the next deadline.
     pub(in crate::engine) fn next_deadline_s(&mut self) -> Option<f64> {
         while let Some(Reverse(next)) = self.deadlines.peek() {
             if self.holds(next) {

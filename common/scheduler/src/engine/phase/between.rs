@@ -8,9 +8,7 @@ use crate::engine::limits::FinishReason;
 use crate::engine::shared::Shared;
 use ata_types::Iteration;
 
-/// The iteration that comes next.
 pub(in crate::engine) struct Between {
-    /// The iteration that begins next.
     pub(in crate::engine) next: Iteration,
     /// The rule that ended the run before it was saved and restored, if one did.
     pub(in crate::engine) finished: Option<FinishReason>,
@@ -19,7 +17,6 @@ pub(in crate::engine) struct Between {
 }
 
 impl Between {
-    /// Creates the phase, which waits for [`crate::Event::Proceed`].
     pub(in crate::engine) fn new(next: Iteration, finished: Option<FinishReason>) -> Self {
         Self { next, finished, may_begin: false }
     }

@@ -15,7 +15,6 @@ pub(in crate::engine) struct Committing {
     pub(in crate::engine) number: Iteration,
     pub(super) started_s: f64,
     pub(super) finished_s: f64,
-    /// The number of workers that took part.
     pub(super) workers: u64,
     pub(super) results: Vec<AcceptedResult>,
     pub(super) employed: EmployedWorkers,
@@ -63,7 +62,6 @@ impl Committing {
         }
     }
 
-    /// Enters the finished iteration into the ledger.
     fn enter(&self, shared: &mut Shared) -> IterationCost {
         let (waste, results) = (std::mem::take(&mut shared.waste), std::mem::take(&mut shared.results));
         let ledger = &mut shared.ledger;

@@ -21,17 +21,14 @@ use super::limits::FinishReason;
 use super::shared::Shared;
 use ata_types::Iteration;
 
-/// The phase of a run.
 pub(super) enum Phase {
     /// The run is before its first iteration, or between two.
     Between(Between),
     /// Tasks are assigned, and results awaited.
     Collecting(Box<Collecting>),
-    /// The step is being taken.
     Committing(Committing),
     /// The run is finished or aborted, and can still be saved and continued.
     Over {
-        /// The iteration to continue with.
         next: Iteration,
         /// The rule that ended the run; `None` if it was aborted.
         finished: Option<FinishReason>,

@@ -24,11 +24,9 @@ use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 /// each of them keeps a gradient in memory.
 const MAX_RESULTS: usize = 5;
 
-/// Tasks whose result must be confirmed.
 #[derive(Debug)]
 pub(super) struct Check {
     tasks: TaskRange,
-    /// The workers that compute them, and their leases.
     held: SmallVec<[(WorkerId, LeaseId); 2]>,
     /// The results that arrived, each from a different worker.
     results: SmallVec<[AcceptedResult; 2]>,
@@ -65,7 +63,6 @@ impl Check {
         self.needs().saturating_sub(self.results.len() + self.held.len())
     }
 
-    /// Returns the workers that take part in the check.
     fn involved(&self) -> impl Iterator<Item = WorkerId> {
         let answered = self.results.iter().map(|result| result.worker);
         answered.chain(self.held.iter().map(|(holder, _)| *holder))
@@ -102,7 +99,6 @@ impl Collecting {
         })
     }
 
-    /// Assigns tasks that are checked to a worker.
     fn ask_for_check(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
         let Some(check) = self.checks.get(&tasks.first) else { return };
         let blame = (check.blame.attempts > 0).then(|| Box::new(check.blame.clone()));
@@ -124,7 +120,6 @@ impl Collecting {
         true
     }
 
-    /// Handles a result that must be confirmed.
     pub(super) fn unconfirmed(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         let lease = result.lease;
         if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
@@ -145,7 +140,6 @@ impl Collecting {
         }
     }
 
-    /// Handles the comparison of two results.
     pub(in crate::engine) fn compared(
         &mut self,
         shared: &mut Shared,
@@ -212,7 +206,6 @@ impl Collecting {
         shared.roster.release(worker);
     }
 
-    /// Asks further workers for the results that checks lack.
     pub(super) fn continue_checks(&mut self, shared: &mut Shared) -> Flow {
         if shared.config.verify.is_none() {
             return Flow::Continue(());

@@ -14,7 +14,6 @@ use crate::engine::failures::Blame;
 use crate::engine::shared::Shared;
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRanges, WorkerId};
 
-/// The collections of an iteration.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     /// The leases that are in no collection yet, in the order in which they were assigned.
@@ -30,7 +29,6 @@ pub(super) struct Collections {
     is_stepping: bool,
 }
 
-/// A result whose gradient its worker keeps.
 #[derive(Clone, Copy, Debug)]
 struct KeptResult {
     result: AcceptedResult,
@@ -38,7 +36,6 @@ struct KeptResult {
 }
 
 impl Collections {
-    /// Returns the collections of a worker that are not delivered.
     fn of(&mut self, worker: WorkerId) -> impl Iterator<Item = (CollectionId, &mut Vec<Lease>)> {
         let all = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
         self.open.range_mut(all).map(|((_, id), leases)| (*id, leases))
@@ -52,12 +49,10 @@ impl Collections {
 }
 
 impl Collecting {
-    /// Records a lease whose gradient will be collected.
     pub(super) fn will_collect(&mut self, worker: WorkerId, lease: Lease) {
         self.collections.unasked.push((worker, lease));
     }
 
-    /// Records a result whose gradient its worker keeps.
     pub(super) fn keep(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
         if self.mode.races {
@@ -105,7 +100,6 @@ impl Collecting {
         self.collections.open.retain(|_, leases| !leases.is_empty());
     }
 
-    /// Handles a collection that arrived completely.
     pub(in crate::engine) fn delivered(&mut self, shared: &mut Shared, worker: WorkerId, collection: CollectionId) {
         let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return };
         shared.results += 1;

@@ -30,11 +30,8 @@ use checks::Check;
 use collections::Collections;
 use recovery::Orphan;
 
-/// The way in which the collecting phase ends.
 pub(in crate::engine) enum CollectingEnd {
-    /// The step has all its results.
     Complete,
-    /// The same tasks failed too often.
     Abort(AbortReason),
 }
 
@@ -56,7 +53,6 @@ pub(in crate::engine) struct Collecting {
     orphans: Vec<Orphan>,
     /// Tasks whose result is taken only once two workers agree on it, by their first index.
     checks: BTreeMap<u64, Check>,
-    /// The policy's last actions.
     actions: Actions,
     copies: Copies,
     /// Failures since the last step of an asynchronous run, in which no worker retries a task.
@@ -89,7 +85,6 @@ impl Collecting {
         }
     }
 
-    /// Hands out the first tasks.
     pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
         let workers = shared.roster.available();
         for (i, tasks) in self.mode.shares(&self.decision) {
@@ -162,7 +157,6 @@ impl Collecting {
         }
     }
 
-    /// Handles a lease that a worker reported as done.
     pub(in crate::engine) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         let AcceptedResult { worker, lease, .. } = result;
         let is_own = lease.own.is_some();

@@ -61,7 +61,6 @@ impl Collecting {
         self.actions.begin = begin;
     }
 
-    /// Stops the probe that a worker computes.
     fn stop_probe(&mut self, shared: &mut Shared, worker: WorkerId) {
         self.cancel_unneeded(shared, worker);
         if shared.roster.present().contains(worker) && shared.leases.is_free(worker) {

@@ -20,7 +20,6 @@ pub(super) struct Orphan {
 }
 
 impl Collecting {
-    /// Handles a worker that joined.
     pub(in crate::engine) fn worker_joined(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
         self.workers += u64::from(!self.left.contains(worker));
         shared.last_wait = None;
@@ -28,7 +27,6 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// Handles a worker that left, whose leases are lost.
     pub(in crate::engine) fn worker_lost(
         &mut self,
         shared: &mut Shared,
@@ -67,7 +65,6 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// Handles a lease that its worker reported as failed.
     pub(in crate::engine) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
         let lease = ended.lease;
         self.withdraw(shared, worker, lease.id);
@@ -77,7 +74,6 @@ impl Collecting {
         self.recover(shared)
     }
 
-    /// Handles a violation of the protocol.
     pub(in crate::engine) fn violation(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
         if self.expel_if_due(shared, worker) { self.recover(shared) } else { Flow::Continue(()) }
     }
