@@ -143,15 +143,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mean_is_total_over_count() {
-        let mut statistics = WorkerStatistics::default();
-        assert_eq!(statistics.mean_s(), None);
-        statistics.observe(1.0);
-        statistics.observe(4.0);
-        assert_eq!(statistics.mean_s(), Some(2.5));
-    }
-
-    #[test]
     fn capping_keeps_the_means() {
         let statistics = WorkerStatistics {
             observed: 8,

@@ -192,27 +192,6 @@ mod tests {
         leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), None, None).id
     }
 
-    fn held(leases: &Leases, number: u32) -> Vec<u64> {
-        leases.of(worker(number)).map(|(lease, _)| lease.id.0).collect()
-    }
-
-    #[test]
-    fn leases_are_kept_in_order_whichever_ends() {
-        let mut leases = table(2);
-        let ids: Vec<LeaseId> = (0..5).map(|index| grant(&mut leases, 0.0, 1, index)).collect();
-        grant(&mut leases, 0.0, 2, 9);
-        for (id, left) in [(2, &[0, 1, 3, 4][..]), (4, &[0, 1, 3]), (0, &[1, 3]), (3, &[1]), (1, &[])] {
-            assert!(leases.find(worker(1), ids[id]).is_some() && leases.find(worker(2), ids[id]).is_none());
-            assert_eq!(leases.revoke(1.0, worker(1), ids[id]).unwrap().lease.id, ids[id]);
-            assert_eq!(held(&leases, 1), left);
-            assert!(leases.find(worker(1), ids[id]).is_none() && leases.revoke(1.0, worker(1), ids[id]).is_none());
-        }
-        assert!(leases.is_free(worker(1)) && !leases.is_empty());
-        assert_eq!(leases.revoke_all(1.0, worker(2)).len(), 1);
-        assert!(leases.is_empty());
-        assert_eq!(grant(&mut leases, 2.0, 1, 0), LeaseId(6));
-    }
-
     /// Invariant 8: the coordinator's clock bounds every reported time.
     #[test]
     fn reports_cannot_claim_more_than_the_time_that_passed() {
@@ -225,20 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn a_later_lease_that_fails_leaves_the_time_to_the_first() {
+    fn only_the_first_lease_was_begun() {
         let mut leases = table(1);
         let (a, b, c) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1), grant(&mut leases, 0.0, 1, 2));
         assert_eq!(leases.revoke(3.0, worker(1), b).unwrap().elapsed_s, None);
         assert_eq!(leases.finish(4.0, worker(1), a, 4.0).unwrap().factor, 1.0);
         assert_eq!(leases.revoke(6.0, worker(1), c).unwrap().elapsed_s, Some(2.0));
-    }
-
-    #[test]
-    fn only_the_first_lease_of_those_revoked_was_begun() {
-        let mut leases = table(1);
-        grant(&mut leases, 1.0, 1, 0);
-        grant(&mut leases, 1.0, 1, 1);
-        let ended = leases.revoke_all(3.0, worker(1));
+        grant(&mut leases, 7.0, 1, 3);
+        grant(&mut leases, 7.0, 1, 4);
+        let ended = leases.revoke_all(9.0, worker(1));
         assert_eq!(ended.iter().map(|ended| ended.elapsed_s).collect::<Vec<_>>(), [Some(2.0), None]);
     }
 }

@@ -156,83 +156,31 @@ impl Priors {
 mod tests {
     use super::*;
 
-    fn worker() -> WorkerId {
-        WorkerId::from_slot(0)
-    }
-
-    fn learned(observed: u64, mean_s: f64, deviation_s: f64) -> WorkerStatistics {
-        let count = observed as f64;
-        let squares_s2 = count * (mean_s * mean_s + deviation_s * deviation_s);
-        WorkerStatistics { observed, total_s: count * mean_s, squares_s2, ..WorkerStatistics::default() }
-    }
-
-    /// Returns what is known about a worker with this prior after one task of `busy_s`, at the start of the next iteration.
-    fn known_after(earlier: WorkerStatistics, busy_s: f64) -> WorkerStatistics {
-        let mut priors = Priors::default();
-        let mut statistics = [priors.add(worker(), earlier).unwrap()];
-        priors.observe(worker(), |own| own.observe(busy_s));
-        priors.review(Iteration(2), &mut statistics);
-        statistics[0]
-    }
-
+    /// Observations within three standard errors of a prior leave it; others replace it. A lower cost per task in a larger batch is no
+    /// contradiction.
     #[test]
-    fn it_fades_to_nothing() {
-        let mut priors = Priors::default();
-        let mut statistics = [priors.add(worker(), learned(100_000, 2.0, 1.0)).unwrap()];
-        assert_eq!(statistics[0].observed, MAX_PRIOR_TASKS);
-        for iteration in 1..9000 {
-            priors.review(Iteration(iteration), &mut statistics);
-            assert!(statistics[0].observed > 0, "{iteration}");
-        }
-        priors.review(Iteration(9000), &mut statistics);
-        assert_eq!(statistics, [WorkerStatistics::default()]);
-    }
-
-    #[test]
-    fn observations_that_agree_leave_it() {
-        assert_eq!(known_after(learned(100, 2.0, 1.0), 4.5).observed, 101, "2.5 standard errors off");
-    }
-
-    #[test]
-    fn observations_that_contradict_it_replace_it() {
-        let known = known_after(learned(100, 2.0, 1.0), 6.0);
-        assert_eq!((known.observed, known.total_s), (1, 6.0));
-    }
-
-    /// A lower cost per task in a larger batch is no contradiction.
-    #[test]
-    fn batches_are_held_against_the_line() {
-        let mut earlier = WorkerStatistics::default();
+    fn observations_are_compared_with_it() {
+        let observed = 100;
+        let singly = WorkerStatistics { observed, total_s: 200.0, squares_s2: 500.0, ..WorkerStatistics::default() };
+        let mut batches = WorkerStatistics::default();
         for tasks in [50, 60, 70] {
-            earlier.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
+            batches.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
         }
-        for (busy_s, kept) in [(20.5, true), (200.0, false)] {
-            let mut priors = Priors::default();
-            let mut statistics = [priors.add(worker(), earlier).unwrap()];
-            priors.observe(worker(), |own| own.observe_batch(1, busy_s));
+        for (earlier, busy_s, is_kept) in
+            [(singly, 4.5, true), (singly, 6.0, false), (batches, 20.5, true), (batches, 200.0, false)]
+        {
+            let (worker, mut priors) = (WorkerId::from_slot(0), Priors::default());
+            let mut statistics = [priors.add(worker, earlier).unwrap()];
+            assert_eq!(priors.add(worker, earlier), None, "it counts once");
+            priors.observe(
+                worker,
+                |own| {
+                    if earlier == batches { own.observe_batch(1, busy_s) } else { own.observe(busy_s) }
+                },
+            );
             priors.review(Iteration(2), &mut statistics);
-            assert_eq!(statistics[0].observed > 1, kept, "{busy_s}");
-        }
-    }
-
-    /// Contradictions add up over the run, however far apart they are.
-    #[test]
-    fn two_wrong_priors_of_three_discredit_all() {
-        let mut priors = Priors::default();
-        let workers = [0, 1, 2, 3].map(WorkerId::from_slot);
-        let mut statistics = workers.map(|worker| priors.add(worker, learned(100, 2.0, 0.1)).unwrap());
-        for (iteration, worker, busy_s, left) in [(2, 0, 9.0, 100), (300, 1, 2.0, 100), (700, 2, 9.0, 0)] {
-            priors.observe(workers[worker], |own| own.observe(busy_s));
-            priors.review(Iteration(iteration), &mut statistics);
-            assert_eq!(statistics[3].observed, left, "iteration {iteration}");
-        }
-    }
-
-    #[test]
-    fn impossible_statistics_are_no_prior() {
-        let with = |total_s| WorkerStatistics { observed: 3, total_s, ..WorkerStatistics::default() };
-        for earlier in [WorkerStatistics::default(), with(f64::NAN), with(-1.0), with(0.0), with(f64::INFINITY)] {
-            assert_eq!(Priors::default().add(worker(), earlier), None);
+            let left = if is_kept { earlier.observed } else { 0 };
+            assert_eq!(statistics[0].observed, 1 + left, "{busy_s}");
         }
     }
 }

@@ -294,14 +294,3 @@ impl Collecting {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_result_is_compared_with_those_before_it() {
-        let pairs: Vec<_> = (0..6).map(pair).collect();
-        assert_eq!(pairs, [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
-    }
-}
