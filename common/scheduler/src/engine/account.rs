@@ -1,7 +1,6 @@
 //! The parts of an iteration's cost: results, wasted work, and the employed workers.
 
-use super::event::{Effect, LeaseTime};
-use super::worker_set::WorkerSet;
+use super::{Effect, LeaseTime, WorkerSet};
 use ata_types::{Lease, TaskOutcome, WorkerId};
 
 /// A result that passed the engine's checks.

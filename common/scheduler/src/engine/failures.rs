@@ -8,9 +8,7 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use super::EngineConfig;
-use super::event::AbortReason;
-use super::shared::Shared;
+use super::{AbortReason, EngineConfig, Shared};
 use ata_types::{Iteration, MachineId, TaskRange, WorkerId};
 
 /// The number of failed attempts at the same tasks, on as many machines, before a run is given up. One machine may be broken, and a

@@ -1,7 +1,6 @@
 //! Passes observations of workers to the policy, and asks it for decisions.
 
-use super::random::{Purpose, stream};
-use super::shared::Shared;
+use super::{Purpose, Shared, stream};
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
 use ata_types::{Iteration, WorkerId};

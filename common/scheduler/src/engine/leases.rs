@@ -5,8 +5,7 @@ mod deadlines;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::account::AcceptedResult;
-use super::failures::Blame;
+use super::{AcceptedResult, Blame};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskRange, WorkerId};
 use deadlines::Deadline;
 

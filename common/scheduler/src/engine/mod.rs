@@ -71,10 +71,18 @@ use crate::ledger::Ledger;
 use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
 use crate::topology::{LinkRates, LinkSetting};
+use account::{AcceptedResult, EmployedWorkers};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, WorkerId};
-use leases::EndedLease;
+use collect::share_out;
+use copies::Copies;
+use failures::Blame;
+use leases::{EndedLease, Leases};
 use phase::{Between, Collecting, CollectingEnd, Flow, Phase};
+use priors::Priors;
+use roster::Roster;
 use shared::Shared;
+use time::Time;
+use worker_set::WorkerSet;
 
 /// The iteration engine. See the module's documentation.
 pub struct Engine {

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::time::Time;
-use super::worker_set::WorkerSet;
+use super::{Time, WorkerSet};
 use ata_types::{Iteration, MachineId, WorkerId};
 
 /// The length of a rest after a failure, as a multiple of the time that the failure took. A worker that hangs whenever it gets

@@ -2,13 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::leases::Leases;
-use super::limits::{FinishReason, Limits};
 use super::phase::{Between, Phase};
-use super::priors::Priors;
-use super::roster::{Roster, Strikes};
-use super::shared::Shared;
-use super::{Engine, EngineConfig};
+use super::roster::Strikes;
+use super::{Engine, EngineConfig, FinishReason, Leases, Limits, Priors, Roster, Shared};
 use crate::batches::MOST;
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};

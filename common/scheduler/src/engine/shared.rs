@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::EngineConfig;
-use super::account::{AcceptedResult, EmployedWorkers, Waste};
-use super::event::{Effect, LeaseTime, Refusal, WaitReason};
+use super::account::Waste;
 use super::failures::FailureStreak;
-use super::leases::{EndedLease, Leases};
-use super::priors::Priors;
-use super::roster::Roster;
+use super::{
+    AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
+    WaitReason,
+};
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;

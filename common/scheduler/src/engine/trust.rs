@@ -1,8 +1,6 @@
 //! Failures of single workers. Workers that fail rest, longer each time, and are expelled if they fail too often.
 
-use super::event::Effect;
-use super::leases::EndedLease;
-use super::shared::Shared;
+use super::{Effect, EndedLease, Shared};
 use ata_types::WorkerId;
 
 /// The number of mismatched results after which a worker is expelled. One may be due to a flipped bit, but a correct machine does

@@ -1,8 +1,6 @@
 //! The view of an iteration that a policy gets, and the actions that it can take.
 
-use super::copies::Copies;
-use super::leases::Leases;
-use super::roster::Roster;
+use super::{Copies, Leases, Roster};
 use ata_types::WorkerId;
 
 /// The state of an iteration whose tasks are handed out in parts, for its policy.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::Leases;
-use crate::engine::time::Time;
+use crate::engine::Time;
 use ata_types::WorkerId;
 
 /// The time by which a worker must have reported its first lease.

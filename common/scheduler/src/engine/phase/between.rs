@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use super::{Collecting, Phase};
-use crate::engine::event::{AbortReason, Effect, WaitReason};
-use crate::engine::limits::FinishReason;
-use crate::engine::shared::Shared;
+use crate::engine::{AbortReason, Effect, FinishReason, Shared, WaitReason};
 use ata_types::Iteration;
 
 pub(in crate::engine) struct Between {

@@ -1,11 +1,7 @@
 //! The phase in which all collections of a step have arrived, and the driver takes the step.
 
 use super::{Between, Phase};
-use crate::engine::account::{AcceptedResult, EmployedWorkers};
-use crate::engine::event::{AbortReason, Effect};
-use crate::engine::failures::Blame;
-use crate::engine::limits::FinishReason;
-use crate::engine::shared::Shared;
+use crate::engine::{AbortReason, AcceptedResult, Blame, Effect, EmployedWorkers, FinishReason, Shared};
 use crate::ledger::IterationCost;
 use crate::policy::StepOutcome;
 use ata_types::{Iteration, TaskOutcome, TaskRange, WorkerId};

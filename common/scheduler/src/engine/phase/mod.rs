@@ -16,9 +16,7 @@ pub(super) use between::Between;
 pub(super) use collecting::{Collecting, CollectingEnd, Flow};
 pub(super) use committing::Committing;
 
-use super::event::{AbortReason, Effect};
-use super::limits::FinishReason;
-use super::shared::Shared;
+use super::{AbortReason, Effect, FinishReason, Shared};
 use ata_types::Iteration;
 
 pub(super) enum Phase {

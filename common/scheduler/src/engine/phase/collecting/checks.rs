@@ -12,12 +12,8 @@
 use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
-use crate::engine::Verify;
-use crate::engine::account::AcceptedResult;
-use crate::engine::event::{Effect, WaitReason};
-use crate::engine::failures::Blame;
 use crate::engine::random::draw;
-use crate::engine::shared::Shared;
+use crate::engine::{AcceptedResult, Blame, Effect, Shared, Verify, WaitReason};
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 /// The number of results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and

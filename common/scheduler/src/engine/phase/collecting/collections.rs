@@ -8,10 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::{Collecting, Flow};
-use crate::engine::account::AcceptedResult;
-use crate::engine::event::{Collection, Effect};
-use crate::engine::failures::Blame;
-use crate::engine::shared::Shared;
+use crate::engine::{AcceptedResult, Blame, Collection, Effect, Shared};
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRanges, WorkerId};
 
 #[derive(Debug, Default)]

@@ -16,14 +16,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::Committing;
-use crate::engine::account::{AcceptedResult, EmployedWorkers};
 use crate::engine::collect::Mode;
-use crate::engine::copies::Copies;
-use crate::engine::event::{AbortReason, Effect};
-use crate::engine::failures::Blame;
-use crate::engine::shared::Shared;
-use crate::engine::view::Actions;
-use crate::engine::worker_set::WorkerSet;
+use crate::engine::{AbortReason, AcceptedResult, Actions, Blame, Copies, Effect, EmployedWorkers, Shared, WorkerSet};
 use crate::policy::{Collect, Decision, SchedulerRng};
 use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, WorkerId};
 use checks::Check;

@@ -6,10 +6,7 @@ use smallvec::SmallVec;
 
 use super::recovery::Orphan;
 use super::{Collecting, Flow};
-use crate::engine::account::AcceptedResult;
-use crate::engine::collect::share_out;
-use crate::engine::shared::Shared;
-use crate::engine::view::IterationView;
+use crate::engine::{AcceptedResult, IterationView, Shared, share_out};
 use crate::policy::Collect;
 use ata_types::{TaskRange, WorkerId};
 

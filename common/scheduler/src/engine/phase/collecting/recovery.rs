@@ -4,12 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
 use crate::allocation::ras_by_cost;
-use crate::engine::collect::share_out;
-use crate::engine::event::WaitReason;
-use crate::engine::failures::Blame;
-use crate::engine::leases::EndedLease;
-use crate::engine::random::{Purpose, stream};
-use crate::engine::shared::Shared;
+use crate::engine::{Blame, EndedLease, Purpose, Shared, WaitReason, share_out, stream};
 use ata_types::{Lease, LeaseId, TaskRange, TaskRanges, WorkerId};
 
 /// Tasks whose lease ended without a result, to be given to another worker.
