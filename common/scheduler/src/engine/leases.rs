@@ -36,7 +36,8 @@ struct LeaseQueue {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     queues: Vec<LeaseQueue>,
-    len: usize,
+    /// The number of leases that are held.
+    pub(super) len: usize,
     /// The deadlines, earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
     /// The blocked workers, and the times since which they are blocked. Their deadlines are suspended.
@@ -51,10 +52,6 @@ impl Leases {
 
     pub(super) fn add(&mut self, worker: WorkerId) {
         self.queues.resize(self.queues.len().max(worker.slot() + 1), LeaseQueue::default());
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -234,7 +234,10 @@ impl Engine {
     fn lose(&mut self, worker: WorkerId) {
         if self.shared.roster.present().contains(worker) {
             let lost = self.shared.lose(worker);
-            self.collect(|collecting, shared| collecting.worker_lost(shared, worker, lost));
+            self.collect(|collecting, shared| {
+                collecting.worker_left(shared, worker, lost);
+                collecting.recover(shared)
+            });
         }
     }
 
@@ -242,7 +245,8 @@ impl Engine {
         if self.shared.forget(worker)
             && let Phase::Collecting(collecting) = &mut self.phase
         {
-            collecting.worker_forgotten(worker);
+            // The worker that gets its number takes part as well.
+            collecting.left.remove(worker);
         }
     }
 
@@ -252,7 +256,9 @@ impl Engine {
         }
         self.shared.violation(worker);
         match &mut self.phase {
-            Phase::Collecting(_) => self.collect(|collecting, shared| collecting.violation(shared, worker)),
+            Phase::Collecting(_) => self.collect(|collecting, shared| {
+                if collecting.expel_if_due(shared, worker) { collecting.recover(shared) } else { Flow::Continue(()) }
+            }),
             Phase::Between(_) | Phase::Committing(_) => drop(self.shared.expel_if_due(worker)),
             Phase::Over { .. } => {}
         }
@@ -331,8 +337,10 @@ impl Engine {
 
     fn timeout(&mut self) {
         self.evict_overdue();
-        self.shared.end_rests();
-        let Shared { failures, now_s, .. } = &mut self.shared;
+        let Shared { failures, roster, leases, now_s, .. } = &mut self.shared;
+        for worker in roster.end_rests(*now_s).into_iter().filter(|worker| leases.is_free(*worker)) {
+            roster.release(worker);
+        }
         if failures.paused_until_s.take_if(|at_s| at_s <= now_s).is_some() {
             self.collect(Collecting::recover);
         } else {

@@ -34,7 +34,6 @@ pub(super) struct Strikes {
 
 #[derive(Clone, Debug, Default)]
 struct RosterEntry {
-    present: bool,
     /// The machine that it runs on, or ran on last.
     machine: MachineId,
     strikes: Strikes,
@@ -69,7 +68,6 @@ pub(super) struct Roster {
     struck_absent: BTreeSet<(MachineId, WorkerId)>,
     /// Whether most of the present workers had failed at the last failure.
     is_outage: bool,
-    waiting: usize,
     /// The last result of [`Self::available`], if it is still valid.
     available: Option<Arc<[WorkerId]>>,
 }
@@ -139,7 +137,7 @@ impl Roster {
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
         self.struck_absent.remove(&(member.machine, worker));
-        (member.present, member.machine, member.parameters) = (true, machine, Iteration(0));
+        (member.machine, member.parameters) = (machine, Iteration(0));
         self.present.insert(worker);
         self.available = None;
         let until_s = member.strikes.rests_until_s;
@@ -152,8 +150,7 @@ impl Roster {
     }
 
     pub(super) fn leave(&mut self, worker: WorkerId) {
-        let member = &mut self.members[worker.slot()];
-        member.present = false;
+        let member = &self.members[worker.slot()];
         if member.strikes.count > 0 {
             self.struck_absent.insert((member.machine, worker));
         }
@@ -178,8 +175,7 @@ impl Roster {
     }
 
     pub(super) fn release(&mut self, worker: WorkerId) {
-        let waits = self.waiting > 0 && self.members[worker.slot()].waiting > 0;
-        if self.fit.contains(worker) && !waits {
+        if self.fit.contains(worker) && self.members[worker.slot()].waiting == 0 {
             self.idle.insert(worker);
         }
     }
@@ -187,16 +183,12 @@ impl Roster {
     /// Counts a worker's result that waits for an asynchronous step.
     pub(super) fn await_step(&mut self, worker: WorkerId) {
         self.members[worker.slot()].waiting += 1;
-        self.waiting += 1;
     }
 
     /// Records that a result of the worker no longer waits, if one did.
     pub(super) fn stepped(&mut self, worker: WorkerId) {
         let waiting = &mut self.members[worker.slot()].waiting;
-        if *waiting > 0 {
-            *waiting -= 1;
-            self.waiting -= 1;
-        }
+        *waiting = waiting.saturating_sub(1);
     }
 
     pub(super) fn computed(&mut self, worker: WorkerId) {

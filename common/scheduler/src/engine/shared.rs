@@ -306,12 +306,4 @@ impl Shared {
             self.set_deadline(worker);
         }
     }
-
-    pub(super) fn end_rests(&mut self) {
-        for worker in self.roster.end_rests(self.now_s) {
-            if self.leases.is_free(worker) {
-                self.roster.release(worker);
-            }
-        }
-    }
 }

@@ -44,11 +44,6 @@ fn pair(number: usize) -> (usize, usize) {
 }
 
 impl Check {
-    fn new(tasks: TaskRange, blame: Blame) -> Self {
-        let (held, results) = (SmallVec::new(), SmallVec::new());
-        Self { tasks, held, results, differing: 0, is_comparing: false, blame }
-    }
-
     /// Returns the number of results that the next comparison needs.
     fn needs(&self) -> usize {
         pair(self.differing).1 + 1
@@ -80,19 +75,23 @@ impl Collecting {
         tasks: TaskRange,
         blame: Option<Box<Blame>>,
     ) {
-        if !self.is_drawn(shared, tasks) {
+        let is_drawn = shared.config.verify.is_some_and(|Verify { share, secret }| {
+            self.mode.wants(tasks) && draw(secret, self.number, tasks.first) < share
+        });
+        if !is_drawn {
             self.assign(shared, worker, tasks, blame);
             return;
         }
-        let blame = blame.map_or_else(Blame::default, |blame| *blame);
-        self.checks.insert(tasks.first, Check::new(tasks, blame));
+        let check = Check {
+            tasks,
+            held: SmallVec::new(),
+            results: SmallVec::new(),
+            differing: 0,
+            is_comparing: false,
+            blame: blame.map(|blame| *blame).unwrap_or_default(),
+        };
+        self.checks.insert(tasks.first, check);
         self.ask_for_check(shared, worker, tasks);
-    }
-
-    fn is_drawn(&self, shared: &Shared, tasks: TaskRange) -> bool {
-        shared.config.verify.is_some_and(|Verify { share, secret }| {
-            self.mode.wants(tasks) && draw(secret, self.number, tasks.first) < share
-        })
     }
 
     fn ask_for_check(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {

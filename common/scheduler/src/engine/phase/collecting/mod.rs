@@ -41,7 +41,7 @@ pub(in crate::engine) struct Collecting {
     /// The number of workers that took part: those available at the start, and those that joined later.
     workers: u64,
     /// The workers that left during the iteration: they count once, even if they come back.
-    left: WorkerSet,
+    pub(in crate::engine) left: WorkerSet,
     collections: Collections,
     employed: EmployedWorkers,
     orphans: Vec<Orphan>,
@@ -136,7 +136,7 @@ impl Collecting {
     fn cancel_late(&mut self, shared: &mut Shared, max_delay: u64) {
         let Shared { granted, leases, sent, .. } = shared;
         // Leases that have ended are skipped; if R is large, there may be many of them.
-        if granted.len() > 4 * (leases.len() + sent.len()) + 64 {
+        if granted.len() > 4 * (leases.len + sent.len()) + 64 {
             let is_sent = |worker, lease: &Lease| lease.own.is_some_and(|own| sent.contains_key(&(worker, own)));
             granted.retain(|(worker, lease)| leases.find(*worker, lease.id).is_some() || is_sent(*worker, lease));
         }

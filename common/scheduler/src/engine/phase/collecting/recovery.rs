@@ -22,21 +22,6 @@ impl Collecting {
         self.recover(shared)
     }
 
-    pub(in crate::engine) fn worker_lost(
-        &mut self,
-        shared: &mut Shared,
-        worker: WorkerId,
-        lost: Vec<EndedLease>,
-    ) -> Flow {
-        self.left(shared, worker, lost);
-        self.recover(shared)
-    }
-
-    /// Records that an absent worker's number will be given to another one, which then takes part as well.
-    pub(in crate::engine) fn worker_forgotten(&mut self, worker: WorkerId) {
-        self.left.remove(worker);
-    }
-
     /// Handles a worker that hung on the first of these leases and was evicted.
     pub(in crate::engine) fn worker_evicted(
         &mut self,
@@ -69,21 +54,15 @@ impl Collecting {
         self.recover(shared)
     }
 
-    pub(in crate::engine) fn violation(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
-        if self.expel_if_due(shared, worker) { self.recover(shared) } else { Flow::Continue(()) }
-    }
-
     /// Expels a worker that failed too often; returns whether it did so.
-    pub(super) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
-        let lost = shared.expel_if_due(worker);
-        let is_expelled = lost.is_some();
-        if let Some(lost) = lost {
-            self.left(shared, worker, lost);
-        }
-        is_expelled
+    pub(in crate::engine) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
+        let Some(lost) = shared.expel_if_due(worker) else { return false };
+        self.worker_left(shared, worker, lost);
+        true
     }
 
-    fn left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
+    /// Has the leases of a worker that left computed again, and the results that it kept.
+    pub(in crate::engine) fn worker_left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
         self.left.insert(worker);
         self.lose_collections(shared, worker);
         for ended in lost {
