@@ -50,7 +50,6 @@ impl CostLine {
 const LEAST_SPREAD: f64 = 1e-12;
 
 impl BatchStatistics {
-    /// Records a batch.
     pub(crate) fn observe(&mut self, tasks: u64, busy_s: f64) {
         let a = tasks as f64;
         self.count += 1.0;
@@ -89,7 +88,6 @@ impl BatchStatistics {
         Some(line.at_s(tasks) * growth)
     }
 
-    /// Returns the sum of both statistics.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -117,17 +115,13 @@ impl BatchStatistics {
 
     /// Returns the statistics after batches became `factor` times as slow, with this share of the weight.
     pub(crate) fn changed(&self, factor: f64, share: f64) -> Self {
-        let Self { total_s, task_seconds, squares_s2, .. } = *self;
-        let slower = Self {
-            total_s: total_s * factor,
-            task_seconds: task_seconds * factor,
-            squares_s2: squares_s2 * factor * factor,
-            ..*self
-        };
+        let mut slower = *self;
+        slower.total_s *= factor;
+        slower.task_seconds *= factor;
+        slower.squares_s2 = slower.squares_s2 * factor * factor;
         slower.scaled(share.min(1.0))
     }
 
-    /// Returns whether the numbers can have been observed.
     pub(crate) fn is_valid(&self) -> bool {
         let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;
         let counts = [count, tasks, squared_tasks / MOST, largest as f64].map(|count| (0.0..=MOST).contains(&count));
@@ -143,8 +137,6 @@ impl BatchStatistics {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rand::rngs::ChaCha8Rng;
-    use rand::{RngExt, SeedableRng};
 
     /// Returns Σ(t − o − a·s)².
     fn deviations_s2(of: &BatchStatistics, line: CostLine) -> f64 {
@@ -191,23 +183,6 @@ mod tests {
             let other = CostLine { fixed_s: o, per_task_s: s, has_slope: true };
             let (best, worse) = (deviations_s2(&batches, line), deviations_s2(&batches, other));
             prop_assert!(!line.has_slope || best <= worse + 1e-9, "{line:?} {best} {worse}");
-        }
-
-        /// With a fifth of noise, the line is within 10 % where the batches are, after 200 of them.
-        #[test]
-        fn converges_with_noise(
-            (fixed_s, per_task_s) in (0.0f64..0.1, 1e-4f64..1e-2),
-            around in 2u64..500,
-            seed: u64,
-        ) {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let sizes = (0..200).map(|turn| around + turn % (around / 2 + 1));
-            let batches = observed(sizes.map(|tasks| {
-                (tasks, (fixed_s + tasks as f64 * per_task_s) * rng.random_range(0.65..1.35))
-            }));
-            let line = batches.line().unwrap();
-            let (found, truth) = (line.at_s(around * 5 / 4), fixed_s + (around * 5 / 4) as f64 * per_task_s);
-            prop_assert!((found / truth - 1.0).abs() < 0.1, "{line:?}: {found} for {truth}");
         }
 
         #[test]

@@ -1,7 +1,6 @@
 //! The parts of an iteration's cost: results, wasted work, and the employed workers.
 
-use super::event::{Effect, LeaseTime};
-use super::worker_set::WorkerSet;
+use super::{Effect, LeaseTime, WorkerSet};
 use ata_types::{Lease, TaskOutcome, WorkerId};
 
 /// A result that passed the engine's checks.
@@ -17,7 +16,6 @@ pub(super) struct AcceptedResult {
 }
 
 impl AcceptedResult {
-    /// Returns the effect that ends its lease.
     pub(super) fn end(&self, outcome: TaskOutcome) -> Effect {
         let Self { worker, lease, factor, overhead_s, .. } = *self;
         Effect::End { worker, lease, outcome, time: LeaseTime::Reported { factor, overhead_s } }
@@ -27,9 +25,7 @@ impl AcceptedResult {
 /// Work that enters no step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waste {
-    /// The number of tasks begun.
     pub(super) tasks: u64,
-    /// The seconds spent on them.
     pub(super) busy_s: f64,
 }
 

@@ -1,6 +1,6 @@
 //! Settings of an engine.
 
-use super::limits::Limits;
+use super::Limits;
 
 /// Settings of an [`super::Engine`].
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,6 @@ use ata_types::{TaskRange, TaskRanges, WorkerId};
 pub(super) struct Copies {
     /// The workers with the tasks of one of their leases, by the first task and the order in which they got it.
     held: BTreeMap<(u64, u64), (WorkerId, TaskRange)>,
-    /// The number of leases added so far.
     added: u64,
     /// The largest number of tasks of any lease: leases that overlap a range begin at most this far before it.
     longest: u64,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::FinishReason;
+use super::FinishReason;
 use crate::ledger::IterationCost;
 use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
@@ -281,9 +281,15 @@ impl fmt::Display for WaitReason {
 }
 
 /// The reason why a run is given up.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AbortReason {
     /// The same tasks failed on so many workers that no worker is to blame.
+    #[error(
+        "{} task(s) from index {} of iteration {iteration} failed {attempts} times, on {workers} worker(s), \
+         and nothing succeeded for {lasted_s:.0} s",
+        .tasks.count,
+        .tasks.first
+    )]
     TasksFailed {
         /// The iteration.
         iteration: Iteration,
@@ -297,6 +303,7 @@ pub enum AbortReason {
         lasted_s: f64,
     },
     /// The policy made a decision that cannot be carried out.
+    #[error("policy '{policy}' made an allocation that cannot be carried out in iteration {iteration}: {problem}")]
     BadDecision {
         /// The iteration.
         iteration: Iteration,
@@ -305,25 +312,6 @@ pub enum AbortReason {
         /// What is wrong with the decision.
         problem: String,
     },
-}
-
-impl fmt::Display for AbortReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TasksFailed { iteration, tasks: TaskRange { first, count }, attempts, workers, lasted_s } => write!(
-                f,
-                "{count} task(s) from index {first} of iteration {iteration} failed {attempts} times, \
-                 on {workers} worker(s), and nothing succeeded for {lasted_s:.0} s"
-            ),
-            Self::BadDecision { iteration, policy, problem } => {
-                write!(
-                    f,
-                    "policy '{policy}' made an allocation that cannot be carried out in iteration {iteration}: \
-                     {problem}"
-                )
-            }
-        }
-    }
 }
 
 /// The reason why a worker's report is refused. A refused report changes nothing.

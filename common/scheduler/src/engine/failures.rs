@@ -8,10 +8,7 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use super::EngineConfig;
-use super::blame::Blame;
-use super::event::AbortReason;
-use super::shared::Shared;
+use super::{AbortReason, EngineConfig, Shared};
 use ata_types::{Iteration, MachineId, TaskRange, WorkerId};
 
 /// The number of failed attempts at the same tasks, on as many machines, before a run is given up. One machine may be broken, and a
@@ -32,6 +29,21 @@ const UNCOMPUTABLE_SHARE: f64 = 1.0 / 12.0;
 /// The longest pause, as a share of that time: eight workers at one address need as many attempts.
 const UNCOMPUTABLE_PAUSE_SHARE: f64 = 1.0 / 4.0;
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Blame {
+    /// The workers on which they failed, each once; the most recent one is last.
+    pub(super) workers: SmallVec<[WorkerId; 4]>,
+    pub(super) attempts: u32,
+}
+
+impl Blame {
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        self.attempts += 1;
+        self.workers.retain(|before| *before != worker);
+        self.workers.push(worker);
+    }
+}
+
 /// The failures of all workers since the last result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FailureStreak {
@@ -41,7 +53,7 @@ pub(super) struct FailureStreak {
     /// Whether the workers reported for all of them that the tasks are to blame.
     is_uncomputable: bool,
     /// The time until which nothing is handed out.
-    paused_until_s: Option<f64>,
+    pub(super) paused_until_s: Option<f64>,
 }
 
 impl FailureStreak {
@@ -67,14 +79,8 @@ impl FailureStreak {
         std::mem::take(self).is_pause()
     }
 
-    /// Returns whether nothing is handed out at the moment.
     pub(super) fn is_pause(&self) -> bool {
         self.paused_until_s.is_some()
-    }
-
-    /// Returns the time at which tasks are handed out again, if none are at the moment.
-    pub(super) fn paused_until_s(&self) -> Option<f64> {
-        self.paused_until_s
     }
 
     /// Lets a worker that joined try soon, however long the others have failed. It still waits for `rest_s` after the last
@@ -83,11 +89,6 @@ impl FailureStreak {
         if let Some(until_s) = &mut self.paused_until_s {
             *until_s = until_s.min(self.last_s + rest_s);
         }
-    }
-
-    /// Resumes handing out tasks, until the next failure.
-    pub(super) fn end_pause(&mut self) {
-        self.paused_until_s = None;
     }
 
     fn lasted_s(&self) -> f64 {
@@ -123,7 +124,7 @@ impl Shared {
         let counts = self.roster.counts();
         let failed: SmallVec<[WorkerId; 4]> = blame.workers.iter().copied().filter(&counts).collect();
         let machines: BTreeSet<MachineId> = failed.iter().map(|worker| self.roster.machine_of(*worker)).collect();
-        let present = || self.roster.all_present().filter(&counts);
+        let present = || self.roster.present().iter().filter(&counts);
         machines.len() >= MAX_FAILURES
             || failed.len() >= ENOUGH_WORKERS
                 && present().all(|worker| machines.contains(&self.roster.machine_of(worker)))
@@ -138,6 +139,9 @@ impl Shared {
                 && self.leases.elapsed_s(self.now_s, worker) > self.now_s - self.failures.first_s
         };
         let sends = |worker| self.sent.keys().any(|(sender, _)| *sender == worker);
-        self.roster.all_present().any(|worker| !blame.workers.contains(&worker) && (computes(worker) || sends(worker)))
+        self.roster
+            .present()
+            .iter()
+            .any(|worker| !blame.workers.contains(&worker) && (computes(worker) || sends(worker)))
     }
 }

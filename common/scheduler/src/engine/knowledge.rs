@@ -1,7 +1,6 @@
 //! Passes observations of workers to the policy, and asks it for decisions.
 
-use super::random::{Purpose, stream};
-use super::shared::Shared;
+use super::{Purpose, Shared, stream};
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
 use ata_types::{Iteration, WorkerId};
@@ -15,7 +14,7 @@ impl Shared {
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
         let budget = take + spare;
         // If shares may be cancelled before they are complete, each task is a lease of its own.
-        let fuses = if spare == 0 { self.roster.fuses() } else { &[] };
+        let fuses = if spare == 0 { &self.roster.fuses[..] } else { &[] };
         let links = self.links.times();
         let round = Round { iteration: number, budget, workers, statistics: &self.statistics, fuses, links };
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
@@ -58,7 +57,6 @@ impl Shared {
         self.policy.observe(worker, busy_s);
     }
 
-    /// Records that a worker computed a lease as one batch.
     pub(super) fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
         self.statistics[worker.slot()].observe_batch(tasks, busy_s);
         self.priors.observe(worker, |own| own.observe_batch(tasks, busy_s));

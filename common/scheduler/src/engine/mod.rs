@@ -28,29 +28,25 @@
 //!
 //! # Layout
 //! - `event`: what the engine takes in, and what it returns; `config`: how it runs; `limits`: what ends a run
-//! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`, `over`
+//! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
-//! - `collect`: which results make a step, one file per mode
+//! - `collect`: which results make a step, and which tasks are handed out for it
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
-//! - `view`: what a policy sees within an iteration, and what it can do; `pool`: tasks that no worker has been given yet;
-//!   `copies`: tasks that several workers compute; `layout`: which tasks a share consists of
+//! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
 mod account;
-mod blame;
 mod collect;
 mod config;
 mod copies;
 mod event;
 mod failures;
 mod knowledge;
-mod layout;
 mod leases;
 mod limits;
 mod phase;
-mod pool;
 mod priors;
 mod random;
 mod roster;
@@ -66,6 +62,7 @@ pub use event::{AbortReason, Collection, Effect, Event, LeaseTime, Refusal, Repo
 pub use limits::{FinishReason, Limits};
 pub(crate) use random::{Purpose, stream};
 pub use saved::{RestoreError, SavedEngine};
+pub(crate) use saved::{check_progress, demand, teach};
 pub use view::{Actions, Activity, IterationView};
 
 use std::ops::ControlFlow;
@@ -74,10 +71,18 @@ use crate::ledger::Ledger;
 use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
 use crate::topology::{LinkRates, LinkSetting};
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
-use leases::{EndedLease, OverdueWorker};
-use phase::{Between, Collecting, CollectingEnd, Flow, Over, Phase};
+use account::{AcceptedResult, EmployedWorkers};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, WorkerId};
+use collect::share_out;
+use copies::Copies;
+use failures::Blame;
+use leases::{EndedLease, Leases};
+use phase::{Between, Collecting, CollectingEnd, Flow, Phase};
+use priors::Priors;
+use roster::Roster;
 use shared::Shared;
+use time::Time;
+use worker_set::WorkerSet;
 
 /// The iteration engine. See the module's documentation.
 pub struct Engine {
@@ -105,7 +110,9 @@ impl Engine {
             Event::Violation { worker } => engine.violation(worker),
             Event::Blocked { worker } => engine.shared.leases.block(now_s, worker),
             Event::Resumed { worker } => engine.shared.unblock(worker),
-            Event::Compared { tasks, first, second, agree } => engine.compared(tasks, (first, second), agree),
+            Event::Compared { tasks, first, second, agree } => {
+                engine.collect(|collecting, shared| collecting.compared(shared, tasks, (first, second), agree));
+            }
             Event::LinkObserved(observed) => engine.shared.links.observe(observed),
             Event::Delivered { worker, collection } => engine.delivered(worker, collection),
             Event::CollectionFailed { worker, collection } => engine.collection_failed(worker, collection),
@@ -126,7 +133,11 @@ impl Engine {
     ) -> Result<(), Refusal> {
         self.at(now_s, effects, |engine| match report {
             Report::Done { busy_s } => engine.lease_done(worker, lease, busy_s),
-            Report::Failed { uncomputable } => engine.lease_failed(worker, lease, uncomputable),
+            Report::Failed { uncomputable } => {
+                let ended = engine.shared.fail(worker, lease, uncomputable)?;
+                engine.failed(worker, ended);
+                Ok(())
+            }
         })
     }
 
@@ -142,27 +153,26 @@ impl Engine {
     /// Returns the time at which to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
     pub fn poll_timeout(&mut self) -> Option<f64> {
         let Shared { leases, roster, failures, .. } = &mut self.shared;
-        let (deadline_s, rest_end_s) = (leases.next_deadline_s(), roster.next_rest_end_s());
         let ask_again_s = match &self.phase {
             // The policy is not asked during a pause.
             Phase::Collecting(collecting) if !failures.is_pause() => collecting.ask_again_s(),
             _ => None,
         };
-        let pause_ends_s = failures.paused_until_s();
-        deadline_s.into_iter().chain(rest_end_s).chain(ask_again_s).chain(pause_ends_s).reduce(f64::min)
+        let times = [leases.next_deadline_s(), roster.next_rest_end_s(), ask_again_s, failures.paused_until_s];
+        times.into_iter().flatten().reduce(f64::min)
     }
 
     /// Returns the current iteration, or the next one; once the run is over, the last one committed.
     pub fn iteration(&self) -> Iteration {
         match &self.phase {
-            Phase::Over(_) => Iteration(self.shared.ledger.iterations),
+            Phase::Over { .. } => Iteration(self.shared.ledger.iterations),
             phase => phase.next_iteration(),
         }
     }
 
     /// Returns the workers that are present, ascending.
     pub fn present(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.shared.roster.all_present()
+        self.shared.roster.present().iter()
     }
 
     /// Returns what is known about the links.
@@ -202,9 +212,7 @@ impl Engine {
         let next = match handle(collecting, shared) {
             ControlFlow::Continue(()) => return collecting.ask(shared),
             ControlFlow::Break(CollectingEnd::Complete) => collecting.step(shared).map(Phase::Committing),
-            ControlFlow::Break(CollectingEnd::Abort(reason)) => {
-                Some(Phase::Over(Over::abort(shared, collecting.number, reason)))
-            }
+            ControlFlow::Break(CollectingEnd::Abort(reason)) => Some(Phase::abort(shared, collecting.number, reason)),
         };
         if let Some(next) = next {
             self.phase = next;
@@ -214,21 +222,22 @@ impl Engine {
     fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, fuses: bool) {
         self.shared.add(worker);
         self.lose(worker);
-        self.shared.roster.set_fuses(worker, fuses);
-        let is_over = matches!(self.phase, Phase::Over(_));
+        self.shared.roster.fuses[worker.slot()] = fuses;
+        let is_over = matches!(self.phase, Phase::Over { .. });
         self.shared.join(worker, machine, prior, is_over);
-        if let Phase::Between(between) = &self.phase {
-            let next = between.start(&mut self.shared);
-            self.begin(next);
-        } else {
-            self.collect(|collecting, shared| collecting.worker_joined(shared, worker));
+        match self.phase {
+            Phase::Between(_) => self.start(),
+            _ => self.collect(|collecting, shared| collecting.worker_joined(shared, worker)),
         }
     }
 
     fn lose(&mut self, worker: WorkerId) {
-        if self.shared.roster.is_present(worker) {
+        if self.shared.roster.present().contains(worker) {
             let lost = self.shared.lose(worker);
-            self.collect(|collecting, shared| collecting.worker_lost(shared, worker, lost));
+            self.collect(|collecting, shared| {
+                collecting.worker_left(shared, worker, lost);
+                collecting.recover(shared)
+            });
         }
     }
 
@@ -236,19 +245,22 @@ impl Engine {
         if self.shared.forget(worker)
             && let Phase::Collecting(collecting) = &mut self.phase
         {
-            collecting.worker_forgotten(worker);
+            // The worker that gets its number takes part as well.
+            collecting.left.remove(worker);
         }
     }
 
     fn violation(&mut self, worker: WorkerId) {
-        if !self.shared.roster.is_present(worker) {
+        if !self.shared.roster.present().contains(worker) {
             return;
         }
         self.shared.violation(worker);
         match &mut self.phase {
-            Phase::Collecting(_) => self.collect(|collecting, shared| collecting.violation(shared, worker)),
+            Phase::Collecting(_) => self.collect(|collecting, shared| {
+                if collecting.expel_if_due(shared, worker) { collecting.recover(shared) } else { Flow::Continue(()) }
+            }),
             Phase::Between(_) | Phase::Committing(_) => drop(self.shared.expel_if_due(worker)),
-            Phase::Over(_) => {}
+            Phase::Over { .. } => {}
         }
     }
 
@@ -264,13 +276,6 @@ impl Engine {
         Ok(())
     }
 
-    fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId, uncomputable: bool) -> Result<(), Refusal> {
-        let ended = self.shared.fail(worker, lease, uncomputable)?;
-        self.failed(worker, ended);
-        Ok(())
-    }
-
-    /// Handles a worker's failure on a lease.
     fn failed(&mut self, worker: WorkerId, ended: EndedLease) {
         match &mut self.phase {
             Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
@@ -279,13 +284,12 @@ impl Engine {
                 self.shared.expel_if_due(worker);
             }
             Phase::Between(_) => drop(self.shared.expel_if_due(worker)),
-            Phase::Over(_) => {}
+            Phase::Over { .. } => {}
         }
     }
 
     fn delivered(&mut self, worker: WorkerId, collection: CollectionId) {
-        let own = self.shared.receive(worker, collection);
-        match (&mut self.phase, own) {
+        match (&mut self.phase, self.shared.receive(worker, collection)) {
             (Phase::Collecting(_), Some(result)) => {
                 self.collect(|collecting, shared| collecting.arrived(shared, result));
             }
@@ -302,10 +306,6 @@ impl Engine {
         }
     }
 
-    fn compared(&mut self, tasks: TaskRange, collections: (CollectionId, CollectionId), agree: bool) {
-        self.collect(|collecting, shared| collecting.compared(shared, tasks, collections, agree));
-    }
-
     fn step_committed(&mut self, iteration: Iteration, outcome: &StepOutcome) {
         let Self { shared, phase } = self;
         let next = match phase {
@@ -320,14 +320,16 @@ impl Engine {
 
     fn proceed(&mut self) {
         if let Phase::Between(between) = &mut self.phase {
-            let next = between.proceed(&mut self.shared);
-            self.begin(next);
+            between.may_begin = true;
+            self.start();
         }
     }
 
     /// Enters the phase that follows [`Between`], if the next iteration begins or the run is over.
-    fn begin(&mut self, next: Option<Phase>) {
-        if let Some(next) = next {
+    fn start(&mut self) {
+        if let Phase::Between(between) = &self.phase
+            && let Some(next) = between.start(&mut self.shared)
+        {
             self.phase = next;
             self.collect(Collecting::begin);
         }
@@ -335,19 +337,19 @@ impl Engine {
 
     fn timeout(&mut self) {
         self.evict_overdue();
-        self.shared.end_rests();
-        let Shared { failures, now_s, .. } = &mut self.shared;
-        if failures.paused_until_s().is_some_and(|at_s| at_s <= *now_s) {
-            failures.end_pause();
+        let Shared { failures, roster, leases, now_s, .. } = &mut self.shared;
+        for worker in roster.end_rests(*now_s).into_iter().filter(|worker| leases.is_free(*worker)) {
+            roster.release(worker);
+        }
+        if failures.paused_until_s.take_if(|at_s| at_s <= now_s).is_some() {
             self.collect(Collecting::recover);
         } else {
             self.collect(Collecting::resume);
         }
     }
 
-    /// Evicts the workers that missed their deadline.
     fn evict_overdue(&mut self) {
-        for OverdueWorker { worker, silent_s } in self.shared.leases.overdue(self.shared.now_s) {
+        for (worker, silent_s) in self.shared.leases.overdue(self.shared.now_s) {
             let lost = self.shared.evict(worker, silent_s);
             match &mut self.phase {
                 Phase::Collecting(_) => {
@@ -358,9 +360,9 @@ impl Engine {
                         committing.failed(&self.shared, worker, hung.lease.tasks);
                     }
                 }
-                Phase::Between(_) | Phase::Over(_) => {}
+                Phase::Between(_) | Phase::Over { .. } => {}
             }
-            if matches!(self.phase, Phase::Over(_)) {
+            if matches!(self.phase, Phase::Over { .. }) {
                 return;
             }
         }

@@ -19,7 +19,6 @@ const TOLERATED_ERROR: f64 = 0.25;
 /// The number of standard errors at which this run's observations contradict a prior: by chance, this happens one time in 400.
 const CONTRADICTION: f64 = 3.0;
 
-/// A worker's prior, and the observations since.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Prior {
     earlier: WorkerStatistics,
@@ -27,25 +26,8 @@ struct Prior {
 }
 
 impl Prior {
-    /// Creates a prior; `None` if nothing was learned.
-    fn new(earlier: WorkerStatistics) -> Option<Self> {
-        let usable = earlier.is_valid() && earlier.observed > 0 && earlier.total_s > 0.0;
-        usable.then(|| Self { earlier: earlier.capped(MAX_PRIOR_TASKS), own: WorkerStatistics::default() })
-    }
-
-    /// Returns what is known about the worker.
     fn statistics(&self) -> WorkerStatistics {
         self.own.plus(&self.earlier)
-    }
-
-    /// Halves the weight of the prior.
-    fn fade(&mut self) {
-        self.earlier = self.earlier.capped(self.earlier.observed / 2);
-    }
-
-    /// Drops the prior, so that only the observations of this run count.
-    fn forget(&mut self) {
-        self.earlier = WorkerStatistics::default();
     }
 
     /// Returns whether this run's observations are too unlikely under the prior.
@@ -64,7 +46,6 @@ impl Prior {
     }
 }
 
-/// The priors of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Priors {
     /// The priors by slot; empty if there were none.
@@ -75,7 +56,6 @@ pub(super) struct Priors {
     observed: Vec<WorkerId>,
     /// The number of priors that were tested by observations in this run.
     tested: u64,
-    /// The number of priors that were contradicted.
     wrong: u64,
 }
 
@@ -83,7 +63,10 @@ impl Priors {
     /// Adds what an earlier run learned about a worker, and returns what is now known about the worker; `None` if
     /// nothing was learned, or it was added before.
     pub(super) fn add(&mut self, worker: WorkerId, earlier: WorkerStatistics) -> Option<WorkerStatistics> {
-        let prior = Prior::new(earlier)?;
+        if !earlier.is_valid() || earlier.observed == 0 || earlier.total_s <= 0.0 {
+            return None;
+        }
+        let prior = Prior { earlier: earlier.capped(MAX_PRIOR_TASKS), own: WorkerStatistics::default() };
         self.heard.resize(self.heard.len().max(worker.slot() + 1), false);
         if std::mem::replace(&mut self.heard[worker.slot()], true) {
             return None;
@@ -93,7 +76,6 @@ impl Priors {
         Some(prior.statistics())
     }
 
-    /// Drops what is known about a worker.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         if let Some(prior) = self.known.get_mut(worker.slot()) {
             *prior = None;
@@ -116,7 +98,6 @@ impl Priors {
         self.known.len().max(self.heard.len())
     }
 
-    /// Records an observation of this run.
     pub(super) fn observe(&mut self, worker: WorkerId, observe: impl FnOnce(&mut WorkerStatistics)) {
         let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { return };
         let before = prior.own.observed;
@@ -140,7 +121,7 @@ impl Priors {
             let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { continue };
             if prior.is_contradicted() {
                 self.wrong += 1;
-                prior.forget();
+                prior.earlier = WorkerStatistics::default();
             }
             statistics[worker.slot()] = prior.statistics();
             if prior.earlier.observed == 0 {
@@ -157,10 +138,10 @@ impl Priors {
                 changed.push(WorkerId::from_slot(slot));
             }
             if fades {
-                known.fade();
+                known.earlier = known.earlier.capped(known.earlier.observed / 2);
             }
             if most_are_wrong {
-                known.forget();
+                known.earlier = WorkerStatistics::default();
             }
             *statistics = known.statistics();
             if known.earlier.observed == 0 {
@@ -175,83 +156,31 @@ impl Priors {
 mod tests {
     use super::*;
 
-    fn worker() -> WorkerId {
-        WorkerId::from_slot(0)
-    }
-
-    fn learned(observed: u64, mean_s: f64, deviation_s: f64) -> WorkerStatistics {
-        let count = observed as f64;
-        let squares_s2 = count * (mean_s * mean_s + deviation_s * deviation_s);
-        WorkerStatistics { observed, total_s: count * mean_s, squares_s2, ..WorkerStatistics::default() }
-    }
-
-    /// Returns what is known about a worker with this prior after one task of `busy_s`, at the start of the next iteration.
-    fn known_after(earlier: WorkerStatistics, busy_s: f64) -> WorkerStatistics {
-        let mut priors = Priors::default();
-        let mut statistics = [priors.add(worker(), earlier).unwrap()];
-        priors.observe(worker(), |own| own.observe(busy_s));
-        priors.review(Iteration(2), &mut statistics);
-        statistics[0]
-    }
-
+    /// Observations within three standard errors of a prior leave it; others replace it. A lower cost per task in a larger batch is no
+    /// contradiction.
     #[test]
-    fn it_fades_to_nothing() {
-        let mut priors = Priors::default();
-        let mut statistics = [priors.add(worker(), learned(100_000, 2.0, 1.0)).unwrap()];
-        assert_eq!(statistics[0].observed, MAX_PRIOR_TASKS);
-        for iteration in 1..9000 {
-            priors.review(Iteration(iteration), &mut statistics);
-            assert!(statistics[0].observed > 0, "{iteration}");
-        }
-        priors.review(Iteration(9000), &mut statistics);
-        assert_eq!(statistics, [WorkerStatistics::default()]);
-    }
-
-    #[test]
-    fn observations_that_agree_leave_it() {
-        assert_eq!(known_after(learned(100, 2.0, 1.0), 4.5).observed, 101, "2.5 standard errors off");
-    }
-
-    #[test]
-    fn observations_that_contradict_it_replace_it() {
-        let known = known_after(learned(100, 2.0, 1.0), 6.0);
-        assert_eq!((known.observed, known.total_s), (1, 6.0));
-    }
-
-    /// A lower cost per task in a larger batch is no contradiction.
-    #[test]
-    fn batches_are_held_against_the_line() {
-        let mut earlier = WorkerStatistics::default();
+    fn observations_are_compared_with_it() {
+        let observed = 100;
+        let singly = WorkerStatistics { observed, total_s: 200.0, squares_s2: 500.0, ..WorkerStatistics::default() };
+        let mut batches = WorkerStatistics::default();
         for tasks in [50, 60, 70] {
-            earlier.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
+            batches.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
         }
-        for (busy_s, kept) in [(20.5, true), (200.0, false)] {
-            let mut priors = Priors::default();
-            let mut statistics = [priors.add(worker(), earlier).unwrap()];
-            priors.observe(worker(), |own| own.observe_batch(1, busy_s));
+        for (earlier, busy_s, is_kept) in
+            [(singly, 4.5, true), (singly, 6.0, false), (batches, 20.5, true), (batches, 200.0, false)]
+        {
+            let (worker, mut priors) = (WorkerId::from_slot(0), Priors::default());
+            let mut statistics = [priors.add(worker, earlier).unwrap()];
+            assert_eq!(priors.add(worker, earlier), None, "it counts once");
+            priors.observe(
+                worker,
+                |own| {
+                    if earlier == batches { own.observe_batch(1, busy_s) } else { own.observe(busy_s) }
+                },
+            );
             priors.review(Iteration(2), &mut statistics);
-            assert_eq!(statistics[0].observed > 1, kept, "{busy_s}");
-        }
-    }
-
-    /// Contradictions add up over the run, however far apart they are.
-    #[test]
-    fn two_wrong_priors_of_three_discredit_all() {
-        let mut priors = Priors::default();
-        let workers = [0, 1, 2, 3].map(WorkerId::from_slot);
-        let mut statistics = workers.map(|worker| priors.add(worker, learned(100, 2.0, 0.1)).unwrap());
-        for (iteration, worker, busy_s, left) in [(2, 0, 9.0, 100), (300, 1, 2.0, 100), (700, 2, 9.0, 0)] {
-            priors.observe(workers[worker], |own| own.observe(busy_s));
-            priors.review(Iteration(iteration), &mut statistics);
-            assert_eq!(statistics[3].observed, left, "iteration {iteration}");
-        }
-    }
-
-    #[test]
-    fn impossible_statistics_are_no_prior() {
-        let with = |total_s| WorkerStatistics { observed: 3, total_s, ..WorkerStatistics::default() };
-        for earlier in [WorkerStatistics::default(), with(f64::NAN), with(-1.0), with(0.0), with(f64::INFINITY)] {
-            assert_eq!(Priors::default().add(worker(), earlier), None);
+            let left = if is_kept { earlier.observed } else { 0 };
+            assert_eq!(statistics[0].observed, 1 + left, "{busy_s}");
         }
     }
 }

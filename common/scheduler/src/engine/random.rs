@@ -14,7 +14,6 @@ pub(crate) enum Purpose {
     Recovery,
 }
 
-/// Returns the stream of an iteration under a seed.
 pub(crate) fn stream(seed: u64, iteration: Iteration, purpose: Purpose) -> SchedulerRng {
     let mut rng = SchedulerRng::seed_from_u64(seed);
     rng.set_stream(2 * iteration.number() + purpose as u64);

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::time::Time;
-use super::worker_set::WorkerSet;
+use super::{Time, WorkerSet};
 use ata_types::{Iteration, MachineId, WorkerId};
 
 /// The length of a rest after a failure, as a multiple of the time that the failure took. A worker that hangs whenever it gets
@@ -24,7 +23,6 @@ const MAX_DOUBLINGS: u32 = 12;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Strikes {
     pub(super) count: u32,
-    /// The time at which its rest ends.
     pub(super) rests_until_s: f64,
     /// Whether it rests because another worker's result differed from its own, which does not prove that it is broken.
     pub(super) contested: bool,
@@ -36,7 +34,6 @@ pub(super) struct Strikes {
 
 #[derive(Clone, Debug, Default)]
 struct RosterEntry {
-    present: bool,
     /// The machine that it runs on, or ran on last.
     machine: MachineId,
     strikes: Strikes,
@@ -54,17 +51,15 @@ struct RosterEntry {
 /// on the first request after a change.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
-    /// The members, by slot.
     members: Vec<RosterEntry>,
     present: WorkerSet,
     /// The workers that are present and do not rest.
     fit: WorkerSet,
     /// The workers that have delivered a result in this run, whether they are present or not.
     proven: WorkerSet,
-    /// The fit workers that have nothing to do.
     idle: WorkerSet,
     /// Whether each worker computes a lease as one batch, by slot.
-    fuses: Vec<bool>,
+    pub(super) fuses: Vec<bool>,
     /// The times at which the rests of present workers end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
     /// The workers that have failed since their last result.
@@ -73,14 +68,11 @@ pub(super) struct Roster {
     struck_absent: BTreeSet<(MachineId, WorkerId)>,
     /// Whether most of the present workers had failed at the last failure.
     is_outage: bool,
-    /// The number of results that wait for an asynchronous step.
-    waiting: usize,
     /// The last result of [`Self::available`], if it is still valid.
     available: Option<Arc<[WorkerId]>>,
 }
 
 impl Roster {
-    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         if self.members.len() <= worker.slot() {
             self.members.resize_with(worker.slot() + 1, RosterEntry::default);
@@ -88,28 +80,17 @@ impl Roster {
         }
     }
 
-    /// Sets whether a worker computes a lease as one batch.
-    pub(super) fn set_fuses(&mut self, worker: WorkerId, fuses: bool) {
-        self.fuses[worker.slot()] = fuses;
+    pub(super) fn present(&self) -> &WorkerSet {
+        &self.present
     }
 
-    /// Returns whether each worker computes a lease as one batch, by slot.
-    pub(super) fn fuses(&self) -> &[bool] {
-        &self.fuses
+    pub(super) fn fit(&self) -> &WorkerSet {
+        &self.fit
     }
 
-    /// Returns the number of workers present.
-    pub(super) fn present(&self) -> usize {
-        self.present.len()
-    }
-
-    /// Returns all present workers, ascending.
-    pub(super) fn all_present(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.present.iter()
-    }
-
-    pub(super) fn is_present(&self, worker: WorkerId) -> bool {
-        self.present.contains(worker)
+    /// Returns the workers that have delivered a result in this run; what an earlier run learned about them does not count.
+    pub(super) fn proven(&self) -> &WorkerSet {
+        &self.proven
     }
 
     /// Returns the workers that may be given work, ascending: those that do not rest or, if all rest, all that are present.
@@ -141,21 +122,11 @@ impl Roster {
         self.members[worker.slot()].machine
     }
 
-    /// Returns whether a worker is present and does not rest.
-    pub(super) fn is_fit(&self, worker: WorkerId) -> bool {
-        self.fit.contains(worker)
-    }
-
-    /// Returns whether a worker has delivered a result in this run; what an earlier run learned about it does not count.
-    pub(super) fn is_proven(&self, worker: WorkerId) -> bool {
-        self.proven.contains(worker)
-    }
-
     /// Returns a predicate for workers whose failures say something about the tasks or about others. While a worker is present that has
     /// delivered a result, only workers that have delivered one count: the others may be one broken machine under ever new names.
     pub(super) fn counts(&self) -> impl Fn(&WorkerId) -> bool + '_ {
         let any_is_proven = WorkerSet::common([&self.proven, &self.present]) > 0;
-        move |worker| !any_is_proven || self.is_proven(*worker)
+        move |worker| !any_is_proven || self.proven.contains(*worker)
     }
 
     /// Returns whether a present worker rests because it failed.
@@ -163,11 +134,10 @@ impl Roster {
         !self.fit.contains(worker) && !self.members[worker.slot()].strikes.contested
     }
 
-    /// Records that a worker joined.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
         self.struck_absent.remove(&(member.machine, worker));
-        (member.present, member.machine, member.parameters) = (true, machine, Iteration(0));
+        (member.machine, member.parameters) = (machine, Iteration(0));
         self.present.insert(worker);
         self.available = None;
         let until_s = member.strikes.rests_until_s;
@@ -179,10 +149,8 @@ impl Roster {
         }
     }
 
-    /// Records that a worker left.
     pub(super) fn leave(&mut self, worker: WorkerId) {
-        let member = &mut self.members[worker.slot()];
-        member.present = false;
+        let member = &self.members[worker.slot()];
         if member.strikes.count > 0 {
             self.struck_absent.insert((member.machine, worker));
         }
@@ -202,15 +170,12 @@ impl Roster {
         *member = RosterEntry { waiting: member.waiting, ..RosterEntry::default() };
     }
 
-    /// Records that a worker got something to do.
     pub(super) fn employ(&mut self, worker: WorkerId) {
         self.idle.remove(worker);
     }
 
-    /// Records that a worker has nothing left to do.
     pub(super) fn release(&mut self, worker: WorkerId) {
-        let waits = self.waiting > 0 && self.members[worker.slot()].waiting > 0;
-        if self.fit.contains(worker) && !waits {
+        if self.fit.contains(worker) && self.members[worker.slot()].waiting == 0 {
             self.idle.insert(worker);
         }
     }
@@ -218,19 +183,14 @@ impl Roster {
     /// Counts a worker's result that waits for an asynchronous step.
     pub(super) fn await_step(&mut self, worker: WorkerId) {
         self.members[worker.slot()].waiting += 1;
-        self.waiting += 1;
     }
 
     /// Records that a result of the worker no longer waits, if one did.
     pub(super) fn stepped(&mut self, worker: WorkerId) {
         let waiting = &mut self.members[worker.slot()].waiting;
-        if *waiting > 0 {
-            *waiting -= 1;
-            self.waiting -= 1;
-        }
+        *waiting = waiting.saturating_sub(1);
     }
 
-    /// Records that a worker computed a lease.
     pub(super) fn computed(&mut self, worker: WorkerId) {
         self.proven.insert(worker);
     }
@@ -290,14 +250,12 @@ impl Roster {
         self.members[worker.slot()].strikes.contested = true;
     }
 
-    /// Records that a result of a worker was mismatched.
     pub(super) fn mismatched(&mut self, worker: WorkerId) {
         self.contested(worker);
         let mismatches = &mut self.members[worker.slot()].strikes.mismatches;
         *mismatches = mismatches.saturating_add(1);
     }
 
-    /// Returns the number of a worker's mismatched results.
     pub(super) fn mismatches_of(&self, worker: WorkerId) -> u32 {
         self.members[worker.slot()].strikes.mismatches
     }
@@ -309,10 +267,10 @@ impl Roster {
         if self.struck.is_empty() { 0 } else { strikes.count - inherited }
     }
 
-    /// Returns the time at which the next rest ends.
     pub(super) fn next_rest_end_s(&mut self) -> Option<f64> {
         while let Some(Reverse((Time(until_s), worker))) = self.rests.peek() {
-            if self.is_resting_until(*worker, *until_s) {
+            let rests = self.present.contains(*worker) && !self.fit.contains(*worker);
+            if rests && self.members[worker.slot()].strikes.rests_until_s == *until_s {
                 return Some(*until_s);
             }
             self.rests.pop();
@@ -323,8 +281,9 @@ impl Roster {
     /// Ends the rests that are over, and returns their workers, which may still hold leases.
     pub(super) fn end_rests(&mut self, now_s: f64) -> Vec<WorkerId> {
         let mut rested = Vec::new();
-        while self.next_rest_end_s().is_some_and(|until_s| until_s <= now_s) {
-            let Some(Reverse((_, worker))) = self.rests.pop() else { break };
+        while self.next_rest_end_s().is_some_and(|until_s| until_s <= now_s)
+            && let Some(Reverse((_, worker))) = self.rests.pop()
+        {
             self.fit.insert(worker);
             self.available = None;
             rested.push(worker);
@@ -332,38 +291,22 @@ impl Roster {
         rested
     }
 
-    fn is_resting_until(&self, worker: WorkerId, until_s: f64) -> bool {
-        let rests = self.present.contains(worker) && !self.fit.contains(worker);
-        rests && self.members[worker.slot()].strikes.rests_until_s == until_s
-    }
-
     /// Returns the failures of all workers of the run, by slot, without inherited ones: later these could not be distinguished from
     /// a worker's own failures, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
-        let own = |RosterEntry { strikes, inherited, .. }: &RosterEntry| Strikes {
-            count: strikes.count - inherited,
-            ..*strikes
-        };
+        let own = |member: &RosterEntry| Strikes { count: member.strikes.count - member.inherited, ..member.strikes };
         self.members.iter().map(own).collect()
     }
 
-    /// Returns the workers that have delivered a result in this run, ascending.
-    pub(super) fn proven(&self) -> Vec<WorkerId> {
-        self.proven.iter().collect()
-    }
-
-    /// Creates a roster of absent workers with these failures, of which some have delivered a result.
     pub(super) fn restored(strikes: &[Strikes], delivered: &[WorkerId]) -> Self {
-        let mut proven = WorkerSet::default();
-        for worker in delivered {
-            proven.insert(*worker);
-        }
-        let member = |&strikes| RosterEntry { strikes, ..RosterEntry::default() };
-        let mut struck = WorkerSet::default();
         let failed = strikes.iter().enumerate().filter(|(_, strikes)| strikes.count > 0);
-        failed.for_each(|(slot, _)| struck.insert(WorkerId::from_slot(slot)));
-        let members: Vec<RosterEntry> = strikes.iter().map(member).collect();
-        Self { fuses: vec![false; members.len()], members, struck, proven, ..Self::default() }
+        Self {
+            members: strikes.iter().map(|&strikes| RosterEntry { strikes, ..RosterEntry::default() }).collect(),
+            fuses: vec![false; strikes.len()],
+            struck: failed.map(|(slot, _)| WorkerId::from_slot(slot)).collect(),
+            proven: delivered.iter().copied().collect(),
+            ..Self::default()
+        }
     }
 }
 

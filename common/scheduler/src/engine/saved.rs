@@ -2,13 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::leases::Leases;
-use super::limits::{FinishReason, Limits};
 use super::phase::{Between, Phase};
-use super::priors::Priors;
-use super::roster::{Roster, Strikes};
-use super::shared::Shared;
-use super::{Engine, EngineConfig};
+use super::roster::Strikes;
+use super::{Engine, EngineConfig, FinishReason, Leases, Limits, Priors, Roster, Shared};
 use crate::batches::MOST;
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};
@@ -18,13 +14,15 @@ use ata_types::{Iteration, WorkerId};
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 3;
 
+/// The last iteration or lease of any state that is not damaged.
+const LAST: u64 = u64::MAX >> 1;
+
 /// The state that outlives an engine's process: statistics, priors, costs, failures, the policy's state, and the next iteration.
 /// Leases and sessions are not part of it, because they end with the process, and so does a running iteration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedEngine {
     version: u32,
-    /// The iteration that begins next.
     next_iteration: Iteration,
     /// The limit that ended the run before its last iteration, if one did.
     ended_by: Option<LimitReached>,
@@ -52,21 +50,40 @@ struct LimitReached {
 
 /// The reason why an engine cannot continue from a saved state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RestoreError {
-    /// A different release wrote the state.
-    #[error("engine state of version {0}: this release reads version {VERSION}")]
-    Version(u32),
-    /// The state is damaged.
-    #[error("engine state: {0}")]
-    Damaged(&'static str),
-    /// The policy cannot read its own state.
-    #[error("state of policy '{policy}': {problem}")]
-    Policy {
-        /// The policy's name.
-        policy: String,
-        /// What is wrong with the state.
-        problem: String,
-    },
+#[error("{0}")]
+pub struct RestoreError(String);
+
+impl RestoreError {
+    pub(crate) fn version(found: u32) -> Self {
+        Self(format!("engine state of version {found}: this release reads version {VERSION}"))
+    }
+}
+
+pub(crate) fn demand(is_good: bool, problem: &str) -> Result<(), RestoreError> {
+    if is_good { Ok(()) } else { Err(RestoreError(format!("engine state: {problem}"))) }
+}
+
+/// Refuses a state whose next iteration or statistics are impossible.
+pub(crate) fn check_progress(next: Iteration, statistics: &[WorkerStatistics]) -> Result<(), RestoreError> {
+    demand((1..=LAST).contains(&next.number()), "an iteration that no run reaches")?;
+    demand(statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")
+}
+
+/// Passes its saved state to a policy or, if another policy saved it, what is known about the workers.
+pub(crate) fn teach(
+    policy: &mut dyn Policy,
+    saved_by: &str,
+    state: &PolicyState,
+    statistics: &[WorkerStatistics],
+) -> Result<(), RestoreError> {
+    if saved_by == policy.name() {
+        let wrong = |problem| RestoreError(format!("state of policy '{saved_by}': {problem}"));
+        return policy.restore(state.clone()).map_err(wrong);
+    }
+    for (slot, known) in statistics.iter().enumerate().filter(|(_, known)| known.observed > 0) {
+        policy.learned(WorkerId::from_slot(slot), known);
+    }
+    Ok(())
 }
 
 impl SavedEngine {
@@ -84,37 +101,27 @@ impl SavedEngine {
 
     /// Passes its state to a policy or, if the saved policy was another one, what is known about the workers.
     pub fn teach(&self, policy: &mut dyn Policy) -> Result<(), RestoreError> {
-        if self.policy == policy.name() {
-            let wrong = |problem| RestoreError::Policy { policy: self.policy.clone(), problem };
-            return policy.restore(self.policy_state.clone()).map_err(wrong);
-        }
-        for (slot, known) in self.statistics.iter().enumerate().filter(|(_, known)| known.observed > 0) {
-            policy.learned(WorkerId::from_slot(slot), known);
-        }
-        Ok(())
+        teach(policy, &self.policy, &self.policy_state, &self.statistics)
     }
 
     /// Refuses a state that no engine can have saved, except for the state of its policy.
     pub fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
-            return Err(RestoreError::Version(self.version));
+            return Err(RestoreError::version(self.version));
         }
         let workers = self.statistics.len();
-        let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
-        let reached = 1..=u64::MAX >> 1;
-        damaged(reached.contains(&self.next_iteration.number()), "an iteration that no run reaches")?;
-        damaged(self.next_lease <= *reached.end(), "a lease that no run reaches")?;
-        damaged(
+        check_progress(self.next_iteration, &self.statistics)?;
+        demand(self.next_lease <= LAST, "a lease that no run reaches")?;
+        demand(
             self.ledger.iterations == self.next_iteration.number() - 1,
             "the ledger and the next iteration do not agree",
         )?;
-        damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
-        damaged(self.priors.is_valid(workers), "priors that cannot have been learned")?;
-        damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
-        damaged(self.proven.iter().all(|worker| worker.slot() < workers), "a result of a worker never seen")?;
+        demand(self.priors.is_valid(workers), "priors that cannot have been learned")?;
+        demand(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
+        demand(self.proven.iter().all(|worker| worker.slot() < workers), "a result of a worker never seen")?;
         let times =
             self.strikes.iter().map(|strikes| strikes.rests_until_s).chain(self.began_s).chain(self.last_step_s);
-        damaged(times.into_iter().all(|time_s| time_s.abs() <= MOST), "a time that no clock shows")
+        demand(times.into_iter().all(|time_s| time_s.abs() <= MOST), "a time that no clock shows")
     }
 }
 
@@ -125,7 +132,7 @@ impl Engine {
         let Self { shared, phase } = self;
         let finished = match phase {
             Phase::Between(between) => between.finished,
-            Phase::Over(over) => over.finished,
+            Phase::Over { finished, .. } => *finished,
             Phase::Collecting(_) | Phase::Committing(_) => None,
         };
         let by_limit = finished.filter(|reason| *reason != FinishReason::Iterations);
@@ -137,13 +144,13 @@ impl Engine {
             version: VERSION,
             next_iteration: phase.next_iteration(),
             ended_by: by_limit.map(|reason| LimitReached { reason, limits: shared.config.limits }),
-            next_lease: shared.leases.next_id(),
+            next_lease: shared.leases.next_id,
             began_s: shared.began_s,
             last_step_s: shared.last_step_s,
             statistics: shared.statistics[..slots].to_vec(),
             priors: shared.priors.clone(),
             strikes,
-            proven: shared.roster.proven(),
+            proven: shared.roster.proven().iter().collect(),
             ledger: Ledger { workers, ..shared.ledger },
             policy: shared.policy.name().into(),
             policy_state: shared.policy.save(),
@@ -181,7 +188,7 @@ impl Shared {
         let is_new = |slot: &usize| {
             self.statistics[*slot] == WorkerStatistics::default()
                 && strikes[*slot] == Strikes::default()
-                && !self.roster.is_proven(WorkerId::from_slot(*slot))
+                && !self.roster.proven().contains(WorkerId::from_slot(*slot))
                 && self.ledger.workers[*slot] == WorkerCost::default()
         };
         let new = (0..strikes.len()).rev().take_while(is_new).count();

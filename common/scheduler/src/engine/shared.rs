@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::EngineConfig;
-use super::account::{AcceptedResult, EmployedWorkers, Waste};
-use super::event::{Effect, LeaseTime, Refusal, WaitReason};
+use super::account::Waste;
 use super::failures::FailureStreak;
-use super::leases::{EndedLease, FinishedLease, Leases};
-use super::priors::Priors;
-use super::roster::Roster;
+use super::{
+    AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
+    WaitReason,
+};
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
@@ -24,7 +23,6 @@ const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 /// reveal a dead connection, so that only workers that are alive but do not answer are evicted.
 const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
-/// The most doublings of the limit on a lease.
 const MAX_DOUBLINGS: u32 = 16;
 
 /// The state that all phases share. State that belongs to one phase is in that phase.
@@ -33,7 +31,6 @@ pub(super) struct Shared {
     pub(super) policy: Box<dyn Policy>,
     pub(super) roster: Roster,
     pub(super) leases: Leases,
-    /// The statistics of each worker, by slot.
     pub(super) statistics: Vec<WorkerStatistics>,
     pub(super) priors: Priors,
     pub(super) failures: FailureStreak,
@@ -48,27 +45,21 @@ pub(super) struct Shared {
     pub(super) arrivals: VecDeque<AcceptedResult>,
     /// Leases to cancel once they are too late, oldest first; some may have ended.
     pub(super) granted: VecDeque<(WorkerId, Lease)>,
-    /// The learned rates of the links.
     pub(super) links: LinkRates,
-    /// The number of collections that were created.
     pub(super) collections: u64,
     /// An empty set, for the next iteration to reuse.
     pub(super) spare: EmployedWorkers,
-    /// The time at which the first iteration began.
     pub(super) began_s: Option<f64>,
     /// The time at which the last step had all its results.
     pub(super) last_step_s: Option<f64>,
     /// Whether an iteration has begun since this engine was created or restored.
     pub(super) has_begun: bool,
     pub(super) last_wait: Option<WaitReason>,
-    /// The time of the current event.
     pub(super) now_s: f64,
-    /// The effects of the current event so far.
     pub(super) effects: Vec<Effect>,
 }
 
 impl Shared {
-    /// Creates the state at the start of a run.
     pub(super) fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
         Self {
             config,
@@ -104,13 +95,11 @@ impl Shared {
         }
     }
 
-    /// Returns the id of a new collection.
     pub(super) fn next_collection(&mut self) -> CollectionId {
         self.collections += 1;
         CollectionId(self.collections)
     }
 
-    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         self.roster.add(worker);
         self.leases.add(worker);
@@ -120,12 +109,12 @@ impl Shared {
 
     /// Lets a worker join that is not present. It inherits failures of its machine unless `is_over`.
     pub(super) fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, is_over: bool) {
-        if !is_over && !self.roster.is_proven(worker) {
+        if !is_over && !self.roster.proven().contains(worker) {
             let inherited = self.roster.inherit(self.now_s, worker, machine);
             self.effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
         }
         self.roster.join(self.now_s, worker, machine);
-        if self.roster.is_fit(worker) {
+        if self.roster.fit().contains(worker) {
             self.failures.shorten_pause(self.config.rest_s);
         }
         let statistics = &mut self.statistics[worker.slot()];
@@ -139,7 +128,7 @@ impl Shared {
 
     /// Drops everything known about an absent worker; returns `false` if it is present or unknown.
     pub(super) fn forget(&mut self, worker: WorkerId) -> bool {
-        let is_known = worker.slot() < self.statistics.len() && !self.roster.is_present(worker);
+        let is_known = worker.slot() < self.statistics.len() && !self.roster.present().contains(worker);
         if is_known {
             self.roster.forget(worker);
             self.statistics[worker.slot()] = WorkerStatistics::default();
@@ -156,11 +145,7 @@ impl Shared {
         self.roster.leave(worker);
         let mut lost = self.leases.revoke_all(self.now_s, worker);
         for ended in &lost {
-            let (lease, time) = (ended.lease, ended.time());
-            self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Lost, time });
-            if let Some(busy_s) = ended.elapsed_s {
-                self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
-            }
+            self.end_unfinished(worker, ended, TaskOutcome::Lost);
         }
         lost.extend(self.drop_sent(worker, TaskOutcome::Lost));
         lost
@@ -181,10 +166,15 @@ impl Shared {
         outcome: TaskOutcome,
     ) -> Option<EndedLease> {
         let result = self.sent.remove(&(worker, collection))?;
-        self.effects.push(result.end(outcome));
-        self.waste.add(result.lease.tasks.count, result.busy_s);
+        self.discard(&result, outcome);
         self.roster.stepped(worker);
         Some(EndedLease { lease: result.lease, blame: None, elapsed_s: Some(result.busy_s) })
+    }
+
+    /// Ends the lease of a result that enters no step, with `outcome`.
+    pub(super) fn discard(&mut self, result: &AcceptedResult, outcome: TaskOutcome) {
+        self.effects.push(result.end(outcome));
+        self.waste.add(result.lease.tasks.count, result.busy_s);
     }
 
     /// Accepts a worker's report that a lease is done.
@@ -192,17 +182,17 @@ impl Shared {
         let lease = self.leases.find(worker, id).ok_or(Refusal::NotHeld(id))?;
         let reported_s: f64 = busy_s.iter().sum();
         let is_valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
-        let fuses = self.roster.fuses()[worker.slot()];
+        let fuses = self.roster.fuses[worker.slot()];
         let times = if fuses { 1 } else { lease.tasks.count };
         if busy_s.len() as u64 != times || !is_valid {
             return Err(Refusal::BadTimes { lease: id, times });
         }
-        let finished = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
-        let FinishedLease { lease, factor, overhead_s } = finished;
+        let result = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
+        let AcceptedResult { factor, overhead_s, .. } = result;
         self.roster.computed(worker);
         let had_parameters = self.roster.give_parameters(worker, lease.iteration);
         if fuses {
-            self.observe_batch(worker, lease.tasks.count, reported_s * factor);
+            self.observe_batch(worker, lease.tasks.count, result.busy_s);
         } else {
             for time in busy_s {
                 self.observe(worker, time * factor);
@@ -215,14 +205,12 @@ impl Shared {
         } else {
             self.set_deadline(worker);
         }
-        let result = AcceptedResult { worker, lease, busy_s: reported_s * factor, factor, overhead_s };
         if let Some(collection) = lease.own {
             self.sent.insert((worker, collection), result);
         }
         Ok(result)
     }
 
-    /// Handles a collection of one lease that arrived completely. Returns its result.
     pub(super) fn receive(&mut self, worker: WorkerId, collection: CollectionId) -> Option<AcceptedResult> {
         let result = self.sent.remove(&(worker, collection))?;
         self.roster.forgive(worker);
@@ -243,7 +231,7 @@ impl Shared {
             return Some(ended);
         }
         // The worker has not reported that it is computed.
-        let lease = self.leases.with_own(worker, collection)?;
+        let lease = self.leases.find_by(worker, |lease| lease.own == Some(collection))?;
         self.fail(worker, lease, false).ok()
     }
 
@@ -252,7 +240,8 @@ impl Shared {
         let ended = self.leases.revoke(self.now_s, worker, id).ok_or(Refusal::NotHeld(id))?;
         let (lease, lost_s) = (ended.lease, ended.elapsed_s.unwrap_or(0.0));
         self.waste.add(lease.tasks.count, lost_s);
-        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time: ended.time() });
+        let time = LeaseTime::Censored { elapsed_s: ended.elapsed_s };
+        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time });
         self.rest(worker, lost_s, uncomputable);
         Ok(ended)
     }
@@ -269,13 +258,24 @@ impl Shared {
 
     /// Accounts for a lease that was revoked because it is no longer needed.
     pub(super) fn cancel(&mut self, worker: WorkerId, ended: &EndedLease) {
+        self.end_unfinished(worker, ended, TaskOutcome::Cancelled);
         if let Some(elapsed_s) = ended.elapsed_s {
-            let tasks = ended.lease.tasks.count;
-            self.waste.add(self.likely_begun(worker, tasks, elapsed_s), elapsed_s);
-            self.observe_censored(worker, tasks, elapsed_s);
+            self.observe_censored(worker, ended.lease.tasks.count, elapsed_s);
         }
-        let (lease, time) = (ended.lease, LeaseTime::Censored { elapsed_s: ended.elapsed_s });
-        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Cancelled, time });
+    }
+
+    /// Ends a lease without a result, with `outcome`, after which some of its tasks had likely begun.
+    fn end_unfinished(&mut self, worker: WorkerId, ended: &EndedLease, outcome: TaskOutcome) {
+        let EndedLease { lease, elapsed_s, .. } = *ended;
+        self.effects.push(Effect::End { worker, lease, outcome, time: LeaseTime::Censored { elapsed_s } });
+        let Some(elapsed_s) = elapsed_s else { return };
+        let mean_s = self.statistics[worker.slot()].mean_s();
+        let begun = match mean_s {
+            _ if self.roster.fuses[worker.slot()] => lease.tasks.count,
+            Some(mean_s) => ((elapsed_s / mean_s).ceil() as u64).clamp(1, lease.tasks.count),
+            None => 1,
+        };
+        self.waste.add(begun, elapsed_s);
     }
 
     /// Handles the end of a worker's lease: the worker becomes idle, or its next lease gets a deadline.
@@ -287,15 +287,15 @@ impl Shared {
         }
     }
 
-    /// Sets the deadline of the lease that a worker is computing, if there is one.
     pub(super) fn set_deadline(&mut self, worker: WorkerId) {
         let Some(timeout_s) = self.config.lease_timeout_s else { return };
-        let Some((tasks, failures)) = self.leases.current(worker) else { return };
+        let Some((lease, blame)) = self.leases.of(worker).next() else { return };
         let known = &self.statistics[worker.slot()];
-        let usual_s = known.expected_s(tasks.count).map_or(timeout_s, |expected_s| {
+        let usual_s = known.expected_s(lease.tasks.count).map_or(timeout_s, |expected_s| {
             (LEASE_TIMEOUT_FACTOR * known.variation().max(1.0) * expected_s).max(LEAST_ALLOWANCE * timeout_s)
         });
         // The limit doubles with each failure, because the tasks may be slower than expected.
+        let failures = blame.map_or(0, |blame| blame.attempts);
         let doublings = failures.max(self.roster.strikes_of(worker)).min(MAX_DOUBLINGS);
         self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
     }
@@ -305,23 +305,5 @@ impl Shared {
         if self.leases.resume(self.now_s, worker) {
             self.set_deadline(worker);
         }
-    }
-
-    /// Ends the rests that are over.
-    pub(super) fn end_rests(&mut self) {
-        for worker in self.roster.end_rests(self.now_s) {
-            if self.leases.is_free(worker) {
-                self.roster.release(worker);
-            }
-        }
-    }
-
-    /// Returns how many of a lease's tasks a worker had likely begun after `busy_s` seconds, by its mean time.
-    fn likely_begun(&self, worker: WorkerId, tasks: u64, busy_s: f64) -> u64 {
-        if self.roster.fuses()[worker.slot()] {
-            return tasks;
-        }
-        let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
-        (begun as u64).clamp(1, tasks)
     }
 }

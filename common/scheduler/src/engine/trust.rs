@@ -1,8 +1,6 @@
 //! Failures of single workers. Workers that fail rest, longer each time, and are expelled if they fail too often.
 
-use super::event::Effect;
-use super::leases::EndedLease;
-use super::shared::Shared;
+use super::{Effect, EndedLease, Shared};
 use ata_types::WorkerId;
 
 /// The number of mismatched results after which a worker is expelled. One may be due to a flipped bit, but a correct machine does
@@ -28,33 +26,20 @@ impl Shared {
         }
     }
 
-    /// Returns whether a worker failed too often to be trusted again.
-    fn is_beyond_trust(&self, worker: WorkerId) -> bool {
-        let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
-        self.config.expel_after.is_some_and(|most| strikes >= most || mismatches >= MAX_MISMATCHES)
-    }
-
     /// Expels a worker that failed too often. Returns its leases, which are lost, if it was expelled.
     pub(super) fn expel_if_due(&mut self, worker: WorkerId) -> Option<Vec<EndedLease>> {
-        let is_due = self.roster.is_present(worker) && self.is_beyond_trust(worker);
-        is_due.then(|| {
-            self.expel(worker);
+        let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
+        let is_due = self.config.expel_after.is_some_and(|most| strikes >= most || mismatches >= MAX_MISMATCHES);
+        (is_due && self.roster.present().contains(worker)).then(|| {
+            self.effects.push(Effect::Expel { worker, strikes, mismatches });
             self.lose(worker)
         })
-    }
-
-    fn expel(&mut self, worker: WorkerId) {
-        let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
-        self.effects.push(Effect::Expel { worker, strikes, mismatches });
     }
 
     /// Evicts a worker that missed its deadline. Returns its leases; it hung on the first of them.
     pub(super) fn evict(&mut self, worker: WorkerId, silent_s: f64) -> Vec<EndedLease> {
         self.effects.push(Effect::Evict { worker, silent_s });
         self.strike(worker, silent_s, false);
-        if self.is_beyond_trust(worker) {
-            self.expel(worker);
-        }
-        self.lose(worker)
+        self.expel_if_due(worker).unwrap_or_else(|| self.lose(worker))
     }
 }

@@ -1,8 +1,6 @@
 //! The view of an iteration that a policy gets, and the actions that it can take.
 
-use super::copies::Copies;
-use super::leases::Leases;
-use super::roster::Roster;
+use super::{Copies, Leases, Roster};
 use ata_types::WorkerId;
 
 /// The state of an iteration whose tasks are handed out in parts, for its policy.
@@ -42,19 +40,20 @@ impl IterationView<'_> {
     /// Returns a worker's activity.
     #[inline]
     pub fn activity(&self, worker: WorkerId) -> Activity {
-        let Some((first, tasks)) = self.leases.held(worker) else {
+        let mut leases = self.leases.of(worker).map(|(lease, _)| lease.tasks);
+        let Some(first) = leases.next() else {
             let may_begin = self.roster.may_begin(worker, self.leases.is_empty());
             return if may_begin { Activity::Idle } else { Activity::Away };
         };
-        if first.tasks.first >= self.tasks {
+        if first.first >= self.tasks {
             return Activity::Idle;
         }
-        let elapsed_s = self.leases.elapsed_s(self.now_s, worker);
+        let more: u64 = leases.map(|tasks| tasks.count).sum();
         Activity::Busy {
-            tasks,
-            elapsed_s,
-            has_more: tasks > first.tasks.count,
-            is_copied: self.copies.is_copied(worker, first.tasks),
+            tasks: first.count + more,
+            elapsed_s: self.leases.elapsed_s(self.now_s, worker),
+            has_more: more > 0,
+            is_copied: self.copies.is_copied(worker, first),
         }
     }
 

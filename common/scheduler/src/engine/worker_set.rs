@@ -27,9 +27,7 @@ impl WorkerSet {
 
     pub(super) fn insert(&mut self, worker: WorkerId) {
         let (word, bit) = place(worker);
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
+        self.words.resize(self.words.len().max(word + 1), 0);
         self.len += usize::from(self.words[word] & bit == 0);
         self.words[word] |= bit;
     }
@@ -49,7 +47,6 @@ impl WorkerSet {
         (0..words).map(|at| in_all(at).count_ones() as usize).sum()
     }
 
-    /// Returns the workers, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = WorkerId> + '_ {
         let some = if self.is_empty() { &[][..] } else { &self.words };
         some.iter().enumerate().flat_map(|(at, &word)| {
@@ -57,6 +54,14 @@ impl WorkerSet {
             let words = std::iter::successors((word != 0).then_some(word), rest);
             words.map(move |word| WorkerId::from_slot(at * BITS + word.trailing_zeros() as usize))
         })
+    }
+}
+
+impl FromIterator<WorkerId> for WorkerSet {
+    fn from_iter<T: IntoIterator<Item = WorkerId>>(workers: T) -> Self {
+        let mut set = Self::default();
+        workers.into_iter().for_each(|worker| set.insert(worker));
+        set
     }
 }
 
@@ -85,9 +90,7 @@ mod tests {
                 }
                 prop_assert_eq!(set.contains(worker), insert);
                 prop_assert_eq!((set.len(), set.is_empty()), (expected.len(), expected.is_empty()));
-                let evens = (0..100).map(|half| WorkerId::from_slot(2 * half));
-                let mut even = WorkerSet::default();
-                evens.for_each(|worker| even.insert(worker));
+                let even: WorkerSet = (0..100).map(|half| WorkerId::from_slot(2 * half)).collect();
                 let common = expected.iter().filter(|worker| worker.slot().is_multiple_of(2)).count();
                 prop_assert_eq!(WorkerSet::common([&set, &even]), common);
                 prop_assert_eq!(WorkerSet::common([&even, &set, &set]), common);

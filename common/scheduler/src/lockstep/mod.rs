@@ -6,20 +6,15 @@
 //! Workers are numbered from 0 here, as ranks are.
 //!
 //! # Layout
-//! - this file: the loop's two calls, [`Lockstep::next`] and [`Lockstep::observe`]
-//! - `error`: errors
+//! - this file: the loop's two calls, [`Lockstep::next`] and [`Lockstep::observe`], and workers that join and leave
 //! - `growth`: a limit on the growth of shares
-//! - `members`: workers that join and leave
 //! - `probes`: a policy's probes, which cannot be cancelled here
 //! - `saved`: the state that outlives the process
 
-mod error;
 mod growth;
-mod members;
 mod probes;
 mod saved;
 
-pub use error::LockstepError;
 pub use saved::SavedLockstep;
 
 use crate::allocation::uniform;
@@ -30,7 +25,6 @@ use crate::statistics::WorkerStatistics;
 use crate::topology::LinkTimes;
 use ata_types::{Iteration, WorkerId};
 use growth::Growth;
-use members::Members;
 use probes::ProbeBudget;
 
 /// The most tasks of an iteration, as for any other run.
@@ -45,6 +39,22 @@ const WITHOUT_SHARES: [&str; 2] = ["pull", "gradient-coding"];
 /// The policies that look at future task times.
 const ONLY_IN_SIMULATION: [&str; 1] = ["clairvoyant"];
 
+/// The most workers, far beyond the number that can step together: a decision takes time in proportion to them.
+const MAX_WORKERS: u32 = 1 << 20;
+
+/// The reason why a call was refused. A refused call changes nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LockstepError(String);
+
+fn demand(is_good: bool, problem: impl FnOnce() -> String) -> Result<(), LockstepError> {
+    if is_good { Ok(()) } else { Err(LockstepError(problem())) }
+}
+
+fn wrong_number(workers: u32) -> String {
+    format!("{workers} workers: expected 1 to {MAX_WORKERS}")
+}
+
 /// Divides the tasks of each iteration among workers that step together.
 pub struct Lockstep {
     policy: Box<dyn Policy>,
@@ -55,12 +65,11 @@ pub struct Lockstep {
     context: PolicyContext,
     budget: u64,
     seed: u64,
-    /// The iteration that is decided next.
     next: Iteration,
-    members: Members,
-    /// The statistics of each worker, by slot.
+    present: Vec<WorkerId>,
+    /// The number of workers that are or were present.
+    slots: usize,
     statistics: Vec<WorkerStatistics>,
-    /// The observations since the last decision.
     reports: Vec<TimedShare>,
     probes: ProbeBudget,
     /// The limit on the growth of shares, if there is one.
@@ -87,19 +96,26 @@ impl Lockstep {
     /// Creates a group of this many workers, all present, that compute `budget` tasks per iteration. The policy is one of `policies`,
     /// written `NAME` or `NAME:key=value,…`.
     pub fn new(workers: u32, budget: u64, policies: Registry, policy: &str, seed: u64) -> Result<Self, LockstepError> {
-        let members = Members::new(workers)?;
-        if !(1..=MAX_BUDGET).contains(&budget) {
-            return Err(LockstepError::Budget { budget, most: MAX_BUDGET });
-        }
+        demand((1..=MAX_WORKERS).contains(&workers), || wrong_number(workers))?;
+        demand((1..=MAX_BUDGET).contains(&budget), || {
+            format!("budget {budget}: expected 1 to {MAX_BUDGET} tasks per iteration")
+        })?;
         let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
-        let built = policies.build(policy, &context)?;
+        let built = policies.build(policy, &context).map_err(|error| LockstepError(error.to_string()))?;
         let (name, kind) = (built.name(), policies.kind(policy));
-        if kind != PolicyKind::Barrier {
-            return Err(LockstepError::NotABarrier { policy: name, kind });
-        }
-        if WITHOUT_SHARES.contains(&name) {
-            return Err(LockstepError::WithoutShares { policy: name });
-        }
+        demand(kind == PolicyKind::Barrier, || {
+            format!(
+                "policy '{name}' is {kind}: it takes the first results, but here each step waits for all of them. \
+                 Use a barrier policy, such as ata-auto"
+            )
+        })?;
+        demand(!WITHOUT_SHARES.contains(&name), || {
+            format!(
+                "policy '{name}' hands out tasks while an iteration runs, but here each worker gets one share before it. \
+                 Use a policy that decides on shares, such as ata-auto"
+            )
+        })?;
+        let slots = workers as usize;
         Ok(Self {
             policy: built,
             policies,
@@ -108,8 +124,9 @@ impl Lockstep {
             budget,
             seed,
             next: Iteration::FIRST,
-            statistics: vec![WorkerStatistics::default(); members.slots()],
-            members,
+            present: (0..slots).map(WorkerId::from_slot).collect(),
+            slots,
+            statistics: vec![WorkerStatistics::default(); slots],
             reports: Vec::new(),
             probes: ProbeBudget::default(),
             growth: None,
@@ -129,9 +146,7 @@ impl Lockstep {
     /// the budget, unless the policy chooses its own number. A worker need not be observed in every iteration.
     #[expect(clippy::should_implement_trait, reason = "it is no iterator: what comes next depends on what is observed")]
     pub fn next(&mut self) -> Result<Vec<u64>, LockstepError> {
-        if self.members.present().is_empty() {
-            return Err(LockstepError::NobodyPresent);
-        }
+        demand(!self.present.is_empty(), || "no worker is present: one has to join first".into())?;
         self.learn();
         if self.next != Iteration::FIRST {
             self.policy.stepped(&StepOutcome::default());
@@ -139,8 +154,8 @@ impl Lockstep {
         let (shares, decision) = self.decide()?;
         self.lr_factor = decision.lr_factor;
         self.next = self.next.next();
-        let mut by_worker = vec![0; self.members.slots()];
-        for (worker, tasks) in self.members.present().iter().zip(shares) {
+        let mut by_worker = vec![0; self.slots];
+        for (worker, tasks) in self.present.iter().zip(shares) {
             by_worker[worker.slot()] = tasks;
         }
         Ok(match &mut self.growth {
@@ -151,16 +166,16 @@ impl Lockstep {
 
     /// Records that a worker computed `tasks` tasks as one batch, in `seconds`. This counts from the next decision on.
     pub fn observe(&mut self, worker: usize, tasks: u64, seconds: f64) -> Result<(), LockstepError> {
-        let worker = self.members.known(worker)?;
-        if !(1..=MAX_BUDGET).contains(&tasks) {
-            return Err(LockstepError::Tasks { tasks, most: MAX_BUDGET });
-        }
-        if !(0.0..=MOST).contains(&seconds) {
-            return Err(LockstepError::Seconds { seconds });
-        }
-        if self.reports.len() >= MAX_REPORTS {
-            return Err(LockstepError::Reports(MAX_REPORTS));
-        }
+        let worker = self.known(worker)?;
+        demand((1..=MAX_BUDGET).contains(&tasks), || {
+            format!("{tasks} tasks: expected 1 to {MAX_BUDGET}. A share of 0 is not observed")
+        })?;
+        demand((0.0..=MOST).contains(&seconds), || {
+            format!("{seconds} seconds: expected a finite number of at least 0")
+        })?;
+        demand(self.reports.len() < MAX_REPORTS, || {
+            format!("{MAX_REPORTS} observations since the last decision: begin the next iteration first")
+        })?;
         self.reports.push(TimedShare { worker, tasks, seconds });
         Ok(())
     }
@@ -185,6 +200,44 @@ impl Lockstep {
         self.lr_factor
     }
 
+    /// Returns the present workers, ascending.
+    pub fn present(&self) -> impl Iterator<Item = usize> + '_ {
+        self.present.iter().map(|worker| worker.slot())
+    }
+
+    /// Adds a new worker, under the next number.
+    pub fn join(&mut self) -> Result<usize, LockstepError> {
+        let worker = self.slots;
+        demand(worker < MAX_WORKERS as usize, || wrong_number(MAX_WORKERS + 1))?;
+        self.slots += 1;
+        self.present.push(WorkerId::from_slot(worker));
+        self.statistics.resize(self.statistics.len().max(self.slots), WorkerStatistics::default());
+        Ok(worker)
+    }
+
+    /// Adds a worker again that left; its statistics are kept.
+    pub fn rejoin(&mut self, worker: usize) -> Result<(), LockstepError> {
+        let id = self.known(worker)?;
+        let present = self.present.binary_search(&id);
+        let at = present.err().ok_or_else(|| LockstepError(format!("worker {worker} is present already")))?;
+        self.present.insert(at, id);
+        Ok(())
+    }
+
+    /// Removes a worker, which gets no tasks from the next decision on.
+    pub fn leave(&mut self, worker: usize) -> Result<(), LockstepError> {
+        let present = self.present.binary_search(&self.known(worker)?);
+        self.present.remove(present.map_err(|_| LockstepError(format!("worker {worker} is not present")))?);
+        Ok(())
+    }
+
+    /// Returns the worker with this number, from 0.
+    fn known(&self, worker: usize) -> Result<WorkerId, LockstepError> {
+        let known = self.slots;
+        demand(worker < known, || format!("worker {worker} is unknown: there are {known} workers, numbered from 0"))?;
+        Ok(WorkerId::from_slot(worker))
+    }
+
     /// Passes on the observations, in the order in which the shares were completed.
     fn learn(&mut self) {
         self.reports.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -194,9 +247,8 @@ impl Lockstep {
         }
     }
 
-    /// Returns the policy's decision, and the share of each present worker.
     fn decide(&mut self) -> Result<(Vec<u64>, Decision), LockstepError> {
-        let (iteration, workers) = (self.next, self.members.present());
+        let (iteration, workers) = (self.next, &self.present[..]);
         let round = Round {
             iteration,
             budget: self.budget,
@@ -206,8 +258,12 @@ impl Lockstep {
             links: &LinkTimes::default(),
         };
         let decision = self.policy.decide(&round, &mut stream(self.seed, iteration, Purpose::Policy));
-        let refused = |problem| LockstepError::Decision { iteration, policy: self.policy.name(), problem };
-        decision.check(workers.len()).map_err(refused)?;
+        decision.check(workers.len()).map_err(|problem| {
+            let policy = self.policy.name();
+            LockstepError(format!(
+                "policy '{policy}' made an allocation that cannot be carried out in iteration {iteration}: {problem}"
+            ))
+        })?;
         let mut shares = match decision.collect {
             // Nothing is known yet.
             Collect::Race { tasks } => {

@@ -12,7 +12,6 @@ use ata_types::Iteration;
 /// half as soon; at twice, the slowest worker may cost twice as much.
 const MOST: f64 = 0.01;
 
-/// The cost of the probes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct ProbeBudget {
@@ -50,7 +49,6 @@ impl ProbeBudget {
         }
     }
 
-    /// Returns whether the value can have been saved.
     pub(super) fn is_valid(self) -> bool {
         (0.0..=crate::batches::MOST).contains(&self.spent)
     }

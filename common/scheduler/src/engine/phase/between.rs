@@ -2,32 +2,21 @@
 
 use std::sync::Arc;
 
-use super::{Collecting, Over, Phase};
-use crate::engine::event::{AbortReason, Effect, WaitReason};
-use crate::engine::limits::FinishReason;
-use crate::engine::shared::Shared;
+use super::{Collecting, Phase};
+use crate::engine::{AbortReason, Effect, FinishReason, Shared, WaitReason};
 use ata_types::Iteration;
 
-/// The iteration that comes next.
 pub(in crate::engine) struct Between {
-    /// The iteration that begins next.
     pub(in crate::engine) next: Iteration,
     /// The rule that ended the run before it was saved and restored, if one did.
     pub(in crate::engine) finished: Option<FinishReason>,
     /// Whether [`crate::Event::Proceed`] has arrived.
-    may_begin: bool,
+    pub(in crate::engine) may_begin: bool,
 }
 
 impl Between {
-    /// Creates the phase, which waits for [`crate::Event::Proceed`].
     pub(in crate::engine) fn new(next: Iteration, finished: Option<FinishReason>) -> Self {
         Self { next, finished, may_begin: false }
-    }
-
-    /// Records that the driver has saved the state.
-    pub(in crate::engine) fn proceed(&mut self, shared: &mut Shared) -> Option<Phase> {
-        self.may_begin = true;
-        self.start(shared)
     }
 
     /// Decides on the next iteration, if it may begin and there are workers for it. Returns the phase that follows.
@@ -36,9 +25,9 @@ impl Between {
             return None;
         }
         if let Some(reason) = self.finished {
-            return Some(Phase::Over(Over::finish(shared, self.next, reason)));
+            return Some(Phase::finish(shared, self.next, reason));
         }
-        let present = shared.roster.present();
+        let present = shared.roster.present().len();
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
             shared.wait(WaitReason::Workers { present, needed });
@@ -56,7 +45,7 @@ impl Between {
             Err(problem) => {
                 let (iteration, policy) = (self.next, shared.policy.name());
                 let reason = AbortReason::BadDecision { iteration, policy, problem };
-                return Some(Phase::Over(Over::abort(shared, self.next, reason)));
+                return Some(Phase::abort(shared, self.next, reason));
             }
         };
         let count = workers.len() as u64;

@@ -1,12 +1,7 @@
 //! The phase in which all collections of a step have arrived, and the driver takes the step.
 
-use super::{Between, Over, Phase};
-use crate::engine::account::{AcceptedResult, EmployedWorkers};
-use crate::engine::blame::Blame;
-use crate::engine::collect::WorkerTime;
-use crate::engine::event::{AbortReason, Effect};
-use crate::engine::limits::FinishReason;
-use crate::engine::shared::Shared;
+use super::{Between, Phase};
+use crate::engine::{AbortReason, AcceptedResult, Blame, Effect, EmployedWorkers, FinishReason, Shared};
 use crate::ledger::IterationCost;
 use crate::policy::StepOutcome;
 use ata_types::{Iteration, TaskOutcome, TaskRange, WorkerId};
@@ -16,11 +11,11 @@ pub(in crate::engine) struct Committing {
     pub(in crate::engine) number: Iteration,
     pub(super) started_s: f64,
     pub(super) finished_s: f64,
-    /// The number of workers that took part.
     pub(super) workers: u64,
     pub(super) results: Vec<AcceptedResult>,
     pub(super) employed: EmployedWorkers,
-    pub(super) worker_time: WorkerTime,
+    /// Whether all seconds of the iteration count as worker time, or only those of computation.
+    pub(super) occupies: bool,
     /// Failures since the last step of an asynchronous run, in which workers compute while a step is taken.
     pub(super) blame: Option<Blame>,
     /// The reason to give up the run once the step is committed, if there is one.
@@ -55,15 +50,14 @@ impl Committing {
         let is_last = self.number.number() >= shared.config.iterations;
         let next = self.number.next();
         if let Some(reason) = limit.or(is_last.then_some(FinishReason::Iterations)) {
-            Phase::Over(Over::finish(shared, next, reason))
+            Phase::finish(shared, next, reason)
         } else if let Some(reason) = self.aborting.take() {
-            Phase::Over(Over::abort(shared, next, reason))
+            Phase::abort(shared, next, reason)
         } else {
             Phase::Between(Between::new(next, None))
         }
     }
 
-    /// Enters the finished iteration into the ledger.
     fn enter(&self, shared: &mut Shared) -> IterationCost {
         let (waste, results) = (std::mem::take(&mut shared.waste), std::mem::take(&mut shared.results));
         let ledger = &mut shared.ledger;
@@ -82,10 +76,7 @@ impl Committing {
             iteration: self.number,
             started_s: self.started_s,
             runtime_s,
-            total_worker_time_s: match self.worker_time {
-                WorkerTime::Busy => applied_s + waste.busy_s,
-                WorkerTime::Occupied => self.workers as f64 * runtime_s,
-            },
+            total_worker_time_s: if self.occupies { self.workers as f64 * runtime_s } else { applied_s + waste.busy_s },
             tasks_applied: self.results.iter().map(|result| result.lease.tasks.count).sum(),
             tasks_wasted: waste.tasks,
             results,

@@ -1,5 +1,5 @@
 //! The phases of a run, one file each. State that exists only in one phase is in its type; state that all phases share is in
-//! [`Shared`](super::shared::Shared).
+//! [`Shared`].
 //!
 //! ```text
 //!            Proceed             all results are there          StepCommitted
@@ -11,25 +11,26 @@
 mod between;
 mod collecting;
 mod committing;
-mod over;
 
 pub(super) use between::Between;
 pub(super) use collecting::{Collecting, CollectingEnd, Flow};
 pub(super) use committing::Committing;
-pub(super) use over::Over;
 
+use super::{AbortReason, Effect, FinishReason, Shared};
 use ata_types::Iteration;
 
-/// The phase of a run.
 pub(super) enum Phase {
     /// The run is before its first iteration, or between two.
     Between(Between),
     /// Tasks are assigned, and results awaited.
     Collecting(Box<Collecting>),
-    /// The step is being taken.
     Committing(Committing),
-    /// The run is finished or aborted.
-    Over(Over),
+    /// The run is finished or aborted, and can still be saved and continued.
+    Over {
+        next: Iteration,
+        /// The rule that ended the run; `None` if it was aborted.
+        finished: Option<FinishReason>,
+    },
 }
 
 impl Phase {
@@ -39,7 +40,17 @@ impl Phase {
             Self::Between(between) => between.next,
             Self::Collecting(collecting) => collecting.number,
             Self::Committing(committing) => committing.number,
-            Self::Over(over) => over.next,
+            Self::Over { next, .. } => *next,
         }
+    }
+
+    fn finish(shared: &mut Shared, next: Iteration, reason: FinishReason) -> Self {
+        shared.effects.push(Effect::Finish { reason });
+        Self::Over { next, finished: Some(reason) }
+    }
+
+    pub(super) fn abort(shared: &mut Shared, next: Iteration, reason: AbortReason) -> Self {
+        shared.effects.push(Effect::Abort { reason });
+        Self::Over { next, finished: None }
     }
 }

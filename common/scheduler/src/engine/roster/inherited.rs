@@ -65,7 +65,7 @@ mod tests {
         roster.add(worker(number));
         let inherited = roster.inherit(now_s, worker(number), machine);
         roster.join(now_s, worker(number), machine);
-        assert_eq!(roster.is_fit(worker(number)), inherited.is_none());
+        assert_eq!(roster.fit().contains(worker(number)), inherited.is_none());
         inherited.map(|(rest_s, _)| rest_s)
     }
 
@@ -85,6 +85,8 @@ mod tests {
         assert_eq!(roster.end_rests(10.0), [worker(2)]);
         assert_eq!(roster.strike(10.0, worker(2), 0.5, 1.0), Some((20.0, 2)), "it is the second failure");
         assert_eq!(roster.strikes_of(worker(2)), 1, "one is its own");
+        let restored = Roster::restored(&roster.strikes(), &[]);
+        assert_eq!(restored.strikes_of(worker(2)), 1, "only that one is saved");
         roster.leave(worker(2));
         assert_eq!(join(&mut roster, 30.0, 3, MACHINE), None, "the rest is over");
         assert_eq!(roster.strike(30.0, worker(3), 0.5, 1.0), Some((40.0, 3)));
@@ -101,52 +103,30 @@ mod tests {
         assert_eq!(join(&mut roster, 1.0, 4, MACHINE), None, "one failed, and one came back");
         roster.leave(worker(1));
         assert_eq!(join(&mut roster, 1.0, 5, MACHINE), None, "nor does its own name count any more");
+        let mut roster = struck_absent(0.5);
+        roster.forget(worker(1));
+        assert_eq!(join(&mut roster, 1.0, 2, MACHINE), None, "it is forgotten");
     }
 
-    #[test]
-    fn a_long_rest_is_not_taken_over_whole() {
-        let mut roster = struck_absent(60.0);
-        let mut now_s = 0.0;
-        for (name, rest_s) in (2..).zip([1200.0, 2400.0, 2400.0, 2400.0]) {
-            assert_eq!(join(&mut roster, now_s, name, MACHINE), Some(rest_s));
+    /// Lets a machine whose failures take `lost_s` seconds return under new names; returns the rests that these begin with, and the rest
+    /// after the failure of the last one.
+    fn returns(lost_s: f64, names: u32) -> (Vec<f64>, f64) {
+        let (mut roster, mut now_s, mut last_s) = (struck_absent(lost_s), 0.0, 0.0);
+        let rests = (2..2 + names).map(|name| {
+            let rest_s = join(&mut roster, now_s, name, MACHINE).unwrap_or(0.0);
             now_s += rest_s;
             roster.end_rests(now_s);
-            roster.strike(now_s, worker(name), 60.0, 1.0);
+            last_s = roster.strike(now_s, worker(name), lost_s, 1.0).unwrap().0;
             roster.leave(worker(name));
-        }
+            rest_s
+        });
+        (rests.collect(), last_s)
     }
 
     /// A correct worker at the address of a machine that failed thirteen times fails once: that costs it a minute and not a day.
     #[test]
-    fn what_is_taken_over_does_not_make_an_own_rest_long() {
-        let mut roster = struck_absent(1.27);
-        let mut now_s = 0.0;
-        for name in 2..=13 {
-            now_s += join(&mut roster, now_s, name, MACHINE).unwrap_or(0.0);
-            roster.end_rests(now_s);
-            roster.strike(now_s, worker(name), 1.27, 1.0);
-            roster.leave(worker(name));
-        }
-        now_s += join(&mut roster, now_s, 14, MACHINE).unwrap();
-        roster.end_rests(now_s);
-        assert_eq!(roster.strike(now_s, worker(14), 1.27, 1.0), Some((60.0, 14)));
-    }
-
-    /// After a resume, a worker has only its own failures: it is not expelled for inherited ones.
-    #[test]
-    fn what_is_taken_over_is_not_saved() {
-        let mut roster = struck_absent(0.5);
-        join(&mut roster, 11.0, 2, MACHINE);
-        roster.strike(11.0, worker(2), 0.5, 1.0);
-        assert_eq!(roster.strikes_of(worker(2)), 1);
-        let restored = Roster::restored(&roster.strikes(), &[]);
-        assert_eq!(restored.strikes_of(worker(2)), 1);
-    }
-
-    #[test]
-    fn what_is_forgotten_is_not_taken_over() {
-        let mut roster = struck_absent(0.5);
-        roster.forget(worker(1));
-        assert_eq!(join(&mut roster, 1.0, 2, MACHINE), None);
+    fn a_long_rest_is_not_taken_over_whole() {
+        assert_eq!(returns(60.0, 4).0, [1200.0, 2400.0, 2400.0, 2400.0]);
+        assert_eq!(returns(1.27, 13).1, 60.0);
     }
 }

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{MAX_DOUBLINGS, Roster, Strikes};
-use crate::engine::time::Time;
-use crate::engine::worker_set::WorkerSet;
+use crate::engine::{Time, WorkerSet};
 use ata_types::WorkerId;
 
 impl Roster {

@@ -12,23 +12,17 @@
 use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
-use crate::engine::Verify;
-use crate::engine::account::AcceptedResult;
-use crate::engine::blame::Blame;
-use crate::engine::event::{Effect, WaitReason};
 use crate::engine::random::draw;
-use crate::engine::shared::Shared;
+use crate::engine::{AcceptedResult, Blame, Effect, Shared, Verify, WaitReason};
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 /// The number of results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and
 /// each of them keeps a gradient in memory.
 const MAX_RESULTS: usize = 5;
 
-/// Tasks whose result must be confirmed.
 #[derive(Debug)]
 pub(super) struct Check {
     tasks: TaskRange,
-    /// The workers that compute them, and their leases.
     held: SmallVec<[(WorkerId, LeaseId); 2]>,
     /// The results that arrived, each from a different worker.
     results: SmallVec<[AcceptedResult; 2]>,
@@ -50,11 +44,6 @@ fn pair(number: usize) -> (usize, usize) {
 }
 
 impl Check {
-    fn new(tasks: TaskRange, blame: Blame) -> Self {
-        let (held, results) = (SmallVec::new(), SmallVec::new());
-        Self { tasks, held, results, differing: 0, is_comparing: false, blame }
-    }
-
     /// Returns the number of results that the next comparison needs.
     fn needs(&self) -> usize {
         pair(self.differing).1 + 1
@@ -65,7 +54,6 @@ impl Check {
         self.needs().saturating_sub(self.results.len() + self.held.len())
     }
 
-    /// Returns the workers that take part in the check.
     fn involved(&self) -> impl Iterator<Item = WorkerId> {
         let answered = self.results.iter().map(|result| result.worker);
         answered.chain(self.held.iter().map(|(holder, _)| *holder))
@@ -87,22 +75,25 @@ impl Collecting {
         tasks: TaskRange,
         blame: Option<Box<Blame>>,
     ) {
-        if !self.is_drawn(shared, tasks) {
+        let is_drawn = shared.config.verify.is_some_and(|Verify { share, secret }| {
+            self.mode.wants(tasks) && draw(secret, self.number, tasks.first) < share
+        });
+        if !is_drawn {
             self.assign(shared, worker, tasks, blame);
             return;
         }
-        let blame = blame.map_or_else(Blame::default, |blame| *blame);
-        self.checks.insert(tasks.first, Check::new(tasks, blame));
+        let check = Check {
+            tasks,
+            held: SmallVec::new(),
+            results: SmallVec::new(),
+            differing: 0,
+            is_comparing: false,
+            blame: blame.map(|blame| *blame).unwrap_or_default(),
+        };
+        self.checks.insert(tasks.first, check);
         self.ask_for_check(shared, worker, tasks);
     }
 
-    fn is_drawn(&self, shared: &Shared, tasks: TaskRange) -> bool {
-        shared.config.verify.is_some_and(|Verify { share, secret }| {
-            self.mode.wants(tasks) && draw(secret, self.number, tasks.first) < share
-        })
-    }
-
-    /// Assigns tasks that are checked to a worker.
     fn ask_for_check(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
         let Some(check) = self.checks.get(&tasks.first) else { return };
         let blame = (check.blame.attempts > 0).then(|| Box::new(check.blame.clone()));
@@ -112,28 +103,18 @@ impl Collecting {
         }
     }
 
-    /// Returns whether a result must be confirmed.
-    pub(super) fn must_be_confirmed(&self, shared: &Shared, lease: &Lease) -> bool {
-        let check = shared.config.verify.and_then(|_| self.checks.get(&lease.tasks.first));
-        check.is_some_and(|check| check.held.iter().any(|(_, id)| *id == lease.id))
-    }
-
     /// Handles a lease that ended without a result. Returns whether it was under check, in which case another worker is asked.
     /// `blamed` is `true` if its worker may be at fault.
-    pub(super) fn is_asked_again(&mut self, shared: &Shared, worker: WorkerId, lease: &Lease, blamed: bool) -> bool {
-        if !self.must_be_confirmed(shared, lease) {
-            return false;
-        }
-        if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
-            check.held.retain(|(_, id)| *id != lease.id);
-            if blamed {
-                check.blame.add(worker);
-            }
+    pub(super) fn is_asked_again(&mut self, worker: WorkerId, lease: &Lease, blamed: bool) -> bool {
+        let Some(check) = self.checks.get_mut(&lease.tasks.first) else { return false };
+        let Some(at) = check.held.iter().position(|(_, id)| *id == lease.id) else { return false };
+        check.held.remove(at);
+        if blamed {
+            check.blame.add(worker);
         }
         true
     }
 
-    /// Handles a result that must be confirmed.
     pub(super) fn unconfirmed(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
         let lease = result.lease;
         if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
@@ -154,7 +135,6 @@ impl Collecting {
         }
     }
 
-    /// Handles the comparison of two results.
     pub(in crate::engine) fn compared(
         &mut self,
         shared: &mut Shared,
@@ -186,18 +166,12 @@ impl Collecting {
         let (taken, confirming) = pair(check.differing);
         let mut mismatches: SmallVec<[AcceptedResult; 2]> = SmallVec::new();
         for (at, result) in check.results.into_iter().enumerate() {
-            let outcome = match at {
-                _ if at == taken => TaskOutcome::Applied,
-                _ if at == confirming => TaskOutcome::Ignored,
-                _ => TaskOutcome::Mismatched,
-            };
             if at == taken {
                 self.take_own(result);
+            } else if at == confirming {
+                shared.discard(&result, TaskOutcome::Ignored);
             } else {
-                shared.effects.push(result.end(outcome));
-                shared.waste.add(result.lease.tasks.count, result.busy_s);
-            }
-            if outcome == TaskOutcome::Mismatched {
+                shared.discard(&result, TaskOutcome::Mismatched);
                 mismatches.push(result);
             }
         }
@@ -217,19 +191,16 @@ impl Collecting {
             return;
         }
         for ended in shared.drop_sent(worker, TaskOutcome::Cancelled) {
-            self.is_asked_again(shared, worker, &ended.lease, false);
+            self.is_asked_again(worker, &ended.lease, false);
         }
         for ended in shared.leases.revoke_all(shared.now_s, worker) {
             shared.cancel(worker, &ended);
             self.withdraw(shared, worker, ended.lease.id);
-            if !self.is_asked_again(shared, worker, &ended.lease, false) {
-                self.orphan(ended.lease.tasks, ended.blame.as_deref());
-            }
+            self.recompute(shared, worker, ended, false);
         }
         shared.roster.release(worker);
     }
 
-    /// Asks further workers for the results that checks lack.
     pub(super) fn continue_checks(&mut self, shared: &mut Shared) -> Flow {
         if shared.config.verify.is_none() {
             return Flow::Continue(());
@@ -258,7 +229,7 @@ impl Collecting {
                 self.dispute(shared, tasks);
             } else {
                 if is_waiting {
-                    let present = shared.roster.present();
+                    let present = shared.roster.present().len();
                     shared.wait(WaitReason::Workers { present, needed: present + 1 });
                 }
                 break;
@@ -277,20 +248,20 @@ impl Collecting {
         let counts = roster.counts();
         // A worker that rests because others contradict it is taken to be correct: otherwise a byzantine worker could
         // silence it.
-        let are_all_failing = roster.all_present().filter(&counts).all(|worker| roster.is_failing(worker));
+        let are_all_failing = roster.present().iter().filter(&counts).all(|worker| roster.is_failing(worker));
         let is_sound = |worker: &WorkerId| counts(worker) && (are_all_failing || !roster.is_failing(*worker));
         // Workers that have answered count: otherwise two workers of one machine could outvote one that has failed since.
         let answered = check.results.iter().map(|result| result.worker);
-        let mut machines = roster.all_present().filter(is_sound).chain(answered).map(machine);
+        let mut machines = roster.present().iter().filter(is_sound).chain(answered).map(machine);
         let is_alone = machines.next().is_none_or(|first| machines.all(|other| other == first));
         let is_same = |a: WorkerId, b: WorkerId| a == b || !is_alone && machine(a) == machine(b);
         let is_new = |worker: &WorkerId| !check.involved().any(|involved| is_same(involved, *worker));
         let has_failed = |worker: &WorkerId| check.blame.workers.contains(worker);
         let rests = |worker: &WorkerId| available.binary_search(worker).is_err();
         let rank = |worker: &WorkerId| (has_failed(worker), rests(worker), !is_sound(worker));
-        let best = roster.all_present().filter(is_new).map(|worker| rank(&worker)).min()?;
+        let best = roster.present().iter().filter(is_new).map(|worker| rank(&worker)).min()?;
         let is_best = |worker: &WorkerId| is_new(worker) && rank(worker) == best;
-        let workers: Vec<WorkerId> = roster.all_present().filter(is_best).collect();
+        let workers: Vec<WorkerId> = roster.present().iter().filter(is_best).collect();
         let expected_s = shared.expected_s(&workers);
         let ends_s = |i: usize| (self.needed_tasks(shared, workers[i]) + tasks.count) as f64 * expected_s[i];
         // Of equal workers, the next one after the first holder is chosen, so that equal workers check each other in a circle.
@@ -309,24 +280,12 @@ impl Collecting {
         check.differing = 0;
         results.iter().for_each(|result| check.blame.add(result.worker));
         for result in results {
-            let AcceptedResult { worker, lease, busy_s, .. } = result;
-            shared.effects.push(result.end(TaskOutcome::Disputed));
-            shared.waste.add(lease.tasks.count, busy_s);
+            shared.discard(&result, TaskOutcome::Disputed);
+            let AcceptedResult { worker, busy_s, .. } = result;
             if shared.strike(worker, busy_s, false) {
                 shared.roster.contested(worker);
             }
             self.expel_if_due(shared, worker);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_result_is_compared_with_those_before_it() {
-        let pairs: Vec<_> = (0..6).map(pair).collect();
-        assert_eq!(pairs, [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
     }
 }

@@ -8,13 +8,9 @@
 use std::collections::BTreeMap;
 
 use super::{Collecting, Flow};
-use crate::engine::account::AcceptedResult;
-use crate::engine::blame::Blame;
-use crate::engine::event::{Collection, Effect};
-use crate::engine::shared::Shared;
+use crate::engine::{AcceptedResult, Blame, Collection, Effect, Shared};
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRanges, WorkerId};
 
-/// The collections of an iteration.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     /// The leases that are in no collection yet, in the order in which they were assigned.
@@ -27,10 +23,9 @@ pub(super) struct Collections {
     /// Failures of collections since the last one was delivered.
     blame: Blame,
     /// Whether the step was ordered, with all of these collections.
-    pub(super) is_stepping: bool,
+    is_stepping: bool,
 }
 
-/// A result whose gradient its worker keeps.
 #[derive(Clone, Copy, Debug)]
 struct KeptResult {
     result: AcceptedResult,
@@ -38,7 +33,6 @@ struct KeptResult {
 }
 
 impl Collections {
-    /// Returns the collections of a worker that are not delivered.
     fn of(&mut self, worker: WorkerId) -> impl Iterator<Item = (CollectionId, &mut Vec<Lease>)> {
         let all = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
         self.open.range_mut(all).map(|((_, id), leases)| (*id, leases))
@@ -52,15 +46,13 @@ impl Collections {
 }
 
 impl Collecting {
-    /// Records a lease whose gradient will be collected.
     pub(super) fn will_collect(&mut self, worker: WorkerId, lease: Lease) {
         self.collections.unasked.push((worker, lease));
     }
 
-    /// Records a result whose gradient its worker keeps.
     pub(super) fn keep(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
-        if self.mode.races() {
+        if self.mode.races {
             // It could also have been too late.
             self.will_collect(result.worker, result.lease);
         }
@@ -77,7 +69,7 @@ impl Collecting {
     /// Asks the workers for their sums, if there is nothing left to hand out.
     pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
         let is_left =
-            self.mode.pool().is_some_and(|pool| pool.left() > 0) || !self.orphans.is_empty() || self.mode.races();
+            self.mode.pool().is_some_and(|pool| pool.count > 0) || !self.orphans.is_empty() || self.mode.races;
         if is_left || self.collections.unasked.is_empty() {
             return;
         }
@@ -105,7 +97,6 @@ impl Collecting {
         self.collections.open.retain(|_, leases| !leases.is_empty());
     }
 
-    /// Handles a collection that arrived completely.
     pub(in crate::engine) fn delivered(&mut self, shared: &mut Shared, worker: WorkerId, collection: CollectionId) {
         let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return };
         shared.results += 1;
@@ -155,11 +146,9 @@ impl Collecting {
     ) {
         for result in lost {
             self.collections.is_stepping = false;
-            let Lease { tasks, .. } = result.lease;
-            shared.effects.push(result.end(outcome));
-            shared.waste.add(tasks.count, result.busy_s);
-            self.mode.lose(tasks);
-            self.orphan(tasks, blame);
+            shared.discard(&result, outcome);
+            self.mode.lose(result.lease.tasks);
+            self.orphan(result.lease.tasks, blame);
         }
     }
 
@@ -173,25 +162,19 @@ impl Collecting {
         self.collections.is_stepping
     }
 
-    /// Returns the collections that make the step.
-    pub(super) fn ordered(&self) -> Vec<CollectionId> {
-        let open = self.collections.open.keys().map(|(_, collection)| *collection);
-        self.collections.delivered.iter().copied().chain(open).collect()
-    }
-
-    /// Returns the leases in the collections that make the step.
-    pub(super) fn kept(&self) -> Vec<(WorkerId, Lease)> {
-        self.collections.kept.iter().map(|kept| (kept.result.worker, kept.result.lease)).collect()
-    }
-
-    /// Returns whether some collections are not delivered.
-    pub(super) fn are_any_open(&self) -> bool {
-        !self.collections.open.is_empty()
-    }
-
-    /// Returns the tasks of the results so far.
-    pub(super) fn kept_tasks(&self) -> TaskRanges {
-        self.collections.kept.iter().map(|kept| kept.result.lease.tasks).collect()
+    /// Orders the step from all collections, delivered or not.
+    pub(super) fn order_step(&mut self, shared: &mut Shared) {
+        let Collections { open, delivered, kept, is_stepping, .. } = &mut self.collections;
+        *is_stepping = !open.is_empty();
+        let kept_tasks = || kept.iter().map(|kept| kept.result.lease.tasks).collect::<TaskRanges>();
+        shared.effects.push(Effect::Step {
+            iteration: self.number,
+            tasks: self.mode.step.map_or_else(|| kept_tasks().into_iter().collect(), |tasks| vec![tasks]),
+            collections: delivered.iter().copied().chain(open.keys().map(|(_, collection)| *collection)).collect(),
+            collected: kept.iter().map(|kept| (kept.result.worker, kept.result.lease)).collect(),
+            lr_factor: self.decision.lr_factor,
+            with_product: shared.policy.wants_gradient_product(),
+        });
     }
 
     /// Takes the results of the step, which has all its collections.

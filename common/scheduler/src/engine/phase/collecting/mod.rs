@@ -1,7 +1,6 @@
 //! The phase in which tasks are assigned and results are awaited, until the step has all that it needs.
 //!
 //! # Layout
-//! - `results`: results that workers report
 //! - `collections`: gradients that workers keep until their sum is collected
 //! - `recovery`: tasks whose lease ended without a result
 //! - `checks`: results that two workers must confirm
@@ -11,32 +10,22 @@ mod checks;
 mod collections;
 mod parts;
 mod recovery;
-mod results;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::Committing;
-use crate::engine::account::EmployedWorkers;
-use crate::engine::blame::Blame;
-use crate::engine::collect::{Lateness, Mode, Settled, mode};
-use crate::engine::copies::Copies;
-use crate::engine::event::{AbortReason, Effect};
-use crate::engine::shared::Shared;
-use crate::engine::view::Actions;
-use crate::engine::worker_set::WorkerSet;
-use crate::policy::{Decision, SchedulerRng};
-use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, TaskRanges, WorkerId};
+use crate::engine::collect::Mode;
+use crate::engine::{AbortReason, AcceptedResult, Actions, Blame, Copies, Effect, EmployedWorkers, Shared, WorkerSet};
+use crate::policy::{Collect, Decision, SchedulerRng};
+use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, WorkerId};
 use checks::Check;
 use collections::Collections;
 use recovery::Orphan;
 
-/// The way in which the collecting phase ends.
 pub(in crate::engine) enum CollectingEnd {
-    /// The step has all its results.
     Complete,
-    /// The same tasks failed too often.
     Abort(AbortReason),
 }
 
@@ -47,18 +36,17 @@ pub(in crate::engine) type Flow = ControlFlow<CollectingEnd>;
 pub(in crate::engine) struct Collecting {
     pub(in crate::engine) number: Iteration,
     decision: Arc<Decision>,
-    mode: Box<dyn Mode>,
+    mode: Mode,
     started_s: f64,
     /// The number of workers that took part: those available at the start, and those that joined later.
     workers: u64,
     /// The workers that left during the iteration: they count once, even if they come back.
-    left: WorkerSet,
+    pub(in crate::engine) left: WorkerSet,
     collections: Collections,
     employed: EmployedWorkers,
     orphans: Vec<Orphan>,
     /// Tasks whose result is taken only once two workers agree on it, by their first index.
     checks: BTreeMap<u64, Check>,
-    /// The policy's last actions.
     actions: Actions,
     copies: Copies,
     /// Failures since the last step of an asynchronous run, in which no worker retries a task.
@@ -70,14 +58,14 @@ pub(in crate::engine) struct Collecting {
 impl Collecting {
     /// Creates an iteration that begins with this many workers. Nothing is assigned yet.
     pub(super) fn new(shared: &mut Shared, number: Iteration, workers: u64, decision: Arc<Decision>) -> Self {
-        let mode = mode(&decision);
         // Asynchronous workers compute while a step is taken, so an iteration's time begins where that of the previous one ended.
-        let continues_s = mode.lateness().and_then(|_| shared.last_step_s.or(shared.began_s));
+        let is_asynchronous = matches!(decision.collect, Collect::Each { .. });
+        let began_s = if is_asynchronous { shared.last_step_s.or(shared.began_s) } else { None };
         Self {
             number,
+            mode: Mode::new(&decision),
             decision,
-            mode,
-            started_s: continues_s.unwrap_or(shared.now_s),
+            started_s: began_s.unwrap_or(shared.now_s),
             workers,
             left: WorkerSet::default(),
             collections: Collections::default(),
@@ -91,7 +79,6 @@ impl Collecting {
         }
     }
 
-    /// Hands out the first tasks.
     pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
         let workers = shared.roster.available();
         for (i, tasks) in self.mode.shares(&self.decision) {
@@ -99,8 +86,8 @@ impl Collecting {
         }
         self.continue_checks(shared)?;
         self.replan(shared)?;
-        if let Some(lateness) = self.mode.lateness() {
-            self.cancel_late(shared, lateness);
+        if let Collect::Each { max_delay, .. } = self.decision.collect {
+            self.cancel_late(shared, max_delay);
             self.employ_idle(shared);
             self.next_arrival(shared)?;
         }
@@ -109,7 +96,7 @@ impl Collecting {
 
     /// Returns whether each result makes its own step.
     pub(in crate::engine) fn is_asynchronous(&self) -> bool {
-        self.mode.lateness().is_some()
+        matches!(self.decision.collect, Collect::Each { .. })
     }
 
     /// Returns the time at which to ask the policy again if nothing happens before, in seconds since the run began.
@@ -129,11 +116,11 @@ impl Collecting {
         let is_own = self.is_asynchronous() || self.checks.contains_key(&tasks.first);
         let own = is_own.then(|| shared.next_collection());
         let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, own, blame);
-        if !is_own && self.mode.wants(tasks) && !self.mode.races() {
+        if !is_own && self.mode.wants(tasks) && !self.mode.races {
             self.will_collect(worker, lease);
         }
         self.employed.add(worker);
-        if self.mode.lateness().is_some_and(|lateness| lateness.cancel) {
+        if matches!(self.decision.collect, Collect::Each { cancel: true, .. }) {
             shared.granted.push_back((worker, lease));
         }
         if was_free {
@@ -146,14 +133,14 @@ impl Collecting {
 
     /// Cancels computations whose delay has reached R, which would be ignored, and the sending of their results: Ringmaster with
     /// calculation stops.
-    fn cancel_late(&mut self, shared: &mut Shared, lateness: Lateness) {
+    fn cancel_late(&mut self, shared: &mut Shared, max_delay: u64) {
         let Shared { granted, leases, sent, .. } = shared;
         // Leases that have ended are skipped; if R is large, there may be many of them.
-        if granted.len() > 4 * (leases.len() + sent.len()) + 64 {
+        if granted.len() > 4 * (leases.len + sent.len()) + 64 {
             let is_sent = |worker, lease: &Lease| lease.own.is_some_and(|own| sent.contains_key(&(worker, own)));
             granted.retain(|(worker, lease)| leases.find(*worker, lease.id).is_some() || is_sent(*worker, lease));
         }
-        let is_late = |iteration: Iteration| self.number.since(iteration) >= lateness.max_delay;
+        let is_late = |iteration: Iteration| self.number.since(iteration) >= max_delay;
         while let Some((worker, lease)) = shared.granted.pop_front_if(|(_, lease)| is_late(lease.iteration)) {
             if let Some(ended) = shared.leases.revoke(shared.now_s, worker, lease.id) {
                 shared.cancel(worker, &ended);
@@ -164,38 +151,85 @@ impl Collecting {
         }
     }
 
+    pub(in crate::engine) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+        let AcceptedResult { worker, lease, .. } = result;
+        let is_own = lease.own.is_some();
+        let had_paused = !is_own && !self.are_collections_failing() && shared.failures.end();
+        if is_own {
+            // The result counts once it is delivered.
+        } else if self.mode.wants(lease.tasks) {
+            self.keep(result);
+            self.stop_copies(shared, &result);
+        } else {
+            shared.roster.forgive(worker);
+            shared.discard(&result, TaskOutcome::Ignored);
+        }
+        let has_leftovers = !self.orphans.is_empty();
+        let is_free = shared.leases.is_free(worker);
+        if is_free {
+            shared.roster.release(worker);
+        }
+        if self.mode.is_complete() {
+            return Flow::Break(CollectingEnd::Complete);
+        }
+        if is_free {
+            self.assign_next(shared, worker);
+        }
+        if had_paused {
+            return self.recover(shared);
+        }
+        if has_leftovers {
+            self.reassign(shared)?;
+        }
+        self.replan(shared)
+    }
+
+    /// Handles the delivery of a collection with one lease.
+    pub(in crate::engine) fn arrived(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+        if self.is_asynchronous() {
+            shared.await_step(result);
+            return self.next_arrival(shared);
+        }
+        self.unconfirmed(shared, result)
+    }
+
+    /// Goes through the results of an asynchronous run that have arrived, up to the next one that makes a step.
+    pub(super) fn next_arrival(&mut self, shared: &mut Shared) -> Flow {
+        while let Collect::Each { max_delay, .. } = self.decision.collect
+            && let Some(result) = shared.arrivals.pop_front()
+        {
+            let AcceptedResult { worker, lease, .. } = result;
+            shared.roster.stepped(worker);
+            shared.roster.release(worker);
+            if self.number.since(lease.iteration) < max_delay {
+                self.take_own(result);
+                return Flow::Break(CollectingEnd::Complete);
+            }
+            shared.discard(&result, TaskOutcome::Ignored);
+            self.employ_idle(shared);
+        }
+        Flow::Continue(())
+    }
+
     /// Ends the leases that are left once all results are there, and asks for the optimizer step. Returns the data from which the
     /// iteration is committed, unless the step waits for collections first.
     pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
         // The orphans left are failed copies of tasks that others have done.
         self.orphans.clear();
-        if self.mode.races() {
-            self.mode = self.settled();
+        if self.mode.races {
+            self.mode.settle();
         }
         self.ask(shared);
         if !self.is_asynchronous() && !shared.leases.is_empty() {
-            self.cancel_rest(shared);
-        }
-        let (collections, collected) = (self.ordered(), self.kept());
-        self.collections.is_stepping = self.are_any_open();
-        shared.effects.push(Effect::Step {
-            iteration: self.number,
-            tasks: self.step_tasks().into_iter().collect(),
-            collections,
-            collected,
-            lr_factor: self.decision.lr_factor,
-            with_product: shared.policy.wants_gradient_product(),
-        });
-        (!self.collections.is_stepping).then(|| self.committing(shared))
-    }
-
-    fn cancel_rest(&self, shared: &mut Shared) {
-        for &worker in self.employed.workers() {
-            for ended in shared.leases.revoke_all(shared.now_s, worker) {
-                shared.cancel(worker, &ended);
+            for &worker in self.employed.workers() {
+                for ended in shared.leases.revoke_all(shared.now_s, worker) {
+                    shared.cancel(worker, &ended);
+                }
+                shared.roster.release(worker);
             }
-            shared.roster.release(worker);
         }
+        self.order_step(shared);
+        (!self.is_stepping()).then(|| self.committing(shared))
     }
 
     /// Returns the data from which the iteration is committed, once the step was taken with all collections.
@@ -207,20 +241,9 @@ impl Collecting {
             workers: self.workers,
             results: self.take_kept(shared),
             employed: std::mem::take(&mut self.employed),
-            worker_time: self.mode.worker_time(),
+            occupies: self.mode.occupies,
             blame: self.is_asynchronous().then(|| std::mem::take(&mut self.blame)),
             aborting: None,
         }
-    }
-
-    /// Returns the tasks of the step, ascending, with neighbouring ranges joined.
-    fn step_tasks(&self) -> TaskRanges {
-        self.mode.step_tasks().unwrap_or_else(|| self.kept_tasks())
-    }
-
-    /// Returns the mode that takes over once the first results are known, and with them the step's tasks: the tasks of a worker that is
-    /// lost are computed again.
-    fn settled(&self) -> Box<dyn Mode> {
-        Box::new(Settled::new(self.kept_tasks(), self.mode.worker_time()))
     }
 }

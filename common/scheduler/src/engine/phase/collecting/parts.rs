@@ -1,12 +1,12 @@
 //! Iterations whose tasks are handed out in parts: the policy is asked for more tasks, and its actions are carried out.
 
+use std::slice;
+
 use smallvec::SmallVec;
 
 use super::recovery::Orphan;
 use super::{Collecting, Flow};
-use crate::engine::account::AcceptedResult;
-use crate::engine::shared::Shared;
-use crate::engine::view::IterationView;
+use crate::engine::{AcceptedResult, IterationView, Shared, share_out};
 use crate::policy::Collect;
 use ata_types::{TaskRange, WorkerId};
 
@@ -19,7 +19,7 @@ impl Collecting {
         let (Some(pool), Collect::InParts { tasks }) = (self.mode.pool(), self.decision.collect) else {
             return Flow::Continue(());
         };
-        let (left, now_s) = (pool.left(), shared.now_s);
+        let (left, now_s) = (pool.count, shared.now_s);
         let (leases, roster, copies) = (&shared.leases, &shared.roster, &self.copies);
         let view = IterationView { now_s, left, leases, roster, copies, tasks };
         self.actions.clear();
@@ -45,12 +45,12 @@ impl Collecting {
         }
         let nobody_computes = shared.leases.is_empty();
         let may_begin = |worker: WorkerId| {
-            let is_busy = || shared.roster.is_fit(worker) && self.needed_tasks(shared, worker) > 0;
+            let is_busy = || shared.roster.fit().contains(worker) && self.needed_tasks(shared, worker) > 0;
             shared.roster.may_begin(worker, nobody_computes) || is_busy()
         };
         let able = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
         let shares: SmallVec<[(usize, u64); 4]> = able.map(|(i, (_, tasks))| (i, *tasks)).collect();
-        let pieces = self.mode.pool().map(|pool| pool.take(&shares));
+        let pieces = self.mode.pool().map(|pool| share_out(slice::from_mut(pool), shares));
         for (i, tasks) in pieces.into_iter().flatten() {
             self.assign(shared, begin[i].0, tasks, None);
         }
@@ -58,10 +58,9 @@ impl Collecting {
         self.actions.begin = begin;
     }
 
-    /// Stops the probe that a worker computes.
     fn stop_probe(&mut self, shared: &mut Shared, worker: WorkerId) {
         self.cancel_unneeded(shared, worker);
-        if shared.roster.is_present(worker) && shared.leases.is_free(worker) {
+        if shared.roster.present().contains(worker) && shared.leases.is_free(worker) {
             shared.roster.release(worker);
         }
     }
@@ -94,7 +93,7 @@ impl Collecting {
         let cancelled: Vec<TaskRange> = others.iter().map(|(_, tasks)| *tasks).collect();
         let leftovers = self.copies.leftovers(&cancelled, done);
         for ((other, tasks), left) in others.into_iter().zip(leftovers) {
-            let held = shared.leases.on(other, tasks);
+            let held = shared.leases.find_by(other, |lease| lease.tasks == tasks);
             if let Some(ended) = held.and_then(|id| shared.leases.revoke(shared.now_s, other, id)) {
                 shared.cancel(other, &ended);
                 self.withdraw(shared, other, ended.lease.id);
@@ -110,16 +109,15 @@ impl Collecting {
     fn keep_going(&mut self, shared: &mut Shared) -> Flow {
         let computes = |worker: &WorkerId| self.needed_tasks(shared, *worker) > 0;
         // If no worker is present, the policy decides on the one that joins next.
-        if shared.roster.present() == 0 || self.employed.workers().iter().any(computes) {
+        if shared.roster.present().is_empty() || self.employed.workers().iter().any(computes) {
             return Flow::Continue(());
         }
         let Some(pool) = self.mode.pool() else { return Flow::Continue(()) };
-        let left = pool.left();
-        let lost: Vec<TaskRange> = pool.take(&[(0, left)]).into_iter().map(|(_, tasks)| tasks).collect();
+        let lost = share_out(slice::from_mut(pool), [(0, u64::MAX)]);
         if lost.is_empty() {
             return Flow::Continue(());
         }
-        self.orphans.extend(lost.into_iter().map(|tasks| Orphan { tasks, blame: None }));
+        self.orphans.extend(lost.into_iter().map(|(_, tasks)| Orphan { tasks, blame: None }));
         self.reassign(shared)
     }
 }

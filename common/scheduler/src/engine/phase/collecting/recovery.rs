@@ -4,12 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
 use crate::allocation::ras_by_cost;
-use crate::engine::blame::Blame;
-use crate::engine::event::WaitReason;
-use crate::engine::layout::share_out;
-use crate::engine::leases::EndedLease;
-use crate::engine::random::{Purpose, stream};
-use crate::engine::shared::Shared;
+use crate::engine::{Blame, EndedLease, Purpose, Shared, WaitReason, share_out, stream};
 use ata_types::{Lease, LeaseId, TaskRange, TaskRanges, WorkerId};
 
 /// Tasks whose lease ended without a result, to be given to another worker.
@@ -20,28 +15,11 @@ pub(super) struct Orphan {
 }
 
 impl Collecting {
-    /// Handles a worker that joined.
     pub(in crate::engine) fn worker_joined(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
         self.workers += u64::from(!self.left.contains(worker));
         shared.last_wait = None;
         // Failed tasks that no present worker could retry come first: the run must end if they fail everywhere.
         self.recover(shared)
-    }
-
-    /// Handles a worker that left, whose leases are lost.
-    pub(in crate::engine) fn worker_lost(
-        &mut self,
-        shared: &mut Shared,
-        worker: WorkerId,
-        lost: Vec<EndedLease>,
-    ) -> Flow {
-        self.left(shared, worker, lost);
-        self.recover(shared)
-    }
-
-    /// Records that an absent worker's number will be given to another one, which then takes part as well.
-    pub(in crate::engine) fn worker_forgotten(&mut self, worker: WorkerId) {
-        self.left.remove(worker);
     }
 
     /// Handles a worker that hung on the first of these leases and was evicted.
@@ -54,85 +32,73 @@ impl Collecting {
         self.left.insert(worker);
         self.lose_collections(shared, worker);
         let hung_on = lost.first().map(|ended| ended.lease.tasks);
-        let mut lost = lost.into_iter();
-        if let Some(ended) = lost.next() {
-            self.recompute_hung(shared, worker, ended);
+        for (at, ended) in lost.into_iter().enumerate() {
+            if at == 0 && !shared.roster.fuses[worker.slot()] {
+                self.recompute_hung(shared, worker, &ended);
+            } else {
+                self.recompute(shared, worker, ended, at == 0);
+            }
         }
-        self.recompute(shared, worker, lost);
         if let Some(tasks) = hung_on {
             self.blame_asynchronously(shared, worker, tasks)?;
         }
         self.recover(shared)
     }
 
-    /// Handles a lease that its worker reported as failed.
     pub(in crate::engine) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
         let lease = ended.lease;
         self.withdraw(shared, worker, lease.id);
-        if !self.is_asked_again(shared, worker, &lease, true) {
-            let mut blame = ended.blame.unwrap_or_default();
-            blame.add(worker);
-            for tasks in self.uncovered(shared, worker, &lease, true) {
-                self.orphan(tasks, Some(&blame));
-            }
-        }
+        self.recompute(shared, worker, ended, true);
         self.blame_asynchronously(shared, worker, lease.tasks)?;
         self.expel_if_due(shared, worker);
         self.recover(shared)
     }
 
-    /// Handles a violation of the protocol.
-    pub(in crate::engine) fn violation(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
-        if self.expel_if_due(shared, worker) { self.recover(shared) } else { Flow::Continue(()) }
-    }
-
     /// Expels a worker that failed too often; returns whether it did so.
-    pub(super) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
-        let lost = shared.expel_if_due(worker);
-        let is_expelled = lost.is_some();
-        if let Some(lost) = lost {
-            self.left(shared, worker, lost);
-        }
-        is_expelled
+    pub(in crate::engine) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
+        let Some(lost) = shared.expel_if_due(worker) else { return false };
+        self.worker_left(shared, worker, lost);
+        true
     }
 
-    fn left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
+    /// Has the leases of a worker that left computed again, and the results that it kept.
+    pub(in crate::engine) fn worker_left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
         self.left.insert(worker);
         self.lose_collections(shared, worker);
-        self.recompute(shared, worker, lost.into_iter());
-    }
-
-    /// Has leases computed again that were lost with their worker, which is not to blame.
-    fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, lost: impl Iterator<Item = EndedLease>) {
-        for EndedLease { lease, blame, .. } in lost {
-            if !self.is_asked_again(shared, worker, &lease, false) {
-                for tasks in self.uncovered(shared, worker, &lease, false) {
-                    self.orphan(tasks, blame.as_deref());
-                }
-            }
+        for ended in lost {
+            self.recompute(shared, worker, ended, false);
         }
     }
 
-    /// Has a lease computed again on which a worker hung. All tasks of a batch are blamed. Otherwise only the first is known to have begun,
-    /// so only that one is blamed; if a later task is the cause, it becomes the first of a lease within a few rounds.
-    fn recompute_hung(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) {
+    /// Has a lease computed again that ended without a result. Its worker failed on it if `is_blamed`; otherwise it was lost.
+    pub(super) fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease, is_blamed: bool) {
+        let EndedLease { lease, mut blame, .. } = ended;
+        if self.is_asked_again(worker, &lease, is_blamed) {
+            return;
+        }
+        if is_blamed {
+            blame.get_or_insert_default().add(worker);
+        }
+        for tasks in self.uncovered(shared, worker, &lease, is_blamed) {
+            self.orphan(tasks, blame.as_deref());
+        }
+    }
+
+    /// Has a lease computed again on which a worker hung. Only the first task is known to have begun, so only that one is blamed; if
+    /// a later task is the cause, it becomes the first of a lease within a few rounds.
+    fn recompute_hung(&mut self, shared: &mut Shared, worker: WorkerId, ended: &EndedLease) {
         let EndedLease { lease, blame: earlier, .. } = ended;
-        if self.is_asked_again(shared, worker, &lease, true) {
+        if self.is_asked_again(worker, lease, true) {
             return;
         }
         let mut blame = earlier.as_deref().cloned().unwrap_or_default();
         blame.add(worker);
-        let is_batch = shared.roster.fuses()[worker.slot()];
-        for tasks in self.uncovered(shared, worker, &lease, true) {
-            if is_batch {
-                self.orphan(tasks, Some(&blame));
-            } else if tasks.first == lease.tasks.first {
-                let rest = TaskRange { first: tasks.first + 1, count: tasks.count - 1 };
-                self.orphan(rest, earlier.as_deref());
+        for mut tasks in self.uncovered(shared, worker, lease, true) {
+            if tasks.first == lease.tasks.first {
                 self.orphan(TaskRange::single(tasks.first), Some(&blame));
-            } else {
-                self.orphan(tasks, earlier.as_deref());
+                tasks = TaskRange { first: tasks.first + 1, count: tasks.count - 1 };
             }
+            self.orphan(tasks, earlier.as_deref());
         }
     }
 
@@ -176,7 +142,10 @@ impl Collecting {
 
     /// Keeps tasks whose lease ended without a result for another worker, if the step needs them.
     pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
-        if tasks.count > 0 && self.mode.wants(tasks) && self.mode.must_redo(blame.is_some()) {
+        // If there is always another task, only failed ones are worth retrying: if they fail everywhere, the run must end. No
+        // asynchronous step needs a particular task.
+        let must_redo = !self.is_asynchronous() && (blame.is_some() || !self.mode.keeps_busy());
+        if tasks.count > 0 && self.mode.wants(tasks) && must_redo {
             self.orphans.push(Orphan { tasks, blame: blame.cloned().map(Box::new) });
         }
     }
@@ -188,7 +157,7 @@ impl Collecting {
         if let Some(reason) = self.orphans.iter().find_map(reason_to_abort) {
             return Flow::Break(CollectingEnd::Abort(reason));
         }
-        if shared.roster.present() == 0 {
+        if shared.roster.present().is_empty() {
             shared.wait(WaitReason::Workers { present: 0, needed: 1 });
             return Flow::Continue(());
         }
@@ -210,7 +179,7 @@ impl Collecting {
         let takers = shared.takers(blame.as_deref());
         let expected_s = shared.expected_s(&takers);
         let load: Vec<u64> = takers.iter().map(|&taker| self.needed_tasks(shared, taker)).collect();
-        let (fuses, statistics) = (shared.roster.fuses(), &shared.statistics);
+        let (fuses, statistics) = (&shared.roster.fuses, &shared.statistics);
         let batch_s = |i: usize, tasks: u64| {
             let known = || statistics[takers[i].slot()].batches.at_most_s(tasks);
             if tasks > 0 && fuses[takers[i].slot()] { known() } else { None }
@@ -223,8 +192,8 @@ impl Collecting {
         let (seed, number) = (shared.config.seed, self.number);
         let rng = self.recovery_rng.get_or_insert_with(|| stream(seed, number, Purpose::Recovery));
         let allocation = ras_by_cost(takers.len(), budget, ends_s, rng);
-        let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
-        for (i, tasks) in share_out(tasks, &allocation) {
+        let mut tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
+        for (i, tasks) in share_out(&mut tasks, allocation.into_iter().enumerate()) {
             self.cancel_unneeded(shared, takers[i]);
             self.assign_checked(shared, takers[i], tasks, blame.clone());
         }
@@ -258,9 +227,7 @@ impl Collecting {
         let left = self.copies.end(worker, lease.tasks);
         if is_blamed {
             for (other, tasks) in self.copies.others(worker, lease.tasks) {
-                if let Some(id) = shared.leases.on(other, tasks) {
-                    shared.leases.blame(other, id, worker);
-                }
+                shared.leases.blame(other, tasks, worker);
             }
         }
         left
@@ -276,8 +243,8 @@ impl Shared {
         let Some(blame) = blame else { return available.to_vec() };
         let is_new = |worker: &WorkerId| !blame.workers.contains(worker);
         let (proven, others): (Vec<WorkerId>, Vec<WorkerId>) =
-            available.iter().copied().filter(is_new).partition(|worker| self.roster.is_proven(*worker));
-        let resting = || self.roster.all_present().filter(is_new).collect();
+            available.iter().copied().filter(is_new).partition(|worker| self.roster.proven().contains(*worker));
+        let resting = || self.roster.present().iter().filter(is_new).collect();
         let fit = if proven.is_empty() { others } else { proven };
         let new: Vec<WorkerId> = if fit.is_empty() { resting() } else { fit };
         if !new.is_empty() {
