@@ -1,8 +1,8 @@
 //! Barrier policies, and the behaviour that all policies share: membership, refusals, failures, evictions.
 
 use ata_scheduler::{
-    AbortReason, Decision, Effect, Engine, EngineConfig, Event, FinishReason, Policy, Refusal, Report, Round, Rule,
-    SchedulerRng, WaitReason,
+    AbortReason, Decision, Effect, Engine, EngineConfig, Event, Policy, Refusal, Report, Round, Rule, SchedulerRng,
+    WaitReason,
 };
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
@@ -43,19 +43,6 @@ fn the_first_iteration_waits_for_min_workers_and_says_so_once() {
     assert_eq!(cluster.join(1), [waiting(1)]);
     assert_eq!(cluster.join(1), [], "a worker that joins again changes nothing");
     assert_eq!(assigned(&cluster.join(2)).len(), 2);
-}
-
-#[test]
-fn the_run_finishes_after_its_last_iteration() {
-    let mut cluster = Cluster::new("uta", 1, 1);
-    let mut effects = cluster.join(1);
-    for iteration in 1..=3 {
-        let (number, lease) = assigned(&effects)[0];
-        cluster.done(number, &lease).unwrap();
-        effects = cluster.commit(iteration);
-    }
-    assert_eq!(effects, [Effect::Finish { reason: FinishReason::Iterations }]);
-    assert_eq!(cluster.join(2), [], "a finished run assigns nothing");
 }
 
 #[test]
@@ -160,23 +147,6 @@ fn failed_tasks_go_to_another_worker_and_end_the_run_when_all_have_failed() {
         lasted_s: 0.0,
     };
     assert_eq!(told, [Effect::Abort { reason }]);
-}
-
-#[test]
-fn a_hung_worker_is_evicted_at_its_deadline() {
-    let mut cluster = Cluster::new("uta", 2, 2);
-    cluster.join(1);
-    let leases = assigned(&cluster.join(2));
-    cluster.now_s = 1.0;
-    cluster.done(1, &leases[0].1).unwrap();
-    cluster.now_s = 60.0;
-    assert_eq!(cluster.timeout(), []);
-    cluster.now_s = 60.5;
-    let effects = cluster.timeout();
-    assert_eq!(effects[0], Effect::Evict { worker: worker(2), silent_s: 60.5 });
-    let again = assigned(&effects);
-    assert_eq!((again[0].0, again[0].1.tasks), (1, leases[1].1.tasks));
-    assert_eq!(cluster.timeout(), [], "evicted once");
 }
 
 #[test]

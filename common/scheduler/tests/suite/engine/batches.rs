@@ -63,14 +63,6 @@ fn a_batch_is_one_observation() {
     assert_eq!(cluster.engine.statistics()[1].batches.count, 0.0);
 }
 
-#[test]
-fn a_lost_batch_is_split() {
-    let (mut cluster, _) = cluster(&[1]);
-    let again = assigned(&cluster.lose(1));
-    assert_eq!(indices(&again), (0..12).collect::<Vec<_>>());
-    assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
-}
-
 /// A worker that computes batches gets each lost lease as one piece.
 #[test]
 fn a_lost_batch_stays_one_if_it_can() {
@@ -107,45 +99,6 @@ fn a_batch_that_hangs_goes_elsewhere() {
     assert_eq!(again.iter().map(|(_, range)| range.count).sum::<u64>(), 12);
     assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
     assert_eq!(cluster.engine.statistics()[0].observed, 0);
-}
-
-/// If any result may make the step, each task is a lease, even for a worker that computes batches.
-#[test]
-fn races_and_asynchronous_steps_give_one_task_at_a_time() {
-    for policy in ["gta", "k-sync:k=2", "asgd", "ringmaster:R=2"] {
-        let mut cluster = Cluster::new(policy, 3, 2);
-        cluster.join_fusing(1);
-        let mut leases = assigned(&cluster.join(2));
-        for iteration in 1..=3 {
-            assert!(leases.iter().all(|(_, lease)| lease.tasks.count == 1), "{policy}: {leases:?}");
-            let mut effects = Vec::new();
-            while !effects.iter().any(|effect| matches!(effect, Effect::Step { .. })) {
-                let (number, lease) = leases.remove(0);
-                effects = cluster.done(number, &lease).unwrap();
-                leases.extend(assigned(&effects));
-            }
-            let cancelled = |lease: &Lease| {
-                effects.iter().any(|effect| matches!(effect, Effect::End { lease: ended, .. } if ended == lease))
-            };
-            leases.retain(|(_, lease)| !cancelled(lease));
-            leases.extend(assigned(&cluster.commit(iteration)));
-        }
-        let known = cluster.engine.statistics();
-        assert!(known[0].batches.count > 0.0 && known[0].batches.largest == 1, "{policy}");
-    }
-}
-
-/// The first results make the step of an overcommitted run, so batches would make it too large.
-#[test]
-fn overcommitted_shares_are_single_tasks() {
-    let config = EngineConfig { budget: 4, min_workers: 2, overcommit: 0.5, ..EngineConfig::default() };
-    let mut cluster = Cluster::with("uta", config);
-    cluster.join_fusing(1);
-    let leases = assigned(&cluster.join_fusing(2));
-    assert_eq!(leases.len(), 6);
-    let ended: Vec<_> = leases.iter().map(|(number, lease)| (*number, cluster.done(*number, lease))).collect();
-    assert_eq!(ended[0].1, Ok(vec![]));
-    assert!(ended[4].1.is_err(), "the step has its tasks");
 }
 
 /// `ata-auto` doubles the batch until it knows its cost.

@@ -114,28 +114,6 @@ fn a_third_worker_decides() {
     assert_eq!(steps(&effects).len(), 1);
 }
 
-/// Collections of a worker are no longer needed once another result of it is mismatched: others are asked.
-#[test]
-fn a_byzantine_worker_sends_nothing_more() {
-    let mut cluster = checked(3, 3);
-    let leases = cluster.join_all(3);
-    let byzantine = 1;
-    let held: Vec<Lease> = leases.iter().filter(|(number, _)| *number == byzantine).map(|(_, lease)| *lease).collect();
-    let [one, other] = held[..] else { panic!("its own task and another one's: {leases:?}") };
-    let (correct, two) =
-        *leases.iter().find(|(number, lease)| *number != byzantine && lease.tasks == one.tasks).unwrap();
-    cluster.computed(byzantine, &other).unwrap();
-    cluster.done(byzantine, &one).unwrap();
-    let pair = pairs(&cluster.done(correct, &two).unwrap())[0];
-    let [(third, three)] = assigned(&say(&mut cluster, pair, false))[..] else { panic!("a third worker is asked") };
-    let pair = pairs(&cluster.done(third, &three).unwrap())[0];
-    let pair = pairs(&say(&mut cluster, pair, false))[0];
-    let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (third, "ignored"), (byzantine, "cancelled")]);
-    assert_eq!(indices(&assigned(&effects)), [other.tasks.first]);
-    assert_eq!(cluster.deliver_own(byzantine, &other), []);
-}
-
 /// A byzantine machine does not confirm itself under other names, neither at first nor once its results are found to differ.
 #[test]
 fn a_machine_does_not_confirm_itself() {
@@ -263,17 +241,6 @@ fn about_the_share_asked_for_is_checked() {
     assert!((150..260).contains(&copies(0.05, 1)), "{}", copies(0.05, 1));
     assert_ne!(copies(0.05, 1), copies(0.05, 2));
     assert_eq!(copies(1.0, 1), 4096);
-}
-
-/// A worker that computes task by task confirms a batch, and the other way round.
-#[test]
-fn a_batch_is_checked_as_a_whole() {
-    let mut cluster = checked(7, 2);
-    cluster.join(1);
-    let leases = assigned(&cluster.join_fusing(2));
-    let mut all: Vec<u64> = (0..7).chain(0..7).collect();
-    all.sort_unstable();
-    assert_eq!(indices(&leases), all, "each task twice");
 }
 
 /// Checks require it to be known which worker computes a task.

@@ -136,19 +136,6 @@ fn a_worker_lost_after_delivery_costs_nothing() {
     assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 4);
 }
 
-/// Half of its leases are delivered when a worker is lost: those remain, and the others are computed again.
-#[test]
-fn only_what_was_not_delivered_is_lost() {
-    let (mut cluster, _) = computed();
-    let again = assigned(&cluster.tell(lost(3)));
-    let holder = again[0].0;
-    cluster.deliver(holder);
-    compute(&mut cluster, &again);
-    let effects = cluster.tell(lost(holder));
-    assert_eq!(ends(&effects), [(holder, TaskOutcome::Lost)]);
-    assert_eq!(indices(&assigned(&effects)), indices(&again));
-}
-
 #[test]
 fn a_worker_whose_collection_failed_rests_while_others_compute() {
     let (mut cluster, leases) = computed();
@@ -164,71 +151,6 @@ fn a_worker_whose_collection_failed_rests_while_others_compute() {
     compute(&mut cluster, &again);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (7, 4));
-}
-
-/// A worker whose collection failed may still compute some of the leases in it.
-#[test]
-fn what_a_worker_still_computes_is_collected_later() {
-    let mut cluster = Cluster::with("uta", EngineConfig { budget: 2, min_workers: 2, ..EngineConfig::default() });
-    let mut leases = cluster.join_all(2);
-    leases.extend(assigned(&cluster.lose(2)));
-    let collection = asked_of(&cluster, 1);
-    cluster.now_s = 1.0;
-    cluster.done(1, &lease_of(&leases, 1)).unwrap();
-    for asked in cluster.collections().iter().filter(|asked| asked.worker == worker(1) && asked.id != collection) {
-        let effects = cluster.tell(Event::CollectionFailed { worker: worker(1), collection: asked.id });
-        assert_eq!(ends(&effects), [], "nothing of it was computed");
-    }
-    let last = leases.last().unwrap().1;
-    let effects = cluster.done(1, &last).unwrap();
-    assert_eq!(steps(&effects).len(), 1);
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted().0, 2);
-}
-
-/// If a collection fails each time, on every worker, the run ends as it would if the tasks failed.
-#[test]
-fn collections_that_fail_everywhere_end_the_run() {
-    let (mut cluster, _) = computed();
-    for _ in 0..40 {
-        let mut effects = Vec::new();
-        for Collection { worker, id: collection, .. } in cluster.collections() {
-            effects.extend(cluster.tell(Event::CollectionFailed { worker, collection }));
-        }
-        if effects.iter().any(|effect| matches!(effect, Effect::Abort { .. })) {
-            return;
-        }
-        cluster.now_s = cluster.engine.poll_timeout().map_or(cluster.now_s, |at_s| at_s + 0.1);
-        effects.extend(cluster.tell(Event::Timeout));
-        let again: Vec<(u32, Lease)> = assigned(&effects);
-        compute(&mut cluster, &again);
-    }
-    panic!("the run goes on");
-}
-
-/// There is no task for worker 2, so it gets a probe now and then, whose gradient is in no collection.
-#[test]
-fn a_probe_is_never_collected() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 1, iterations: 99, ..EngineConfig::default() });
-    let mut leases = assigned(&cluster.join(1));
-    cluster.join(2);
-    for iteration in 1.. {
-        cluster.now_s += 1.0;
-        for (number, lease) in &leases {
-            cluster.done(*number, lease).unwrap();
-        }
-        leases = assigned(&cluster.commit(iteration));
-        if leases.iter().any(|(number, _)| *number == 2) {
-            break;
-        }
-    }
-    let probe = lease_of(&leases, 2);
-    assert!(probe.tasks.first >= 1);
-    for (number, lease) in leases.iter().filter(|(number, _)| *number == 1) {
-        cluster.done(*number, lease).unwrap();
-    }
-    let collected: Vec<Lease> = cluster.collections().into_iter().flat_map(|asked| asked.leases).collect();
-    assert!(!collected.is_empty() && !collected.contains(&probe), "{collected:?}");
 }
 
 /// Four workers race for one task. Three fail it, so that the engine pauses before any worker tries again; the fourth completes it.

@@ -6,7 +6,7 @@ use ata_scheduler::policy::{Actions, Activity, IterationView, Round, SchedulerRn
 use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
 use ata_types::{Lease, TaskRange, WorkerId};
 
-use crate::engine::support::{Cluster, assigned, cancel, discard, indices, step, steps, worker};
+use crate::engine::support::{Cluster, assigned, cancel, indices, step, steps, worker};
 
 /// The policy's next actions, and the activity of each worker when it was last asked.
 #[derive(Default)]
@@ -244,32 +244,6 @@ fn a_copy_has_a_deadline_of_its_own() {
     assert_eq!(ranges(&assigned(&overdue)), [(3, copy[0].1.tasks)]);
 }
 
-/// Worker 1 computes the tasks as one batch; worker 2, which computes them one by one, copies it as a whole.
-#[test]
-fn a_batch_is_copied_whole() {
-    let mut play = Play::new(5, false, 0.0);
-    play.order(&[(1, 5)], &[], &[]);
-    play.cluster.join_fusing(1);
-    play.cluster.join(2);
-    let leases = assigned(&play.cluster.join(3));
-    let copy = play.copy();
-    assert_eq!((ranges(&leases), ranges(&copy)), (vec![(1, range(0, 5))], vec![(2, range(0, 5))]));
-    play.cluster.now_s = 2.0;
-    let ended = play.cluster.done(2, &copy[0].1).unwrap();
-    assert_eq!(ended, [cancel(1, &leases[0].1), step(1, vec![range(0, 5)])]);
-}
-
-#[test]
-fn orders_that_make_no_sense_change_nothing() {
-    let (mut play, _) = Play::begin(4, 4);
-    for copy in [(1, 1), (2, 3), (2, 2), (4, 1), (99, 1), (2, 99), (u32::MAX, u32::MAX)] {
-        assert_eq!(play.ask(|play| play.order(&[], &[copy], &[])), [], "{copy:?}");
-    }
-    let (begin, stop) = ([(1, 5), (2, 0), (2, u64::MAX), (77, 3)], [1, 2, 99, u32::MAX]);
-    assert_eq!(play.ask(|play| play.order(&begin, &[], &stop)), [], "no task is left");
-    assert_eq!(ranges(&play.ask(|play| play.order(&[], &[(2, 1), (2, 1), (1, 2)], &[]))), [(2, range(0, 4))]);
-}
-
 #[test]
 fn who_gets_something_else_stops_its_probe_and_so_does_who_is_told_to() {
     let mut play = Play::new(4, true, 0.0);
@@ -293,19 +267,6 @@ fn who_gets_something_else_stops_its_probe_and_so_does_who_is_told_to() {
     play.cluster.now_s = 2.0;
     let ended = play.cluster.done(2, &begun[0].1).unwrap();
     assert_eq!(ended, []);
-}
-
-#[test]
-fn a_probe_goes_on_if_there_is_nothing_to_do_instead() {
-    let mut play = Play::new(2, true, 0.0);
-    play.order(&[(1, 2)], &[], &[]);
-    let leases = play.cluster.join_all(3);
-    for (begin, copy) in [(&[(2, 1)][..], &[][..]), (&[(2, 0)], &[]), (&[], &[(2, 3)])] {
-        play.order(begin, copy, &[]);
-        assert_eq!(play.cluster.timeout(), []);
-    }
-    play.cluster.now_s = 1.0;
-    assert_eq!(play.cluster.done(2, &leases[0].1), Ok(vec![discard(2, &leases[0].1)]));
 }
 
 /// If all workers are lost, the tasks wait for the policy and not for the first worker that joins.
@@ -344,14 +305,4 @@ fn workers_that_rest() {
     play.cluster.now_s = 21.0;
     play.ask(|_| ());
     assert_ne!(play.doing(2), Activity::Away, "it has rested");
-}
-
-/// A plan that leaves open which worker computes a task computes no more than B tasks of an overcommitted run.
-#[test]
-fn overcommitment_of_a_plan_that_is_open() {
-    let mut play = Play::new(4, false, 0.5);
-    play.order(&[(1, 9)], &[], &[]);
-    let leases = play.cluster.join_all(3);
-    assert_eq!(indices(&leases), [0, 1, 2, 3]);
-    assert_eq!(play.cluster.decision().collect, Collect::InParts { tasks: 4 });
 }

@@ -119,17 +119,6 @@ fn who_is_needed_stops_probing() {
 }
 
 #[test]
-fn probes_come_after_overcommitted_tasks() {
-    let (mut cluster, _) = cluster(false, 0.5);
-    let leases = cluster.join_all(3);
-    assert_eq!(indices(&leases), [0, 1, 2, 3, 4]);
-    cluster.now_s = 1.0;
-    assert_eq!(cluster.done(3, &leases[4].1), Ok(vec![discard(3, &leases[4].1)]));
-    cluster.done(1, &leases[0].1).unwrap();
-    assert_eq!(steps(&cluster.done(1, &leases[1].1).unwrap()), [(1, vec![BOTH])]);
-}
-
-#[test]
 fn in_a_race_the_first_result_of_each_task_counts() {
     for overcommit in [0.0, 1.0] {
         let (mut cluster, heard) = cluster(true, overcommit);
