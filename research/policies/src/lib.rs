@@ -1,9 +1,6 @@
 //! The policies that reproduce papers, on the public interface of `ata-scheduler`, and the registry of all policies.
 //!
-//! # Layout
-//! - `registry`: [`POLICIES`] and [`build_policy`], all policies by name
-//! - a file per policy, named as in its paper; `employment`, `kl`: code shared by the bandit paper's policies; `exploration`: code shared
-//!   by ATA and ATA-Empirical
+//! Each policy has a file, named as in its paper; `employment` is shared by the bandit paper's policies.
 
 mod adaptive_k_sync;
 mod asgd;
@@ -14,28 +11,94 @@ mod cmab_kl;
 mod cmab_lcb;
 mod cmab_oracle;
 mod employment;
-mod exploration;
 mod fta;
 mod gradient_coding;
 mod k_sync;
-mod kl;
-mod registry;
 mod ringmaster;
 mod successive;
 #[cfg(test)]
 mod testing;
 
-pub use adaptive_k_sync::AdaptiveKSync;
-pub use asgd::Asgd;
-pub use ata::Ata;
-pub use ata_empirical::AtaEmpirical;
-pub use clairvoyant::Clairvoyant;
-pub use cmab_kl::CmabKl;
-pub use cmab_lcb::CmabLcb;
-pub use cmab_oracle::CmabOracle;
-pub use fta::Fta;
-pub use gradient_coding::GradientCoding;
-pub use k_sync::KSync;
-pub use registry::{POLICIES, build_policy};
-pub use ringmaster::Ringmaster;
-pub use successive::Successive;
+use ata_scheduler::policy::entries;
+use ata_scheduler::{Policy, PolicyContext, PolicyError, Registry};
+
+/// The registry of every policy that ata has.
+pub const POLICIES: Registry = Registry(&[
+    ata::ENTRY,
+    ata_empirical::ENTRY,
+    entries::ATA_AUTO,
+    entries::UTA,
+    fta::ENTRY,
+    entries::EMA,
+    entries::PROPORTIONAL,
+    entries::CONTROLLER,
+    entries::AFFINE,
+    entries::PULL,
+    gradient_coding::ENTRY,
+    entries::GTA,
+    k_sync::ENTRY,
+    adaptive_k_sync::ENTRY,
+    cmab_lcb::ENTRY,
+    cmab_kl::ENTRY,
+    successive::ENTRY,
+    cmab_oracle::ENTRY,
+    clairvoyant::ENTRY,
+    asgd::ENTRY,
+    ringmaster::ENTRY,
+]);
+
+/// Builds the policy written `NAME` or `NAME:key=value,…`.
+pub fn build_policy(text: &str, context: &PolicyContext) -> Result<Box<dyn Policy>, PolicyError> {
+    POLICIES.build(text, context)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use ata_scheduler::Truth;
+
+    #[test]
+    fn every_policy_is_built_by_its_name() {
+        let truth = Some(Arc::new(vec![1.0]) as Arc<dyn Truth>);
+        let context = PolicyContext { means: Some(vec![1.0]), workers: Some(1), truth };
+        for entry in POLICIES.entries() {
+            assert_eq!(build_policy(entry.name, &context).unwrap().name(), entry.name);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let context = PolicyContext { workers: Some(5), ..PolicyContext::default() };
+        for (text, message) in [
+            ("atta", "unknown policy 'atta': expected one of ata, ata-empirical, ata-auto, uta, fta, ema"),
+            ("", "unknown policy ''"),
+            ("ata:alpha", "'alpha' is not of the form key=value"),
+            ("ata:alpha=1,alpha=2", "'alpha' is given twice"),
+            ("ata:alpha=-1", "alpha=-1: expected a positive number"),
+            ("ata:alpha=NaN", "expected a positive number"),
+            ("ata:preset=mine", "expected 'printed' or 'published-runs'"),
+            ("ema:weight=1.5", "weight=1.5: expected a number above 0 and at most 1"),
+            ("proportional:weight=0.5,window=9", "either 'weight' or 'window'"),
+            ("uta:alpha=1", "policy 'uta' has no parameter 'alpha'; its parameters: none"),
+            ("ata-empirical:preset=published-runs,eta=2", "has no parameter 'eta'"),
+            ("fta", "needs each worker's mean"),
+            ("fta:means=1/x", "positive numbers separated by '/'"),
+            ("fta:means=current", "policy 'fta:means=current' knows what only a simulation knows"),
+            ("clairvoyant", "policy 'clairvoyant' knows what only a simulation knows: use `ata simulate`"),
+            ("k-sync:k=6", "k=6: there are only 5 workers"),
+            ("adaptive-k-sync:k=3,k_max=2", "k = 3 is above k_max = 2"),
+            ("gradient-coding:stragglers=6", "stragglers=6: there are only 5 workers"),
+            ("cmab-kl:r=1/2,at=5/9", "2 values of r need 1 changes in 'at', found 2"),
+            ("cmab-kl:at=9/5", "ascending"),
+            ("cmab-kl:r=1/2,lr_decay=0.5", "fixed r"),
+            ("cmab-kl:r=6", "r=6: there are only 5 workers"),
+            ("cmab-kl:r=0", "whole numbers of at least 1"),
+            ("cmab-kl:r=1.5", "whole numbers of at least 1"),
+        ] {
+            let error = build_policy(text, &context).err().expect(text).to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}
