@@ -21,7 +21,7 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
             arguments.count("k_max")?.unwrap_or_else(|| arguments.context().workers.map_or(k, u64::from).max(k));
         arguments.at_most_workers("k_max", Some(k_max))?;
         if k > k_max {
-            return Err(PolicyError::Conflict { reason: format!("k = {k} is above k_max = {k_max}") });
+            return Err(PolicyError::conflict(format!("k = {k} is above k_max = {k_max}")));
         }
         let step = arguments.count("step")?.unwrap_or(1);
         let threshold = arguments.count("threshold")?.unwrap_or(10).cast_signed();

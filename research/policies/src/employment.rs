@@ -27,7 +27,7 @@ impl Schedule {
         let workers = arguments.count_list("r")?;
         let changes = arguments.count_list("at")?;
         let lr_decay = arguments.positive("lr_decay")?;
-        let conflict = |reason| Err(PolicyError::Conflict { reason });
+        let conflict = |reason: String| Err(PolicyError::conflict(reason));
         if changes.as_ref().is_some_and(|changes| !changes.is_sorted_by(|a, b| a < b)) {
             return conflict("'at' must be ascending iterations".into());
         }

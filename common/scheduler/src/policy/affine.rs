@@ -5,10 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{PolicyEntry, PolicyKind};
 use super::shares::{LEAST_S, new_workers_first};
 use super::tally::Tally;
-use super::{Arguments, Decision, Policy, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state};
+use super::{
+    Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
+};
 use crate::allocation::{Rule, ras_by_cost};
 use crate::batches::BatchStatistics;
 use ata_types::WorkerId;
@@ -19,15 +20,15 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     about: "equal finish times by a line t = o + a*s fitted to each worker's shares (Cannikin); no exploration",
     parameters: "none",
     kind: PolicyKind::Barrier,
-    build: |_: &mut Arguments<'_>| Ok(Box::new(Affine::default())),
+    build: |_| Ok(Box::new(Affine::default())),
 };
 
 /// Allocates the a that minimizes the largest o_i + a_i·s_i, the line of least squares through worker i's (tasks, seconds) in the
 /// iterations so far, plus its mean overhead per assignment. All iterations count alike.
 ///
 /// Each worker is tried once first. Until a worker has had shares of two sizes, its time is assumed to be proportional to its tasks.
-#[derive(Clone, Debug, Default)]
-pub struct Affine {
+#[derive(Default)]
+struct Affine {
     state: AffineState,
 }
 
@@ -178,21 +179,6 @@ mod tests {
         }
     }
 
-    /// Tasks that are timed one by one make one share.
-    #[test]
-    fn an_iteration_is_one_observation() {
-        let (mut one_by_one, mut batch) = (Affine::default(), Affine::default());
-        let worker = WorkerId::from_slot(0);
-        for time_s in [2.0, 3.0, 4.0] {
-            one_by_one.observe(worker, time_s);
-        }
-        batch.observe_batch(worker, 3, 9.0);
-        for policy in [&mut one_by_one, &mut batch] {
-            decide(policy, 2, 1, &[(3, 9.0)]);
-        }
-        assert_eq!(one_by_one.save(), batch.save());
-    }
-
     /// The overhead of an assignment is part of the finish time.
     #[test]
     fn overhead_is_part_of_the_finish_time() {
@@ -215,19 +201,5 @@ mod tests {
         };
         let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
         assert_eq!(decision.allocation, [2, 8]);
-    }
-
-    #[test]
-    fn a_saved_share_is_checked() {
-        let mut policy = Affine::default();
-        policy.observe(WorkerId::from_slot(1), 2.0);
-        decide(&mut policy, 2, 3, &[(1, 1.0), (1, 2.0)]);
-        let good = policy.save();
-        assert!(policy.restore(good.clone()).is_ok());
-        let text = good.to_string();
-        for bad in [text.replace("2.0", "-2.0"), text.replace("\"done\":[]", "\"done\":[[1,-1.0]]"), "null".into()] {
-            assert_ne!(bad, text);
-            assert!(policy.restore(serde_json::from_str(&bad).unwrap()).is_err(), "{bad}");
-        }
     }
 }

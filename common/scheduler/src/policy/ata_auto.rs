@@ -21,10 +21,9 @@ mod retries;
 mod window;
 mod worker_model;
 
-use super::entry::{PolicyEntry, PolicyKind};
 use super::{
-    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, PolicyState, Round, SchedulerRng,
-    StepOutcome, from_state, to_state, trimmed,
+    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyEntry, PolicyError, PolicyKind, PolicyState,
+    Round, SchedulerRng, StepOutcome, from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
@@ -56,7 +55,7 @@ const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 /// Allocates by predicted finish times, and plans again within the iteration. docs/explanation/ata-auto.md has the
 /// formulas.
 #[derive(Clone, Debug)]
-pub struct AtaAuto {
+pub(super) struct AtaAuto {
     track: bool,
     time_price: Option<f64>,
     /// The model of each worker, by slot.
@@ -85,7 +84,7 @@ pub struct AtaAuto {
 
 impl AtaAuto {
     /// Creates the policy. `track` says whether changes of the workers' speeds are detected.
-    pub fn new(track: bool) -> Self {
+    pub(super) fn new(track: bool) -> Self {
         Self {
             track,
             time_price: None,

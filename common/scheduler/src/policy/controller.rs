@@ -5,11 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{PolicyEntry, PolicyKind};
 use super::shares::{LEAST_S, in_proportion, new_workers_first};
 use super::tally::Tally;
 use super::{
-    Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
+    Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
 };
 use crate::allocation::Rule;
 use ata_types::WorkerId;
@@ -20,7 +19,11 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     about: "shares move until all workers take the same time for theirs (OmniLearn); no exploration",
     parameters: "gain=SHARE of the error (default: 0.5), dead_band=SHARE of the time (default: 0.05)",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(Controller::from_arguments(arguments)?)),
+    build: |arguments| {
+        let gain = arguments.fraction("gain")?.unwrap_or(0.5);
+        let dead_band = arguments.positive("dead_band")?.unwrap_or(0.05);
+        Ok(Box::new(Controller { gain, dead_band, state: ControllerState::default() }))
+    },
 };
 
 /// The largest relative error of a time that is too short: one lucky task does not multiply a share.
@@ -35,8 +38,7 @@ const LEAST_SHARE: f64 = 1e-9;
 ///
 /// Each worker is tried once first, and then begins with an equal share. One whose share rounds to 0 has no time, so its share only
 /// moves with the scale.
-#[derive(Clone, Debug)]
-pub struct Controller {
+struct Controller {
     gain: f64,
     dead_band: f64,
     state: ControllerState,
@@ -53,13 +55,6 @@ struct ControllerState {
 }
 
 impl Controller {
-    /// Reads `gain` and `dead_band`.
-    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let gain = arguments.fraction("gain")?.unwrap_or(0.5);
-        let dead_band = arguments.positive("dead_band")?.unwrap_or(0.05);
-        Ok(Self { gain, dead_band, state: ControllerState::default() })
-    }
-
     /// Returns the new share after an iteration in which its tasks took `time_s` seconds and those of all workers `mean_s` on average.
     fn moved(&self, share: f64, time_s: f64, mean_s: f64) -> f64 {
         let error = (mean_s - time_s) / time_s;
@@ -87,11 +82,7 @@ impl Controller {
             let slot = round.workers[i].slot();
             self.state.shares[slot] = self.state.shares[slot].map(|share| self.moved(share, time_s, mean_s));
         }
-        self.scale(round, equal);
-    }
-
-    /// Scales the shares to sum B. While some workers are new, an equal share of B is left for each of them.
-    fn scale(&mut self, round: &Round<'_>, equal: f64) {
+        // The shares are scaled to sum B. While some workers are new, an equal share of B is left for each of them.
         let shares = &mut self.state.shares;
         let present = || round.workers.iter().map(|worker| worker.slot());
         let known: Vec<f64> = present().filter_map(|slot| shares[slot]).collect();
@@ -170,31 +161,20 @@ mod tests {
     /// OmniLearn (arXiv 2503.17469): b_i moves by −gain·(b_i/t_i)(t_i − t̄); then the shares are scaled to sum B again.
     #[test]
     fn shares_move_towards_equal_times() {
-        let shares = shares_after(&mut controller(0.5, 0.05, &[6.0, 6.0]), 12, &[2.0, 4.0]);
-        // With t̄ = 3: 6 + 0.5·6/2·1 = 7.5, and 6 − 0.5·6/4·1 = 5.25.
-        let scale = 12.0 / 12.75;
-        assert!((shares[0] - 7.5 * scale).abs() < 1e-12 && (shares[1] - 5.25 * scale).abs() < 1e-12, "{shares:?}");
-    }
-
-    /// The "dead band" leaves small differences alone.
-    #[test]
-    fn small_errors_move_nothing() {
-        assert_eq!(shares_after(&mut controller(0.5, 0.05, &[6.0, 6.0]), 12, &[2.0, 2.1]), [6.0, 6.0]);
-        assert_ne!(shares_after(&mut controller(0.5, 0.01, &[6.0, 6.0]), 12, &[2.0, 2.1]), [6.0, 6.0]);
-    }
-
-    /// A time much shorter than the mean, such as a clock's zero, at most doubles a share.
-    #[test]
-    fn a_lucky_time_is_clamped() {
-        let shares = shares_after(&mut controller(0.5, 0.05, &[4.0, 4.0]), 8, &[1e-200, 1.0]);
-        assert!((shares[0] / shares[1] - 2.0 / 0.75).abs() < 1e-9, "{shares:?}");
-    }
-
-    /// There is no exploration: a share that rounds to 0 has no time, and only moves with the scale.
-    #[test]
-    fn a_share_of_none_is_not_moved() {
-        let shares = shares_after(&mut controller(0.5, 0.05, &[7.6, 0.4]), 8, &[5.0, 0.0]);
-        assert_eq!(shares, [7.6, 0.4]);
+        for (dead_band, shares, times_s, ratio) in [
+            // With t̄ = 3: 6 + 0.5·6/2·1 = 7.5, and 6 − 0.5·6/4·1 = 5.25.
+            (0.05, [6.0, 6.0], [2.0, 4.0], 7.5 / 5.25),
+            // The dead band leaves small differences alone.
+            (0.05, [6.0, 6.0], [2.0, 2.1], 1.0),
+            (0.01, [6.0, 6.0], [2.0, 2.1], (1.0 + 0.5 * 0.025) / (1.0 - 0.5 * 0.05 / 2.1)),
+            // A time much shorter than the mean, such as a clock's zero, at most doubles a share.
+            (0.05, [6.0, 6.0], [1e-200, 1.0], 2.0 / 0.75),
+            // There is no exploration: a share that rounds to 0 has no time, and only moves with the scale.
+            (0.05, [11.6, 0.4], [5.0, 0.0], 29.0),
+        ] {
+            let shares = shares_after(&mut controller(0.5, dead_band, &shares), 12, &times_s);
+            assert!((shares[0] / shares[1] - ratio).abs() < 1e-9 && (shares[0] + shares[1] - 12.0).abs() < 1e-9);
+        }
     }
 
     /// With constant times, the shares end in proportion to speed.
@@ -226,19 +206,5 @@ mod tests {
         let shares: Vec<f64> = policy.state.shares.iter().flatten().copied().collect();
         let expected = [16.0 / 3.0, 8.0 / 3.0, 4.0];
         assert!(shares.iter().zip(expected).all(|(share, expected)| (share - expected).abs() < 1e-9), "{shares:?}");
-    }
-
-    #[test]
-    fn a_saved_share_is_checked() {
-        let mut policy = controller(0.5, 0.05, &[]);
-        for (state, good) in [
-            (r#"{"shares": [2.5, null], "done": [[1, 2.0]]}"#, true),
-            (r#"{"shares": [0.0], "done": []}"#, false),
-            (r#"{"shares": [1e300], "done": []}"#, false),
-            (r#"{"shares": [1.0], "done": [[1, -2.0]]}"#, false),
-            ("null", false),
-        ] {
-            assert_eq!(policy.restore(serde_json::from_str(state).unwrap()).is_ok(), good, "{state}");
-        }
     }
 }

@@ -3,10 +3,9 @@
 //! It has no source: it is a natural baseline for bandits, with the allocation rule RAS of the ATA paper (arXiv 2502.00775,
 //! section 3).
 
-use super::entry::{PolicyEntry, PolicyKind};
 use super::moving_mean::MovingMeans;
 use super::shares::new_workers_first;
-use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng};
+use super::{Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng};
 use crate::allocation::{Rule, ras};
 use ata_types::WorkerId;
 
@@ -16,23 +15,15 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     about: "the best allocation for exponentially weighted means of the observed times; no exploration",
     parameters: "weight=SHARE of the newest time (default: 0.2)",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(Ema::from_arguments(arguments)?)),
+    build: |arguments| Ok(Box::new(Ema { means: MovingMeans::from_arguments(arguments)? })),
 };
 
 /// Allocates a = RAS(m), with m_i the exponentially weighted mean of worker i's task times. Each worker is tried once first; one
 /// that gets no tasks by its mean is not tried again.
 ///
 /// The means are of computation alone, without the overhead of an assignment.
-#[derive(Clone, Debug)]
-pub struct Ema {
+struct Ema {
     means: MovingMeans,
-}
-
-impl Ema {
-    /// Reads `weight`.
-    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        Ok(Self { means: MovingMeans::from_arguments(arguments)? })
-    }
 }
 
 impl Policy for Ema {
@@ -98,15 +89,6 @@ mod tests {
         }
     }
 
-    /// A worker that joins later gets one task first, at any cost.
-    #[test]
-    fn a_new_worker_gets_one_task() {
-        let mut policy = observed("ema", &[&[1.0], &[2.0]]);
-        let decision = decide(&mut *policy, 9, 7, &[(1, 1.0), (1, 2.0), (0, 0.0)]);
-        assert_eq!(decision.allocation, [4, 2, 1]);
-        assert_eq!(decision.rule, Rule::WarmUp { never_observed: 1, zero_score: 0 });
-    }
-
     /// The engine's statistics stand in for earlier times, as in a warm start; those of a forgotten worker do not count.
     #[test]
     fn earlier_means_are_taken_over() {
@@ -117,22 +99,5 @@ mod tests {
         assert_eq!(decide(&mut *policy, 2, 7, &known).scores, [1.0, 3.0, 4.0]);
         policy.forget(WorkerId::from_slot(1));
         assert_eq!(decide(&mut *policy, 3, 7, &[(1, 1.0), (0, 0.0), (10, 40.0)]).scores, [1.0, 0.0, 4.0]);
-    }
-
-    /// There is no exploration: a worker with one unlucky time keeps it.
-    #[test]
-    fn one_that_looked_slow_is_not_tried_again() {
-        let mut policy = observed("ema", &[&[1.0], &[100.0]]);
-        for iteration in 2..1000 {
-            assert_eq!(decide(&mut *policy, iteration, 7, &[(1, 1.0), (1, 100.0)]).allocation, [7, 0]);
-        }
-    }
-
-    #[test]
-    fn a_saved_mean_is_checked() {
-        let mut policy = observed("ema", &[]);
-        for (state, good) in [("[1.5, null]", true), ("[-1.5]", false), ("{}", false), ("null", false)] {
-            assert_eq!(policy.restore(serde_json::from_str(state).unwrap()).is_ok(), good, "{state}");
-        }
     }
 }

@@ -28,7 +28,6 @@ impl MovingMeans {
         *mean_s = Some(mean_s.map_or(busy_s, |mean_s| (1.0 - weight) * mean_s + weight * busy_s));
     }
 
-    /// Replaces a worker's mean.
     pub(super) fn set(&mut self, worker: WorkerId, mean_s: f64) {
         *self.slot(worker) = Some(mean_s);
     }
@@ -47,7 +46,6 @@ impl MovingMeans {
         round.workers.iter().map(|worker| self.mean_s(*worker).map_or(0.0, |mean_s| mean_s.max(LEAST_S))).collect()
     }
 
-    /// Returns a worker's mean, if it was observed.
     pub(super) fn mean_s(&self, worker: WorkerId) -> Option<f64> {
         self.means_s.get(worker.slot()).copied().flatten()
     }

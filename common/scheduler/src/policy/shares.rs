@@ -74,9 +74,7 @@ pub(super) fn in_proportion(weights: &[f64], budget: u64, rng: &mut SchedulerRng
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::WorkerStatistics;
-    use crate::topology::LinkTimes;
-    use ata_types::{Iteration, WorkerId};
+    use crate::policy::tests::with_round;
     use proptest::prelude::*;
     use rand::SeedableRng;
 
@@ -111,16 +109,13 @@ mod tests {
             budget in 1u64..40,
             seed: u64,
         ) {
-            let statistics: Vec<_> = observed
-                .iter()
-                .map(|&observed| WorkerStatistics { observed, total_s: 2.0, ..WorkerStatistics::default() })
-                .collect();
-            let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-            let round = Round { iteration: Iteration(1), budget, workers: &workers, statistics: &statistics, fuses: &[], links: &LinkTimes::default() };
+            let known: Vec<(u64, f64)> = observed.iter().map(|&observed| (observed, 2.0)).collect();
             let mut rng = SchedulerRng::seed_from_u64(seed);
-            let (allocation, rule) = new_workers_first(&round, Rule::Ras, &mut rng, |known, left, rng| {
-                assert!(known.iter().all(|&i| observed[i] > 0) && left > 0);
-                uniform(known.len(), left, rng)
+            let (allocation, rule) = with_round(1, budget, &known, |round| {
+                new_workers_first(round, Rule::Ras, &mut rng, |known, left, rng| {
+                    assert!(known.iter().all(|&i| observed[i] > 0) && left > 0);
+                    uniform(known.len(), left, rng)
+                })
             });
             prop_assert_eq!(allocation.iter().sum::<u64>(), budget);
             let new = || (0..observed.len()).filter(|&i| observed[i] == 0);
@@ -135,18 +130,6 @@ mod tests {
                 prop_assert!(new().all(|i| allocation[i].abs_diff(budget / count) <= 1));
             }
         }
-    }
-
-    /// With equal remainders, each worker gets the odd task equally often.
-    #[test]
-    fn ties_are_random() {
-        let mut rng = SchedulerRng::seed_from_u64(4);
-        let mut extra = [0; 4];
-        for _ in 0..1000 {
-            let allocation = in_proportion(&[1.0; 4], 5, &mut rng);
-            extra.iter_mut().zip(allocation).for_each(|(extra, tasks)| *extra += tasks - 1);
-        }
-        assert!(extra.iter().all(|&count| (190..310).contains(&count)), "{extra:?}");
     }
 
     #[test]
