@@ -82,7 +82,7 @@ impl Policy for AdaptiveKSync {
 mod tests {
     use super::*;
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::{Collect, PolicyContext};
 
     fn taken(policy: &mut dyn Policy) -> u64 {

@@ -79,7 +79,7 @@ pub(crate) fn published_runs(arguments: &mut Arguments<'_>) -> Result<bool, Poli
 mod tests {
     use super::*;
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::Rule;
     use ata_scheduler::policy::PolicyContext;
 

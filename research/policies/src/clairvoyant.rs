@@ -38,7 +38,7 @@ impl Policy for Clairvoyant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_types::WorkerId;
 
     /// The task times of each worker, in order.

@@ -65,7 +65,7 @@ impl Policy for CmabKl {
 mod tests {
     use super::*;
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::PolicyContext;
     use proptest::prelude::*;
 

@@ -86,7 +86,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::PolicyContext;
 
     fn employed(specification: &str, iteration: u64) -> (u64, f64) {

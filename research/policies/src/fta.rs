@@ -47,7 +47,7 @@ impl Policy for Fta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::decide;
+    use crate::tests::decide;
 
     /// ATA paper (arXiv 2502.00775), section 6: a = RAS(μ) for the given means, whatever is observed.
     #[test]

@@ -83,7 +83,7 @@ impl Policy for GradientCoding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use proptest::prelude::*;
 
     proptest! {

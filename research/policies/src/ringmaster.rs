@@ -38,7 +38,7 @@ impl Policy for Ringmaster {
 #[cfg(test)]
 mod tests {
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::{Collect, PolicyContext};
 
     /// Ringmaster ASGD (arXiv 2501.16168), Algorithm 4: a gradient is applied if δ < R (with R = ∞ this is ASGD).

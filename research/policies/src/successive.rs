@@ -76,7 +76,7 @@ impl Policy for Successive {
 #[cfg(test)]
 mod tests {
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::PolicyContext;
 
     /// By Remark 1, the best worker of the first round stays fixed, however promising others look.

@@ -26,9 +26,7 @@ fn add_one_to_random(allocation: &mut [u64], candidates: &mut [usize], amount: u
 }
 
 #[cfg(test)]
-pub(crate) mod brute_force {
-    //! Enumerates every allocation of a small budget, to check the fast algorithms against.
-
+mod tests {
     /// Returns all allocations of `budget` tasks to `workers` workers.
     pub(crate) fn allocations(workers: usize, budget: u64) -> Vec<Vec<u64>> {
         if workers == 1 {

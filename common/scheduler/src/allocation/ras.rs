@@ -94,7 +94,7 @@ fn next_multiples(scores: &[f64], allocation: &[u64], missing: u64, time: f64) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::brute_force;
+    use crate::allocation::tests::optimal;
     use proptest::prelude::*;
     use rand::SeedableRng;
     use rand::rngs::ChaCha8Rng;
@@ -123,16 +123,16 @@ mod tests {
     #[test]
     fn ties_are_broken_uniformly() {
         let scores = [2.0, 2.0, 1.0, 2.0];
-        let optimal = brute_force::optimal(4, 3, |i, a| multiple(a, scores[i]));
+        let expected = optimal(4, 3, |i, a| multiple(a, scores[i]));
         let mut rng = rng();
         let mut seen: HashMap<Vec<u64>, u32> = HashMap::new();
         for _ in 0..6000 {
             *seen.entry(ras(&scores, 3, &mut rng)).or_default() += 1;
         }
-        assert_eq!(seen.len(), optimal.len());
-        for allocation in &optimal {
+        assert_eq!(seen.len(), expected.len());
+        for allocation in &expected {
             let share = f64::from(seen[allocation]) / 6000.0;
-            assert!((share - 1.0 / optimal.len() as f64).abs() < 0.02, "{allocation:?}: {share}");
+            assert!((share - 1.0 / expected.len() as f64).abs() < 0.02, "{allocation:?}: {share}");
         }
     }
 
@@ -146,8 +146,8 @@ mod tests {
         ) {
             let scores: Vec<f64> = scores.into_iter().map(|s| f64::from(s) * unit).collect();
             let allocation = ras(&scores, budget, &mut ChaCha8Rng::seed_from_u64(seed));
-            let optimal = brute_force::optimal(scores.len(), budget, |i, a| multiple(a, scores[i]));
-            prop_assert!(optimal.contains(&allocation), "{:?} is not among {:?}", allocation, optimal);
+            let expected = optimal(scores.len(), budget, |i, a| multiple(a, scores[i]));
+            prop_assert!(expected.contains(&allocation), "{:?} is not among {:?}", allocation, expected);
         }
 
         #[test]

@@ -186,7 +186,7 @@ impl Round<'_> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use rand::SeedableRng;
 
