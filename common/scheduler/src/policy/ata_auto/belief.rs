@@ -199,13 +199,9 @@ impl Belief {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::tests::pooled;
     use super::*;
-
-    /// Returns the noise of all workers, if no part of it is common to an iteration.
-    pub(in super::super) fn pooled(variation: f64) -> Pooled {
-        Pooled { variation, shared: 0.0 }
-    }
 
     /// Returns the noise of these times, each of an iteration of its own.
     fn noise(times: &[f64]) -> Noise {

@@ -8,7 +8,7 @@ const SLOWER: f64 = 0.5;
 const UNTRUSTED: f64 = 1e6;
 
 /// The expected times of a worker's tasks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     /// Seconds per assignment that are not computation, o.
     pub(super) overhead_s: f64,
@@ -35,18 +35,7 @@ pub(super) struct Pace {
 impl Pace {
     /// Creates the pace of a worker that was never observed.
     pub(super) fn unknown(mean_s: f64, variation: f64, hazard: f64) -> Self {
-        Self {
-            overhead_s: 0.0,
-            fixed_s: 0.0,
-            mean_s,
-            variation,
-            count: 1.0,
-            doubt: variation,
-            shared: 0.0,
-            hazard,
-            most: None,
-            window_s: 0.0,
-        }
+        Self { mean_s, variation, count: 1.0, doubt: variation, hazard, ..Self::default() }
     }
 
     /// Returns the seconds that `tasks` tasks are expected to take.
@@ -135,34 +124,18 @@ impl Pace {
     /// probability of at most exp(−(r − 1 − ln r)·a/c) (Chernoff).
     pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
         let ratio = elapsed_s / self.time_s(tasks);
-        let draws = if self.most.is_some() { 1.0 } else { tasks as f64 };
         if ratio <= 1.0 {
-            1.0
-        } else {
-            (-(ratio - 1.0 - ratio.ln()) / (variation / draws + self.doubt).max(1e-300)).exp()
+            return 1.0;
         }
+        let draws = if self.most.is_some() { 1.0 } else { tasks as f64 };
+        (-(ratio - 1.0 - ratio.ln()) / (variation / draws + self.doubt).max(1e-300)).exp()
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::tests::pace;
     use super::*;
-
-    /// Returns the pace of a worker with mean time 2 and K = 8 observations.
-    pub(in super::super) fn pace(variation: f64) -> Pace {
-        Pace {
-            overhead_s: 1.0,
-            fixed_s: 0.0,
-            mean_s: 2.0,
-            variation,
-            count: 8.0,
-            doubt: variation / 8.0,
-            shared: 0.0,
-            hazard: 1e-3,
-            most: None,
-            window_s: 0.0,
-        }
-    }
 
     /// The index is U(a) = o + a·m + β·m·√(c(1 + a²/K)), because all but the last task are planned again.
     #[test]

@@ -10,6 +10,8 @@ use ata_types::WorkerId;
 /// A worker that may compute in the current iteration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedWorker {
+    /// Its position in [`Round::workers`](crate::Round).
+    pub(super) position: usize,
     pub(super) worker: WorkerId,
     pub(super) pace: Pace,
     /// The number of tasks planned for it.
@@ -309,17 +311,13 @@ mod tests {
     use super::*;
     use crate::allocation::ras_by_cost;
     use crate::policy::SchedulerRng;
-    use crate::policy::ata_auto::pace::tests::pace;
+    use crate::policy::ata_auto::tests::pace;
     use proptest::prelude::*;
     use rand::SeedableRng;
 
     fn member(number: usize, mean_s: f64) -> PlannedWorker {
-        PlannedWorker {
-            worker: WorkerId::from_slot(number),
-            pace: Pace { mean_s, ..pace(0.3) },
-            share: 0,
-            own: OwnTimes::default(),
-        }
+        let (worker, pace) = (WorkerId::from_slot(number), Pace { mean_s, ..pace(0.3) });
+        PlannedWorker { position: number, worker, pace, share: 0, own: OwnTimes::default() }
     }
 
     proptest! {

@@ -35,20 +35,3 @@ impl Ranking {
         self.order.iter().map(|&(bits, slot)| (WorkerId::from_slot(slot as usize), f64::from_bits(bits)))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn workers_stand_in_the_order_of_their_times() {
-        let mut ranking = Ranking::default();
-        for (slot, time_s) in [(3, 2.0), (0, 5.0), (7, 0.0), (3, 9.0), (1, 1e-300)] {
-            ranking.set(slot, Some(time_s));
-        }
-        ranking.set(0, None);
-        ranking.set(5, None);
-        let order: Vec<(usize, f64)> = ranking.ascending().map(|(worker, time_s)| (worker.slot(), time_s)).collect();
-        assert_eq!(order, [(7, 0.0), (1, 1e-300), (3, 9.0)]);
-    }
-}

@@ -74,13 +74,11 @@ impl WorkerModel {
         (self.count() == 0.0).then_some(self.censored_s)
     }
 
-    /// Adds a task time.
     pub(super) fn observe(&mut self, busy_s: f64) {
         self.done += 1;
         self.times.observe(busy_s);
     }
 
-    /// Adds a batch.
     pub(super) fn observe_batch(&mut self, tasks: u64, busy_s: f64) {
         self.done += tasks;
         let line = self.batches.line().filter(|line| line.has_slope && tasks <= self.batches.largest);
@@ -161,29 +159,11 @@ impl WorkerModel {
         let (shared, variation) = (all * pooled.shared, all * (1.0 - pooled.shared));
         let doubt = all / count + shared;
         let lost_s = (pooled.variation.min(MOST_EXCEPTIONAL) * self.censored_s + self.late_s) / count;
-        let usual = Pace {
-            overhead_s,
-            fixed_s: 0.0,
-            mean_s: 0.0,
-            variation,
-            count,
-            doubt,
-            shared,
-            hazard,
-            most: None,
-            window_s: 0.0,
-        };
+        let usual = Pace { overhead_s, variation, count, doubt, shared, hazard, ..Pace::default() };
         if fuses && let Some(line) = self.batches.line() {
             let (fixed_s, mean_s) = (line.fixed_s + lost_s, line.per_task_s.max(1e-100));
-            return Some(Pace {
-                fixed_s,
-                mean_s,
-                variation: all,
-                doubt: all / count,
-                shared: 0.0,
-                most: Some(self.done),
-                ..usual
-            });
+            let (doubt, most) = (all / count, Some(self.done));
+            return Some(Pace { fixed_s, mean_s, variation: all, doubt, shared: 0.0, most, ..usual });
         }
         // These times are from before it computed a batch, or after it stopped computing batches.
         let mean_s =
@@ -197,7 +177,7 @@ impl WorkerModel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::belief::tests::pooled;
+    use super::super::tests::pooled;
     use super::*;
 
     const HAZARD: f64 = 1e-3;
