@@ -106,10 +106,4 @@ mod tests {
         assert_eq!((sparse.len(), sparse.at(3), sparse.at(0)), (5, 7, 0));
         assert_eq!(sparse.some().collect::<Vec<_>>(), [(1, 2), (3, 7)]);
     }
-
-    #[test]
-    #[should_panic(expected = "last")]
-    fn a_position_beyond_the_last_is_refused() {
-        PerWorker::sparse(2, vec![(2, 1_u64)]);
-    }
 }
