@@ -1,21 +1,12 @@
 //! Workers that compute a lease as one batch.
 
-use ata_policies::build_policy;
-use ata_scheduler::{
-    AbortReason, CostLine, Effect, Engine, EngineConfig, Event, PolicyContext, Refusal, Report, SavedEngine,
-    StepOutcome,
-};
-use ata_types::{Iteration, Lease, TaskRange};
+use ata_scheduler::{AbortReason, CostLine, Effect, Engine, EngineConfig, Refusal, Report, SavedEngine};
+use ata_types::{Lease, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, indices, step};
+use crate::engine::support::{Cluster, assigned, holders, indices, lease_of, policy, ranges, step};
 
 fn range(first: u64, count: u64) -> TaskRange {
     TaskRange { first, count }
-}
-
-/// Returns the tasks that each worker gets.
-fn tasks(effects: &[Effect]) -> Vec<(u32, TaskRange)> {
-    assigned(effects).into_iter().map(|(number, lease)| (number, lease.tasks)).collect()
 }
 
 /// `fta` gives workers 1 to 3 shares of 12, 6 and 3; those in `fusing` compute batches.
@@ -33,14 +24,9 @@ fn cluster(fusing: &[u32]) -> (Cluster, Vec<(u32, Lease)>) {
 #[test]
 fn a_share_is_one_batch() {
     let (mut cluster, leases) = cluster(&[1, 3]);
-    let got: Vec<_> = leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect();
-    assert_eq!(got, [(1, range(0, 12)), (2, range(12, 6)), (3, range(18, 3))]);
+    assert_eq!(ranges(&leases), [(1, range(0, 12)), (2, range(12, 6)), (3, range(18, 3))]);
     cluster.now_s = 10.0;
-    let mut last = Vec::new();
-    for (number, lease) in &leases {
-        last = cluster.done(*number, lease).unwrap();
-    }
-    assert_eq!(last, [step(1, vec![range(0, 21)])]);
+    assert_eq!(cluster.done_all(&leases), [step(1, vec![range(0, 21)])]);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (21, 0));
 }
@@ -69,7 +55,7 @@ fn a_lost_batch_stays_one_if_it_can() {
     let (mut cluster, leases) = cluster(&[1, 2, 3]);
     cluster.lose(3);
     cluster.done(1, &leases[0].1).unwrap();
-    let again = tasks(&cluster.lose(2));
+    let again = ranges(&assigned(&cluster.lose(2)));
     assert_eq!(again, [(1, range(12, 6)), (1, range(18, 3))]);
 }
 
@@ -95,8 +81,8 @@ fn a_batch_that_hangs_goes_elsewhere() {
         cluster.done(*number, lease).unwrap();
     }
     cluster.now_s = 61.0;
-    let again = tasks(&cluster.timeout());
-    assert_eq!(again.iter().map(|(_, range)| range.count).sum::<u64>(), 12);
+    let again = assigned(&cluster.timeout());
+    assert_eq!(indices(&again), (0..12).collect::<Vec<_>>());
     assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
     assert_eq!(cluster.engine.statistics()[0].observed, 0);
 }
@@ -128,15 +114,11 @@ fn batches_grow_until_their_cost_is_known() {
 fn costs_outlive_the_process() {
     let (mut cluster, leases) = cluster(&[1, 3]);
     cluster.now_s = 10.0;
-    for (number, lease) in &leases {
-        cluster.done(*number, lease).unwrap();
-    }
-    let effects = cluster.tell(Event::StepCommitted { iteration: Iteration(1), outcome: StepOutcome::default() });
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
+    cluster.done_all(&leases);
+    cluster.commit(1);
     let text = serde_json::to_string(&cluster.engine.save()).unwrap();
     let saved: SavedEngine = serde_json::from_str(&text).unwrap();
-    let context = PolicyContext { workers: Some(3), ..PolicyContext::default() };
-    let again = Engine::restore(EngineConfig::default(), build_policy("uta", &context).unwrap(), saved).unwrap();
+    let again = Engine::restore(EngineConfig::default(), policy("uta"), saved).unwrap();
     assert_eq!(again.statistics(), cluster.engine.statistics());
 }
 
@@ -151,7 +133,6 @@ fn a_new_device_begins_with_one_task() {
     }
     cluster.join_fusing(2);
     let leases = assigned(&cluster.commit(1));
-    let of_device: Vec<_> =
-        leases.iter().filter(|(number, _)| *number == 2).map(|(_, lease)| lease.tasks.count).collect();
-    assert_eq!(of_device, [1]);
+    assert_eq!(lease_of(&leases, 2).tasks.count, 1);
+    assert_eq!(holders(&leases).iter().filter(|number| **number == 2).count(), 1);
 }

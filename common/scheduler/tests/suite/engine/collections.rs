@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ata_scheduler::{Collection, Effect, EngineConfig, Event, StepOutcome};
 use ata_types::{CollectionId, Iteration, Lease, TaskOutcome, WorkerId};
 
-use crate::engine::support::{Cluster, assigned, indices, steps, worker};
+use crate::engine::support::{Cluster, assigned, holders, indices, lease_of, steps, worker};
 
 /// `fta` gives three workers shares of 4, 2 and 1 tasks, each one lease; they compute them in a second.
 fn computed() -> (Cluster, Vec<(u32, Lease)>) {
@@ -13,14 +13,8 @@ fn computed() -> (Cluster, Vec<(u32, Lease)>) {
     let mut cluster = Cluster::with("fta", config);
     let leases = cluster.join_all(3);
     cluster.now_s = 1.0;
-    let effects: Vec<Effect> =
-        leases.iter().flat_map(|(number, lease)| cluster.done(*number, lease).unwrap()).collect();
-    assert_eq!(steps(&effects).len(), 1, "the step is ordered, and waits for the collections");
+    assert_eq!(steps(&cluster.done_all(&leases)).len(), 1, "the step is ordered, and waits for the collections");
     (cluster, leases)
-}
-
-fn lease_of(leases: &[(u32, Lease)], number: u32) -> Lease {
-    leases.iter().find(|(holder, _)| *holder == number).unwrap().1
 }
 
 fn asked_of(cluster: &Cluster, number: u32) -> CollectionId {
@@ -43,15 +37,11 @@ fn lost(number: u32) -> Event {
 /// Lets the workers compute the tasks that they were given again; returns the last effects.
 fn compute(cluster: &mut Cluster, leases: &[(u32, Lease)]) -> Vec<Effect> {
     cluster.now_s += 1.0;
-    leases.iter().flat_map(|(number, lease)| cluster.done(*number, lease).unwrap()).collect()
+    cluster.done_all(leases)
 }
 
 fn step_committed() -> Event {
     Event::StepCommitted { iteration: Iteration(1), outcome: StepOutcome::default() }
-}
-
-fn is_committed(effects: &[Effect]) -> bool {
-    effects.iter().any(|effect| matches!(effect, Effect::Committed { .. }))
 }
 
 #[test]
@@ -89,14 +79,13 @@ fn nothing_is_collected_while_a_policy_holds_tasks_back() {
 #[test]
 fn a_step_applies_its_collections_once_it_is_taken() {
     let (mut cluster, leases) = computed();
-    let order = [2, 1];
-    for number in order {
-        cluster.deliver(number);
-    }
+    cluster.deliver(2);
+    cluster.deliver(1);
+    assert_eq!(cluster.tell(lost(1)), [], "a worker lost after delivery costs nothing");
     let effects = cluster.tell(step_committed());
     let applied: Vec<_> = leases.iter().map(|(number, _)| (*number, TaskOutcome::Applied)).collect();
     assert_eq!(ends(&effects), applied, "one that was not said to be delivered counts as well");
-    assert!(is_committed(&effects));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
     assert_eq!(cluster.engine.ledger().results, 3, "vectors");
     assert!(cluster.tell(step_committed()).is_empty(), "a step is committed once");
 }
@@ -114,7 +103,7 @@ fn a_worker_lost_before_delivery_is_replaced() {
 
     let effects = compute(&mut cluster, &again);
     assert_eq!(steps(&effects).len(), 1, "the step is ordered again");
-    let mut expected: Vec<u32> = [3, 2].into_iter().chain(again.iter().map(|(number, _)| *number)).collect();
+    let mut expected = [vec![3, 2], holders(&again)].concat();
     expected.sort_unstable();
     assert_eq!(
         cluster.contributors(),
@@ -124,16 +113,6 @@ fn a_worker_lost_before_delivery_is_replaced() {
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (7, 4));
     assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 0);
-}
-
-#[test]
-fn a_worker_lost_after_delivery_costs_nothing() {
-    let (mut cluster, _) = computed();
-    cluster.deliver(1);
-    assert_eq!(cluster.tell(lost(1)), []);
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted(), (7, 0));
-    assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 4);
 }
 
 #[test]
