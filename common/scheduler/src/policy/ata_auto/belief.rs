@@ -259,21 +259,10 @@ mod tests {
         pool.add(belief.noise(), 1.0);
         let Pooled { variation, shared } = pool.pooled();
         assert!(shared > 0.9 && (variation - 0.5).abs() < 0.05, "{variation} {shared}");
-        // A noisy worker with one task per iteration, next to one without noise, says nothing about that.
-        let mut pool = NoisePool::default();
-        let mut steady = Belief::default();
-        for task in 0..5000 {
-            steady.observe(1.0);
-            if task % 10 == 0 {
-                steady.review(0.25, 1e-3, Test::None);
-            }
-        }
+        // Workers with one task per iteration say nothing about that, and what is added can be removed.
         let noisy: Vec<f64> = (0..500).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
-        for noise in [steady.noise(), noise(&noisy)] {
-            pool.add(noise, 1.0);
-        }
+        pool.add(belief.noise(), -1.0);
+        pool.add(noise(&noisy), 1.0);
         assert_eq!(pool.pooled().shared, 0.0);
-        pool.add(noise(&noisy), -1.0);
-        assert!(pool.pooled().variation < 1e-3);
     }
 }

@@ -158,11 +158,7 @@ mod tests {
         assert!((constant.rest_s(3, 1.5) - 4.5).abs() < 1e-6);
         let exponential = Pace { overhead_s: 0.0, ..pace(1.0) };
         assert!((exponential.rest_s(1, 1.5) - 2.0).abs() < 1e-9);
-    }
-
-    /// A worker that is late far beyond chance has become slower, and needs as long again.
-    #[test]
-    fn who_is_late_beyond_chance_needs_as_long_again() {
+        // A worker that is late far beyond chance has become slower, and needs as long again.
         for variation in [0.01, 0.3, 1.0] {
             let late = pace(variation);
             assert!((late.rest_s(1, 300.0) / 300.0 - 1.0).abs() < 0.2, "{variation}");

@@ -3,7 +3,7 @@
 use ata_scheduler::{AbortReason, CostLine, Effect, Engine, EngineConfig, Refusal, Report, SavedEngine};
 use ata_types::{Lease, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, holders, indices, lease_of, policy, ranges, step};
+use crate::engine::support::{Cluster, assigned, indices, policy, ranges, step};
 
 fn range(first: u64, count: u64) -> TaskRange {
     TaskRange { first, count }
@@ -73,20 +73,6 @@ fn a_batch_that_fails_everywhere_ends_the_run() {
     assert!(matches!(&again[..], [Effect::Abort { reason }] if hopeless(reason)), "{again:?}");
 }
 
-/// A worker that hangs is assumed to have begun all of its batch.
-#[test]
-fn a_batch_that_hangs_goes_elsewhere() {
-    let (mut cluster, leases) = cluster(&[1]);
-    for (number, lease) in leases.iter().filter(|(number, _)| *number != 1) {
-        cluster.done(*number, lease).unwrap();
-    }
-    cluster.now_s = 61.0;
-    let again = assigned(&cluster.timeout());
-    assert_eq!(indices(&again), (0..12).collect::<Vec<_>>());
-    assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
-    assert_eq!(cluster.engine.statistics()[0].observed, 0);
-}
-
 /// `ata-auto` doubles the batch until it knows its cost.
 #[test]
 fn batches_grow_until_their_cost_is_known() {
@@ -120,19 +106,4 @@ fn costs_outlive_the_process() {
     let saved: SavedEngine = serde_json::from_str(&text).unwrap();
     let again = Engine::restore(EngineConfig::default(), policy("uta"), saved).unwrap();
     assert_eq!(again.statistics(), cluster.engine.statistics());
-}
-
-/// A new device gets one task at once, and then no more than it has done.
-#[test]
-fn a_new_device_begins_with_one_task() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 8, iterations: 99, ..EngineConfig::default() });
-    let mut held: Vec<_> = assigned(&cluster.join(1));
-    while let Some((_, lease)) = held.pop() {
-        cluster.now_s += 1.0;
-        held.extend(assigned(&cluster.done(1, &lease).unwrap()));
-    }
-    cluster.join_fusing(2);
-    let leases = assigned(&cluster.commit(1));
-    assert_eq!(lease_of(&leases, 2).tasks.count, 1);
-    assert_eq!(holders(&leases).iter().filter(|number| **number == 2).count(), 1);
 }

@@ -1,6 +1,6 @@
 //! Spot checks and expulsion.
 
-use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Verify, WaitReason};
+use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Verify};
 use ata_types::{CollectionId, Lease, MachineId, TaskOutcome, TaskRange};
 
 use crate::engine::support::{Cluster, assigned, indices, is_aborted, lease_of, steps, worker};
@@ -140,17 +140,6 @@ fn a_machine_does_not_outvote_one_that_has_failed() {
     assert_eq!(outcomes(&effects), [(first, TaskOutcome::Disputed), (second, TaskOutcome::Disputed)]);
 }
 
-/// If there is only one machine, such as a laptop, its workers confirm each other.
-#[test]
-fn workers_of_the_only_machine_confirm_each_other() {
-    let mut cluster = checked(1, 2);
-    let leases = join_on_one_machine(&mut cluster, 2);
-    let [(a, one), (b, two)] = leases[..] else { panic!("{leases:?}") };
-    cluster.done(a, &one).unwrap();
-    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
-    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
-}
-
 /// With two byzantine workers that answer in different ways, five workers are enough to find the two that agree.
 #[test]
 fn two_byzantine_do_not_outvote_the_correct() {
@@ -191,22 +180,6 @@ fn two_that_disagree_are_both_struck() {
         leases = assigned(&effects);
         assert_eq!(is_aborted(&effects), round == 2, "{effects:?}");
     }
-}
-
-/// If the worker of a copy is lost, another one is asked; if there is no other one, the run waits.
-#[test]
-fn a_lost_witness_is_replaced() {
-    let mut cluster = checked(1, 3);
-    let leases = cluster.join_all(3);
-    let [(a, one), (b, _)] = leases[..] else { panic!("{leases:?}") };
-    cluster.done(a, &one).unwrap();
-    let [(c, three)] = assigned(&cluster.lose(b))[..] else { panic!("a third worker is asked") };
-    let waiting = cluster.lose(c);
-    assert_eq!(waiting, [Effect::Wait { reason: WaitReason::Workers { present: 1, needed: 2 } }]);
-    let [(asked, two)] = assigned(&cluster.join(b))[..] else { panic!("a worker that joins is asked") };
-    assert_eq!((asked, two.tasks), (b, three.tasks));
-    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
-    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
 }
 
 /// Each lease of a share is drawn independently, with the requested probability, and the secret determines which.

@@ -61,22 +61,6 @@ fn each_worker_is_asked_once_for_all_that_it_holds() {
 }
 
 #[test]
-fn nothing_is_collected_while_a_policy_holds_tasks_back() {
-    let mut cluster = Cluster::with("pull", EngineConfig { budget: 4, min_workers: 2, ..EngineConfig::default() });
-    let mut leases = cluster.join_all(2);
-    let mut at = 0;
-    while let Some((number, lease)) = leases.get(at).copied() {
-        let is_left = indices(&leases).len() < 4;
-        assert_eq!(cluster.collections().is_empty(), is_left, "{leases:?}");
-        cluster.now_s += 1.0;
-        leases.extend(assigned(&cluster.done(number, &lease).unwrap()));
-        at += 1;
-    }
-    let collected: usize = cluster.collections().iter().map(|asked| asked.leases.len()).sum();
-    assert_eq!((collected, cluster.collections().len()), (4, 2), "one collection for each worker");
-}
-
-#[test]
 fn a_step_applies_its_collections_once_it_is_taken() {
     let (mut cluster, leases) = computed();
     cluster.deliver(2);

@@ -41,8 +41,6 @@ pub(crate) enum Nature {
     Hangs,
     /// The worker computes its leases, in this many seconds per task, but every sum that it sends is refused.
     Refused(f64),
-    /// The worker computes its leases, in this many seconds per task, but never answers for leases that it begins after this many seconds.
-    Breaks(f64, f64),
 }
 
 /// The name under which a broken machine returns after each failure.
@@ -50,8 +48,8 @@ pub(crate) enum Nature {
 pub(crate) enum Return {
     /// It keeps its old name, and never left.
     Same,
-    /// It gets a new name after this many failures.
-    Renamed(usize),
+    /// It gets a new name.
+    Renamed,
     /// It gets a new name and a new address.
     Moved,
 }
@@ -93,8 +91,6 @@ struct Working {
     machine: Machine,
     leases: Vec<Lease>,
     begun_s: f64,
-    /// The number of its leases that have failed.
-    failures: usize,
 }
 
 pub(crate) struct Drill {
@@ -202,8 +198,7 @@ impl Drill {
             return Some(working.begun_s + self.fails_s);
         }
         match working.machine.nature {
-            Nature::Breaks(_, at_s) if working.begun_s >= at_s => None,
-            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
+            Nature::Sound(task_s) | Nature::Refused(task_s) => {
                 Some(working.begun_s + task_s * lease.tasks.count as f64)
             }
             Nature::Fails | Nature::Hangs => None,
@@ -221,9 +216,7 @@ impl Drill {
         let lease = working.leases[0];
         let has_failed = self.fails(working);
         let busy_s = match working.machine.nature {
-            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
-                vec![task_s; lease.tasks.count as usize]
-            }
+            Nature::Sound(task_s) | Nature::Refused(task_s) => vec![task_s; lease.tasks.count as usize],
             Nature::Fails | Nature::Hangs => Vec::new(),
         };
         let uncomputable = (self.uncomputable)(working.begun_s);
@@ -235,17 +228,8 @@ impl Drill {
         let mut effects = Vec::new();
         self.engine.report(self.now_s, worker, lease.id, report, &mut effects).unwrap();
         self.carry_out(effects);
-        let Some(working) = self.workers.get_mut(&worker).filter(|_| has_failed && !self.is_over) else {
-            return;
-        };
-        working.failures += 1;
-        let machine = working.machine;
-        let is_gone = match machine.returns {
-            Return::Same => false,
-            Return::Renamed(failures) => working.failures >= failures,
-            Return::Moved => true,
-        };
-        if is_gone {
+        let Some(machine) = self.workers.get(&worker).map(|working| working.machine) else { return };
+        if has_failed && !self.is_over && machine.returns != Return::Same {
             self.workers.remove(&worker);
             self.tell(Event::WorkerLost { worker });
             self.come_back(machine, worker);
@@ -289,7 +273,7 @@ impl Drill {
     }
 
     fn join(&mut self, machine: Machine, worker: WorkerId) {
-        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s, failures: 0 });
+        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s });
         let address = if self.is_one_address { 0 } else { machine.address };
         let (machine, prior) = (MachineId(address), WorkerStatistics::default());
         self.tell(Event::WorkerJoined { worker, machine, prior, fuses: false });

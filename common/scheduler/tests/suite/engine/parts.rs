@@ -6,9 +6,7 @@ use ata_scheduler::policy::{Actions, Activity, IterationView, Round, SchedulerRn
 use ata_scheduler::{Collect, Decision, Engine, EngineConfig, Policy, Rule};
 use ata_types::{Lease, TaskRange, WorkerId};
 
-use crate::engine::support::{
-    Cluster, assigned, cancel, evicted, holders, indices, is_aborted, ranges, step, steps, worker,
-};
+use crate::engine::support::{Cluster, assigned, cancel, holders, indices, is_aborted, ranges, step, steps, worker};
 
 /// The policy's next actions, and the activity of each worker when it was last asked.
 #[derive(Default)]
@@ -213,23 +211,6 @@ fn a_failure_of_a_copy_counts() {
 }
 
 #[test]
-fn a_copy_has_a_deadline_of_its_own() {
-    let (mut play, leases) = Play::begin(1, 1);
-    play.cluster.now_s = 50.0;
-    let copy = play.copy();
-    play.cluster.now_s = 61.0;
-    let overdue = play.cluster.timeout();
-    assert_eq!((evicted(&overdue), assigned(&overdue)), (vec![1], vec![]), "worker 2 computes it");
-    assert!(play.cluster.done(1, &leases[0].1).is_err());
-    play.cluster.now_s = 109.0;
-    assert_eq!(play.cluster.timeout(), []);
-    // The tasks hung once, so they get twice the time, counted from when they were begun or when the engine learned of it.
-    play.cluster.now_s = 200.0;
-    let overdue = play.cluster.timeout();
-    assert_eq!((evicted(&overdue), ranges(&assigned(&overdue))), (vec![2], vec![(3, copy[0].1.tasks)]));
-}
-
-#[test]
 fn who_gets_something_else_stops_its_probe_and_so_does_who_is_told_to() {
     let mut play = Play::new(4, true);
     play.order(&[(1, 2)], &[], &[]);
@@ -264,23 +245,4 @@ fn the_policy_decides_whether_to_employ_a_worker_that_joins() {
     play.order(&[(4, 2)], &[], &[]);
     let leases = assigned(&play.cluster.done(4, &lost[0].1).unwrap());
     assert_eq!(leases.iter().map(|(_, lease)| lease.tasks.count).sum::<u64>(), 2);
-}
-
-/// While others compute, a worker that rests is away; if all rest and none computes, they may begin.
-#[test]
-fn workers_that_rest() {
-    let (mut play, leases) = Play::begin(3, 1);
-    let second = play.ask(|play| play.order(&[(2, 1)], &[], &[]));
-    play.cluster.fail(2, &second[0].1);
-    play.ask(|_| ());
-    assert_eq!(play.doing(2), Activity::Away);
-    assert_eq!(play.ask(|play| play.order(&[(2, 1)], &[(2, 1)], &[])), []);
-    play.cluster.lose(3);
-    play.cluster.now_s = 0.5;
-    let again = assigned(&play.cluster.fail(1, &leases[0].1));
-    assert_eq!(play.left(), 1, "no other worker is present");
-    assert!(!again.is_empty());
-    play.cluster.now_s = 21.0;
-    play.ask(|_| ());
-    assert_ne!(play.doing(2), Activity::Away, "it has rested");
 }

@@ -6,9 +6,7 @@ use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{Collect, Decision, Engine, EngineConfig, Policy, Rule};
 use ata_types::{TaskRange, WorkerId};
 
-use crate::engine::support::{
-    BUSY_S, Cluster, assigned, cancel, discard, evicted, indices, lease_of, ranges, step, steps,
-};
+use crate::engine::support::{BUSY_S, Cluster, assigned, cancel, discard, evicted, indices, ranges, step, steps};
 
 /// Workers and their task times; negative times belong to cancelled tasks.
 type Heard = Arc<Mutex<Vec<(u32, f64)>>>;
@@ -136,19 +134,4 @@ fn in_a_race_the_first_result_of_each_task_counts() {
         assert_eq!(cluster.applied_and_wasted(), (2, 3));
         assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.0 * 2.0);
     }
-}
-
-/// A task that fails everywhere ends the run; a failed copy of a task that is done does not.
-#[test]
-fn failures_in_a_race() {
-    let (mut cluster, _) = cluster(true, 0.0);
-    let leases = cluster.join_all(3);
-    let of = |number: u32| lease_of(&leases, number);
-    assert_eq!([of(1), of(2), of(3)].map(|lease| lease.tasks.first), [0, 1, 0]);
-    cluster.now_s = 0.01;
-    cluster.done(1, &of(1)).unwrap();
-    assert_eq!(assigned(&cluster.fail(3, &of(3))), [], "no step needs it, and worker 3 rests");
-    cluster.now_s = 1.01;
-    let again = assigned(&cluster.timeout());
-    assert_eq!(ranges(&again), [(3, TaskRange::single(1))]);
 }
