@@ -87,12 +87,6 @@ impl<T: Copy + Default + PartialEq, const N: usize> PartialEq<[T; N]> for PerWor
     }
 }
 
-impl<T: Copy + Default + PartialEq> PartialEq<Vec<T>> for PerWorker<T> {
-    fn eq(&self, other: &Vec<T>) -> bool {
-        **self == **other
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use super::{
     Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
 };
 use crate::allocation::{Rule, ras_by_cost};
-use crate::batches::BatchStatistics;
+use crate::batches::{BatchStatistics, CostLine};
 use ata_types::WorkerId;
 
 /// The policy's entry in the registry.
@@ -27,14 +27,9 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 /// iterations so far, plus its mean overhead per assignment. All iterations count alike.
 ///
 /// Each worker is tried once first. Until a worker has had shares of two sizes, its time is assumed to be proportional to its tasks.
-#[derive(Default)]
-struct Affine {
-    state: AffineState,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AffineState {
+struct Affine {
     /// The shares of past iterations, by slot.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<BatchStatistics>,
@@ -42,43 +37,30 @@ struct AffineState {
     done: Tally,
 }
 
-/// The cost of a worker's share.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    fixed_s: f64,
-    per_task_s: f64,
-}
-
-impl Cost {
-    fn at_s(self, tasks: u64) -> f64 {
-        self.fixed_s + tasks as f64 * self.per_task_s
-    }
-}
-
 impl Affine {
     /// Adds the shares of the iteration that ended.
     fn end_iteration(&mut self, round: &Round<'_>) {
-        let AffineState { shares, done } = &mut self.state;
-        shares.resize(shares.len().max(round.statistics.len()), BatchStatistics::default());
-        for (worker, tasks, busy_s) in done.take() {
+        self.shares.resize(self.shares.len().max(round.statistics.len()), BatchStatistics::default());
+        for (worker, tasks, busy_s) in self.done.take() {
             // A saved file may name more workers than there are.
-            if let Some(shares) = shares.get_mut(worker.slot()) {
+            if let Some(shares) = self.shares.get_mut(worker.slot()) {
                 shares.observe(tasks, busy_s);
             }
         }
     }
 
     /// Returns the cost of the i-th worker's share; `None` if the worker was never observed.
-    fn cost(&self, round: &Round<'_>, i: usize) -> Option<Cost> {
+    fn cost(&self, round: &Round<'_>, i: usize) -> Option<CostLine> {
         let statistics = round.of(i);
-        let shares = &self.state.shares[round.workers[i].slot()];
+        let shares = &self.shares[round.workers[i].slot()];
         let (fixed_s, per_task_s) = match shares.line() {
             Some(line) if line.has_slope => (line.fixed_s, line.per_task_s),
             Some(_) => (0.0, shares.total_s / shares.tasks),
             // The worker is known from a warm start, or from a previous policy.
             None => (0.0, statistics.mean_s()?),
         };
-        Some(Cost { fixed_s: fixed_s + statistics.mean_overhead_s(), per_task_s: per_task_s.max(LEAST_S) })
+        let (fixed_s, per_task_s) = (fixed_s + statistics.mean_overhead_s(), per_task_s.max(LEAST_S));
+        Some(CostLine { fixed_s, per_task_s, has_slope: true })
     }
 }
 
@@ -88,42 +70,42 @@ impl Policy for Affine {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        self.state.done.add(worker, 1, busy_s);
+        self.done.add(worker, 1, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        self.state.done.add(worker, tasks, busy_s);
+        self.done.add(worker, tasks, busy_s);
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        self.state.done.forget(worker);
-        if let Some(shares) = self.state.shares.get_mut(worker.slot()) {
+        self.done.forget(worker);
+        if let Some(shares) = self.shares.get_mut(worker.slot()) {
             *shares = BatchStatistics::default();
         }
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         self.end_iteration(round);
-        let none = Cost { fixed_s: 0.0, per_task_s: 0.0 };
-        let costs: Vec<Cost> = (0..round.workers.len()).map(|i| self.cost(round, i).unwrap_or(none)).collect();
+        let none = CostLine { fixed_s: 0.0, per_task_s: 0.0, has_slope: true };
+        let costs: Vec<CostLine> = (0..round.workers.len()).map(|i| self.cost(round, i).unwrap_or(none)).collect();
         let (allocation, rule) = new_workers_first(round, Rule::Ras, rng, |known, budget, rng| {
             ras_by_cost(known.len(), budget, |j, tasks| costs[known[j]].at_s(tasks), rng)
         });
-        let per_task_s = |(cost, &tasks): (&Cost, &u64)| cost.at_s(tasks.max(1)) / tasks.max(1) as f64;
+        let per_task_s = |(cost, &tasks): (&CostLine, &u64)| cost.at_s(tasks.max(1)) / tasks.max(1) as f64;
         let scores = costs.iter().zip(&allocation).map(per_task_s).collect();
         Decision::barrier(allocation, scores, rule)
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&self.state)
+        to_state(self)
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        let state: AffineState = from_state(state)?;
+        let state: Self = from_state(state)?;
         if !state.done.is_valid() || !state.shares.iter().all(BatchStatistics::is_valid) {
             return Err("shares that cannot have been observed".into());
         }
-        self.state = state;
+        *self = state;
         Ok(())
     }
 }

@@ -100,7 +100,6 @@ impl AtaAuto {
         self.unknown.set(slot, censored_s);
     }
 
-    /// Returns the model of a worker that is about to be observed.
     fn of(&mut self, worker: WorkerId) -> &mut WorkerModel {
         self.make_room(worker.slot() + 1);
         let model = &mut self.models[worker.slot()];

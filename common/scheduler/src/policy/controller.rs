@@ -61,7 +61,6 @@ impl Controller {
         if error.abs() <= self.dead_band { share } else { share * (1.0 + self.gain * error.min(LARGEST_ERROR)) }
     }
 
-    /// Moves the shares of the workers that had tasks, and gives new ones to those that were tried.
     fn follow(&mut self, round: &Round<'_>) {
         let equal = round.budget as f64 / round.workers.len() as f64;
         self.state.shares.resize(self.state.shares.len().max(round.statistics.len()), None);

@@ -16,7 +16,6 @@ pub(super) struct MovingMeans {
 }
 
 impl MovingMeans {
-    /// Reads `weight`.
     pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self { weight: arguments.fraction("weight")?.unwrap_or(WEIGHT), means_s: Vec::new() })
     }

@@ -21,7 +21,7 @@ pub(super) struct PlannedWorker {
 }
 
 /// The amount of work and risk that a second of runtime is worth.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Preferences {
     /// Price of one second of runtime, in worker-seconds.
     pub(super) time_price: f64,
@@ -54,20 +54,13 @@ impl IndexedMember {
 }
 
 /// The plan for an iteration.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TaskPlan {
     members: Vec<IndexedMember>,
     preferences: Preferences,
     began_s: Option<f64>,
     /// Probes that are cancelled some time after the iteration began, in seconds.
     limits_s: Vec<(WorkerId, f64)>,
-}
-
-impl Default for TaskPlan {
-    /// Creates a plan without workers.
-    fn default() -> Self {
-        Self::new(Vec::new(), Vec::new(), Preferences { time_price: 1.0, caution: 1.0, fallback_s: 0.0 })
-    }
 }
 
 /// A worker that is late with its tasks.
@@ -84,7 +77,6 @@ impl TaskPlan {
         Self { members, preferences, began_s: None, limits_s }
     }
 
-    /// Observes a worker's task that took `busy_s` seconds.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
         let is_one = |ready: &&mut IndexedMember| ready.member.worker == worker && ready.member.pace.most.is_none();
         if let Some(ready) = self.members.iter_mut().find(is_one) {

@@ -61,17 +61,12 @@ impl WorkerModel {
         let line = self.batches.line();
         let least_s =
             line.map_or(self.times.mean(), |line| line.at_s(1).min(self.batches.total_s / self.batches.tasks));
-        (self.count() > 0.0).then_some(least_s)
-    }
-
-    /// Returns the number of observations since the last change, K.
-    pub(super) fn count(&self) -> f64 {
-        self.times.count()
+        (self.times.count() > 0.0).then_some(least_s)
     }
 
     /// Returns the seconds of work that was cancelled since the last change, E, if no time was observed.
     pub(super) fn only_censored_s(&self) -> Option<f64> {
-        (self.count() == 0.0).then_some(self.censored_s)
+        (self.times.count() == 0.0).then_some(self.censored_s)
     }
 
     pub(super) fn observe(&mut self, busy_s: f64) {
@@ -114,7 +109,7 @@ impl WorkerModel {
             Verdict::Changed(factor) => {
                 (self.censored_s, self.late_s) = (0.0, 0.0);
                 if self.batches.count > 0.0 {
-                    self.batches = self.batches.changed(factor, self.count() / (self.batches.count + 1.0));
+                    self.batches = self.batches.changed(factor, self.times.count() / (self.batches.count + 1.0));
                 }
                 batches.append(&mut self.held_batches);
                 Some(factor)
@@ -150,7 +145,7 @@ impl WorkerModel {
 
     /// Returns the expected times of its tasks; `None` if no time was observed.
     pub(super) fn pace(&self, pooled: Pooled, hazard: f64, fuses: bool) -> Option<Pace> {
-        let count = self.count();
+        let count = self.times.count();
         if count <= 0.0 {
             return None;
         }
