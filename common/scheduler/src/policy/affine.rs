@@ -113,75 +113,40 @@ impl Policy for Affine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
+    use crate::policy::tests::{decide, with_round};
     use crate::statistics::WorkerStatistics;
-    use crate::topology::LinkTimes;
-    use ata_types::Iteration;
     use rand::SeedableRng;
-
-    /// Runs iterations in which worker i takes o_i + a·s_i seconds; returns the allocations.
-    fn allocations(costs: &[(f64, f64)], budget: u64, iterations: u64) -> Vec<Vec<u64>> {
-        let mut policy = Affine::default();
-        let mut observed = vec![(0, 0.0); costs.len()];
-        let run = (1..=iterations).map(|iteration| {
-            let allocation = decide(&mut policy, iteration, budget, &observed).allocation.to_vec();
-            for (slot, &tasks) in allocation.iter().enumerate().filter(|(_, tasks)| **tasks > 0) {
-                let busy_s = costs[slot].0 + tasks as f64 * costs[slot].1;
-                policy.observe_batch(WorkerId::from_slot(slot), tasks, busy_s);
-                observed[slot].0 += tasks;
-                observed[slot].1 += busy_s;
-            }
-            allocation
-        });
-        run.collect()
-    }
 
     /// Cannikin (arXiv 2402.05302): the lines are known after shares of two sizes, and all workers then finish together.
     #[test]
     fn finish_times_are_equal_once_the_lines_are_known() {
-        let costs = [(10.0, 1.0), (0.0, 2.0)];
-        let allocations = allocations(&costs, 36, 4);
-        assert_eq!(allocations[0], [18, 18]);
-        assert_eq!(allocations[1], [20, 16], "in proportion: 28/18 s and 2 s per task");
-        assert_eq!(allocations[2..], [[21, 15], [21, 15]], "10 + 21 and 2·15");
-    }
-
-    /// A worker whose fixed time is longer than what the others need gets nothing.
-    #[test]
-    fn a_fixed_time_counts_once() {
-        let mut policy = Affine::default();
-        for (tasks, times_s) in [(1, [21.0, 1.0]), (4, [24.0, 4.0])] {
-            for (slot, time_s) in times_s.into_iter().enumerate() {
-                policy.observe_batch(WorkerId::from_slot(slot), tasks, time_s);
+        let (mut policy, mut observed) = (Affine::default(), [(0, 0.0); 2]);
+        // The second allocation is in proportion to 28/18 s and 2 s per task. Then the workers take 10 + 21 and 2·15 s.
+        for (iteration, expected) in (1..).zip([[18, 18], [20, 16], [21, 15], [21, 15]]) {
+            let allocation = decide(&mut policy, iteration, 36, &observed).allocation;
+            assert_eq!(allocation, expected, "iteration {iteration}");
+            for (slot, (fixed_s, per_task_s)) in [(10.0, 1.0), (0.0, 2.0)].into_iter().enumerate() {
+                let busy_s = fixed_s + allocation[slot] as f64 * per_task_s;
+                policy.observe_batch(WorkerId::from_slot(slot), allocation[slot], busy_s);
+                observed[slot] = (observed[slot].0 + allocation[slot], observed[slot].1 + busy_s);
             }
-            decide(&mut policy, 2, 9, &[(1, 1.0); 2]);
-        }
-        for (budget, allocation) in [(9, [0, 9]), (20, [0, 20]), (30, [5, 25])] {
-            assert_eq!(decide(&mut policy, 3, budget, &[(1, 1.0); 2]).allocation, allocation);
         }
     }
 
     /// The overhead of an assignment is part of the finish time.
     #[test]
     fn overhead_is_part_of_the_finish_time() {
-        let known = |overhead_s| {
+        let statistics = [6.0, 0.0].map(|overhead_s| {
             let mut statistics = WorkerStatistics { observed: 5, total_s: 5.0, ..WorkerStatistics::default() };
             // The first one is not representative.
             statistics.observe_overhead(99.0);
             statistics.observe_overhead(overhead_s);
             statistics
-        };
-        let statistics = [known(6.0), known(0.0)];
-        let workers = [0, 1].map(WorkerId::from_slot);
-        let round = Round {
-            iteration: Iteration(2),
-            budget: 10,
-            workers: &workers,
-            statistics: &statistics,
-            fuses: &[],
-            links: &LinkTimes::default(),
-        };
-        let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
-        assert_eq!(decision.allocation, [2, 8]);
+        });
+        let allocation = with_round(2, 10, &[(5, 5.0); 2], |round| {
+            let round = Round { statistics: &statistics, ..*round };
+            Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1)).allocation
+        });
+        assert_eq!(allocation, [2, 8]);
     }
 }

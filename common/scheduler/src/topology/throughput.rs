@@ -98,17 +98,4 @@ mod tests {
         let noisy = step(&mut usual(), 2.0);
         assert!((80.0..90.0).contains(&noisy), "{noisy}");
     }
-
-    #[test]
-    fn little_that_is_new_changes_nothing() {
-        let (mut link, few) = (usual(), |seconds| Throughput::new(1.0, seconds));
-        let bytes = link.bytes;
-        link.renew(few(1e-6), 100.0);
-        link.renew(few(0.1), 100.0);
-        assert!((link.bytes - bytes - 2.0).abs() < 1e-9 && (link.per_s().unwrap() - 100.0).abs() < 3.0);
-        link.fade(1000, 60.0);
-        assert!((link.bytes - 60.0).abs() < 1e-9 && (link.per_s().unwrap() - 100.0).abs() < 3.0);
-        link.fade(1000, 1e9);
-        assert!((link.bytes - 60.0).abs() < 1e-9, "it does not grow");
-    }
 }

@@ -198,29 +198,21 @@ mod tests {
     #[test]
     fn a_star_is_used_unless_shards_are_shorter_by_a_tenth() {
         let (even, own) = equal(1.0, 1.0);
+        let head = |up_s, down_s| LinkTimes { up_s, down_s, ..even.clone() };
         let half = OwnTimes { up_s: 1.0, down_s: 0.5 };
-        let wide_head = LinkTimes { up_s: 0.1, down_s: 0.1, ..even.clone() };
-        let narrow_down = LinkTimes { up_s: 0.1, down_s: 0.05, ..even.clone() };
-        let own_only = LinkTimes { up_s: 0.0, down_s: 0.0, ..even.clone() };
-        let free = LinkTimes { topology: Topology::Shards, ..LinkTimes::default() };
-        for (links, own, workers, is_sharded) in [
-            (&even, own, 0, false),
-            (&even, own, 1, false),
-            (&even, own, 2, true),
-            (&even, own, MAX_SHARDS, true),
-            (&even, own, MAX_SHARDS + 1, false),
+        for (links, own, workers) in [
+            (even.clone(), own, vec![(0, false), (1, false), (2, true), (MAX_SHARDS, true), (MAX_SHARDS + 1, false)]),
             // The times are 1.9375 against 1.6, 1.95 against 2.0, and 1.9545 against 2.2.
-            (&wide_head, own, 16, false),
-            (&wide_head, own, 20, false),
-            (&wide_head, own, 22, true),
+            (head(0.1, 0.1), own, vec![(16, false), (20, false), (22, true)]),
             // The times are 1.475 against 1.0 for the fastest and 2.0 for the slowest, and 1.479 against 1.2 and 2.4.
-            (&narrow_down, half, 20, false),
-            (&narrow_down, half, 24, true),
-            (&own_only, own, 8, false),
-            (&free, OwnTimes::default(), 8, false),
+            (head(0.1, 0.05), half, vec![(20, false), (24, true)]),
+            (head(0.0, 0.0), own, vec![(8, false)]),
+            (head(0.0, 0.0), OwnTimes::default(), vec![(8, false)]),
         ] {
-            assert_eq!(links.is_sharded(&vec![own; workers]), is_sharded, "{links:?}, {workers}");
+            for (workers, is_sharded) in workers {
+                assert_eq!(links.is_sharded(&vec![own; workers]), is_sharded, "{links:?}, {workers}");
+            }
         }
-        assert_eq!(wide_head.windows_s(&[own; 20])[0], 2.0, "a star's");
+        assert_eq!(head(0.1, 0.1).windows_s(&[own; 20])[0], 2.0, "a star's");
     }
 }

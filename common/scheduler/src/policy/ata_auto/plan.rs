@@ -345,14 +345,6 @@ mod tests {
         assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..noisy }, 9), 9);
     }
 
-    /// A worker gets its next tasks early if a round trip takes longer than what planning them later gains.
-    #[test]
-    fn queues_hide_the_way_of_an_assignment() {
-        let steady = Pace { overhead_s: 0.1, ..pace(0.001) };
-        assert!(steady.is_queued(1) && !Pace { overhead_s: 0.0, ..steady }.is_queued(1));
-        assert!(!Pace { overhead_s: 0.1, ..pace(1.0) }.is_queued(1));
-    }
-
     fn late(rests_s: &[f64]) -> Vec<LateWorker> {
         let late = |(i, &rest_s): (usize, &f64)| LateWorker { worker: WorkerId::from_slot(i), tasks: 1, rest_s };
         rests_s.iter().enumerate().map(late).collect()

@@ -73,28 +73,6 @@ fn a_batch_that_fails_everywhere_ends_the_run() {
     assert!(matches!(&again[..], [Effect::Abort { reason }] if hopeless(reason)), "{again:?}");
 }
 
-/// `ata-auto` doubles the batch until it knows its cost.
-#[test]
-fn batches_grow_until_their_cost_is_known() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 64, iterations: 99, ..EngineConfig::default() });
-    let mut leases = assigned(&cluster.join_fusing(1));
-    let mut sizes = Vec::new();
-    for iteration in 1..=4 {
-        let mut largest = 0;
-        while let Some((number, lease)) = leases.pop() {
-            largest = largest.max(lease.tasks.count);
-            cluster.now_s += 20.0 + lease.tasks.count as f64;
-            let busy_s = [20.0 + lease.tasks.count as f64];
-            leases.extend(assigned(&cluster.report(number, lease.id, Report::Done { busy_s: &busy_s }).unwrap()));
-        }
-        sizes.push(largest);
-        leases = assigned(&cluster.commit(iteration));
-    }
-    assert_eq!(sizes, [1, 64, 64, 64], "it raced for 64 tasks one by one, and may be trusted with as many");
-    let line = cluster.engine.statistics()[0].line().unwrap();
-    assert!(line.has_slope && (line.fixed_s - 20.0).abs() < 1e-9 && (line.per_task_s - 1.0).abs() < 1e-9);
-}
-
 /// What was learned about batches is saved.
 #[test]
 fn costs_outlive_the_process() {

@@ -6,7 +6,7 @@ use ata_scheduler::policy::{Actions, Activity, IterationView, Round, SchedulerRn
 use ata_scheduler::{Collect, Decision, Engine, EngineConfig, Policy, Rule};
 use ata_types::{Lease, TaskRange, WorkerId};
 
-use crate::engine::support::{Cluster, assigned, cancel, holders, indices, is_aborted, ranges, step, steps, worker};
+use crate::engine::support::{Cluster, assigned, cancel, holders, indices, ranges, step, steps, worker};
 
 /// The policy's next actions, and the activity of each worker when it was last asked.
 #[derive(Default)]
@@ -197,17 +197,6 @@ fn a_copy_covers_a_holder_that_is_lost_and_the_other_way_round() {
         play.cluster.now_s = 3.0;
         assert_eq!(steps(&play.cluster.done_all(&again)), [(1, vec![range(0, 2)])]);
     }
-}
-
-/// A failure of one of two copies is remembered: three workers that fail the same task end the run.
-#[test]
-fn a_failure_of_a_copy_counts() {
-    let (mut play, leases) = Play::begin(1, 1);
-    let copy = play.copy();
-    assert_eq!(play.cluster.fail(2, &copy[0].1), [], "worker 1 computes it");
-    let again = assigned(&play.cluster.fail(1, &leases[0].1));
-    assert_eq!(ranges(&again), [(3, range(0, 1))]);
-    assert!(is_aborted(&play.cluster.fail(3, &again[0].1)));
 }
 
 #[test]

@@ -118,20 +118,6 @@ fn when_most_are_wrong_all_are_dropped() {
 }
 
 #[test]
-fn a_worker_that_this_run_has_observed_has_no_need_of_it() {
-    let mut cluster = cluster("uta", 1, 1);
-    let lease = assigned(&cluster.join(1))[0].1;
-    cluster.now_s = 1.0;
-    cluster.done(1, &lease).unwrap();
-    cluster.deliver(1);
-    let before = cluster.engine.statistics()[0];
-    cluster.lose(1);
-    cluster.join_known(1, learned(100, 9.0, 0.1));
-    cluster.commit(1);
-    assert_eq!(cluster.engine.statistics()[0], before);
-}
-
-#[test]
 fn what_cannot_have_been_observed_is_ignored() {
     let good = learned(10, 1.0, 0.1);
     for nonsense in [
