@@ -1,7 +1,6 @@
 //! CMAB with a lower confidence bound for exponential times.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
-//! Bandits", Entropy 2025 (arXiv 2202.08302), the bound of Theorem 1.
+//! Source: the bandit paper (Egger et al., Entropy 2025, arXiv 2202.08302), the bound of Theorem 1.
 
 use crate::employment::Schedule;
 use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};

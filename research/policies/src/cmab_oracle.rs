@@ -1,7 +1,6 @@
 //! The optimal policy of the bandit paper: the r fastest workers, known beforehand.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
-//! Bandits", Entropy 2025 (arXiv 2202.08302): the reference for the regret of its policies.
+//! Source: the bandit paper (Egger et al., Entropy 2025, arXiv 2202.08302): the reference for the regret of its policies.
 
 use crate::employment::Schedule;
 use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};

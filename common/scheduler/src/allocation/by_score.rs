@@ -4,8 +4,7 @@ use std::fmt;
 
 use rand::Rng;
 
-use super::uniform::share_equally;
-use super::{add_one_to_random, ras};
+use super::{add_one_to_random, ras, share_equally};
 
 /// The rule that made an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

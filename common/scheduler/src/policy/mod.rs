@@ -8,7 +8,6 @@ mod controller;
 mod decision;
 mod ema;
 mod gta;
-mod moving_mean;
 mod proportional;
 mod pull;
 mod registry;

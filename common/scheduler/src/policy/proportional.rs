@@ -4,7 +4,7 @@
 //! Environments", SoCC 2020 (LB-BSP), which predicts the speeds; Ye, Zhou, Shi, Sun, Lv, "DBS: Dynamic Batch Size For
 //! Distributed Deep Neural Network Training", 2020 (arXiv 2007.11831), which uses those of the previous epoch.
 
-use super::moving_mean::MovingMeans;
+use super::ema::Ema;
 use super::shares::{in_proportion, new_workers_first};
 use super::tally::Tally;
 use super::{
@@ -24,7 +24,7 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
         if window.is_some() && arguments.has("weight") {
             return Err(PolicyError::conflict("give either 'weight' or 'window'"));
         }
-        let means = MovingMeans::from_arguments(arguments)?;
+        let means = Ema::from_arguments(arguments)?;
         Ok(Box::new(Proportional { means, window, done: Tally::default() }))
     },
 };
@@ -34,7 +34,8 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 ///
 /// Each worker is tried once first. A worker without a task in the last window keeps its previous mean.
 struct Proportional {
-    means: MovingMeans,
+    /// The means, as the policy EMA has them.
+    means: Ema,
     /// The number of iterations between two changes of the means, W; `None` if they move with every task.
     window: Option<u64>,
     /// The tasks and seconds of the current window.
@@ -55,7 +56,7 @@ impl Policy for Proportional {
     }
 
     fn expected_s(&self, worker: WorkerId) -> Option<f64> {
-        self.means.mean_s(worker)
+        self.means.expected_s(worker)
     }
 
     fn forget(&mut self, worker: WorkerId) {
@@ -66,11 +67,10 @@ impl Policy for Proportional {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         if self.window.is_some_and(|window| (round.iteration.number() - 1).is_multiple_of(window)) {
             for (worker, tasks, busy_s) in self.done.take() {
-                self.means.set(worker, busy_s / tasks as f64);
+                *self.means.mean_s(worker) = Some(busy_s / tasks as f64);
             }
         }
         // A worker that was first tried in the current window has the mean of its tasks so far.
-        self.means.adopt(round);
         let means_s = self.means.of(round);
         let (allocation, rule) = new_workers_first(round, Rule::Named("proportional"), rng, |known, budget, rng| {
             let speeds: Vec<f64> = known.iter().map(|&i| 1.0 / means_s[i]).collect();

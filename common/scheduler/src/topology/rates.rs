@@ -145,7 +145,7 @@ impl LinkRates {
         let LinkSetting { times, up_bytes, down_bytes } = setting;
         let link = |own: &Option<OwnTimes>| {
             let OwnTimes { up_s, down_s } = own.unwrap_or(times.others);
-            OwnLink { alone: Throughput::new(up_bytes, up_s), down_s: Some(down_s), ..OwnLink::default() }
+            OwnLink { alone: Throughput { bytes: up_bytes, seconds: up_s }, down_s: Some(down_s), ..OwnLink::default() }
         };
         let workers = times.own.iter().map(link).collect();
         Self { up_bytes, down_bytes, workers, head: Some((times.up_s, times.down_s)), times, ..Self::default() }
@@ -173,15 +173,15 @@ impl LinkRates {
             Observed::Gradient { worker, bytes, seconds, seen } => {
                 let link = self.link(worker);
                 let is_first = link.fresh == [Throughput::default(); 3];
-                link.fresh[seen as usize].add(Throughput::new(bytes, seconds));
+                link.fresh[seen as usize].add(Throughput { bytes, seconds });
                 if is_first {
                     self.fresh.push(worker);
                 }
             }
-            Observed::Probed { worker, bytes, seconds } => self.probed(worker, Throughput::new(bytes, seconds)),
+            Observed::Probed { worker, bytes, seconds } => self.probed(worker, Throughput { bytes, seconds }),
             Observed::Together { bytes, seconds, vector_seconds } => {
-                self.fresh_together.0.add(Throughput::new(bytes, seconds));
-                self.fresh_together.1.add(Throughput::new(vector_seconds, seconds));
+                self.fresh_together.0.add(Throughput { bytes, seconds });
+                self.fresh_together.1.add(Throughput { bytes: vector_seconds, seconds });
             }
             Observed::Shards { seconds, predicted_s } => self.exchanged(seconds, predicted_s),
             Observed::Step { up_bytes, down_bytes, topology } => {

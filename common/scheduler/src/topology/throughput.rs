@@ -20,10 +20,6 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
-    pub(super) fn new(bytes: f64, seconds: f64) -> Self {
-        Self { bytes, seconds }
-    }
-
     /// Returns the bytes per second, if any bytes passed.
     pub(super) fn per_s(&self) -> Option<f64> {
         (self.bytes > 0.0 && self.seconds > 0.0).then(|| self.bytes / self.seconds)
@@ -83,7 +79,7 @@ mod tests {
     /// Takes a step in which 100 bytes took this many seconds. Returns the rate.
     fn step(link: &mut Throughput, seconds: f64) -> f64 {
         link.fade(1, 0.0);
-        link.renew(Throughput::new(100.0, seconds), 100.0);
+        link.renew(Throughput { bytes: 100.0, seconds }, 100.0);
         link.per_s().unwrap()
     }
 

@@ -40,16 +40,11 @@ impl Pace {
 
     /// Returns the seconds that `tasks` tasks are expected to take.
     pub(super) fn time_s(&self, tasks: u64) -> f64 {
-        self.per_assignment_s() + tasks as f64 * self.mean_s
-    }
-
-    /// Returns the cost of an assignment apart from its tasks, in seconds.
-    pub(super) fn per_assignment_s(&self) -> f64 {
-        self.overhead_s + self.fixed_s
+        self.overhead_s + self.fixed_s + tasks as f64 * self.mean_s
     }
 
     /// Returns the standard deviation of [`Self::time_s`], in seconds: of the times, and of the estimate of their mean.
-    pub(super) fn deviation_s(&self, tasks: u64) -> f64 {
+    fn deviation_s(&self, tasks: u64) -> f64 {
         let a = tasks as f64;
         if self.most.is_some() {
             // A batch is one draw.
@@ -65,7 +60,6 @@ impl Pace {
         self.mean_s * (self.variation * a + self.doubt * a * a).sqrt()
     }
 
-    /// Observes a task that took `busy_s` seconds.
     pub(super) fn observe(&mut self, busy_s: f64) {
         // This is the Kalman gain.
         let gain = self.doubt / (self.doubt + self.variation).max(1e-300);

@@ -87,34 +87,29 @@ impl TaskPlan {
     }
 
     pub(super) fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
-        if let Some(began_s) = self.began_s {
-            if view.left > 0 {
-                self.share_rest(view, actions);
-            } else {
-                self.copy_late(view, actions);
-            }
-            self.stop_probes(began_s, view.now_s, actions);
-        } else {
-            self.began_s = Some(view.now_s);
-            for PlannedWorker { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
-                let part = first_part(pace, *share);
-                actions.begin.push((*worker, part));
-                if pace.is_queued(part) {
-                    actions.begin.push((*worker, first_part(pace, share - part)));
-                }
-            }
-            // The policy is asked again when the last worker should be done, if nothing happens before.
-            let times_s = self.members.iter().map(|ready| ready.member.pace.time_s(ready.member.share));
-            actions.ask_again_s = Some(view.now_s + times_s.fold(0.0, f64::max));
-            self.stop_probes(view.now_s, view.now_s, actions);
+        match self.began_s {
+            None => self.begin(view, actions),
+            Some(_) if view.left > 0 => self.share_rest(view, actions),
+            Some(_) => self.copy_late(view, actions),
         }
-    }
-
-    fn stop_probes(&mut self, began_s: f64, now_s: f64, actions: &mut Actions) {
-        let over = self.limits_s.extract_if(.., |(_, limit_s)| now_s >= began_s + *limit_s);
+        let began_s = *self.began_s.get_or_insert(view.now_s);
+        let over = self.limits_s.extract_if(.., |(_, limit_s)| view.now_s >= began_s + *limit_s);
         actions.stop.extend(over.map(|(worker, _)| worker));
         let next_s = self.limits_s.iter().map(|(_, limit_s)| began_s + limit_s);
         actions.ask_again_s = next_s.chain(actions.ask_again_s).reduce(f64::min);
+    }
+
+    fn begin(&self, view: &IterationView<'_>, actions: &mut Actions) {
+        for PlannedWorker { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
+            let part = first_part(pace, *share);
+            actions.begin.push((*worker, part));
+            if pace.is_queued(part) {
+                actions.begin.push((*worker, first_part(pace, share - part)));
+            }
+        }
+        // The policy is asked again when the last worker should be done, if nothing happens before.
+        let times_s = self.members.iter().map(|ready| ready.member.pace.time_s(ready.member.share));
+        actions.ask_again_s = Some(view.now_s + times_s.fold(0.0, f64::max));
     }
 
     /// Shares out the tasks that are left, as if each worker's time began when it is likely to be free.

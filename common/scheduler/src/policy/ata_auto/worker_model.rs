@@ -53,7 +53,7 @@ impl WorkerModel {
     }
 
     pub(super) fn noise(&self) -> Noise {
-        self.times.noise()
+        self.times.noise
     }
 
     /// Returns a lower bound on the expected time of a task; `None` if no time was observed.
@@ -92,9 +92,9 @@ impl WorkerModel {
 
     /// Ends the iteration: tests whether the speed has changed, and returns the factor.
     pub(super) fn review(&mut self, pooled: Pooled, hazard: f64, test: Test) -> Option<f64> {
-        let of_overheads = self.overhead.noise().of_one(Pooled { variation: 1.0, shared: 0.0 });
+        let of_overheads = self.overhead.noise.of_one(Pooled { variation: 1.0, shared: 0.0 });
         self.overhead.review(of_overheads, hazard, Test::All);
-        let variation = self.times.noise().of_one(pooled).max(pooled.variation);
+        let variation = self.times.noise.of_one(pooled).max(pooled.variation);
         let verdict = self.times.review(variation, hazard, test)?;
         let mut batches = std::mem::take(&mut self.fresh_batches);
         let factor = match verdict {
@@ -124,7 +124,7 @@ impl WorkerModel {
     /// Records that tasks were cancelled after `elapsed_s`. If that is longer than chance explains, they count as if they had been
     /// done then.
     pub(super) fn censored(&mut self, tasks: u64, elapsed_s: f64, pooled: Pooled, hazard: f64, test: Test) {
-        let variation = self.times.noise().of_one(pooled).max(pooled.variation);
+        let variation = self.times.noise.of_one(pooled).max(pooled.variation);
         let is_batched = self.batches.count > 0.0;
         let pace = self.pace(pooled, hazard, is_batched);
         if let Some(pace) = &pace
@@ -150,7 +150,7 @@ impl WorkerModel {
             return None;
         }
         let overhead_s = self.overhead.mean();
-        let all = self.times.noise().of_one(pooled).min(MOST_VARIATION);
+        let all = self.times.noise.of_one(pooled).min(MOST_VARIATION);
         let (shared, variation) = (all * pooled.shared, all * (1.0 - pooled.shared));
         let doubt = all / count + shared;
         let lost_s = (pooled.variation.min(MOST_EXCEPTIONAL) * self.censored_s + self.late_s) / count;
