@@ -22,7 +22,7 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| {
         let gain = arguments.fraction("gain")?.unwrap_or(0.5);
         let dead_band = arguments.positive("dead_band")?.unwrap_or(0.05);
-        Ok(Box::new(Controller { gain, dead_band, state: ControllerState::default() }))
+        Ok(Box::new(Controller { gain, dead_band, ..Controller::default() }))
     },
 };
 
@@ -38,15 +38,13 @@ const LEAST_SHARE: f64 = 1e-9;
 ///
 /// Each worker is tried once first, and then begins with an equal share. One whose share rounds to 0 has no time, so its share only
 /// moves with the scale.
-struct Controller {
-    gain: f64,
-    dead_band: f64,
-    state: ControllerState,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ControllerState {
+struct Controller {
+    #[serde(skip)]
+    gain: f64,
+    #[serde(skip)]
+    dead_band: f64,
     /// Exact shares in tasks, by slot; `None` until a worker was tried.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<Option<f64>>,
@@ -63,26 +61,26 @@ impl Controller {
 
     fn follow(&mut self, round: &Round<'_>) {
         let equal = round.budget as f64 / round.workers.len() as f64;
-        self.state.shares.resize(self.state.shares.len().max(round.statistics.len()), None);
+        self.shares.resize(self.shares.len().max(round.statistics.len()), None);
         let mut times = Vec::new();
         for (i, &worker) in round.workers.iter().enumerate().filter(|(i, _)| round.of(*i).observed > 0) {
-            let share = &mut self.state.shares[worker.slot()];
+            let share = &mut self.shares[worker.slot()];
             let was_tried = share.is_none();
             *share = share.or(Some(equal));
-            if let Some((tasks, busy_s)) = self.state.done.of(worker) {
+            if let Some((tasks, busy_s)) = self.done.of(worker) {
                 // A trial is one task, regardless of the share.
                 let scale = if was_tried { equal.max(1.0) / tasks as f64 } else { 1.0 };
                 times.push((i, (busy_s * scale).max(LEAST_S)));
             }
         }
-        self.state.done.clear();
+        self.done.clear();
         let mean_s = times.iter().map(|(_, time_s)| time_s).sum::<f64>() / times.len().max(1) as f64;
         for (i, time_s) in times {
             let slot = round.workers[i].slot();
-            self.state.shares[slot] = self.state.shares[slot].map(|share| self.moved(share, time_s, mean_s));
+            self.shares[slot] = self.shares[slot].map(|share| self.moved(share, time_s, mean_s));
         }
         // The shares are scaled to sum B. While some workers are new, an equal share of B is left for each of them.
-        let shares = &mut self.state.shares;
+        let shares = &mut self.shares;
         let present = || round.workers.iter().map(|worker| worker.slot());
         let known: Vec<f64> = present().filter_map(|slot| shares[slot]).collect();
         let scale = equal * known.len() as f64 / known.iter().sum::<f64>();
@@ -98,16 +96,16 @@ impl Policy for Controller {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        self.state.done.add(worker, 1, busy_s);
+        self.done.add(worker, 1, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        self.state.done.add(worker, tasks, busy_s);
+        self.done.add(worker, tasks, busy_s);
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        self.state.done.forget(worker);
-        if let Some(share) = self.state.shares.get_mut(worker.slot()) {
+        self.done.forget(worker);
+        if let Some(share) = self.shares.get_mut(worker.slot()) {
             *share = None;
         }
     }
@@ -115,7 +113,7 @@ impl Policy for Controller {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         self.follow(round);
         let (allocation, rule) = new_workers_first(round, Rule::Named("controller"), rng, |known, budget, rng| {
-            let share = |&i: &usize| self.state.shares[round.workers[i].slot()].unwrap_or(LEAST_SHARE);
+            let share = |&i: &usize| self.shares[round.workers[i].slot()].unwrap_or(LEAST_SHARE);
             let shares: Vec<f64> = known.iter().map(share).collect();
             in_proportion(&shares, budget, rng)
         });
@@ -123,16 +121,16 @@ impl Policy for Controller {
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&self.state)
+        to_state(self)
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        let state: ControllerState = from_state(state)?;
+        let state: Self = from_state(state)?;
         let possible = LEAST_SHARE..=1e15;
         if !state.done.is_valid() || !state.shares.iter().flatten().all(|share| possible.contains(share)) {
             return Err("a task time is negative, or a share is not positive".into());
         }
-        self.state = state;
+        (self.shares, self.done) = (state.shares, state.done);
         Ok(())
     }
 }
@@ -145,7 +143,7 @@ mod tests {
 
     fn controller(gain: f64, dead_band: f64, shares: &[f64]) -> Controller {
         let shares = shares.iter().copied().map(Some).collect();
-        Controller { gain, dead_band, state: ControllerState { shares, done: Tally::default() } }
+        Controller { gain, dead_band, shares, done: Tally::default() }
     }
 
     /// Runs an iteration in which the workers' shares took these seconds; returns the exact shares after it.
@@ -154,7 +152,7 @@ mod tests {
             controller.observe_batch(WorkerId::from_slot(slot), 3, time_s);
         }
         decide(controller, 9, budget, &vec![(1, 1.0); times_s.len()]);
-        controller.state.shares.iter().map(|share| share.unwrap()).collect()
+        controller.shares.iter().map(|share| share.unwrap()).collect()
     }
 
     /// OmniLearn (arXiv 2503.17469): b_i moves by −gain·(b_i/t_i)(t_i − t̄); then the shares are scaled to sum B again.
@@ -202,7 +200,7 @@ mod tests {
             policy.observe_batch(WorkerId::from_slot(slot), tasks, time_s);
         }
         decide(&mut policy, 10, 12, &[(16, 17.0), (13, 26.0), (1, 2.0)]);
-        let shares: Vec<f64> = policy.state.shares.iter().flatten().copied().collect();
+        let shares: Vec<f64> = policy.shares.iter().flatten().copied().collect();
         let expected = [16.0 / 3.0, 8.0 / 3.0, 4.0];
         assert!(shares.iter().zip(expected).all(|(share, expected)| (share - expected).abs() < 1e-9), "{shares:?}");
     }
