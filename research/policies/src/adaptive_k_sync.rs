@@ -6,22 +6,34 @@
 
 use crate::k_sync::first_of_each;
 use ata_scheduler::policy::{
-    Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome, from_state, to_state,
+    Decision, Policy, PolicyEntry, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng, StepOutcome, from_state,
+    to_state,
 };
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "adaptive-k-sync",
     about: "k-sync whose k grows when the gradients stop agreeing",
     parameters: "k=K (default: 1), step=S (1), k_max=K (all workers), threshold=T (10), burn_in=ITERATIONS (20)",
     kind: PolicyKind::Racing,
-    build: |arguments| Ok(Box::new(AdaptiveKSync::from_arguments(arguments)?)),
+    build: |arguments| {
+        let k = arguments.count("k")?.unwrap_or(1);
+        let k_max =
+            arguments.count("k_max")?.unwrap_or_else(|| arguments.context().workers.map_or(k, u64::from).max(k));
+        arguments.at_most_workers("k_max", Some(k_max))?;
+        if k > k_max {
+            return Err(PolicyError::conflict(format!("k = {k} is above k_max = {k_max}")));
+        }
+        let step = arguments.count("step")?.unwrap_or(1);
+        let threshold = arguments.count("threshold")?.unwrap_or(10).cast_signed();
+        let burn_in = arguments.count("burn_in")?.unwrap_or(20);
+        Ok(Box::new(AdaptiveKSync { k, step, k_max, threshold, burn_in, count: 0, iterations: 0 }))
+    },
 };
 
 /// A variant of k-sync whose k grows by `step` up to `k_max`. ⟨g_j, g_{j−1}⟩ < 0 counts +1, else −1; when the count exceeds `threshold` and
 /// more than `burn_in` iterations have passed since the last change, k grows and the count restarts.
 #[derive(Clone, Copy, Debug)]
-pub struct AdaptiveKSync {
+struct AdaptiveKSync {
     k: u64,
     step: u64,
     k_max: u64,
@@ -29,23 +41,6 @@ pub struct AdaptiveKSync {
     burn_in: u64,
     count: i64,
     iterations: u64,
-}
-
-impl AdaptiveKSync {
-    /// Reads `k`, `step`, `k_max`, `threshold` and `burn_in`.
-    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let k = arguments.count("k")?.unwrap_or(1);
-        let k_max =
-            arguments.count("k_max")?.unwrap_or_else(|| arguments.context().workers.map_or(k, u64::from).max(k));
-        arguments.at_most_workers("k_max", Some(k_max))?;
-        if k > k_max {
-            return Err(PolicyError::Conflict { reason: format!("k = {k} is above k_max = {k_max}") });
-        }
-        let step = arguments.count("step")?.unwrap_or(1);
-        let threshold = arguments.count("threshold")?.unwrap_or(10).cast_signed();
-        let burn_in = arguments.count("burn_in")?.unwrap_or(20);
-        Ok(Self { k, step, k_max, threshold, burn_in, count: 0, iterations: 0 })
-    }
 }
 
 impl Policy for AdaptiveKSync {
@@ -87,7 +82,7 @@ impl Policy for AdaptiveKSync {
 mod tests {
     use super::*;
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::{Collect, PolicyContext};
 
     fn taken(policy: &mut dyn Policy) -> u64 {
@@ -114,14 +109,5 @@ mod tests {
         assert_eq!(tell(&mut *policy, -1.0, 11), 5, "the count is 2");
         assert_eq!(tell(&mut *policy, -1.0, 1), 6, "no more than k_max");
         assert_eq!(tell(&mut *policy, -1.0, 99), 6);
-    }
-
-    #[test]
-    fn without_gradients_k_stays() {
-        let mut policy = build_policy("adaptive-k-sync:k=2,k_max=4", &PolicyContext::default()).unwrap();
-        for _ in 0..100 {
-            policy.stepped(&StepOutcome::default());
-        }
-        assert_eq!(taken(&mut *policy), 2);
     }
 }

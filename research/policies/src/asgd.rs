@@ -4,8 +4,7 @@
 //! Minibatch SGD Under Arbitrary Delays", NeurIPS 2022.
 
 use ata_scheduler::Rule;
-use ata_scheduler::policy::{Collect, Decision, Policy, Round, SchedulerRng};
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
+use ata_scheduler::policy::{Collect, Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "asgd",
@@ -16,8 +15,7 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
 };
 
 /// A policy under which every worker always computes, and each gradient makes its own step, whatever its delay.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Asgd;
+struct Asgd;
 
 /// Returns the decision to apply each gradient with a delay below `max_delay`.
 pub(crate) fn each(max_delay: u64, cancel: bool) -> Decision {

@@ -4,17 +4,22 @@
 //! Distributed Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithm 1 and the lower confidence bound of
 //! section 4.
 
-use crate::exploration::{exploration, exploration_log};
+use std::f64::consts::E;
+
 use ata_scheduler::allocate_by_score;
-use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
+use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyEntry, PolicyError, PolicyKind, Round, SchedulerRng};
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata",
     about: "ATA: lower confidence bounds for a common noise level alpha",
     parameters: "alpha=SECONDS (default: 0.766 x the largest observed mean), preset=printed|published-runs",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(Ata::from_arguments(arguments)?)),
+    build: |arguments| {
+        let alpha_s = arguments.positive("alpha")?;
+        let (factor, alpha_per_mean) =
+            if published_runs(arguments)? { (4.0 * E, 2.0) } else { (2.0, TIGHT_ALPHA_PER_MEAN) };
+        Ok(Box::new(Ata { alpha_s, alpha_per_mean, factor }))
+    },
 };
 
 /// The ψ1 norm of X − E X for X = m + Exp(m), divided by the mean 2m: 1.53135 m / 2m.
@@ -25,41 +30,11 @@ pub(crate) const TIGHT_ALPHA_PER_MEAN: f64 = 0.765_675;
 ///
 /// α bounds the ψ1 norm of every worker's task-time noise, in seconds. c is 2 as printed, and 4e in the paper's own
 /// experiments.
-#[derive(Clone, Copy, Debug)]
-pub struct Ata {
-    alpha_s: Alpha,
+struct Ata {
+    alpha_s: Option<f64>,
+    /// α as a multiple of the largest observed mean, if it is not given.
+    alpha_per_mean: f64,
     factor: f64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Alpha {
-    Given(f64),
-    /// A multiple of the largest observed mean.
-    PerLargestMean(f64),
-}
-
-impl Ata {
-    /// Creates a policy with the bound as printed, for noise with a ψ1 norm of at most `alpha_s` seconds.
-    pub fn new(alpha_s: f64) -> Self {
-        Self { alpha_s: Alpha::Given(alpha_s), factor: 2.0 }
-    }
-
-    /// Reads `alpha` and `preset`.
-    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let given = arguments.positive("alpha")?;
-        let (factor, alpha_per_mean) = match Preset::from_arguments(arguments)? {
-            Preset::Printed => (2.0, TIGHT_ALPHA_PER_MEAN),
-            Preset::PublishedRuns => (4.0 * std::f64::consts::E, 2.0),
-        };
-        Ok(Self { alpha_s: given.map_or(Alpha::PerLargestMean(alpha_per_mean), Alpha::Given), factor })
-    }
-
-    fn alpha_s(&self, round: &Round<'_>) -> f64 {
-        match self.alpha_s {
-            Alpha::Given(alpha_s) => alpha_s,
-            Alpha::PerLargestMean(times) => times * round.largest_mean_s(),
-        }
-    }
 }
 
 impl Policy for Ata {
@@ -68,9 +43,10 @@ impl Policy for Ata {
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        let width_s = self.factor * self.alpha_s(round);
-        let log = exploration_log(round.iteration.number());
-        let scores = round.bounds(0.0, |mean_s, observed| (mean_s - width_s * exploration(log, observed)).max(0.0));
+        let alpha_s = self.alpha_s.unwrap_or_else(|| self.alpha_per_mean * round.largest_mean_s());
+        let exploration = exploration(round);
+        let bound = |mean_s: f64, observed| (mean_s - self.factor * alpha_s * exploration(observed)).max(0.0);
+        let scores = round.bounds(0.0, bound);
         decide_by_score(round, scores, rng)
     }
 }
@@ -81,39 +57,37 @@ pub(crate) fn decide_by_score(round: &Round<'_>, scores: Vec<f64>, rng: &mut Sch
     Decision::barrier(allocation, scores, rule)
 }
 
-/// A choice among the constants of the ATA paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preset {
-    /// The printed constants 2α and 2η, with the tight α and η of shifted exponential times.
-    Printed,
-    /// The constants of the paper's experiments: 4e·α with α = 2 max μ, and 2η with η = 4e.
-    PublishedRuns,
+/// Returns the exploration term √(L/K) + L/K with L = ln(2k²) in iteration k, as a function of K ≥ 1.
+pub(crate) fn exploration(round: &Round<'_>) -> impl Fn(f64) -> f64 {
+    let k = round.iteration.number() as f64;
+    let log = (2.0 * k * k).ln();
+    move |observed| (log / observed).sqrt() + log / observed
 }
 
-impl Preset {
-    /// Reads `preset=printed|published-runs`; the default is `printed`.
-    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let preset = arguments.take("preset", "'printed' or 'published-runs'", |value| match value {
-            "printed" => Some(Self::Printed),
-            "published-runs" => Some(Self::PublishedRuns),
-            _ => None,
-        })?;
-        Ok(preset.unwrap_or(Self::Printed))
-    }
+/// Reads `preset`: whether to use the constants of the paper's experiments, 4e·α with α = 2 max μ, and 2η with η = 4e. By default, they are
+/// the printed 2α and 2η, with the tight α and η of shifted exponential times.
+pub(crate) fn published_runs(arguments: &mut Arguments<'_>) -> Result<bool, PolicyError> {
+    let preset = arguments.take("preset", "'printed' or 'published-runs'", |value| match value {
+        "printed" => Some(false),
+        "published-runs" => Some(true),
+        _ => None,
+    })?;
+    Ok(preset.unwrap_or(false))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::Rule;
     use ata_scheduler::policy::PolicyContext;
 
     /// ATA paper (arXiv 2502.00775), section 4: s_i = max(m_i − 2α(√(L/K_i) + L/K_i), 0), 0 if K_i = 0.
     #[test]
     fn scores_follow_the_printed_bound() {
-        let decision = decide(&mut Ata::new(0.5), 10, 4, &[(400, 1200.0), (100, 500.0), (4, 4.0), (0, 0.0)]);
+        let mut policy = build_policy("ata:alpha=0.5", &PolicyContext::default()).unwrap();
+        let decision = decide(&mut *policy, 10, 4, &[(400, 1200.0), (100, 500.0), (4, 4.0), (0, 0.0)]);
         let l = 200_f64.ln();
         for (score, k, mean) in [(decision.scores[0], 400.0, 3.0), (decision.scores[1], 100.0, 5.0)] {
             let expected = mean - 2.0 * 0.5 * ((l / k).sqrt() + l / k);
@@ -123,20 +97,29 @@ mod tests {
         assert_eq!(decision.rule, Rule::WarmUp { never_observed: 1, zero_score: 1 });
     }
 
-    /// ATA paper (arXiv 2502.00775), section 6: the printed constant is 2α, that of the published runs 4e·α with α = 2 max μ.
+    /// ATA paper (arXiv 2502.00775), section 6: the printed constant is 2α, that of the published runs 4e·α with α = 2 max μ; for the
+    /// relative bound of section 5 they are 2η, with η = 0.76567 or 4e.
     #[test]
     fn presets() {
         let observed = [(1_000_000, 1e6), (1_000_000, 3e6)];
-        let exploration = exploration(exploration_log(2), 1e6);
+        let exploration = (8_f64.ln() / 1e6).sqrt() + 8_f64.ln() / 1e6;
         for (spec, constant) in [
             ("ata:alpha=0.5", 1.0),
-            ("ata:alpha=0.5,preset=published-runs", 4.0 * std::f64::consts::E * 0.5),
-            ("ata:preset=published-runs", 4.0 * std::f64::consts::E * 2.0 * 3.0),
+            ("ata:alpha=0.5,preset=published-runs", 4.0 * E * 0.5),
+            ("ata:preset=published-runs", 4.0 * E * 2.0 * 3.0),
             ("ata", 2.0 * TIGHT_ALPHA_PER_MEAN * 3.0),
+            ("ata-empirical", 2.0 * 0.765_675),
+            ("ata-empirical:eta=0.1", 0.2),
+            ("ata-empirical:preset=printed", 2.0 * 0.765_675),
+            ("ata-empirical:preset=published-runs", 8.0 * E),
         ] {
             let mut policy = build_policy(spec, &PolicyContext::default()).unwrap();
             let decision = decide(&mut *policy, 2, 4, &observed);
             assert!((decision.scores[0] - (1.0 - constant * exploration)).abs() < 1e-12, "{spec}");
+            let relative = 3.0 * (1.0 - constant * exploration);
+            assert!(!spec.contains("empirical") || (decision.scores[1] - relative).abs() < 1e-12, "{spec}");
         }
+        let mut policy = build_policy("ata-empirical", &PolicyContext::default()).unwrap();
+        assert_eq!(decide(&mut *policy, 2, 4, &[(1, 1.0), (1, 3.0)]).scores, [0.0; 2], "never negative");
     }
 }

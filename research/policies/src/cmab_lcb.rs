@@ -1,35 +1,29 @@
 //! CMAB with a lower confidence bound for exponential times.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
-//! Bandits", Entropy 2025 (arXiv 2202.08302), the bound of Theorem 1.
+//! Source: the bandit paper (Egger et al., Entropy 2025, arXiv 2202.08302), the bound of Theorem 1.
 
 use crate::employment::Schedule;
-use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
+use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-lcb",
     about: "bandit: the r workers with the smallest lower bounds, one task each, all are waited for",
     parameters: "lambda=RATE (default: one over the largest observed mean), and those of cmab-kl",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(CmabLcb::from_arguments(arguments)?)),
+    build: |arguments| {
+        let smallest_rate = arguments.positive("lambda")?;
+        Ok(Box::new(CmabLcb { smallest_rate, schedule: Schedule::from_arguments(arguments)? }))
+    },
 };
 
 /// Employs the r workers with the smallest lower bounds on their mean times, one task each:
 /// m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)) with f = 2 ln j in iteration j.
 ///
 /// λ is the smallest rate of any worker, in 1/seconds. A worker that was never observed comes first.
-#[derive(Clone, Debug)]
-pub struct CmabLcb {
+struct CmabLcb {
     schedule: Schedule,
     /// The smallest rate λ; `None` stands for one over the largest observed mean.
     smallest_rate: Option<f64>,
-}
-
-impl CmabLcb {
-    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        Ok(Self { smallest_rate: arguments.positive("lambda")?, schedule: Schedule::from_arguments(arguments)? })
-    }
 }
 
 impl Policy for CmabLcb {
@@ -50,7 +44,7 @@ impl Policy for CmabLcb {
 #[cfg(test)]
 mod tests {
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::PolicyContext;
 
     /// Bandit paper (arXiv 2202.08302), Theorem 1: m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)), f = 2 ln j.
@@ -64,14 +58,11 @@ mod tests {
             assert!((decision.scores[i] - expected).abs() < 1e-12);
         }
         assert_eq!(decision.allocation, [1, 0, 1], "the one never observed, and the one with the smaller bound");
-    }
-
-    #[test]
-    fn without_lambda_the_largest_mean_seen_tells_the_smallest_rate() {
-        let decide = |specification: &str| {
+        // Without lambda, the largest observed mean determines the smallest rate.
+        let scores = |specification: &str| {
             let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
             decide(&mut *policy, 7, 9, &[(4, 40.0), (10, 50.0)]).scores
         };
-        assert_eq!(decide("cmab-lcb:r=1"), decide("cmab-lcb:lambda=0.1,r=1"));
+        assert_eq!(scores("cmab-lcb:r=1"), scores("cmab-lcb:lambda=0.1,r=1"));
     }
 }

@@ -1,31 +1,25 @@
 //! The optimal policy of the bandit paper: the r fastest workers, known beforehand.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
-//! Bandits", Entropy 2025 (arXiv 2202.08302): the reference for the regret of its policies.
+//! Source: the bandit paper (Egger et al., Entropy 2025, arXiv 2202.08302): the reference for the regret of its policies.
 
 use crate::employment::Schedule;
-use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
+use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-oracle",
     about: "the r fastest workers by means given by the user, one task each",
     parameters: "means=M1/M2/... (default: the means of the emulated task times), and those of cmab-kl",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(CmabOracle::from_arguments(arguments)?)),
+    build: |arguments| {
+        let means = arguments.means("cmab-oracle")?;
+        Ok(Box::new(CmabOracle { means, schedule: Schedule::from_arguments(arguments)? }))
+    },
 };
 
 /// Employs the r workers with the smallest given means, one task each.
-#[derive(Clone, Debug)]
-pub struct CmabOracle {
+struct CmabOracle {
     schedule: Schedule,
     means: Vec<f64>,
-}
-
-impl CmabOracle {
-    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        Ok(Self { means: arguments.means("cmab-oracle")?, schedule: Schedule::from_arguments(arguments)? })
-    }
 }
 
 impl Policy for CmabOracle {
@@ -43,7 +37,7 @@ impl Policy for CmabOracle {
 #[cfg(test)]
 mod tests {
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::PolicyContext;
 
     #[test]

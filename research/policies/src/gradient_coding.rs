@@ -7,9 +7,8 @@ use rand::seq::SliceRandom;
 
 use ata_scheduler::Rule;
 use ata_scheduler::policy::{
-    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, Round, SchedulerRng,
+    Actions, Collect, Decision, IterationView, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng,
 };
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 use ata_types::WorkerId;
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
@@ -17,7 +16,12 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     about: "groups of s + 1 workers compute the same tasks, the first of each group is waited for",
     parameters: "stragglers=S (default: 1)",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(GradientCoding::from_arguments(arguments)?)),
+    build: |arguments| {
+        let stragglers = arguments.count("stragglers")?;
+        arguments.at_most_workers("stragglers", stragglers)?;
+        let stragglers = usize::try_from(stragglers.unwrap_or(1)).unwrap_or(usize::MAX);
+        Ok(Box::new(GradientCoding { stragglers, groups: Vec::new() }))
+    },
 };
 
 /// Groups of at least s + 1 workers, drawn anew in each iteration, share the budget equally. All workers of a group compute the same tasks,
@@ -25,25 +29,10 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
 ///
 /// The paper's groups are fixed. Here they are drawn, because all others would always wait for a fixed group of slow
 /// workers.
-#[derive(Clone, Debug)]
-pub struct GradientCoding {
+struct GradientCoding {
     stragglers: usize,
     /// The groups of the next iteration.
     groups: Vec<Vec<WorkerId>>,
-}
-
-impl GradientCoding {
-    /// Creates a policy that tolerates this number of stragglers in each group.
-    pub fn new(stragglers: u32) -> Self {
-        Self { stragglers: stragglers as usize, groups: Vec::new() }
-    }
-
-    /// Reads `stragglers`.
-    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let stragglers = arguments.count("stragglers")?;
-        arguments.at_most_workers("stragglers", stragglers)?;
-        Ok(Self::new(stragglers.map_or(1, |stragglers| u32::try_from(stragglers).unwrap_or(u32::MAX))))
-    }
 }
 
 /// Distributes `workers` to as many groups of `size` as they fill, and the remainder to these groups, one each in turn. Too few workers
@@ -94,48 +83,31 @@ impl Policy for GradientCoding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build_policy;
-    use crate::testing::decide;
-    use ata_scheduler::policy::PolicyContext;
+    use crate::tests::decide;
     use proptest::prelude::*;
 
     proptest! {
         /// Tandon et al. (ICML 2017), fractional repetition: if s + 1 divides n, there are n/(s + 1) groups of s + 1 workers, each with the
         /// same share of the data. Here it also works for other n.
         #[test]
-        fn every_task_is_computed_by_at_least_s_plus_one(n in 1usize..40, stragglers in 0u32..6, budget in 1u64..50) {
-            let mut policy = GradientCoding::new(stragglers);
+        fn every_task_is_computed_by_at_least_s_plus_one(n in 1usize..40, stragglers in 0usize..6, budget in 1u64..50) {
+            let mut policy = GradientCoding { stragglers, groups: Vec::new() };
             let decision = decide(&mut policy, 1, budget, &vec![(0, 0.0); n]);
-            let size = stragglers as usize + 1;
+            let size = stragglers + 1;
             prop_assert_eq!(policy.groups.len(), (n / size).max(1));
             prop_assert!(policy.groups.iter().all(|group| group.len() >= size.min(n)));
             let mut all: Vec<WorkerId> = policy.groups.concat();
             all.sort_unstable();
             prop_assert!(all.into_iter().eq((0..n).map(WorkerId::from_slot)), "each worker is in one group");
-            let shares: Vec<u64> = policy.groups.iter().map(|group| decision.allocation[group[0].slot()]).collect();
+            let share = |worker: &WorkerId| decision.allocation[worker.slot()];
+            let shares: Vec<u64> = policy.groups.iter().map(|group| share(&group[0])).collect();
             prop_assert_eq!(shares.iter().sum::<u64>(), budget);
             prop_assert!(shares.iter().all(|tasks| tasks.abs_diff(budget / shares.len() as u64) <= 1));
-            for group in &policy.groups {
-                let share = decision.allocation[group[0].slot()];
-                prop_assert!(group.iter().all(|worker| decision.allocation[worker.slot()] == share), "the same tasks");
-            }
+            let is_same = |group: &Vec<WorkerId>| group.iter().all(|worker| share(worker) == share(&group[0]));
+            prop_assert!(policy.groups.iter().all(is_same), "the same tasks");
             if n.is_multiple_of(size) {
                 prop_assert!(policy.groups.iter().all(|group| group.len() == size));
             }
         }
-    }
-
-    #[test]
-    fn the_remainder_joins_groups() {
-        let sizes = |n: u32, size| deal(&(0..n).collect::<Vec<_>>(), size).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!([sizes(6, 3), sizes(8, 3), sizes(11, 3)], [vec![3, 3], vec![4, 4], vec![4, 4, 3]]);
-        assert_eq!(sizes(2, 3), [2], "too few are one group");
-    }
-
-    #[test]
-    fn more_stragglers_than_workers() {
-        let context = PolicyContext { workers: Some(4), ..PolicyContext::default() };
-        let error = build_policy("gradient-coding:stragglers=5", &context).err().unwrap().to_string();
-        assert!(error.contains("stragglers=5: there are only 4 workers"), "{error}");
     }
 }

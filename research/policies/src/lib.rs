@@ -1,9 +1,6 @@
 //! The policies that reproduce papers, on the public interface of `ata-scheduler`, and the registry of all policies.
 //!
-//! # Layout
-//! - `registry`: [`POLICIES`] and [`build_policy`], all policies by name
-//! - a file per policy, named as in its paper; `employment`, `kl`: code shared by the bandit paper's policies; `exploration`: code shared
-//!   by ATA and ATA-Empirical
+//! Each policy has a file, named as in its paper; `employment` is shared by the bandit paper's policies.
 
 mod adaptive_k_sync;
 mod asgd;
@@ -14,28 +11,43 @@ mod cmab_kl;
 mod cmab_lcb;
 mod cmab_oracle;
 mod employment;
-mod exploration;
 mod fta;
 mod gradient_coding;
 mod k_sync;
-mod kl;
-mod registry;
 mod ringmaster;
 mod successive;
 #[cfg(test)]
-mod testing;
+mod tests;
 
-pub use adaptive_k_sync::AdaptiveKSync;
-pub use asgd::Asgd;
-pub use ata::Ata;
-pub use ata_empirical::AtaEmpirical;
-pub use clairvoyant::Clairvoyant;
-pub use cmab_kl::CmabKl;
-pub use cmab_lcb::CmabLcb;
-pub use cmab_oracle::CmabOracle;
-pub use fta::Fta;
-pub use gradient_coding::GradientCoding;
-pub use k_sync::KSync;
-pub use registry::{POLICIES, build_policy};
-pub use ringmaster::Ringmaster;
-pub use successive::Successive;
+use ata_scheduler::policy::entries;
+use ata_scheduler::{Policy, PolicyContext, PolicyError, Registry};
+
+/// The registry of every policy that ata has.
+pub const POLICIES: Registry = Registry(&[
+    ata::ENTRY,
+    ata_empirical::ENTRY,
+    entries::ATA_AUTO,
+    entries::UTA,
+    fta::ENTRY,
+    entries::EMA,
+    entries::PROPORTIONAL,
+    entries::CONTROLLER,
+    entries::AFFINE,
+    entries::PULL,
+    gradient_coding::ENTRY,
+    entries::GTA,
+    k_sync::ENTRY,
+    adaptive_k_sync::ENTRY,
+    cmab_lcb::ENTRY,
+    cmab_kl::ENTRY,
+    successive::ENTRY,
+    cmab_oracle::ENTRY,
+    clairvoyant::ENTRY,
+    asgd::ENTRY,
+    ringmaster::ENTRY,
+]);
+
+/// Builds the policy written `NAME` or `NAME:key=value,…`.
+pub fn build_policy(text: &str, context: &PolicyContext) -> Result<Box<dyn Policy>, PolicyError> {
+    POLICIES.build(text, context)
+}

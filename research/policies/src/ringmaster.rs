@@ -4,31 +4,25 @@
 //! ICML 2025 (arXiv 2501.16168): Algorithm 4 without, Algorithm 5 with calculation stops.
 
 use crate::asgd::each;
-use ata_scheduler::policy::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
+use ata_scheduler::policy::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ringmaster",
     about: "asynchronous, but a gradient delayed by R steps is ignored",
     parameters: "R=STEPS (default: the number of workers), stops=on|off (off; on: cancelled once it is too late)",
     kind: PolicyKind::Asynchronous,
-    build: |arguments| Ok(Box::new(Ringmaster::from_arguments(arguments)?)),
+    build: |arguments| {
+        let max_delay = arguments.count("R")?;
+        Ok(Box::new(Ringmaster { max_delay, stops: arguments.switch("stops")?.unwrap_or(false) }))
+    },
 };
 
 /// Applies a gradient of delay δ if δ < R and ignores it otherwise. With calculation stops, a computation whose delay
 /// reaches R is cancelled at once and restarted at the current parameters.
-#[derive(Clone, Copy, Debug)]
-pub struct Ringmaster {
+struct Ringmaster {
     /// The threshold R; `None` stands for the number of workers, with which a worker of average speed is never too late.
     max_delay: Option<u64>,
     stops: bool,
-}
-
-impl Ringmaster {
-    /// Reads `R` and `stops`.
-    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        Ok(Self { max_delay: arguments.count("R")?, stops: arguments.switch("stops")?.unwrap_or(false) })
-    }
 }
 
 impl Policy for Ringmaster {
@@ -44,7 +38,7 @@ impl Policy for Ringmaster {
 #[cfg(test)]
 mod tests {
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::{Collect, PolicyContext};
 
     /// Ringmaster ASGD (arXiv 2501.16168), Algorithm 4: a gradient is applied if δ < R (with R = ∞ this is ASGD).

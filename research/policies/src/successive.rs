@@ -6,9 +6,8 @@
 use crate::cmab_kl::kl_scores;
 use crate::employment::Schedule;
 use ata_scheduler::policy::{
-    Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state,
+    Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, to_state,
 };
-use ata_scheduler::policy::{PolicyEntry, PolicyKind};
 use ata_types::WorkerId;
 
 pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
@@ -16,23 +15,18 @@ pub(crate) const ENTRY: PolicyEntry = PolicyEntry {
     about: "cmab-kl, but the best worker of each round is kept for good",
     parameters: Schedule::PARAMETERS,
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(Successive::from_arguments(arguments)?)),
+    build: |arguments| Ok(Box::new(Successive { schedule: Schedule::from_arguments(arguments)?, fixed: Vec::new() })),
 };
 
 /// Fixes one more worker at the end of each round, the observed one with the smallest mean of those not yet fixed.
 /// Fixed workers are employed in every iteration, and the KL bound chooses the rest of the r.
-#[derive(Clone, Debug)]
-pub struct Successive {
+struct Successive {
     schedule: Schedule,
     /// The fixed workers, one per completed round, in order.
     fixed: Vec<WorkerId>,
 }
 
 impl Successive {
-    pub(crate) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        Ok(Self { schedule: Schedule::from_arguments(arguments)?, fixed: Vec::new() })
-    }
-
     fn fix_one_per_ended_round(&mut self, round: &Round<'_>) {
         while self.fixed.len() < self.schedule.round(round.iteration.number()) {
             let candidates = (0..round.workers.len())
@@ -82,7 +76,7 @@ impl Policy for Successive {
 #[cfg(test)]
 mod tests {
     use crate::build_policy;
-    use crate::testing::decide;
+    use crate::tests::decide;
     use ata_scheduler::policy::PolicyContext;
 
     /// By Remark 1, the best worker of the first round stays fixed, however promising others look.

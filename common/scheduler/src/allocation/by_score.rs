@@ -4,8 +4,7 @@ use std::fmt;
 
 use rand::Rng;
 
-use super::uniform::share_equally;
-use super::{add_one_to_random, ras};
+use super::{add_one_to_random, ras, share_equally};
 
 /// The rule that made an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,18 +84,13 @@ pub fn allocate_by_score(
     } else if new.len() == scores.len() {
         share_equally(&mut allocation, &mut new, left, rng);
     } else if left > 0 {
-        allocate_to_known(&mut allocation, scores, left, rng);
+        let (known, scores): (Vec<usize>, Vec<f64>) =
+            scores.iter().enumerate().filter(|(_, score)| **score > 0.0).unzip();
+        for (i, tasks) in known.into_iter().zip(ras(&scores, left, rng)) {
+            allocation[i] += tasks;
+        }
     }
     (allocation, rule)
-}
-
-/// Adds `budget` tasks by RAS over the workers with positive scores.
-fn allocate_to_known(allocation: &mut [u64], scores: &[f64], budget: u64, rng: &mut impl Rng) {
-    let known: Vec<usize> = (0..scores.len()).filter(|&i| scores[i] > 0.0).collect();
-    let known_scores: Vec<f64> = known.iter().map(|&i| scores[i]).collect();
-    for (i, tasks) in known.into_iter().zip(ras(&known_scores, budget, rng)) {
-        allocation[i] += tasks;
-    }
 }
 
 #[cfg(test)]
@@ -109,14 +103,16 @@ mod tests {
         allocate_by_score(scores, |i| new.contains(&i), budget, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// The warm-up rule: workers never observed get one task each, or a random `budget` of them do.
+    /// The warm-up rule: workers never observed get one task each, or a random `budget` of them do; if every worker is new, all get equal
+    /// shares. A newcomer to a warmed-up cluster is tried with one task, and positive scores are left to RAS.
     #[test]
-    fn more_new_workers_than_tasks() {
-        for seed in 0..20 {
-            let (allocation, _) = allocate(&[0.0; 6], &[0, 1, 2, 3, 4, 5], 4, seed);
-            assert_eq!(allocation.iter().sum::<u64>(), 4);
-            assert!(allocation.iter().all(|&a| a <= 1));
-        }
+    fn new_workers_are_tried_first() {
+        let few = allocate(&[0.0; 6], &[0, 1, 2, 3, 4, 5], 4, 1).0;
+        assert!(few.iter().sum::<u64>() == 4 && few.iter().all(|&tasks| tasks <= 1), "{few:?}");
+        let all = allocate(&[0.0; 3], &[0, 1, 2], 8, 1).0;
+        assert!(all.iter().sum::<u64>() == 8 && all.iter().all(|tasks| [2, 3].contains(tasks)), "{all:?}");
+        assert_eq!(allocate(&[1.0, 2.0, 0.0], &[2], 7, 1).0, [4, 2, 1]);
+        assert_eq!(allocate(&[1.0, 2.0], &[], 3, 1), (vec![2, 1], Rule::Ras));
     }
 
     /// The warm-up rule: "the rest of the budget goes only to the m workers with score ≤ 0, ⌊B/m⌋ each and the remainder to a random
@@ -136,25 +132,5 @@ mod tests {
             }
         }
         assert_eq!(largest, [0, 4, 4, 1], "either worker must get the remainder at times");
-    }
-
-    #[test]
-    fn every_worker_new_and_budget_to_spare() {
-        let (allocation, _) = allocate(&[0.0; 3], &[0, 1, 2], 8, 1);
-        assert_eq!(allocation.iter().sum::<u64>(), 8);
-        assert!(allocation.iter().all(|&a| a == 2 || a == 3));
-    }
-
-    /// A newcomer to a warmed-up cluster is tried with one task, not with the whole budget.
-    #[test]
-    fn one_newcomer_among_known_workers() {
-        let (allocation, _) = allocate(&[1.0, 2.0, 0.0], &[2], 7, 1);
-        assert_eq!(allocation, [4, 2, 1]);
-    }
-
-    #[test]
-    fn positive_scores_are_left_to_ras() {
-        let (allocation, rule) = allocate(&[1.0, 2.0], &[], 3, 1);
-        assert_eq!((allocation, rule), (vec![2, 1], Rule::Ras));
     }
 }

@@ -87,12 +87,6 @@ impl<T: Copy + Default + PartialEq, const N: usize> PartialEq<[T; N]> for PerWor
     }
 }
 
-impl<T: Copy + Default + PartialEq> PartialEq<Vec<T>> for PerWorker<T> {
-    fn eq(&self, other: &Vec<T>) -> bool {
-        **self == **other
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,11 +99,5 @@ mod tests {
         assert_ne!(sparse, PerWorker::sparse(6, vec![(3, 7), (1, 2)]));
         assert_eq!((sparse.len(), sparse.at(3), sparse.at(0)), (5, 7, 0));
         assert_eq!(sparse.some().collect::<Vec<_>>(), [(1, 2), (3, 7)]);
-    }
-
-    #[test]
-    #[should_panic(expected = "last")]
-    fn a_position_beyond_the_last_is_refused() {
-        PerWorker::sparse(2, vec![(2, 1_u64)]);
     }
 }

@@ -31,7 +31,11 @@ pub fn ras(scores: &[f64], budget: u64, rng: &mut impl Rng) -> Vec<u64> {
     }
 
     let enough = (budget as f64 + scores.len() as f64 + 1.0) * (1.0 + 1e-9);
-    let mut next = next_multiples(scores, &allocation, missing, time_of(enough));
+    let time = time_of(enough);
+    let mut next = Vec::with_capacity(scores.len() + scores.len() / 2);
+    for (&score, &a) in scores.iter().zip(&allocation) {
+        next.extend((a + 1..=a + missing).map(|count| multiple(count, score)).take_while(|&end| end <= time));
+    }
     let (_, &mut last, _) = next.select_nth_unstable_by(missing as usize - 1, f64::total_cmp);
 
     // All multiples below `last` are taken; of those equal to it, a random choice fills the remaining places.
@@ -82,19 +86,10 @@ fn allocate_until(scores: &[f64], budget: u64, mut time: f64) -> (Vec<u64>, u64)
     }
 }
 
-/// Returns the multiples that follow `allocation` and are at most `time`, at most `missing` of each worker.
-fn next_multiples(scores: &[f64], allocation: &[u64], missing: u64, time: f64) -> Vec<f64> {
-    let mut next = Vec::with_capacity(scores.len() + scores.len() / 2);
-    for (&score, &a) in scores.iter().zip(allocation) {
-        next.extend((a + 1..=a + missing).map(|count| multiple(count, score)).take_while(|&end| end <= time));
-    }
-    next
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::brute_force;
+    use crate::allocation::tests::optimal;
     use proptest::prelude::*;
     use rand::SeedableRng;
     use rand::rngs::ChaCha8Rng;
@@ -111,28 +106,25 @@ mod tests {
         let allocation = ras(&scores, 23, &mut rng());
         assert_eq!(allocation[..9], [9, 4, 3, 2, 1, 1, 1, 1, 1]);
         assert!(allocation[9..].iter().all(|&a| a == 0));
-    }
-
-    #[test]
-    fn budget_far_beyond_memory() {
-        let allocation = ras(&[1.0, 3.0, 0.3], 1_000_000_000_000, &mut rng());
-        assert_eq!(allocation.iter().sum::<u64>(), 1_000_000_000_000);
+        let budget_far_beyond_memory = 1_000_000_000_000;
+        let allocation = ras(&[1.0, 3.0, 0.3], budget_far_beyond_memory, &mut rng());
+        assert_eq!(allocation.iter().sum::<u64>(), budget_far_beyond_memory);
     }
 
     /// Every minimizer with the fewest maxima must occur, and all about equally often (3 sigma of 6000 draws is 0.02).
     #[test]
     fn ties_are_broken_uniformly() {
         let scores = [2.0, 2.0, 1.0, 2.0];
-        let optimal = brute_force::optimal(4, 3, |i, a| multiple(a, scores[i]));
+        let expected = optimal(4, 3, |i, a| multiple(a, scores[i]));
         let mut rng = rng();
         let mut seen: HashMap<Vec<u64>, u32> = HashMap::new();
         for _ in 0..6000 {
             *seen.entry(ras(&scores, 3, &mut rng)).or_default() += 1;
         }
-        assert_eq!(seen.len(), optimal.len());
-        for allocation in &optimal {
+        assert_eq!(seen.len(), expected.len());
+        for allocation in &expected {
             let share = f64::from(seen[allocation]) / 6000.0;
-            assert!((share - 1.0 / optimal.len() as f64).abs() < 0.02, "{allocation:?}: {share}");
+            assert!((share - 1.0 / expected.len() as f64).abs() < 0.02, "{allocation:?}: {share}");
         }
     }
 
@@ -146,8 +138,8 @@ mod tests {
         ) {
             let scores: Vec<f64> = scores.into_iter().map(|s| f64::from(s) * unit).collect();
             let allocation = ras(&scores, budget, &mut ChaCha8Rng::seed_from_u64(seed));
-            let optimal = brute_force::optimal(scores.len(), budget, |i, a| multiple(a, scores[i]));
-            prop_assert!(optimal.contains(&allocation), "{:?} is not among {:?}", allocation, optimal);
+            let expected = optimal(scores.len(), budget, |i, a| multiple(a, scores[i]));
+            prop_assert!(expected.contains(&allocation), "{:?} is not among {:?}", allocation, expected);
         }
 
         #[test]

@@ -52,49 +52,30 @@ pub fn ras_by_cost(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64
 
 /// Allocates the tasks greedily; returns the cost of the last one, which is the least possible maximum.
 fn cost_of_last_task(allocation: &mut [u64], budget: u64, cost: &impl Fn(usize, u64) -> f64) -> f64 {
-    let mut first: Vec<Offer> = (0..allocation.len()).map(|worker| Offer { cost: cost(worker, 1), worker }).collect();
+    // The bits of non-negative numbers have the order of the numbers.
+    let mut first: Vec<(u64, usize)> =
+        (0..allocation.len()).map(|worker| (cost(worker, 1).to_bits(), worker)).collect();
     if budget < first.len() as u64 {
         // A worker that is not among the `budget` cheapest gets nothing.
         first.select_nth_unstable(budget as usize - 1);
         first.truncate(budget as usize);
     }
-    let mut offers: BinaryHeap<Reverse<Offer>> = first.into_iter().map(Reverse).collect();
+    let mut offers: BinaryHeap<Reverse<(u64, usize)>> = first.into_iter().map(Reverse).collect();
     let mut last = 0.0;
     for _ in 0..budget {
         let mut best = offers.peek_mut().expect("each worker always offers its next task");
-        let worker = best.0.worker;
-        last = best.0.cost;
+        let Reverse((bits, worker)) = *best;
+        last = f64::from_bits(bits);
         allocation[worker] += 1;
-        best.0.cost = cost(worker, allocation[worker] + 1);
+        best.0.0 = cost(worker, allocation[worker] + 1).to_bits();
     }
     last
-}
-
-/// The cost of a worker's share with one more task.
-#[derive(PartialEq)]
-struct Offer {
-    cost: f64,
-    worker: usize,
-}
-
-impl Eq for Offer {}
-
-impl Ord for Offer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.cost.total_cmp(&other.cost).then(self.worker.cmp(&other.worker))
-    }
-}
-
-impl PartialOrd for Offer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::brute_force;
+    use crate::allocation::tests::optimal;
     use proptest::prelude::*;
     use rand::SeedableRng;
     use rand::rngs::ChaCha8Rng;
@@ -111,8 +92,8 @@ mod tests {
                 1.0 + f64::from(steps[worker][..tasks.min(7) as usize].iter().sum::<u32>()) + tasks.saturating_sub(7) as f64
             };
             let allocation = ras_by_cost(steps.len(), budget, cost, &mut ChaCha8Rng::seed_from_u64(seed));
-            let optimal = brute_force::optimal(steps.len(), budget, cost);
-            prop_assert!(optimal.contains(&allocation), "{:?} is not among {:?}", allocation, optimal);
+            let expected = optimal(steps.len(), budget, cost);
+            prop_assert!(expected.contains(&allocation), "{:?} is not among {:?}", allocation, expected);
         }
     }
 

@@ -5,12 +5,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{PolicyEntry, PolicyKind};
 use super::shares::{LEAST_S, new_workers_first};
 use super::tally::Tally;
-use super::{Arguments, Decision, Policy, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state};
+use super::{
+    Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
+};
 use crate::allocation::{Rule, ras_by_cost};
-use crate::batches::BatchStatistics;
+use crate::batches::{BatchStatistics, CostLine};
 use ata_types::WorkerId;
 
 /// The policy's entry in the registry.
@@ -19,21 +20,16 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     about: "equal finish times by a line t = o + a*s fitted to each worker's shares (Cannikin); no exploration",
     parameters: "none",
     kind: PolicyKind::Barrier,
-    build: |_: &mut Arguments<'_>| Ok(Box::new(Affine::default())),
+    build: |_| Ok(Box::new(Affine::default())),
 };
 
 /// Allocates the a that minimizes the largest o_i + a_i·s_i, the line of least squares through worker i's (tasks, seconds) in the
 /// iterations so far, plus its mean overhead per assignment. All iterations count alike.
 ///
 /// Each worker is tried once first. Until a worker has had shares of two sizes, its time is assumed to be proportional to its tasks.
-#[derive(Clone, Debug, Default)]
-pub struct Affine {
-    state: AffineState,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AffineState {
+struct Affine {
     /// The shares of past iterations, by slot.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<BatchStatistics>,
@@ -41,43 +37,30 @@ struct AffineState {
     done: Tally,
 }
 
-/// The cost of a worker's share.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    fixed_s: f64,
-    per_task_s: f64,
-}
-
-impl Cost {
-    fn at_s(self, tasks: u64) -> f64 {
-        self.fixed_s + tasks as f64 * self.per_task_s
-    }
-}
-
 impl Affine {
     /// Adds the shares of the iteration that ended.
     fn end_iteration(&mut self, round: &Round<'_>) {
-        let AffineState { shares, done } = &mut self.state;
-        shares.resize(shares.len().max(round.statistics.len()), BatchStatistics::default());
-        for (worker, tasks, busy_s) in done.take() {
+        self.shares.resize(self.shares.len().max(round.statistics.len()), BatchStatistics::default());
+        for (worker, tasks, busy_s) in self.done.take() {
             // A saved file may name more workers than there are.
-            if let Some(shares) = shares.get_mut(worker.slot()) {
+            if let Some(shares) = self.shares.get_mut(worker.slot()) {
                 shares.observe(tasks, busy_s);
             }
         }
     }
 
     /// Returns the cost of the i-th worker's share; `None` if the worker was never observed.
-    fn cost(&self, round: &Round<'_>, i: usize) -> Option<Cost> {
+    fn cost(&self, round: &Round<'_>, i: usize) -> Option<CostLine> {
         let statistics = round.of(i);
-        let shares = &self.state.shares[round.workers[i].slot()];
+        let shares = &self.shares[round.workers[i].slot()];
         let (fixed_s, per_task_s) = match shares.line() {
             Some(line) if line.has_slope => (line.fixed_s, line.per_task_s),
             Some(_) => (0.0, shares.total_s / shares.tasks),
             // The worker is known from a warm start, or from a previous policy.
             None => (0.0, statistics.mean_s()?),
         };
-        Some(Cost { fixed_s: fixed_s + statistics.mean_overhead_s(), per_task_s: per_task_s.max(LEAST_S) })
+        let (fixed_s, per_task_s) = (fixed_s + statistics.mean_overhead_s(), per_task_s.max(LEAST_S));
+        Some(CostLine { fixed_s, per_task_s, has_slope: true })
     }
 }
 
@@ -87,42 +70,42 @@ impl Policy for Affine {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        self.state.done.add(worker, 1, busy_s);
+        self.done.add(worker, 1, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        self.state.done.add(worker, tasks, busy_s);
+        self.done.add(worker, tasks, busy_s);
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        self.state.done.forget(worker);
-        if let Some(shares) = self.state.shares.get_mut(worker.slot()) {
+        self.done.forget(worker);
+        if let Some(shares) = self.shares.get_mut(worker.slot()) {
             *shares = BatchStatistics::default();
         }
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         self.end_iteration(round);
-        let none = Cost { fixed_s: 0.0, per_task_s: 0.0 };
-        let costs: Vec<Cost> = (0..round.workers.len()).map(|i| self.cost(round, i).unwrap_or(none)).collect();
+        let none = CostLine { fixed_s: 0.0, per_task_s: 0.0, has_slope: true };
+        let costs: Vec<CostLine> = (0..round.workers.len()).map(|i| self.cost(round, i).unwrap_or(none)).collect();
         let (allocation, rule) = new_workers_first(round, Rule::Ras, rng, |known, budget, rng| {
             ras_by_cost(known.len(), budget, |j, tasks| costs[known[j]].at_s(tasks), rng)
         });
-        let per_task_s = |(cost, &tasks): (&Cost, &u64)| cost.at_s(tasks.max(1)) / tasks.max(1) as f64;
+        let per_task_s = |(cost, &tasks): (&CostLine, &u64)| cost.at_s(tasks.max(1)) / tasks.max(1) as f64;
         let scores = costs.iter().zip(&allocation).map(per_task_s).collect();
         Decision::barrier(allocation, scores, rule)
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&self.state)
+        to_state(self)
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        let state: AffineState = from_state(state)?;
+        let state: Self = from_state(state)?;
         if !state.done.is_valid() || !state.shares.iter().all(BatchStatistics::is_valid) {
             return Err("shares that cannot have been observed".into());
         }
-        self.state = state;
+        *self = state;
         Ok(())
     }
 }
@@ -130,104 +113,40 @@ impl Policy for Affine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
+    use crate::policy::tests::{decide, with_round};
     use crate::statistics::WorkerStatistics;
-    use crate::topology::LinkTimes;
-    use ata_types::Iteration;
     use rand::SeedableRng;
-
-    /// Runs iterations in which worker i takes o_i + a·s_i seconds; returns the allocations.
-    fn allocations(costs: &[(f64, f64)], budget: u64, iterations: u64) -> Vec<Vec<u64>> {
-        let mut policy = Affine::default();
-        let mut observed = vec![(0, 0.0); costs.len()];
-        let run = (1..=iterations).map(|iteration| {
-            let allocation = decide(&mut policy, iteration, budget, &observed).allocation.to_vec();
-            for (slot, &tasks) in allocation.iter().enumerate().filter(|(_, tasks)| **tasks > 0) {
-                let busy_s = costs[slot].0 + tasks as f64 * costs[slot].1;
-                policy.observe_batch(WorkerId::from_slot(slot), tasks, busy_s);
-                observed[slot].0 += tasks;
-                observed[slot].1 += busy_s;
-            }
-            allocation
-        });
-        run.collect()
-    }
 
     /// Cannikin (arXiv 2402.05302): the lines are known after shares of two sizes, and all workers then finish together.
     #[test]
     fn finish_times_are_equal_once_the_lines_are_known() {
-        let costs = [(10.0, 1.0), (0.0, 2.0)];
-        let allocations = allocations(&costs, 36, 4);
-        assert_eq!(allocations[0], [18, 18]);
-        assert_eq!(allocations[1], [20, 16], "in proportion: 28/18 s and 2 s per task");
-        assert_eq!(allocations[2..], [[21, 15], [21, 15]], "10 + 21 and 2·15");
-    }
-
-    /// A worker whose fixed time is longer than what the others need gets nothing.
-    #[test]
-    fn a_fixed_time_counts_once() {
-        let mut policy = Affine::default();
-        for (tasks, times_s) in [(1, [21.0, 1.0]), (4, [24.0, 4.0])] {
-            for (slot, time_s) in times_s.into_iter().enumerate() {
-                policy.observe_batch(WorkerId::from_slot(slot), tasks, time_s);
+        let (mut policy, mut observed) = (Affine::default(), [(0, 0.0); 2]);
+        // The second allocation is in proportion to 28/18 s and 2 s per task. Then the workers take 10 + 21 and 2·15 s.
+        for (iteration, expected) in (1..).zip([[18, 18], [20, 16], [21, 15], [21, 15]]) {
+            let allocation = decide(&mut policy, iteration, 36, &observed).allocation;
+            assert_eq!(allocation, expected, "iteration {iteration}");
+            for (slot, (fixed_s, per_task_s)) in [(10.0, 1.0), (0.0, 2.0)].into_iter().enumerate() {
+                let busy_s = fixed_s + allocation[slot] as f64 * per_task_s;
+                policy.observe_batch(WorkerId::from_slot(slot), allocation[slot], busy_s);
+                observed[slot] = (observed[slot].0 + allocation[slot], observed[slot].1 + busy_s);
             }
-            decide(&mut policy, 2, 9, &[(1, 1.0); 2]);
         }
-        for (budget, allocation) in [(9, [0, 9]), (20, [0, 20]), (30, [5, 25])] {
-            assert_eq!(decide(&mut policy, 3, budget, &[(1, 1.0); 2]).allocation, allocation);
-        }
-    }
-
-    /// Tasks that are timed one by one make one share.
-    #[test]
-    fn an_iteration_is_one_observation() {
-        let (mut one_by_one, mut batch) = (Affine::default(), Affine::default());
-        let worker = WorkerId::from_slot(0);
-        for time_s in [2.0, 3.0, 4.0] {
-            one_by_one.observe(worker, time_s);
-        }
-        batch.observe_batch(worker, 3, 9.0);
-        for policy in [&mut one_by_one, &mut batch] {
-            decide(policy, 2, 1, &[(3, 9.0)]);
-        }
-        assert_eq!(one_by_one.save(), batch.save());
     }
 
     /// The overhead of an assignment is part of the finish time.
     #[test]
     fn overhead_is_part_of_the_finish_time() {
-        let known = |overhead_s| {
+        let statistics = [6.0, 0.0].map(|overhead_s| {
             let mut statistics = WorkerStatistics { observed: 5, total_s: 5.0, ..WorkerStatistics::default() };
             // The first one is not representative.
             statistics.observe_overhead(99.0);
             statistics.observe_overhead(overhead_s);
             statistics
-        };
-        let statistics = [known(6.0), known(0.0)];
-        let workers = [0, 1].map(WorkerId::from_slot);
-        let round = Round {
-            iteration: Iteration(2),
-            budget: 10,
-            workers: &workers,
-            statistics: &statistics,
-            fuses: &[],
-            links: &LinkTimes::default(),
-        };
-        let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
-        assert_eq!(decision.allocation, [2, 8]);
-    }
-
-    #[test]
-    fn a_saved_share_is_checked() {
-        let mut policy = Affine::default();
-        policy.observe(WorkerId::from_slot(1), 2.0);
-        decide(&mut policy, 2, 3, &[(1, 1.0), (1, 2.0)]);
-        let good = policy.save();
-        assert!(policy.restore(good.clone()).is_ok());
-        let text = good.to_string();
-        for bad in [text.replace("2.0", "-2.0"), text.replace("\"done\":[]", "\"done\":[[1,-1.0]]"), "null".into()] {
-            assert_ne!(bad, text);
-            assert!(policy.restore(serde_json::from_str(&bad).unwrap()).is_err(), "{bad}");
-        }
+        });
+        let allocation = with_round(2, 10, &[(5, 5.0); 2], |round| {
+            let round = Round { statistics: &statistics, ..*round };
+            Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1)).allocation
+        });
+        assert_eq!(allocation, [2, 8]);
     }
 }

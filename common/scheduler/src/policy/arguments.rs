@@ -1,72 +1,21 @@
 //! Parses the parameters of a policy, written `NAME:key=value,…`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
-use super::Truth;
-use super::entry::PolicyContext;
+use super::{PolicyContext, Truth};
 
 /// The reason why a policy cannot be built as specified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// No policy has this name.
-    #[error("unknown policy '{name}': expected one of {known}")]
-    UnknownPolicy {
-        /// The name that was given.
-        name: String,
-        /// The names of all policies.
-        known: String,
-    },
-    /// A parameter is not of the form `key=value`.
-    #[error("policy parameter '{0}' is not of the form key=value")]
-    NotKeyValue(String),
-    /// A parameter is given twice.
-    #[error("policy parameter '{0}' is given twice")]
-    Twice(String),
-    /// The policy has no such parameter.
-    #[error("policy '{policy}' has no parameter '{key}'; its parameters: {takes}")]
-    UnknownKey {
-        /// The policy's name.
-        policy: &'static str,
-        /// The parameter that was given.
-        key: String,
-        /// The parameters that the policy takes.
-        takes: &'static str,
-    },
-    /// A parameter has an invalid value.
-    #[error("policy parameter {key}={value}: expected {expected}")]
-    BadValue {
-        /// The parameter.
-        key: &'static str,
-        /// The value that was given.
-        value: String,
-        /// What is expected.
-        expected: &'static str,
-    },
-    /// Parameters contradict each other.
-    #[error("policy parameters: {reason}")]
-    Conflict {
-        /// The parameters that contradict each other, and the reason.
-        reason: String,
-    },
-    /// A parameter asks for more workers than there are.
-    #[error("policy parameter {key}={value}: there are only {workers} workers")]
-    TooFewWorkers {
-        /// The parameter.
-        key: &'static str,
-        /// The value that was given.
-        value: u64,
-        /// The number of workers, n.
-        workers: u32,
-    },
-    /// An oracle was specified without speeds.
-    #[error(
-        "policy '{0}' needs each worker's mean task time: --policy {0}:means=0.1/0.2/0.4 (any unit, worker 1 first)"
-    )]
-    MeansUnknown(&'static str),
-    /// An oracle was requested outside a simulation.
-    #[error("policy '{0}' knows what only a simulation knows: use `ata simulate`")]
-    OnlyInSimulation(&'static str),
+#[error("{0}")]
+pub struct PolicyError(pub(super) String);
+
+impl PolicyError {
+    /// Says which parameters contradict each other, and why.
+    pub fn conflict(reason: impl fmt::Display) -> Self {
+        Self(format!("policy parameters: {reason}"))
+    }
 }
 
 /// The parameters given to a policy. Each is taken once; parameters that are left over are an error.
@@ -80,9 +29,11 @@ impl<'a> Arguments<'a> {
     pub(super) fn parse(text: &str, context: &'a PolicyContext) -> Result<Self, PolicyError> {
         let mut given = BTreeMap::new();
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').ok_or_else(|| PolicyError::NotKeyValue(pair.into()))?;
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| PolicyError(format!("policy parameter '{pair}' is not of the form key=value")))?;
             if given.insert(key.trim().to_owned(), value.trim().to_owned()).is_some() {
-                return Err(PolicyError::Twice(key.into()));
+                return Err(PolicyError(format!("policy parameter '{key}' is given twice")));
             }
         }
         Ok(Self { given, context })
@@ -128,7 +79,7 @@ impl<'a> Arguments<'a> {
     pub fn at_most_workers(&self, key: &'static str, value: Option<u64>) -> Result<(), PolicyError> {
         match (value, self.context.workers) {
             (Some(value), Some(workers)) if value > u64::from(workers) => {
-                Err(PolicyError::TooFewWorkers { key, value, workers })
+                Err(PolicyError(format!("policy parameter {key}={value}: there are only {workers} workers")))
             }
             _ => Ok(()),
         }
@@ -140,12 +91,18 @@ impl<'a> Arguments<'a> {
         let given = self.take("means", expected, |value| value.split('/').map(parse_positive).collect())?;
         // A law may have no finite mean: that of a lognormal law overflows long before its median does.
         let usable = |means: &Vec<f64>| !means.is_empty() && means.iter().all(|mean| mean.is_finite() && *mean > 0.0);
-        given.or_else(|| self.context.means.clone()).filter(usable).ok_or(PolicyError::MeansUnknown(policy))
+        given.or_else(|| self.context.means.clone()).filter(usable).ok_or_else(|| {
+            PolicyError(format!(
+                "policy '{policy}' needs each worker's mean task time: --policy {policy}:means=0.1/0.2/0.4 (any unit, worker 1 first)"
+            ))
+        })
     }
 
     /// Returns the true task times. `policy` is the name of the policy.
     pub fn truth(&self, policy: &'static str) -> Result<Arc<dyn Truth>, PolicyError> {
-        self.context.truth.clone().ok_or(PolicyError::OnlyInSimulation(policy))
+        self.context.truth.clone().ok_or_else(|| {
+            PolicyError(format!("policy '{policy}' knows what only a simulation knows: use `ata simulate`"))
+        })
     }
 
     /// Takes a parameter if it has exactly this value, such as a keyword in place of a number.
@@ -174,7 +131,8 @@ impl<'a> Arguments<'a> {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, PolicyError> {
         let Some(value) = self.given.remove(key) else { return Ok(None) };
-        parse(&value).map(Some).ok_or(PolicyError::BadValue { key, value, expected })
+        let bad = || PolicyError(format!("policy parameter {key}={value}: expected {expected}"));
+        parse(&value).map(Some).ok_or_else(bad)
     }
 }
 

@@ -13,17 +13,14 @@ mod belief;
 mod candidates;
 mod exploration;
 mod links;
-mod outline;
 mod pace;
 mod plan;
-mod ranking;
 mod retries;
 mod window;
 mod worker_model;
 
-use super::entry::{PolicyEntry, PolicyKind};
 use super::{
-    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, PolicyState, Round, SchedulerRng,
+    Actions, Collect, Decision, IterationView, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng,
     StepOutcome, from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
@@ -31,11 +28,9 @@ use crate::statistics::WorkerStatistics;
 use crate::topology::OwnTimes;
 use ata_types::WorkerId;
 use belief::NoisePool;
-use candidates::position;
-use exploration::{Allowance, Exploration};
-use outline::Outline;
+use candidates::{Ranking, position};
+use exploration::{Exploration, Outline};
 use plan::{Preferences, TaskPlan};
-use ranking::Ranking;
 use retries::Retries;
 use window::Test;
 use worker_model::WorkerModel;
@@ -47,7 +42,11 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     parameters: "track=on|off (default: on; follow changes of speed), time_price=W (price of one second of runtime, in \
         worker-seconds; default: what the workers spend per second)",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
+    build: |arguments| {
+        let track = arguments.switch("track")?.unwrap_or(true);
+        let time_price = arguments.positive("time_price")?;
+        Ok(Box::new(AtaAuto { track, time_price, spending: 1.0, ..AtaAuto::default() }))
+    },
 };
 
 /// The smallest and the largest factor on caution, for a very high or very low price of time.
@@ -55,8 +54,9 @@ const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
 /// Allocates by predicted finish times, and plans again within the iteration. docs/explanation/ata-auto.md has the
 /// formulas.
-#[derive(Clone, Debug)]
-pub struct AtaAuto {
+#[derive(Default)]
+struct AtaAuto {
+    /// Whether changes of the workers' speeds are detected.
     track: bool,
     time_price: Option<f64>,
     /// The model of each worker, by slot.
@@ -84,35 +84,6 @@ pub struct AtaAuto {
 }
 
 impl AtaAuto {
-    /// Creates the policy. `track` says whether changes of the workers' speeds are detected.
-    pub fn new(track: bool) -> Self {
-        Self {
-            track,
-            time_price: None,
-            models: Vec::new(),
-            noise: NoisePool::default(),
-            moved: 0.0,
-            tested: 0.0,
-            spending: 1.0,
-            observed: Ranking::default(),
-            unknown: Ranking::default(),
-            exploration: Exploration::default(),
-            retries: Retries::default(),
-            probed: Vec::new(),
-            fresh: Vec::new(),
-            races: false,
-            plan: TaskPlan::default(),
-        }
-    }
-
-    /// Reads `track` and `time_price`.
-    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let track = arguments.switch("track")?.unwrap_or(true);
-        let time_price = arguments.positive("time_price")?;
-        Ok(Self { time_price, ..Self::new(track) })
-    }
-
-    /// Makes room for new workers.
     fn make_room(&mut self, workers: usize) {
         for slot in self.models.len()..workers {
             self.models.push(WorkerModel::default());
@@ -127,7 +98,6 @@ impl AtaAuto {
         self.unknown.set(slot, censored_s);
     }
 
-    /// Returns the model of a worker that is about to be observed.
     fn of(&mut self, worker: WorkerId) -> &mut WorkerModel {
         self.make_room(worker.slot() + 1);
         let model = &mut self.models[worker.slot()];
@@ -139,10 +109,12 @@ impl AtaAuto {
 
     /// Returns the changepoint test that is suitable for a worker's times.
     fn test(&self, worker: WorkerId) -> Test {
-        match () {
-            () if !self.track || self.races => Test::None,
-            () if self.models[worker.slot()].is_probed => Test::Faster,
-            () => Test::All,
+        if !self.track || self.races {
+            Test::None
+        } else if self.models[worker.slot()].is_probed {
+            Test::Faster
+        } else {
+            Test::All
         }
     }
 
@@ -259,14 +231,13 @@ impl Policy for AtaAuto {
             let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };
             return Decision::new(vec![1; n], Collect::Race { tasks: round.budget }, rule);
         }
-        let outline = Outline::new(candidates.iter().map(|candidate| &candidate.member), n, round.links);
+        let outline = Outline::new(&candidates, n, round.links);
         let k = round.iteration.number();
-        let shares = candidates.iter().map(|candidate| (candidate.position, candidate.member.share)).collect();
-        let allocation = PerWorker::sparse(n, shares);
-        let allowance = Allowance::new(outline, self.moved, k);
+        let allocation =
+            PerWorker::sparse(n, candidates.iter().map(|member| (member.position, member.share)).collect());
         let is_idle = |i: &usize| allocation.at(*i) == 0;
-        let mut probed =
-            self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_idle), rng);
+        let idle = |worker| position(round, worker).filter(is_idle);
+        let mut probed = self.exploration.next(self.models.len(), &outline, (self.moved, k), idle, rng);
         let mut retried = self.retries.due(k, |worker| position(round, worker), |i| !is_idle(&i));
         retried.retain(|i| probed.iter().all(|(explored, _)| explored != i));
         probed.extend(retried.into_iter().map(|i| (i, outline.longest_s)));
@@ -278,24 +249,17 @@ impl Policy for AtaAuto {
         let limits_s = self.probed.iter().copied().zip(limits_s);
         let limits_s = limits_s.filter(|(_, limit_s)| *limit_s < outline.longest_s).collect();
         self.spending = if outline.longest_s > 0.0 { outline.all_s / outline.longest_s } else { 1.0 };
-        let used: Vec<OwnTimes> = candidates
-            .iter()
-            .map(|candidate| candidate.member)
-            .filter(|member| member.share > 0)
-            .map(|member| member.own)
-            .collect();
+        let used: Vec<OwnTimes> =
+            candidates.iter().filter(|member| member.share > 0).map(|member| member.own).collect();
         let preferences = Preferences {
             time_price: self.time_price.unwrap_or(self.spending),
             caution,
             fallback_s: round.links.fallback_s(&used),
         };
-        let scores = PerWorker::sparse(
-            n,
-            candidates.iter().map(|candidate| (candidate.position, candidate.member.pace.mean_s)).collect(),
-        );
+        let scores = candidates.iter().map(|member| (member.position, member.pace.mean_s)).collect();
+        let scores = PerWorker::sparse(n, scores);
         let collect = Collect::InParts { tasks: round.budget };
-        self.plan =
-            TaskPlan::new(candidates.into_iter().map(|candidate| candidate.member).collect(), limits_s, preferences);
+        self.plan = TaskPlan::new(candidates, limits_s, preferences);
         Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 
@@ -318,5 +282,22 @@ impl Policy for AtaAuto {
             self.place(slot);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::belief::Pooled;
+    use super::pace::Pace;
+
+    /// Returns the noise of all workers, if no part of it is common to an iteration.
+    pub(super) fn pooled(variation: f64) -> Pooled {
+        Pooled { variation, shared: 0.0 }
+    }
+
+    /// Returns the pace of a worker with mean time 2 and K = 8 observations.
+    pub(super) fn pace(variation: f64) -> Pace {
+        let (overhead_s, doubt) = (1.0, variation / 8.0);
+        Pace { overhead_s, mean_s: 2.0, variation, count: 8.0, doubt, hazard: 1e-3, ..Pace::default() }
     }
 }

@@ -5,11 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{PolicyEntry, PolicyKind};
 use super::shares::{LEAST_S, in_proportion, new_workers_first};
 use super::tally::Tally;
 use super::{
-    Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
+    Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
 };
 use crate::allocation::Rule;
 use ata_types::WorkerId;
@@ -20,7 +19,11 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     about: "shares move until all workers take the same time for theirs (OmniLearn); no exploration",
     parameters: "gain=SHARE of the error (default: 0.5), dead_band=SHARE of the time (default: 0.05)",
     kind: PolicyKind::Barrier,
-    build: |arguments| Ok(Box::new(Controller::from_arguments(arguments)?)),
+    build: |arguments| {
+        let gain = arguments.fraction("gain")?.unwrap_or(0.5);
+        let dead_band = arguments.positive("dead_band")?.unwrap_or(0.05);
+        Ok(Box::new(Controller { gain, dead_band, ..Controller::default() }))
+    },
 };
 
 /// The largest relative error of a time that is too short: one lucky task does not multiply a share.
@@ -35,16 +38,13 @@ const LEAST_SHARE: f64 = 1e-9;
 ///
 /// Each worker is tried once first, and then begins with an equal share. One whose share rounds to 0 has no time, so its share only
 /// moves with the scale.
-#[derive(Clone, Debug)]
-pub struct Controller {
-    gain: f64,
-    dead_band: f64,
-    state: ControllerState,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ControllerState {
+struct Controller {
+    #[serde(skip)]
+    gain: f64,
+    #[serde(skip)]
+    dead_band: f64,
     /// Exact shares in tasks, by slot; `None` until a worker was tried.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<Option<f64>>,
@@ -53,46 +53,34 @@ struct ControllerState {
 }
 
 impl Controller {
-    /// Reads `gain` and `dead_band`.
-    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        let gain = arguments.fraction("gain")?.unwrap_or(0.5);
-        let dead_band = arguments.positive("dead_band")?.unwrap_or(0.05);
-        Ok(Self { gain, dead_band, state: ControllerState::default() })
-    }
-
     /// Returns the new share after an iteration in which its tasks took `time_s` seconds and those of all workers `mean_s` on average.
     fn moved(&self, share: f64, time_s: f64, mean_s: f64) -> f64 {
         let error = (mean_s - time_s) / time_s;
         if error.abs() <= self.dead_band { share } else { share * (1.0 + self.gain * error.min(LARGEST_ERROR)) }
     }
 
-    /// Moves the shares of the workers that had tasks, and gives new ones to those that were tried.
     fn follow(&mut self, round: &Round<'_>) {
         let equal = round.budget as f64 / round.workers.len() as f64;
-        self.state.shares.resize(self.state.shares.len().max(round.statistics.len()), None);
+        self.shares.resize(self.shares.len().max(round.statistics.len()), None);
         let mut times = Vec::new();
         for (i, &worker) in round.workers.iter().enumerate().filter(|(i, _)| round.of(*i).observed > 0) {
-            let share = &mut self.state.shares[worker.slot()];
+            let share = &mut self.shares[worker.slot()];
             let was_tried = share.is_none();
             *share = share.or(Some(equal));
-            if let Some((tasks, busy_s)) = self.state.done.of(worker) {
+            if let Some((tasks, busy_s)) = self.done.of(worker) {
                 // A trial is one task, regardless of the share.
                 let scale = if was_tried { equal.max(1.0) / tasks as f64 } else { 1.0 };
                 times.push((i, (busy_s * scale).max(LEAST_S)));
             }
         }
-        self.state.done.clear();
+        self.done.clear();
         let mean_s = times.iter().map(|(_, time_s)| time_s).sum::<f64>() / times.len().max(1) as f64;
         for (i, time_s) in times {
             let slot = round.workers[i].slot();
-            self.state.shares[slot] = self.state.shares[slot].map(|share| self.moved(share, time_s, mean_s));
+            self.shares[slot] = self.shares[slot].map(|share| self.moved(share, time_s, mean_s));
         }
-        self.scale(round, equal);
-    }
-
-    /// Scales the shares to sum B. While some workers are new, an equal share of B is left for each of them.
-    fn scale(&mut self, round: &Round<'_>, equal: f64) {
-        let shares = &mut self.state.shares;
+        // The shares are scaled to sum B. While some workers are new, an equal share of B is left for each of them.
+        let shares = &mut self.shares;
         let present = || round.workers.iter().map(|worker| worker.slot());
         let known: Vec<f64> = present().filter_map(|slot| shares[slot]).collect();
         let scale = equal * known.len() as f64 / known.iter().sum::<f64>();
@@ -108,16 +96,16 @@ impl Policy for Controller {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        self.state.done.add(worker, 1, busy_s);
+        self.done.add(worker, 1, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        self.state.done.add(worker, tasks, busy_s);
+        self.done.add(worker, tasks, busy_s);
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        self.state.done.forget(worker);
-        if let Some(share) = self.state.shares.get_mut(worker.slot()) {
+        self.done.forget(worker);
+        if let Some(share) = self.shares.get_mut(worker.slot()) {
             *share = None;
         }
     }
@@ -125,7 +113,7 @@ impl Policy for Controller {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         self.follow(round);
         let (allocation, rule) = new_workers_first(round, Rule::Named("controller"), rng, |known, budget, rng| {
-            let share = |&i: &usize| self.state.shares[round.workers[i].slot()].unwrap_or(LEAST_SHARE);
+            let share = |&i: &usize| self.shares[round.workers[i].slot()].unwrap_or(LEAST_SHARE);
             let shares: Vec<f64> = known.iter().map(share).collect();
             in_proportion(&shares, budget, rng)
         });
@@ -133,16 +121,16 @@ impl Policy for Controller {
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&self.state)
+        to_state(self)
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        let state: ControllerState = from_state(state)?;
+        let state: Self = from_state(state)?;
         let possible = LEAST_SHARE..=1e15;
         if !state.done.is_valid() || !state.shares.iter().flatten().all(|share| possible.contains(share)) {
             return Err("a task time is negative, or a share is not positive".into());
         }
-        self.state = state;
+        (self.shares, self.done) = (state.shares, state.done);
         Ok(())
     }
 }
@@ -155,7 +143,7 @@ mod tests {
 
     fn controller(gain: f64, dead_band: f64, shares: &[f64]) -> Controller {
         let shares = shares.iter().copied().map(Some).collect();
-        Controller { gain, dead_band, state: ControllerState { shares, done: Tally::default() } }
+        Controller { gain, dead_band, shares, done: Tally::default() }
     }
 
     /// Runs an iteration in which the workers' shares took these seconds; returns the exact shares after it.
@@ -164,37 +152,26 @@ mod tests {
             controller.observe_batch(WorkerId::from_slot(slot), 3, time_s);
         }
         decide(controller, 9, budget, &vec![(1, 1.0); times_s.len()]);
-        controller.state.shares.iter().map(|share| share.unwrap()).collect()
+        controller.shares.iter().map(|share| share.unwrap()).collect()
     }
 
     /// OmniLearn (arXiv 2503.17469): b_i moves by −gain·(b_i/t_i)(t_i − t̄); then the shares are scaled to sum B again.
     #[test]
     fn shares_move_towards_equal_times() {
-        let shares = shares_after(&mut controller(0.5, 0.05, &[6.0, 6.0]), 12, &[2.0, 4.0]);
-        // With t̄ = 3: 6 + 0.5·6/2·1 = 7.5, and 6 − 0.5·6/4·1 = 5.25.
-        let scale = 12.0 / 12.75;
-        assert!((shares[0] - 7.5 * scale).abs() < 1e-12 && (shares[1] - 5.25 * scale).abs() < 1e-12, "{shares:?}");
-    }
-
-    /// The "dead band" leaves small differences alone.
-    #[test]
-    fn small_errors_move_nothing() {
-        assert_eq!(shares_after(&mut controller(0.5, 0.05, &[6.0, 6.0]), 12, &[2.0, 2.1]), [6.0, 6.0]);
-        assert_ne!(shares_after(&mut controller(0.5, 0.01, &[6.0, 6.0]), 12, &[2.0, 2.1]), [6.0, 6.0]);
-    }
-
-    /// A time much shorter than the mean, such as a clock's zero, at most doubles a share.
-    #[test]
-    fn a_lucky_time_is_clamped() {
-        let shares = shares_after(&mut controller(0.5, 0.05, &[4.0, 4.0]), 8, &[1e-200, 1.0]);
-        assert!((shares[0] / shares[1] - 2.0 / 0.75).abs() < 1e-9, "{shares:?}");
-    }
-
-    /// There is no exploration: a share that rounds to 0 has no time, and only moves with the scale.
-    #[test]
-    fn a_share_of_none_is_not_moved() {
-        let shares = shares_after(&mut controller(0.5, 0.05, &[7.6, 0.4]), 8, &[5.0, 0.0]);
-        assert_eq!(shares, [7.6, 0.4]);
+        for (dead_band, shares, times_s, ratio) in [
+            // With t̄ = 3: 6 + 0.5·6/2·1 = 7.5, and 6 − 0.5·6/4·1 = 5.25.
+            (0.05, [6.0, 6.0], [2.0, 4.0], 7.5 / 5.25),
+            // The dead band leaves small differences alone.
+            (0.05, [6.0, 6.0], [2.0, 2.1], 1.0),
+            (0.01, [6.0, 6.0], [2.0, 2.1], (1.0 + 0.5 * 0.025) / (1.0 - 0.5 * 0.05 / 2.1)),
+            // A time much shorter than the mean, such as a clock's zero, at most doubles a share.
+            (0.05, [6.0, 6.0], [1e-200, 1.0], 2.0 / 0.75),
+            // There is no exploration: a share that rounds to 0 has no time, and only moves with the scale.
+            (0.05, [11.6, 0.4], [5.0, 0.0], 29.0),
+        ] {
+            let shares = shares_after(&mut controller(0.5, dead_band, &shares), 12, &times_s);
+            assert!((shares[0] / shares[1] - ratio).abs() < 1e-9 && (shares[0] + shares[1] - 12.0).abs() < 1e-9);
+        }
     }
 
     /// With constant times, the shares end in proportion to speed.
@@ -223,22 +200,8 @@ mod tests {
             policy.observe_batch(WorkerId::from_slot(slot), tasks, time_s);
         }
         decide(&mut policy, 10, 12, &[(16, 17.0), (13, 26.0), (1, 2.0)]);
-        let shares: Vec<f64> = policy.state.shares.iter().flatten().copied().collect();
+        let shares: Vec<f64> = policy.shares.iter().flatten().copied().collect();
         let expected = [16.0 / 3.0, 8.0 / 3.0, 4.0];
         assert!(shares.iter().zip(expected).all(|(share, expected)| (share - expected).abs() < 1e-9), "{shares:?}");
-    }
-
-    #[test]
-    fn a_saved_share_is_checked() {
-        let mut policy = controller(0.5, 0.05, &[]);
-        for (state, good) in [
-            (r#"{"shares": [2.5, null], "done": [[1, 2.0]]}"#, true),
-            (r#"{"shares": [0.0], "done": []}"#, false),
-            (r#"{"shares": [1e300], "done": []}"#, false),
-            (r#"{"shares": [1.0], "done": [[1, -2.0]]}"#, false),
-            ("null", false),
-        ] {
-            assert_eq!(policy.restore(serde_json::from_str(state).unwrap()).is_ok(), good, "{state}");
-        }
     }
 }

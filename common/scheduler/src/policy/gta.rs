@@ -3,8 +3,7 @@
 //! Source: Tyurin, Richtárik, "Optimal Time Complexities of Parallel Stochastic Optimization Methods Under a Fixed
 //! Computation Model", 2023 (Method 4, Rennala SGD); named GTA in the ATA paper.
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Collect, Decision, Policy, Round, SchedulerRng};
+use super::{Collect, Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
 use crate::allocation::Rule;
 
 /// The policy's entry in the registry.
@@ -18,8 +17,7 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 
 /// Lets all workers compute at the current parameters, one task after another. The first B gradients make the step, and the
 /// tasks that are then running are cancelled and wasted.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Gta;
+struct Gta;
 
 impl Policy for Gta {
     fn name(&self) -> &'static str {
@@ -29,19 +27,5 @@ impl Policy for Gta {
     fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
         let allocation = vec![1; round.workers.len()];
         Decision::new(allocation, Collect::First { take: round.budget, refill: true }, Rule::Racing)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::tests::decide;
-
-    /// Rennala SGD (Tyurin, Richtárik 2023), Method 4: all n workers start, and the first B gradients are taken.
-    #[test]
-    fn everybody_starts() {
-        let decision = decide(&mut Gta, 1, 2, &[(0, 0.0); 5]);
-        assert_eq!(decision.allocation, [1; 5]);
-        assert_eq!(decision.collect, Collect::First { take: 2, refill: true });
     }
 }

@@ -7,30 +7,17 @@ mod ata_auto;
 mod controller;
 mod decision;
 mod ema;
-mod entry;
 mod gta;
-mod moving_mean;
 mod proportional;
 mod pull;
 mod registry;
 mod shares;
 mod tally;
-mod truth;
 mod uta;
 
-pub use affine::Affine;
 pub use arguments::{Arguments, PolicyError};
-pub use ata_auto::AtaAuto;
-pub use controller::Controller;
 pub use decision::{Collect, Decision};
-pub use ema::Ema;
-pub use entry::{PolicyContext, PolicyEntry, PolicyKind, PolicyResolver};
-pub use gta::Gta;
-pub use proportional::Proportional;
-pub use pull::Pull;
-pub use registry::{POLICIES, Registry, entries};
-pub use truth::Truth;
-pub use uta::Uta;
+pub use registry::{POLICIES, PolicyContext, PolicyEntry, PolicyKind, PolicyResolver, Registry, Truth, entries};
 
 use rand::rngs::ChaCha8Rng;
 use serde::de::DeserializeOwned;
@@ -198,25 +185,56 @@ impl Round<'_> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use rand::SeedableRng;
 
     /// Returns what `policy` decides in iteration `iteration` for workers with these (K_i, T_i).
     pub(crate) fn decide(policy: &mut dyn Policy, iteration: u64, budget: u64, observed: &[(u64, f64)]) -> Decision {
+        with_round(iteration, budget, observed, |round| policy.decide(round, &mut SchedulerRng::seed_from_u64(5)))
+    }
+
+    pub(crate) fn with_round<T>(
+        iteration: u64,
+        budget: u64,
+        observed: &[(u64, f64)],
+        run: impl FnOnce(&Round<'_>) -> T,
+    ) -> T {
         let statistics: Vec<_> = observed
             .iter()
             .map(|&(observed, total_s)| WorkerStatistics { observed, total_s, ..Default::default() })
             .collect();
         let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-        let round = Round {
-            iteration: Iteration(iteration),
-            budget,
-            workers: &workers,
-            statistics: &statistics,
-            fuses: &[],
-            links: &LinkTimes::default(),
-        };
-        policy.decide(&round, &mut SchedulerRng::seed_from_u64(5))
+        let (iteration, links) = (Iteration(iteration), LinkTimes::default());
+        run(&Round { iteration, budget, workers: &workers, statistics: &statistics, fuses: &[], links: &links })
+    }
+
+    #[test]
+    fn a_saved_state_is_checked() {
+        for (policy, state, is_good) in [
+            ("ema", "[1.5, null]", true),
+            ("ema", "[-1.5]", false),
+            ("ema", "null", false),
+            // A state that was saved under other parameters can be continued.
+            ("proportional:window=2", "[[1.5], []]", true),
+            ("proportional:window=2", "[[1], [[1, -1]]]", false),
+            ("controller", r#"{"shares": [2.5, null], "done": [[1, 2.0]]}"#, true),
+            ("controller", r#"{"shares": [0.0], "done": []}"#, false),
+            ("controller", r#"{"shares": [1e300], "done": []}"#, false),
+            ("controller", r#"{"shares": [1.0], "done": [[1, -2.0]]}"#, false),
+            ("affine", r#"{"shares": [], "done": [[1, 2.0]]}"#, true),
+            ("affine", r#"{"shares": [], "done": [[1, -1.0]]}"#, false),
+            ("uta", "[1]", false),
+        ] {
+            let mut policy = POLICIES.build(policy, &PolicyContext::default()).unwrap();
+            assert_eq!(policy.restore(serde_json::from_str(state).unwrap()).is_ok(), is_good, "{state}");
+        }
+        for (total_s, is_good) in [(2.0, true), (-2.0, false)] {
+            let mut policy = POLICIES.build("affine", &PolicyContext::default()).unwrap();
+            let mut share = crate::batches::BatchStatistics::default();
+            share.observe(1, total_s);
+            let state = serde_json::json!({"shares": [share], "done": []});
+            assert_eq!(policy.restore(state).is_ok(), is_good, "{share:?}");
+        }
     }
 }

@@ -3,8 +3,7 @@
 //! This is the work queue of task systems, such as Ray's (Moritz et al., "Ray: A Distributed Framework for Emerging AI
 //! Applications", OSDI 2018) and the data shards of DLRover (Wang et al., "DLRover-RM", VLDB 2024).
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Actions, Collect, Decision, IterationView, Policy, Round, SchedulerRng};
+use super::{Actions, Collect, Decision, IterationView, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
 use ata_types::WorkerId;
 
@@ -19,8 +18,8 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 
 /// Lets every worker take one of the B tasks, or a random choice of B workers if there are more. A worker that has finished takes
 /// another one, as long as there is one. No task is computed twice, and the step waits for the last.
-#[derive(Clone, Debug, Default)]
-pub struct Pull {
+#[derive(Default)]
+struct Pull {
     /// The workers that are about to begin.
     first: Vec<WorkerId>,
 }

@@ -74,9 +74,7 @@ pub(super) fn in_proportion(weights: &[f64], budget: u64, rng: &mut SchedulerRng
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::WorkerStatistics;
-    use crate::topology::LinkTimes;
-    use ata_types::{Iteration, WorkerId};
+    use crate::policy::tests::with_round;
     use proptest::prelude::*;
     use rand::SeedableRng;
 
@@ -103,50 +101,28 @@ mod tests {
                 prop_assert!(*weight > 0.0 || tasks == 0, "nothing for a share of nothing");
             }
         }
-
-        /// A new worker gets a task before any other worker does; the budget is met, whichever workers are new.
-        #[test]
-        fn each_new_worker_is_tried_once(
-            observed in prop::collection::vec(0u64..2, 1..20),
-            budget in 1u64..40,
-            seed: u64,
-        ) {
-            let statistics: Vec<_> = observed
-                .iter()
-                .map(|&observed| WorkerStatistics { observed, total_s: 2.0, ..WorkerStatistics::default() })
-                .collect();
-            let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-            let round = Round { iteration: Iteration(1), budget, workers: &workers, statistics: &statistics, fuses: &[], links: &LinkTimes::default() };
-            let mut rng = SchedulerRng::seed_from_u64(seed);
-            let (allocation, rule) = new_workers_first(&round, Rule::Ras, &mut rng, |known, left, rng| {
-                assert!(known.iter().all(|&i| observed[i] > 0) && left > 0);
-                uniform(known.len(), left, rng)
-            });
-            prop_assert_eq!(allocation.iter().sum::<u64>(), budget);
-            let new = || (0..observed.len()).filter(|&i| observed[i] == 0);
-            let tried: u64 = new().map(|i| allocation[i]).sum();
-            let count = new().count() as u64;
-            if count == 0 {
-                prop_assert_eq!(rule, Rule::Ras);
-            } else if count < observed.len() as u64 {
-                prop_assert_eq!(tried, count.min(budget));
-                prop_assert!(new().all(|i| allocation[i] <= 1));
-            } else {
-                prop_assert!(new().all(|i| allocation[i].abs_diff(budget / count) <= 1));
-            }
-        }
     }
 
-    /// With equal remainders, each worker gets the odd task equally often.
+    /// A new worker gets a task before any other worker does; if all are new, they share the budget.
     #[test]
-    fn ties_are_random() {
-        let mut rng = SchedulerRng::seed_from_u64(4);
-        let mut extra = [0; 4];
-        for _ in 0..1000 {
-            let allocation = in_proportion(&[1.0; 4], 5, &mut rng);
-            extra.iter_mut().zip(allocation).for_each(|(extra, tasks)| *extra += tasks - 1);
+    fn each_new_worker_is_tried_once() {
+        for (observed, budget, shares) in [
+            ([1, 1, 1], 7, [3, 2, 2]),
+            ([1, 0, 1], 7, [3, 3, 1]),
+            ([0, 0, 1], 2, [1, 1, 0]),
+            ([0, 0, 1], 1, [1, 0, 0]),
+            ([0, 0, 0], 8, [3, 3, 2]),
+        ] {
+            let mut rng = SchedulerRng::seed_from_u64(budget);
+            let (mut allocation, rule) = with_round(1, budget, &observed.map(|observed| (observed, 2.0)), |round| {
+                new_workers_first(round, Rule::Ras, &mut rng, |known, left, rng| uniform(known.len(), left, rng))
+            });
+            let new = observed.iter().filter(|observed| **observed == 0).count();
+            assert!(new == 3 || budget < 3 || (0..3).all(|i| observed[i] > 0 || allocation[i] == 1), "{allocation:?}");
+            assert_eq!(rule == Rule::Ras, new == 0);
+            allocation.sort_unstable();
+            assert!(allocation.iter().rev().eq(&shares), "{allocation:?}");
         }
-        assert!(extra.iter().all(|&count| (190..310).contains(&count)), "{extra:?}");
     }
 
     #[test]

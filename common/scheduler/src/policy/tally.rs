@@ -15,7 +15,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Adds tasks that took `busy_s` seconds in total.
     pub(super) fn add(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
         let slot = worker.slot();
         self.done.resize(self.done.len().max(slot + 1), (0, 0.0));
@@ -47,23 +46,5 @@ impl Tally {
     /// Returns whether the numbers can have been observed.
     pub(super) fn is_valid(&self) -> bool {
         self.done.iter().all(|(_, total_s)| total_s.is_finite() && *total_s >= 0.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_worker_did_adds_up_until_it_is_taken() {
-        let (first, second) = (WorkerId::from_slot(0), WorkerId::from_slot(1));
-        let mut tally = Tally::default();
-        tally.add(second, 2, 3.0);
-        tally.add(second, 1, 0.5);
-        assert_eq!((tally.of(first), tally.of(second), tally.of(WorkerId::from_slot(9))), (None, Some((3, 3.5)), None));
-        assert_eq!(tally.clone().take().collect::<Vec<_>>(), [(second, 3, 3.5)]);
-        tally.forget(second);
-        tally.forget(WorkerId::from_slot(9));
-        assert_eq!(tally.take().count(), 0);
     }
 }

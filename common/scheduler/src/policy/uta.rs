@@ -2,8 +2,7 @@
 //!
 //! Source: the ATA paper (arXiv 2502.00775), section 6.
 
-use super::entry::{PolicyEntry, PolicyKind};
-use super::{Decision, Policy, Round, SchedulerRng};
+use super::{Decision, Policy, PolicyEntry, PolicyKind, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
 
 /// The policy's entry in the registry.
@@ -16,8 +15,7 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 };
 
 /// Allocates equal shares of ⌊B/n⌋ tasks; the remainder goes to a random subset that is drawn anew in each iteration.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Uta;
+struct Uta;
 
 impl Policy for Uta {
     fn name(&self) -> &'static str {
@@ -26,18 +24,5 @@ impl Policy for Uta {
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         Decision::barrier(uniform(round.workers.len(), round.budget, rng), Vec::new(), Rule::Uniform)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::tests::decide;
-
-    /// ATA paper (arXiv 2502.00775), section 6: observations make no difference.
-    #[test]
-    fn speeds_are_ignored() {
-        let decision = decide(&mut Uta, 50, 6, &[(100, 1.0), (100, 1000.0), (0, 0.0)]);
-        assert_eq!(decision.allocation, [2, 2, 2]);
     }
 }

@@ -145,7 +145,7 @@ impl LinkRates {
         let LinkSetting { times, up_bytes, down_bytes } = setting;
         let link = |own: &Option<OwnTimes>| {
             let OwnTimes { up_s, down_s } = own.unwrap_or(times.others);
-            OwnLink { alone: Throughput::new(up_bytes, up_s), down_s: Some(down_s), ..OwnLink::default() }
+            OwnLink { alone: Throughput { bytes: up_bytes, seconds: up_s }, down_s: Some(down_s), ..OwnLink::default() }
         };
         let workers = times.own.iter().map(link).collect();
         Self { up_bytes, down_bytes, workers, head: Some((times.up_s, times.down_s)), times, ..Self::default() }
@@ -170,11 +170,18 @@ impl LinkRates {
     /// Records an observation.
     pub fn observe(&mut self, observed: Observed) {
         match observed {
-            Observed::Gradient { worker, bytes, seconds, seen } => self.add(worker, seen as usize, bytes, seconds),
-            Observed::Probed { worker, bytes, seconds } => self.probed(worker, Throughput::new(bytes, seconds)),
+            Observed::Gradient { worker, bytes, seconds, seen } => {
+                let link = self.link(worker);
+                let is_first = link.fresh == [Throughput::default(); 3];
+                link.fresh[seen as usize].add(Throughput { bytes, seconds });
+                if is_first {
+                    self.fresh.push(worker);
+                }
+            }
+            Observed::Probed { worker, bytes, seconds } => self.probed(worker, Throughput { bytes, seconds }),
             Observed::Together { bytes, seconds, vector_seconds } => {
-                self.fresh_together.0.add(Throughput::new(bytes, seconds));
-                self.fresh_together.1.add(Throughput::new(vector_seconds, seconds));
+                self.fresh_together.0.add(Throughput { bytes, seconds });
+                self.fresh_together.1.add(Throughput { bytes: vector_seconds, seconds });
             }
             Observed::Shards { seconds, predicted_s } => self.exchanged(seconds, predicted_s),
             Observed::Step { up_bytes, down_bytes, topology } => {
@@ -208,15 +215,6 @@ impl LinkRates {
         self.workers.resize(slots, OwnLink::default());
         self.times.own.resize(slots, None);
         &mut self.workers[worker.slot()]
-    }
-
-    fn add(&mut self, worker: WorkerId, kind: usize, bytes: f64, seconds: f64) {
-        let link = self.link(worker);
-        let is_first = link.fresh == [Throughput::default(); 3];
-        link.fresh[kind].add(Throughput::new(bytes, seconds));
-        if is_first {
-            self.fresh.push(worker);
-        }
     }
 
     /// Handles the result of a probe. It may pass an idle link in one burst, so it shows at most that the link is as fast as others.
@@ -314,7 +312,6 @@ impl LinkRates {
         MEASURABLE_BYTES.min(self.measured_bytes())
     }
 
-    /// Derives the times from the rates.
     fn refresh(&mut self) {
         let mut all_alone: Vec<f64> = self.workers.iter().filter_map(|link| self.alone_per_s(link)).collect();
         let middle = all_alone.len() / 2;

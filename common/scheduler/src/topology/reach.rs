@@ -150,20 +150,9 @@ mod tests {
         assert_eq!(probe(&mut reach, 1, &all, |_, to| to != 3), 4 + 3);
         assert_eq!(reach.members(&all), workers(&[0, 1, 2]));
         reach.forget(all[3]);
+        assert_eq!(reach.next(Iteration(1), &all, |one, other| one != all[3] && other != all[3]), None);
         assert_eq!(probe(&mut reach, 1, &all, |_, _| true), 6);
         assert_eq!(reach.members(&all), all);
-    }
-
-    /// The coordinator knows that some workers can never connect.
-    #[test]
-    fn those_who_must_not_meet_are_not_tried() {
-        let (mut reach, all) = (Reach::default(), workers(&[0, 1, 2]));
-        let may_meet = |one: WorkerId, other: WorkerId| one.slot() != 1 && other.slot() != 1;
-        while let Some((from, to)) = reach.next(Iteration(1), &all, may_meet) {
-            assert!(may_meet(from, to));
-            reach.answered(Iteration(1), from, to, true);
-        }
-        assert_eq!(reach.members(&all), workers(&[0, 2]));
     }
 
     #[test]

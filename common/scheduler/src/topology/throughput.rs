@@ -20,10 +20,6 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
-    pub(super) fn new(bytes: f64, seconds: f64) -> Self {
-        Self { bytes, seconds }
-    }
-
     /// Returns the bytes per second, if any bytes passed.
     pub(super) fn per_s(&self) -> Option<f64> {
         (self.bytes > 0.0 && self.seconds > 0.0).then(|| self.bytes / self.seconds)
@@ -83,7 +79,7 @@ mod tests {
     /// Takes a step in which 100 bytes took this many seconds. Returns the rate.
     fn step(link: &mut Throughput, seconds: f64) -> f64 {
         link.fade(1, 0.0);
-        link.renew(Throughput::new(100.0, seconds), 100.0);
+        link.renew(Throughput { bytes: 100.0, seconds }, 100.0);
         link.per_s().unwrap()
     }
 
@@ -97,18 +93,5 @@ mod tests {
         }
         let noisy = step(&mut usual(), 2.0);
         assert!((80.0..90.0).contains(&noisy), "{noisy}");
-    }
-
-    #[test]
-    fn little_that_is_new_changes_nothing() {
-        let (mut link, few) = (usual(), |seconds| Throughput::new(1.0, seconds));
-        let bytes = link.bytes;
-        link.renew(few(1e-6), 100.0);
-        link.renew(few(0.1), 100.0);
-        assert!((link.bytes - bytes - 2.0).abs() < 1e-9 && (link.per_s().unwrap() - 100.0).abs() < 3.0);
-        link.fade(1000, 60.0);
-        assert!((link.bytes - 60.0).abs() < 1e-9 && (link.per_s().unwrap() - 100.0).abs() < 3.0);
-        link.fade(1000, 1e9);
-        assert!((link.bytes - 60.0).abs() < 1e-9, "it does not grow");
     }
 }

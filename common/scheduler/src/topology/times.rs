@@ -138,17 +138,12 @@ fn slowest(members: &[OwnTimes]) -> OwnTimes {
 mod tests {
     use super::*;
 
-    /// Returns the times of this many workers with equal links.
-    fn alike(own: OwnTimes, workers: usize) -> Vec<OwnTimes> {
-        vec![own; workers]
-    }
-
     #[test]
     fn the_narrowest_part_of_the_way_counts() {
         let links = LinkTimes { up_s: 2.0, down_s: 1.0, ..LinkTimes::default() };
         for own in [OwnTimes { up_s: 3.0, down_s: 1.5 }, OwnTimes { up_s: 1.5, down_s: 3.0 }] {
-            assert_eq!(links.windows_s(&alike(own, 1)), [3.0]);
-            assert_eq!(links.windows_s(&alike(own, 4)), [4.0, 4.0, 6.0, 8.0]);
+            assert_eq!(links.windows_s(&[own]), [3.0]);
+            assert_eq!(links.windows_s(&[own; 4]), [4.0, 4.0, 6.0, 8.0]);
         }
     }
 
@@ -162,25 +157,6 @@ mod tests {
         let may_share = LinkTimes { topology: Topology::Shards, ..star };
         assert!(may_share.is_sharded(&members[..2]) && !may_share.is_sharded(&members));
         assert!((may_share.shards_s(&members) - (20.0 + 0.5 * 2.0 / 3.0)).abs() < 1e-12);
-    }
-
-    #[test]
-    fn only_times_of_zero_are_free() {
-        let free = LinkTimes {
-            topology: Topology::Shards,
-            own: vec![None, Some(OwnTimes::default())],
-            ..LinkTimes::default()
-        };
-        assert!(free.is_free() && LinkTimes::default().is_free());
-        let some = OwnTimes { up_s: 0.0, down_s: 1.0 };
-        for taken in [
-            LinkTimes { up_s: 1.0, ..free.clone() },
-            LinkTimes { down_s: 1.0, ..free.clone() },
-            LinkTimes { own: vec![Some(some)], ..free.clone() },
-            LinkTimes { others: some, ..free.clone() },
-        ] {
-            assert!(!taken.is_free(), "{taken:?}");
-        }
     }
 
     /// Returns links of equal rates for the workers and the coordinator, as in the table of docs/explanation/links.md.
@@ -202,7 +178,7 @@ mod tests {
             ((LinkTimes { up_s: 5.0, ..links.clone() }, own), 4, 5.0),
             ((LinkTimes { down_s: 6.0, ..links.clone() }, own), 4, 6.0),
         ] {
-            let members = alike(own, workers);
+            let members = vec![own; workers];
             assert!(links.is_sharded(&members), "{links:?}, {workers}");
             // The window is the same for every rank.
             assert_eq!(links.windows_s(&members), vec![expected; workers], "{links:?}, {workers}");
@@ -214,37 +190,29 @@ mod tests {
     #[test]
     fn a_step_that_falls_back_takes_as_long_as_a_star() {
         let (links, own) = equal(1.0, 0.5);
-        assert_eq!(links.fallback_s(&alike(own, 4)), 4.0 - 1.375);
-        assert_eq!([1, MAX_SHARDS + 1].map(|workers| links.fallback_s(&alike(own, workers))), [0.0; 2], "it is one");
-        assert_eq!(LinkTimes { topology: Topology::Star, ..links }.fallback_s(&alike(own, 4)), 0.0);
+        assert_eq!(links.fallback_s(&[own; 4]), 4.0 - 1.375);
+        assert_eq!([1, MAX_SHARDS + 1].map(|workers| links.fallback_s(&vec![own; workers])), [0.0; 2], "it is one");
+        assert_eq!(LinkTimes { topology: Topology::Star, ..links }.fallback_s(&[own; 4]), 0.0);
     }
 
     #[test]
     fn a_star_is_used_unless_shards_are_shorter_by_a_tenth() {
         let (even, own) = equal(1.0, 1.0);
+        let head = |up_s, down_s| LinkTimes { up_s, down_s, ..even.clone() };
         let half = OwnTimes { up_s: 1.0, down_s: 0.5 };
-        let wide_head = LinkTimes { up_s: 0.1, down_s: 0.1, ..even.clone() };
-        let narrow_down = LinkTimes { up_s: 0.1, down_s: 0.05, ..even.clone() };
-        let own_only = LinkTimes { up_s: 0.0, down_s: 0.0, ..even.clone() };
-        let free = LinkTimes { topology: Topology::Shards, ..LinkTimes::default() };
-        for (links, own, workers, is_sharded) in [
-            (&even, own, 0, false),
-            (&even, own, 1, false),
-            (&even, own, 2, true),
-            (&even, own, MAX_SHARDS, true),
-            (&even, own, MAX_SHARDS + 1, false),
+        for (links, own, workers) in [
+            (even.clone(), own, vec![(0, false), (1, false), (2, true), (MAX_SHARDS, true), (MAX_SHARDS + 1, false)]),
             // The times are 1.9375 against 1.6, 1.95 against 2.0, and 1.9545 against 2.2.
-            (&wide_head, own, 16, false),
-            (&wide_head, own, 20, false),
-            (&wide_head, own, 22, true),
+            (head(0.1, 0.1), own, vec![(16, false), (20, false), (22, true)]),
             // The times are 1.475 against 1.0 for the fastest and 2.0 for the slowest, and 1.479 against 1.2 and 2.4.
-            (&narrow_down, half, 20, false),
-            (&narrow_down, half, 24, true),
-            (&own_only, own, 8, false),
-            (&free, OwnTimes::default(), 8, false),
+            (head(0.1, 0.05), half, vec![(20, false), (24, true)]),
+            (head(0.0, 0.0), own, vec![(8, false)]),
+            (head(0.0, 0.0), OwnTimes::default(), vec![(8, false)]),
         ] {
-            assert_eq!(links.is_sharded(&alike(own, workers)), is_sharded, "{links:?}, {workers}");
+            for (workers, is_sharded) in workers {
+                assert_eq!(links.is_sharded(&vec![own; workers]), is_sharded, "{links:?}, {workers}");
+            }
         }
-        assert_eq!(wide_head.windows_s(&alike(own, 20))[0], 2.0, "a star's");
+        assert_eq!(head(0.1, 0.1).windows_s(&[own; 20])[0], 2.0, "a star's");
     }
 }

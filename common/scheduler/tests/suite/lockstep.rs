@@ -66,38 +66,6 @@ fn shares_add_up_to_the_budget() {
     }
 }
 
-/// A rank with a CPU quota computes now and then in bursts. Two in a row look like a change; a usual time shows that there was none.
-#[test]
-fn a_rank_that_computed_two_shares_in_bursts_is_what_it_was_after_one_usual_time() {
-    let mut lockstep = lockstep(2, 200, "ata-auto").with_limited_growth();
-    let step = |lockstep: &mut Lockstep, per_task_s: f64| iterate(lockstep, &[(0.0, 0.001), (0.0, per_task_s)]).0[1];
-    let noisy = |step: u32| 0.009 * (1.0 + 0.2 * f64::from(step % 3));
-    let usual = (0..60).map(|at| step(&mut lockstep, noisy(at))).last().unwrap();
-    // The larger share that results from a burst comes two steps later.
-    let bursts: Vec<u64> = [0.002, 0.002, 0.009].iter().map(|seconds| step(&mut lockstep, *seconds)).collect();
-    assert!(bursts[2] > usual, "the bursts were noticed: {usual}, {bursts:?}");
-    let after = step(&mut lockstep, 0.009);
-    assert!(after <= usual + usual / 4, "{usual}, {bursts:?}, {after}");
-}
-
-/// The best shares end the step at the time at which all workers could end together, except for the effect of whole tasks.
-#[test]
-fn shares_become_the_best_ones_and_follow_the_speeds() {
-    let before = [(0.01, 0.001), (0.01, 0.002), (0.01, 0.004), (0.02, 0.008)];
-    let after = [before[3], before[1], before[2], before[0]];
-    let mut lockstep = lockstep(4, 368, "ata-auto");
-    let mut longest_s = |costs: &[Cost], steps: u64| (0..steps).fold(0.0, |_, _| iterate(&mut lockstep, costs).1);
-    // This is (B + Σ o/s) / Σ 1/s.
-    let best_s = |costs: &[Cost]| {
-        let sum = |of: fn(&Cost) -> f64| costs.iter().map(of).sum::<f64>();
-        (368.0 + sum(|(o, s)| o / s)) / sum(|(_, s)| 1.0 / s)
-    };
-    for (costs, steps, most) in [(before, 20, 1.02), (after, 10, 1.1)] {
-        let (found_s, best_s) = (longest_s(&costs, steps), best_s(&costs));
-        assert!(found_s < most * best_s, "{found_s} s after {steps} steps, {best_s} s at best");
-    }
-}
-
 /// A worker that is too slow for a single task is left out, and found again when it has become faster.
 #[test]
 fn a_worker_without_a_share_is_probed() {

@@ -1,60 +1,93 @@
 //! The workers that ATA-Auto considers in an iteration, with their shares.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use super::AtaAuto;
 use super::links::share_with_links;
 use super::pace::Pace;
 use super::plan::PlannedWorker;
 use crate::policy::Round;
-use crate::topology::LinkTimes;
 use ata_types::WorkerId;
 
 /// The number of workers beyond those in use that may help within an iteration: the fastest ones.
 const SPARE: usize = 8;
 
-/// A worker whose share is being decided.
-pub(super) struct Candidate {
-    pub(super) position: usize,
-    pub(super) member: PlannedWorker,
+/// Workers in ascending order of some time, so that the time of a decision does not grow with the number of idle workers. The bits of non-negative numbers have the order of the numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranking {
+    order: BTreeSet<(u64, u32)>,
+    /// The times, by slot.
+    times_s: Vec<Option<f64>>,
+}
+
+impl Ranking {
+    /// Sets a worker's time; `None` removes the worker.
+    pub(super) fn set(&mut self, slot: usize, time_s: Option<f64>) {
+        if self.times_s.len() <= slot {
+            self.times_s.resize(slot + 1, None);
+        }
+        let before = std::mem::replace(&mut self.times_s[slot], time_s);
+        if before == time_s {
+            return;
+        }
+        if let Some(before_s) = before {
+            self.order.remove(&(before_s.to_bits(), slot as u32));
+        }
+        if let Some(time_s) = time_s {
+            self.order.insert((time_s.to_bits(), slot as u32));
+        }
+    }
+
+    /// Returns the workers and their times, ascending.
+    pub(super) fn ascending(&self) -> impl Iterator<Item = (WorkerId, f64)> + '_ {
+        self.order.iter().map(|&(bits, slot)| (WorkerId::from_slot(slot as usize), f64::from_bits(bits)))
+    }
 }
 
 impl AtaAuto {
     /// Returns the workers to use with their shares, and a few more that could help. The list is empty if no worker was ever observed.
-    pub(super) fn candidates(&self, round: &Round<'_>, caution: f64) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, round: &Round<'_>, caution: f64) -> Vec<PlannedWorker> {
         let newcomers = self.newcomers(round);
         let budget = round.budget - newcomers.len() as u64;
         let mut candidates = self.share(round, budget, caution);
         if !round.links.is_free() {
-            share_over_links(&mut candidates, round.links, budget, caution);
+            let first_s = |candidate: &PlannedWorker| candidate.pace.index_s(1, caution);
+            candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
+            share_with_links(&mut candidates, round.links, budget, caution);
         }
-        let times_s = candidates.iter().map(|candidate| candidate.member.pace.time_s(candidate.member.share));
+        let times_s = candidates.iter().map(|candidate| candidate.pace.time_s(candidate.share));
         let longest_s = times_s.fold(0.0, f64::max);
-        let unknown = |i: usize, mean_s: f64, share: u64| {
+        let unknown = |position: usize, mean_s: f64, share: u64| {
             let pace = Pace::unknown(mean_s, self.noise.pooled().variation, self.hazard());
-            let worker = round.workers[i];
-            Candidate { position: i, member: PlannedWorker { worker, pace, share, own: round.links.own(worker) } }
+            let worker = round.workers[position];
+            PlannedWorker { position, worker, pace, share, own: round.links.own(worker) }
         };
-        if !candidates.is_empty() && candidates.iter().all(|candidate| candidate.member.share > 0) {
+        if !candidates.is_empty() && candidates.iter().all(|candidate| candidate.share > 0) {
             // The speed of these workers is unknown, but they may help if all others hang.
             let present = |(worker, censored_s)| Some((position(round, worker)?, censored_s));
             let others = self.unknown.ascending().filter_map(present).filter(|(i, _)| !newcomers.contains(i));
             candidates.extend(others.take(SPARE).map(|(i, censored_s)| unknown(i, censored_s + longest_s, 0)));
         }
         candidates.extend(newcomers.into_iter().map(|i| unknown(i, longest_s, 1)));
-        keep_likely(&mut candidates, caution);
+        // Of the workers without a share, only those that are most likely to help are kept.
+        let index = |candidate: &PlannedWorker| (candidate.pace.index_s(1, caution).to_bits(), candidate.position);
+        let mut rest: Vec<_> = candidates.iter().filter(|candidate| candidate.share == 0).map(index).collect();
+        if rest.len() > SPARE {
+            let last = *rest.select_nth_unstable(SPARE - 1).1;
+            candidates.retain(|candidate| candidate.share > 0 || index(candidate) <= last);
+        }
         candidates
     }
 
     /// Returns the observed workers to use with their shares, and a few more, the fastest first: RAS for the index U. Since U(1) is more
     /// than the time by which workers are ordered, those beyond are no better.
-    fn share(&self, round: &Round<'_>, budget: u64, caution: f64) -> Vec<Candidate> {
+    fn share(&self, round: &Round<'_>, budget: u64, caution: f64) -> Vec<PlannedWorker> {
         let pooled = self.noise.pooled();
         let mut order =
             self.observed.ascending().filter_map(|(worker, least_s)| Some((position(round, worker)?, least_s)));
         let mut next = order.next();
-        let mut candidates: Vec<Candidate> = Vec::with_capacity(4 * SPARE);
+        let mut candidates: Vec<PlannedWorker> = Vec::with_capacity(4 * SPARE);
         let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut left = budget;
         let mut used = 0;
@@ -71,13 +104,13 @@ impl AtaAuto {
                     // This is the extra time of the worker's vector compared with others, so that a slow link counts as much as slow tasks.
                     pace.window_s = own.longest_s() - round.links.others.longest_s();
                     offers.push(Reverse((pace.index_s(1, caution).to_bits(), candidates.len())));
-                    candidates.push(Candidate { position: i, member: PlannedWorker { worker, pace, share: 0, own } });
+                    candidates.push(PlannedWorker { position: i, worker, pace, share: 0, own });
                 }
             } else if left > 0
                 && let Some(mut offer) = offers.peek_mut()
             {
                 let at = offer.0.1;
-                let member = &mut candidates[at].member;
+                let member = &mut candidates[at];
                 used += usize::from(member.share == 0);
                 member.share += 1;
                 offer.0.0 = member.pace.index_s(member.share + 1, caution).to_bits();
@@ -99,27 +132,6 @@ impl AtaAuto {
         let untried = self.unknown.ascending().take_while(|(_, censored_s)| *censored_s == 0.0);
         let present = untried.filter_map(|(worker, _)| position(round, worker));
         present.take(SPARE.min(round.budget as usize - 1)).collect()
-    }
-}
-
-/// Of the workers without a share, keeps only those that are most likely to help.
-fn keep_likely(candidates: &mut Vec<Candidate>, caution: f64) {
-    let index = |candidate: &Candidate| (candidate.member.pace.index_s(1, caution).to_bits(), candidate.position);
-    let mut rest: Vec<_> = candidates.iter().filter(|candidate| candidate.member.share == 0).map(index).collect();
-    if rest.len() > SPARE {
-        let last = *rest.select_nth_unstable(SPARE - 1).1;
-        candidates.retain(|candidate| candidate.member.share > 0 || index(candidate) <= last);
-    }
-}
-
-/// Shares the tasks anew, taking into account the time that vectors take on the links.
-fn share_over_links(candidates: &mut [Candidate], links: &LinkTimes, budget: u64, caution: f64) {
-    let first_s = |candidate: &Candidate| candidate.member.pace.index_s(1, caution);
-    candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
-    let mut members: Vec<PlannedWorker> = candidates.iter().map(|candidate| candidate.member).collect();
-    share_with_links(&mut members, links, budget, caution);
-    for (candidate, member) in candidates.iter_mut().zip(members) {
-        candidate.member = member;
     }
 }
 

@@ -6,8 +6,9 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
-use super::outline::Outline;
+use super::plan::PlannedWorker;
 use crate::policy::SchedulerRng;
+use crate::topology::LinkTimes;
 use ata_types::WorkerId;
 
 /// The number of changes that are assumed before any was observed: Jeffreys' prior of a rate.
@@ -29,42 +30,70 @@ pub(super) struct Exploration {
     queue: VecDeque<u32>,
 }
 
-/// The cost that exploration may have in an iteration.
+/// The numbers of workers and the times of a plan for an iteration, from which the cost of a probe follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Allowance {
-    /// The cost of all probes, in iterations.
-    share: f64,
-    outline: Outline,
+pub(super) struct Outline {
+    /// The number of workers with a share, A.
+    pub(super) used: usize,
+    /// The number of all workers, n.
+    pub(super) workers: usize,
+    /// The sum of the seconds of all workers with a share, W.
+    pub(super) all_s: f64,
+    /// The longest time planned for a worker, l.
+    pub(super) longest_s: f64,
+    /// The time that the fastest of them takes for a task, in seconds.
+    pub(super) fastest_s: f64,
+    /// The cost of downloading parameters for a probe, in iterations: the download takes capacity of the coordinator's link from those
+    /// that the step waits for.
+    pub(super) download: f64,
 }
 
-impl Allowance {
-    /// Creates the allowance for iteration `k`, after changes of speed that add up to `moved`.
-    pub(super) fn new(outline: Outline, moved: f64, k: u64) -> Self {
+impl Outline {
+    pub(super) fn new(members: &[PlannedWorker], workers: usize, links: &LinkTimes) -> Self {
+        let mut outline =
+            Self { used: 0, workers, all_s: 0.0, longest_s: 0.0, fastest_s: f64::INFINITY, download: 0.0 };
+        let mut step_s = 0.0_f64;
+        for PlannedWorker { pace, share, .. } in members.iter().filter(|member| member.share > 0) {
+            let time_s = pace.time_s(*share);
+            outline.used += 1;
+            outline.all_s += time_s;
+            outline.longest_s = outline.longest_s.max(time_s);
+            outline.fastest_s = outline.fastest_s.min(pace.time_s(1));
+            step_s = step_s.max(time_s + pace.window_s);
+        }
+        // Whole parameters, which a worker needs that did not take part in the last step, take about as long as its vector and the
+        // differences together.
+        let download_s = links.up_s + links.down_s;
+        outline.download = if download_s > 0.0 { download_s / step_s } else { 0.0 };
+        outline
+    }
+
+    /// Returns the cost that all probes of iteration `k` may have, in iterations, after changes of speed that add up to `moved`.
+    fn allowance(&self, moved: f64, k: u64) -> f64 {
         // A worker's speed changes at a rate of λ = (½ + V·n/A)/k in an iteration, half of the time to a faster one, which is
         // worth 1/A of an iteration. A rate of ν probes costs ν/A, and delays each change by 1/2ν: the best is √(λ/4).
-        let (used, workers) = (outline.used as f64, outline.workers as f64);
+        let (used, workers) = (self.used as f64, self.workers as f64);
         let rate = (PRIOR + moved * workers / used) / k as f64;
-        let share = (workers - used) / workers * (rate / (4.0 * used)).sqrt();
-        Self { share: share.min(MOST), outline }
+        ((workers - used) / workers * (rate / (4.0 * used)).sqrt()).min(MOST)
     }
 
     /// Returns limits on the length of probes: from the length of the fastest worker's task to the whole iteration, each a factor of
     /// about e apart, and each with the same part of the worker time. So the worker that would gain most is found soonest, at
     /// little cost for each that is explored.
-    fn limits_s(&self, rng: &mut SchedulerRng) -> Vec<f64> {
-        let Outline { longest_s, .. } = self.outline;
-        let fastest_s = self.outline.fastest_s.min(longest_s);
+    fn limits_s(&self, allowance: f64, rng: &mut SchedulerRng) -> Vec<f64> {
+        let fastest_s = self.fastest_s.min(self.longest_s);
         // A clock may measure zero.
         if fastest_s <= 0.0 {
             return Vec::new();
         }
-        let span = (longest_s / fastest_s).ln().min(MOST_SPAN);
+        let span = (self.longest_s / fastest_s).ln().min(MOST_SPAN);
         let steps = span.ceil().max(0.0);
-        let each = self.share / (steps + 1.0);
+        let each = allowance / (steps + 1.0);
         let mut limits_s = Vec::new();
         for step in 0..=steps as u32 {
-            let limit_s = longest_s * (-span * f64::from(step) / steps.max(1.0)).exp();
-            let many = (each / self.outline.probe_cost(limit_s)).min((MOST_EXPLORED / (steps as usize + 1)) as f64);
+            let limit_s = self.longest_s * (-span * f64::from(step) / steps.max(1.0)).exp();
+            let cost = limit_s / self.all_s + self.download;
+            let many = (each / cost).min((MOST_EXPLORED / (steps as usize + 1)) as f64);
             let some = usize::from(rng.random_bool(many.fract()));
             limits_s.extend(std::iter::repeat_n(limit_s, many as usize + some));
         }
@@ -78,12 +107,13 @@ impl Exploration {
         self.queue.iter().all(|slot| (*slot as usize) < self.queue.len())
     }
 
-    /// Returns idle workers to explore, each with the longest time that its probe may take. `idle` returns a worker's position among
-    /// those that can be probed.
+    /// Returns idle workers to explore in iteration `k`, each with the longest time that its probe may take. `moved` is the sum of all
+    /// changes of speed; `idle` returns a worker's position among those that can be probed.
     pub(super) fn next(
         &mut self,
         workers: usize,
-        allowance: &Allowance,
+        outline: &Outline,
+        (moved, k): (f64, u64),
         idle: impl Fn(WorkerId) -> Option<usize>,
         rng: &mut SchedulerRng,
     ) -> Vec<(usize, f64)> {
@@ -92,7 +122,7 @@ impl Exploration {
             new.shuffle(rng);
             self.queue.extend(new);
         }
-        let mut limits_s = allowance.limits_s(rng);
+        let mut limits_s = outline.limits_s(outline.allowance(moved, k), rng);
         let mut chosen = Vec::new();
         for _ in 0..MOST_EXPLORED.min(self.queue.len()) {
             let Some(&limit_s) = limits_s.last() else { break };
@@ -112,39 +142,15 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
 
-    fn rng() -> SchedulerRng {
-        SchedulerRng::seed_from_u64(7)
-    }
-
     /// Returns a plan for some of 8 workers.
     fn outline(used: usize) -> Outline {
         Outline { used, workers: 8, all_s: 1.0, longest_s: 1.0, fastest_s: 1.0, download: 0.0 }
     }
 
-    /// Each length of probe gets the same part of the worker time, and together they get the allowed share.
-    #[test]
-    fn short_probes_cost_as_much_in_all_as_long_ones() {
-        let allowance = Allowance {
-            share: 0.01,
-            outline: Outline { all_s: 5000.0, longest_s: 800.0, fastest_s: 100.0, ..outline(1) },
-        };
-        let mut rng = rng();
-        let mut spent_s = [0.0; 4];
-        for _ in 0..100_000 {
-            for limit_s in allowance.limits_s(&mut rng) {
-                spent_s[((800.0 / limit_s).ln() / 8.0_f64.ln() * 3.0).round() as usize] += limit_s;
-            }
-        }
-        for spent_s in spent_s {
-            let share = spent_s / (5000.0 * 100_000.0);
-            assert!((share / 0.0025 - 1.0).abs() < 0.1, "{share}");
-        }
-    }
-
     /// The more speeds have changed and the more workers are idle, the more is spent.
     #[test]
     fn the_share_follows_the_changes() {
-        let share = |used, moved| Allowance::new(outline(used), moved, 100).share;
+        let share = |used, moved| outline(used).allowance(moved, 100);
         assert_eq!((share(8, 1.0), share(2, 1e9)), (0.0, MOST));
         assert!(share(4, 1.0) > share(4, 0.0) && share(2, 0.0) > share(4, 0.0));
         // Here 3/4 of the workers are idle, and λ = (½ + 1·8/2)/100.
@@ -154,12 +160,13 @@ mod tests {
     /// Every idle worker has its turn before any has its second.
     #[test]
     fn all_have_their_turn() {
-        let allowance = Allowance { share: 0.5, outline: Outline { all_s: 6.0, ..outline(1) } };
-        let (mut exploration, mut rng, mut explored) = (Exploration::default(), rng(), [0; 10]);
+        let outline = Outline { all_s: 6.0, ..outline(1) };
+        let idle = |worker: WorkerId| Some(worker.slot()).filter(|slot| *slot != 4);
+        let mut rng = SchedulerRng::seed_from_u64(7);
+        let (mut exploration, mut explored) = (Exploration::default(), [0; 10]);
         for _ in 0..3 {
-            for (i, limit_s) in
-                exploration.next(10, &allowance, |worker| Some(worker.slot()).filter(|slot| *slot != 4), &mut rng)
-            {
+            // The changes are so many that all probes may cost half an iteration.
+            for (i, limit_s) in exploration.next(10, &outline, (1e9, 1), idle, &mut rng) {
                 assert_eq!(limit_s, 1.0);
                 explored[i] += 1;
             }

@@ -8,7 +8,7 @@ const SLOWER: f64 = 0.5;
 const UNTRUSTED: f64 = 1e6;
 
 /// The expected times of a worker's tasks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     /// Seconds per assignment that are not computation, o.
     pub(super) overhead_s: f64,
@@ -35,32 +35,16 @@ pub(super) struct Pace {
 impl Pace {
     /// Creates the pace of a worker that was never observed.
     pub(super) fn unknown(mean_s: f64, variation: f64, hazard: f64) -> Self {
-        Self {
-            overhead_s: 0.0,
-            fixed_s: 0.0,
-            mean_s,
-            variation,
-            count: 1.0,
-            doubt: variation,
-            shared: 0.0,
-            hazard,
-            most: None,
-            window_s: 0.0,
-        }
+        Self { mean_s, variation, count: 1.0, doubt: variation, hazard, ..Self::default() }
     }
 
     /// Returns the seconds that `tasks` tasks are expected to take.
     pub(super) fn time_s(&self, tasks: u64) -> f64 {
-        self.per_assignment_s() + tasks as f64 * self.mean_s
-    }
-
-    /// Returns the cost of an assignment apart from its tasks, in seconds.
-    pub(super) fn per_assignment_s(&self) -> f64 {
-        self.overhead_s + self.fixed_s
+        self.overhead_s + self.fixed_s + tasks as f64 * self.mean_s
     }
 
     /// Returns the standard deviation of [`Self::time_s`], in seconds: of the times, and of the estimate of their mean.
-    pub(super) fn deviation_s(&self, tasks: u64) -> f64 {
+    fn deviation_s(&self, tasks: u64) -> f64 {
         let a = tasks as f64;
         if self.most.is_some() {
             // A batch is one draw.
@@ -76,7 +60,6 @@ impl Pace {
         self.mean_s * (self.variation * a + self.doubt * a * a).sqrt()
     }
 
-    /// Observes a task that took `busy_s` seconds.
     pub(super) fn observe(&mut self, busy_s: f64) {
         // This is the Kalman gain.
         let gain = self.doubt / (self.doubt + self.variation).max(1e-300);
@@ -135,34 +118,18 @@ impl Pace {
     /// probability of at most exp(−(r − 1 − ln r)·a/c) (Chernoff).
     pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
         let ratio = elapsed_s / self.time_s(tasks);
-        let draws = if self.most.is_some() { 1.0 } else { tasks as f64 };
         if ratio <= 1.0 {
-            1.0
-        } else {
-            (-(ratio - 1.0 - ratio.ln()) / (variation / draws + self.doubt).max(1e-300)).exp()
+            return 1.0;
         }
+        let draws = if self.most.is_some() { 1.0 } else { tasks as f64 };
+        (-(ratio - 1.0 - ratio.ln()) / (variation / draws + self.doubt).max(1e-300)).exp()
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::tests::pace;
     use super::*;
-
-    /// Returns the pace of a worker with mean time 2 and K = 8 observations.
-    pub(in super::super) fn pace(variation: f64) -> Pace {
-        Pace {
-            overhead_s: 1.0,
-            fixed_s: 0.0,
-            mean_s: 2.0,
-            variation,
-            count: 8.0,
-            doubt: variation / 8.0,
-            shared: 0.0,
-            hazard: 1e-3,
-            most: None,
-            window_s: 0.0,
-        }
-    }
 
     /// The index is U(a) = o + a·m + β·m·√(c(1 + a²/K)), because all but the last task are planned again.
     #[test]
@@ -185,11 +152,7 @@ pub(super) mod tests {
         assert!((constant.rest_s(3, 1.5) - 4.5).abs() < 1e-6);
         let exponential = Pace { overhead_s: 0.0, ..pace(1.0) };
         assert!((exponential.rest_s(1, 1.5) - 2.0).abs() < 1e-9);
-    }
-
-    /// A worker that is late far beyond chance has become slower, and needs as long again.
-    #[test]
-    fn who_is_late_beyond_chance_needs_as_long_again() {
+        // A worker that is late far beyond chance has become slower, and needs as long again.
         for variation in [0.01, 0.3, 1.0] {
             let late = pace(variation);
             assert!((late.rest_s(1, 300.0) / 300.0 - 1.0).abs() < 0.2, "{variation}");

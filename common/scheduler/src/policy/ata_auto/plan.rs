@@ -10,6 +10,8 @@ use ata_types::WorkerId;
 /// A worker that may compute in the current iteration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedWorker {
+    /// Its position in [`Round::workers`](crate::Round).
+    pub(super) position: usize,
     pub(super) worker: WorkerId,
     pub(super) pace: Pace,
     /// The number of tasks planned for it.
@@ -19,7 +21,7 @@ pub(super) struct PlannedWorker {
 }
 
 /// The amount of work and risk that a second of runtime is worth.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Preferences {
     /// Price of one second of runtime, in worker-seconds.
     pub(super) time_price: f64,
@@ -52,20 +54,13 @@ impl IndexedMember {
 }
 
 /// The plan for an iteration.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TaskPlan {
     members: Vec<IndexedMember>,
     preferences: Preferences,
     began_s: Option<f64>,
     /// Probes that are cancelled some time after the iteration began, in seconds.
     limits_s: Vec<(WorkerId, f64)>,
-}
-
-impl Default for TaskPlan {
-    /// Creates a plan without workers.
-    fn default() -> Self {
-        Self::new(Vec::new(), Vec::new(), Preferences { time_price: 1.0, caution: 1.0, fallback_s: 0.0 })
-    }
 }
 
 /// A worker that is late with its tasks.
@@ -82,7 +77,6 @@ impl TaskPlan {
         Self { members, preferences, began_s: None, limits_s }
     }
 
-    /// Observes a worker's task that took `busy_s` seconds.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
         let is_one = |ready: &&mut IndexedMember| ready.member.worker == worker && ready.member.pace.most.is_none();
         if let Some(ready) = self.members.iter_mut().find(is_one) {
@@ -93,34 +87,29 @@ impl TaskPlan {
     }
 
     pub(super) fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
-        if let Some(began_s) = self.began_s {
-            if view.left > 0 {
-                self.share_rest(view, actions);
-            } else {
-                self.copy_late(view, actions);
-            }
-            self.stop_probes(began_s, view.now_s, actions);
-        } else {
-            self.began_s = Some(view.now_s);
-            for PlannedWorker { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
-                let part = first_part(pace, *share);
-                actions.begin.push((*worker, part));
-                if pace.is_queued(part) {
-                    actions.begin.push((*worker, first_part(pace, share - part)));
-                }
-            }
-            // The policy is asked again when the last worker should be done, if nothing happens before.
-            let times_s = self.members.iter().map(|ready| ready.member.pace.time_s(ready.member.share));
-            actions.ask_again_s = Some(view.now_s + times_s.fold(0.0, f64::max));
-            self.stop_probes(view.now_s, view.now_s, actions);
+        match self.began_s {
+            None => self.begin(view, actions),
+            Some(_) if view.left > 0 => self.share_rest(view, actions),
+            Some(_) => self.copy_late(view, actions),
         }
-    }
-
-    fn stop_probes(&mut self, began_s: f64, now_s: f64, actions: &mut Actions) {
-        let over = self.limits_s.extract_if(.., |(_, limit_s)| now_s >= began_s + *limit_s);
+        let began_s = *self.began_s.get_or_insert(view.now_s);
+        let over = self.limits_s.extract_if(.., |(_, limit_s)| view.now_s >= began_s + *limit_s);
         actions.stop.extend(over.map(|(worker, _)| worker));
         let next_s = self.limits_s.iter().map(|(_, limit_s)| began_s + limit_s);
         actions.ask_again_s = next_s.chain(actions.ask_again_s).reduce(f64::min);
+    }
+
+    fn begin(&self, view: &IterationView<'_>, actions: &mut Actions) {
+        for PlannedWorker { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
+            let part = first_part(pace, *share);
+            actions.begin.push((*worker, part));
+            if pace.is_queued(part) {
+                actions.begin.push((*worker, first_part(pace, share - part)));
+            }
+        }
+        // The policy is asked again when the last worker should be done, if nothing happens before.
+        let times_s = self.members.iter().map(|ready| ready.member.pace.time_s(ready.member.share));
+        actions.ask_again_s = Some(view.now_s + times_s.fold(0.0, f64::max));
     }
 
     /// Shares out the tasks that are left, as if each worker's time began when it is likely to be free.
@@ -309,17 +298,13 @@ mod tests {
     use super::*;
     use crate::allocation::ras_by_cost;
     use crate::policy::SchedulerRng;
-    use crate::policy::ata_auto::pace::tests::pace;
+    use crate::policy::ata_auto::tests::pace;
     use proptest::prelude::*;
     use rand::SeedableRng;
 
     fn member(number: usize, mean_s: f64) -> PlannedWorker {
-        PlannedWorker {
-            worker: WorkerId::from_slot(number),
-            pace: Pace { mean_s, ..pace(0.3) },
-            share: 0,
-            own: OwnTimes::default(),
-        }
+        let (worker, pace) = (WorkerId::from_slot(number), Pace { mean_s, ..pace(0.3) });
+        PlannedWorker { position: number, worker, pace, share: 0, own: OwnTimes::default() }
     }
 
     proptest! {
@@ -353,14 +338,6 @@ mod tests {
         }
         assert_eq!(first_part(&Pace { most: Some(99), ..noisy }, 9), 9);
         assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..noisy }, 9), 9);
-    }
-
-    /// A worker gets its next tasks early if a round trip takes longer than what planning them later gains.
-    #[test]
-    fn queues_hide_the_way_of_an_assignment() {
-        let steady = Pace { overhead_s: 0.1, ..pace(0.001) };
-        assert!(steady.is_queued(1) && !Pace { overhead_s: 0.0, ..steady }.is_queued(1));
-        assert!(!Pace { overhead_s: 0.1, ..pace(1.0) }.is_queued(1));
     }
 
     fn late(rests_s: &[f64]) -> Vec<LateWorker> {

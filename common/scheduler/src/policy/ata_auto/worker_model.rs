@@ -53,7 +53,7 @@ impl WorkerModel {
     }
 
     pub(super) fn noise(&self) -> Noise {
-        self.times.noise()
+        self.times.noise
     }
 
     /// Returns a lower bound on the expected time of a task; `None` if no time was observed.
@@ -61,26 +61,19 @@ impl WorkerModel {
         let line = self.batches.line();
         let least_s =
             line.map_or(self.times.mean(), |line| line.at_s(1).min(self.batches.total_s / self.batches.tasks));
-        (self.count() > 0.0).then_some(least_s)
-    }
-
-    /// Returns the number of observations since the last change, K.
-    pub(super) fn count(&self) -> f64 {
-        self.times.count()
+        (self.times.count() > 0.0).then_some(least_s)
     }
 
     /// Returns the seconds of work that was cancelled since the last change, E, if no time was observed.
     pub(super) fn only_censored_s(&self) -> Option<f64> {
-        (self.count() == 0.0).then_some(self.censored_s)
+        (self.times.count() == 0.0).then_some(self.censored_s)
     }
 
-    /// Adds a task time.
     pub(super) fn observe(&mut self, busy_s: f64) {
         self.done += 1;
         self.times.observe(busy_s);
     }
 
-    /// Adds a batch.
     pub(super) fn observe_batch(&mut self, tasks: u64, busy_s: f64) {
         self.done += tasks;
         let line = self.batches.line().filter(|line| line.has_slope && tasks <= self.batches.largest);
@@ -99,9 +92,9 @@ impl WorkerModel {
 
     /// Ends the iteration: tests whether the speed has changed, and returns the factor.
     pub(super) fn review(&mut self, pooled: Pooled, hazard: f64, test: Test) -> Option<f64> {
-        let of_overheads = self.overhead.noise().of_one(Pooled { variation: 1.0, shared: 0.0 });
+        let of_overheads = self.overhead.noise.of_one(Pooled { variation: 1.0, shared: 0.0 });
         self.overhead.review(of_overheads, hazard, Test::All);
-        let variation = self.times.noise().of_one(pooled).max(pooled.variation);
+        let variation = self.times.noise.of_one(pooled).max(pooled.variation);
         let verdict = self.times.review(variation, hazard, test)?;
         let mut batches = std::mem::take(&mut self.fresh_batches);
         let factor = match verdict {
@@ -116,7 +109,7 @@ impl WorkerModel {
             Verdict::Changed(factor) => {
                 (self.censored_s, self.late_s) = (0.0, 0.0);
                 if self.batches.count > 0.0 {
-                    self.batches = self.batches.changed(factor, self.count() / (self.batches.count + 1.0));
+                    self.batches = self.batches.changed(factor, self.times.count() / (self.batches.count + 1.0));
                 }
                 batches.append(&mut self.held_batches);
                 Some(factor)
@@ -131,7 +124,7 @@ impl WorkerModel {
     /// Records that tasks were cancelled after `elapsed_s`. If that is longer than chance explains, they count as if they had been
     /// done then.
     pub(super) fn censored(&mut self, tasks: u64, elapsed_s: f64, pooled: Pooled, hazard: f64, test: Test) {
-        let variation = self.times.noise().of_one(pooled).max(pooled.variation);
+        let variation = self.times.noise.of_one(pooled).max(pooled.variation);
         let is_batched = self.batches.count > 0.0;
         let pace = self.pace(pooled, hazard, is_batched);
         if let Some(pace) = &pace
@@ -152,38 +145,20 @@ impl WorkerModel {
 
     /// Returns the expected times of its tasks; `None` if no time was observed.
     pub(super) fn pace(&self, pooled: Pooled, hazard: f64, fuses: bool) -> Option<Pace> {
-        let count = self.count();
+        let count = self.times.count();
         if count <= 0.0 {
             return None;
         }
         let overhead_s = self.overhead.mean();
-        let all = self.times.noise().of_one(pooled).min(MOST_VARIATION);
+        let all = self.times.noise.of_one(pooled).min(MOST_VARIATION);
         let (shared, variation) = (all * pooled.shared, all * (1.0 - pooled.shared));
         let doubt = all / count + shared;
         let lost_s = (pooled.variation.min(MOST_EXCEPTIONAL) * self.censored_s + self.late_s) / count;
-        let usual = Pace {
-            overhead_s,
-            fixed_s: 0.0,
-            mean_s: 0.0,
-            variation,
-            count,
-            doubt,
-            shared,
-            hazard,
-            most: None,
-            window_s: 0.0,
-        };
+        let usual = Pace { overhead_s, variation, count, doubt, shared, hazard, ..Pace::default() };
         if fuses && let Some(line) = self.batches.line() {
             let (fixed_s, mean_s) = (line.fixed_s + lost_s, line.per_task_s.max(1e-100));
-            return Some(Pace {
-                fixed_s,
-                mean_s,
-                variation: all,
-                doubt: all / count,
-                shared: 0.0,
-                most: Some(self.done),
-                ..usual
-            });
+            let (doubt, most) = (all / count, Some(self.done));
+            return Some(Pace { fixed_s, mean_s, variation: all, doubt, shared: 0.0, most, ..usual });
         }
         // These times are from before it computed a batch, or after it stopped computing batches.
         let mean_s =
@@ -197,7 +172,7 @@ impl WorkerModel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::belief::tests::pooled;
+    use super::super::tests::pooled;
     use super::*;
 
     const HAZARD: f64 = 1e-3;

@@ -47,29 +47,24 @@ fn nothing_is_known_before_a_vector_has_arrived() {
     assert_eq!(rates.up_per_s(worker(2)), Some(1e7));
 }
 
+/// Until a vector has arrived alone, the coordinator's link may be the limit.
 #[test]
 fn the_narrower_link_is_found() {
     // Three vectors of 1e6 bytes take this time, after one alone that takes 0.1 s.
-    for (seconds, up_s) in [(0.3, 0.1), (0.1, 0.0), (0.15, 0.05)] {
+    for (seconds, up_s, alone) in [(0.3, 0.1, true), (0.1, 0.0, true), (0.15, 0.05, true), (0.3, 0.1, false)] {
         let mut rates = LinkRates::default();
-        let mut observed = vec![gradient(0, UP_BYTES, 0.1, Seen::Alone), together(3.0 * UP_BYTES, seconds, 3.0)];
+        let mut observed = vec![together(3.0 * UP_BYTES, seconds, 3.0)];
+        observed.extend(alone.then(|| gradient(0, UP_BYTES, 0.1, Seen::Alone)));
         observed.extend((0..3).map(|slot| gradient(slot, UP_BYTES, seconds, Seen::Among)));
         step(&mut rates, &observed);
         assert!((rates.times().up_s - up_s).abs() < 1e-9, "{seconds}: {}", rates.times().up_s);
         for slot in 0..3 {
-            assert!((own_s(&rates, slot) - 0.1).abs() < 1e-9, "what was slower is due to the coordinator's link");
+            assert!(
+                !alone || (own_s(&rates, slot) - 0.1).abs() < 1e-9,
+                "what was slower is due to the coordinator's link"
+            );
         }
     }
-}
-
-/// Until a vector has arrived alone, the coordinator's link may be the limit.
-#[test]
-fn vectors_that_only_arrived_together_share_a_link() {
-    let mut rates = LinkRates::default();
-    let mut observed = vec![together(3.0 * UP_BYTES, 0.3, 3.0)];
-    observed.extend((0..3).map(|slot| gradient(slot, UP_BYTES, 0.3, Seen::Among)));
-    step(&mut rates, &observed);
-    assert!((rates.times().up_s - 0.1).abs() < 1e-9);
 }
 
 /// The others wait for it, so that all three together are as slow as the slow uplink.
@@ -118,21 +113,14 @@ fn a_slow_link_is_probed_until_it_recovers() {
     step(&mut rates, &[]);
     assert_eq!(rates.next_probe(&[worker(0), worker(2)]), None, "it is away");
     assert_eq!(rates.next_probe(&present), Some((worker(1), 262_144)));
-    let mut probes = 0;
     for _ in 0..200 {
         step(&mut rates, &[]);
         if let Some((probed, bytes)) = rates.next_probe(&present) {
-            probes += 1;
             let bytes = bytes as f64;
             rates.observe(Observed::Probed { worker: probed, bytes, seconds: bytes / 2e5 });
         }
     }
-    assert!((4..8).contains(&probes) && own_s(&rates, 1) > 3.0, "{probes}");
-    let found = (0..=64).position(|_| {
-        step(&mut rates, &[]);
-        rates.next_probe(&present).is_some()
-    });
-    assert!(found.is_some());
+    assert!(own_s(&rates, 1) > 3.0, "{}", own_s(&rates, 1));
     rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 262_144.0 / 1e7 });
     assert!((own_s(&rates, 1) - 0.1).abs() < 1e-9, "{}", own_s(&rates, 1));
     (0..200).for_each(|_| step(&mut rates, &[]));

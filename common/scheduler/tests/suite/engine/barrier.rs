@@ -1,12 +1,14 @@
 //! Barrier policies, and the behaviour that all policies share: membership, refusals, failures, evictions.
 
 use ata_scheduler::{
-    AbortReason, Decision, Effect, Engine, EngineConfig, Event, FinishReason, Policy, Refusal, Report, Round, Rule,
-    SchedulerRng, WaitReason,
+    AbortReason, Decision, Effect, Engine, EngineConfig, Event, Policy, Refusal, Report, Round, Rule, SchedulerRng,
+    WaitReason,
 };
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, indices, is_start, step, steps, worker};
+use crate::engine::support::{
+    Cluster, assigned, evicted, holders, indices, is_start, lease_of, ranges, step, steps, worker,
+};
 
 #[test]
 fn a_barrier_iteration_waits_for_every_task() {
@@ -18,16 +20,14 @@ fn a_barrier_iteration_waits_for_every_task() {
     let leases = assigned(&effects);
     assert_eq!(indices(&leases), (0..7).collect::<Vec<_>>());
     assert!(leases.iter().all(|(_, lease)| lease.iteration == Iteration(1)));
-    let share = |number| leases.iter().filter(|(w, _)| *w == number).map(|(_, lease)| lease.tasks.count).sum::<u64>();
+    let share =
+        |number| ranges(&leases).iter().filter(|(w, _)| *w == number).map(|(_, tasks)| tasks.count).sum::<u64>();
     assert_eq!([1, 2, 3].map(share), [4, 2, 1]);
 
     cluster.now_s = 10.0;
     let (last, others) = leases.split_last().unwrap();
-    for (number, lease) in others {
-        assert_eq!(cluster.done(*number, lease), Ok(vec![]), "the worker keeps its gradient");
-    }
-    let effects = cluster.done(last.0, &last.1).unwrap();
-    assert_eq!(effects, [step(1, vec![TaskRange { first: 0, count: 7 }])]);
+    assert_eq!(cluster.done_all(others), [], "the workers keep their gradients");
+    assert_eq!(cluster.done(last.0, &last.1), Ok(vec![step(1, vec![TaskRange { first: 0, count: 7 }])]));
 
     assert!(is_start(&cluster.commit(1)[0], 2));
     let ledger = cluster.engine.ledger();
@@ -46,27 +46,11 @@ fn the_first_iteration_waits_for_min_workers_and_says_so_once() {
 }
 
 #[test]
-fn the_run_finishes_after_its_last_iteration() {
-    let mut cluster = Cluster::new("uta", 1, 1);
-    let mut effects = cluster.join(1);
-    for iteration in 1..=3 {
-        let (number, lease) = assigned(&effects)[0];
-        cluster.done(number, &lease).unwrap();
-        effects = cluster.commit(iteration);
-    }
-    assert_eq!(effects, [Effect::Finish { reason: FinishReason::Iterations }]);
-    assert_eq!(cluster.join(2), [], "a finished run assigns nothing");
-}
-
-#[test]
 fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
     let mut cluster = Cluster::new("fta", 7, 3);
-    cluster.join(1);
-    cluster.join(2);
-    let first = assigned(&cluster.join(3));
+    let (lost, kept): (Vec<_>, Vec<_>) = cluster.join_all(3).into_iter().partition(|(number, _)| *number == 1);
     cluster.now_s = 1.0;
     let again = assigned(&cluster.lose(1));
-    let lost: Vec<_> = first.iter().copied().filter(|(number, _)| *number == 1).collect();
     assert_eq!(indices(&again), indices(&lost));
     assert!(again.iter().all(|(number, lease)| *number != 1 && lease.iteration == Iteration(1)));
 
@@ -75,11 +59,8 @@ fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
     assert_eq!(cluster.done(1, &lost[0].1), Err(Refusal::NotHeld(lost[0].1.id)));
 
     cluster.now_s = 20.0;
-    let mut last = vec![];
-    for (number, lease) in first.iter().filter(|(number, _)| *number != 1).chain(&again) {
-        last = cluster.done(*number, lease).unwrap();
-    }
-    assert_eq!(steps(&last), [(1, vec![TaskRange { first: 0, count: 7 }])]);
+    let effects = cluster.done_all(&[kept, again].concat());
+    assert_eq!(steps(&effects), [(1, vec![TaskRange { first: 0, count: 7 }])]);
     cluster.commit(1);
     assert!(cluster.engine.ledger().tasks_wasted >= 1);
 }
@@ -88,8 +69,7 @@ fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
 fn with_nobody_left_the_iteration_waits_for_a_worker() {
     let mut cluster = Cluster::new("uta", 3, 1);
     let leases = assigned(&cluster.join(1));
-    let effects = cluster.lose(1);
-    assert_eq!(effects, [Effect::Wait { reason: WaitReason::Workers { present: 0, needed: 1 } }]);
+    assert_eq!(cluster.lose(1), [Effect::Wait { reason: WaitReason::Workers { present: 0, needed: 1 } }]);
     assert_eq!(indices(&assigned(&cluster.join(2))), indices(&leases));
 }
 
@@ -97,9 +77,7 @@ fn with_nobody_left_the_iteration_waits_for_a_worker() {
 #[test]
 fn duplicates_foreign_and_invented_leases_are_refused() {
     let mut cluster = Cluster::new("uta", 2, 2);
-    cluster.join(1);
-    let leases = assigned(&cluster.join(2));
-    let [(a, lease_a), (b, lease_b)] = leases[..] else { panic!("one lease each") };
+    let [(a, lease_a), (b, lease_b)] = cluster.join_all(2)[..] else { panic!("one lease each") };
     assert_eq!(cluster.done(b, &lease_a), Err(Refusal::NotHeld(lease_a.id)), "another worker's lease");
     assert_eq!(cluster.done(a, &lease_a), Ok(vec![]));
     assert_eq!(cluster.done(a, &lease_a), Err(Refusal::NotHeld(lease_a.id)), "a duplicate");
@@ -141,42 +119,16 @@ fn reported_times_cannot_exceed_the_time_that_passed() {
 #[test]
 fn failed_tasks_go_to_another_worker_and_end_the_run_when_all_have_failed() {
     let mut cluster = Cluster::new("uta", 2, 2);
-    cluster.join(1);
-    let leases = assigned(&cluster.join(2));
-    let mut holder = leases[0];
+    let mut holder = cluster.join_all(2)[0];
     for attempt in 1..=2 {
-        let told = cluster.fail(holder.0, &holder.1);
-        let next = assigned(&told)[0];
+        let next = assigned(&cluster.fail(holder.0, &holder.1))[0];
         assert_ne!(next.0, holder.0, "attempt {attempt} goes to another worker");
         assert_eq!(next.1.tasks, holder.1.tasks);
         holder = next;
     }
-    let told = cluster.fail(holder.0, &holder.1);
-    let reason = AbortReason::TasksFailed {
-        iteration: Iteration(1),
-        tasks: holder.1.tasks,
-        attempts: 3,
-        workers: 2,
-        lasted_s: 0.0,
-    };
-    assert_eq!(told, [Effect::Abort { reason }]);
-}
-
-#[test]
-fn a_hung_worker_is_evicted_at_its_deadline() {
-    let mut cluster = Cluster::new("uta", 2, 2);
-    cluster.join(1);
-    let leases = assigned(&cluster.join(2));
-    cluster.now_s = 1.0;
-    cluster.done(1, &leases[0].1).unwrap();
-    cluster.now_s = 60.0;
-    assert_eq!(cluster.timeout(), []);
-    cluster.now_s = 60.5;
-    let effects = cluster.timeout();
-    assert_eq!(effects[0], Effect::Evict { worker: worker(2), silent_s: 60.5 });
-    let again = assigned(&effects);
-    assert_eq!((again[0].0, again[0].1.tasks), (1, leases[1].1.tasks));
-    assert_eq!(cluster.timeout(), [], "evicted once");
+    let tasks = holder.1.tasks;
+    let reason = AbortReason::TasksFailed { iteration: Iteration(1), tasks, attempts: 3, workers: 2, lasted_s: 0.0 };
+    assert_eq!(cluster.fail(holder.0, &holder.1), [Effect::Abort { reason }]);
 }
 
 #[test]
@@ -186,26 +138,24 @@ fn tasks_that_hang_everywhere_end_the_run() {
     // The limit doubles with each attempt: 60 s, 120 s, 240 s.
     for waited_s in [61.0, 121.0] {
         cluster.now_s += waited_s;
-        assert!(matches!(cluster.timeout()[0], Effect::Evict { .. }));
+        assert_eq!(evicted(&cluster.timeout()), [1]);
         assert_eq!(assigned(&cluster.join(1)).len(), 1, "it comes back, and tries again");
     }
     cluster.now_s += 241.0;
     let effects = cluster.timeout();
-    assert!(
-        matches!(effects[1], Effect::Abort { reason: AbortReason::TasksFailed { attempts: 3, .. } }),
-        "{effects:?}"
-    );
+    let Effect::Abort { reason: AbortReason::TasksFailed { attempts: 3, .. } } = effects[1] else {
+        panic!("{effects:?}")
+    };
 }
 
 #[test]
 fn a_newcomer_works_from_the_next_iteration_and_a_returning_worker_is_remembered() {
     let mut cluster = Cluster::new("uta", 2, 1);
-    let lease = assigned(&cluster.join(1))[0].1;
+    let leases = assigned(&cluster.join(1));
     assert_eq!(cluster.join(2), []);
     cluster.now_s = 2.0;
-    cluster.done(1, &lease).unwrap();
-    let leases = assigned(&cluster.commit(1));
-    assert_eq!(leases.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
+    cluster.done_all(&leases);
+    assert_eq!(holders(&assigned(&cluster.commit(1))), [1, 2]);
     cluster.lose(1);
     cluster.join(1);
     assert_eq!(cluster.engine.statistics()[0].observed, 2);
@@ -215,20 +165,11 @@ fn a_newcomer_works_from_the_next_iteration_and_a_returning_worker_is_remembered
 #[test]
 fn a_lease_remembers_all_who_failed_it() {
     let mut cluster = Cluster::new("uta", 5, 5);
-    let leases = cluster.join_all(5);
-    let lease = |number: u32| leases.iter().find(|(holder, _)| *holder == number).unwrap().1;
-    let mut next = assigned(&cluster.fail(1, &lease(1)))[0];
-    let mut tried = vec![1];
-    for _ in 0..2 {
-        assert!(!tried.contains(&next.0), "{tried:?} and {}", next.0);
-        tried.push(next.0);
-        if tried.len() == 3 {
-            break;
-        }
-        next = assigned(&cluster.fail(next.0, &next.1))[0];
-    }
-    assert_eq!(next.1.tasks, lease(1).tasks);
-    assert_eq!(cluster.done(next.0, &next.1), Ok(vec![]), "two broken workers do not end the run");
+    let first = lease_of(&cluster.join_all(5), 1);
+    let second = assigned(&cluster.fail(1, &first))[0];
+    let third = assigned(&cluster.fail(second.0, &second.1))[0];
+    assert!(second.0 != 1 && ![1, second.0].contains(&third.0) && third.1.tasks == first.tasks);
+    assert_eq!(cluster.done(third.0, &third.1), Ok(vec![]), "two broken workers do not end the run");
 }
 
 /// A worker that failed gets no share of the next iterations, for times that double.
@@ -239,21 +180,16 @@ fn a_worker_that_failed_rests() {
     let mut leases = cluster.join_all(3);
     for rest_s in [1.0, 2.0, 4.0] {
         let iteration = leases[0].1.iteration;
-        assert_eq!(leases.len(), 3);
+        assert_eq!(holders(&leases), [1, 2, 3]);
         let failed = leases.pop().unwrap();
-        assert_eq!(failed.0, 3);
         leases.extend(assigned(&cluster.fail(3, &failed.1)));
-        for (number, lease) in &leases {
-            cluster.done(*number, lease).unwrap();
-        }
+        cluster.done_all(&leases);
         leases = assigned(&cluster.commit(iteration.number()));
-        assert!(leases.iter().all(|(number, _)| *number != 3), "{leases:?}");
+        assert!(!holders(&leases).contains(&3), "{leases:?}");
         assert_eq!(cluster.engine.poll_timeout(), Some(cluster.now_s + rest_s));
         cluster.now_s += rest_s;
         assert_eq!(cluster.timeout(), []);
-        for (number, lease) in &leases {
-            cluster.done(*number, lease).unwrap();
-        }
+        cluster.done_all(&leases);
         leases = assigned(&cluster.commit(iteration.number() + 1));
     }
 }
@@ -276,7 +212,7 @@ fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
         assert_eq!(cluster.timeout(), []);
         let overhead_s = cluster.engine.statistics()[1].first_overhead_s.unwrap();
         cluster.now_s += 10.0 * overhead_s + 0.2;
-        assert!(matches!(cluster.timeout()[0], Effect::Evict { worker: evicted, .. } if evicted == worker(2)));
+        assert_eq!(evicted(&cluster.timeout()), [2]);
     }
 }
 
@@ -288,11 +224,9 @@ fn an_eviction_blames_only_the_task_that_was_begun() {
     assert_eq!(lease.tasks.count, 8);
     cluster.join(2);
     cluster.now_s = 61.0;
-    let again = assigned(&cluster.timeout());
-    assert_eq!(indices(&again), (0..8).collect::<Vec<_>>());
-    let blamed = again.iter().find(|(_, lease)| lease.tasks == TaskRange::single(0)).unwrap();
-    let innocent = again.iter().find(|(_, lease)| lease.tasks == TaskRange { first: 1, count: 7 }).unwrap();
-    assert_eq!((blamed.0, innocent.0), (2, 2));
+    let mut again = ranges(&assigned(&cluster.timeout()));
+    again.sort_by_key(|(_, tasks)| tasks.first);
+    assert_eq!(again, [(2, TaskRange::single(0)), (2, TaskRange { first: 1, count: 7 })]);
 }
 
 /// A policy that breaks the rules ends the run with a message about it.
@@ -319,9 +253,7 @@ fn a_forgotten_worker_is_unknown() {
     let mut cluster = Cluster::new("uta", 2, 2);
     let leases = cluster.join_all(2);
     cluster.now_s = 1.0;
-    for (number, lease) in &leases {
-        cluster.done(*number, lease).unwrap();
-    }
+    cluster.done_all(&leases);
     cluster.tell(Event::WorkerForgotten { worker: worker(2) });
     assert_eq!(cluster.engine.statistics()[1].observed, 1, "not while it is present");
     cluster.lose(2);

@@ -1,21 +1,12 @@
 //! Workers that compute a lease as one batch.
 
-use ata_policies::build_policy;
-use ata_scheduler::{
-    AbortReason, CostLine, Effect, Engine, EngineConfig, Event, PolicyContext, Refusal, Report, SavedEngine,
-    StepOutcome,
-};
-use ata_types::{Iteration, Lease, TaskRange};
+use ata_scheduler::{AbortReason, CostLine, Effect, Engine, EngineConfig, Refusal, Report, SavedEngine};
+use ata_types::{Lease, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, indices, step};
+use crate::engine::support::{Cluster, assigned, indices, policy, ranges, step};
 
 fn range(first: u64, count: u64) -> TaskRange {
     TaskRange { first, count }
-}
-
-/// Returns the tasks that each worker gets.
-fn tasks(effects: &[Effect]) -> Vec<(u32, TaskRange)> {
-    assigned(effects).into_iter().map(|(number, lease)| (number, lease.tasks)).collect()
 }
 
 /// `fta` gives workers 1 to 3 shares of 12, 6 and 3; those in `fusing` compute batches.
@@ -33,14 +24,9 @@ fn cluster(fusing: &[u32]) -> (Cluster, Vec<(u32, Lease)>) {
 #[test]
 fn a_share_is_one_batch() {
     let (mut cluster, leases) = cluster(&[1, 3]);
-    let got: Vec<_> = leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect();
-    assert_eq!(got, [(1, range(0, 12)), (2, range(12, 6)), (3, range(18, 3))]);
+    assert_eq!(ranges(&leases), [(1, range(0, 12)), (2, range(12, 6)), (3, range(18, 3))]);
     cluster.now_s = 10.0;
-    let mut last = Vec::new();
-    for (number, lease) in &leases {
-        last = cluster.done(*number, lease).unwrap();
-    }
-    assert_eq!(last, [step(1, vec![range(0, 21)])]);
+    assert_eq!(cluster.done_all(&leases), [step(1, vec![range(0, 21)])]);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (21, 0));
 }
@@ -63,21 +49,13 @@ fn a_batch_is_one_observation() {
     assert_eq!(cluster.engine.statistics()[1].batches.count, 0.0);
 }
 
-#[test]
-fn a_lost_batch_is_split() {
-    let (mut cluster, _) = cluster(&[1]);
-    let again = assigned(&cluster.lose(1));
-    assert_eq!(indices(&again), (0..12).collect::<Vec<_>>());
-    assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
-}
-
 /// A worker that computes batches gets each lost lease as one piece.
 #[test]
 fn a_lost_batch_stays_one_if_it_can() {
     let (mut cluster, leases) = cluster(&[1, 2, 3]);
     cluster.lose(3);
     cluster.done(1, &leases[0].1).unwrap();
-    let again = tasks(&cluster.lose(2));
+    let again = ranges(&assigned(&cluster.lose(2)));
     assert_eq!(again, [(1, range(12, 6)), (1, range(18, 3))]);
 }
 
@@ -95,110 +73,15 @@ fn a_batch_that_fails_everywhere_ends_the_run() {
     assert!(matches!(&again[..], [Effect::Abort { reason }] if hopeless(reason)), "{again:?}");
 }
 
-/// A worker that hangs is assumed to have begun all of its batch.
-#[test]
-fn a_batch_that_hangs_goes_elsewhere() {
-    let (mut cluster, leases) = cluster(&[1]);
-    for (number, lease) in leases.iter().filter(|(number, _)| *number != 1) {
-        cluster.done(*number, lease).unwrap();
-    }
-    cluster.now_s = 61.0;
-    let again = tasks(&cluster.timeout());
-    assert_eq!(again.iter().map(|(_, range)| range.count).sum::<u64>(), 12);
-    assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
-    assert_eq!(cluster.engine.statistics()[0].observed, 0);
-}
-
-/// If any result may make the step, each task is a lease, even for a worker that computes batches.
-#[test]
-fn races_and_asynchronous_steps_give_one_task_at_a_time() {
-    for policy in ["gta", "k-sync:k=2", "asgd", "ringmaster:R=2"] {
-        let mut cluster = Cluster::new(policy, 3, 2);
-        cluster.join_fusing(1);
-        let mut leases = assigned(&cluster.join(2));
-        for iteration in 1..=3 {
-            assert!(leases.iter().all(|(_, lease)| lease.tasks.count == 1), "{policy}: {leases:?}");
-            let mut effects = Vec::new();
-            while !effects.iter().any(|effect| matches!(effect, Effect::Step { .. })) {
-                let (number, lease) = leases.remove(0);
-                effects = cluster.done(number, &lease).unwrap();
-                leases.extend(assigned(&effects));
-            }
-            let cancelled = |lease: &Lease| {
-                effects.iter().any(|effect| matches!(effect, Effect::End { lease: ended, .. } if ended == lease))
-            };
-            leases.retain(|(_, lease)| !cancelled(lease));
-            leases.extend(assigned(&cluster.commit(iteration)));
-        }
-        let known = cluster.engine.statistics();
-        assert!(known[0].batches.count > 0.0 && known[0].batches.largest == 1, "{policy}");
-    }
-}
-
-/// The first results make the step of an overcommitted run, so batches would make it too large.
-#[test]
-fn overcommitted_shares_are_single_tasks() {
-    let config = EngineConfig { budget: 4, min_workers: 2, overcommit: 0.5, ..EngineConfig::default() };
-    let mut cluster = Cluster::with("uta", config);
-    cluster.join_fusing(1);
-    let leases = assigned(&cluster.join_fusing(2));
-    assert_eq!(leases.len(), 6);
-    let ended: Vec<_> = leases.iter().map(|(number, lease)| (*number, cluster.done(*number, lease))).collect();
-    assert_eq!(ended[0].1, Ok(vec![]));
-    assert!(ended[4].1.is_err(), "the step has its tasks");
-}
-
-/// `ata-auto` doubles the batch until it knows its cost.
-#[test]
-fn batches_grow_until_their_cost_is_known() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 64, iterations: 99, ..EngineConfig::default() });
-    let mut leases = assigned(&cluster.join_fusing(1));
-    let mut sizes = Vec::new();
-    for iteration in 1..=4 {
-        let mut largest = 0;
-        while let Some((number, lease)) = leases.pop() {
-            largest = largest.max(lease.tasks.count);
-            cluster.now_s += 20.0 + lease.tasks.count as f64;
-            let busy_s = [20.0 + lease.tasks.count as f64];
-            leases.extend(assigned(&cluster.report(number, lease.id, Report::Done { busy_s: &busy_s }).unwrap()));
-        }
-        sizes.push(largest);
-        leases = assigned(&cluster.commit(iteration));
-    }
-    assert_eq!(sizes, [1, 64, 64, 64], "it raced for 64 tasks one by one, and may be trusted with as many");
-    let line = cluster.engine.statistics()[0].line().unwrap();
-    assert!(line.has_slope && (line.fixed_s - 20.0).abs() < 1e-9 && (line.per_task_s - 1.0).abs() < 1e-9);
-}
-
 /// What was learned about batches is saved.
 #[test]
 fn costs_outlive_the_process() {
     let (mut cluster, leases) = cluster(&[1, 3]);
     cluster.now_s = 10.0;
-    for (number, lease) in &leases {
-        cluster.done(*number, lease).unwrap();
-    }
-    let effects = cluster.tell(Event::StepCommitted { iteration: Iteration(1), outcome: StepOutcome::default() });
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
+    cluster.done_all(&leases);
+    cluster.commit(1);
     let text = serde_json::to_string(&cluster.engine.save()).unwrap();
     let saved: SavedEngine = serde_json::from_str(&text).unwrap();
-    let context = PolicyContext { workers: Some(3), ..PolicyContext::default() };
-    let again = Engine::restore(EngineConfig::default(), build_policy("uta", &context).unwrap(), saved).unwrap();
+    let again = Engine::restore(EngineConfig::default(), policy("uta"), saved).unwrap();
     assert_eq!(again.statistics(), cluster.engine.statistics());
-}
-
-/// A new device gets one task at once, and then no more than it has done.
-#[test]
-fn a_new_device_begins_with_one_task() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 8, iterations: 99, ..EngineConfig::default() });
-    let mut held: Vec<_> = assigned(&cluster.join(1));
-    while let Some((_, lease)) = held.pop() {
-        cluster.now_s += 1.0;
-        held.extend(assigned(&cluster.done(1, &lease).unwrap()));
-    }
-    cluster.join_fusing(2);
-    let leases = assigned(&cluster.commit(1));
-    let of_device: Vec<_> =
-        leases.iter().filter(|(number, _)| *number == 2).map(|(_, lease)| lease.tasks.count).collect();
-    assert_eq!(of_device, [1]);
 }

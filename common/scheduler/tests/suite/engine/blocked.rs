@@ -1,18 +1,10 @@
 //! Deadlines of workers that wait for what others send.
 
-use ata_scheduler::{Effect, EngineConfig, Event};
+use ata_scheduler::{EngineConfig, Event};
 
-use crate::engine::support::{Cluster, worker};
+use crate::engine::support::{Cluster, evicted, worker};
 
 const TIMEOUT_S: f64 = 10.0;
-
-fn evicted(effects: &[Effect]) -> Vec<u32> {
-    let evicted = effects.iter().filter_map(|effect| match effect {
-        Effect::Evict { worker, .. } => Some(worker.number()),
-        _ => None,
-    });
-    evicted.collect()
-}
 
 /// Two workers, of which the first waits from second 9 to second 30 to report its lease.
 #[test]

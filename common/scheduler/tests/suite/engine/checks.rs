@@ -1,9 +1,9 @@
 //! Spot checks and expulsion.
 
-use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Report, Verify, WaitReason};
+use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Verify};
 use ata_types::{CollectionId, Lease, MachineId, TaskOutcome, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, indices, steps, worker};
+use crate::engine::support::{Cluster, assigned, indices, is_aborted, lease_of, steps, worker};
 
 const ALL: Verify = Verify { share: 1.0, secret: 7 };
 
@@ -15,8 +15,8 @@ fn checked(budget: u64, min_workers: usize) -> Cluster {
     Cluster::with("uta", EngineConfig { verify: Some(ALL), ..config(budget, min_workers) })
 }
 
-fn of(leases: &[(u32, Lease)], number: u32) -> Lease {
-    leases.iter().find(|(holder, _)| *holder == number).unwrap().1
+fn join_on_one_machine(cluster: &mut Cluster, workers: u32) -> Vec<(u32, Lease)> {
+    (1..=workers).flat_map(|number| assigned(&cluster.join_on(number, MachineId(9)))).collect()
 }
 
 fn pairs(effects: &[Effect]) -> Vec<(TaskRange, CollectionId, CollectionId)> {
@@ -33,20 +33,9 @@ fn say(cluster: &mut Cluster, pair: (TaskRange, CollectionId, CollectionId), agr
 }
 
 /// Returns the worker and the outcome of each lease that ended.
-fn outcomes(effects: &[Effect]) -> Vec<(u32, &'static str)> {
+fn outcomes(effects: &[Effect]) -> Vec<(u32, TaskOutcome)> {
     let outcome = |effect: &Effect| match *effect {
-        Effect::End { worker, outcome, .. } => Some((
-            worker.number(),
-            match outcome {
-                TaskOutcome::Applied => "applied",
-                TaskOutcome::Ignored => "ignored",
-                TaskOutcome::Mismatched => "mismatched",
-                TaskOutcome::Disputed => "disputed",
-                TaskOutcome::Cancelled => "cancelled",
-                TaskOutcome::Lost => "lost",
-                TaskOutcome::Failed => "failed",
-            },
-        )),
+        Effect::End { worker, outcome, .. } => Some((worker.number(), outcome)),
         _ => None,
     };
     effects.iter().filter_map(outcome).collect()
@@ -63,7 +52,7 @@ fn two_workers_compute_what_is_checked_and_one_result_is_taken() {
     let pair = pairs(&cluster.done(second, &two).unwrap())[0];
     assert_eq!(pair, (one.tasks, one.own.unwrap(), two.own.unwrap()));
     let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(second, "ignored")]);
+    assert_eq!(outcomes(&effects), [(second, TaskOutcome::Ignored)]);
     assert_eq!(steps(&effects), [(1, vec![TaskRange { first: 0, count: 1 }])]);
     assert!(say(&mut cluster, pair, true).is_empty(), "an answer counts once");
 }
@@ -109,51 +98,29 @@ fn a_third_worker_decides() {
     let pair = pairs(&say(&mut cluster, pair, false))[0];
     assert_eq!((Some(pair.1), Some(pair.2)), (one.own, three.own));
     let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (witness, "ignored")]);
+    assert_eq!(outcomes(&effects), [(byzantine, TaskOutcome::Mismatched), (witness, TaskOutcome::Ignored)]);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == byzantine)));
     assert_eq!(steps(&effects).len(), 1);
-}
-
-/// Collections of a worker are no longer needed once another result of it is mismatched: others are asked.
-#[test]
-fn a_byzantine_worker_sends_nothing_more() {
-    let mut cluster = checked(3, 3);
-    let leases = cluster.join_all(3);
-    let byzantine = 1;
-    let held: Vec<Lease> = leases.iter().filter(|(number, _)| *number == byzantine).map(|(_, lease)| *lease).collect();
-    let [one, other] = held[..] else { panic!("its own task and another one's: {leases:?}") };
-    let (correct, two) =
-        *leases.iter().find(|(number, lease)| *number != byzantine && lease.tasks == one.tasks).unwrap();
-    cluster.computed(byzantine, &other).unwrap();
-    cluster.done(byzantine, &one).unwrap();
-    let pair = pairs(&cluster.done(correct, &two).unwrap())[0];
-    let [(third, three)] = assigned(&say(&mut cluster, pair, false))[..] else { panic!("a third worker is asked") };
-    let pair = pairs(&cluster.done(third, &three).unwrap())[0];
-    let pair = pairs(&say(&mut cluster, pair, false))[0];
-    let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (third, "ignored"), (byzantine, "cancelled")]);
-    assert_eq!(indices(&assigned(&effects)), [other.tasks.first]);
-    assert_eq!(cluster.deliver_own(byzantine, &other), []);
 }
 
 /// A byzantine machine does not confirm itself under other names, neither at first nor once its results are found to differ.
 #[test]
 fn a_machine_does_not_confirm_itself() {
     let mut cluster = checked(1, 4);
-    let byzantine = MachineId(9);
-    let mut leases: Vec<(u32, Lease)> =
-        (1..=3).flat_map(|number| assigned(&cluster.join_on(number, byzantine))).collect();
+    let mut leases = join_on_one_machine(&mut cluster, 3);
     leases.extend(assigned(&cluster.join(4)));
-    let [(other, two)] = leases.iter().copied().filter(|(number, _)| *number == 4).collect::<Vec<_>>()[..] else {
+    let [(other, two)] = leases.extract_if(.., |(number, _)| *number == 4).collect::<Vec<_>>()[..] else {
         panic!("{leases:?}: the only other machine confirms")
     };
-    let [(first, one)] = leases.iter().copied().filter(|(number, _)| *number != 4).collect::<Vec<_>>()[..] else {
-        panic!("{leases:?}")
-    };
+    let [(first, one)] = leases[..] else { panic!("{leases:?}") };
     cluster.done(first, &one).unwrap();
     let pair = pairs(&cluster.done(other, &two).unwrap())[0];
     let effects = say(&mut cluster, pair, false);
-    assert_eq!(outcomes(&effects), [(first, "disputed"), (other, "disputed")], "no other machine has a vote");
+    assert_eq!(
+        outcomes(&effects),
+        [(first, TaskOutcome::Disputed), (other, TaskOutcome::Disputed)],
+        "no other machine has a vote"
+    );
     let again = assigned(&effects);
     assert!(again.iter().any(|(number, _)| *number == other), "{again:?}: begun anew, by both machines");
     assert_eq!(again.len(), 2);
@@ -163,28 +130,14 @@ fn a_machine_does_not_confirm_itself() {
 #[test]
 fn a_machine_does_not_outvote_one_that_has_failed() {
     let mut cluster = checked(1, 3);
-    let byzantine = MachineId(9);
-    let mut leases: Vec<(u32, Lease)> =
-        (1..=2).flat_map(|number| assigned(&cluster.join_on(number, byzantine))).collect();
+    let mut leases = join_on_one_machine(&mut cluster, 2);
     leases.extend(assigned(&cluster.join(3)));
     let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
     cluster.done(first, &one).unwrap();
     let pair = pairs(&cluster.done(second, &two).unwrap())[0];
     cluster.tell(Event::Violation { worker: worker(3) });
     let effects = say(&mut cluster, pair, false);
-    assert_eq!(outcomes(&effects), [(first, "disputed"), (second, "disputed")]);
-}
-
-/// If there is only one machine, such as a laptop, its workers confirm each other.
-#[test]
-fn workers_of_the_only_machine_confirm_each_other() {
-    let mut cluster = checked(1, 2);
-    let leases: Vec<(u32, Lease)> =
-        (1..=2).flat_map(|number| assigned(&cluster.join_on(number, MachineId(9)))).collect();
-    let [(a, one), (b, two)] = leases[..] else { panic!("{leases:?}") };
-    cluster.done(a, &one).unwrap();
-    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
-    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
+    assert_eq!(outcomes(&effects), [(first, TaskOutcome::Disputed), (second, TaskOutcome::Disputed)]);
 }
 
 /// With two byzantine workers that answer in different ways, five workers are enough to find the two that agree.
@@ -207,7 +160,8 @@ fn two_byzantine_do_not_outvote_the_correct() {
         };
         out.extend(assigned(&effects));
         waiting.extend(pairs(&effects));
-        mismatched = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == "mismatched").collect();
+        mismatched =
+            outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == TaskOutcome::Mismatched).collect();
     }
     assert_eq!(mismatched.iter().map(|(number, _)| *number).collect::<Vec<_>>(), byzantine);
 }
@@ -222,29 +176,10 @@ fn two_that_disagree_are_both_struck() {
         cluster.done(a, &one).unwrap();
         let pair = pairs(&cluster.done(b, &two).unwrap())[0];
         let effects = say(&mut cluster, pair, false);
-        assert_eq!(outcomes(&effects), [(a, "disputed"), (b, "disputed")]);
+        assert_eq!(outcomes(&effects), [(a, TaskOutcome::Disputed), (b, TaskOutcome::Disputed)]);
         leases = assigned(&effects);
-        let abort = |effect: &Effect| {
-            matches!(effect, Effect::Abort { reason: AbortReason::TasksFailed { attempts: 4, workers: 2, .. } })
-        };
-        assert_eq!(effects.iter().any(abort), round == 2, "{effects:?}");
+        assert_eq!(is_aborted(&effects), round == 2, "{effects:?}");
     }
-}
-
-/// If the worker of a copy is lost, another one is asked; if there is no other one, the run waits.
-#[test]
-fn a_lost_witness_is_replaced() {
-    let mut cluster = checked(1, 3);
-    let leases = cluster.join_all(3);
-    let [(a, one), (b, _)] = leases[..] else { panic!("{leases:?}") };
-    cluster.done(a, &one).unwrap();
-    let [(c, three)] = assigned(&cluster.lose(b))[..] else { panic!("a third worker is asked") };
-    let waiting = cluster.lose(c);
-    assert_eq!(waiting, [Effect::Wait { reason: WaitReason::Workers { present: 1, needed: 2 } }]);
-    let [(asked, two)] = assigned(&cluster.join(b))[..] else { panic!("a worker that joins is asked") };
-    assert_eq!((asked, two.tasks), (b, three.tasks));
-    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
-    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
 }
 
 /// Each lease of a share is drawn independently, with the requested probability, and the secret determines which.
@@ -265,17 +200,6 @@ fn about_the_share_asked_for_is_checked() {
     assert_eq!(copies(1.0, 1), 4096);
 }
 
-/// A worker that computes task by task confirms a batch, and the other way round.
-#[test]
-fn a_batch_is_checked_as_a_whole() {
-    let mut cluster = checked(7, 2);
-    cluster.join(1);
-    let leases = assigned(&cluster.join_fusing(2));
-    let mut all: Vec<u64> = (0..7).chain(0..7).collect();
-    all.sort_unstable();
-    assert_eq!(indices(&leases), all, "each task twice");
-}
-
 /// Checks require it to be known which worker computes a task.
 #[test]
 fn strangers_do_not_race_under_checks() {
@@ -293,16 +217,15 @@ fn failures_in_a_row_expel() {
     let mut cluster = Cluster::with("uta", config(3, 3));
     let mut leases = cluster.join_all(3);
     for strike in 1..=3 {
-        let lease = of(&leases, 2);
-        let effects = cluster.report(2, lease.id, Report::Failed { uncomputable: false }).unwrap();
+        let lease = lease_of(&leases, 2);
+        let effects = cluster.fail(2, &lease);
         let expelled = Effect::Expel { worker: worker(2), strikes: 3, mismatches: 0 };
         assert_eq!(effects.contains(&expelled), strike == 3, "{effects:?}");
         let retried = assigned(&effects);
         assert_eq!(indices(&retried), [lease.tasks.first], "its task goes to another");
         // The others finish the iteration.
-        for (number, lease) in leases.iter().filter(|(number, _)| *number != 2).chain(&retried) {
-            cluster.done(*number, lease).unwrap();
-        }
+        leases.retain(|(number, _)| *number != 2);
+        cluster.done_all(&[leases, retried].concat());
         cluster.now_s += 9.0;
         cluster.timeout();
         leases = assigned(&cluster.commit(strike));
@@ -318,7 +241,7 @@ fn violations_count_even_during_a_rest() {
     let violation = Event::Violation { worker: worker(2) };
     cluster.tell(violation);
     cluster.tell(violation);
-    cluster.done(2, &of(&leases, 2)).unwrap();
+    cluster.done(2, &lease_of(&leases, 2)).unwrap();
     cluster.deliver(2);
     cluster.tell(violation);
     cluster.tell(violation);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ata_scheduler::{Collection, Effect, EngineConfig, Event, StepOutcome};
 use ata_types::{CollectionId, Iteration, Lease, TaskOutcome, WorkerId};
 
-use crate::engine::support::{Cluster, assigned, indices, steps, worker};
+use crate::engine::support::{Cluster, assigned, holders, indices, lease_of, steps, worker};
 
 /// `fta` gives three workers shares of 4, 2 and 1 tasks, each one lease; they compute them in a second.
 fn computed() -> (Cluster, Vec<(u32, Lease)>) {
@@ -13,14 +13,8 @@ fn computed() -> (Cluster, Vec<(u32, Lease)>) {
     let mut cluster = Cluster::with("fta", config);
     let leases = cluster.join_all(3);
     cluster.now_s = 1.0;
-    let effects: Vec<Effect> =
-        leases.iter().flat_map(|(number, lease)| cluster.done(*number, lease).unwrap()).collect();
-    assert_eq!(steps(&effects).len(), 1, "the step is ordered, and waits for the collections");
+    assert_eq!(steps(&cluster.done_all(&leases)).len(), 1, "the step is ordered, and waits for the collections");
     (cluster, leases)
-}
-
-fn lease_of(leases: &[(u32, Lease)], number: u32) -> Lease {
-    leases.iter().find(|(holder, _)| *holder == number).unwrap().1
 }
 
 fn asked_of(cluster: &Cluster, number: u32) -> CollectionId {
@@ -43,15 +37,11 @@ fn lost(number: u32) -> Event {
 /// Lets the workers compute the tasks that they were given again; returns the last effects.
 fn compute(cluster: &mut Cluster, leases: &[(u32, Lease)]) -> Vec<Effect> {
     cluster.now_s += 1.0;
-    leases.iter().flat_map(|(number, lease)| cluster.done(*number, lease).unwrap()).collect()
+    cluster.done_all(leases)
 }
 
 fn step_committed() -> Event {
     Event::StepCommitted { iteration: Iteration(1), outcome: StepOutcome::default() }
-}
-
-fn is_committed(effects: &[Effect]) -> bool {
-    effects.iter().any(|effect| matches!(effect, Effect::Committed { .. }))
 }
 
 #[test]
@@ -71,32 +61,15 @@ fn each_worker_is_asked_once_for_all_that_it_holds() {
 }
 
 #[test]
-fn nothing_is_collected_while_a_policy_holds_tasks_back() {
-    let mut cluster = Cluster::with("pull", EngineConfig { budget: 4, min_workers: 2, ..EngineConfig::default() });
-    let mut leases = cluster.join_all(2);
-    let mut at = 0;
-    while let Some((number, lease)) = leases.get(at).copied() {
-        let is_left = indices(&leases).len() < 4;
-        assert_eq!(cluster.collections().is_empty(), is_left, "{leases:?}");
-        cluster.now_s += 1.0;
-        leases.extend(assigned(&cluster.done(number, &lease).unwrap()));
-        at += 1;
-    }
-    let collected: usize = cluster.collections().iter().map(|asked| asked.leases.len()).sum();
-    assert_eq!((collected, cluster.collections().len()), (4, 2), "one collection for each worker");
-}
-
-#[test]
 fn a_step_applies_its_collections_once_it_is_taken() {
     let (mut cluster, leases) = computed();
-    let order = [2, 1];
-    for number in order {
-        cluster.deliver(number);
-    }
+    cluster.deliver(2);
+    cluster.deliver(1);
+    assert_eq!(cluster.tell(lost(1)), [], "a worker lost after delivery costs nothing");
     let effects = cluster.tell(step_committed());
     let applied: Vec<_> = leases.iter().map(|(number, _)| (*number, TaskOutcome::Applied)).collect();
     assert_eq!(ends(&effects), applied, "one that was not said to be delivered counts as well");
-    assert!(is_committed(&effects));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
     assert_eq!(cluster.engine.ledger().results, 3, "vectors");
     assert!(cluster.tell(step_committed()).is_empty(), "a step is committed once");
 }
@@ -114,7 +87,7 @@ fn a_worker_lost_before_delivery_is_replaced() {
 
     let effects = compute(&mut cluster, &again);
     assert_eq!(steps(&effects).len(), 1, "the step is ordered again");
-    let mut expected: Vec<u32> = [3, 2].into_iter().chain(again.iter().map(|(number, _)| *number)).collect();
+    let mut expected = [vec![3, 2], holders(&again)].concat();
     expected.sort_unstable();
     assert_eq!(
         cluster.contributors(),
@@ -124,29 +97,6 @@ fn a_worker_lost_before_delivery_is_replaced() {
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (7, 4));
     assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 0);
-}
-
-#[test]
-fn a_worker_lost_after_delivery_costs_nothing() {
-    let (mut cluster, _) = computed();
-    cluster.deliver(1);
-    assert_eq!(cluster.tell(lost(1)), []);
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted(), (7, 0));
-    assert_eq!(cluster.engine.ledger().workers[0].tasks_applied, 4);
-}
-
-/// Half of its leases are delivered when a worker is lost: those remain, and the others are computed again.
-#[test]
-fn only_what_was_not_delivered_is_lost() {
-    let (mut cluster, _) = computed();
-    let again = assigned(&cluster.tell(lost(3)));
-    let holder = again[0].0;
-    cluster.deliver(holder);
-    compute(&mut cluster, &again);
-    let effects = cluster.tell(lost(holder));
-    assert_eq!(ends(&effects), [(holder, TaskOutcome::Lost)]);
-    assert_eq!(indices(&assigned(&effects)), indices(&again));
 }
 
 #[test]
@@ -164,71 +114,6 @@ fn a_worker_whose_collection_failed_rests_while_others_compute() {
     compute(&mut cluster, &again);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (7, 4));
-}
-
-/// A worker whose collection failed may still compute some of the leases in it.
-#[test]
-fn what_a_worker_still_computes_is_collected_later() {
-    let mut cluster = Cluster::with("uta", EngineConfig { budget: 2, min_workers: 2, ..EngineConfig::default() });
-    let mut leases = cluster.join_all(2);
-    leases.extend(assigned(&cluster.lose(2)));
-    let collection = asked_of(&cluster, 1);
-    cluster.now_s = 1.0;
-    cluster.done(1, &lease_of(&leases, 1)).unwrap();
-    for asked in cluster.collections().iter().filter(|asked| asked.worker == worker(1) && asked.id != collection) {
-        let effects = cluster.tell(Event::CollectionFailed { worker: worker(1), collection: asked.id });
-        assert_eq!(ends(&effects), [], "nothing of it was computed");
-    }
-    let last = leases.last().unwrap().1;
-    let effects = cluster.done(1, &last).unwrap();
-    assert_eq!(steps(&effects).len(), 1);
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted().0, 2);
-}
-
-/// If a collection fails each time, on every worker, the run ends as it would if the tasks failed.
-#[test]
-fn collections_that_fail_everywhere_end_the_run() {
-    let (mut cluster, _) = computed();
-    for _ in 0..40 {
-        let mut effects = Vec::new();
-        for Collection { worker, id: collection, .. } in cluster.collections() {
-            effects.extend(cluster.tell(Event::CollectionFailed { worker, collection }));
-        }
-        if effects.iter().any(|effect| matches!(effect, Effect::Abort { .. })) {
-            return;
-        }
-        cluster.now_s = cluster.engine.poll_timeout().map_or(cluster.now_s, |at_s| at_s + 0.1);
-        effects.extend(cluster.tell(Event::Timeout));
-        let again: Vec<(u32, Lease)> = assigned(&effects);
-        compute(&mut cluster, &again);
-    }
-    panic!("the run goes on");
-}
-
-/// There is no task for worker 2, so it gets a probe now and then, whose gradient is in no collection.
-#[test]
-fn a_probe_is_never_collected() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 1, iterations: 99, ..EngineConfig::default() });
-    let mut leases = assigned(&cluster.join(1));
-    cluster.join(2);
-    for iteration in 1.. {
-        cluster.now_s += 1.0;
-        for (number, lease) in &leases {
-            cluster.done(*number, lease).unwrap();
-        }
-        leases = assigned(&cluster.commit(iteration));
-        if leases.iter().any(|(number, _)| *number == 2) {
-            break;
-        }
-    }
-    let probe = lease_of(&leases, 2);
-    assert!(probe.tasks.first >= 1);
-    for (number, lease) in leases.iter().filter(|(number, _)| *number == 1) {
-        cluster.done(*number, lease).unwrap();
-    }
-    let collected: Vec<Lease> = cluster.collections().into_iter().flat_map(|asked| asked.leases).collect();
-    assert!(!collected.is_empty() && !collected.contains(&probe), "{collected:?}");
 }
 
 /// Four workers race for one task. Three fail it, so that the engine pauses before any worker tries again; the fourth completes it.

@@ -6,7 +6,7 @@ use ata_policies::build_policy;
 use ata_scheduler::{
     AbortReason, Effect, Engine, EngineConfig, Event, PolicyContext, Report, StepOutcome, WorkerStatistics,
 };
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
 use crate::engine::support::worker;
 
@@ -41,8 +41,6 @@ pub(crate) enum Nature {
     Hangs,
     /// The worker computes its leases, in this many seconds per task, but every sum that it sends is refused.
     Refused(f64),
-    /// The worker computes its leases, in this many seconds per task, but never answers for leases that it begins after this many seconds.
-    Breaks(f64, f64),
 }
 
 /// The name under which a broken machine returns after each failure.
@@ -52,8 +50,6 @@ pub(crate) enum Return {
     Same,
     /// It gets a new name.
     Renamed,
-    /// It gets a new name, but only after this many failures.
-    RenamedAfter(usize),
     /// It gets a new name and a new address.
     Moved,
 }
@@ -95,8 +91,6 @@ struct Working {
     machine: Machine,
     leases: Vec<Lease>,
     begun_s: f64,
-    /// The number of its leases that have failed.
-    failures: usize,
 }
 
 pub(crate) struct Drill {
@@ -106,22 +100,20 @@ pub(crate) struct Drill {
     /// The machines that come back, with the time and the number.
     away: Vec<(f64, Machine, u32)>,
     /// Whether all machines have the same address, as behind a router.
-    is_one_address: bool,
+    pub(crate) is_one_address: bool,
     /// The time span in which no lease can be computed.
-    outage_s: (f64, f64),
+    pub(crate) outage_s: (f64, f64),
     /// The address that the outage spares, if there is one.
-    spared: Option<u64>,
-    /// Seconds until a task fails.
-    fails_s: f64,
+    pub(crate) spared: Option<u64>,
+    /// Seconds until a task fails, in which its worker may try again.
+    pub(crate) fails_s: f64,
     /// Returns whether the worker reports that the tasks are to blame, given the time at which a failure begins.
-    uncomputable: fn(f64) -> bool,
-    /// A task that no worker can compute.
-    cursed: Option<(u64, u64)>,
+    pub(crate) uncomputable: fn(f64) -> bool,
     /// The worker of each collection.
     asked: BTreeMap<CollectionId, WorkerId>,
     /// Events for the engine once its effects so far are carried out.
     next: VecDeque<Event>,
-    ended: Option<Ended>,
+    is_over: bool,
     so_far: Ended,
 }
 
@@ -138,10 +130,9 @@ impl Drill {
             spared: None,
             fails_s: FAILS_S,
             uncomputable: |_| false,
-            cursed: None,
             asked: BTreeMap::new(),
             next: VecDeque::new(),
-            ended: None,
+            is_over: false,
             so_far: Ended::default(),
         }
     }
@@ -165,43 +156,12 @@ impl Drill {
         self
     }
 
-    /// Gives all machines the same address, if `is_so`.
-    pub(crate) fn at_one_address(self, is_so: bool) -> Self {
-        Self { is_one_address: is_so, ..self }
-    }
-
-    /// Adds an outage, in which nothing can be computed.
-    pub(crate) fn outage(mut self, from_s: f64, until_s: f64) -> Self {
-        self.outage_s = (from_s, until_s);
-        self
-    }
-
-    /// Sets how long a failure takes, as if the worker tried again for a while.
-    pub(crate) fn fails_after(self, fails_s: f64) -> Self {
-        Self { fails_s, ..self }
-    }
-
-    /// Sets for which failures, by the time at which they begin, workers report that the tasks are to blame.
-    pub(crate) fn uncomputable(self, at: fn(f64) -> bool) -> Self {
-        Self { uncomputable: at, ..self }
-    }
-
-    /// Exempts this address from the outage.
-    pub(crate) fn sparing(self, spared: Option<u64>) -> Self {
-        Self { spared, ..self }
-    }
-
-    /// Makes one task of one iteration fail wherever it is computed.
-    pub(crate) fn cursed(mut self, iteration: u64, task: u64) -> Self {
-        self.cursed = Some((iteration, task));
-        self
-    }
-
     pub(crate) fn run(mut self) -> Ended {
         self.tell(Event::Proceed);
         for _ in 0..1_000_000 {
-            if let Some(ended) = self.ended {
-                return ended;
+            if self.is_over {
+                self.so_far.at_s = self.now_s;
+                return self.so_far;
             }
             self.advance();
         }
@@ -234,35 +194,29 @@ impl Drill {
     /// Returns when a worker answers for its first lease.
     fn ends(&self, working: &Working) -> Option<f64> {
         let lease = working.leases.first()?;
-        if self.fails(working, lease) {
+        if self.fails(working) {
             return Some(working.begun_s + self.fails_s);
         }
         match working.machine.nature {
-            Nature::Breaks(_, at_s) if working.begun_s >= at_s => None,
-            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
+            Nature::Sound(task_s) | Nature::Refused(task_s) => {
                 Some(working.begun_s + task_s * lease.tasks.count as f64)
             }
             Nature::Fails | Nature::Hangs => None,
         }
     }
 
-    fn fails(&self, working: &Working, lease: &Lease) -> bool {
+    fn fails(&self, working: &Working) -> bool {
         let (from_s, until_s) = self.outage_s;
         let is_out = (from_s..until_s).contains(&working.begun_s) && self.spared != Some(working.machine.address);
-        let is_cursed = self.cursed.is_some_and(|(iteration, task)| {
-            lease.iteration.number() == iteration && lease.tasks.indices().contains(&task)
-        });
-        working.machine.nature == Nature::Fails || is_out || is_cursed
+        working.machine.nature == Nature::Fails || is_out
     }
 
     fn answer(&mut self, worker: WorkerId) {
         let working = &self.workers[&worker];
         let lease = working.leases[0];
-        let has_failed = self.fails(working, &lease);
+        let has_failed = self.fails(working);
         let busy_s = match working.machine.nature {
-            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
-                vec![task_s; lease.tasks.count as usize]
-            }
+            Nature::Sound(task_s) | Nature::Refused(task_s) => vec![task_s; lease.tasks.count as usize],
             Nature::Fails | Nature::Hangs => Vec::new(),
         };
         let uncomputable = (self.uncomputable)(working.begun_s);
@@ -271,18 +225,11 @@ impl Drill {
         let own = lease.own.filter(|_| !has_failed).map(|own| self.arrival(worker, own));
         self.next.extend(own);
         let report = if has_failed { Report::Failed { uncomputable } } else { Report::Done { busy_s: &busy_s } };
-        self.report(worker, lease.id, report);
-        let Some(working) = self.workers.get_mut(&worker).filter(|_| has_failed && self.ended.is_none()) else {
-            return;
-        };
-        working.failures += 1;
-        let machine = working.machine;
-        let is_gone = match machine.returns {
-            Return::Same => false,
-            Return::Renamed | Return::Moved => true,
-            Return::RenamedAfter(failures) => working.failures >= failures,
-        };
-        if is_gone {
+        let mut effects = Vec::new();
+        self.engine.report(self.now_s, worker, lease.id, report, &mut effects).unwrap();
+        self.carry_out(effects);
+        let Some(machine) = self.workers.get(&worker).map(|working| working.machine) else { return };
+        if has_failed && !self.is_over && machine.returns != Return::Same {
             self.workers.remove(&worker);
             self.tell(Event::WorkerLost { worker });
             self.come_back(machine, worker);
@@ -326,7 +273,7 @@ impl Drill {
     }
 
     fn join(&mut self, machine: Machine, worker: WorkerId) {
-        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s, failures: 0 });
+        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s });
         let address = if self.is_one_address { 0 } else { machine.address };
         let (machine, prior) = (MachineId(address), WorkerStatistics::default());
         self.tell(Event::WorkerJoined { worker, machine, prior, fuses: false });
@@ -335,12 +282,6 @@ impl Drill {
     fn tell(&mut self, event: Event) {
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, event, &mut effects);
-        self.carry_out(effects);
-    }
-
-    fn report(&mut self, worker: WorkerId, lease: LeaseId, report: Report<'_>) {
-        let mut effects = Vec::new();
-        self.engine.report(self.now_s, worker, lease, report, &mut effects).unwrap();
         self.carry_out(effects);
     }
 
@@ -362,14 +303,18 @@ impl Drill {
         match effect {
             Effect::Start { .. } => self.so_far.starts_s.push(self.now_s),
             Effect::Assign { worker, lease } => {
-                let now_s = self.now_s;
                 let working = self.workers.get_mut(&worker).expect("only workers that are present get tasks");
                 if working.leases.is_empty() {
-                    working.begun_s = now_s;
+                    working.begun_s = self.now_s;
                 }
                 working.leases.push(lease);
             }
-            Effect::End { worker, lease, outcome, .. } => self.lease_ended(worker, lease, outcome),
+            Effect::End { worker, lease, outcome, .. } => {
+                if outcome == TaskOutcome::Failed {
+                    self.so_far.failures_s.push(self.now_s);
+                }
+                self.computed(worker, lease);
+            }
             Effect::Evict { worker, .. } => {
                 let machine = self.workers.remove(&worker).expect("only workers that are present are evicted").machine;
                 self.come_back(machine, worker);
@@ -392,20 +337,13 @@ impl Drill {
             }
             Effect::Step { iteration, collections, .. } => self.collect(iteration, collections),
             Effect::Committed { .. } => self.next.push_back(Event::Proceed),
-            Effect::Finish { .. } => self.end(None),
-            Effect::Abort { reason } => self.end(Some(reason)),
+            Effect::Finish { .. } => self.is_over = true,
+            Effect::Abort { reason } => (self.is_over, self.so_far.aborted) = (true, Some(reason)),
             Effect::Compare { tasks, first, second } => {
                 self.next.push_back(Event::Compared { tasks, first, second, agree: true });
             }
             Effect::Rest { .. } | Effect::Wait { .. } | Effect::ProbeLink { .. } => {}
         }
-    }
-
-    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
-        if outcome == TaskOutcome::Failed {
-            self.so_far.failures_s.push(self.now_s);
-        }
-        self.computed(worker, lease);
     }
 
     /// Records that a worker no longer computes a lease.
@@ -415,9 +353,5 @@ impl Drill {
             working.begun_s = self.now_s;
         }
         working.leases.retain(|held| *held != lease);
-    }
-
-    fn end(&mut self, aborted: Option<AbortReason>) {
-        self.ended = Some(Ended { aborted, at_s: self.now_s, ..std::mem::take(&mut self.so_far) });
     }
 }

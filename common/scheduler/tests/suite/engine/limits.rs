@@ -43,21 +43,14 @@ fn each_limit_ends_the_run_after_the_step_that_reaches_it() {
         (Limits { runtime_s: Some(4.0), ..loss }, 4, FinishReason::TargetLoss),
         (Limits { employments: Some(2), ..worker_time }, 2, FinishReason::Employments),
         (Limits { runtime_s: Some(8.0), ..none }, 8, FinishReason::Runtime),
+        (
+            Limits { target_accuracy: Some(0.9), employments: Some(9), runtime_s: Some(9.0), ..none },
+            8,
+            FinishReason::Iterations,
+        ),
     ] {
         assert_eq!(end(8, limits), (iteration, reason), "{limits:?}");
     }
-}
-
-#[test]
-fn limits_that_are_not_reached_leave_the_iterations_to_end_the_run() {
-    let limits = Limits {
-        target_loss: Some(0.01),
-        target_accuracy: Some(0.9),
-        runtime_s: Some(9.0),
-        total_worker_time_s: Some(9.0),
-        employments: Some(9),
-    };
-    assert_eq!(end(3, limits), (3, FinishReason::Iterations));
 }
 
 #[test]

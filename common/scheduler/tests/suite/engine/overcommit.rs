@@ -3,7 +3,7 @@
 use ata_scheduler::{Collect, EngineConfig, Refusal};
 use ata_types::TaskRange;
 
-use crate::engine::support::{Cluster, assigned, cancel, step, steps};
+use crate::engine::support::{Cluster, assigned, cancel, step};
 
 fn cluster(policy: &str, budget: u64, overcommit: f64, min_workers: usize) -> Cluster {
     Cluster::with(policy, EngineConfig { budget, iterations: 3, min_workers, overcommit, ..EngineConfig::default() })
@@ -45,55 +45,12 @@ fn how_many_tasks() {
         let expected = if tasks == budget { Collect::All } else { Collect::Soonest { take: budget } };
         assert_eq!(decision.collect, expected);
     }
-}
-
-#[test]
-fn without_it_everything_is_awaited() {
-    let mut cluster = cluster("uta", 7, 0.0, 2);
-    let leases = cluster.join_all(2);
-    assert!(leases.iter().any(|(_, lease)| lease.tasks.count > 1), "{leases:?}");
-    cluster.now_s = 9.0;
-    let (last, others) = leases.split_last().unwrap();
-    for (number, lease) in others {
-        assert_eq!(cluster.done(*number, lease), Ok(vec![]));
+    // A race, and a plan that leaves open which worker computes a task, take B results as without overcommitment.
+    for (policy, collect) in
+        [("gta", Collect::First { take: 2, refill: true }), ("pull", Collect::InParts { tasks: 2 })]
+    {
+        let mut cluster = cluster(policy, 2, 1.0, 1);
+        cluster.join(1);
+        assert_eq!(cluster.decision().collect, collect);
     }
-    let all = vec![TaskRange { first: 0, count: 7 }];
-    assert_eq!(cluster.done(last.0, &last.1), Ok(vec![step(1, all)]));
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted(), (7, 0));
-    assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.5);
-}
-
-#[test]
-fn a_lost_workers_tasks_still_count() {
-    let mut cluster = cluster("uta", 3, 0.3, 2);
-    let leases = cluster.join_all(2);
-    let again = assigned(&cluster.lose(2));
-    assert_eq!(again.len(), 2);
-    cluster.now_s = 2.0;
-    let mut last = Vec::new();
-    for (number, lease) in leases[..2].iter().chain(&again[..1]) {
-        last = cluster.done(*number, lease).unwrap();
-    }
-    assert_eq!(steps(&last).len(), 1);
-    assert!(last.contains(&cancel(1, &again[1].1)));
-}
-
-/// A race allocates nothing beforehand: it takes B results, as without overcommitment.
-#[test]
-fn a_race_takes_its_budget() {
-    let mut cluster = cluster("gta", 2, 1.0, 1);
-    cluster.join(1);
-    assert_eq!(cluster.decision().collect, Collect::First { take: 2, refill: true });
-}
-
-/// Policies that choose their own number of tasks have no spare ones.
-#[test]
-fn a_bandit_awaits_the_workers_it_employs() {
-    let mut cluster = cluster("cmab-kl:r=2", 8, 0.5, 3);
-    let leases = cluster.join_all(3);
-    assert_eq!(leases.len(), 2);
-    cluster.now_s = 1.0;
-    cluster.done(leases[0].0, &leases[0].1).unwrap();
-    assert_eq!(steps(&cluster.done(leases[1].0, &leases[1].1).unwrap()).len(), 1);
 }

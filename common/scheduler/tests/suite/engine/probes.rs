@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use ata_scheduler::policy::{Round, SchedulerRng};
-use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
+use ata_scheduler::{Collect, Decision, Engine, EngineConfig, Policy, Rule};
 use ata_types::{TaskRange, WorkerId};
 
-use crate::engine::support::{BUSY_S, Cluster, assigned, cancel, discard, indices, step, steps};
+use crate::engine::support::{BUSY_S, Cluster, assigned, cancel, discard, evicted, indices, ranges, step, steps};
 
 /// Workers and their task times; negative times belong to cancelled tasks.
 type Heard = Arc<Mutex<Vec<(u32, f64)>>>;
@@ -63,10 +63,7 @@ const BOTH: TaskRange = TaskRange { first: 0, count: 2 };
 fn a_probe_is_observed_and_not_waited_for() {
     let (mut cluster, heard) = cluster(false, 0.0);
     let leases = cluster.join_all(3);
-    assert_eq!(
-        leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect::<Vec<_>>(),
-        [(1, BOTH), (2, TaskRange::single(2)), (3, TaskRange::single(3))]
-    );
+    assert_eq!(ranges(&leases), [(1, BOTH), (2, TaskRange::single(2)), (3, TaskRange::single(3))]);
     cluster.now_s = 2.0;
     assert_eq!(cluster.done(2, &leases[1].1), Ok(vec![discard(2, &leases[1].1)]));
     cluster.now_s = 3.0;
@@ -96,7 +93,7 @@ fn a_probe_that_comes_to_nothing_is_nobody_elses() {
     cluster.done(2, &leases[1].1).unwrap();
     cluster.now_s = 62.0;
     let overdue = cluster.timeout();
-    assert!(overdue.iter().any(|effect| matches!(effect, Effect::Evict { worker, .. } if worker.number() == 3)));
+    assert_eq!(evicted(&overdue), [3]);
     assert!(assigned(&overdue).iter().all(|(_, lease)| lease.tasks.end() <= 2), "{overdue:?}");
 }
 
@@ -113,20 +110,7 @@ fn who_is_needed_stops_probing() {
     cut.sort_by_key(|(number, _)| *number);
     assert_eq!(cut, [(2, -4.0), (3, -4.0)]);
     cluster.now_s = 5.0;
-    cluster.done(again[0].0, &again[0].1).unwrap();
-    let last = cluster.done(again[1].0, &again[1].1).unwrap();
-    assert_eq!(steps(&last), [(1, vec![BOTH])]);
-}
-
-#[test]
-fn probes_come_after_overcommitted_tasks() {
-    let (mut cluster, _) = cluster(false, 0.5);
-    let leases = cluster.join_all(3);
-    assert_eq!(indices(&leases), [0, 1, 2, 3, 4]);
-    cluster.now_s = 1.0;
-    assert_eq!(cluster.done(3, &leases[4].1), Ok(vec![discard(3, &leases[4].1)]));
-    cluster.done(1, &leases[0].1).unwrap();
-    assert_eq!(steps(&cluster.done(1, &leases[1].1).unwrap()), [(1, vec![BOTH])]);
+    assert_eq!(steps(&cluster.done_all(&again)), [(1, vec![BOTH])]);
 }
 
 #[test]
@@ -150,19 +134,4 @@ fn in_a_race_the_first_result_of_each_task_counts() {
         assert_eq!(cluster.applied_and_wasted(), (2, 3));
         assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.0 * 2.0);
     }
-}
-
-/// A task that fails everywhere ends the run; a failed copy of a task that is done does not.
-#[test]
-fn failures_in_a_race() {
-    let (mut cluster, _) = cluster(true, 0.0);
-    let leases = cluster.join_all(3);
-    let of = |number: u32| leases.iter().find(|lease| lease.0 == number).unwrap().1;
-    assert_eq!([of(1), of(2), of(3)].map(|lease| lease.tasks.first), [0, 1, 0]);
-    cluster.now_s = 0.01;
-    cluster.done(1, &of(1)).unwrap();
-    assert_eq!(assigned(&cluster.fail(3, &of(3))), [], "no step needs it, and worker 3 rests");
-    cluster.now_s = 1.01;
-    let again = assigned(&cluster.timeout());
-    assert_eq!(again.iter().map(|(number, lease)| (*number, lease.tasks.first)).collect::<Vec<_>>(), [(3, 1)]);
 }

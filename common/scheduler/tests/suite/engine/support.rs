@@ -103,34 +103,15 @@ impl Cluster {
                     let open = self.open.remove(&lease.id);
                     assert_eq!(open, Some((*worker, *lease)), "a lease ends once, not again as {outcome:?}");
                 }
-                Effect::Collect { collections, .. } => collections.iter().for_each(|asked| self.asked(asked)),
-                Effect::Step { collections, collected, .. } => self.ordered(collections, collected),
+                Effect::Collect { collections, .. } => {
+                    self.collections.extend(collections.iter().map(|asked| (asked.id, asked.clone())));
+                }
+                Effect::Step { collections, collected, .. } => {
+                    (self.ordered, self.collected) = (collections.clone(), collected.clone());
+                }
                 _ => {}
             }
         }
-    }
-
-    fn asked(&mut self, asked: &Collection) {
-        let is_part = |before: Collection| {
-            let is_less = asked.leases.len() < before.leases.len();
-            before.worker == asked.worker && is_less && asked.leases.iter().all(|lease| before.leases.contains(lease))
-        };
-        let before = self.collections.insert(asked.id, asked.clone());
-        assert!(before.is_none_or(is_part), "a worker is asked again only for less: {asked:?}");
-    }
-
-    /// Checks that the step collects exactly the leases that the workers were asked for.
-    fn ordered(&mut self, collections: &[CollectionId], collected: &[(WorkerId, Lease)]) {
-        let asked = |id| {
-            let Collection { worker, leases, .. } = &self.collections[id];
-            leases.iter().map(|lease| (*worker, *lease))
-        };
-        let mut asked: Vec<(WorkerId, Lease)> = collections.iter().flat_map(asked).collect();
-        let mut taken = collected.to_vec();
-        asked.sort_unstable_by_key(|(_, lease)| lease.id);
-        taken.sort_unstable_by_key(|(_, lease)| lease.id);
-        assert_eq!(asked, taken);
-        (self.ordered, self.collected) = (collections.to_vec(), collected.to_vec());
     }
 
     /// Returns the worker of each collection of the last step, ascending.
@@ -191,6 +172,11 @@ impl Cluster {
         Ok(effects)
     }
 
+    /// Reports these leases as computed, and delivers their own collections; returns the effects.
+    pub(crate) fn done_all(&mut self, leases: &[(u32, Lease)]) -> Vec<Effect> {
+        leases.iter().flat_map(|(number, lease)| self.done(*number, lease).unwrap()).collect()
+    }
+
     /// Reports a lease as computed.
     pub(crate) fn computed(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
         let times = if self.fusing.contains(&number) { 1 } else { lease.tasks.count as usize };
@@ -234,7 +220,8 @@ impl Cluster {
         let mut effects = self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome });
         let collected = std::mem::take(&mut self.collected);
         let ends = effects.extract_if(.., |effect| matches!(effect, Effect::End { .. }));
-        let expected: Vec<Effect> = collected.iter().map(|(worker, lease)| take(worker.number(), lease)).collect();
+        let expected: Vec<Effect> =
+            collected.iter().map(|(worker, lease)| end(worker.number(), lease, TaskOutcome::Applied)).collect();
         assert_eq!(plain(ends.collect()), expected);
         if !effects.iter().any(|effect| matches!(effect, Effect::Finish { .. })) {
             effects.extend(self.tell(Event::Proceed));
@@ -264,6 +251,34 @@ pub(crate) fn assigned(effects: &[Effect]) -> Vec<(u32, Lease)> {
         _ => None,
     });
     assigned.collect()
+}
+
+/// Returns the first lease of a worker.
+pub(crate) fn lease_of(leases: &[(u32, Lease)], number: u32) -> Lease {
+    leases.iter().find(|(holder, _)| *holder == number).unwrap().1
+}
+
+/// Returns the tasks of each lease.
+pub(crate) fn ranges(leases: &[(u32, Lease)]) -> Vec<(u32, TaskRange)> {
+    leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect()
+}
+
+/// Returns the worker of each lease.
+pub(crate) fn holders(leases: &[(u32, Lease)]) -> Vec<u32> {
+    leases.iter().map(|(number, _)| *number).collect()
+}
+
+/// Returns the workers that are evicted.
+pub(crate) fn evicted(effects: &[Effect]) -> Vec<u32> {
+    let evicted = effects.iter().filter_map(|effect| match effect {
+        Effect::Evict { worker, .. } => Some(worker.number()),
+        _ => None,
+    });
+    evicted.collect()
+}
+
+pub(crate) fn is_aborted(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::Abort { .. }))
 }
 
 pub(crate) fn indices(leases: &[(u32, Lease)]) -> Vec<u64> {
@@ -301,11 +316,6 @@ fn end(number: u32, lease: &Lease, outcome: TaskOutcome) -> Effect {
         _ => LeaseTime::Reported { factor: 1.0, overhead_s: None },
     };
     Effect::End { worker: worker(number), lease: *lease, outcome, time }
-}
-
-/// Returns the end of a lease whose result enters the step.
-pub(crate) fn take(number: u32, lease: &Lease) -> Effect {
-    end(number, lease, TaskOutcome::Applied)
 }
 
 /// Returns the end of a lease whose result enters no step.

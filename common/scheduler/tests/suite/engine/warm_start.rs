@@ -111,36 +111,10 @@ fn when_most_are_wrong_all_are_dropped() {
         cluster.join_known(2, learned(100, mean_s, 0.1));
         let leases = assigned(&cluster.join_known(3, learned(100, 7.0, 0.1)));
         cluster.now_s = 1.0;
-        for (number, lease) in leases {
-            cluster.done(number, &lease).unwrap();
-        }
+        cluster.done_all(&leases);
         cluster.commit(1);
         assert_eq!(cluster.engine.statistics()[2].observed, remembered, "{BUSY_S} s against {mean_s} s");
     }
-}
-
-#[test]
-fn a_worker_that_this_run_has_observed_has_no_need_of_it() {
-    let mut cluster = cluster("uta", 1, 1);
-    let lease = assigned(&cluster.join(1))[0].1;
-    cluster.now_s = 1.0;
-    cluster.done(1, &lease).unwrap();
-    cluster.deliver(1);
-    let before = cluster.engine.statistics()[0];
-    cluster.lose(1);
-    cluster.join_known(1, learned(100, 9.0, 0.1));
-    cluster.commit(1);
-    assert_eq!(cluster.engine.statistics()[0], before);
-}
-
-/// A worker that comes back brings the same prior again; it counts once.
-#[test]
-fn it_counts_once() {
-    let mut cluster = cluster("uta", 1, 2);
-    for _ in 0..3 {
-        cluster.join_known(1, learned(10, 1.0, 0.1));
-    }
-    assert_eq!(cluster.engine.statistics()[0].observed, 10);
 }
 
 #[test]
