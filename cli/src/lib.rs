@@ -38,7 +38,7 @@ use ata_scheduler::PolicyResolver;
 
 pub use failure::{EXIT_CODES, Exit, Failure};
 pub use local_run::LocalRun;
-pub use output::{Output, live_line, print_json, print_text, render_table};
+pub use output::{live_line, print, print_json, print_text, render_table};
 
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]

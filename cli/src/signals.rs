@@ -2,7 +2,7 @@
 
 use sd_notify::NotifyState;
 
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Exit, Failure};
 
 /// A signal that asks the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
         // that started this process may send one.
         tokio::spawn(async move {
             while next().await != Signal::Interrupt {}
-            std::process::exit(INTERRUPTED.into());
+            std::process::exit(Exit::INTERRUPTED.code().into());
         });
         first
     })

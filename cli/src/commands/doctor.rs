@@ -23,9 +23,9 @@ use crate::args::{DoctorArgs, JoinArgs};
 use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::inputs::{FoundInputs, find};
-use crate::output::Output;
+use crate::output::print;
 use crate::run::resume::RUNS;
-use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
+use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder, flags};
 
 /// The largest number of samples: more take minutes and give no further information.
 const MOST_SAMPLES: u32 = 4096;
@@ -55,22 +55,19 @@ pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit
     } else {
         Subject::new(&args, settings, extensions, None)?.examine_cluster()?
     };
-    examination.print(args.json)?;
+    print(args.json, &examination, || text(&examination))?;
     let is_bad = examination.findings.iter().any(|finding| finding.status == Status::Problem);
     Ok(Exit(u8::from(is_bad)))
 }
 
-impl Output for Examination {
-    fn text(&self) -> String {
-        let device = |found: &Device| format!("  --device {:<8} {}\n", found.device, escaped(&found.name));
-        let devices: String = self.devices.iter().map(device).collect();
-        format!("devices of this build on this machine:\n{devices}{}", render(&self.findings))
-    }
+fn text(examination: &Examination) -> String {
+    let device = |found: &Device| format!("  --device {:<8} {}\n", found.device, escaped(&found.name));
+    let devices: String = examination.devices.iter().map(device).collect();
+    format!("devices of this build on this machine:\n{devices}{}", render(&examination.findings))
 }
 
 fn settings(args: &DoctorArgs, defaults: toml::Table) -> Result<Settings, Failure> {
-    let files: Vec<&Path> = args.config.as_deref().into_iter().collect();
-    let settings = Settings::extended(defaults, &files, &[&args.subject])?;
+    let settings = Settings::extended(defaults, args.config.as_deref(), &[flags(&args.subject)?])?;
     if args.joining.tls_cert.is_some() != args.joining.tls_key.is_some() {
         return Err(Failure::usage("--tls-cert and --tls-key go together"));
     }

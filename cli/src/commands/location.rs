@@ -9,7 +9,7 @@ use crate::args::RunOrUrl;
 use crate::failure::Failure;
 use crate::run::registry::candidates;
 use crate::run::resume::runs;
-use crate::settings::{DEFAULT_DASHBOARD, Settings};
+use crate::settings::{DEFAULT_DASHBOARD, Settings, read_file};
 
 /// The location of a run.
 pub(super) enum RunLocation {
@@ -52,7 +52,7 @@ pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
 pub(super) fn prices(folder: &Path) -> ata_record::Prices {
     let file = folder.join(ata_record::CONFIG_FILE);
     // Errors are ignored because a run can be shown without its settings.
-    let settings = Settings::resolve(&[file.as_path()], &[]);
+    let settings = read_file(&file).and_then(Settings::of);
     settings.map(|settings| settings.workers.prices).unwrap_or_default()
 }
 

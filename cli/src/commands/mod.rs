@@ -58,7 +58,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Token(command) => token::run(&command),
         Command::Data(command) => data::run(command),
         Command::Init(args) => {
-            let defaults = Settings::extended(extensions.defaults()?, &[], &[])?;
+            let defaults = Settings::of(extensions.defaults()?)?;
             init::run(&args, &defaults.model, extensions.models)
         }
         Command::New(args) => new::run(&args),

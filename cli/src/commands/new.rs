@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ata_record::write_atomically;
-
 use crate::args::NewArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::note;
+use crate::output::{note, write_file};
 
 /// The source of the program: the example that the documentation explains and that tests run.
 const EXAMPLE: &str = include_str!("../../examples/tabular.rs");
@@ -41,8 +39,9 @@ pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
     ] {
         let path = args.folder.join(file);
         let parent = path.parent().unwrap_or(&args.folder);
-        let written = std::fs::create_dir_all(parent).and_then(|()| write_atomically(&path, text.as_bytes()));
-        written.map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+        std::fs::create_dir_all(parent)
+            .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+        write_file(&path, text.as_bytes())?;
     }
     note!("{shown}: regression on a table, to be replaced by your problem in src/main.rs");
     note!("train it: cd {shown} && cargo run --release -- up");

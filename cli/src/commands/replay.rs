@@ -9,20 +9,11 @@ use serde::Serialize;
 use crate::Extensions;
 use crate::args::ReplayArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{Counter, Output, note, render_table};
+use crate::output::{Counter, note, print, render_table};
 use crate::run::counterfactual::Replay;
 use crate::run::recorded;
 use crate::run::registry::candidates;
 use crate::settings::policy_list;
-
-/// The policies' mean costs, and the table of them.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct ReplayComparison {
-    rows: Vec<Row>,
-    #[serde(skip)]
-    table: Table,
-}
 
 /// A policy's mean cost over seeds. Some policies' steps take fewer than B tasks, so costs are per B applied tasks.
 #[derive(Debug, Serialize)]
@@ -34,12 +25,9 @@ struct Row {
     seeds: u64,
 }
 
-impl Output for ReplayComparison {
-    fn text(&self) -> String {
-        render_table(&self.table, usize::MAX)
-            + "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own\n"
-    }
-}
+/// What follows the table.
+const LEGEND: &str =
+    "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own\n";
 
 pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let events = candidates(&args.events).into_iter().find(|path| path.exists());
@@ -77,7 +65,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Fai
         Report { title, intro, tables: vec![table.clone()], figures: vec![figure(&rows)] }.write(folder)?;
         note!("report and figure: {}", folder.join("report.html").display());
     }
-    ReplayComparison { rows, table }.print(args.json)?;
+    print(args.json, &rows, || render_table(&table, usize::MAX) + LEGEND)?;
     Ok(Exit::DONE)
 }
 

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_observe::{Access, App, DashboardSource, Snapshot, follow, read_state, serve};
-use ata_record::{REPORT_FILE, write_atomically};
+use ata_record::REPORT_FILE;
 use tokio::net::TcpListener;
 
 use super::location;
 use crate::args::ReportArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{note, print_text};
+use crate::output::{note, print_text, write_file};
 use crate::run::counterfactual::other_costs;
 use crate::signals;
 
@@ -30,8 +30,7 @@ pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {
         several => (several.iter().map(|folder| name(folder)).collect::<Vec<_>>().join(", "), COMPARISON_FILE.into()),
     };
     let path = args.out.unwrap_or(default);
-    write_atomically(&path, ata_observe::report(&title, &snapshots).as_bytes())
-        .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+    write_file(&path, ata_observe::report(&title, &snapshots).as_bytes())?;
     print_text(&format!("{}\n", path.display()))?;
     Ok(Exit::DONE)
 }

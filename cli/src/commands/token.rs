@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ata_net::{Credentials, JoinToken, KeyPin, Role};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::args::{RotateArgs, TokenArgs, TokenCommand};
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, note};
+use crate::output::{note, print};
 use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
 
 pub(crate) fn run(command: &TokenCommand) -> Result<Exit, Failure> {
@@ -54,13 +54,13 @@ fn role(args: &TokenArgs) -> Role {
 fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Exit, Failure> {
     if args.status {
         let secret = credentials.secret(Role::Status)?.to_string();
-        StatusSecret { secret }.print(args.json)?;
+        print(args.json, &json!({ "secret": secret }), || format!("{secret}\n"))?;
         return Ok(Exit::DONE);
     }
     let token = token(args, credentials, key)?;
     let JoinToken { address, pin, .. } = &token;
-    let join = JoinOutput { address: address.to_string(), key_sha256: pin.to_string(), token: token.to_string() };
-    join.print(args.json)?;
+    let join = json!({ "address": address.to_string(), "key_sha256": pin.to_string(), "token": token.to_string() });
+    print(args.json, &join, || format!("{token}\n"))?;
     Ok(Exit::DONE)
 }
 
@@ -76,30 +76,4 @@ fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Joi
         }
     };
     Ok(credentials.token(Role::Worker, address, key)?.0)
-}
-
-/// The output of `ata token show --status`: the secret for the dashboard.
-#[derive(Serialize)]
-struct StatusSecret {
-    secret: String,
-}
-
-impl Output for StatusSecret {
-    fn text(&self) -> String {
-        format!("{}\n", self.secret)
-    }
-}
-
-/// The output of `ata token`: a token with which workers join.
-#[derive(Serialize)]
-struct JoinOutput {
-    address: String,
-    key_sha256: String,
-    token: String,
-}
-
-impl Output for JoinOutput {
-    fn text(&self) -> String {
-        format!("{}\n", self.token)
-    }
 }

@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
-use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, rounds};
+use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, flags, rounds};
 use crate::signals;
 
 /// The time that workers have to exit after the run.
@@ -32,7 +32,8 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 const STATE_LAG: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let (mut settings, resumption) = args.common.settings(extensions.defaults()?, &[&args.run, &args.local])?;
+    let (mut settings, resumption) =
+        args.common.settings(extensions.defaults()?, &[flags(&args.run)?, flags(&args.local)?])?;
     let devices = match settings.devices()? {
         Some(devices) => devices.choices()?,
         None => vec![settings.device_choice()?],

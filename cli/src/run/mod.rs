@@ -36,9 +36,9 @@ use std::sync::Arc;
 
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, Progress,
-    RunConfig, RunError, RunReport, SplitData, Start, StopReason, TrainingSetup, TransferLimits, WorkersConfig,
+    RunConfig, RunError, RunReport, Start, StopReason, TrainingSetup, TransferLimits, WorkersConfig,
 };
-use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
+use ata_learn::{DeviceChoice, OpenDevice};
 use ata_net::Security;
 use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
@@ -49,9 +49,9 @@ use tokio::sync::{oneshot, watch};
 use crate::Extensions;
 use crate::args::CommonArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure, INTERRUPTED, RESUMABLE};
+use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
-use crate::output::{Output, note, show_progress};
+use crate::output::{note, print, show_progress};
 use crate::settings::{OnBadSample, Settings};
 use crate::signals::Signal;
 use counterfactual::counterfactuals;
@@ -76,15 +76,9 @@ pub(crate) struct Run {
     settings: Settings,
     policy: Box<dyn Policy>,
     warm_start: BTreeMap<String, WorkerStatistics>,
-    model: Arc<dyn Model>,
-    /// The specification that workers resolve to the same model.
-    specification: String,
+    inputs: Inputs,
     device: OpenDevice,
     start: Start,
-    training: SplitData,
-    test: SplitData,
-    own_test: Option<Arc<dyn Dataset>>,
-    by_workers: bool,
     min_workers: usize,
     /// The right to write to the resumed run.
     hold: Option<Hold>,
@@ -104,11 +98,11 @@ impl Run {
         expected: ExpectedWorkers,
         resumption: Option<&Resumption>,
     ) -> Result<Self, Failure> {
-        let Inputs { model, specification, training, test, own_test, by_workers } = inputs;
+        let model = &inputs.model;
         model::check_size(&settings.model, &model.table())?;
         if settings.target_accuracy.is_some() && model.class_names().is_empty() {
-            let model = &settings.model;
-            return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));
+            let name = &settings.model;
+            return Err(Failure::usage(format!("--target-accuracy: model '{name}' has no classes, only a loss")));
         }
         if settings.verify > 0.0 && expected.exactly == Some(1) {
             return Err(Failure::usage("--verify: one worker cannot be checked by another; expected at least 2"));
@@ -123,7 +117,7 @@ impl Run {
         let policy_specification = settings.policy_specification()?;
         let policy = || (extensions.policies)(&policy_specification, &context);
         if let (Some(resumption), Start::Checkpoint(checkpoint)) = (resumption, &start) {
-            checkpoint.progress.check_data(&training.identity())?;
+            checkpoint.progress.check_data(&inputs.training.identity())?;
             check_run(&resumption.folder, &checkpoint.progress.run_id)?;
             checkpoint.progress.engine.teach(&mut *policy()?).map_err(RunError::from)?;
         }
@@ -136,14 +130,9 @@ impl Run {
             settings,
             policy,
             warm_start,
-            model,
-            specification,
+            inputs,
             device,
             start,
-            training,
-            test,
-            own_test,
-            by_workers,
             min_workers: expected.at_least,
             hold,
             device_name,
@@ -224,9 +213,8 @@ impl Run {
         stop: impl Future<Output = ()>,
     ) -> Result<EndedRun, Failure> {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
-        let Self { settings, policy, warm_start, model, specification, device, start, training, .. } = self;
-        let (test, own_test, by_workers) = (self.test, self.own_test, self.by_workers);
-        let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
+        let Self { settings, policy, warm_start, inputs, device, start, min_workers, device_name, state, .. } = self;
+        let Inputs { model, specification, training, test, own_test, by_workers } = inputs;
         let model_metadata = model::metadata(&specification, &*model);
         if settings.verify > 0.0 {
             note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
@@ -317,7 +305,7 @@ impl EndedRun {
         };
         summary.counterfactual = Some(rows);
         let written = written.and_then(|()| write_page(&summary, &report.state, folder));
-        summary.print(*json)?;
+        print(*json, &summary, || tables::render(&summary))?;
         let code = exit_code(report, written, received);
         if *stay && !is_stopped && code.is_ok() && observers.are_seen() {
             note!("the dashboard stays until Ctrl-C");
@@ -351,9 +339,9 @@ fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Sig
         return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
     }
     match (stopped, signal) {
-        (_, Some(Signal::Interrupt)) => Ok(Exit(INTERRUPTED)),
+        (_, Some(Signal::Interrupt)) => Ok(Exit::INTERRUPTED),
         // This includes runs without checkpoints: the run is not done, and its supervisor should restart it.
-        (StopReason::Stopped, Some(Signal::Terminate)) => Ok(Exit(RESUMABLE)),
+        (StopReason::Stopped, Some(Signal::Terminate)) => Ok(Exit::RESUMABLE),
         (StopReason::Stopped, None) => {
             Err(Failure::internal("too few workers are left to continue; see the messages above"))
         }

@@ -17,7 +17,7 @@ use crate::args::CommonArgs;
 use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::output::note;
-use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
+use crate::settings::{FIXED, Settings, read_file, read_text};
 
 /// The folder that contains runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
@@ -35,13 +35,9 @@ pub(crate) struct Resumption {
 
 impl CommonArgs {
     /// Resolves the settings of the run over these defaults, and finds the run to resume, if any.
-    pub(crate) fn settings(
-        &self,
-        defaults: toml::Table,
-        flags: &[&dyn Flags],
-    ) -> Result<(Settings, Option<Resumption>), Failure> {
+    pub(crate) fn settings(&self, defaults: Table, flags: &[Table]) -> Result<(Settings, Option<Resumption>), Failure> {
         let file = self.config.as_deref();
-        let fresh = Settings::extended(defaults, &file.into_iter().collect::<Vec<_>>(), flags)?;
+        let fresh = Settings::extended(defaults, file, flags)?;
         let Some(resume) = &self.resume else { return Ok((fresh, None)) };
         match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {
             Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
@@ -137,10 +133,10 @@ impl Resumption {
     }
 
     /// Returns the run's settings, extended by a file and flags.
-    pub(crate) fn settings(&self, file: Option<&Path>, flags: &[&dyn Flags]) -> Result<Settings, Failure> {
+    pub(crate) fn settings(&self, file: Option<&Path>, flags: &[Table]) -> Result<Settings, Failure> {
         let own = self.own_settings()?;
-        let before = Settings::extended(own.clone(), &[], &[])?;
-        let settings = Settings::extended(own, &file.into_iter().collect::<Vec<_>>(), flags)?;
+        let before = Settings::of(own.clone())?;
+        let settings = Settings::extended(own, file, flags)?;
         if let Some(SettingChange { key, was, is }) = SettingChange::find(&before, &settings, |_| true)? {
             return Err(Failure::usage(format!(
                 "{key} = {is}: the run that is resumed has {key} = {was}, which cannot change. Leave it out, or begin a new \
@@ -204,7 +200,7 @@ impl Resumption {
 
 /// Checks that the settings in a checkpoint belong to the same run.
 fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
-    let found = Settings::extended(read_text(found, &format!("the settings in {place}"))?, &[], &[])?;
+    let found = Settings::of(read_text(found, &format!("the settings in {place}"))?)?;
     match SettingChange::find(&found, settings, |key| key != "checkpoint")? {
         None => Ok(()),
         Some(SettingChange { key, was, is }) => {
@@ -328,7 +324,7 @@ mod tests {
         let resumption = Resumption::of_run(folder.path(), None).unwrap().unwrap();
         let settings = |flags: &str| {
             let flags: Table = toml::from_str(flags).unwrap();
-            resumption.settings(None, &[&flags]).map_err(|failure| format!("{failure:?}"))
+            resumption.settings(None, &[flags]).map_err(|failure| format!("{failure:?}"))
         };
         let extended = settings("iterations = 500\npolicy = 'uta'\nlr = 0.1").unwrap();
         assert_eq!((extended.iterations, &*extended.policy, extended.budget), (500, "uta", 16));

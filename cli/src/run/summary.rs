@@ -10,9 +10,7 @@ use ata_record::{EndState, Labels, RefusalKind, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
 
-use super::tables;
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::settings::Settings;
 
 /// The result of a run, for scripts. Times are in seconds, and losses in the problem's own unit (nats for
@@ -95,12 +93,6 @@ pub(crate) struct Summary {
     /// The run's folder.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
-}
-
-impl Output for Summary {
-    fn text(&self) -> String {
-        tables::render(self)
-    }
 }
 
 /// Describes where a stopped run ended, and how to resume it.

@@ -22,7 +22,7 @@ pub(crate) use labels::{Tag, as_setting, parse_tag};
 pub(crate) use samples::OnBadSample;
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
-pub(crate) use sources::{Flags, read_file, read_text};
+pub(crate) use sources::{flags, read_file, read_text};
 pub(crate) use time_unit::parse_time_unit;
 pub(crate) use training::FIXED;
 pub(crate) use workers::Workers;
@@ -67,88 +67,64 @@ pub(crate) struct Settings {
     /// The momentum, for the optimizer `sgd`.
     pub(crate) momentum: f64,
     pub(crate) nesterov: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) weight_decay: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip_norm: Option<f64>,
     /// The augmentation of images, see [`ata_data::Augmentation`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,
     pub(crate) on_bad_sample: OnBadSample,
     /// A model file with the initial parameters.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) init: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) eval_every: Option<u64>,
     pub(crate) evaluate_on: EvaluateOn,
     /// The place of checkpoints, if they are not in the run's folder: another folder, or the URL of an object store.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<String>,
     pub(crate) checkpoint_every: String,
     pub(crate) keep: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keep_every: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) device: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) out: Option<PathBuf>,
     /// A name by which the run is found, in addition to its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// Tags that are shown with the run and kept in its record.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) heartbeat_timeout_ms: u64,
     pub(crate) lease_timeout_s: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) time_price: Option<f64>,
     pub(crate) overcommit: f64,
     /// The share of leases that two workers compute.
     pub(crate) verify: f64,
     /// The representation of vectors. It is always set after the settings have been resolved, so a resumed run keeps it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wire: Option<WireFormat>,
     /// The way in which workers exchange vectors.
     pub(crate) exchange: ExchangeChoice,
     /// The hosts that workers may announce as their own, separated by commas.
     pub(crate) peer_hosts: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_accuracy: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_runtime_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_worker_time_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_employments: Option<u64>,
     /// The folder of an earlier run whose learned speeds are used.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warm_start: Option<PathBuf>,
     /// The address to listen on. This setting and those up to `tls_client_ca` are for `ata coordinator` only.
     pub(crate) listen: String,
     pub(crate) min_workers: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advertise: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<PathBuf>,
     pub(crate) insecure: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_cert: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_client_ca: Option<PathBuf>,
     /// The address of the dashboard, or `off`; the default depends on the command.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dashboard: Option<String>,
     /// Whether scalars are written for TensorBoard.
     pub(crate) tensorboard: bool,
     /// The number of workers that `ata up` starts, and the prices of workers.
     pub(crate) workers: Workers,
     /// The devices of the workers. This setting and those after it are for `ata up` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) devices: Option<String>,
     pub(crate) fuse: Fuse,
     pub(crate) precision: Precision,
@@ -229,19 +205,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Applies files and flags to the defaults, each overriding the previous ones, and checks the result.
-    pub(crate) fn resolve(files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
-        Self::extended(Table::new(), files, flags)
+    /// Applies a file and flags to the settings in `table`, each overriding the previous ones, and checks the result.
+    pub(crate) fn extended(mut table: Table, file: Option<&Path>, flags: &[Table]) -> Result<Self, Failure> {
+        let file = file.map(read_file).transpose()?;
+        for over in file.into_iter().chain(flags.iter().cloned()) {
+            merge(&mut table, over);
+        }
+        Self::of(table)
     }
 
-    /// Applies files and flags to the settings in `table`.
-    pub(crate) fn extended(mut table: Table, files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
-        for file in files {
-            merge(&mut table, read_file(file)?);
-        }
-        for flags in flags {
-            merge(&mut table, flags.table()?);
-        }
+    /// Applies the settings in `table` to the defaults, and checks the result.
+    pub(crate) fn of(table: Table) -> Result<Self, Failure> {
         let chosen = table.contains_key("task_batch");
         let mut settings: Self =
             table.try_into().map_err(|error: toml::de::Error| Failure::usage(keys::in_short(error.message())))?;

@@ -20,16 +20,9 @@ pub(super) fn merge(earlier: &mut Table, mut over: Table) {
     earlier.extend(over);
 }
 
-/// The flags of a command that are settings.
-pub(crate) trait Flags {
-    /// Returns the given flags as a table of settings.
-    fn table(&self) -> Result<Table, Failure>;
-}
-
-impl<T: Serialize> Flags for T {
-    fn table(&self) -> Result<Table, Failure> {
-        Table::try_from(self).map_err(Failure::usage)
-    }
+/// Returns those flags of a command that are given, as a table of settings.
+pub(crate) fn flags(given: &impl Serialize) -> Result<Table, Failure> {
+    Table::try_from(given).map_err(Failure::usage)
 }
 
 /// Reads a file of settings.

@@ -15,7 +15,7 @@ use ureq::{Agent, Timeout};
 
 use crate::args::FetchArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, Output, note};
+use crate::output::{Counter, note, print};
 
 /// The name of the archive in the documentation of `--data`, whatever its name in the URL.
 const FILE_NAME: &str = "cifar-100-binary.tar.gz";
@@ -32,21 +32,6 @@ struct FetchedFile<'a> {
     path: &'a Path,
     bytes: u64,
     sha256: &'a str,
-    /// The descriptions of its splits.
-    #[serde(skip)]
-    splits: Vec<String>,
-}
-
-impl Output for FetchedFile<'_> {
-    fn text(&self) -> String {
-        let Self { path, bytes, sha256, splits } = self;
-        format!(
-            "{}: {bytes} bytes, sha256 {sha256}\n{}\ntrain with it: ata up --data {} --iterations 1000 --lr 1e-3\n",
-            path.display(),
-            splits.join("\n"),
-            quoted(path)
-        )
-    }
 }
 
 pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
@@ -64,7 +49,15 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
     let unpacked = Images::folder(&path)?;
     let splits = [super::check(&unpacked, Split::Train)?, super::check(&unpacked, Split::Test)?];
     let bytes = path.metadata().map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?.len();
-    FetchedFile { path: &path, bytes, sha256: &args.sha256, splits: splits.into() }.print(args.json)
+    let sha256 = &args.sha256;
+    print(args.json, &FetchedFile { path: &path, bytes, sha256 }, || {
+        format!(
+            "{}: {bytes} bytes, sha256 {sha256}\n{}\ntrain with it: ata up --data {} --iterations 1000 --lr 1e-3\n",
+            path.display(),
+            splits.join("\n"),
+            quoted(&path)
+        )
+    })
 }
 
 fn check_url(url: &str) -> Result<(), Failure> {

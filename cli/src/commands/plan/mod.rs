@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::Extensions;
 use crate::args::PlanArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{Counter, Output};
+use crate::output::{Counter, print};
 use crate::settings::parse_time_unit;
 use measured::PlanMeasurements;
 
@@ -22,7 +22,8 @@ pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<Exit, Failu
     let progress = Counter::new("simulated iterations", spec.total_iterations());
     let plan = spec.run(extensions.policies, &|done| progress.add(done))?;
     progress.finish();
-    Answer { plan, links: spec.links, task_batch: measured.task_batch }.print(args.json)?;
+    let answer = Answer { plan, links: spec.links, task_batch: measured.task_batch };
+    print(args.json, &answer, || text::render(&answer))?;
     Ok(Exit::DONE)
 }
 
@@ -34,12 +35,6 @@ struct Answer {
     links: Option<LinksSpec>,
     /// The number of samples in a task, if known.
     task_batch: Option<u32>,
-}
-
-impl Output for Answer {
-    fn text(&self) -> String {
-        text::render(self)
-    }
 }
 
 fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failure> {

@@ -11,16 +11,14 @@ use ata_learn::DeviceChoice;
 use ata_simulator::LinksSpec;
 use ata_sums::TensorSizes;
 use ata_wire::limits::MAX_TASK_BATCH;
-use serde::Serialize;
 
 use cnn_descent::CnnTraining;
 
 use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
-
 use crate::failure::{Exit, Failure};
 use crate::inputs::{FoundInputs, find};
-use crate::output::{Counter, Output, note, print_text, render_table};
+use crate::output::{Counter, note, print, print_text, render_table};
 use crate::settings::policy_list;
 
 pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
@@ -48,35 +46,21 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, F
         Report { title: experiment.title.clone(), intro, tables, figures }.write(folder)?;
         note!("report and figures: {}", folder.join("report.html").display());
     }
-    SimulationOutput { results: &results, experiment: &experiment, learning: learning.as_ref() }.print(args.json)?;
+    print(args.json, &results, || text(&experiment, &results, learning.as_ref()))?;
     Ok(Exit::DONE)
-}
-
-/// The results of an experiment.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct SimulationOutput<'a> {
-    results: &'a [RunResult],
-    #[serde(skip)]
-    experiment: &'a Experiment,
-    #[serde(skip)]
-    learning: Option<&'a DescentCache>,
 }
 
 const REGRET: &str =
     "\nregret: how much longer the expected time of an iteration is than with the best allocation for the true means\n";
 
-impl Output for SimulationOutput<'_> {
-    fn text(&self) -> String {
-        let groups = ata_experiments::groups(self.results);
-        let tables = groups.iter().map(|group| render_table(&table(self.experiment, group), usize::MAX));
-        let steps = self.learning.map_or_else(String::new, |learning| {
-            format!("\n{} distinct optimizer steps were computed\n", learning.computed())
-        });
-        let regret = self.results.iter().any(|run| run.cumulative_regret.is_some());
-        let regret = if regret { REGRET } else { "" };
-        tables.collect::<String>() + regret + &steps
+fn text(experiment: &Experiment, results: &[RunResult], learning: Option<&DescentCache>) -> String {
+    let groups = ata_experiments::groups(results);
+    let mut text: String = groups.iter().map(|group| render_table(&table(experiment, group), usize::MAX)).collect();
+    if results.iter().any(|run| run.cumulative_regret.is_some()) {
+        text += REGRET;
     }
+    text.extend(learning.map(|learning| format!("\n{} distinct optimizer steps were computed\n", learning.computed())));
+    text
 }
 
 fn list() -> Result<Exit, Failure> {

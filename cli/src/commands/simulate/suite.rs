@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use ata_experiments::suite::{Suite, SuiteResult};
-use ata_figures::{Report, Table};
-use serde::Serialize;
+use ata_figures::Report;
 
 use crate::Extensions;
 use crate::args::SimulateArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{Counter, Output, note, render_table};
+use crate::output::{Counter, note, print, render_table};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it does not name a suite.
@@ -59,23 +58,8 @@ fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<
     if let Some(folder) = &args.out {
         write(suite, &result, folder)?;
     }
-    SuiteOutput { costs: &result.costs, tables: result.tables() }.print(args.json)?;
+    print(args.json, &result.costs, || result.tables().iter().map(|table| render_table(table, usize::MAX)).collect())?;
     Ok(Exit::DONE)
-}
-
-/// The costs of a suite's policies.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct SuiteOutput<'a, C> {
-    costs: &'a [C],
-    #[serde(skip)]
-    tables: Vec<Table>,
-}
-
-impl<C: Serialize> Output for SuiteOutput<'_, C> {
-    fn text(&self) -> String {
-        self.tables.iter().map(|table| render_table(table, usize::MAX)).collect()
-    }
 }
 
 fn write(suite: Suite, result: &SuiteResult, folder: &Path) -> Result<(), Failure> {

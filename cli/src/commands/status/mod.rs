@@ -16,7 +16,7 @@ use super::location::{self, RunLocation};
 use crate::args::StatusArgs;
 use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, render_table};
+use crate::output::{print, render_table};
 use crate::run::counterfactual::{cost_table, other_costs};
 
 /// The largest number of workers in the table.
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
             StatusOutput::Run(Box::new(Snapshot::of(&state, &other_costs(&state))))
         }
     };
-    status.print(args.json)?;
+    print(args.json, &status, || status.runs().iter().map(render).collect::<Vec<_>>().join("\n"))?;
     Ok(Exit::DONE)
 }
 
@@ -65,12 +65,6 @@ impl StatusOutput {
             Self::Run(run) => std::slice::from_ref(run),
             Self::Runs(runs) => runs,
         }
-    }
-}
-
-impl Output for StatusOutput {
-    fn text(&self) -> String {
-        self.runs().iter().map(render).collect::<Vec<_>>().join("\n")
     }
 }
 
