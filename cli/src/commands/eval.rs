@@ -65,14 +65,12 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
     check_classes(metadata.get("classes"), &network.class_names(), &path, &name)?;
     let test = data.open(&*network, Split::Test)?;
     let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
-    let counter = Counter::new("samples", test.count());
-    let mut counted = 0;
+    let samples = test.count();
+    let counter = Counter::new("samples", samples);
     let mut go_on = |done: u64| {
-        counter.add(done - counted);
-        counted = done;
+        counter.set(done);
         true
     };
-    let samples = test.count();
     let evaluation = test.evaluator(&device).evaluate(&parameters, &mut go_on)?;
     counter.finish();
     let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;

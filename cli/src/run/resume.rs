@@ -282,23 +282,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_run_and_a_checkpoint_are_found_by_their_folders() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |path: &Path| Resumption::find(path.to_str().unwrap(), None, None);
-        let (good, bare) = (folder.path().join("good"), folder.path().join("bare"));
-        run(&good, &["step-000010", "step-000020"]);
-        run(&bare, &[]);
-        let found = Resumption { folder: good.clone(), checkpoint: None, chosen: None };
-        assert_eq!(of(&good).unwrap(), Some(found));
-        let chosen = of(&good.join(CHECKPOINTS).join("step-000010")).unwrap().unwrap();
-        assert_eq!((chosen.folder, chosen.chosen.as_deref()), (good.clone(), Some("step-000010")));
-        assert!(of(&bare).is_err() && of(&good.join(CHECKPOINTS).join("step-000030")).is_err());
-        let auto = |out: &Path| Resumption::find("auto", Some(out), None).unwrap();
-        assert_eq!(auto(&good), of(&good).unwrap());
-        assert_eq!((auto(&bare), auto(&folder.path().join("new"))), (None, None));
-    }
-
     /// If the newest run cannot be resumed, no other run is resumed in its place.
     #[test]
     fn the_latest_run_is_the_newest() {

@@ -69,20 +69,6 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn settings(dashboard: &str) -> Settings {
-        Settings { dashboard: Some(dashboard.into()), ..Settings::default() }
-    }
-
-    #[test]
-    fn it_can_be_turned_off_and_moved() {
-        assert_eq!(settings("off").dashboard_or(DEFAULT_DASHBOARD).unwrap(), None);
-        assert_eq!(settings("[::1]:80").dashboard_or("off").unwrap(), Some("[::1]:80".parse().unwrap()));
-        assert_eq!(Settings::default().dashboard_or("off").unwrap(), None);
-        for bad in ["on", "7071", "localhost"] {
-            assert!(settings(bad).dashboard_or("off").unwrap_err().to_string().contains("ADDRESS:PORT"), "{bad}");
-        }
-    }
-
     #[test]
     fn elsewhere_it_takes_the_status_secret() {
         let folder = tempfile::tempdir().unwrap();

@@ -65,7 +65,6 @@ mod tests {
     fn an_unknown_setting_is_answered_with_the_one_that_was_meant() {
         for (text, expected) in [
             ("bugdet = 3", "unknown setting `bugdet`: did you mean `budget`?"),
-            ("iteration = 3", "unknown setting `iteration`: did you mean `iterations`?"),
             ("weightdecay = 3", "unknown setting `weightdecay`: did you mean `weight_decay`?"),
             ("zzz = 3", "unknown setting `zzz`; docs/reference/configuration.md lists all"),
         ] {

@@ -48,13 +48,10 @@ fn vectors_are_compact_on_a_network_unless_told() {
 fn nonsense_is_refused_with_its_place() {
     for (file, flags, message) in [
         ("\nbugdet = 8\n", "", "line 2: unknown setting `bugdet`: did you mean `budget`?"),
-        ("zzz = 1", "", "line 1: unknown setting `zzz`; docs/reference/configuration.md"),
         ("task-batch = 'x'", "", "line 1: invalid type"),
-        ("budget = 'many'\n", "", "line 1: invalid type"),
         ("budget = \n", "", "line 1"),
         ("", "budget = 0", "budget = 0: expected a whole number from 1 to"),
         ("", "lr = -1.0", "lr = -1: expected a positive number"),
-        ("", "lr = nan", "expected a positive number"),
         ("", "time_price = 0.0", "expected a positive number"),
         ("", "policy = 'uta'\ntime_price = 2.0", "is for policy ata-auto"),
         ("", "overcommit = -0.1", "expected a number from 0 to 10"),
