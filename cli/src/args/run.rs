@@ -1,12 +1,14 @@
-//! The flags of a run, for `ata up` and `ata coordinator`.
+//! The flags of a run, of `ata up` and of `ata coordinator`.
 
 use std::path::PathBuf;
 
+use ata_learn::Precision;
 use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 use serde::Serialize;
 
-use crate::settings::{EvaluateOn, OnBadSample, Tag, as_setting, parse_tag};
+use super::SecurityArgs;
+use crate::settings::{DEFAULT_DASHBOARD, EvaluateOn, Fuse, OnBadSample, Tag, as_setting, parse_tag};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -75,12 +77,22 @@ pub(crate) struct RunArgs {
     /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default: 0].
     #[arg(long, env = "ATA_OVERCOMMIT", value_name = "X", allow_negative_numbers = true)]
     overcommit: Option<f64>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    trust: TrustArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    link: WireArgs,
+    /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
+    /// a worker whose results do not match is named and expelled. For policies that wait for all tasks [default: 0].
+    #[arg(long, env = "ATA_VERIFY", value_name = "SHARE", allow_negative_numbers = true, help_heading = "Trust")]
+    verify: Option<f64>,
+    /// The representation of gradients and parameters on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about 14
+    /// bits, parameters as 8-bit differences). The default is f32-exact if the coordinator listens on loopback, else compact.
+    #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
+    wire: Option<WireFormat>,
+    /// The way in which workers exchange gradients and parameters: star (through the coordinator's link), shards (among each other, each of
+    /// them summing a part; the coordinator's link carries one of each), or auto (shards where they are shorter) [default: auto].
+    #[arg(long, env = "ATA_EXCHANGE", value_name = "WAY", help_heading = "Network")]
+    exchange: Option<ExchangeChoice>,
+    /// Hosts, separated by commas, that workers may name (--peer-host) for others to reach them at. Any other name is ignored: they are
+    /// reached at the address from which they connect to the coordinator [default: none].
+    #[arg(long, env = "ATA_PEER_HOSTS", value_name = "HOSTS", help_heading = "Network")]
+    peer_hosts: Option<String>,
     /// Start with the worker speeds that an earlier run learned: its folder.
     #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
     warm_start: Option<PathBuf>,
@@ -123,32 +135,6 @@ pub(crate) struct RunArgs {
         help_heading = "Stopping"
     )]
     max_employments: Option<u64>,
-}
-
-/// The trust in workers; docs/explanation/trust.md describes the checks that are always made.
-#[derive(Clone, Debug, Default, Args, Serialize)]
-pub(crate) struct TrustArgs {
-    /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
-    /// a worker whose results do not match is named and expelled. For policies that wait for all tasks [default: 0].
-    #[arg(long, env = "ATA_VERIFY", value_name = "SHARE", allow_negative_numbers = true, help_heading = "Trust")]
-    verify: Option<f64>,
-}
-
-/// The representation and the exchange of vectors.
-#[derive(Clone, Debug, Default, Args, Serialize)]
-pub(crate) struct WireArgs {
-    /// The representation of gradients and parameters on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about 14
-    /// bits, parameters as 8-bit differences). The default is f32-exact if the coordinator listens on loopback, else compact.
-    #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
-    wire: Option<WireFormat>,
-    /// The way in which workers exchange gradients and parameters: star (through the coordinator's link), shards (among each other, each of
-    /// them summing a part; the coordinator's link carries one of each), or auto (shards where they are shorter) [default: auto].
-    #[arg(long, env = "ATA_EXCHANGE", value_name = "WAY", help_heading = "Network")]
-    exchange: Option<ExchangeChoice>,
-    /// Hosts, separated by commas, that workers may name (--peer-host) for others to reach them at. Any other name is ignored: they are
-    /// reached at the address from which they connect to the coordinator [default: none].
-    #[arg(long, env = "ATA_PEER_HOSTS", value_name = "HOSTS", help_heading = "Network")]
-    peer_hosts: Option<String>,
 }
 
 /// The training, the evaluation and the checkpoints.
@@ -267,4 +253,99 @@ impl CommonArgs {
     pub(crate) fn begins_again(&self) -> bool {
         self.resume.as_deref() == Some("auto")
     }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata coordinator                                        listen on this machine only
+  ata coordinator --listen 0.0.0.0:7070 --min-workers 8  accept workers of other machines, by the token that it prints
+  ata coordinator --listen 0.0.0.0:7070 --tls-cert head.pem --tls-key head.key --tls-client-ca workers-ca.pem")]
+pub(crate) struct CoordinatorArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) head: HeadArgs,
+    /// Write a JSON object with the keys run_id, address and resumes_after (the iteration that the run goes on after, or 0) to
+    /// this file as soon as workers can connect.
+    #[arg(long, env = "ATA_READY_FILE", value_name = "FILE", help_heading = "Output")]
+    pub(crate) ready_file: Option<PathBuf>,
+}
+
+/// Settings of the head node.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct HeadArgs {
+    /// Address and port to listen on; port 0 picks a free one.
+    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The number of workers to wait for before the first iteration.
+    #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    min_workers: Option<usize>,
+    /// The address of the dashboard and the metrics. On other addresses than loopback, they use TLS and require the status secret [default:
+    /// 127.0.0.1:7071, or a free port if that is taken].
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS|off", help_heading = "Output")]
+    dashboard: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    security: SecurityArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata up
+  ata up --data cifar-100-binary.tar.gz --iterations 1000 --lr 1e-3
+  ata up --policy uta --seed 1
+  ata up --warm-start runs/RUN --target-loss 0.5
+  ata up --verify 0.05
+  ata up --workers 51 --budget 23 --task-time 'shifted_exp(29*i, 29*i)' --time-unit 0.1ms")]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+}
+
+/// The settings of a cluster on one machine.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct LocalArgs {
+    /// The number of worker processes.
+    #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    workers: Option<u32>,
+    /// One worker on each of these devices, in place of --device and --workers: all (the GPUs of this machine), or a list,
+    /// as in wgpu:0,wgpu:1,cpu.
+    #[arg(long, env = "ATA_DEVICES", value_name = "DEVICES")]
+    devices: Option<String>,
+    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device
+    /// [default: auto, on every device but the CPU].
+    #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", hide_possible_values = true)]
+    fuse: Option<Fuse>,
+    /// Compute gradients in f32, or in bf16 on devices that have it: faster on GPUs with matrix units for 16 bits. Parameters and
+    /// optimizer stay f32 [default: f32].
+    #[arg(long, env = "ATA_PRECISION", value_name = "f32|bf16")]
+    precision: Option<Precision>,
+    /// The emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none. A device that computes its
+    /// share as one batch: 'affine(20, 0.5)', 20 for the batch and 0.5 for each task.
+    #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]
+    task_time: Option<String>,
+    /// The unit of times in --task-time: 1ms, 0.1ms, 1s, …
+    #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME")]
+    time_unit: Option<String>,
+    /// CPU threads that each worker computes with [default: an equal share of this machine's cores].
+    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
+    threads: Option<usize>,
+    /// Serve the dashboard during the run [default: off; without an address, 127.0.0.1:7071 or a free port].
+    #[arg(
+        long,
+        env = "ATA_DASHBOARD",
+        value_name = "ADDRESS|off",
+        num_args = 0..=1,
+        default_missing_value = DEFAULT_DASHBOARD,
+        help_heading = "Output"
+    )]
+    dashboard: Option<String>,
 }
