@@ -127,6 +127,11 @@ impl Failure {
     }
 }
 
+/// Fails for wrong usage unless something holds.
+pub(crate) fn require<M: Display>(holds: bool, message: impl FnOnce() -> M) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure::usage(message())) }
+}
+
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
         Self::new(exit_of_data(&error), error)

@@ -5,15 +5,14 @@ use ata_learn::ModelResolver;
 use ata_sums::{encode_model, sha256_of_parameters};
 
 use crate::args::InitArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 use crate::output::{note, write_file};
 use crate::run::model;
 
 pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -> Result<Exit, Failure> {
     let shown = args.file.display();
-    if args.file.exists() {
-        return Err(Failure::usage(format!("{shown} exists already: choose another name, or remove it first")));
-    }
+    let message = || format!("{shown} exists already: choose another name, or remove it first");
+    require(!args.file.exists(), message)?;
     let specification = args.model.as_deref().unwrap_or(default_model);
     let model = models(specification)?;
     let parameters = model.initial_parameters(args.seed)?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::args::NewArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 use crate::output::{note, write_file};
 
 /// The source of the program: the example that the documentation explains and that tests run.
@@ -25,9 +25,8 @@ pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
     let name = args.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     check(name)?;
     let [ata, learn] = dependencies(args.ata.as_deref())?;
-    if args.folder.exists() {
-        return Err(Failure::usage(format!("{shown} exists already: choose another name, or remove it first")));
-    }
+    let message = || format!("{shown} exists already: choose another name, or remove it first");
+    require(!args.folder.exists(), message)?;
     let manifest =
         MANIFEST.replace("NAME", name).replace("ATA_LEARN", &learn).replace("{ ATA }", &format!("{{ {ata} }}"));
     for (file, text) in [
@@ -52,16 +51,13 @@ pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
 fn check(name: &str) -> Result<(), Failure> {
     let is_written = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     let is_name = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_written);
-    if is_name
-        && name.len() <= 64
-        && !["ata", "ata-learn", "burn", "rand", "core", "std", "alloc", "test"].contains(&name)
-    {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "'{name}' cannot be the name of a crate that uses ata: expected up to 64 lower-case letters, digits, '-' and '_', a letter \
-         first, as in my-problem"
-    )))
+    let is_taken = ["ata", "ata-learn", "burn", "rand", "core", "std", "alloc", "test"].contains(&name);
+    require(is_name && name.len() <= 64 && !is_taken, || {
+        format!(
+            "'{name}' cannot be the name of a crate that uses ata: expected up to 64 lower-case letters, digits, '-' and '_', a \
+             letter first, as in my-problem"
+        )
+    })
 }
 
 /// Returns the dependencies on `ata` and `ata-learn` for the manifest.

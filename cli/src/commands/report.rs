@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::location;
 use crate::args::ReportArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 use crate::output::{note, print_text, write_file};
 use crate::run::counterfactual::other_costs;
 use crate::signals;
@@ -48,12 +48,12 @@ fn snapshot(index: usize, folder: &Path) -> Result<Snapshot, Failure> {
 }
 
 async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<Exit, Failure> {
-    if !address.ip().is_loopback() {
-        return Err(Failure::usage(format!(
+    require(address.ip().is_loopback(), || {
+        format!(
             "--serve {address}: expected an address of this machine only, as in 127.0.0.1:7072; a coordinator's own \
              --dashboard can be reached from elsewhere"
-        )));
-    }
+        )
+    })?;
     let stop = signals::stop()?;
     let listener = TcpListener::bind(address).await.map_err(|cause| {
         Failure::usage(format!("cannot listen on {address}: {cause}. Choose another address, or port 0 for a free one"))

@@ -10,7 +10,7 @@ use ata_data::{BadImage, DataError, Split};
 use ata_learn::{Dataset, DescribedModel, Model, ModelResolver};
 
 use crate::escape::escaped;
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 use crate::output::{Counting, note};
 use crate::settings::Settings;
 
@@ -60,11 +60,11 @@ impl Inputs {
     /// Returns the inputs of a model that only the workers have. They also provide its data.
     fn described(settings: &Settings, model: DescribedModel) -> Result<Self, Failure> {
         let Settings { data, seed, .. } = settings;
-        if data != GENERATED {
-            return Err(Failure::usage(format!(
+        require(data == GENERATED, || {
+            format!(
                 "--data {data}: this program does not have the model, so its workers bring the data; leave --data out"
-            )));
-        }
+            )
+        })?;
         let generated = || SplitData::Generated { seed: *seed };
         Ok(Self {
             model: Arc::new(model),

@@ -49,7 +49,7 @@ use tokio::sync::{oneshot, watch};
 use crate::Extensions;
 use crate::args::CommonArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 use crate::inputs::Inputs;
 use crate::output::{note, print, show_progress};
 use crate::settings::{OnBadSample, Settings};
@@ -100,13 +100,13 @@ impl Run {
     ) -> Result<Self, Failure> {
         let model = &inputs.model;
         model::check_size(&settings.model, &model.table())?;
-        if settings.target_accuracy.is_some() && model.class_names().is_empty() {
-            let name = &settings.model;
-            return Err(Failure::usage(format!("--target-accuracy: model '{name}' has no classes, only a loss")));
-        }
-        if settings.verify > 0.0 && expected.exactly == Some(1) {
-            return Err(Failure::usage("--verify: one worker cannot be checked by another; expected at least 2"));
-        }
+        require(settings.target_accuracy.is_none() || !model.class_names().is_empty(), || {
+            format!("--target-accuracy: model '{}' has no classes, only a loss", settings.model)
+        })?;
+        require(
+            settings.verify == 0.0 || expected.exactly != Some(1),
+            || "--verify: one worker cannot be checked by another; expected at least 2",
+        )?;
         let hold = resumption.map(Resumption::hold).transpose()?;
         let start = match (resumption, &settings.init) {
             (Some(resumption), _) => Start::Checkpoint(Box::new(resumption.load(&model.table(), &settings)?)),

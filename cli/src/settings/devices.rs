@@ -3,7 +3,7 @@
 use ata_learn::{DeviceChoice, OpenDevice, Precision};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The setting `fuse`: the devices on which a lease is computed as one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -68,14 +68,10 @@ impl Devices {
         let mut list = Vec::new();
         for name in text.split(',') {
             let choice: DeviceChoice = name.trim().parse()?;
-            if choice == DeviceChoice::Auto {
-                return Err(Failure::usage(
-                    "--devices: expected all, or a list such as wgpu:0,wgpu:1,cpu, without auto",
-                ));
-            }
-            if list.contains(&choice) {
-                return Err(Failure::usage(format!("--devices: {choice} is there twice; each device has one worker")));
-            }
+            let auto = || "--devices: expected all, or a list such as wgpu:0,wgpu:1,cpu, without auto";
+            require(choice != DeviceChoice::Auto, auto)?;
+            let twice = || format!("--devices: {choice} is there twice; each device has one worker");
+            require(!list.contains(&choice), twice)?;
             list.push(choice);
         }
         Ok(Self::List(list))

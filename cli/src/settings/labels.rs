@@ -3,7 +3,7 @@
 use ata_record::Labels;
 use serde::{Serialize, Serializer};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// A tag on the command line.
 #[derive(Clone, Debug)]
@@ -42,27 +42,20 @@ pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {
     if let Some(name) = &labels.name {
         // The name is also used as a file name.
         let has_a_meaning = ["auto", "latest"].contains(&name.as_str()) || name.starts_with('.');
-        if !is_word(name, "._-") || has_a_meaning {
-            return Err(Failure::usage(format!(
+        require(is_word(name, "._-") && !has_a_meaning, || {
+            format!(
                 "name = {name}: expected 1 to 64 letters, digits, '.', '_' and '-', not a '.' first, and not auto or latest"
-            )));
-        }
+            )
+        })?;
     }
-    if labels.tags.len() > MOST_TAGS {
-        return Err(Failure::usage(format!("tags: expected at most {MOST_TAGS}, found {}", labels.tags.len())));
-    }
+    let tags = labels.tags.len();
+    require(tags <= MOST_TAGS, || format!("tags: expected at most {MOST_TAGS}, found {tags}"))?;
     for (key, value) in &labels.tags {
         // The key is also a label of metrics.
-        if !is_word(key, "_") {
-            return Err(Failure::usage(format!(
-                "tag {key}={value}: expected a key of 1 to 64 letters, digits and '_'"
-            )));
-        }
-        if value.chars().count() > MOST_VALUE || value.chars().any(char::is_control) {
-            return Err(Failure::usage(format!(
-                "tag {key}: expected a value of at most {MOST_VALUE} characters in one line"
-            )));
-        }
+        let message = || format!("tag {key}={value}: expected a key of 1 to 64 letters, digits and '_'");
+        require(is_word(key, "_"), message)?;
+        let fits = value.chars().count() <= MOST_VALUE && !value.chars().any(char::is_control);
+        require(fits, || format!("tag {key}: expected a value of at most {MOST_VALUE} characters in one line"))?;
     }
     Ok(())
 }

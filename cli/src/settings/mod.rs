@@ -2,29 +2,22 @@
 
 mod dashboard;
 mod devices;
-mod evaluation;
 mod keys;
 mod labels;
 pub(crate) mod policy_list;
-mod samples;
 mod security;
 mod sources;
-mod time_unit;
 mod training;
-mod trust;
 mod workers;
 
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
-pub(crate) use evaluation::EvaluateOn;
 use labels::check_labels;
 pub(crate) use labels::{Tag, as_setting, parse_tag};
-pub(crate) use samples::OnBadSample;
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
 pub(crate) use sources::{flags, read_file, read_text};
-pub(crate) use time_unit::parse_time_unit;
-pub(crate) use training::FIXED;
+pub(crate) use training::{EvaluateOn, FIXED, OnBadSample};
 pub(crate) use workers::Workers;
 
 use std::collections::BTreeMap;
@@ -42,7 +35,7 @@ use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The largest number of threads that a worker computes with: more than the largest machines have cores.
 pub(crate) const MAX_THREADS: usize = 1024;
@@ -315,10 +308,8 @@ impl Settings {
 }
 
 fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("{name} = {value}: expected a whole number from {min} to {max}")))
+    let message = || format!("{name} = {value}: expected a whole number from {min} to {max}");
+    require((min..=max).contains(&value), message)
 }
 
 impl Settings {
@@ -327,12 +318,9 @@ impl Settings {
         let Some(price) = self.time_price else { return Ok(self.policy.clone()) };
         positive("time_price", price)?;
         let (name, parameters) = self.policy.split_once(':').unwrap_or((&self.policy, ""));
-        if name.trim() != "ata-auto" || parameters.contains("time_price") {
-            return Err(Failure::usage(format!(
-                "time_price = {price} is for policy ata-auto, once; found policy = {}",
-                self.policy
-            )));
-        }
+        require(name.trim() == "ata-auto" && !parameters.contains("time_price"), || {
+            format!("time_price = {price} is for policy ata-auto, once; found policy = {}", self.policy)
+        })?;
         let separator = if parameters.is_empty() { "" } else { "," };
         Ok(format!("ata-auto:{parameters}{separator}time_price={price}"))
     }
@@ -340,26 +328,36 @@ impl Settings {
 
 /// Checks an overcommitment. Beyond 10, greedy allocation (`gta`) is the better choice.
 pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
-    if (0.0..=10.0).contains(&overcommit) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("overcommit = {overcommit}: expected a number from 0 to 10")))
+    let message = || format!("overcommit = {overcommit}: expected a number from 0 to 10");
+    require((0.0..=10.0).contains(&overcommit), message)
 }
 
 /// Checks a waiting time in seconds.
 fn waited(name: &str, value: f64) -> Result<(), Failure> {
     let most = MAX_TIME.as_secs_f64();
-    if value > 0.0 && value <= most {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("{name} = {value}: expected a number of seconds above 0, and at most {most}")))
+    let message = || format!("{name} = {value}: expected a number of seconds above 0, and at most {most}");
+    require(value > 0.0 && value <= most, message)
 }
 
 fn positive(name: &str, value: f64) -> Result<(), Failure> {
-    if value.is_finite() && value > 0.0 {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("{name} = {value}: expected a positive number")))
+    require(value.is_finite() && value > 0.0, || format!("{name} = {value}: expected a positive number"))
+}
+
+/// Parses times such as `1ms`, `0.1ms` and `2 s`.
+pub(crate) fn parse_time_unit(text: &str) -> Result<Duration, Failure> {
+    let wrong = || Failure::usage(format!("time unit '{text}': expected a time such as 1ms, 0.1ms, 10us or 1s"));
+    let split = text.find(|c: char| c.is_alphabetic()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        "ns" => 1e-9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+    if duration.is_zero() || duration > MAX_TIME { Err(wrong()) } else { Ok(duration) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ata_net::{Credentials, Role, Secrets, Security, ServerTls, TlsFiles};
 
 use super::Settings;
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The default port of a coordinator.
 pub(crate) const DEFAULT_PORT: u16 = 7070;
@@ -35,16 +35,14 @@ impl Settings {
     /// Checks the settings as far as possible without reading or creating files.
     pub(super) fn check_security(&self) -> Result<(), Failure> {
         self.listen()?;
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(Failure::usage("tls_cert and tls_key go together: expected both, or neither"));
-        }
-        if self.tls_client_ca.is_some() && self.tls_cert.is_none() {
-            return Err(Failure::usage("tls_client_ca: expected tls_cert and tls_key, too"));
-        }
-        if self.insecure && self.tls_cert.is_some() {
-            return Err(Failure::usage("insecure and tls_cert contradict each other: expected one of them"));
-        }
-        Ok(())
+        let (has_certificate, has_authority) = (self.tls_cert.is_some(), self.tls_client_ca.is_some());
+        require(
+            has_certificate == self.tls_key.is_some(),
+            || "tls_cert and tls_key go together: expected both, or neither",
+        )?;
+        require(has_certificate || !has_authority, || "tls_client_ca: expected tls_cert and tls_key, too")?;
+        let contradicts = || "insecure and tls_cert contradict each other: expected one of them";
+        require(!(self.insecure && has_certificate), contradicts)
     }
 
     /// Determines the credentials that a coordinator on the address `bound` demands. Creates its own credentials if it

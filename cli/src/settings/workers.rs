@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Table;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The value of `workers = 4`, or of a table `[workers.NAME]` for each worker with a price. `[workers]` may contain `count = 4`.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,9 +22,8 @@ impl Workers {
     pub(super) fn check(&self) -> Result<(), Failure> {
         for (name, WorkerPrice { price_per_hour, watts }) in &self.prices {
             for (what, value) in [("price_per_hour", price_per_hour), ("watts", watts)] {
-                if value.is_some_and(|value| !(value.is_finite() && value >= 0.0)) {
-                    return Err(Failure::usage(format!("workers.{name}.{what}: expected a number of at least 0")));
-                }
+                let is_price = value.is_none_or(|value| value.is_finite() && value >= 0.0);
+                require(is_price, || format!("workers.{name}.{what}: expected a number of at least 0"))?;
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use ureq::http::Uri;
 use ureq::{Agent, Timeout};
 
 use crate::args::FetchArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 use crate::output::{Counter, note, print};
 
 /// The name of the archive in the documentation of `--data`, whatever its name in the URL.
@@ -63,11 +63,8 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
 fn check_url(url: &str) -> Result<(), Failure> {
     let expected = "expected http://HOST/PATH or https://HOST/PATH";
     let uri: Uri = url.parse().map_err(|cause| Failure::usage(format!("--url {url}: {cause}; {expected}")))?;
-    if matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty()) {
-        Ok(())
-    } else {
-        Err(Failure::usage(format!("--url {url}: {expected}")))
-    }
+    let has_host = uri.host().is_some_and(|host| !host.is_empty());
+    require(matches!(uri.scheme_str(), Some("http" | "https")) && has_host, || format!("--url {url}: {expected}"))
 }
 
 /// Accepts the expected archive, and refuses to replace another file of the same name.

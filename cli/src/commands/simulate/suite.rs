@@ -7,7 +7,7 @@ use ata_figures::Report;
 
 use crate::Extensions;
 use crate::args::SimulateArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 use crate::output::{Counter, note, print, render_table};
 use crate::settings::policy_list;
 
@@ -31,11 +31,11 @@ fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
         ("--verify", args.verify.is_some()),
         ("--problem", args.problem.is_some()),
     ] {
-        if is_given {
-            return Err(Failure::usage(format!(
+        require(!is_given, || {
+            format!(
                 "{flag}: the cases of a suite have their own; it takes --policy, --seed, --seeds, --iterations and --data"
-            )));
-        }
+            )
+        })?;
     }
     if !args.policies.is_empty() {
         let policies = policy_list::parse(&args.policies, &["adaptive-k-sync"])?;

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::text::{COLUMNS, cells, current, facts};
 use super::{RunLocation, StatusOutput, location};
 use crate::escape::is_unsafe;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 
 /// The time between two updates.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -40,9 +40,8 @@ const IMPORTANCE: [usize; 9] = [0, 3, 4, 2, 6, 8, 5, 7, 1];
 const LOG_LINES: u16 = 7;
 
 pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
-    if !std::io::stdout().is_terminal() {
-        return Err(Failure::usage("--watch needs a terminal; without it, `ata status` prints the state once"));
-    }
+    let message = || "--watch needs a terminal; without it, `ata status` prints the state once";
+    require(std::io::stdout().is_terminal(), message)?;
     let mut source = WatchSource::new(run);
     let mut snapshot = source.snapshot().await?;
     let mut terminal = ratatui::init();
