@@ -7,9 +7,7 @@ use crate::failure::{Exit, Failure};
 /// A signal that asks the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Ctrl-C.
     Interrupt,
-    /// SIGTERM, as a supervisor sends it.
     Terminate,
 }
 
@@ -47,7 +45,6 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     })
 }
 
-/// Notifies systemd, if it started the program.
 pub(crate) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "cannot notify systemd");

@@ -66,11 +66,9 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     ended.finish(&folder, &args.common, received, signal).await
 }
 
-/// The content of `--ready-file`.
 #[derive(Serialize)]
 struct Ready<'a> {
     run_id: &'a str,
-    /// The address that workers connect to.
     address: SocketAddr,
     /// The last iteration of the checkpoint that the run resumes from; 0 for a new run.
     resumes_after: u64,

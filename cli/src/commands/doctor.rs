@@ -30,7 +30,6 @@ use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder, flags};
 /// The largest number of samples: more take minutes and give no further information.
 const MOST_SAMPLES: u32 = 4096;
 
-/// The result of the checks.
 #[derive(Serialize)]
 struct Examination {
     devices: Vec<Device>,
@@ -81,7 +80,6 @@ fn names_coordinator(joining: &JoinArgs) -> bool {
     joining.coordinator.is_some() || joining.join.is_some() || joining.join_file.is_some()
 }
 
-/// The machine and the run that are checked.
 struct Subject<'a> {
     args: &'a DoctorArgs,
     settings: Settings,
@@ -258,7 +256,6 @@ fn render(findings: &[Finding]) -> String {
     lines.collect::<String>() + &in_short(findings) + "\n"
 }
 
-/// Returns the numbers of problems and warnings, in words.
 fn in_short(findings: &[Finding]) -> String {
     let count = |wanted: Status| findings.iter().filter(|finding| finding.status == wanted).count();
     let number = |count, what| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };

@@ -19,7 +19,6 @@ use crate::run::model;
 use crate::run::registry::candidates;
 use crate::settings::{Settings, read_file};
 
-/// A model's quality on the test data.
 #[derive(Serialize)]
 struct ModelEvaluation {
     model: PathBuf,
@@ -30,7 +29,6 @@ struct ModelEvaluation {
     loss: f64,
     /// The accuracy; null for a model without classes.
     accuracy: Option<f64>,
-    /// The problem's own metrics, by name.
     metrics: BTreeMap<String, f64>,
     classes: Vec<Class>,
 }
@@ -101,7 +99,6 @@ fn check_classes(trained: Option<&String>, found: &[String], model: &Path, data:
     }
 }
 
-/// Returns the model file that the user names.
 fn find(name: &Path) -> Result<PathBuf, Failure> {
     let of_runs = candidates(name).into_iter().map(|run| run.join(MODEL_FILE));
     std::iter::once(name.to_owned()).chain(of_runs).find(|path| path.is_file()).ok_or_else(|| {

@@ -11,10 +11,8 @@ use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::output::{print, render_table};
 
-/// The columns of the table.
 const COLUMNS: &str = "worker,tasks,timed,mean time (95 %),bound,overhead,vector,done after,+1 task,-1 task";
 
-/// The largest number of workers that are explained in words.
 const WORKERS_SHOWN: usize = 16;
 
 pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {

@@ -11,10 +11,8 @@ use tonic::transport::{Certificate, Identity};
 use crate::args::JoinArgs;
 use crate::failure::Failure;
 
-/// The default address of a coordinator on this machine.
 const HERE: &str = "http://127.0.0.1:7070";
 
-/// The polling interval for a missing file.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns the coordinator that the flags name. Waits up to `timeout` for the file with the join token.

@@ -11,14 +11,12 @@ use crate::run::registry::candidates;
 use crate::run::resume::runs;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, read_file};
 
-/// The location of a run.
 pub(super) enum RunLocation {
     Folder(PathBuf),
     Server(Client),
 }
 
 impl RunLocation {
-    /// Returns the location that the arguments name.
     pub(super) fn find(RunOrUrl { run, token_file }: &RunOrUrl) -> Result<Self, Failure> {
         if let Some(file) = token_file {
             let wrong = |cause: &dyn std::fmt::Display| Failure::usage(format!("{}: {cause}", file.display()));

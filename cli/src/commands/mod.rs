@@ -33,7 +33,6 @@ use crate::failure::{Exit, Failure};
 use crate::log;
 use crate::settings::Settings;
 
-/// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
     // A worker's only output is its log, and a coordinator's log reports on its workers. cubecl would log a line for every tuned kernel.
     let default = match &cli.command {

@@ -25,7 +25,6 @@ struct Row {
     seeds: u64,
 }
 
-/// What follows the table.
 const LEGEND: &str =
     "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own\n";
 
@@ -69,7 +68,6 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Fai
     Ok(Exit::DONE)
 }
 
-/// Returns the mean over seeds.
 fn mean(costs: &[PolicyCost]) -> PolicyCost {
     let mean = |of: fn(&PolicyCost) -> f64| costs.iter().map(of).sum::<f64>() / costs.len() as f64;
     PolicyCost {

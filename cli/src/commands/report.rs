@@ -15,7 +15,6 @@ use crate::output::{note, print_text, write_file};
 use crate::run::counterfactual::other_costs;
 use crate::signals;
 
-/// The file name of a page of several runs.
 const COMPARISON_FILE: &str = "comparison.html";
 
 pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {

@@ -64,7 +64,6 @@ fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Exit
     Ok(Exit::DONE)
 }
 
-/// Returns the token with the current secret.
 fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<JoinToken, Failure> {
     let last = credentials.last_token(Role::Worker);
     let port = last.as_ref().and_then(|last| last.address.port_u16()).unwrap_or(DEFAULT_PORT);

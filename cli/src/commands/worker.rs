@@ -84,7 +84,6 @@ fn ended_by(signal: Signal) -> Exit {
     }
 }
 
-/// Returns the configurations of the workers, one per device.
 fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Result<Vec<WorkerConfig>, Failure> {
     let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
     let devices = match &args.devices {
@@ -171,7 +170,6 @@ pub(super) fn host_name() -> WorkerName {
     name.parse().unwrap_or_else(|_| "worker".parse().expect("a valid name"))
 }
 
-/// Returns the emulated task times of `--task-time`.
 fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<EmulatedTimes>, Failure> {
     if matches!(law, "" | "none") {
         return Ok(None);

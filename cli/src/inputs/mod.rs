@@ -27,7 +27,6 @@ pub(crate) struct Inputs {
     pub(crate) test: SplitData,
     /// The test data, unless only workers evaluate.
     pub(crate) own_test: Option<Arc<dyn Dataset>>,
-    /// Whether workers evaluate.
     pub(crate) by_workers: bool,
 }
 
@@ -76,7 +75,6 @@ impl Inputs {
         })
     }
 
-    /// Returns the file with the training data, for workers on this machine.
     pub(crate) fn training_file(&self) -> Option<PathBuf> {
         match &self.training {
             SplitData::Generated { .. } | SplitData::Objects { .. } => None,
@@ -137,7 +135,6 @@ pub(crate) fn note_bad_image(what: &str, BadImage { path, reason }: &BadImage) {
     note!("{what} {}: {}", escaped(&path.display().to_string()), escaped(reason));
 }
 
-/// Returns a specification with additional parameters.
 fn with_parameters(specification: &str, parameters: &[String]) -> String {
     let separator = match specification.split_once(':') {
         _ if parameters.is_empty() => "",
@@ -148,7 +145,6 @@ fn with_parameters(specification: &str, parameters: &[String]) -> String {
     format!("{specification}{separator}{}", parameters.join(","))
 }
 
-/// Returns the model that a file of parameters describes.
 fn described(specification: &str, init: &Path) -> Result<DescribedModel, Failure> {
     let shown = init.display();
     let file = std::fs::read(init).map_err(|cause| Failure::data(format!("{shown}: {cause}")))?;

@@ -12,11 +12,9 @@ use crate::output::note;
 /// A count on standard error: a bar on a terminal, plain lines elsewhere.
 pub(crate) struct Counter {
     what: &'static str,
-    /// Formats a number in plain lines.
     show: fn(u64) -> String,
     total: Option<u64>,
     bar: ProgressBar,
-    /// The time at which the last plain line was printed.
     printed: Mutex<Instant>,
 }
 
@@ -86,7 +84,6 @@ impl Counting {
         Self { what, begun: Instant::now(), counter: None }
     }
 
-    /// Sets the count and its total.
     pub(crate) fn set(&mut self, done: u64, total: u64) {
         if self.begun.elapsed() < LINE_INTERVAL {
             return;

@@ -60,7 +60,6 @@ pub fn print(as_json: bool, result: &(impl Serialize + ?Sized), text: impl FnOnc
     if as_json { print_json(result) } else { print_text(&text()) }
 }
 
-/// Writes a file atomically.
 pub(crate) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
     write_atomically(path, content).map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))
 }

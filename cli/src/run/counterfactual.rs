@@ -10,7 +10,6 @@ use ata_types::seconds;
 
 use crate::failure::Failure;
 
-/// The recorded times of a worker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WorkerTimes {
     /// The times of the completed tasks, in order, in seconds.
@@ -34,7 +33,6 @@ impl WorkerTimes {
     }
 }
 
-/// Returns the name of a policy in comparisons.
 fn label(policy: &str) -> &str {
     match policy {
         "fta" => "best, had the speeds been known (fta)",
@@ -46,7 +44,6 @@ fn label(policy: &str) -> &str {
     }
 }
 
-/// Returns the name of the replay of a run's own policy.
 fn replayed(own: &str) -> String {
     format!("{own}, replayed")
 }
@@ -56,7 +53,6 @@ pub(crate) fn own_replay(costs: &[PolicyCost]) -> Option<&PolicyCost> {
     costs.first().filter(|cost| cost.label == replayed(&cost.policy))
 }
 
-/// Returns the costs of policies as a table.
 pub(crate) fn cost_table(title: String, costs: &[PolicyCost]) -> Table {
     let row = |cost: &PolicyCost| {
         let (runtime, worker_time) = (seconds(cost.iteration_s), seconds(cost.worker_time_s));

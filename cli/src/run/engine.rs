@@ -17,7 +17,6 @@ const EXPEL_AFTER: u32 = 8;
 /// all NaN, would continue for four minutes.
 const OUTAGE_S: f64 = 120.0;
 
-/// Returns the configuration of the engine of a run with these settings.
 pub(super) fn engine_config(settings: &Settings, min_workers: usize) -> EngineConfig {
     EngineConfig {
         budget: settings.budget,

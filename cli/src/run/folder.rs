@@ -60,7 +60,6 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Writes one of the run's files atomically.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<(), Failure> {
         write_file(&self.path.join(name), content.as_bytes())
     }

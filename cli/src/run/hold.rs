@@ -41,7 +41,6 @@ fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
     }
 }
 
-/// Returns a description of this process for others that want the lock.
 fn holder() -> String {
     let host = hostname::get().unwrap_or_default();
     format!("process {} on {}", std::process::id(), host.to_string_lossy())

@@ -63,11 +63,9 @@ use summary::Summary;
 
 /// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
-    /// The number of workers to wait for before the first iteration.
     pub(crate) at_least: usize,
     /// The number of workers, if it is known beforehand.
     pub(crate) exactly: Option<u32>,
-    /// The mean task times of the workers, if known.
     pub(crate) means: Option<Vec<f64>>,
 }
 
@@ -80,9 +78,7 @@ pub(crate) struct Run {
     device: OpenDevice,
     start: Start,
     min_workers: usize,
-    /// The right to write to the resumed run.
     hold: Option<Hold>,
-    /// The name of the device in the summary.
     device_name: String,
     state: watch::Sender<RunState>,
 }
@@ -198,7 +194,6 @@ impl Run {
         RunFolder::reopen(hold, resumption, run_id, *iteration, &self.settings)
     }
 
-    /// Returns a receiver of the run's state.
     pub(crate) fn state(&self) -> watch::Receiver<RunState> {
         self.state.subscribe()
     }

@@ -25,7 +25,6 @@ pub(crate) fn check_size(name: &str, table: &ParameterTable) -> Result<(), Failu
     count("tensors", sizes.tensors() as u64, MAX_TENSORS as u64)
 }
 
-/// Reads a model's parameters and metadata.
 pub(crate) fn read(path: &Path, table: &ParameterTable) -> Result<(Vec<f32>, Metadata), Failure> {
     let path_name = path.display();
     let file = std::fs::read(path).map_err(|cause| Failure::data(format!("{path_name}: {cause}")))?;

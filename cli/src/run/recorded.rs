@@ -10,12 +10,9 @@ use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
 use crate::output::note;
 
-/// A run that was read from its journal.
 #[derive(Default)]
 pub(crate) struct RecordedRun {
-    /// The state after all its events.
     pub(crate) state: RunState,
-    /// The times of its workers' tasks and assignments.
     pub(crate) times: Vec<WorkerTimes>,
     /// The index into `times` of the worker that currently has a number.
     workers: BTreeMap<WorkerId, usize>,

@@ -22,10 +22,8 @@ use crate::settings::{FIXED, Settings, read_file, read_text};
 /// The folder that contains runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
 
-/// A run that is to be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resumption {
-    /// The run's folder.
     pub(crate) folder: PathBuf,
     /// The place of its checkpoints, if it is not in that folder.
     checkpoint: Option<String>,
@@ -146,7 +144,6 @@ impl Resumption {
         Ok(Settings { out: None, ..settings })
     }
 
-    /// Takes the exclusive right to the run.
     pub(crate) fn hold(&self) -> Result<Hold, Failure> {
         Hold::take(&self.folder, self.checkpoint.as_deref())
     }
@@ -239,7 +236,6 @@ fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption
 #[derive(Deserialize)]
 pub(super) struct Results {
     state: String,
-    /// The number of iterations.
     pub(super) iterations: u64,
     /// The part of the summary that is written last.
     counterfactual: Option<IgnoredAny>,

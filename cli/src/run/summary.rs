@@ -77,25 +77,20 @@ pub(crate) struct Summary {
     pub(crate) vanished_share: f64,
     /// The number of steps whose vectors were exchanged in shards.
     pub(crate) sharded_steps: u64,
-    /// The share of leases that two workers computed.
     verify: f64,
     /// The number of results that differ from those on which two other workers agree, by the number of the worker that sent them.
     pub(crate) mismatches: BTreeMap<WorkerId, u64>,
-    /// The reasons why workers were expelled, by number.
     pub(crate) expelled: BTreeMap<WorkerId, String>,
-    /// The number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
     /// The costs that other policies would have had on the recorded task times. It is computed last, and null until then.
     pub(crate) counterfactual: Option<Vec<PolicyCost>>,
     /// A description of where a stopped run ended, and how to resume it.
     #[serde(skip)]
     pub(crate) stopped: Option<String>,
-    /// The run's folder.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
 }
 
-/// Describes where a stopped run ended, and how to resume it.
 fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
     let at = format!("after {} of {} iterations", report.state.iterations, settings.iterations);
     if report.state.saved.map(Iteration::number) == Some(report.state.iterations) {

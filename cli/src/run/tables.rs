@@ -9,10 +9,8 @@ use super::summary::Summary;
 use crate::escape::escaped;
 use crate::output::{metrics_text, render_table};
 
-/// The largest number of workers in a table.
 const WORKERS_SHOWN: usize = 16;
 
-/// Renders a run's result for the terminal.
 pub(crate) fn render(summary: &Summary) -> String {
     let Summary { run_id, labels, iterations, runtime_s, .. } = summary;
     let labels = if labels.is_empty() { String::new() } else { format!(" ({labels})") };

@@ -13,10 +13,8 @@ use crate::failure::Failure;
 /// The default address of a coordinator's dashboard; a free port is used if it is taken.
 pub(crate) const DEFAULT_DASHBOARD: &str = "127.0.0.1:7071";
 
-/// The value that turns the dashboard off.
 const OFF: &str = "off";
 
-/// The access to a dashboard, and the address to open.
 pub(crate) struct View {
     pub(crate) access: Access,
     pub(crate) url: String,

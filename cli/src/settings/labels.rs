@@ -5,14 +5,12 @@ use serde::{Serialize, Serializer};
 
 use crate::failure::{Failure, require};
 
-/// A tag on the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     key: String,
     value: String,
 }
 
-/// Parses `KEY=VALUE`.
 pub(crate) fn parse_tag(text: &str) -> Result<Tag, String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, as in team=vision")?;
     Ok(Tag { key: key.into(), value: value.into() })
@@ -23,7 +21,6 @@ pub(crate) fn as_setting<S: Serializer>(tags: &[Tag], serializer: S) -> Result<S
     tags.iter().map(|tag| (&tag.key, &tag.value)).collect::<std::collections::BTreeMap<_, _>>().serialize(serializer)
 }
 
-/// Merges tags with those of earlier settings.
 pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
     let tags = |table: &toml::Table| table.get("tags")?.as_table().cloned();
     if let (Some(mut both), Some(new)) = (tags(earlier), tags(over)) {
@@ -35,7 +32,6 @@ pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
 /// The largest number of tags, for which there is room wherever a run is shown.
 const MOST_TAGS: usize = 16;
 
-/// The largest number of characters in a tag's value.
 const MOST_VALUE: usize = 128;
 
 pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {

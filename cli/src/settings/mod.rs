@@ -62,11 +62,9 @@ pub(crate) struct Settings {
     pub(crate) nesterov: bool,
     pub(crate) weight_decay: Option<f64>,
     pub(crate) clip_norm: Option<f64>,
-    /// The augmentation of images, see [`ata_data::Augmentation`].
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,
     pub(crate) on_bad_sample: OnBadSample,
-    /// A model file with the initial parameters.
     pub(crate) init: Option<PathBuf>,
     pub(crate) eval_every: Option<u64>,
     pub(crate) evaluate_on: EvaluateOn,
@@ -87,11 +85,9 @@ pub(crate) struct Settings {
     pub(crate) lease_timeout_s: f64,
     pub(crate) time_price: Option<f64>,
     pub(crate) overcommit: f64,
-    /// The share of leases that two workers compute.
     pub(crate) verify: f64,
     /// The representation of vectors. It is always set after the settings have been resolved, so a resumed run keeps it.
     pub(crate) wire: Option<WireFormat>,
-    /// The way in which workers exchange vectors.
     pub(crate) exchange: ExchangeChoice,
     /// The hosts that workers may announce as their own, separated by commas.
     pub(crate) peer_hosts: String,
@@ -113,9 +109,7 @@ pub(crate) struct Settings {
     pub(crate) tls_client_ca: Option<PathBuf>,
     /// The address of the dashboard, or `off`; the default depends on the command.
     pub(crate) dashboard: Option<String>,
-    /// Whether scalars are written for TensorBoard.
     pub(crate) tensorboard: bool,
-    /// The number of workers that `ata up` starts, and the prices of workers.
     pub(crate) workers: Workers,
     /// The devices of the workers. This setting and those after it are for `ata up` only.
     pub(crate) devices: Option<String>,
@@ -254,12 +248,10 @@ impl Settings {
         self.check_security()
     }
 
-    /// Returns the name and the tags of the run.
     pub(crate) fn labels(&self) -> Labels {
         Labels { name: self.name.clone(), tags: self.tags.clone() }
     }
 
-    /// Returns the limits that end the run early.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             target_loss: self.target_loss,
@@ -279,7 +271,6 @@ impl Settings {
         self.devices.as_deref().map(Devices::parse).transpose()
     }
 
-    /// Returns the emulated task times, if any.
     pub(crate) fn time_laws(&self) -> Result<Option<TimeLaws>, Failure> {
         match self.task_time.as_str() {
             "" | "none" => Ok(None),
@@ -291,7 +282,6 @@ impl Settings {
         parse_time_unit(&self.time_unit)
     }
 
-    /// Returns the hosts of `peer_hosts`.
     pub(crate) fn peer_hosts(&self) -> Vec<String> {
         let hosts = self.peer_hosts.split(',').map(|host| host.trim().trim_matches(['[', ']']));
         hosts.filter(|host| !host.is_empty()).map(Into::into).collect()
@@ -301,7 +291,6 @@ impl Settings {
         Duration::from_millis(self.heartbeat_timeout_ms)
     }
 
-    /// Returns the content of `config.toml`.
     pub(crate) fn to_toml(&self) -> Result<String, Failure> {
         toml::to_string(self).map_err(Failure::internal)
     }
@@ -313,7 +302,6 @@ fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
 }
 
 impl Settings {
-    /// Returns the policy with its parameters.
     pub(crate) fn policy_specification(&self) -> Result<String, Failure> {
         let Some(price) = self.time_price else { return Ok(self.policy.clone()) };
         positive("time_price", price)?;
@@ -332,7 +320,6 @@ pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
     require((0.0..=10.0).contains(&overcommit), message)
 }
 
-/// Checks a waiting time in seconds.
 fn waited(name: &str, value: f64) -> Result<(), Failure> {
     let most = MAX_TIME.as_secs_f64();
     let message = || format!("{name} = {value}: expected a number of seconds above 0, and at most {most}");

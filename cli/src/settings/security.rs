@@ -9,7 +9,6 @@ use ata_net::{Credentials, Role, Secrets, Security, ServerTls, TlsFiles};
 use super::Settings;
 use crate::failure::{Failure, require};
 
-/// The default port of a coordinator.
 pub(crate) const DEFAULT_PORT: u16 = 7070;
 
 /// An address reserved for documentation (RFC 5737): asking the system for the route to it sends nothing.
@@ -18,14 +17,11 @@ const ANYWHERE: &str = "192.0.2.1:9";
 /// The credentials that a coordinator demands, and the command that starts a worker with them.
 pub(crate) struct EntranceSettings {
     pub(crate) security: Arc<Security>,
-    /// The command line of a worker.
     pub(crate) join: String,
-    /// The file with the join token, if there is one.
     pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Returns the address to listen on.
     pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
         self.listen.parse().map_err(|_| {
             Failure::usage(format!("listen = '{}': expected ADDRESS:PORT, as in 0.0.0.0:7070", self.listen))

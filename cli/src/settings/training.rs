@@ -91,7 +91,6 @@ impl Settings {
         Ok(self.wire.unwrap_or(if is_local { WireFormat::F32Exact } else { WireFormat::Compact }))
     }
 
-    /// Returns the fixed configuration of the training.
     pub(crate) fn training_config(&self, table: &ParameterTable) -> Result<TrainingConfig, Failure> {
         Ok(TrainingConfig {
             optimizer: self.optimizer(),

@@ -12,9 +12,7 @@ use crate::failure::{Failure, require};
 /// The value of `workers = 4`, or of a table `[workers.NAME]` for each worker with a price. `[workers]` may contain `count = 4`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Workers {
-    /// The number of workers that `ata up` starts.
     pub(crate) count: u32,
-    /// The prices of workers, by name.
     pub(crate) prices: Prices,
 }
 

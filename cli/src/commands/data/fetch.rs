@@ -26,7 +26,6 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest size of a download: the official archive has 169 MB, and a much larger file is something else.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// A downloaded and verified data set.
 #[derive(Serialize)]
 struct FetchedFile<'a> {
     path: &'a Path,

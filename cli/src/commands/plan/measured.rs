@@ -7,7 +7,6 @@ use serde::Deserialize;
 
 use crate::failure::{Failure, require};
 
-/// The measurements in the files.
 #[derive(Default)]
 pub(super) struct PlanMeasurements {
     pub(super) machines: Vec<Machine>,

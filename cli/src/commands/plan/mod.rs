@@ -27,13 +27,11 @@ pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<Exit, Failu
     Ok(Exit::DONE)
 }
 
-/// A plan and its assumptions.
 #[derive(Serialize)]
 struct Answer {
     #[serde(flatten)]
     plan: Plan,
     links: Option<LinksSpec>,
-    /// The number of samples in a task, if known.
     task_batch: Option<u32>,
 }
 

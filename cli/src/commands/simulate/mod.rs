@@ -234,7 +234,6 @@ fn with_deviation(row: &Row<'_>, of: fn(&RunResult) -> f64) -> String {
     if row.runs.len() > 1 { format!("{} ± {}", number(mean), number(deviation)) } else { number(mean) }
 }
 
-/// Formats a number with a readable precision.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 || size == 0.0 => format!("{value:.0}"),

@@ -18,7 +18,6 @@ pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<
     Some(suite.map_err(Failure::from).and_then(|suite| compare(with_flags(suite, args)?, args, extensions)))
 }
 
-/// Applies the flags to the suite.
 fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
     let link_flag = args.links.first_given();
     for (flag, is_given) in [

@@ -19,7 +19,6 @@ use crate::failure::{Exit, Failure};
 use crate::output::{print, render_table};
 use crate::run::counterfactual::{cost_table, other_costs};
 
-/// The largest number of workers in the table.
 const WORKERS_SHOWN: usize = 32;
 
 pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {

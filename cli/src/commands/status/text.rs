@@ -78,11 +78,9 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The columns of the table of workers.
 pub(super) const COLUMNS: [&str; 9] =
     ["worker", "device", "state", "tasks", "mean time (95 %)", "bound", "busy", "overhead", "failed, lost"];
 
-/// Returns the row of a worker.
 pub(super) fn cells(worker: &WorkerSnapshot) -> [String; 9] {
     let share = &worker.share;
     let time = |value: Option<f64>| value.map_or("-".into(), seconds);

@@ -21,13 +21,10 @@ use super::{RunLocation, StatusOutput, location};
 use crate::escape::is_unsafe;
 use crate::failure::{Exit, Failure, require};
 
-/// The time between two updates.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The height of the chart of losses.
 const CHART_LINES: u16 = 12;
 
-/// The smallest width of a screen with a chart.
 const CHART_FROM_WIDTH: u16 = 100;
 
 /// The width of each of the [`COLUMNS`].
@@ -66,7 +63,6 @@ pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
     result
 }
 
-/// The source of the snapshots.
 enum WatchSource {
     Server(Client),
     Folder(watch::Receiver<RunState>),
@@ -109,7 +105,6 @@ fn is_end(key: KeyEvent) -> bool {
     is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
 }
 
-/// The state of the screen.
 #[derive(Default)]
 struct Screen {
     table: TableState,
