@@ -10,7 +10,6 @@ use clap::{Args, Subcommand, value_parser};
 const OFFICIAL_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
 /// The SHA-256 that TensorFlow Datasets and others record; the authors publish the MD5, 03b5dce01913d631647c71ecec9e9cb8.
 const OFFICIAL_SHA256: &str = "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec";
-
 /// The largest number of records in a file that a coordinator can send to its workers.
 const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 

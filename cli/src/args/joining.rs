@@ -102,7 +102,6 @@ pub(crate) struct RotateArgs {
 
 /// The default size of the cache of shards, in gigabytes.
 pub(crate) const DEFAULT_CACHE_GB: u64 = 20;
-
 /// The largest size of the cache, in gigabytes: more than the largest disks.
 const MAX_CACHE_GB: u64 = 1_000_000;
 
@@ -168,23 +167,14 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME", default_value = "1ms", help_heading = "Emulated slowness")]
     pub(crate) time_unit: String,
     /// The number i that this worker asks for [default: chosen by the coordinator].
-    #[arg(
-        long,
-        value_name = "I",
-        allow_negative_numbers = true,
-        value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
-        help_heading = "Emulated slowness"
-    )]
+    #[arg(long, value_name = "I", allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
+          help_heading = "Emulated slowness")]
     pub(crate) number: Option<u32>,
     /// The number of workers n.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        allow_negative_numbers = true,
-        value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
-        help_heading = "Emulated slowness"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
+          help_heading = "Emulated slowness")]
     pub(crate) workers: u32,
 }
 

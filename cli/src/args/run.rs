@@ -35,14 +35,8 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     model: Option<String>,
     /// Write scalars for TensorBoard to the folder tensorboard in the run's.
-    #[arg(
-        long,
-        env = "ATA_TENSORBOARD",
-        num_args = 0..=1,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        help_heading = "Output"
-    )]
+    #[arg(long, env = "ATA_TENSORBOARD", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL",
+          help_heading = "Output")]
     tensorboard: Option<bool>,
     #[command(flatten)]
     #[serde(flatten)]
@@ -168,14 +162,8 @@ pub(crate) struct TrainingArgs {
     #[arg(long, env = "ATA_MOMENTUM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     momentum: Option<f64>,
     /// Nesterov's momentum for sgd.
-    #[arg(
-        long,
-        env = "ATA_NESTEROV",
-        num_args = 0..=1,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        help_heading = "Training"
-    )]
+    #[arg(long, env = "ATA_NESTEROV", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL",
+          help_heading = "Training")]
     nesterov: Option<bool>,
     /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
     #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
@@ -339,13 +327,7 @@ pub(crate) struct LocalArgs {
     #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Serve the dashboard during the run [default: off; without an address, 127.0.0.1:7071 or a free port].
-    #[arg(
-        long,
-        env = "ATA_DASHBOARD",
-        value_name = "ADDRESS|off",
-        num_args = 0..=1,
-        default_missing_value = DEFAULT_DASHBOARD,
-        help_heading = "Output"
-    )]
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS|off", num_args = 0..=1,
+          default_missing_value = DEFAULT_DASHBOARD, help_heading = "Output")]
     dashboard: Option<String>,
 }

@@ -12,7 +12,6 @@ use crate::failure::{Exit, Failure};
 use crate::output::{print, render_table};
 
 const COLUMNS: &str = "worker,tasks,timed,mean time (95 %),bound,overhead,vector,done after,+1 task,-1 task";
-
 const WORKERS_SHOWN: usize = 16;
 
 pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {

@@ -12,7 +12,6 @@ use crate::args::JoinArgs;
 use crate::failure::Failure;
 
 const HERE: &str = "http://127.0.0.1:7070";
-
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns the coordinator that the flags name. Waits up to `timeout` for the file with the join token.

@@ -10,13 +10,10 @@ use crate::output::{note, write_file};
 const EXAMPLE: &str = include_str!("../../examples/tabular.rs");
 const MANIFEST: &str = include_str!("../../templates/Cargo.toml.in");
 const TEST: &str = include_str!("../../templates/training.rs");
-
 /// The lock file with the versions that ata is tested with. Cargo removes the packages that the crate does not need.
 const LOCK: &str = include_str!("../../../Cargo.lock");
-
 /// The URL of the releases, which is set by the workflow that builds them.
 const REPOSITORY: Option<&str> = option_env!("ATA_REPOSITORY");
-
 /// The folder of the sources that this program was built from.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

@@ -27,7 +27,6 @@ use crate::signals;
 
 /// The time that workers have to exit after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// The longest delay between an event and the watched state. It is usually milliseconds, but longer on a very busy machine.
 const STATE_LAG: Duration = Duration::from_secs(5);
 
@@ -123,40 +122,6 @@ pub(crate) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<Stri
     args.into_iter().chain(times).chain(peers).map(String::from).collect()
 }
 
-/// Returns the command of a worker of a cluster on this machine. The worker is killed when dropped.
-fn worker_command(
-    program: &[OsString],
-    settings: &Settings,
-    number: u32,
-    device: DeviceChoice,
-    coordinator: &str,
-    data: Option<&Path>,
-) -> Command {
-    let (program, first) = program.split_first().expect("a program has a name");
-    let mut command = Command::new(program);
-    command
-        .args(first)
-        .arg("worker")
-        .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
-        .args(["--number", &number.to_string(), "--workers", &settings.workers.count.to_string()])
-        .args(worker_args(settings, device))
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    // Only this process receives Ctrl-C. It ends the workers together with the run, so none of them is lost.
-    #[cfg(unix)]
-    command.process_group(0);
-    // These variables are for workers of other coordinators.
-    for variable in ["ATA_DEVICES", "ATA_JOIN", "ATA_JOIN_FILE", "ATA_TLS_CA", "ATA_TLS_CERT", "ATA_TLS_KEY"] {
-        command.env_remove(variable);
-    }
-    if let Some(data) = data {
-        command.arg("--data").arg(data);
-    } else {
-        command.env_remove("ATA_DATA");
-    }
-    command
-}
-
 /// The worker processes, which are killed when dropped.
 #[derive(Default)]
 struct Children {
@@ -172,9 +137,30 @@ impl Children {
         coordinator: &str,
         data: Option<&Path>,
     ) -> Result<Self, Failure> {
+        let (program, first) = program.split_first().expect("a program has a name");
+        let workers = settings.workers.count.to_string();
         let mut running = JoinSet::new();
         for (number, device) in (1..=settings.workers.count).zip(devices.iter().cycle()) {
-            let mut command = worker_command(program, settings, number, *device, coordinator, data);
+            let mut command = Command::new(program);
+            command
+                .args(first)
+                .arg("worker")
+                .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
+                .args(["--number", &number.to_string(), "--workers", &workers])
+                .args(worker_args(settings, *device))
+                .stdin(Stdio::null())
+                .kill_on_drop(true);
+            // Only this process receives Ctrl-C. It ends the workers together with the run, so none of them is lost.
+            #[cfg(unix)]
+            command.process_group(0);
+            // These variables are for workers of other coordinators.
+            for variable in ["ATA_DEVICES", "ATA_JOIN", "ATA_JOIN_FILE", "ATA_TLS_CA", "ATA_TLS_CERT", "ATA_TLS_KEY"] {
+                command.env_remove(variable);
+            }
+            match data {
+                Some(data) => command.arg("--data").arg(data),
+                None => command.env_remove("ATA_DATA"),
+            };
             command.args(["--retry-for", "10", "--log", "error"]);
             let mut child: Child = command.spawn().map_err(Failure::internal)?;
             running.spawn(async move { (number, child.wait().await) });

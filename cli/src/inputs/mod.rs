@@ -106,15 +106,13 @@ pub(crate) struct FoundInputs {
 
 /// Finds the data that `--data` names and adapts a model to it. Prints the location of images that had to be packed.
 pub(crate) fn find(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<FoundInputs, Failure> {
-    let place = DataPlace::find(data, seed)?;
-    let Some(path) = place.path() else { return Ok(FoundInputs { model, parameters: Vec::new(), data: place }) };
+    let mut found = FoundInputs { model, parameters: Vec::new(), data: DataPlace::find(data, seed)? };
+    let Some(path) = found.data.path() else { return Ok(found) };
     let mut counting = Counting::new("images packed");
-    let adapted = model.adapt(path, &mut |done, total| counting.set(done, total));
+    let adapted = found.model.adapt(path, &mut |done, total| counting.set(done, total));
     counting.finish();
-    let Some(adapted) = adapted.inspect_err(note_bad_images)? else {
-        return Ok(FoundInputs { model, parameters: Vec::new(), data: place });
-    };
-    let mut found = FoundInputs { model: adapted.model, parameters: adapted.parameters, data: place };
+    let Some(adapted) = adapted.inspect_err(note_bad_images)? else { return Ok(found) };
+    (found.model, found.parameters) = (adapted.model, adapted.parameters);
     if let DataPlace::Path(path) = &mut found.data
         && *path != adapted.data
     {

@@ -18,7 +18,6 @@ use crate::failure::Failure;
 
 /// The value of `--data` for samples that are generated from the seed.
 pub(super) const GENERATED: &str = "synthetic";
-
 /// The size of the largest index, in bytes: a million shards.
 const MOST_INDEX_BYTES: u64 = 64 << 20;
 

@@ -13,7 +13,6 @@ use crate::output::note;
 
 /// The time between two updates of the bar, which limits its cost at thousands of iterations per second.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
-
 const WORKERS_SHOWN: usize = 12;
 
 /// Creates a line on standard error with a changing message. It is hidden unless standard error is a terminal.

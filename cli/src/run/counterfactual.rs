@@ -78,11 +78,9 @@ pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
 
 /// The number of simulated iterations: their mean is accurate to well within a percent.
 const ITERATIONS: u64 = 1000;
-
 /// The largest number of simulated tasks, which take half a second. With many tasks per iteration, the mean of fewer iterations is as
 /// accurate.
 const TASKS: u64 = 500_000;
-
 /// The policies that a run is compared with: the oracle that knows the mean times, the simplest adaptive rule, the work
 /// queue, greedy and uniform allocation.
 const OTHERS: [&str; 5] = ["fta", "ema", "pull", "gta", "uta"];
@@ -97,7 +95,6 @@ fn simulated(workers: usize, budget: u64) -> Option<u64> {
 /// The largest product of workers and tasks under the run's own policy, which may examine each worker at each result. It takes about as
 /// long as [`TASKS`] under the other policies.
 const OWN_WORK: u64 = 20_000_000;
-
 /// The smallest number of iterations under the run's own policy: with fewer, the first one, in which the policy has
 /// learned little, would have too much weight.
 const LEAST_OWN_ITERATIONS: u64 = 20;

@@ -8,27 +8,26 @@ use super::place;
 use crate::failure::Failure;
 
 /// The exclusive right to write to a run's folder and to the folder of its checkpoints. It ends with the process, even if the process is
-/// killed.
+/// killed. A folder has no lock if its file system does not support locks.
 pub(crate) struct Hold {
-    /// The locks of the folders; `None` for a folder whose file system does not support locks.
-    _locks: Vec<Option<FolderLock>>,
+    _locks: Vec<FolderLock>,
 }
 
 impl Hold {
     /// Locks the folder of a run, which is created if it is missing, and the place that the setting `checkpoint` names.
     pub(crate) fn take(run: &Path, checkpoint: Option<&str>) -> Result<Self, Failure> {
-        let mut locks = vec![lock(run, RUN_LOCK)?];
-        if let Some(folder) = place::folder(checkpoint, run) {
-            locks.push(lock(&folder, CHECKPOINTS_LOCK)?);
-        }
-        Ok(Self { _locks: locks })
+        let own = lock(run, RUN_LOCK)?;
+        let checkpoints = place::folder(checkpoint, run).map(|folder| lock(&folder, CHECKPOINTS_LOCK)).transpose()?;
+        Ok(Self { _locks: own.into_iter().chain(checkpoints.flatten()).collect() })
     }
 }
 
 /// Locks a folder; `None` if its file system does not support locks.
 fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
     create_folder(folder).map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.display())))?;
-    match FolderLock::take(folder, file, &holder()) {
+    let host = hostname::get().unwrap_or_default();
+    let holder = format!("process {} on {}", std::process::id(), host.to_string_lossy());
+    match FolderLock::take(folder, file, &holder) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ LockError::Unsupported { .. }) => {
             tracing::warn!("{error}; make sure that no other coordinator writes there");
@@ -39,9 +38,4 @@ fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
         }
         Err(error @ LockError::Io { .. }) => Err(Failure::disk(error)),
     }
-}
-
-fn holder() -> String {
-    let host = hostname::get().unwrap_or_default();
-    format!("process {} on {}", std::process::id(), host.to_string_lossy())
 }

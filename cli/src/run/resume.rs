@@ -135,7 +135,7 @@ impl Resumption {
         let own = self.own_settings()?;
         let before = Settings::of(own.clone())?;
         let settings = Settings::extended(own, file, flags)?;
-        if let Some(SettingChange { key, was, is }) = SettingChange::find(&before, &settings, |_| true)? {
+        if let Some((key, was, is)) = first_change(&before, &settings, |_| true)? {
             return Err(Failure::usage(format!(
                 "{key} = {is}: the run that is resumed has {key} = {was}, which cannot change. Leave it out, or begin a new \
                  run (--init takes the parameters of this one)"
@@ -198,33 +198,25 @@ impl Resumption {
 /// Checks that the settings in a checkpoint belong to the same run.
 fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
     let found = Settings::of(read_text(found, &format!("the settings in {place}"))?)?;
-    match SettingChange::find(&found, settings, |key| key != "checkpoint")? {
+    match first_change(&found, settings, |key| key != "checkpoint")? {
         None => Ok(()),
-        Some(SettingChange { key, was, is }) => {
+        Some((key, was, is)) => {
             Err(Failure::data(format!("{place} is of another run: it has {key} = {was}, this one {key} = {is}")))
         }
     }
 }
 
-/// A change of a setting that must not change.
-struct SettingChange {
-    key: &'static str,
-    was: String,
-    is: String,
-}
-
-impl SettingChange {
-    /// Returns the first change of a setting for which `matters` is true.
-    fn find(was: &Settings, is: &Settings, matters: impl Fn(&str) -> bool) -> Result<Option<Self>, Failure> {
-        let (was, is) = (table(was)?, table(is)?);
-        let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
-        let show = |table: &Table, key| table.get(key).map_or("unset".into(), ToString::to_string);
-        Ok(key.map(|key| Self { key, was: show(&was, key), is: show(&is, key) }))
-    }
-}
-
-fn table(settings: &Settings) -> Result<Table, Failure> {
-    Table::try_from(settings).map_err(Failure::internal)
+/// Returns the name of the first fixed setting that has changed and for which `matters` is true, with both values.
+fn first_change(
+    was: &Settings,
+    is: &Settings,
+    matters: impl Fn(&str) -> bool,
+) -> Result<Option<(&'static str, String, String)>, Failure> {
+    let table = |settings| Table::try_from(settings).map_err(Failure::internal);
+    let (was, is) = (table(was)?, table(is)?);
+    let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
+    let show = |table: &Table, key| table.get(key).map_or("unset".into(), ToString::to_string);
+    Ok(key.map(|key| (key, show(&was, key), show(&is, key))))
 }
 
 /// Returns the first of these folders with a run that has checkpoints.

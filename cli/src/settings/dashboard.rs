@@ -12,7 +12,6 @@ use crate::failure::Failure;
 
 /// The default address of a coordinator's dashboard; a free port is used if it is taken.
 pub(crate) const DEFAULT_DASHBOARD: &str = "127.0.0.1:7071";
-
 const OFF: &str = "off";
 
 pub(crate) struct View {
@@ -50,12 +49,8 @@ impl Settings {
             return Ok(View { access: Access::Anyone, url: format!("http://{address}"), token_file: None });
         }
         let credentials = Credentials::open(&credentials_folder(self.credentials.as_ref())?)?;
-        let files = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => {
-                TlsFiles { certificate: certificate.clone(), key: key.clone(), client_ca: None }
-            }
-            _ => credentials.tls_files(),
-        };
+        let own = self.own_tls_files().map(|own| TlsFiles { client_ca: None, ..own });
+        let files = own.unwrap_or_else(|| credentials.tls_files());
         let authority = address.parse().map_err(Failure::usage)?;
         let (_, token_file) = credentials.token(Role::Status, authority, files.pin()?)?;
         let access = Access::Secret(Box::new(ServerTls::new(files)?), Secrets::of(&credentials)?);

@@ -40,7 +40,6 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// The largest number of names that are listed in full, on one line.
 const FEW: usize = 8;
-
 /// The smallest Jaro-Winkler similarity of a suggestion.
 const NEAR: f64 = 0.8;
 

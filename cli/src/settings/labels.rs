@@ -31,7 +31,6 @@ pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
 
 /// The largest number of tags, for which there is room wherever a run is shown.
 const MOST_TAGS: usize = 16;
-
 const MOST_VALUE: usize = 128;
 
 pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {

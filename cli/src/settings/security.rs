@@ -10,7 +10,6 @@ use super::Settings;
 use crate::failure::{Failure, require};
 
 pub(crate) const DEFAULT_PORT: u16 = 7070;
-
 /// An address reserved for documentation (RFC 5737): asking the system for the route to it sends nothing.
 const ANYWHERE: &str = "192.0.2.1:9";
 
@@ -41,22 +40,20 @@ impl Settings {
         require(!(self.insecure && has_certificate), contradicts)
     }
 
+    pub(super) fn own_tls_files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone() })
+    }
+
     /// Determines the credentials that a coordinator on the address `bound` demands. Creates its own credentials if it
     /// needs some and has none.
     pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<EntranceSettings, Failure> {
         let advertised = advertised(self.advertise.as_deref(), bound)?;
-        let own = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some(TlsFiles {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                client_ca: self.tls_client_ca.clone(),
-            }),
-            _ if bound.ip().is_loopback() || self.insecure => {
-                let join = format!("ata worker --coordinator http://{advertised}");
-                return Ok(EntranceSettings { security: Arc::new(Security::Open), join, token_file: None });
-            }
-            _ => None,
-        };
+        let own = self.own_tls_files();
+        if own.is_none() && (bound.ip().is_loopback() || self.insecure) {
+            let join = format!("ata worker --coordinator http://{advertised}");
+            return Ok(EntranceSettings { security: Arc::new(Security::Open), join, token_file: None });
+        }
         if let Some(files) = own.as_ref().filter(|files| files.client_ca.is_some()) {
             let security = Arc::new(Security::Certificates(ServerTls::new(files.clone())?));
             let join =

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 /// The settings of a run of about a second, which is not saved before its end unless a test requests it.
 const RUN: [&str; 6] = ["--iterations", "40", "--budget", "4", "--workers", "1"];
-
 /// The files that a finished run leaves.
 const RESULTS: &str = "config.toml events.jsonl metrics.csv summary.json statistics.json model.safetensors report.html";
 

@@ -180,52 +180,54 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
     Ok(Some(training.learning()))
 }
 
-/// A function that computes the cell of a column for a row.
-type Column = Box<dyn Fn(&Row<'_>) -> String>;
-
 /// Returns a table of means over seeds, with their ratio to the oracle's if it was run.
 fn table(experiment: &Experiment, group: &Group<'_>) -> Table {
     let oracle = group.oracle();
     let has = |of: fn(&RunResult) -> Option<f64>| group.rows.iter().any(|row| row.mean_of(of).is_some());
-    let (regret, loss) = (has(|run| run.cumulative_regret), has(|run| run.final_objective));
-    let mut header: Vec<&str> = vec!["policy", "iteration time"];
-    let mut columns: Vec<Column> =
-        vec![Box::new(|row| row.name.clone()), Box::new(|row| with_deviation(row, |run| run.mean_iteration_time))];
-    let mut column = |name: &'static str, of: Column| {
-        header.push(name);
-        columns.push(of);
+    let (has_regret, has_loss) = (has(|run| run.cumulative_regret), has(|run| run.final_objective));
+    let ratio = |row: &Row<'_>, of: fn(&RunResult) -> f64| {
+        oracle.map(|oracle| format!("{:.3}", row.moments(of).0 / oracle.moments(of).0))
     };
-    let ratio = |of: fn(&RunResult) -> f64| {
-        let best = oracle.map_or(f64::NAN, |oracle| oracle.moments(of).0);
-        Box::new(move |row: &Row<'_>| format!("{:.3}", row.moments(of).0 / best))
+    let mean = |row: &Row<'_>, of: fn(&RunResult) -> f64| format!("{:.1}", row.moments(of).0);
+    let cells = |row: &Row<'_>| {
+        let (time, worker_time) =
+            (|run: &RunResult| run.mean_iteration_time, |run: &RunResult| run.mean_total_worker_time);
+        let regret =
+            || row.mean_of(|run| Some(run.cumulative_regret? / run.iterations as f64)).map_or("-".into(), number);
+        let loss = || row.mean_of(|run| run.final_objective).map_or("-".into(), number);
+        let cells = [
+            Some(row.name.clone()),
+            Some(with_deviation(row, time)),
+            ratio(row, time),
+            Some(with_deviation(row, worker_time)),
+            ratio(row, worker_time),
+            Some(mean(row, |run| run.tasks_wasted as f64 / run.iterations as f64)),
+            Some(mean(row, |run| run.mean_results)),
+            has_regret.then(regret),
+            has_loss.then(loss),
+        ];
+        cells.into_iter().flatten().collect()
     };
-    if oracle.is_some() {
-        column("/ fta", ratio(|run| run.mean_iteration_time));
-    }
-    column("worker time", Box::new(|row| with_deviation(row, |run| run.mean_total_worker_time)));
-    if oracle.is_some() {
-        column("/ fta", ratio(|run| run.mean_total_worker_time));
-    }
-    let wasted = |run: &RunResult| run.tasks_wasted as f64 / run.iterations as f64;
-    column("wasted tasks", Box::new(move |row| format!("{:.1}", row.moments(wasted).0)));
-    let sent = |run: &RunResult| run.mean_results;
-    column("results sent", Box::new(move |row| format!("{:.1}", row.moments(sent).0)));
-    if regret {
-        let of = |row: &Row<'_>| row.mean_of(|run| Some(run.cumulative_regret? / run.iterations as f64));
-        column("regret", Box::new(move |row| of(row).map_or("-".into(), number)));
-    }
-    if loss {
-        column("loss", Box::new(|row| row.mean_of(|run| run.final_objective).map_or("-".into(), number)));
-    }
-    let rows = group.rows.iter().map(|row| columns.iter().map(|of| of(row)).collect()).collect();
+    let per_oracle = oracle.map(|_| "/ fta");
+    let header = [
+        Some("policy"),
+        Some("iteration time"),
+        per_oracle,
+        Some("worker time"),
+        per_oracle,
+        Some("wasted tasks"),
+        Some("results sent"),
+        has_regret.then_some("regret"),
+        has_loss.then_some("loss"),
+    ];
     let seeds = if experiment.seeds == 1 { "1 seed".into() } else { format!("{} seeds", experiment.seeds) };
     Table {
         title: format!(
             "times {}, {} workers, budget {}, {} iterations, {seeds}; per iteration",
             group.law, group.workers, experiment.budget, experiment.iterations
         ),
-        header: header.into_iter().map(String::from).collect(),
-        rows,
+        header: header.into_iter().flatten().map(String::from).collect(),
+        rows: group.rows.iter().map(cells).collect(),
     }
 }
 

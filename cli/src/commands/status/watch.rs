@@ -22,17 +22,12 @@ use crate::escape::is_unsafe;
 use crate::failure::{Exit, Failure, require};
 
 const INTERVAL: Duration = Duration::from_millis(500);
-
 const CHART_LINES: u16 = 12;
-
 const CHART_FROM_WIDTH: u16 = 100;
-
 /// The width of each of the [`COLUMNS`].
 const WIDTHS: [u16; 9] = [18, 16, 10, 10, 18, 9, 6, 9, 12];
-
 /// The [`COLUMNS`] in the order of importance. As many are shown as fit.
 const IMPORTANCE: [usize; 9] = [0, 3, 4, 2, 6, 8, 5, 7, 1];
-
 /// The height of the log, in lines.
 const LOG_LINES: u16 = 7;
 

@@ -18,7 +18,6 @@ use tempfile::TempDir;
 
 /// The time after which a program counts as hung: each of these tests takes seconds.
 const DEADLINE: Duration = Duration::from_mins(5);
-
 /// The polling interval of conditions.
 const POLL: Duration = Duration::from_millis(5);
 
