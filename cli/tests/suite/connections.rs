@@ -177,10 +177,6 @@ fn start() -> Head {
 }
 
 impl Head {
-    fn journal(&self) -> String {
-        std::fs::read_to_string(self.sandbox.path("run/events.jsonl")).unwrap_or_default()
-    }
-
     /// Returns the secret for reading the status.
     fn status_secret(&self) -> Secret {
         self.sandbox.text(&["token", "show", "--status"]).trim().parse().unwrap()
@@ -199,8 +195,8 @@ async fn a_request_without_credentials_changes_nothing() {
     let head = start();
     let mut worker = Worker::join(head.join.clone()).await;
     let mut asked = worker.asked().await.unwrap();
-    until("a lease in the journal", || head.journal().contains("\"allocation\""));
-    let before = (head.journal(), head.state().await);
+    until("a lease in the journal", || head.sandbox.has_event("allocation"));
+    let before = (head.sandbox.journal(), head.state().await);
 
     for secret in [Secret::random().unwrap(), head.status_secret()] {
         let stranger = connect(&JoinToken { secret, ..head.join.clone() }.into()).await.unwrap();
@@ -216,7 +212,7 @@ async fn a_request_without_credentials_changes_nothing() {
     let secrets = secrets.map(|secret| secret.to_string());
     tokio::task::spawn_blocking(move || try_all_paths(&url, &secrets)).await.unwrap();
 
-    assert_eq!((head.journal(), head.state().await), before, "nothing changed");
+    assert_eq!((head.sandbox.journal(), head.state().await), before, "nothing changed");
     // The session is still alive and holds its leases.
     for iteration in 1..=2 {
         assert_eq!(asked.iteration, Iteration(iteration));

@@ -24,10 +24,6 @@ fn undisturbed(sandbox: &Sandbox) -> Value {
     sandbox.summary(&up(&["--out", "undisturbed"]))
 }
 
-fn journal(sandbox: &Sandbox) -> String {
-    std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default()
-}
-
 fn summary(run: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(run.join("summary.json")).unwrap()).unwrap()
 }
@@ -65,13 +61,13 @@ fn ctrl_c_loses_no_worker() {
     let args = ["up", "--workers", "3", "--iterations", "100000", "--task-time", "const(20)", "--out", "run"];
     let mut run = sandbox.start_group(&[&args[..], &TINY].concat());
     run.wait_for("iteration ");
-    until("a step", || journal(&sandbox).contains(r#""event":"step""#));
+    until("a step", || sandbox.has_event("step"));
     // Whether a worker that also receives the signal is lost is a race, so the test checks that workers cannot receive it.
     assert_eq!(run.group(), [run.id()], "the workers are not in the group that a terminal interrupts");
     run.signal_group("INT");
     let (_, log) = run.ends_with(130);
     assert!(!log.contains("worker lost") && !log.contains("ended ("), "{log}");
-    assert!(!journal(&sandbox).contains(r#""event":"loss""#), "{log}");
+    assert!(!sandbox.has_event("loss"), "{log}");
 }
 
 /// The run has all its iterations but lacks results, which were never written or have been removed.
@@ -93,9 +89,9 @@ fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {
     ends_well(&sandbox, &resumable(&[]), &expected);
     assert!(summary(&sandbox.path("run"))["counterfactual"].is_array());
     // Now nothing is left to do.
-    let before = journal(&sandbox);
+    let before = sandbox.journal();
     ends_well(&sandbox, &resumable(&[]), &expected);
-    assert_eq!(journal(&sandbox), before);
+    assert_eq!(sandbox.journal(), before);
 }
 
 /// A finished run without checkpoints is not restarted.
@@ -105,9 +101,9 @@ fn a_run_without_checkpoints_is_over_too() {
     let expected = undisturbed(&sandbox);
     let never = resumable(&["--checkpoint-every", "never"]);
     ends_well(&sandbox, &never, &expected);
-    let before = journal(&sandbox);
+    let before = sandbox.journal();
     ends_well(&sandbox, &never, &expected);
-    assert_eq!(journal(&sandbox), before);
+    assert_eq!(sandbox.journal(), before);
     // The missing file can only be created by another run, which must not destroy a model.
     std::fs::remove_file(sandbox.path("run/report.html")).unwrap();
     let model = std::fs::read(sandbox.path("run/model.safetensors")).unwrap();
@@ -126,9 +122,9 @@ fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
     let expected = sandbox.summary(&up(&[&more[..], &["--out", "undisturbed"]].concat()));
     for (signal, code) in [("TERM", Some(75)), ("INT", Some(130)), ("KILL", None)] {
         let process = sandbox.start(&resumable(&more));
+        // The journal of a run that was stopped earlier has an end event, which is removed.
         until("the last evaluation", || {
-            let journal = journal(&sandbox);
-            // The journal of a run that was stopped earlier has an end event, which is removed.
+            let journal = sandbox.journal();
             journal.contains(r#""event":"evaluating""#) && !journal.contains(r#""event":"end""#)
         });
         stops(process, signal, code);
@@ -149,7 +145,7 @@ fn a_run_that_is_stopped_before_its_first_step_begins_again() {
         let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--resume", "auto"];
         let mut head = sandbox.start(&[&head[..], &RUN[..4], &TINY].concat());
         head.port();
-        until("the journal", || !journal(&sandbox).is_empty());
+        until("the journal", || !sandbox.journal().is_empty());
         stops(head, signal, code);
     }
     ends_well(&sandbox, &resumable(&[]), &expected);
@@ -246,7 +242,7 @@ fn a_second_coordinator_is_refused_and_told_of_the_first() {
     let long =
         ["up", "--out", "run", "--task-time", "const(20)", "--workers", "1", "--budget", "4", "--iterations", "40000"];
     let first = sandbox.start(&[&long[..], &TINY, &more].concat());
-    until("a checkpoint", || journal(&sandbox).contains(r#""event":"checkpoint""#));
+    until("a checkpoint", || sandbox.has_event("checkpoint"));
     let process = format!("process {}", first.id());
     let others: [&[&str]; 4] = [
         &["up", "--out", "run"],
@@ -286,13 +282,13 @@ fn a_rollback_is_not_undone() {
     // No worker joins, and the coordinator is killed before it saves.
     let mut head = sandbox.start(&["coordinator", "--listen", "127.0.0.1:0", "--resume", tenth]);
     head.port();
-    until("the journal is cut", || journal(&sandbox).contains(r#""event":"resume""#));
+    until("the journal is cut", || sandbox.has_event("resume"));
     stops(head, "KILL", None);
     let output = sandbox.run(&resumable(&[]));
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && log.contains("after iteration 10"), "{log}");
     ends_well(&sandbox, &resumable(&[]), &expected);
-    assert_eq!(journal(&sandbox).matches(r#""event":"step""#).count(), 40);
+    assert_eq!(sandbox.journal().matches(r#""event":"step""#).count(), 40);
 }
 
 /// Checkpoints of a run with another seed, model, budget or name are refused.

@@ -53,8 +53,7 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
 
     // The journal, the table and the report cover all parts; repeated iterations are stored separately.
     assert_eq!(steps(&run), 60);
-    let journal = std::fs::read_to_string(run.join("events.jsonl")).unwrap();
-    let events: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = sandbox.events();
     let of = |event: &str| events.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
     let iterations: Vec<u64> = of("step").iter().map(|step| step["iteration"].as_u64().unwrap()).collect();
     assert!(iterations.iter().copied().eq(1..=60), "{iterations:?}");

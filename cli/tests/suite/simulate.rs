@@ -117,9 +117,7 @@ fn real_workers_play_a_trace_by_iterations() {
     std::fs::write(sandbox.path("times.txt"), "50\n500\n").unwrap();
     let own = ["up", "--workers", "1", "--budget", "2", "--iterations", "3", "--out", "run"];
     sandbox.summary(&[&own[..], &["--task-time", "trace(times.txt, wall)", "--time-unit", "1ms"], &TINY].concat());
-    let events = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap();
-    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let tasks = events.filter(|event| event["event"] == "task");
+    let tasks = sandbox.events().into_iter().filter(|event| event["event"] == "task");
     let is_slow = tasks.map(|task| (task["iteration"].as_u64().unwrap(), task["busy_s"].as_f64().unwrap() >= 0.5));
     let is_slow: Vec<_> = is_slow.collect();
     assert_eq!(is_slow, [(1, false), (1, false), (2, true), (2, true), (3, false), (3, false)]);

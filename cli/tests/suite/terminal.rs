@@ -73,10 +73,7 @@ fn run(sandbox: &Sandbox, log: &[&str]) -> Process {
     let mut coordinator = sandbox.start(&[&head[..], log, &TINY].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
     tokio::runtime::Runtime::new().unwrap().block_on(fail_evilly(&address));
-    until("the refusal", || {
-        let journal = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default();
-        journal.contains("\"event\":\"refusal\"")
-    });
+    until("the refusal", || sandbox.has_event("refusal"));
     let worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
     worker.ends_with(0);
     coordinator
@@ -116,14 +113,12 @@ fn corrupt(value: &mut Value) {
 fn a_journals_text_is_escaped() {
     let sandbox = Sandbox::new();
     run(&sandbox, &[]).ends_with(0);
-    let path = sandbox.path("run/events.jsonl");
-    let journal = std::fs::read_to_string(&path).unwrap();
-    let line = |line: &str| {
-        let mut event: Value = serde_json::from_str(line).unwrap();
+    let line = |mut event: Value| {
         corrupt(&mut event);
         event.to_string() + "\n"
     };
-    std::fs::write(&path, journal.lines().map(line).collect::<String>()).unwrap();
+    let journal: String = sandbox.events().into_iter().map(line).collect();
+    std::fs::write(sandbox.path("run/events.jsonl"), journal).unwrap();
     let printed = printed(&sandbox, "run");
     assert!(printed.matches("evil").count() > 10, "{printed}");
 }

@@ -10,11 +10,6 @@ use serde_json::Value;
 /// The settings of the run in these tests.
 const RUN: [&str; 8] = ["--iterations", "12", "--budget", "10", "--lr", "1e-2", "--seed", "3"];
 
-/// Returns the current journal of the run in the folder `run`.
-fn journal(sandbox: &Sandbox) -> String {
-    std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default()
-}
-
 fn sha256(summary: &Value) -> String {
     let sha256 = summary["parameters_sha256"].as_str().unwrap();
     assert_eq!(sha256.len(), 64);
@@ -124,18 +119,13 @@ fn a_device_computes_its_share_as_one_batch() {
     };
     let expected = train("one-by-one", "uta", "none");
     let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-    for (out, policy) in [("equal", "uta"), ("learned", "ata-auto")] {
+    for (out, policy) in [("run", "uta"), ("learned", "ata-auto")] {
         let found = train(out, policy, "affine(20, 0.5); const(4); const(4)");
         let error = norm(&mut found.iter().zip(&expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied());
         assert!(error < 1e-5, "{policy}: {error}");
     }
-    let events = std::fs::read_to_string(sandbox.path("equal/events.jsonl")).unwrap();
-    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let leases: BTreeSet<u64> = events
-        .iter()
-        .filter(|event| event["event"] == "task" && event["worker"] == 1)
-        .map(|event| event["lease"].as_u64().unwrap())
-        .collect();
+    let of_device = sandbox.events().into_iter().filter(|event| event["event"] == "task" && event["worker"] == 1);
+    let leases: BTreeSet<u64> = of_device.map(|event| event["lease"].as_u64().unwrap()).collect();
     assert_eq!(leases.len(), 8, "one in each iteration");
 }
 
@@ -157,7 +147,7 @@ fn a_run_learns_leaves_its_files_and_leans_to_the_fast() {
     let written: Value = serde_json::from_str(&read("summary.json")).unwrap();
     assert_eq!(written, summary);
     assert!(read("config.toml").contains("budget = 12"));
-    let events: Vec<Value> = read("events.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = sandbox.events();
     let count = |event: &str| events.iter().filter(|line| line["event"] == event).count();
     assert_eq!((count("allocation"), count("step")), (60, 60));
     assert_eq!(events.iter().filter(|line| line["outcome"] == "applied").count(), 60 * 12);
@@ -205,7 +195,7 @@ fn a_worker_per_device() {
     let (_, log) = worker.ends_with(0);
     assert!(log.contains("no longer the same bits"), "{log}");
     coordinator.ends_with(0);
-    assert!(journal(&sandbox).contains("\"name\":\"rig-cpu\""));
+    assert!(sandbox.journal().contains("\"name\":\"rig-cpu\""));
 
     let up = ["up", "--devices", "cpu", "--workers", "3", "--task-time", "none"];
     assert_eq!(sandbox.summary(&[&up, &RUN[..], &TINY[..]].concat())["workers"], 1, "one worker per device");
@@ -223,7 +213,7 @@ fn a_killed_worker_changes_nothing_and_may_come_back() {
         sandbox.start(&[&who[..], &["--task-time", "const(50)"]].concat())
     };
     let (one, two, three) = (worker("one"), worker("two"), worker("three"));
-    until("a step, of which each worker had tasks", || journal(&sandbox).contains("\"event\":\"step\""));
+    until("a step, of which each worker had tasks", || sandbox.has_event("step"));
     two.signal("KILL");
     drop(two);
     let back = worker("two");
@@ -246,7 +236,7 @@ fn signals_end_a_run_cleanly() {
         let sandbox = Sandbox::new();
         let run = ["up", "--out", "run", "--workers", "2", "--iterations", "1000000", "--task-time", "none"];
         let up = sandbox.start(&[&run, &TINY[..]].concat());
-        until("a step", || journal(&sandbox).contains("\"event\":\"step\""));
+        until("a step", || sandbox.has_event("step"));
         up.signal(signal);
         let (table, _) = up.ends_with(code);
         assert!(table.contains("training loss") && table.contains("saved; to go on: --resume run\n"), "{table}");

@@ -101,6 +101,21 @@ impl Sandbox {
         said
     }
 
+    /// Returns the journal of the run in the folder `run`; empty if there is none yet.
+    pub(crate) fn journal(&self) -> String {
+        std::fs::read_to_string(self.path("run/events.jsonl")).unwrap_or_default()
+    }
+
+    /// Returns the events of the run in the folder `run`.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.journal().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Whether the journal of the run in the folder `run` has an event of this kind.
+    pub(crate) fn has_event(&self, kind: &str) -> bool {
+        self.journal().contains(&format!("\"event\":\"{kind}\""))
+    }
+
     /// Starts a command in the background.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
         self.start_command(self.ata(args), args)
