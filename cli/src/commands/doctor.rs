@@ -21,7 +21,7 @@ use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 use crate::inputs::{FoundInputs, find};
 use crate::output::print;
 use crate::run::resume::RUNS;
@@ -47,7 +47,8 @@ struct Device {
 
 pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let settings = settings(&args, extensions.defaults()?)?;
-    let examination = if names_coordinator(&args.joining) {
+    let JoinArgs { coordinator, join, join_file, .. } = &args.joining;
+    let examination = if coordinator.is_some() || join.is_some() || join_file.is_some() {
         let endpoint = joining::endpoint(&args.joining, Duration::ZERO).await?;
         let (reached, way) = coordinator::check(&endpoint).await;
         Subject::new(&args, settings, extensions, reached.as_ref())?.examine_worker(reached.as_ref(), way)
@@ -67,17 +68,10 @@ fn text(examination: &Examination) -> String {
 
 fn settings(args: &DoctorArgs, defaults: toml::Table) -> Result<Settings, Failure> {
     let settings = Settings::extended(defaults, args.config.as_deref(), &[flags(&args.subject)?])?;
-    if args.joining.tls_cert.is_some() != args.joining.tls_key.is_some() {
-        return Err(Failure::usage("--tls-cert and --tls-key go together"));
-    }
-    if settings.task_batch > MOST_SAMPLES {
-        return Err(Failure::usage(format!("--task-batch: expected 1 to {MOST_SAMPLES} samples")));
-    }
+    let JoinArgs { tls_cert, tls_key, .. } = &args.joining;
+    require(tls_cert.is_some() == tls_key.is_some(), || "--tls-cert and --tls-key go together")?;
+    require(settings.task_batch <= MOST_SAMPLES, || format!("--task-batch: expected 1 to {MOST_SAMPLES} samples"))?;
     Ok(settings)
-}
-
-fn names_coordinator(joining: &JoinArgs) -> bool {
-    joining.coordinator.is_some() || joining.join.is_some() || joining.join_file.is_some()
 }
 
 struct Subject<'a> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::inputs::{FoundInputs, find as find_data};
 use crate::output::{Counter, print, render_table};
 use crate::run::model;
@@ -42,7 +42,7 @@ struct Class {
     accuracy: Option<f64>,
 }
 
-pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<(), Failure> {
     let path = find(&args.model)?;
     let settings = settings_of(&path)?;
     let bytes = std::fs::read(&path).map_err(|cause| Failure::data(format!("{}: {cause}", path.display())))?;
@@ -83,8 +83,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
         data: name,
         model: path,
     };
-    print(args.json, &result, || text(&result, args.classes))?;
-    Ok(Exit::DONE)
+    print(args.json, &result, || text(&result, args.classes))
 }
 
 /// Checks that the classes of the data have the names, and the order, of those that the model was trained on.

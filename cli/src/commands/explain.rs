@@ -8,13 +8,13 @@ use ata_types::{Iteration, WorkerId, seconds};
 use super::location::RunLocation;
 use crate::args::ExplainArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::output::{print, render_table};
 
 const COLUMNS: &str = "worker,tasks,timed,mean time (95 %),bound,overhead,vector,done after,+1 task,-1 task";
 const WORKERS_SHOWN: usize = 16;
 
-pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let unknown = |number| Failure::usage(format!("--worker {number}: the run has no worker of that number"));
     let worker = args.worker.map(|number| WorkerId::new(number).ok_or_else(|| unknown(number))).transpose()?;
     let explanation = match RunLocation::find(&args.of)? {
@@ -37,8 +37,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     if let (Some(number), true) = (args.worker, explanation.workers.is_empty()) {
         return Err(unknown(number));
     }
-    print(args.json, &explanation, || text(&explanation))?;
-    Ok(Exit::DONE)
+    print(args.json, &explanation, || text(&explanation))
 }
 
 fn text(explanation: &Explanation) -> String {

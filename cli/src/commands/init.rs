@@ -5,11 +5,11 @@ use ata_learn::ModelResolver;
 use ata_sums::{encode_model, sha256_of_parameters};
 
 use crate::args::InitArgs;
-use crate::failure::{Exit, Failure, require};
+use crate::failure::{Failure, require};
 use crate::output::{note, write_file};
 use crate::run::model;
 
-pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -> Result<(), Failure> {
     let shown = args.file.display();
     let message = || format!("{shown} exists already: choose another name, or remove it first");
     require(!args.file.exists(), message)?;
@@ -21,5 +21,5 @@ pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -
     let (count, digest) = (parameters.len(), hex(&sha256_of_parameters(&parameters)));
     note!("{shown}: {count} parameters of model '{specification}', sha256 {digest}");
     note!("a coordinator without the model: ata coordinator --model {specification} --init {shown}");
-    Ok(Exit::DONE)
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::args::NewArgs;
-use crate::failure::{Exit, Failure, require};
+use crate::failure::{Failure, require};
 use crate::output::{note, write_file};
 
 /// The source of the program: the example that the documentation explains and that tests run.
@@ -17,7 +17,7 @@ const REPOSITORY: Option<&str> = option_env!("ATA_REPOSITORY");
 /// The folder of the sources that this program was built from.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &NewArgs) -> Result<(), Failure> {
     let shown = args.folder.display();
     let name = args.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     check(name)?;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
     }
     note!("{shown}: regression on a table, to be replaced by your problem in src/main.rs");
     note!("train it: cd {shown} && cargo run --release -- up");
-    Ok(Exit::DONE)
+    Ok(())
 }
 
 /// Refuses an invalid crate name, and the name of a dependency.

@@ -3,7 +3,7 @@
 use ata_policies::POLICIES;
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::output::print;
 
 #[derive(Serialize)]
@@ -14,7 +14,7 @@ struct PolicyRow {
     parameters: &'static str,
 }
 
-pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run(json: bool) -> Result<(), Failure> {
     let entries = POLICIES.entries().iter().map(|policy| PolicyRow {
         name: policy.name,
         about: policy.about,
@@ -22,8 +22,7 @@ pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
         parameters: policy.parameters,
     });
     let policies: Vec<PolicyRow> = entries.collect();
-    print(json, &policies, || text(&policies))?;
-    Ok(Exit::DONE)
+    print(json, &policies, || text(&policies))
 }
 
 fn text(policies: &[PolicyRow]) -> String {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::ReplayArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Failure, require};
 use crate::output::{Counter, note, print, render_table};
 use crate::run::counterfactual::Replay;
 use crate::run::recorded;
@@ -28,7 +28,7 @@ struct Row {
 const LEGEND: &str =
     "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own\n";
 
-pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<(), Failure> {
     let events = candidates(&args.events).into_iter().find(|path| path.exists());
     let recorded = recorded::read(events.as_deref().unwrap_or(&args.events))?;
     let policies = policy_list::parse(&args.policies, &["adaptive-k-sync", "clairvoyant"])?;
@@ -38,11 +38,9 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Fai
         note!("{none} worker(s) completed no task in that run and are left out");
     }
     let budget = args.budget.unwrap_or(recorded.state.budget).max(1);
-    if budget > MAX_BUDGET {
-        return Err(Failure::usage(format!(
-            "that run has {budget} tasks per iteration, and a replay at most {MAX_BUDGET}: add --budget B"
-        )));
-    }
+    require(budget <= MAX_BUDGET, || {
+        format!("that run has {budget} tasks per iteration, and a replay at most {MAX_BUDGET}: add --budget B")
+    })?;
     let iterations = args.iterations.unwrap_or(recorded.state.iterations);
     let replay = Replay::new(&recorded.times, budget, iterations)
         .ok_or_else(|| Failure::data("that run recorded no task times"))?;
@@ -64,8 +62,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Fai
         Report { title, intro, tables: vec![table.clone()], figures: vec![figure(&rows)] }.write(folder)?;
         note!("report and figure: {}", folder.join("report.html").display());
     }
-    print(args.json, &rows, || render_table(&table, usize::MAX) + LEGEND)?;
-    Ok(Exit::DONE)
+    print(args.json, &rows, || render_table(&table, usize::MAX) + LEGEND)
 }
 
 fn mean(costs: &[PolicyCost]) -> PolicyCost {

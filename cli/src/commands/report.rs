@@ -10,14 +10,14 @@ use tokio::net::TcpListener;
 
 use super::location;
 use crate::args::ReportArgs;
-use crate::failure::{Exit, Failure, require};
+use crate::failure::{Failure, require};
 use crate::output::{note, print_text, write_file};
 use crate::run::counterfactual::other_costs;
 use crate::signals;
 
 const COMPARISON_FILE: &str = "comparison.html";
 
-pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: ReportArgs) -> Result<(), Failure> {
     let folders = args.runs.iter().map(|run| location::folder(run)).collect::<Result<Vec<PathBuf>, _>>()?;
     if let Some(address) = args.serve {
         return served(folders, address).await;
@@ -30,8 +30,7 @@ pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {
     };
     let path = args.out.unwrap_or(default);
     write_file(&path, ata_observe::report(&title, &snapshots).as_bytes())?;
-    print_text(&format!("{}\n", path.display()))?;
-    Ok(Exit::DONE)
+    print_text(&format!("{}\n", path.display()))
 }
 
 fn name(folder: &Path) -> String {
@@ -46,7 +45,7 @@ fn snapshot(index: usize, folder: &Path) -> Result<Snapshot, Failure> {
     Ok(Snapshot { index, ..Snapshot::of(&state, &other_costs(&state)) })
 }
 
-async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<Exit, Failure> {
+async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<(), Failure> {
     require(address.ip().is_loopback(), || {
         format!(
             "--serve {address}: expected an address of this machine only, as in 127.0.0.1:7072; a coordinator's own \
@@ -68,5 +67,5 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<Exit, Fail
         stop.await;
     })
     .await;
-    Ok(Exit::DONE)
+    Ok(())
 }

@@ -40,8 +40,13 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
         .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}. Give another folder", folder.display())))?;
     let path = folder.join(FILE_NAME);
     if path.exists() {
-        note!("{} is there already; checking it", path.display());
-        check_existing(&path, &args.sha256)?;
+        let (name, expected) = (path.display(), &args.sha256);
+        note!("{name} is there already; checking it");
+        check(&path, expected, |found| {
+            format!(
+                "{name} exists and is another file: expected sha256 {expected}, found {found}. Move it, or give another folder"
+            )
+        })?;
     } else {
         fetch(&path, &args.url, &args.sha256)?;
     }
@@ -66,16 +71,10 @@ fn check_url(url: &str) -> Result<(), Failure> {
     require(matches!(uri.scheme_str(), Some("http" | "https")) && has_host, || format!("--url {url}: {expected}"))
 }
 
-/// Accepts the expected archive, and refuses to replace another file of the same name.
-fn check_existing(path: &Path, expected: &str) -> Result<(), Failure> {
+/// Checks the SHA-256 of a file.
+fn check(path: &Path, expected: &str, message: impl FnOnce(&str) -> String) -> Result<(), Failure> {
     let found = hex(&sha256_of_file(path)?);
-    if found == expected {
-        return Ok(());
-    }
-    let name = path.display();
-    Err(Failure::data(format!(
-        "{name} exists and is another file: expected sha256 {expected}, found {found}. Move it, or give another folder"
-    )))
+    if found == expected { Ok(()) } else { Err(Failure::data(message(&found))) }
 }
 
 /// Downloads the archive to a file next to `path`, and renames it after its SHA-256 has been verified.
@@ -84,25 +83,21 @@ fn fetch(path: &Path, url: &str, expected: &str) -> Result<(), Failure> {
     let mut file = File::create(&partial).map_err(|cause| cannot_write(&partial, &cause))?;
     let fetched = download(url, |bytes| file.write_all(bytes).map_err(|cause| cannot_write(&partial, &cause)))
         .and_then(|()| file.sync_all().map_err(|cause| cannot_write(&partial, &cause)))
-        .and_then(|()| check(&partial, url, expected));
+        .and_then(|()| {
+            note!("checking it");
+            check(&partial, expected, |found| {
+                format!(
+                    "{url}: expected sha256 {expected}, found {found}. The download is removed: run the command again, or set \
+                     --sha256 if you want another archive"
+                )
+            })
+        });
     if fetched.is_err() {
         // An error is ignored: the next download overwrites the partial file.
         std::fs::remove_file(&partial).unwrap_or(());
         return fetched;
     }
     std::fs::rename(&partial, path).map_err(|cause| cannot_write(path, &cause))
-}
-
-fn check(partial: &Path, url: &str, expected: &str) -> Result<(), Failure> {
-    note!("checking it");
-    let found = hex(&sha256_of_file(partial)?);
-    if found == expected {
-        return Ok(());
-    }
-    Err(Failure::data(format!(
-        "{url}: expected sha256 {expected}, found {found}. The download is removed: run the command again, or set \
-         --sha256 if you want another archive"
-    )))
 }
 
 fn cannot_write(path: &Path, cause: &std::io::Error) -> Failure {

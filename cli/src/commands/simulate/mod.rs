@@ -16,12 +16,12 @@ use cnn_descent::CnnTraining;
 
 use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::inputs::{FoundInputs, find};
 use crate::output::{Counter, note, print, print_text, render_table};
 use crate::settings::policy_list;
 
-pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<(), Failure> {
     if args.list {
         return list();
     }
@@ -46,8 +46,7 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, F
         Report { title: experiment.title.clone(), intro, tables, figures }.write(folder)?;
         note!("report and figures: {}", folder.join("report.html").display());
     }
-    print(args.json, &results, || text(&experiment, &results, learning.as_ref()))?;
-    Ok(Exit::DONE)
+    print(args.json, &results, || text(&experiment, &results, learning.as_ref()))
 }
 
 const REGRET: &str =
@@ -63,7 +62,7 @@ fn text(experiment: &Experiment, results: &[RunResult], learning: Option<&Descen
     text
 }
 
-fn list() -> Result<Exit, Failure> {
+fn list() -> Result<(), Failure> {
     let line = |name: &str, title: &str| format!("{name:<20}{title}\n");
     let titled = |(name, text): &(&str, &str)| Ok(line(name, &Experiment::parse(text, name)?.title));
     let experiments: String = BUILTIN_EXPERIMENTS.iter().map(titled).collect::<Result<_, Failure>>()?;
@@ -71,18 +70,16 @@ fn list() -> Result<Exit, Failure> {
     print_text(&format!(
         "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n{experiments}\n\
          Suites of experiments: ata simulate --experiment NAME\n\n{suites}"
-    ))?;
-    Ok(Exit::DONE)
+    ))
 }
 
-fn show(name: &str) -> Result<Exit, Failure> {
+fn show(name: &str) -> Result<(), Failure> {
     let Some((_, text)) = BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name) else {
         let is_suite = SUITES.iter().any(|(suite, _)| *suite == name);
         let why = if is_suite { "a suite of experiments has no file" } else { "no such experiment; see --list" };
         return Err(Failure::usage(format!("--show {name}: {why}")));
     };
-    print_text(text)?;
-    Ok(Exit::DONE)
+    print_text(text)
 }
 
 fn command_line() -> String {

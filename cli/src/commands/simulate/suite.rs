@@ -7,12 +7,12 @@ use ata_figures::Report;
 
 use crate::Extensions;
 use crate::args::SimulateArgs;
-use crate::failure::{Exit, Failure, require};
+use crate::failure::{Failure, require};
 use crate::output::{Counter, note, print, render_table};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it does not name a suite.
-pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<Exit, Failure>> {
+pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<(), Failure>> {
     let name = args.experiment.as_deref()?;
     let suite = Suite::open(name, args.data.as_deref().map(Path::new))?;
     Some(suite.map_err(Failure::from).and_then(|suite| compare(with_flags(suite, args)?, args, extensions)))
@@ -49,7 +49,7 @@ fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
     Ok(suite)
 }
 
-fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
+fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<(), Failure> {
     suite.check()?;
     let progress = Counter::new("simulated iterations", suite.total_iterations());
     let result = suite.run(extensions.policies, &|done| progress.add(done))?;
@@ -57,8 +57,7 @@ fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<
     if let Some(folder) = &args.out {
         write(suite, &result, folder)?;
     }
-    print(args.json, &result.costs, || result.tables().iter().map(|table| render_table(table, usize::MAX)).collect())?;
-    Ok(Exit::DONE)
+    print(args.json, &result.costs, || result.tables().iter().map(|table| render_table(table, usize::MAX)).collect())
 }
 
 fn write(suite: Suite, result: &SuiteResult, folder: &Path) -> Result<(), Failure> {

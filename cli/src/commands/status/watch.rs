@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::text::{COLUMNS, cells, current, facts};
 use super::{RunLocation, StatusOutput, location};
 use crate::escape::is_unsafe;
-use crate::failure::{Exit, Failure, require};
+use crate::failure::{Failure, require};
 
 const INTERVAL: Duration = Duration::from_millis(500);
 const CHART_LINES: u16 = 12;
@@ -31,7 +31,7 @@ const IMPORTANCE: [usize; 9] = [0, 3, 4, 2, 6, 8, 5, 7, 1];
 /// The height of the log, in lines.
 const LOG_LINES: u16 = 7;
 
-pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
+pub(super) async fn run(run: RunLocation) -> Result<(), Failure> {
     let message = || "--watch needs a terminal; without it, `ata status` prints the state once";
     require(std::io::stdout().is_terminal(), message)?;
     let mut source = WatchSource::new(run);
@@ -43,7 +43,7 @@ pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
             break Err(Failure::internal(error));
         }
         match tokio::task::spawn_blocking(next_key).await.map_err(Failure::internal) {
-            Ok(Ok(Some(key))) if is_end(key) => break Ok(Exit::DONE),
+            Ok(Ok(Some(key))) if is_end(key) => break Ok(()),
             Ok(Ok(Some(key))) => screen.scroll(key.code, snapshot.workers.len()),
             Ok(Ok(None)) => match source.snapshot().await {
                 Ok(new) => (snapshot, screen.trouble) = (new, None),
