@@ -236,13 +236,6 @@ pub(crate) struct CommonArgs {
     pub(crate) json: bool,
 }
 
-impl CommonArgs {
-    /// Whether a run without a checkpoint is restarted in the same folder.
-    pub(crate) fn begins_again(&self) -> bool {
-        self.resume.as_deref() == Some("auto")
-    }
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

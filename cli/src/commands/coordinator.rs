@@ -22,9 +22,9 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let address = settings.listen()?;
     let inputs = Inputs::of_coordinator(&settings, extensions.models)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
-    let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
-    let mut run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
-    if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
+    let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None, devices: None };
+    let mut run = Run::new(settings.clone(), extensions, inputs, device, expected, resumption, &args.common)?;
+    if run.is_complete() {
         return Ok(Exit::DONE);
     }
 
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let bound = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, DEFAULT_DASHBOARD).await?;
     let EntranceSettings { security, join, token_file } = settings.entrance(bound)?;
-    let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
+    let folder = run.folder()?;
     let waits = if run.finished().is_some() { String::new() } else { format!("; waiting for {min_workers} worker(s)") };
     note!("run {} listens on {bound}{waits}", folder.run_id);
     note!("start workers with: {join}");

@@ -53,10 +53,12 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
         None => Some(vec![1.0; settings.workers.count as usize]),
     };
     let workers = settings.workers.count;
-    let expected = ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means };
-    let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
-    let mut run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
-    if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
+    let devices_named = Some(device_name.clone());
+    let expected =
+        ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means, devices: devices_named };
+    let mut run =
+        Run::new(settings.clone(), extensions, inputs, DeviceChoice::Cpu, expected, resumption, &args.common)?;
+    if run.is_complete() {
         return Ok(Exit::DONE);
     }
     say_what(&settings, extensions.own_data, &device_name);
@@ -71,7 +73,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, "off").await?;
-    let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
+    let folder = run.folder()?;
     let address = format!("http://{address}");
     let is_over = run.finished().is_some();
     let program = extensions.program()?;

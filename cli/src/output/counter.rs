@@ -4,9 +4,10 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
+use indicatif::{DecimalBytes, ProgressBar};
 
 use super::LINE_INTERVAL;
+use super::progress::style;
 use crate::output::note;
 
 /// A count on standard error: a bar on a terminal, plain lines elsewhere.
@@ -40,7 +41,7 @@ impl Counter {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::no_length(),
         };
-        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_style(style(template));
         bar.set_message(what);
         Self { what, show, total, bar, printed: Mutex::new(Instant::now()) }
     }

@@ -11,7 +11,7 @@ use ata_record::{
 use ata_types::Iteration;
 use rand::TryRng;
 
-use super::hold::Hold;
+use super::place::Hold;
 use super::resume::{RUNS, Results, Resumption};
 use super::{place, registry};
 use crate::failure::Failure;

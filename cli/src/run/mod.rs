@@ -3,7 +3,7 @@
 //! # Layout
 //! - this file: [`Run`], which is ready to begin, and [`EndedRun`]
 //! - `engine`: the configuration of the engine
-//! - `folder`: the run's folder; `place`: the place of its checkpoints; `hold`: the right to write there
+//! - `folder`: the run's folder; `place`: the place of its checkpoints, and the right to write there
 //! - `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
 //! - `model`: the metadata of model files, and reading them
@@ -16,7 +16,6 @@ pub(crate) mod counterfactual;
 pub(crate) mod dashboard;
 mod engine;
 mod folder;
-mod hold;
 pub(crate) mod model;
 mod place;
 pub(crate) mod recorded;
@@ -57,7 +56,7 @@ use crate::signals::Signal;
 use counterfactual::counterfactuals;
 pub(crate) use dashboard::Dashboard;
 use dashboard::Observers;
-use hold::Hold;
+use place::Hold;
 use resume::{Results, Resumption};
 use summary::Summary;
 
@@ -67,6 +66,8 @@ pub(crate) struct ExpectedWorkers {
     /// The number of workers, if it is known beforehand.
     pub(crate) exactly: Option<u32>,
     pub(crate) means: Option<Vec<f64>>,
+    /// The names of their devices, if known.
+    pub(crate) devices: Option<String>,
 }
 
 /// A run that is ready to begin.
@@ -78,6 +79,9 @@ pub(crate) struct Run {
     device: OpenDevice,
     start: Start,
     min_workers: usize,
+    resumption: Option<Resumption>,
+    /// Whether a run without a checkpoint is restarted in the same folder.
+    again: bool,
     hold: Option<Hold>,
     device_name: String,
     state: watch::Sender<RunState>,
@@ -90,9 +94,9 @@ impl Run {
         extensions: Extensions,
         inputs: Inputs,
         device: DeviceChoice,
-        device_name: Option<String>,
         expected: ExpectedWorkers,
-        resumption: Option<&Resumption>,
+        resumption: Option<Resumption>,
+        common: &CommonArgs,
     ) -> Result<Self, Failure> {
         let model = &inputs.model;
         model::check_size(&settings.model, &model.table())?;
@@ -103,8 +107,8 @@ impl Run {
             settings.verify == 0.0 || expected.exactly != Some(1),
             || "--verify: one worker cannot be checked by another; expected at least 2",
         )?;
-        let hold = resumption.map(Resumption::hold).transpose()?;
-        let start = match (resumption, &settings.init) {
+        let hold = resumption.as_ref().map(Resumption::hold).transpose()?;
+        let start = match (&resumption, &settings.init) {
             (Some(resumption), _) => Start::Checkpoint(Box::new(resumption.load(&model.table(), &settings)?)),
             (None, Some(file)) => Start::Parameters(model::read(file, &model.table())?.0),
             (None, None) => Start::Random,
@@ -112,7 +116,7 @@ impl Run {
         let context = PolicyContext { means: expected.means, workers: expected.exactly, ..PolicyContext::default() };
         let policy_specification = settings.policy_specification()?;
         let policy = || (extensions.policies)(&policy_specification, &context);
-        if let (Some(resumption), Start::Checkpoint(checkpoint)) = (resumption, &start) {
+        if let (Some(resumption), Start::Checkpoint(checkpoint)) = (&resumption, &start) {
             checkpoint.progress.check_data(&inputs.training.identity())?;
             check_run(&resumption.folder, &checkpoint.progress.run_id)?;
             checkpoint.progress.engine.teach(&mut *policy()?).map_err(RunError::from)?;
@@ -121,7 +125,7 @@ impl Run {
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;
         let prices = settings.workers.prices.clone();
-        let device_name = device_name.unwrap_or_else(|| device.name.clone());
+        let device_name = expected.devices.unwrap_or_else(|| device.name.clone());
         Ok(Self {
             settings,
             policy,
@@ -130,6 +134,8 @@ impl Run {
             device,
             start,
             min_workers: expected.at_least,
+            again: common.resume.as_deref() == Some("auto"),
+            resumption,
             hold,
             device_name,
             state: watch::Sender::new(RunState::new(prices)),
@@ -150,10 +156,10 @@ impl Run {
         }
     }
 
-    /// Returns whether the resumed run is over and has all its results, and prints so. With `again`, this includes a run that is over and
-    /// left no checkpoint.
-    pub(crate) fn is_complete(&self, resumption: Option<&Resumption>, again: bool) -> bool {
-        let out = self.settings.out.as_deref().filter(|_| again && resumption.is_none());
+    /// Returns whether the resumed run is over and has all its results, and prints so. With `--resume auto`, this includes a run that is over
+    /// and left no checkpoint.
+    pub(crate) fn is_complete(&self) -> bool {
+        let out = self.settings.out.as_deref().filter(|_| self.again && self.resumption.is_none());
         if let Some((out, results)) = out.and_then(|out| Some((out, Results::of(out)?))) {
             let (out, iterations) = (out.display(), results.iterations);
             note!("the run in {out} is finished after {iterations} iterations, and left no checkpoint to go on from");
@@ -162,7 +168,7 @@ impl Run {
         let (Start::Checkpoint(checkpoint), Some(reason)) = (&self.start, self.finished()) else { return false };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let run_id = escaped(run_id);
-        let results = resumption.and_then(|resumption| Results::of(&resumption.folder));
+        let results = self.resumption.as_ref().and_then(|resumption| Results::of(&resumption.folder));
         if results.is_none_or(|results| results.iterations != iteration.number()) {
             note!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
@@ -178,11 +184,12 @@ impl Run {
         true
     }
 
-    /// Opens the folder of the resumed run, or creates one for a new run. With `again`, it may contain a run without a checkpoint.
-    pub(crate) fn folder(&mut self, resumption: Option<&Resumption>, again: bool) -> Result<RunFolder, Failure> {
-        let (Some(resumption), Some(hold), Start::Checkpoint(checkpoint)) = (resumption, self.hold.take(), &self.start)
+    /// Opens the folder of the resumed run, or creates one for a new run.
+    pub(crate) fn folder(&mut self) -> Result<RunFolder, Failure> {
+        let (Some(resumption), Some(hold), Start::Checkpoint(checkpoint)) =
+            (&self.resumption, self.hold.take(), &self.start)
         else {
-            return RunFolder::create(&self.settings, again);
+            return RunFolder::create(&self.settings, self.again);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let again = match steps_after(&resumption.folder, *iteration)? {

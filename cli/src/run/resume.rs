@@ -10,8 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Table;
 
-use super::hold::Hold;
-use super::place::{self, CHECKPOINTS, has_checkpoints};
+use super::place::{self, CHECKPOINTS, Hold, has_checkpoints};
 use super::registry::candidates;
 use crate::args::CommonArgs;
 use crate::escape::escaped;
