@@ -7,8 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 
-/// Returns the text on one line, with a visible escape in place of each control character and each invisible character that changes how its
-/// neighbours are displayed.
+/// Returns the text on one line, with a visible escape in place of each character that is unsafe on a terminal.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return text.into();

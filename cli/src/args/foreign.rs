@@ -24,7 +24,6 @@ const FOREIGN: [(&str, &str); 5] = [
     ("learning-rate", "The learning rate is --lr X"),
 ];
 
-/// Returns the hint for a foreign flag.
 pub(super) fn meaning(flag: &str) -> Option<&'static str> {
     let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default().replace('_', "-");
     FOREIGN.iter().find_map(|(flags, meaning)| flags.split(' ').any(|flag| flag == name).then_some(*meaning))

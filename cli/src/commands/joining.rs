@@ -51,8 +51,7 @@ async fn from_file(file: &Path, timeout: Duration) -> Result<JoinToken, Failure>
     text.parse().map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
 }
 
-/// Returns a function that rereads the file with the join token, if there is one: a coordinator with a new address or secret writes a new
-/// token.
+/// Returns a function that rereads the join token's file, if there is one: with a new address or secret, there is a new token.
 pub(super) fn relocate(args: &JoinArgs) -> Option<Relocate> {
     let file = args.join_file.clone()?;
     Some(Arc::new(move || Some(std::fs::read_to_string(&file).ok()?.parse::<JoinToken>().ok()?.into())))

@@ -78,8 +78,7 @@ pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
 
 /// The number of simulated iterations: their mean is accurate to well within a percent.
 const ITERATIONS: u64 = 1000;
-/// The largest number of simulated tasks, which take half a second. With many tasks per iteration, the mean of fewer iterations is as
-/// accurate.
+/// The largest number of simulated tasks, which take half a second. With many per iteration, fewer iterations are as accurate.
 const TASKS: u64 = 500_000;
 /// The policies that a run is compared with: the oracle that knows the mean times, the simplest adaptive rule, the work
 /// queue, greedy and uniform allocation.
@@ -143,8 +142,7 @@ impl Replay {
         (!timed.is_empty()).then_some(Self { tasks_s, overheads_s, context, budget, iterations })
     }
 
-    /// Returns the cost of a policy, without optimizer steps. An iteration stands for B applied tasks, even if the policy's steps have
-    /// fewer.
+    /// Returns the cost of a policy. An iteration stands for B applied tasks, even if the policy's steps have fewer.
     pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<PolicyCost, Failure> {
         let (ledger, bootstrapped) = self.simulate(policy, policies, seed)?;
         let iterations = ledger.tasks_applied.max(1) as f64 / self.budget as f64;

@@ -156,8 +156,7 @@ impl Run {
         }
     }
 
-    /// Returns whether the resumed run is over and has all its results, and prints so. With `--resume auto`, this includes a run that is over
-    /// and left no checkpoint.
+    /// Whether the run is over and has all its results, which is printed. With `--resume auto`, it may have left no checkpoint.
     pub(crate) fn is_complete(&self) -> bool {
         let out = self.settings.out.as_deref().filter(|_| self.again && self.resumption.is_none());
         if let Some((out, results)) = out.and_then(|out| Some((out, Results::of(out)?))) {

@@ -85,8 +85,7 @@ impl Resumption {
         }))
     }
 
-    /// Returns the run in this folder, if it has checkpoints. If the folder was lost, its settings may be in
-    /// `checkpoint`.
+    /// Returns the run in this folder, if it has checkpoints. If the folder was lost, its settings may be in `checkpoint`.
     fn of_run(folder: &Path, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         if checkpoint.is_none() && !folder.is_dir() {
             return Ok(None);

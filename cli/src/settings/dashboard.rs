@@ -33,8 +33,7 @@ impl Settings {
         })
     }
 
-    /// Returns the access to a dashboard on this address. On loopback, every user of this machine has access; elsewhere, only those with
-    /// the status secret.
+    /// Returns the access to a dashboard on this address: on loopback, all users of this machine; elsewhere, by the status secret.
     pub(crate) fn dashboard_view(&self, bound: SocketAddr) -> Result<View, Failure> {
         if bound.ip().is_loopback() {
             return Ok(View { access: Access::Local, url: format!("http://{bound}"), token_file: None });

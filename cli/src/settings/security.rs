@@ -45,8 +45,7 @@ impl Settings {
         Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone() })
     }
 
-    /// Determines the credentials that a coordinator on the address `bound` demands. Creates its own credentials if it
-    /// needs some and has none.
+    /// Determines the credentials that a coordinator on this address demands, and makes its own if it needs some and has none.
     pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<EntranceSettings, Failure> {
         let advertised = advertised(self.advertise.as_deref(), bound)?;
         let own = self.own_tls_files();
@@ -101,8 +100,7 @@ fn bad_advertise(address: &str) -> Failure {
     Failure::usage(format!("advertise = '{address}': expected HOST or HOST:PORT, as workers reach this machine"))
 }
 
-/// Returns an address of this machine: the one that it listens on or, if it is unspecified, the one of its outgoing connections, or else
-/// the host name.
+/// Returns the address that this machine listens on or, if it is unspecified, that of its outgoing connections, or its name.
 fn reachable(ip: IpAddr) -> String {
     let outgoing = || {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;

@@ -118,8 +118,7 @@ impl Settings {
         LearningRate { peak: self.lr, warmup: self.lr_warmup, schedule }
     }
 
-    /// Returns the number of iterations between evaluations during the training: about a tenth of the run by default.
-    /// The setting 0 means none.
+    /// Returns the number of iterations between evaluations during the training, about a tenth of the run by default; 0 means none.
     pub(crate) fn evaluate_every(&self) -> Option<u64> {
         Some(self.eval_every.unwrap_or(self.iterations.div_ceil(10))).filter(|every| *every > 0)
     }

@@ -83,8 +83,7 @@ impl<'de> Deserialize<'de> for Workers {
     }
 }
 
-/// Merges workers with those of earlier settings. A number of workers keeps their prices, and prices keep the number and other workers'
-/// prices.
+/// Merges workers with those of earlier settings: a new number keeps the prices, and new prices keep the number and the others.
 pub(super) fn add_workers(earlier: &Table, over: &mut Table) {
     if let (Some(was), Some(is)) = (earlier.get("workers"), over.get("workers"))
         && (was.is_table() || is.is_table())
