@@ -38,9 +38,20 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "ATA_TENSORBOARD", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL",
           help_heading = "Output")]
     tensorboard: Option<bool>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Training")]
     #[serde(flatten)]
     training: TrainingArgs,
+    #[command(flatten, next_help_heading = None::<&str>)]
+    #[serde(flatten)]
+    other: OtherRunArgs,
+    #[command(flatten, next_help_heading = "Stopping")]
+    #[serde(flatten)]
+    stopping: StoppingArgs,
+}
+
+/// The settings of a run that are neither those of its training nor the limits that stop it.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct OtherRunArgs {
     /// Seed of the parameters, the data order and every random choice.
     #[arg(long, env = "ATA_SEED", value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
@@ -90,44 +101,25 @@ pub(crate) struct RunArgs {
     /// Start with the worker speeds that an earlier run learned: its folder.
     #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
     warm_start: Option<PathBuf>,
+}
+
+/// The limits that end a run early.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct StoppingArgs {
     /// End once an iteration's mean loss is at or below this.
-    #[arg(
-        long,
-        env = "ATA_TARGET_LOSS",
-        value_name = "LOSS",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
+    #[arg(long, env = "ATA_TARGET_LOSS", value_name = "LOSS", allow_negative_numbers = true)]
     target_loss: Option<f64>,
     /// End after the iteration in which an evaluation reached this accuracy, from 0 to 1.
-    #[arg(
-        long,
-        env = "ATA_TARGET_ACCURACY",
-        value_name = "X",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
+    #[arg(long, env = "ATA_TARGET_ACCURACY", value_name = "X", allow_negative_numbers = true)]
     target_accuracy: Option<f64>,
     /// End after the iteration in which this many seconds have passed.
-    #[arg(long, env = "ATA_MAX_RUNTIME_S", value_name = "S", allow_negative_numbers = true, help_heading = "Stopping")]
+    #[arg(long, env = "ATA_MAX_RUNTIME_S", value_name = "S", allow_negative_numbers = true)]
     max_runtime_s: Option<f64>,
     /// End after the iteration in which this much total worker time is spent, in seconds.
-    #[arg(
-        long,
-        env = "ATA_MAX_WORKER_TIME_S",
-        value_name = "S",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
+    #[arg(long, env = "ATA_MAX_WORKER_TIME_S", value_name = "S", allow_negative_numbers = true)]
     max_worker_time_s: Option<f64>,
     /// End after the iteration in which workers were employed this many times in all.
-    #[arg(
-        long,
-        env = "ATA_MAX_EMPLOYMENTS",
-        value_name = "N",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
+    #[arg(long, env = "ATA_MAX_EMPLOYMENTS", value_name = "N", allow_negative_numbers = true)]
     max_employments: Option<u64>,
 }
 
@@ -135,73 +127,60 @@ pub(crate) struct RunArgs {
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrainingArgs {
     /// The optimizer: adam, adamw or sgd [default: adam].
-    #[arg(long, env = "ATA_OPTIMIZER", value_name = "NAME", help_heading = "Training")]
+    #[arg(long, env = "ATA_OPTIMIZER", value_name = "NAME")]
     optimizer: Option<String>,
     /// The learning rate, or its peak [default: 0.001].
-    #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true)]
     lr: Option<f64>,
     /// The schedule of the learning rate: constant, cosine (to 0 at the last iteration) or step (see --lr-step-every) [default: constant].
-    #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME", help_heading = "Training")]
+    #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME")]
     lr_schedule: Option<String>,
     /// Iterations over which the learning rate rises linearly to its peak [default: 0].
-    #[arg(long, env = "ATA_LR_WARMUP", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_LR_WARMUP", value_name = "K", allow_negative_numbers = true)]
     lr_warmup: Option<u64>,
     /// Iterations after which --lr-schedule step changes the rate [default: 1000].
-    #[arg(long, env = "ATA_LR_STEP_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_LR_STEP_EVERY", value_name = "K", allow_negative_numbers = true)]
     lr_step_every: Option<u64>,
     /// The factor by which --lr-schedule step changes the rate [default: 0.1].
-    #[arg(
-        long,
-        env = "ATA_LR_STEP_FACTOR",
-        value_name = "X",
-        allow_negative_numbers = true,
-        help_heading = "Training"
-    )]
+    #[arg(long, env = "ATA_LR_STEP_FACTOR", value_name = "X", allow_negative_numbers = true)]
     lr_step_factor: Option<f64>,
     /// The momentum of sgd [default: 0.9].
-    #[arg(long, env = "ATA_MOMENTUM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_MOMENTUM", value_name = "X", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Nesterov's momentum for sgd.
-    #[arg(long, env = "ATA_NESTEROV", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL",
-          help_heading = "Training")]
+    #[arg(long, env = "ATA_NESTEROV", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     nesterov: Option<bool>,
     /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
-    #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true)]
     weight_decay: Option<f64>,
     /// Scale gradients whose Euclidean norm is larger down to this norm.
-    #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true)]
     clip_norm: Option<f64>,
     /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), mixup
     /// (mixes each one with another one of its task), or several, as in crop,flip. A task's images depend on the seed alone, so that
     /// results do not depend on who computes [default: as they are].
-    #[arg(long, env = "ATA_AUGMENT", value_name = "HOW", help_heading = "Training")]
+    #[arg(long, env = "ATA_AUGMENT", value_name = "HOW")]
     augment: Option<String>,
     /// The share of each label, from 0 to below 1, that the training loss spreads over all classes; evaluations use the labels as they are
     /// [default: 0].
-    #[arg(
-        long,
-        env = "ATA_LABEL_SMOOTHING",
-        value_name = "X",
-        allow_negative_numbers = true,
-        help_heading = "Training"
-    )]
+    #[arg(long, env = "ATA_LABEL_SMOOTHING", value_name = "X", allow_negative_numbers = true)]
     label_smoothing: Option<f64>,
     /// The treatment of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip (they
     /// are left out of the mean of their task, and each worker names them in its log). A task that has no other samples ends the run in any
     /// case [default: stop].
-    #[arg(long, env = "ATA_ON_BAD_SAMPLE", value_name = "WHAT", help_heading = "Training")]
+    #[arg(long, env = "ATA_ON_BAD_SAMPLE", value_name = "WHAT")]
     on_bad_sample: Option<OnBadSample>,
     /// Start from the parameters in this model.safetensors, for example one written by PyTorch. A coordinator that does not have --model
     /// takes it from this file, if ata has written it (`ata init`): then its workers evaluate the parameters.
-    #[arg(long, env = "ATA_INIT", value_name = "FILE", help_heading = "Training")]
+    #[arg(long, env = "ATA_INIT", value_name = "FILE")]
     init: Option<PathBuf>,
     /// Iterations between two evaluations on the test data, which run during the training; 0 for only one at the end
     /// [default: a tenth of the run].
-    #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true)]
     eval_every: Option<u64>,
     /// The evaluators: workers (those without tasks first), head (the coordinator), or auto: workers without tasks, and the coordinator if
     /// there are none; the coordinator alone with --verify [default: auto].
-    #[arg(long, env = "ATA_EVALUATE_ON", value_name = "WHO", help_heading = "Training")]
+    #[arg(long, env = "ATA_EVALUATE_ON", value_name = "WHO")]
     evaluate_on: Option<EvaluateOn>,
     /// The place of checkpoints: another folder, or, built with the feature object-store, s3://BUCKET/PREFIX, gs://…,
     /// az://… or file:///… [default: in the run's folder].
@@ -247,7 +226,7 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) common: CommonArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None::<&str>)]
     pub(crate) head: HeadArgs,
     /// Write a JSON object with the keys run_id, address and resumes_after (the iteration that the run goes on after, or 0) to
     /// this file as soon as workers can connect.
@@ -287,7 +266,7 @@ pub(crate) struct UpArgs {
     pub(crate) common: CommonArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None::<&str>)]
     pub(crate) local: LocalArgs,
 }
 
