@@ -48,6 +48,14 @@ fn ends_well(sandbox: &Sandbox, args: &[&str], expected: &Value) {
     assert!(tensors("run") == tensors("undisturbed"), "the models differ");
 }
 
+/// Makes a run with these flags to its end, and returns the summary of an undisturbed one.
+fn finished(more: &[&str]) -> (Sandbox, Value) {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    ends_well(&sandbox, &resumable(more), &expected);
+    (sandbox, expected)
+}
+
 fn stops(process: Process, signal: &str, code: Option<i32>) {
     process.signal(signal);
     let (ended, _, log) = process.end();
@@ -73,9 +81,7 @@ fn ctrl_c_loses_no_worker() {
 /// The run has all its iterations but lacks results, which were never written or have been removed.
 #[test]
 fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&[]), &expected);
+    let (sandbox, expected) = finished(&[]);
     for lost in ["model.safetensors", "summary.json", "report.html statistics.json", RESULTS] {
         for file in lost.split(' ') {
             std::fs::remove_file(sandbox.path("run").join(file)).unwrap();
@@ -97,10 +103,8 @@ fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {
 /// A finished run without checkpoints is not restarted.
 #[test]
 fn a_run_without_checkpoints_is_over_too() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
+    let (sandbox, expected) = finished(&["--checkpoint-every", "never"]);
     let never = resumable(&["--checkpoint-every", "never"]);
-    ends_well(&sandbox, &never, &expected);
     let before = sandbox.journal();
     ends_well(&sandbox, &never, &expected);
     assert_eq!(sandbox.journal(), before);
@@ -212,9 +216,7 @@ fn files_of_others_are_not_replaced() {
 /// A folder with a run's checkpoints belongs to that run, even if its other files were lost.
 #[test]
 fn a_new_run_does_not_begin_on_the_checkpoints_of_another() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&[]), &expected);
+    let (sandbox, expected) = finished(&[]);
     let run = sandbox.path("run");
     for file in RESULTS.split(' ') {
         std::fs::remove_file(run.join(file)).unwrap();
@@ -228,9 +230,7 @@ fn a_new_run_does_not_begin_on_the_checkpoints_of_another() {
 /// Checkpoints may be in the run's own folder.
 #[test]
 fn a_run_and_its_checkpoints_may_share_a_folder() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&["--checkpoint", "run"]), &expected);
+    let (sandbox, expected) = finished(&["--checkpoint", "run"]);
     std::fs::remove_file(sandbox.path("run/summary.json")).unwrap();
     ends_well(&sandbox, &resumable(&["--checkpoint", "run"]), &expected);
 }
@@ -274,9 +274,7 @@ fn files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 /// A rollback to an earlier checkpoint is permanent, even if the process ends before it saves.
 #[test]
 fn a_rollback_is_not_undone() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&["--checkpoint-every", "10", "--keep", "9"]), &expected);
+    let (sandbox, expected) = finished(&["--checkpoint-every", "10", "--keep", "9"]);
     let tenth = "run/checkpoints/step-000010";
     assert!(sandbox.path("run/checkpoints/step-000040").exists());
     // No worker joins, and the coordinator is killed before it saves.
@@ -321,9 +319,7 @@ fn checkpoints_of_another_run_are_refused() {
 
 #[test]
 fn a_resumption_that_is_refused_changes_nothing() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&["--checkpoint-every", "10", "--keep", "9"]), &expected);
+    let (sandbox, _) = finished(&["--checkpoint-every", "10", "--keep", "9"]);
     let data = sandbox.data();
     let run = sandbox.path("run");
     let before = files(&run);

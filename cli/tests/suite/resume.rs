@@ -19,10 +19,17 @@ fn steps(run: &Path) -> usize {
     text.lines().skip(1).filter(|line| line.split(',').nth(2) != Some("")).count()
 }
 
-fn coordinator(sandbox: &Sandbox, port: &str) -> Process {
+fn coordinator(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
     let listen = format!("127.0.0.1:{port}");
     let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--json"];
-    sandbox.start(&[&head[..], &RUN, &TINY].concat())
+    sandbox.start(&[&head[..], more, &RUN, &TINY].concat())
+}
+
+/// Starts a worker that is slow enough for the coordinator to be stopped in the meantime.
+fn worker(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
+    let address = format!("http://127.0.0.1:{port}");
+    let worker = ["worker", "--coordinator", &address, "--device", "cpu", "--task-time", "const(8)"];
+    sandbox.start(&[&worker, more].concat())
 }
 
 /// The coordinator is killed, asked to stop and interrupted; its worker keeps running.
@@ -31,10 +38,9 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
     let sandbox = Sandbox::new();
     let expected = undisturbed(&sandbox);
     let run = sandbox.path("run");
-    let mut head = coordinator(&sandbox, "0");
+    let mut head = coordinator(&sandbox, "0", &[]);
     let port = head.port();
-    let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
-    let worker = sandbox.start(&[&worker[..], &["--task-time", "const(8)"]].concat());
+    let worker = worker(&sandbox, &port, &[]);
     for (signal, code, at) in [("KILL", None, 3), ("KILL", None, 14), ("TERM", Some(75), 25), ("INT", Some(130), 36)] {
         until("progress", || steps(&run) >= at);
         head.signal(signal);
@@ -42,7 +48,7 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
         assert_eq!(ended, code, "{signal}: {log}");
         let status = sandbox.text(&["status", "run"]);
         assert_eq!(status.contains("its process ended without a word"), signal == "KILL", "{signal}: {status}");
-        head = coordinator(&sandbox, &port);
+        head = coordinator(&sandbox, &port, &[]);
     }
     let (summary, _) = head.ends_with(0);
     worker.ends_with(0);
@@ -73,15 +79,10 @@ fn a_worker_keeps_its_data_over_a_restart() {
     let own = sandbox.path("own");
     std::fs::create_dir(&own).unwrap();
     std::fs::copy(Path::new(&data).join("train.bin"), own.join("train.bin")).unwrap();
-    let begin = |port: &str| {
-        let listen = format!("127.0.0.1:{port}");
-        let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--data", &data];
-        sandbox.start(&[&head[..], &RUN, &TINY].concat())
-    };
+    let begin = |port: &str| coordinator(&sandbox, port, &["--data", &data]);
     let mut head = begin("0");
     let port = head.port();
-    let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
-    let worker = sandbox.start(&[&worker[..], &["--data", own.to_str().unwrap(), "--task-time", "const(8)"]].concat());
+    let worker = worker(&sandbox, &port, &["--data", own.to_str().unwrap()]);
     until("progress", || steps(&run) >= 8);
     head.signal("KILL");
     drop(head.end());

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::support::{Sandbox, TINY, until};
+use crate::support::{Process, Sandbox, TINY, until};
 use serde_json::Value;
 
 /// The settings of the run in these tests.
@@ -16,13 +16,25 @@ fn sha256(summary: &Value) -> String {
     sha256.into()
 }
 
+/// Runs `ata up` with these flags, and returns its summary.
+fn up(sandbox: &Sandbox, flags: &[&str]) -> Value {
+    sandbox.summary(&[&["up"], flags, &RUN, &TINY].concat())
+}
+
+/// Starts a coordinator with its run in `run`, and returns its address.
+fn coordinator(sandbox: &Sandbox, flags: &[&str]) -> (Process, String) {
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--json"];
+    let mut coordinator = sandbox.start(&[&head, flags, &RUN, &TINY].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    (coordinator, address)
+}
+
 #[test]
 fn parameters_do_not_depend_on_policy_or_workers() {
     let sandbox = Sandbox::new();
     let data = sandbox.data();
     let train = |policy: &str, workers: &str, task_time: &str| {
-        let cluster = ["up", "--data", &data, "--policy", policy, "--workers", workers, "--task-time", task_time];
-        sandbox.summary(&[&cluster, &RUN[..], &TINY[..]].concat())
+        up(&sandbox, &["--data", &data, "--policy", policy, "--workers", workers, "--task-time", task_time])
     };
     let reference = train("ata-empirical", "3", "none");
     assert_eq!(reference["iterations"], 12);
@@ -46,8 +58,8 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     assert!(greedy["tasks_wasted"].as_u64() > Some(0));
     let asynchronous = train("ringmaster:R=2,stops=on", "3", "const(1); const(10)");
     assert_eq!(asynchronous["tasks_applied"], 12, "every step takes one task");
-    let overcommitted = ["up", "--data", &data, "--policy", "uta", "--workers", "3", "--overcommit", "0.5"];
-    let overcommitted = sandbox.summary(&[&overcommitted, &RUN[..], &TINY[..]].concat());
+    let overcommitted = ["--data", &data, "--policy", "uta", "--workers", "3", "--overcommit", "0.5"];
+    let overcommitted = up(&sandbox, &overcommitted);
     assert_eq!(overcommitted["tasks_applied"], 120);
     // Another seed gives other parameters, so the comparison is meaningful.
     let run = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
@@ -60,8 +72,8 @@ fn parameters_do_not_depend_on_policy_or_workers() {
 fn augmented_images_do_not_depend_on_who_computes() {
     let sandbox = Sandbox::new();
     let train = |workers: &str, more: &[&str]| {
-        let up = ["up", "--workers", workers, "--task-time", "none", "--label-smoothing", "0.1"];
-        sha256(&sandbox.summary(&[&up, more, &RUN[..], &TINY[..]].concat()))
+        let flags = ["--workers", workers, "--task-time", "none", "--label-smoothing", "0.1"];
+        sha256(&up(&sandbox, &[&flags, more].concat()))
     };
     let reference = train("1", &["--augment", "crop,flip,mixup"]);
     assert_eq!(train("3", &["--augment", "crop,flip,mixup"]), reference);
@@ -164,9 +176,7 @@ fn workers_started_by_hand_fetch_their_data_once() {
     let sandbox = Sandbox::new();
     let data = sandbox.data();
     let train = || {
-        let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "2", "--data", &data, "--json"];
-        let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
-        let address = format!("http://127.0.0.1:{}", coordinator.port());
+        let (coordinator, address) = coordinator(&sandbox, &["--min-workers", "2", "--data", &data]);
         let worker = || sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
         let workers = [worker(), worker()];
         let logs = workers.map(|worker| worker.ends_with(0).1);
@@ -174,22 +184,21 @@ fn workers_started_by_hand_fetch_their_data_once() {
         (serde_json::from_str::<Value>(&summary).unwrap(), logs.concat().matches("fetching the training data").count())
     };
     let (first, fetched) = train();
+    std::fs::remove_dir_all(sandbox.path("run")).unwrap();
     assert_eq!((first["workers"].as_u64(), fetched), (Some(2), 1), "the second worker finds it in the cache");
     let (second, fetched) = train();
     assert_eq!(fetched, 0);
     assert_eq!(sha256(&first), sha256(&second));
 
-    let local = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
-    assert_eq!(sha256(&sandbox.summary(&[&local, &RUN[..], &TINY[..]].concat())), sha256(&first));
+    let local = up(&sandbox, &["--data", &data, "--workers", "2", "--task-time", "none"]);
+    assert_eq!(sha256(&local), sha256(&first));
 }
 
 /// A worker with a list of devices has a name per device.
 #[test]
 fn a_worker_per_device() {
     let sandbox = Sandbox::new();
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--json"];
-    let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
-    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let (coordinator, address) = coordinator(&sandbox, &[]);
     let worker =
         sandbox.start(&["worker", "--coordinator", &address, "--name", "rig", "--devices", "cpu", "--fuse", "on"]);
     let (_, log) = worker.ends_with(0);
@@ -197,16 +206,14 @@ fn a_worker_per_device() {
     coordinator.ends_with(0);
     assert!(sandbox.journal().contains("\"name\":\"rig-cpu\""));
 
-    let up = ["up", "--devices", "cpu", "--workers", "3", "--task-time", "none"];
-    assert_eq!(sandbox.summary(&[&up, &RUN[..], &TINY[..]].concat())["workers"], 1, "one worker per device");
+    let local = up(&sandbox, &["--devices", "cpu", "--workers", "3", "--task-time", "none"]);
+    assert_eq!(local["workers"], 1, "one worker per device");
 }
 
 #[test]
 fn a_killed_worker_changes_nothing_and_may_come_back() {
     let sandbox = Sandbox::new();
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--min-workers", "3", "--json"];
-    let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
-    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let (coordinator, address) = coordinator(&sandbox, &["--min-workers", "3"]);
     // The workers are slow enough that the run does not end before the kill.
     let worker = |name: &str| {
         let who = ["worker", "--coordinator", &address, "--device", "cpu", "--name", name];
@@ -225,8 +232,7 @@ fn a_killed_worker_changes_nothing_and_may_come_back() {
     assert_eq!((summary["iterations"].as_u64(), summary["tasks_applied"].as_u64()), (Some(12), Some(120)));
     assert_eq!(summary["workers"], 3, "the worker that came back is known by its name");
 
-    let undisturbed =
-        sandbox.summary(&[&["up", "--workers", "2", "--task-time", "none"], &RUN[..], &TINY[..]].concat());
+    let undisturbed = up(&sandbox, &["--workers", "2", "--task-time", "none"]);
     assert_eq!(sha256(&summary), sha256(&undisturbed));
 }
 
@@ -235,10 +241,10 @@ fn signals_end_a_run_cleanly() {
     for (signal, code) in [("TERM", 75), ("INT", 130)] {
         let sandbox = Sandbox::new();
         let run = ["up", "--out", "run", "--workers", "2", "--iterations", "1000000", "--task-time", "none"];
-        let up = sandbox.start(&[&run, &TINY[..]].concat());
+        let process = sandbox.start(&[&run, &TINY[..]].concat());
         until("a step", || sandbox.has_event("step"));
-        up.signal(signal);
-        let (table, _) = up.ends_with(code);
+        process.signal(signal);
+        let (table, _) = process.ends_with(code);
         assert!(table.contains("training loss") && table.contains("saved; to go on: --resume run\n"), "{table}");
         let summary = std::fs::read_to_string(sandbox.path("run/summary.json")).unwrap();
         let summary: Value = serde_json::from_str(&summary).unwrap();
