@@ -21,11 +21,11 @@ use crate::note;
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    kind: Kind,
+    exit: Exit,
     message: String,
 }
 
-/// The exit status of the program: one of the documented exit codes.
+/// The exit status of the program: one of the documented exit codes, after BSD's sysexits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Exit(pub(crate) u8);
@@ -33,15 +33,20 @@ pub struct Exit(pub(crate) u8);
 impl Exit {
     /// The exit code of success.
     pub const DONE: Self = Self(0);
-
     /// The command line or the configuration is wrong.
-    pub const USAGE: Self = Self(Kind::Usage as u8);
-
+    pub const USAGE: Self = Self(64);
+    pub(crate) const DATA: Self = Self(65);
+    pub(crate) const UNREACHABLE: Self = Self(69);
+    pub(crate) const INTERNAL: Self = Self(70);
+    pub(crate) const DISK: Self = Self(74);
+    /// A run was stopped and can be resumed.
+    pub(crate) const RESUMABLE: Self = Self(75);
+    pub(crate) const REFUSED: Self = Self(77);
     /// The exit code after Ctrl-C or SIGTERM.
-    pub const INTERRUPTED: Self = Self(INTERRUPTED);
+    pub const INTERRUPTED: Self = Self(130);
 
     /// Returns the exit code as a number.
-    pub fn code(self) -> u8 {
+    pub const fn code(self) -> u8 {
         self.0
     }
 }
@@ -52,104 +57,89 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The documented exit codes, after BSD's sysexits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Usage = 64,
-    Data = 65,
-    Unreachable = 69,
-    Internal = 70,
-    Disk = 74,
-    Refused = 77,
-}
-
 /// The exit codes and their meanings.
 pub const EXIT_CODES: [(u8, &str); 10] = [
     (0, "done"),
     (1, "`ata doctor` found a problem"),
-    (Kind::Usage as u8, "wrong usage or configuration"),
+    (Exit::USAGE.code(), "wrong usage or configuration"),
     (
-        Kind::Data as u8,
+        Exit::DATA.code(),
         "bad data: a data set (also one that the coordinator cannot send), a journal, a checkpoint, a model file, a time trace",
     ),
-    (Kind::Unreachable as u8, "a coordinator or server cannot be reached, or does not serve"),
-    (Kind::Internal as u8, "internal error, a missing device, or a run that failed; the message says what"),
-    (Kind::Disk as u8, "a file cannot be written, or another process writes the run"),
+    (Exit::UNREACHABLE.code(), "a coordinator or server cannot be reached, or does not serve"),
+    (Exit::INTERNAL.code(), "internal error, a missing device, or a run that failed; the message says what"),
+    (Exit::DISK.code(), "a file cannot be written, or another process writes the run"),
     (
-        RESUMABLE,
+        Exit::RESUMABLE.code(),
         "an unfinished run was stopped by SIGTERM, and saved unless that is turned off: start it again with `--resume auto`",
     ),
-    (Kind::Refused as u8, "refused by the coordinator: no secret, the wrong one, or expelled"),
-    (INTERRUPTED, "interrupted by Ctrl-C; a run is saved, unless Ctrl-C was pressed twice"),
+    (Exit::REFUSED.code(), "refused by the coordinator: no secret, the wrong one, or expelled"),
+    (Exit::INTERRUPTED.code(), "interrupted by Ctrl-C; a run is saved, unless Ctrl-C was pressed twice"),
 ];
-
-/// The exit code of a worker whose run failed.
-pub(crate) const RUN_FAILED: u8 = Kind::Internal as u8;
-
-/// The exit code of a run that was stopped and can be resumed.
-pub(crate) const RESUMABLE: u8 = 75;
-
-/// The exit code of a run ended by Ctrl-C.
-pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Failure {
     /// Creates a failure for wrong flags or configuration.
     pub fn usage(message: impl Display) -> Self {
-        Self::new(Kind::Usage, message)
+        Self::new(Exit::USAGE, message)
     }
 
     /// Creates a failure for a command line that cannot be parsed. The message may have several lines.
     pub fn command_line(message: &str) -> Self {
         let lines: Vec<_> = message.lines().map(|line| escaped(line.trim_end())).collect();
-        Self { kind: Kind::Usage, message: lines.join("\n") }
+        Self { exit: Exit::USAGE, message: lines.join("\n") }
     }
 
     /// Creates a failure for bad data.
     pub fn data(message: impl Display) -> Self {
-        Self::new(Kind::Data, message)
+        Self::new(Exit::DATA, message)
     }
 
     /// Creates a failure for a server that cannot be reached or does not serve.
     pub fn unreachable(message: impl Display) -> Self {
-        Self::new(Kind::Unreachable, message)
+        Self::new(Exit::UNREACHABLE, message)
     }
 
-    /// Creates a failure for a refusal by the coordinator (exit code 77).
-    pub fn refused(message: impl Display) -> Self {
-        Self::new(Kind::Refused, message)
+    /// Creates a failure for a refusal by the coordinator.
+    pub(crate) fn refused(message: impl Display) -> Self {
+        Self::new(Exit::REFUSED, message)
     }
 
     /// Creates a failure for an error of the program or the machine.
     pub fn internal(message: impl Display) -> Self {
-        Self::new(Kind::Internal, message)
+        Self::new(Exit::INTERNAL, message)
     }
 
     /// Creates a failure for a file that cannot be written.
     pub fn disk(message: impl Display) -> Self {
-        Self::new(Kind::Disk, message)
+        Self::new(Exit::DISK, message)
     }
 
-    fn new(kind: Kind, message: impl Display) -> Self {
+    fn new(exit: Exit, message: impl Display) -> Self {
         // The message is reduced to one line because it may quote a worker, a server or a file.
         let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        Self { kind, message: escaped(&message).into_owned() }
+        Self { exit, message: escaped(&message).into_owned() }
     }
 
     /// Prints the message and returns the exit code.
     pub fn report(&self) -> Exit {
         note!("ata: {}", self.message);
-        Exit(self.kind as u8)
+        self.exit
     }
+}
+
+/// Fails for wrong usage unless something holds.
+pub(crate) fn require<M: Display>(holds: bool, message: impl FnOnce() -> M) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure::usage(message())) }
 }
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        Self::new(data_kind(&error), error)
+        Self::new(exit_of_data(&error), error)
     }
 }
 
-fn data_kind(error: &DataError) -> Kind {
-    if matches!(error, DataError::Cache { .. } | DataError::Write { .. }) { Kind::Disk } else { Kind::Data }
+fn exit_of_data(error: &DataError) -> Exit {
+    if matches!(error, DataError::Cache { .. } | DataError::Write { .. }) { Exit::DISK } else { Exit::DATA }
 }
 
 impl From<PolicyError> for Failure {
@@ -168,7 +158,7 @@ impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
         // Drivers may load late, so a missing device is not an error of the command line.
         let is_machine = matches!(error, DeviceError::NotFound { .. } | DeviceError::NoGpu { .. });
-        Self::new(if is_machine { Kind::Internal } else { Kind::Usage }, error)
+        Self::new(if is_machine { Exit::INTERNAL } else { Exit::USAGE }, error)
     }
 }
 
@@ -220,8 +210,8 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Address(_) | ConnectError::Certificates { .. } => Self::usage(error),
-            ConnectError::Distrusted { .. } => Self::new(Kind::Refused, error),
-            ConnectError::Unreachable { .. } => Self::new(Kind::Unreachable, error),
+            ConnectError::Distrusted { .. } => Self::refused(error),
+            ConnectError::Unreachable { .. } => Self::unreachable(error),
         }
     }
 }
@@ -234,31 +224,31 @@ impl From<SecurityError> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        let kind = match error {
-            RunError::Record { .. } => Kind::Disk,
-            RunError::Data(ref error) => data_kind(error),
-            RunError::Journal(_) | RunError::Restore(_) | RunError::OtherData { .. } => Kind::Data,
-            RunError::Aborted { .. } | RunError::Evaluation(_) | RunError::Training => Kind::Internal,
+        let exit = match error {
+            RunError::Record { .. } => Exit::DISK,
+            RunError::Data(ref error) => exit_of_data(error),
+            RunError::Journal(_) | RunError::Restore(_) | RunError::OtherData { .. } => Exit::DATA,
+            RunError::Aborted { .. } | RunError::Evaluation(_) | RunError::Training => Exit::INTERNAL,
         };
-        Self::new(kind, error)
+        Self::new(exit, error)
     }
 }
 
 impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
-        let kind = match error {
-            WorkerError::Unreachable { .. } => Kind::Unreachable,
-            WorkerError::Refused(_) | WorkerError::Distrusted(_) => Kind::Refused,
+        let exit = match error {
+            WorkerError::Unreachable { .. } => Exit::UNREACHABLE,
+            WorkerError::Refused(_) | WorkerError::Distrusted(_) => Exit::REFUSED,
             WorkerError::Connect(_)
             | WorkerError::NameTaken(_)
             | WorkerError::Model(_)
             | WorkerError::PeerListen { .. }
-            | WorkerError::TaskTime(_) => Kind::Usage,
-            WorkerError::Data(ref error) => data_kind(error),
-            WorkerError::OtherData { .. } | WorkerError::NoData { .. } => Kind::Data,
-            WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Kind::Internal,
+            | WorkerError::TaskTime(_) => Exit::USAGE,
+            WorkerError::Data(ref error) => exit_of_data(error),
+            WorkerError::OtherData { .. } | WorkerError::NoData { .. } => Exit::DATA,
+            WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Exit::INTERNAL,
         };
-        Self::new(kind, error)
+        Self::new(exit, error)
     }
 }
 

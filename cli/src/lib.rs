@@ -38,7 +38,7 @@ use ata_scheduler::PolicyResolver;
 
 pub use failure::{EXIT_CODES, Exit, Failure};
 pub use local_run::LocalRun;
-pub use output::{Output, live_line, print_json, print_text, render_table};
+pub use output::{live_line, print, print_json, print_text, render_table};
 
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]
@@ -69,12 +69,10 @@ impl Default for Extensions {
 }
 
 impl Extensions {
-    /// Parses the default settings that differ from ata's.
     pub(crate) fn defaults(&self) -> Result<toml::Table, Failure> {
         self.defaults.parse().map_err(|error| Failure::usage(format!("this program's defaults: {error}")))
     }
 
-    /// Returns the words that start this program.
     pub(crate) fn program(&self) -> Result<Vec<OsString>, Failure> {
         if self.program.is_empty() {
             let executable = std::env::current_exe().map_err(Failure::internal)?;

@@ -46,10 +46,9 @@ impl LocalRun {
         flags: &Table,
         extensions: Extensions,
     ) -> Result<Self, Failure> {
-        let files: Vec<&Path> = file.into_iter().collect();
         let mut all = extensions.defaults()?;
         all.extend(defaults.parse::<Table>().map_err(Failure::internal)?);
-        let mut settings = Settings { out: None, ..Settings::extended(all, &files, &[flags])? };
+        let mut settings = Settings { out: None, ..Settings::extended(all, file, std::slice::from_ref(flags))? };
         settings.min_workers = settings.workers.count as usize;
         let inputs = Inputs::open(&settings, extensions.models)?;
         let args = worker_args(&settings, DeviceChoice::Cpu);

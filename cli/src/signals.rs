@@ -2,14 +2,12 @@
 
 use sd_notify::NotifyState;
 
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Exit, Failure};
 
 /// A signal that asks the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Ctrl-C.
     Interrupt,
-    /// SIGTERM, as a supervisor sends it.
     Terminate,
 }
 
@@ -31,7 +29,7 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
         // that started this process may send one.
         tokio::spawn(async move {
             while next().await != Signal::Interrupt {}
-            std::process::exit(INTERRUPTED.into());
+            std::process::exit(Exit::INTERRUPTED.code().into());
         });
         first
     })
@@ -47,7 +45,6 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     })
 }
 
-/// Notifies systemd, if it started the program.
 pub(crate) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "cannot notify systemd");

@@ -4,14 +4,12 @@ use std::path::PathBuf;
 
 use ata_data::{DEFAULT_SIZE, MAX_SIZE, RECORD_BYTES, is_size};
 use ata_wire::limits::MAX_DATA_BYTES;
-use clap::builder::RangedU64ValueParser;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
 /// The URL at which the authors of CIFAR-100 publish its binary version.
 const OFFICIAL_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
 /// The SHA-256 that TensorFlow Datasets and others record; the authors publish the MD5, 03b5dce01913d631647c71ecec9e9cb8.
 const OFFICIAL_SHA256: &str = "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec";
-
 /// The largest number of records in a file that a coordinator can send to its workers.
 const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 
@@ -45,11 +43,11 @@ Examples:
         seed: u64,
         /// The number of records in train.bin.
         #[arg(long, default_value_t = 50_000, allow_negative_numbers = true,
-              value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
+              value_parser = value_parser!(u64).range(1..=MAX_RECORDS))]
         train: u64,
         /// The number of records in test.bin.
         #[arg(long, default_value_t = 10_000, allow_negative_numbers = true,
-              value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
+              value_parser = value_parser!(u64).range(1..=MAX_RECORDS))]
         test: u64,
     },
 }
@@ -85,7 +83,7 @@ pub(crate) struct PackArgs {
     /// Also write an index of shards of this size each, in megabytes: then a worker on another machine fetches only the shards that its
     /// next tasks need, and keeps as many as its --cache-gb.
     #[arg(long, value_name = "MB", allow_negative_numbers = true,
-          value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_SHARD_MB))]
+          value_parser = value_parser!(u64).range(1..=MAX_SHARD_MB))]
     pub(crate) shard_mb: Option<u64>,
     /// Leave out files that are not images or cannot be read, and print their number; without this flag, they are an error.
     #[arg(long)]

@@ -1,48 +1,32 @@
 //! Flags of other programs for distributed training, and their equivalents.
 
-const EPOCHS: &str =
-    "ata counts optimizer steps and not epochs: --iterations K. A step takes --task-batch × --budget samples";
-
-const BATCH: &str = "A step takes --task-batch × --budget samples: --task-batch S is the part that a worker computes at a time, and \
-                     --budget B is the number of such parts";
-
-const WORKERS: &str = "`ata up --workers N` starts N workers on this machine, and --devices all one per GPU; on other machines, each \
-                       `ata worker` is one worker";
-
-const RENDEZVOUS: &str = "Workers have no ranks, and may join at any time: start `ata coordinator` on one machine, and on the others \
-                          the `ata worker --join TOKEN` that it prints";
-
-/// The foreign flags, without leading hyphens, and the hint for each.
-const FOREIGN: [(&str, &str); 23] = [
-    ("epochs", EPOCHS),
-    ("num-epochs", EPOCHS),
-    ("max-epochs", EPOCHS),
-    ("steps", EPOCHS),
-    ("max-steps", EPOCHS),
-    ("batch-size", BATCH),
-    ("batch", BATCH),
-    ("global-batch-size", BATCH),
-    ("micro-batch-size", BATCH),
-    ("per-device-train-batch-size", BATCH),
-    ("gradient-accumulation-steps", BATCH),
-    ("workers-per-node", WORKERS),
-    ("nproc-per-node", WORKERS),
-    ("num-workers", WORKERS),
-    ("num-processes", WORKERS),
-    ("gpus", WORKERS),
-    ("nnodes", RENDEZVOUS),
-    ("node-rank", RENDEZVOUS),
-    ("world-size", RENDEZVOUS),
-    ("rank", RENDEZVOUS),
-    ("master-addr", RENDEZVOUS),
-    ("rdzv-endpoint", RENDEZVOUS),
+/// The foreign flags, without leading hyphens, and the hint for those of a line.
+const FOREIGN: [(&str, &str); 5] = [
+    (
+        "epochs num-epochs max-epochs steps max-steps",
+        "ata counts optimizer steps and not epochs: --iterations K. A step takes --task-batch × --budget samples",
+    ),
+    (
+        "batch-size batch global-batch-size micro-batch-size per-device-train-batch-size gradient-accumulation-steps",
+        "A step takes --task-batch × --budget samples: --task-batch S is the part that a worker computes at a time, and \
+         --budget B is the number of such parts",
+    ),
+    (
+        "workers-per-node nproc-per-node num-workers num-processes gpus",
+        "`ata up --workers N` starts N workers on this machine, and --devices all one per GPU; on other machines, each \
+         `ata worker` is one worker",
+    ),
+    (
+        "nnodes node-rank world-size rank master-addr rdzv-endpoint",
+        "Workers have no ranks, and may join at any time: start `ata coordinator` on one machine, and on the others \
+         the `ata worker --join TOKEN` that it prints",
+    ),
     ("learning-rate", "The learning rate is --lr X"),
 ];
 
-/// Returns the hint for a foreign flag.
 pub(super) fn meaning(flag: &str) -> Option<&'static str> {
     let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default().replace('_', "-");
-    FOREIGN.iter().find_map(|(foreign, meaning)| (*foreign == name).then_some(*meaning))
+    FOREIGN.iter().find_map(|(flags, meaning)| flags.split(' ').any(|flag| flag == name).then_some(*meaning))
 }
 
 #[cfg(test)]
@@ -58,6 +42,6 @@ mod tests {
                 assert_eq!(meaning(flag), None, "{flag}");
             }
         }
-        assert_eq!(meaning("--batch_size=4"), Some(BATCH));
+        assert_eq!(meaning("--batch_size=4"), Some(FOREIGN[1].1));
     }
 }

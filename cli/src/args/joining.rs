@@ -1,9 +1,15 @@
-//! The flags for joining a coordinator, and those of `ata token`.
+//! The flags for joining a coordinator, those of `ata worker` and `ata doctor`, which have them, and those of `ata token`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use ata_learn::Precision;
+use ata_net::limits::MAX_WORKERS;
+use ata_wire::limits::MAX_TIME;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Subcommand, value_parser};
 use serde::Serialize;
+
+use crate::settings::{Fuse, MAX_THREADS};
 
 /// The address of the coordinator, and the credentials.
 #[derive(Debug, Args)]
@@ -92,4 +98,143 @@ pub(crate) struct RotateArgs {
     /// Make a new key, too; a coordinator that is running takes it for new connections.
     #[arg(long, conflicts_with = "status")]
     pub(crate) key: bool,
+}
+
+/// The default size of the cache of shards, in gigabytes.
+pub(crate) const DEFAULT_CACHE_GB: u64 = 20;
+/// The largest size of the cache, in gigabytes: more than the largest disks.
+const MAX_CACHE_GB: u64 = 1_000_000;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata worker                                       for a coordinator on this machine
+  ata worker --join TOKEN                          for another one, which printed this line
+  ata worker --join-file join.txt --device wgpu:1 --name rig-2
+  ata worker --join-file join.txt --devices all
+  ata worker --coordinator https://head:7070 --tls-ca ca.pem --tls-cert rig.pem --tls-key rig.key")]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    pub(crate) joining: JoinArgs,
+    /// This worker's name, under which its speed is remembered [default: the host name].
+    #[arg(long, env = "ATA_NAME")]
+    pub(crate) name: Option<String>,
+    /// The device: auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: String,
+    /// One worker on each of these devices, all in this process: all (the GPUs of this machine), or a list, as in
+    /// wgpu:0,wgpu:1,cpu. Each device's name is appended to the worker's.
+    #[arg(long, env = "ATA_DEVICES", value_name = "DEVICES", conflicts_with = "device")]
+    pub(crate) devices: Option<String>,
+    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device
+    /// [default: auto, on every device but the CPU].
+    #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
+    pub(crate) fuse: Fuse,
+    /// Compute gradients in f32, or in bf16 on devices that have it: faster on GPUs with matrix units for 16 bits. Parameters and
+    /// optimizer stay f32.
+    #[arg(long, env = "ATA_PRECISION", value_name = "f32|bf16", default_value_t)]
+    pub(crate) precision: Precision,
+    /// The training data, as the coordinator's --data takes it, so that it does not have to be sent.
+    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    pub(crate) data: Option<PathBuf>,
+    /// Gigabytes of shards that the cache may hold, of data sets that were packed with --shard-mb. It holds what is needed next in any
+    /// case.
+    #[arg(long, env = "ATA_CACHE_GB", value_name = "GB", default_value_t = DEFAULT_CACHE_GB, allow_negative_numbers = true,
+          value_parser = value_parser!(u64).range(0..=MAX_CACHE_GB))]
+    pub(crate) cache_gb: u64,
+    /// The time to keep trying to reach a coordinator, in seconds since the last contact.
+    #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true,
+          value_parser = value_parser!(u64).range(0..=MAX_TIME.as_secs()))]
+    pub(crate) retry_for: u64,
+    /// The address at which other workers reach this one, to exchange gradients and parameters in shards: HOST:PORT to listen at, or off.
+    /// Port 0 is any that is free; one for each device, if there are several [default: [::]:0, which is IPv4, too, or off if the
+    /// coordinator is on this machine].
+    #[arg(long, env = "ATA_PEER_LISTEN", value_name = "ADDRESS")]
+    pub(crate) peer_listen: Option<String>,
+    /// The host that is announced to other workers, if it is not the one that the coordinator sees. The coordinator must allow it
+    /// (--peer-hosts).
+    #[arg(long, env = "ATA_PEER_HOST", value_name = "HOST")]
+    pub(crate) peer_host: Option<String>,
+    /// CPU threads to compute with [default: all cores].
+    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=MAX_THREADS as u64))]
+    pub(crate) threads: Option<usize>,
+    /// Emulated task times: a law in terms of the worker's number i and the number of workers n. With 'affine(o, s)' it
+    /// computes its share as one batch.
+    #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW", help_heading = "Emulated slowness")]
+    pub(crate) task_time: Option<String>,
+    /// The unit of times in --task-time.
+    #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME", default_value = "1ms", help_heading = "Emulated slowness")]
+    pub(crate) time_unit: String,
+    /// The number i that this worker asks for [default: chosen by the coordinator].
+    #[arg(long, value_name = "I", allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
+          help_heading = "Emulated slowness")]
+    pub(crate) number: Option<u32>,
+    /// The number of workers n.
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
+          help_heading = "Emulated slowness")]
+    pub(crate) workers: u32,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata doctor                                       what would stop a coordinator, or a cluster, on this machine
+  ata doctor --config run.toml --workers 64        the same, for that run and so many workers
+  ata doctor --device wgpu:0 --task-batch 4        this GPU, and whether its gradients are right
+  ata doctor --join-file join.txt                  what would stop a worker on this machine, and how fast its connection is
+
+Without --coordinator, --join or --join-file, no coordinator is contacted. The exit code is 1 if there is a problem, and 0 if there are only warnings.")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) joining: JoinArgs,
+    #[command(flatten)]
+    pub(crate) subject: SubjectArgs,
+    /// A TOML file of settings, as for a run.
+    #[arg(long, env = "ATA_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The settings of the run that this machine will take part in.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct SubjectArgs {
+    /// The device to check; its gradient is compared with the CPU's [default: auto].
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE")]
+    device: Option<String>,
+    /// The model [default: that of the coordinator's run if a coordinator is contacted, else cnn].
+    #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The data that gradients are computed on, as for a run [default: synthetic].
+    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    data: Option<String>,
+    /// The number of samples in the gradient [default: as for the model].
+    #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
+    pub(crate) task_batch: Option<u32>,
+    /// The number of workers of the run [default: 4].
+    #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    workers: Option<u32>,
+    /// The number of checkpoints to keep [default: 3].
+    #[arg(long, env = "ATA_KEEP", value_name = "N", allow_negative_numbers = true)]
+    keep: Option<usize>,
+    /// The run's folder [default: one in runs/].
+    #[arg(long, env = "ATA_OUT", value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The address a coordinator would listen on [default: 127.0.0.1:7070].
+    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// The address of the coordinator's dashboard, or off [default: 127.0.0.1:7071].
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS")]
+    dashboard: Option<String>,
+    /// The folder of the coordinator's key and secrets [default: ~/.local/share/ata/credentials].
+    #[arg(long, env = "ATA_CREDENTIALS", value_name = "DIR")]
+    credentials: Option<PathBuf>,
+    /// The authority of the workers' certificates, as for a coordinator (PEM).
+    #[arg(long, env = "ATA_TLS_CLIENT_CA", value_name = "FILE", help_heading = "Own certificates")]
+    #[serde(skip)]
+    pub(crate) tls_client_ca: Option<PathBuf>,
 }

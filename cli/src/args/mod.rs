@@ -2,37 +2,26 @@
 //!
 //! # Layout
 //! - this file: the commands, and parsing of command lines
-//! - `run`: the flags that `ata up` and `ata coordinator` share; `joining`: those of commands that connect to a coordinator
+//! - `run`: the flags that start a run; `joining`: those of commands that connect to a coordinator
 //! - `foreign`: flags of other programs; `short_help`: what `-h` shows
-//! - a file for the flags of each command, or of a few similar ones
+//! - the other files: the flags of a few similar commands
 
-mod coordinator;
 mod data;
-mod doctor;
 mod foreign;
 mod joining;
-mod measuring;
-mod new;
-mod plan;
+mod models;
 mod run;
 mod short_help;
 mod simulation;
-mod up;
 mod watching;
-mod worker;
 
-pub(crate) use coordinator::CoordinatorArgs;
 pub(crate) use data::{DataCommand, FetchArgs, PackArgs};
-pub(crate) use doctor::DoctorArgs;
-pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
-pub(crate) use measuring::{EvalArgs, InitArgs};
-pub(crate) use new::NewArgs;
-pub(crate) use plan::PlanArgs;
-pub(crate) use run::{CommonArgs, RunArgs};
-pub(crate) use simulation::{LinkArgs, ProblemName, ReplayArgs, SimulateArgs};
-pub(crate) use up::UpArgs;
+use joining::SecurityArgs;
+pub(crate) use joining::{DEFAULT_CACHE_GB, DoctorArgs, JoinArgs, RotateArgs, TokenArgs, TokenCommand, WorkerArgs};
+pub(crate) use models::{EvalArgs, InitArgs, NewArgs};
+pub(crate) use run::{CommonArgs, CoordinatorArgs, UpArgs};
+pub(crate) use simulation::{LinkArgs, PlanArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs};
-pub(crate) use worker::{DEFAULT_CACHE_GB, WorkerArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;

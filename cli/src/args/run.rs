@@ -1,12 +1,14 @@
-//! The flags of a run, for `ata up` and `ata coordinator`.
+//! The flags of a run, of `ata up` and of `ata coordinator`.
 
 use std::path::PathBuf;
 
+use ata_learn::Precision;
 use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 use serde::Serialize;
 
-use crate::settings::{EvaluateOn, OnBadSample, Tag, as_setting, parse_tag};
+use super::SecurityArgs;
+use crate::settings::{DEFAULT_DASHBOARD, EvaluateOn, Fuse, OnBadSample, Tag, as_setting, parse_tag};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -33,18 +35,23 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     model: Option<String>,
     /// Write scalars for TensorBoard to the folder tensorboard in the run's.
-    #[arg(
-        long,
-        env = "ATA_TENSORBOARD",
-        num_args = 0..=1,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        help_heading = "Output"
-    )]
+    #[arg(long, env = "ATA_TENSORBOARD", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL",
+          help_heading = "Output")]
     tensorboard: Option<bool>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Training")]
     #[serde(flatten)]
     training: TrainingArgs,
+    #[command(flatten, next_help_heading = None::<&str>)]
+    #[serde(flatten)]
+    other: OtherRunArgs,
+    #[command(flatten, next_help_heading = "Stopping")]
+    #[serde(flatten)]
+    stopping: StoppingArgs,
+}
+
+/// The settings of a run that are neither those of its training nor the limits that stop it.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct OtherRunArgs {
     /// Seed of the parameters, the data order and every random choice.
     #[arg(long, env = "ATA_SEED", value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
@@ -75,68 +82,10 @@ pub(crate) struct RunArgs {
     /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default: 0].
     #[arg(long, env = "ATA_OVERCOMMIT", value_name = "X", allow_negative_numbers = true)]
     overcommit: Option<f64>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    trust: TrustArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    link: WireArgs,
-    /// Start with the worker speeds that an earlier run learned: its folder.
-    #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
-    warm_start: Option<PathBuf>,
-    /// End once an iteration's mean loss is at or below this.
-    #[arg(
-        long,
-        env = "ATA_TARGET_LOSS",
-        value_name = "LOSS",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
-    target_loss: Option<f64>,
-    /// End after the iteration in which an evaluation reached this accuracy, from 0 to 1.
-    #[arg(
-        long,
-        env = "ATA_TARGET_ACCURACY",
-        value_name = "X",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
-    target_accuracy: Option<f64>,
-    /// End after the iteration in which this many seconds have passed.
-    #[arg(long, env = "ATA_MAX_RUNTIME_S", value_name = "S", allow_negative_numbers = true, help_heading = "Stopping")]
-    max_runtime_s: Option<f64>,
-    /// End after the iteration in which this much total worker time is spent, in seconds.
-    #[arg(
-        long,
-        env = "ATA_MAX_WORKER_TIME_S",
-        value_name = "S",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
-    max_worker_time_s: Option<f64>,
-    /// End after the iteration in which workers were employed this many times in all.
-    #[arg(
-        long,
-        env = "ATA_MAX_EMPLOYMENTS",
-        value_name = "N",
-        allow_negative_numbers = true,
-        help_heading = "Stopping"
-    )]
-    max_employments: Option<u64>,
-}
-
-/// The trust in workers; docs/explanation/trust.md describes the checks that are always made.
-#[derive(Clone, Debug, Default, Args, Serialize)]
-pub(crate) struct TrustArgs {
     /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
     /// a worker whose results do not match is named and expelled. For policies that wait for all tasks [default: 0].
     #[arg(long, env = "ATA_VERIFY", value_name = "SHARE", allow_negative_numbers = true, help_heading = "Trust")]
     verify: Option<f64>,
-}
-
-/// The representation and the exchange of vectors.
-#[derive(Clone, Debug, Default, Args, Serialize)]
-pub(crate) struct WireArgs {
     /// The representation of gradients and parameters on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about 14
     /// bits, parameters as 8-bit differences). The default is f32-exact if the coordinator listens on loopback, else compact.
     #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
@@ -149,85 +98,89 @@ pub(crate) struct WireArgs {
     /// reached at the address from which they connect to the coordinator [default: none].
     #[arg(long, env = "ATA_PEER_HOSTS", value_name = "HOSTS", help_heading = "Network")]
     peer_hosts: Option<String>,
+    /// Start with the worker speeds that an earlier run learned: its folder.
+    #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
+    warm_start: Option<PathBuf>,
+}
+
+/// The limits that end a run early.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct StoppingArgs {
+    /// End once an iteration's mean loss is at or below this.
+    #[arg(long, env = "ATA_TARGET_LOSS", value_name = "LOSS", allow_negative_numbers = true)]
+    target_loss: Option<f64>,
+    /// End after the iteration in which an evaluation reached this accuracy, from 0 to 1.
+    #[arg(long, env = "ATA_TARGET_ACCURACY", value_name = "X", allow_negative_numbers = true)]
+    target_accuracy: Option<f64>,
+    /// End after the iteration in which this many seconds have passed.
+    #[arg(long, env = "ATA_MAX_RUNTIME_S", value_name = "S", allow_negative_numbers = true)]
+    max_runtime_s: Option<f64>,
+    /// End after the iteration in which this much total worker time is spent, in seconds.
+    #[arg(long, env = "ATA_MAX_WORKER_TIME_S", value_name = "S", allow_negative_numbers = true)]
+    max_worker_time_s: Option<f64>,
+    /// End after the iteration in which workers were employed this many times in all.
+    #[arg(long, env = "ATA_MAX_EMPLOYMENTS", value_name = "N", allow_negative_numbers = true)]
+    max_employments: Option<u64>,
 }
 
 /// The training, the evaluation and the checkpoints.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrainingArgs {
     /// The optimizer: adam, adamw or sgd [default: adam].
-    #[arg(long, env = "ATA_OPTIMIZER", value_name = "NAME", help_heading = "Training")]
+    #[arg(long, env = "ATA_OPTIMIZER", value_name = "NAME")]
     optimizer: Option<String>,
     /// The learning rate, or its peak [default: 0.001].
-    #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true)]
     lr: Option<f64>,
     /// The schedule of the learning rate: constant, cosine (to 0 at the last iteration) or step (see --lr-step-every) [default: constant].
-    #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME", help_heading = "Training")]
+    #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME")]
     lr_schedule: Option<String>,
     /// Iterations over which the learning rate rises linearly to its peak [default: 0].
-    #[arg(long, env = "ATA_LR_WARMUP", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_LR_WARMUP", value_name = "K", allow_negative_numbers = true)]
     lr_warmup: Option<u64>,
     /// Iterations after which --lr-schedule step changes the rate [default: 1000].
-    #[arg(long, env = "ATA_LR_STEP_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_LR_STEP_EVERY", value_name = "K", allow_negative_numbers = true)]
     lr_step_every: Option<u64>,
     /// The factor by which --lr-schedule step changes the rate [default: 0.1].
-    #[arg(
-        long,
-        env = "ATA_LR_STEP_FACTOR",
-        value_name = "X",
-        allow_negative_numbers = true,
-        help_heading = "Training"
-    )]
+    #[arg(long, env = "ATA_LR_STEP_FACTOR", value_name = "X", allow_negative_numbers = true)]
     lr_step_factor: Option<f64>,
     /// The momentum of sgd [default: 0.9].
-    #[arg(long, env = "ATA_MOMENTUM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_MOMENTUM", value_name = "X", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Nesterov's momentum for sgd.
-    #[arg(
-        long,
-        env = "ATA_NESTEROV",
-        num_args = 0..=1,
-        default_missing_value = "true",
-        value_name = "BOOL",
-        help_heading = "Training"
-    )]
+    #[arg(long, env = "ATA_NESTEROV", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     nesterov: Option<bool>,
     /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
-    #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true)]
     weight_decay: Option<f64>,
     /// Scale gradients whose Euclidean norm is larger down to this norm.
-    #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true)]
     clip_norm: Option<f64>,
     /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), mixup
     /// (mixes each one with another one of its task), or several, as in crop,flip. A task's images depend on the seed alone, so that
     /// results do not depend on who computes [default: as they are].
-    #[arg(long, env = "ATA_AUGMENT", value_name = "HOW", help_heading = "Training")]
+    #[arg(long, env = "ATA_AUGMENT", value_name = "HOW")]
     augment: Option<String>,
     /// The share of each label, from 0 to below 1, that the training loss spreads over all classes; evaluations use the labels as they are
     /// [default: 0].
-    #[arg(
-        long,
-        env = "ATA_LABEL_SMOOTHING",
-        value_name = "X",
-        allow_negative_numbers = true,
-        help_heading = "Training"
-    )]
+    #[arg(long, env = "ATA_LABEL_SMOOTHING", value_name = "X", allow_negative_numbers = true)]
     label_smoothing: Option<f64>,
     /// The treatment of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip (they
     /// are left out of the mean of their task, and each worker names them in its log). A task that has no other samples ends the run in any
     /// case [default: stop].
-    #[arg(long, env = "ATA_ON_BAD_SAMPLE", value_name = "WHAT", help_heading = "Training")]
+    #[arg(long, env = "ATA_ON_BAD_SAMPLE", value_name = "WHAT")]
     on_bad_sample: Option<OnBadSample>,
     /// Start from the parameters in this model.safetensors, for example one written by PyTorch. A coordinator that does not have --model
     /// takes it from this file, if ata has written it (`ata init`): then its workers evaluate the parameters.
-    #[arg(long, env = "ATA_INIT", value_name = "FILE", help_heading = "Training")]
+    #[arg(long, env = "ATA_INIT", value_name = "FILE")]
     init: Option<PathBuf>,
     /// Iterations between two evaluations on the test data, which run during the training; 0 for only one at the end
     /// [default: a tenth of the run].
-    #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true)]
     eval_every: Option<u64>,
     /// The evaluators: workers (those without tasks first), head (the coordinator), or auto: workers without tasks, and the coordinator if
     /// there are none; the coordinator alone with --verify [default: auto].
-    #[arg(long, env = "ATA_EVALUATE_ON", value_name = "WHO", help_heading = "Training")]
+    #[arg(long, env = "ATA_EVALUATE_ON", value_name = "WHO")]
     evaluate_on: Option<EvaluateOn>,
     /// The place of checkpoints: another folder, or, built with the feature object-store, s3://BUCKET/PREFIX, gs://…,
     /// az://… or file:///… [default: in the run's folder].
@@ -262,9 +215,91 @@ pub(crate) struct CommonArgs {
     pub(crate) json: bool,
 }
 
-impl CommonArgs {
-    /// Whether a run without a checkpoint is restarted in the same folder.
-    pub(crate) fn begins_again(&self) -> bool {
-        self.resume.as_deref() == Some("auto")
-    }
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata coordinator                                        listen on this machine only
+  ata coordinator --listen 0.0.0.0:7070 --min-workers 8  accept workers of other machines, by the token that it prints
+  ata coordinator --listen 0.0.0.0:7070 --tls-cert head.pem --tls-key head.key --tls-client-ca workers-ca.pem")]
+pub(crate) struct CoordinatorArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten, next_help_heading = None::<&str>)]
+    pub(crate) head: HeadArgs,
+    /// Write a JSON object with the keys run_id, address and resumes_after (the iteration that the run goes on after, or 0) to
+    /// this file as soon as workers can connect.
+    #[arg(long, env = "ATA_READY_FILE", value_name = "FILE", help_heading = "Output")]
+    pub(crate) ready_file: Option<PathBuf>,
+}
+
+/// Settings of the head node.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct HeadArgs {
+    /// Address and port to listen on; port 0 picks a free one.
+    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The number of workers to wait for before the first iteration.
+    #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    min_workers: Option<usize>,
+    /// The address of the dashboard and the metrics. On other addresses than loopback, they use TLS and require the status secret [default:
+    /// 127.0.0.1:7071, or a free port if that is taken].
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS|off", help_heading = "Output")]
+    dashboard: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    security: SecurityArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata up
+  ata up --data cifar-100-binary.tar.gz --iterations 1000 --lr 1e-3
+  ata up --policy uta --seed 1
+  ata up --warm-start runs/RUN --target-loss 0.5
+  ata up --verify 0.05
+  ata up --workers 51 --budget 23 --task-time 'shifted_exp(29*i, 29*i)' --time-unit 0.1ms")]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten, next_help_heading = None::<&str>)]
+    pub(crate) local: LocalArgs,
+}
+
+/// The settings of a cluster on one machine.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct LocalArgs {
+    /// The number of worker processes.
+    #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    workers: Option<u32>,
+    /// One worker on each of these devices, in place of --device and --workers: all (the GPUs of this machine), or a list,
+    /// as in wgpu:0,wgpu:1,cpu.
+    #[arg(long, env = "ATA_DEVICES", value_name = "DEVICES")]
+    devices: Option<String>,
+    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device
+    /// [default: auto, on every device but the CPU].
+    #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", hide_possible_values = true)]
+    fuse: Option<Fuse>,
+    /// Compute gradients in f32, or in bf16 on devices that have it: faster on GPUs with matrix units for 16 bits. Parameters and
+    /// optimizer stay f32 [default: f32].
+    #[arg(long, env = "ATA_PRECISION", value_name = "f32|bf16")]
+    precision: Option<Precision>,
+    /// The emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none. A device that computes its
+    /// share as one batch: 'affine(20, 0.5)', 20 for the batch and 0.5 for each task.
+    #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]
+    task_time: Option<String>,
+    /// The unit of times in --task-time: 1ms, 0.1ms, 1s, …
+    #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME")]
+    time_unit: Option<String>,
+    /// CPU threads that each worker computes with [default: an equal share of this machine's cores].
+    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
+    threads: Option<usize>,
+    /// Serve the dashboard during the run [default: off; without an address, 127.0.0.1:7071 or a free port].
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS|off", num_args = 0..=1,
+          default_missing_value = DEFAULT_DASHBOARD, help_heading = "Output")]
+    dashboard: Option<String>,
 }

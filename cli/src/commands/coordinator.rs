@@ -1,10 +1,8 @@
 //! The command `ata coordinator`: the head node.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use ata_net::Security;
-use ata_record::write_atomically;
 use sd_notify::NotifyState;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -13,19 +11,20 @@ use crate::Extensions;
 use crate::args::CoordinatorArgs;
 use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
-use crate::output::note;
+use crate::output::{note, write_file};
 use crate::run::{Dashboard, ExpectedWorkers, Run};
-use crate::settings::{DEFAULT_DASHBOARD, EntranceSettings};
+use crate::settings::{DEFAULT_DASHBOARD, EntranceSettings, flags};
 use crate::signals::{self, notify};
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let (settings, resumption) = args.common.settings(extensions.defaults()?, &[&args.run, &args.head])?;
+    let (settings, resumption) =
+        args.common.settings(extensions.defaults()?, &[flags(&args.run)?, flags(&args.head)?])?;
     let address = settings.listen()?;
     let inputs = Inputs::of_coordinator(&settings, extensions.models)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
-    let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
-    let mut run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
-    if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
+    let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None, devices: None };
+    let mut run = Run::new(settings.clone(), extensions, inputs, device, expected, resumption, &args.common)?;
+    if run.is_complete() {
         return Ok(Exit::DONE);
     }
 
@@ -42,7 +41,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let bound = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, DEFAULT_DASHBOARD).await?;
     let EntranceSettings { security, join, token_file } = settings.entrance(bound)?;
-    let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
+    let folder = run.folder()?;
     let waits = if run.finished().is_some() { String::new() } else { format!("; waiting for {min_workers} worker(s)") };
     note!("run {} listens on {bound}{waits}", folder.run_id);
     note!("start workers with: {join}");
@@ -54,8 +53,8 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     }
 
     if let Some(file) = &args.ready_file {
-        let run_id = &folder.run_id;
-        Ready { run_id, address: bound, resumes_after: run.resumes_after() }.write(file)?;
+        let ready = Ready { run_id: &folder.run_id, address: bound, resumes_after: run.resumes_after() };
+        write_file(file, &serde_json::to_vec(&ready).map_err(Failure::internal)?)?;
     }
     notify(&[NotifyState::Ready]);
     let mut received = None;
@@ -67,20 +66,10 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     ended.finish(&folder, &args.common, received, signal).await
 }
 
-/// The content of `--ready-file`.
 #[derive(Serialize)]
 struct Ready<'a> {
     run_id: &'a str,
-    /// The address that workers connect to.
     address: SocketAddr,
     /// The last iteration of the checkpoint that the run resumes from; 0 for a new run.
     resumes_after: u64,
-}
-
-impl Ready<'_> {
-    fn write(&self, file: &Path) -> Result<(), Failure> {
-        let text = serde_json::to_vec(self).map_err(Failure::internal)?;
-        write_atomically(file, &text)
-            .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", file.display())))
-    }
 }

@@ -21,16 +21,15 @@ use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, require};
 use crate::inputs::{FoundInputs, find};
-use crate::output::Output;
+use crate::output::print;
 use crate::run::resume::RUNS;
-use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
+use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder, flags};
 
 /// The largest number of samples: more take minutes and give no further information.
 const MOST_SAMPLES: u32 = 4096;
 
-/// The result of the checks.
 #[derive(Serialize)]
 struct Examination {
     devices: Vec<Device>,
@@ -48,43 +47,33 @@ struct Device {
 
 pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let settings = settings(&args, extensions.defaults()?)?;
-    let examination = if names_coordinator(&args.joining) {
+    let JoinArgs { coordinator, join, join_file, .. } = &args.joining;
+    let examination = if coordinator.is_some() || join.is_some() || join_file.is_some() {
         let endpoint = joining::endpoint(&args.joining, Duration::ZERO).await?;
         let (reached, way) = coordinator::check(&endpoint).await;
         Subject::new(&args, settings, extensions, reached.as_ref())?.examine_worker(reached.as_ref(), way)
     } else {
         Subject::new(&args, settings, extensions, None)?.examine_cluster()?
     };
-    examination.print(args.json)?;
+    print(args.json, &examination, || text(&examination))?;
     let is_bad = examination.findings.iter().any(|finding| finding.status == Status::Problem);
     Ok(Exit(u8::from(is_bad)))
 }
 
-impl Output for Examination {
-    fn text(&self) -> String {
-        let device = |found: &Device| format!("  --device {:<8} {}\n", found.device, escaped(&found.name));
-        let devices: String = self.devices.iter().map(device).collect();
-        format!("devices of this build on this machine:\n{devices}{}", render(&self.findings))
-    }
+fn text(examination: &Examination) -> String {
+    let device = |found: &Device| format!("  --device {:<8} {}\n", found.device, escaped(&found.name));
+    let devices: String = examination.devices.iter().map(device).collect();
+    format!("devices of this build on this machine:\n{devices}{}", render(&examination.findings))
 }
 
 fn settings(args: &DoctorArgs, defaults: toml::Table) -> Result<Settings, Failure> {
-    let files: Vec<&Path> = args.config.as_deref().into_iter().collect();
-    let settings = Settings::extended(defaults, &files, &[&args.subject])?;
-    if args.joining.tls_cert.is_some() != args.joining.tls_key.is_some() {
-        return Err(Failure::usage("--tls-cert and --tls-key go together"));
-    }
-    if settings.task_batch > MOST_SAMPLES {
-        return Err(Failure::usage(format!("--task-batch: expected 1 to {MOST_SAMPLES} samples")));
-    }
+    let settings = Settings::extended(defaults, args.config.as_deref(), &[flags(&args.subject)?])?;
+    let JoinArgs { tls_cert, tls_key, .. } = &args.joining;
+    require(tls_cert.is_some() == tls_key.is_some(), || "--tls-cert and --tls-key go together")?;
+    require(settings.task_batch <= MOST_SAMPLES, || format!("--task-batch: expected 1 to {MOST_SAMPLES} samples"))?;
     Ok(settings)
 }
 
-fn names_coordinator(joining: &JoinArgs) -> bool {
-    joining.coordinator.is_some() || joining.join.is_some() || joining.join_file.is_some()
-}
-
-/// The machine and the run that are checked.
 struct Subject<'a> {
     args: &'a DoctorArgs,
     settings: Settings,
@@ -261,7 +250,6 @@ fn render(findings: &[Finding]) -> String {
     lines.collect::<String>() + &in_short(findings) + "\n"
 }
 
-/// Returns the numbers of problems and warnings, in words.
 fn in_short(findings: &[Finding]) -> String {
     let count = |wanted: Status| findings.iter().filter(|finding| finding.status == wanted).count();
     let number = |count, what| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };

@@ -12,28 +12,23 @@ use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::inputs::{FoundInputs, find as find_data};
-use crate::output::{Counter, Output, render_table};
+use crate::output::{Counter, print, render_table};
 use crate::run::model;
 use crate::run::registry::candidates;
-use crate::settings::Settings;
+use crate::settings::{Settings, read_file};
 
-/// A model's quality on the test data.
 #[derive(Serialize)]
 struct ModelEvaluation {
     model: PathBuf,
     data: String,
-    /// Whether the text form has a table of the classes.
-    #[serde(skip)]
-    shows_classes: bool,
     step: Option<u64>,
     parameters_sha256: String,
     samples: u64,
     loss: f64,
     /// The accuracy; null for a model without classes.
     accuracy: Option<f64>,
-    /// The problem's own metrics, by name.
     metrics: BTreeMap<String, f64>,
     classes: Vec<Class>,
 }
@@ -47,7 +42,7 @@ struct Class {
     accuracy: Option<f64>,
 }
 
-pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<(), Failure> {
     let path = find(&args.model)?;
     let settings = settings_of(&path)?;
     let bytes = std::fs::read(&path).map_err(|cause| Failure::data(format!("{}: {cause}", path.display())))?;
@@ -68,14 +63,12 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
     check_classes(metadata.get("classes"), &network.class_names(), &path, &name)?;
     let test = data.open(&*network, Split::Test)?;
     let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
-    let counter = Counter::new("samples", test.count());
-    let mut counted = 0;
+    let samples = test.count();
+    let counter = Counter::new("samples", samples);
     let mut go_on = |done: u64| {
-        counter.add(done - counted);
-        counted = done;
+        counter.set(done);
         true
     };
-    let samples = test.count();
     let evaluation = test.evaluator(&device).evaluate(&parameters, &mut go_on)?;
     counter.finish();
     let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;
@@ -88,11 +81,9 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
         metrics: evaluation.metrics.clone(),
         classes: classes(&evaluation, &network.class_names()),
         data: name,
-        shows_classes: args.classes,
         model: path,
     };
-    result.print(args.json)?;
-    Ok(Exit::DONE)
+    print(args.json, &result, || text(&result, args.classes))
 }
 
 /// Checks that the classes of the data have the names, and the order, of those that the model was trained on.
@@ -107,7 +98,6 @@ fn check_classes(trained: Option<&String>, found: &[String], model: &Path, data:
     }
 }
 
-/// Returns the model file that the user names.
 fn find(name: &Path) -> Result<PathBuf, Failure> {
     let of_runs = candidates(name).into_iter().map(|run| run.join(MODEL_FILE));
     std::iter::once(name.to_owned()).chain(of_runs).find(|path| path.is_file()).ok_or_else(|| {
@@ -119,7 +109,7 @@ fn find(name: &Path) -> Result<PathBuf, Failure> {
 /// Returns the settings of a model's run, if the model is in the folder of a run or of its checkpoints.
 fn settings_of(model: &Path) -> Result<Option<Settings>, Failure> {
     let config = model.ancestors().skip(1).take(3).map(|folder| folder.join(CONFIG_FILE)).find(|path| path.is_file());
-    config.map(|path| Settings::resolve(&[&path], &[])).transpose()
+    config.map(|path| Settings::of(read_file(&path)?)).transpose()
 }
 
 fn classes(evaluation: &Evaluation, names: &[String]) -> Vec<Class> {
@@ -133,24 +123,22 @@ fn classes(evaluation: &Evaluation, names: &[String]) -> Vec<Class> {
     evaluation.classes.iter().enumerate().map(class).collect()
 }
 
-impl Output for ModelEvaluation {
-    fn text(&self) -> String {
-        let Self { model, data, samples, loss, accuracy, metrics, shows_classes, .. } = self;
-        let text = format!("{} on the {samples} test samples of {data}\n", model.display());
-        let metrics =
-            metrics.iter().map(|(name, value)| format!(", {} {value:.4}", escaped(name))).collect::<Vec<_>>().concat();
-        let Some(accuracy) = accuracy else { return text + &format!("loss {loss:.4}{metrics}\n") };
-        let figures = format!("loss {loss:.4}, accuracy {:.2} %{metrics}\n", accuracy * 100.0);
-        if !shows_classes {
-            return text + &figures;
-        }
-        let row = |class: &Class| {
-            let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));
-            let label = format!("{} {}", class.label, class.name);
-            vec![label, class.samples.to_string(), class.correct.to_string(), accuracy]
-        };
-        let header = ["class", "samples", "correct", "accuracy"].map(String::from).into();
-        let table = Table { title: "By class".into(), header, rows: self.classes.iter().map(row).collect() };
-        text + &figures + &render_table(&table, usize::MAX)
+fn text(evaluation: &ModelEvaluation, shows_classes: bool) -> String {
+    let ModelEvaluation { model, data, samples, loss, accuracy, metrics, classes, .. } = evaluation;
+    let text = format!("{} on the {samples} test samples of {data}\n", model.display());
+    let metric = |(name, value): (&String, &f64)| format!(", {} {value:.4}", escaped(name));
+    let metrics: String = metrics.iter().map(metric).collect();
+    let Some(accuracy) = accuracy else { return text + &format!("loss {loss:.4}{metrics}\n") };
+    let figures = format!("loss {loss:.4}, accuracy {:.2} %{metrics}\n", accuracy * 100.0);
+    if !shows_classes {
+        return text + &figures;
     }
+    let row = |class: &Class| {
+        let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));
+        let label = format!("{} {}", class.label, class.name);
+        vec![label, class.samples.to_string(), class.correct.to_string(), accuracy]
+    };
+    let header = ["class", "samples", "correct", "accuracy"].map(String::from).into();
+    let table = Table { title: "By class".into(), header, rows: classes.iter().map(row).collect() };
+    text + &figures + &render_table(&table, usize::MAX)
 }

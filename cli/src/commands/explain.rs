@@ -8,13 +8,13 @@ use ata_types::{Iteration, WorkerId, seconds};
 use super::location::RunLocation;
 use crate::args::ExplainArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
-use crate::output::{Output, render_table};
+use crate::failure::Failure;
+use crate::output::{print, render_table};
 
-/// The largest number of workers that are explained in words.
+const COLUMNS: &str = "worker,tasks,timed,mean time (95 %),bound,overhead,vector,done after,+1 task,-1 task";
 const WORKERS_SHOWN: usize = 16;
 
-pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let unknown = |number| Failure::usage(format!("--worker {number}: the run has no worker of that number"));
     let worker = args.worker.map(|number| WorkerId::new(number).ok_or_else(|| unknown(number))).transpose()?;
     let explanation = match RunLocation::find(&args.of)? {
@@ -37,47 +37,32 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     if let (Some(number), true) = (args.worker, explanation.workers.is_empty()) {
         return Err(unknown(number));
     }
-    explanation.print(args.json)?;
-    Ok(Exit::DONE)
+    print(args.json, &explanation, || text(&explanation))
 }
 
-impl Output for Explanation {
-    fn text(&self) -> String {
-        let Explanation { iteration, policy, rule, budget, expected_s, links, workers } = self;
-        let title = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}");
-        let mut text = escaped(&title).into_owned() + "\n";
-        text.extend(expected_s.map(|expected_s| format!("expected to take {}\n", seconds(expected_s))));
-        text.extend(links.map(|links| format!("a vector takes {links}\n")));
-        let header = [
-            "worker",
-            "tasks",
-            "timed",
-            "mean time (95 %)",
-            "bound",
-            "overhead",
-            "vector",
-            "done after",
-            "+1 task",
-            "-1 task",
-        ];
-        let table = Table {
-            title: "Workers; the last two columns say how long the iteration would take".into(),
-            header: header.map(String::from).into(),
-            rows: workers.iter().map(row).collect(),
-        };
-        text += &render_table(&table, WORKERS_SHOWN);
-        if workers.iter().any(|worker| worker.share.bound_s.is_some()) {
-            text += "\nbound: the time of a task that the policy reckons with\n";
-        }
-        if workers.iter().any(|worker| worker.share.vector_s.is_some()) {
-            text += "\nvector: the time that its gradient takes on its own link\n";
-        }
-        let why = |WorkerExplanation { share, .. }: &WorkerExplanation| {
-            format!("\n{} {}: {}", share.number, escaped(&share.name), escaped(&share.why))
-        };
-        text.extend(workers.iter().take(WORKERS_SHOWN).map(why));
-        text + "\n"
+fn text(explanation: &Explanation) -> String {
+    let Explanation { iteration, policy, rule, budget, expected_s, links, workers } = explanation;
+    let title = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}");
+    let mut text = escaped(&title).into_owned() + "\n";
+    text.extend(expected_s.map(|expected_s| format!("expected to take {}\n", seconds(expected_s))));
+    text.extend(links.map(|links| format!("a vector takes {links}\n")));
+    let table = Table {
+        title: "Workers; the last two columns say how long the iteration would take".into(),
+        header: COLUMNS.split(',').map(String::from).collect(),
+        rows: workers.iter().map(row).collect(),
+    };
+    text += &render_table(&table, WORKERS_SHOWN);
+    if workers.iter().any(|worker| worker.share.bound_s.is_some()) {
+        text += "\nbound: the time of a task that the policy reckons with\n";
     }
+    if workers.iter().any(|worker| worker.share.vector_s.is_some()) {
+        text += "\nvector: the time that its gradient takes on its own link\n";
+    }
+    let why = |WorkerExplanation { share, .. }: &WorkerExplanation| {
+        format!("\n{} {}: {}", share.number, escaped(&share.name), escaped(&share.why))
+    };
+    text.extend(workers.iter().take(WORKERS_SHOWN).map(why));
+    text + "\n"
 }
 
 fn row(of: &WorkerExplanation) -> Vec<String> {

@@ -4,12 +4,11 @@ use ata_observe::Client;
 
 use crate::args::HealthArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::output::print_text;
 
-pub(crate) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: HealthArgs) -> Result<(), Failure> {
     let client: Client = args.url.parse()?;
     let answer = client.get(if args.ready { "/readyz" } else { "/healthz" }).await?;
-    print_text(&format!("{}\n", escaped(String::from_utf8_lossy(&answer).trim_end())))?;
-    Ok(Exit::DONE)
+    print_text(&format!("{}\n", escaped(String::from_utf8_lossy(&answer).trim_end())))
 }

@@ -2,26 +2,24 @@
 
 use ata_data::hex;
 use ata_learn::ModelResolver;
-use ata_record::write_atomically;
 use ata_sums::{encode_model, sha256_of_parameters};
 
 use crate::args::InitArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::note;
+use crate::failure::{Failure, require};
+use crate::output::{note, write_file};
 use crate::run::model;
 
-pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -> Result<(), Failure> {
     let shown = args.file.display();
-    if args.file.exists() {
-        return Err(Failure::usage(format!("{shown} exists already: choose another name, or remove it first")));
-    }
+    let message = || format!("{shown} exists already: choose another name, or remove it first");
+    require(!args.file.exists(), message)?;
     let specification = args.model.as_deref().unwrap_or(default_model);
     let model = models(specification)?;
     let parameters = model.initial_parameters(args.seed)?;
     let bytes = encode_model(&model.table(), &parameters, &model::metadata(specification, &*model));
-    write_atomically(&args.file, &bytes).map_err(|cause| Failure::disk(format!("cannot write {shown}: {cause}")))?;
+    write_file(&args.file, &bytes)?;
     let (count, digest) = (parameters.len(), hex(&sha256_of_parameters(&parameters)));
     note!("{shown}: {count} parameters of model '{specification}', sha256 {digest}");
     note!("a coordinator without the model: ata coordinator --model {specification} --init {shown}");
-    Ok(Exit::DONE)
+    Ok(())
 }

@@ -9,26 +9,21 @@ use ata_worker::Relocate;
 use tonic::transport::{Certificate, Identity};
 
 use crate::args::JoinArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
-/// The default address of a coordinator on this machine.
 const HERE: &str = "http://127.0.0.1:7070";
-
-/// The polling interval for a missing file.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns the coordinator that the flags name. Waits up to `timeout` for the file with the join token.
 pub(super) async fn endpoint(args: &JoinArgs, timeout: Duration) -> Result<Endpoint, Failure> {
     let JoinArgs { coordinator, join, join_file, tls_ca, tls_cert, tls_key } = args;
-    if tls_cert.is_some() != tls_key.is_some() || tls_cert.is_some() && tls_ca.is_none() {
-        return Err(Failure::usage("--tls-cert and --tls-key go together, and with --tls-ca"));
-    }
+    let goes_together = tls_cert.is_some() == tls_key.is_some() && (tls_cert.is_none() || tls_ca.is_some());
+    require(goes_together, || "--tls-cert and --tls-key go together, and with --tls-ca")?;
     let ways = [coordinator.is_some(), join.is_some(), join_file.is_some()];
-    if ways.iter().filter(|given| **given).count() > 1 {
-        return Err(Failure::usage(
-            "--coordinator, --join and --join-file (or ATA_COORDINATOR, ATA_JOIN, ATA_JOIN_FILE) exclude each other",
-        ));
-    }
+    require(
+        ways.iter().filter(|given| **given).count() <= 1,
+        || "--coordinator, --join and --join-file (or ATA_COORDINATOR, ATA_JOIN, ATA_JOIN_FILE) exclude each other",
+    )?;
     match (join, join_file, tls_ca) {
         (None, None, None) => Ok(coordinator.as_deref().unwrap_or(HERE).parse()?),
         (None, None, Some(ca)) => {
@@ -56,8 +51,7 @@ async fn from_file(file: &Path, timeout: Duration) -> Result<JoinToken, Failure>
     text.parse().map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
 }
 
-/// Returns a function that rereads the file with the join token, if there is one: a coordinator with a new address or secret writes a new
-/// token.
+/// Returns a function that rereads the join token's file, if there is one: with a new address or secret, there is a new token.
 pub(super) fn relocate(args: &JoinArgs) -> Option<Relocate> {
     let file = args.join_file.clone()?;
     Some(Arc::new(move || Some(std::fs::read_to_string(&file).ok()?.parse::<JoinToken>().ok()?.into())))

@@ -9,16 +9,14 @@ use crate::args::RunOrUrl;
 use crate::failure::Failure;
 use crate::run::registry::candidates;
 use crate::run::resume::runs;
-use crate::settings::{DEFAULT_DASHBOARD, Settings};
+use crate::settings::{DEFAULT_DASHBOARD, Settings, read_file};
 
-/// The location of a run.
 pub(super) enum RunLocation {
     Folder(PathBuf),
     Server(Client),
 }
 
 impl RunLocation {
-    /// Returns the location that the arguments name.
     pub(super) fn find(RunOrUrl { run, token_file }: &RunOrUrl) -> Result<Self, Failure> {
         if let Some(file) = token_file {
             let wrong = |cause: &dyn std::fmt::Display| Failure::usage(format!("{}: {cause}", file.display()));
@@ -52,7 +50,7 @@ pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
 pub(super) fn prices(folder: &Path) -> ata_record::Prices {
     let file = folder.join(ata_record::CONFIG_FILE);
     // Errors are ignored because a run can be shown without its settings.
-    let settings = Settings::resolve(&[file.as_path()], &[]);
+    let settings = read_file(&file).and_then(Settings::of);
     settings.map(|settings| settings.workers.prices).unwrap_or_default()
 }
 

@@ -33,7 +33,6 @@ use crate::failure::{Exit, Failure};
 use crate::log;
 use crate::settings::Settings;
 
-/// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
     // A worker's only output is its log, and a coordinator's log reports on its workers. cubecl would log a line for every tuned kernel.
     let default = match &cli.command {
@@ -45,10 +44,11 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         ata_learn::keep_large_blocks();
     }
     log::start(cli.log.as_deref().unwrap_or(default), cli.log_format)?;
-    match cli.command {
-        Command::Up(args) => block_on(up::run(*args, extensions)),
-        Command::Coordinator(args) => block_on(coordinator::run(*args, extensions)),
-        Command::Worker(args) => block_on_one_thread(worker::run(*args, extensions.models)),
+    let done = match cli.command {
+        Command::Up(args) => return block_on(up::run(*args, extensions)),
+        Command::Coordinator(args) => return block_on(coordinator::run(*args, extensions)),
+        Command::Worker(args) => return block_on_one_thread(worker::run(*args, extensions.models)),
+        Command::Doctor(args) => return block_on(doctor::run(*args, extensions)),
         Command::Status(args) => block_on(status::run(args)),
         Command::Explain(args) => block_on(explain::run(args)),
         Command::Report(args) => block_on(report::run(args)),
@@ -58,7 +58,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Token(command) => token::run(&command),
         Command::Data(command) => data::run(command),
         Command::Init(args) => {
-            let defaults = Settings::extended(extensions.defaults()?, &[], &[])?;
+            let defaults = Settings::of(extensions.defaults()?)?;
             init::run(&args, &defaults.model, extensions.models)
         }
         Command::New(args) => new::run(&args),
@@ -67,8 +67,8 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Simulate(args) => simulate::run(&args, extensions),
         Command::Replay(args) => replay::run(&args, extensions),
         Command::Policies { json } => policies::run(json),
-        Command::Doctor(args) => block_on(doctor::run(*args, extensions)),
-    }
+    };
+    done.map(|()| Exit::DONE)
 }
 
 /// Runs `work` on the runtime's own threads, so that tasks it wakes up run on the same thread or on another one that is awake.

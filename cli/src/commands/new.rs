@@ -2,34 +2,28 @@
 
 use std::path::{Path, PathBuf};
 
-use ata_record::write_atomically;
-
 use crate::args::NewArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::note;
+use crate::failure::{Failure, require};
+use crate::output::{note, write_file};
 
 /// The source of the program: the example that the documentation explains and that tests run.
 const EXAMPLE: &str = include_str!("../../examples/tabular.rs");
 const MANIFEST: &str = include_str!("../../templates/Cargo.toml.in");
 const TEST: &str = include_str!("../../templates/training.rs");
-
 /// The lock file with the versions that ata is tested with. Cargo removes the packages that the crate does not need.
 const LOCK: &str = include_str!("../../../Cargo.lock");
-
 /// The URL of the releases, which is set by the workflow that builds them.
 const REPOSITORY: Option<&str> = option_env!("ATA_REPOSITORY");
-
 /// The folder of the sources that this program was built from.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &NewArgs) -> Result<(), Failure> {
     let shown = args.folder.display();
     let name = args.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     check(name)?;
     let [ata, learn] = dependencies(args.ata.as_deref())?;
-    if args.folder.exists() {
-        return Err(Failure::usage(format!("{shown} exists already: choose another name, or remove it first")));
-    }
+    let message = || format!("{shown} exists already: choose another name, or remove it first");
+    require(!args.folder.exists(), message)?;
     let manifest =
         MANIFEST.replace("NAME", name).replace("ATA_LEARN", &learn).replace("{ ATA }", &format!("{{ {ata} }}"));
     for (file, text) in [
@@ -41,28 +35,26 @@ pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
     ] {
         let path = args.folder.join(file);
         let parent = path.parent().unwrap_or(&args.folder);
-        let written = std::fs::create_dir_all(parent).and_then(|()| write_atomically(&path, text.as_bytes()));
-        written.map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+        std::fs::create_dir_all(parent)
+            .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+        write_file(&path, text.as_bytes())?;
     }
     note!("{shown}: regression on a table, to be replaced by your problem in src/main.rs");
     note!("train it: cd {shown} && cargo run --release -- up");
-    Ok(Exit::DONE)
+    Ok(())
 }
 
 /// Refuses an invalid crate name, and the name of a dependency.
 fn check(name: &str) -> Result<(), Failure> {
     let is_written = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     let is_name = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_written);
-    if is_name
-        && name.len() <= 64
-        && !["ata", "ata-learn", "burn", "rand", "core", "std", "alloc", "test"].contains(&name)
-    {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "'{name}' cannot be the name of a crate that uses ata: expected up to 64 lower-case letters, digits, '-' and '_', a letter \
-         first, as in my-problem"
-    )))
+    let is_taken = ["ata", "ata-learn", "burn", "rand", "core", "std", "alloc", "test"].contains(&name);
+    require(is_name && name.len() <= 64 && !is_taken, || {
+        format!(
+            "'{name}' cannot be the name of a crate that uses ata: expected up to 64 lower-case letters, digits, '-' and '_', a \
+             letter first, as in my-problem"
+        )
+    })
 }
 
 /// Returns the dependencies on `ata` and `ata-learn` for the manifest.

@@ -3,13 +3,8 @@
 use ata_policies::POLICIES;
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure};
-use crate::output::Output;
-
-/// The list of all policies.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct PolicyList(Vec<PolicyRow>);
+use crate::failure::Failure;
+use crate::output::print;
 
 #[derive(Serialize)]
 struct PolicyRow {
@@ -19,23 +14,21 @@ struct PolicyRow {
     parameters: &'static str,
 }
 
-pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run(json: bool) -> Result<(), Failure> {
     let entries = POLICIES.entries().iter().map(|policy| PolicyRow {
         name: policy.name,
         about: policy.about,
         kind: policy.kind.to_string(),
         parameters: policy.parameters,
     });
-    PolicyList(entries.collect()).print(json)?;
-    Ok(Exit::DONE)
+    let policies: Vec<PolicyRow> = entries.collect();
+    print(json, &policies, || text(&policies))
 }
 
-impl Output for PolicyList {
-    fn text(&self) -> String {
-        let entry = |PolicyRow { name, about, kind, parameters }: &PolicyRow| {
-            format!("{name:<17}{about} ({kind})\n{:<17}parameters: {parameters}\n", "")
-        };
-        let entries: String = self.0.iter().map(entry).collect();
-        format!("Policies, written --policy NAME or --policy NAME:key=value,key=value\n\n{entries}")
-    }
+fn text(policies: &[PolicyRow]) -> String {
+    let entry = |PolicyRow { name, about, kind, parameters }: &PolicyRow| {
+        format!("{name:<17}{about} ({kind})\n{:<17}parameters: {parameters}\n", "")
+    };
+    let entries: String = policies.iter().map(entry).collect();
+    format!("Policies, written --policy NAME or --policy NAME:key=value,key=value\n\n{entries}")
 }

@@ -8,21 +8,12 @@ use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::ReplayArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::{Counter, Output, note, render_table};
+use crate::failure::{Failure, require};
+use crate::output::{Counter, note, print, render_table};
 use crate::run::counterfactual::Replay;
 use crate::run::recorded;
 use crate::run::registry::candidates;
 use crate::settings::policy_list;
-
-/// The policies' mean costs, and the table of them.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct ReplayComparison {
-    rows: Vec<Row>,
-    #[serde(skip)]
-    table: Table,
-}
 
 /// A policy's mean cost over seeds. Some policies' steps take fewer than B tasks, so costs are per B applied tasks.
 #[derive(Debug, Serialize)]
@@ -34,14 +25,10 @@ struct Row {
     seeds: u64,
 }
 
-impl Output for ReplayComparison {
-    fn text(&self) -> String {
-        render_table(&self.table, usize::MAX)
-            + "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own\n"
-    }
-}
+const LEGEND: &str =
+    "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own\n";
 
-pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<(), Failure> {
     let events = candidates(&args.events).into_iter().find(|path| path.exists());
     let recorded = recorded::read(events.as_deref().unwrap_or(&args.events))?;
     let policies = policy_list::parse(&args.policies, &["adaptive-k-sync", "clairvoyant"])?;
@@ -51,11 +38,9 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Fai
         note!("{none} worker(s) completed no task in that run and are left out");
     }
     let budget = args.budget.unwrap_or(recorded.state.budget).max(1);
-    if budget > MAX_BUDGET {
-        return Err(Failure::usage(format!(
-            "that run has {budget} tasks per iteration, and a replay at most {MAX_BUDGET}: add --budget B"
-        )));
-    }
+    require(budget <= MAX_BUDGET, || {
+        format!("that run has {budget} tasks per iteration, and a replay at most {MAX_BUDGET}: add --budget B")
+    })?;
     let iterations = args.iterations.unwrap_or(recorded.state.iterations);
     let replay = Replay::new(&recorded.times, budget, iterations)
         .ok_or_else(|| Failure::data("that run recorded no task times"))?;
@@ -77,11 +62,9 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Fai
         Report { title, intro, tables: vec![table.clone()], figures: vec![figure(&rows)] }.write(folder)?;
         note!("report and figure: {}", folder.join("report.html").display());
     }
-    ReplayComparison { rows, table }.print(args.json)?;
-    Ok(Exit::DONE)
+    print(args.json, &rows, || render_table(&table, usize::MAX) + LEGEND)
 }
 
-/// Returns the mean over seeds.
 fn mean(costs: &[PolicyCost]) -> PolicyCost {
     let mean = |of: fn(&PolicyCost) -> f64| costs.iter().map(of).sum::<f64>() / costs.len() as f64;
     PolicyCost {

@@ -5,20 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_observe::{Access, App, DashboardSource, Snapshot, follow, read_state, serve};
-use ata_record::{REPORT_FILE, write_atomically};
+use ata_record::REPORT_FILE;
 use tokio::net::TcpListener;
 
 use super::location;
 use crate::args::ReportArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::{note, print_text};
+use crate::failure::{Failure, require};
+use crate::output::{note, print_text, write_file};
 use crate::run::counterfactual::other_costs;
 use crate::signals;
 
-/// The file name of a page of several runs.
 const COMPARISON_FILE: &str = "comparison.html";
 
-pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: ReportArgs) -> Result<(), Failure> {
     let folders = args.runs.iter().map(|run| location::folder(run)).collect::<Result<Vec<PathBuf>, _>>()?;
     if let Some(address) = args.serve {
         return served(folders, address).await;
@@ -30,10 +29,8 @@ pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {
         several => (several.iter().map(|folder| name(folder)).collect::<Vec<_>>().join(", "), COMPARISON_FILE.into()),
     };
     let path = args.out.unwrap_or(default);
-    write_atomically(&path, ata_observe::report(&title, &snapshots).as_bytes())
-        .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
-    print_text(&format!("{}\n", path.display()))?;
-    Ok(Exit::DONE)
+    write_file(&path, ata_observe::report(&title, &snapshots).as_bytes())?;
+    print_text(&format!("{}\n", path.display()))
 }
 
 fn name(folder: &Path) -> String {
@@ -48,13 +45,13 @@ fn snapshot(index: usize, folder: &Path) -> Result<Snapshot, Failure> {
     Ok(Snapshot { index, ..Snapshot::of(&state, &other_costs(&state)) })
 }
 
-async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<Exit, Failure> {
-    if !address.ip().is_loopback() {
-        return Err(Failure::usage(format!(
+async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<(), Failure> {
+    require(address.ip().is_loopback(), || {
+        format!(
             "--serve {address}: expected an address of this machine only, as in 127.0.0.1:7072; a coordinator's own \
              --dashboard can be reached from elsewhere"
-        )));
-    }
+        )
+    })?;
     let stop = signals::stop()?;
     let listener = TcpListener::bind(address).await.map_err(|cause| {
         Failure::usage(format!("cannot listen on {address}: {cause}. Choose another address, or port 0 for a free one"))
@@ -70,5 +67,5 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<Exit, Fail
         stop.await;
     })
     .await;
-    Ok(Exit::DONE)
+    Ok(())
 }

@@ -3,14 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ata_net::{Credentials, JoinToken, KeyPin, Role};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::args::{RotateArgs, TokenArgs, TokenCommand};
-use crate::failure::{Exit, Failure};
-use crate::output::{Output, note};
+use crate::failure::{Failure, require};
+use crate::output::{note, print};
 use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
 
-pub(crate) fn run(command: &TokenCommand) -> Result<Exit, Failure> {
+pub(crate) fn run(command: &TokenCommand) -> Result<(), Failure> {
     match command {
         TokenCommand::Show(args) => {
             let credentials = open(args)?;
@@ -20,19 +20,18 @@ pub(crate) fn run(command: &TokenCommand) -> Result<Exit, Failure> {
     }
 }
 
-fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<Exit, Failure> {
+fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<(), Failure> {
     let credentials = open(token)?;
     let mut pin = served(&credentials)?;
     if *key {
-        if pin != credentials.tls_files().pin()? {
-            return Err(Failure::usage(
-                "--key: the coordinator has a key of your own (--tls-key), which only you can replace",
-            ));
-        }
+        require(
+            pin == credentials.tls_files().pin()?,
+            || "--key: the coordinator has a key of your own (--tls-key), which only you can replace",
+        )?;
         credentials.rotate_key()?;
         pin = credentials.tls_files().pin()?;
     }
-    credentials.rotate(role(token))?;
+    credentials.rotate(if token.status { Role::Status } else { Role::Worker })?;
     note!("the new one; a running coordinator knows it already, and sessions that began with the old one go on:");
     show(token, &credentials, pin)
 }
@@ -47,24 +46,18 @@ fn open(args: &TokenArgs) -> Result<Credentials, Failure> {
     Ok(Credentials::open(&credentials_folder(args.credentials.as_ref())?)?)
 }
 
-fn role(args: &TokenArgs) -> Role {
-    if args.status { Role::Status } else { Role::Worker }
-}
-
-fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Exit, Failure> {
+fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<(), Failure> {
     if args.status {
         let secret = credentials.secret(Role::Status)?.to_string();
-        StatusSecret { secret }.print(args.json)?;
-        return Ok(Exit::DONE);
+        print(args.json, &json!({ "secret": secret }), || format!("{secret}\n"))?;
+        return Ok(());
     }
     let token = token(args, credentials, key)?;
     let JoinToken { address, pin, .. } = &token;
-    let join = JoinOutput { address: address.to_string(), key_sha256: pin.to_string(), token: token.to_string() };
-    join.print(args.json)?;
-    Ok(Exit::DONE)
+    let join = json!({ "address": address.to_string(), "key_sha256": pin.to_string(), "token": token.to_string() });
+    print(args.json, &join, || format!("{token}\n"))
 }
 
-/// Returns the token with the current secret.
 fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<JoinToken, Failure> {
     let last = credentials.last_token(Role::Worker);
     let port = last.as_ref().and_then(|last| last.address.port_u16()).unwrap_or(DEFAULT_PORT);
@@ -76,30 +69,4 @@ fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Joi
         }
     };
     Ok(credentials.token(Role::Worker, address, key)?.0)
-}
-
-/// The output of `ata token show --status`: the secret for the dashboard.
-#[derive(Serialize)]
-struct StatusSecret {
-    secret: String,
-}
-
-impl Output for StatusSecret {
-    fn text(&self) -> String {
-        format!("{}\n", self.secret)
-    }
-}
-
-/// The output of `ata token`: a token with which workers join.
-#[derive(Serialize)]
-struct JoinOutput {
-    address: String,
-    key_sha256: String,
-    token: String,
-}
-
-impl Output for JoinOutput {
-    fn text(&self) -> String {
-        format!("{}\n", self.token)
-    }
 }

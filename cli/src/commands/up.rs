@@ -22,17 +22,17 @@ use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
-use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, rounds};
+use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, flags, rounds};
 use crate::signals;
 
 /// The time that workers have to exit after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// The longest delay between an event and the watched state. It is usually milliseconds, but longer on a very busy machine.
 const STATE_LAG: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let (mut settings, resumption) = args.common.settings(extensions.defaults()?, &[&args.run, &args.local])?;
+    let (mut settings, resumption) =
+        args.common.settings(extensions.defaults()?, &[flags(&args.run)?, flags(&args.local)?])?;
     let devices = match settings.devices()? {
         Some(devices) => devices.choices()?,
         None => vec![settings.device_choice()?],
@@ -53,10 +53,12 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
         None => Some(vec![1.0; settings.workers.count as usize]),
     };
     let workers = settings.workers.count;
-    let expected = ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means };
-    let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
-    let mut run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
-    if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
+    let devices_named = Some(device_name.clone());
+    let expected =
+        ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means, devices: devices_named };
+    let mut run =
+        Run::new(settings.clone(), extensions, inputs, DeviceChoice::Cpu, expected, resumption, &args.common)?;
+    if run.is_complete() {
         return Ok(Exit::DONE);
     }
     say_what(&settings, extensions.own_data, &device_name);
@@ -71,7 +73,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, "off").await?;
-    let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
+    let folder = run.folder()?;
     let address = format!("http://{address}");
     let is_over = run.finished().is_some();
     let program = extensions.program()?;
@@ -122,40 +124,6 @@ pub(crate) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<Stri
     args.into_iter().chain(times).chain(peers).map(String::from).collect()
 }
 
-/// Returns the command of a worker of a cluster on this machine. The worker is killed when dropped.
-fn worker_command(
-    program: &[OsString],
-    settings: &Settings,
-    number: u32,
-    device: DeviceChoice,
-    coordinator: &str,
-    data: Option<&Path>,
-) -> Command {
-    let (program, first) = program.split_first().expect("a program has a name");
-    let mut command = Command::new(program);
-    command
-        .args(first)
-        .arg("worker")
-        .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
-        .args(["--number", &number.to_string(), "--workers", &settings.workers.count.to_string()])
-        .args(worker_args(settings, device))
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    // Only this process receives Ctrl-C. It ends the workers together with the run, so none of them is lost.
-    #[cfg(unix)]
-    command.process_group(0);
-    // These variables are for workers of other coordinators.
-    for variable in ["ATA_DEVICES", "ATA_JOIN", "ATA_JOIN_FILE", "ATA_TLS_CA", "ATA_TLS_CERT", "ATA_TLS_KEY"] {
-        command.env_remove(variable);
-    }
-    if let Some(data) = data {
-        command.arg("--data").arg(data);
-    } else {
-        command.env_remove("ATA_DATA");
-    }
-    command
-}
-
 /// The worker processes, which are killed when dropped.
 #[derive(Default)]
 struct Children {
@@ -171,9 +139,30 @@ impl Children {
         coordinator: &str,
         data: Option<&Path>,
     ) -> Result<Self, Failure> {
+        let (program, first) = program.split_first().expect("a program has a name");
+        let workers = settings.workers.count.to_string();
         let mut running = JoinSet::new();
         for (number, device) in (1..=settings.workers.count).zip(devices.iter().cycle()) {
-            let mut command = worker_command(program, settings, number, *device, coordinator, data);
+            let mut command = Command::new(program);
+            command
+                .args(first)
+                .arg("worker")
+                .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
+                .args(["--number", &number.to_string(), "--workers", &workers])
+                .args(worker_args(settings, *device))
+                .stdin(Stdio::null())
+                .kill_on_drop(true);
+            // Only this process receives Ctrl-C. It ends the workers together with the run, so none of them is lost.
+            #[cfg(unix)]
+            command.process_group(0);
+            // These variables are for workers of other coordinators.
+            for variable in ["ATA_DEVICES", "ATA_JOIN", "ATA_JOIN_FILE", "ATA_TLS_CA", "ATA_TLS_CERT", "ATA_TLS_KEY"] {
+                command.env_remove(variable);
+            }
+            match data {
+                Some(data) => command.arg("--data").arg(data),
+                None => command.env_remove("ATA_DATA"),
+            };
             command.args(["--retry-for", "10", "--log", "error"]);
             let mut child: Child = command.spawn().map_err(Failure::internal)?;
             running.spawn(async move { (number, child.wait().await) });

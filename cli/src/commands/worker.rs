@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::joining;
 use crate::args::WorkerArgs;
-use crate::failure::{Exit, Failure, INTERRUPTED, RUN_FAILED};
+use crate::failure::{Exit, Failure};
 use crate::settings::{BF16_ON_CPU, Devices, Fuse, parse_time_unit, rounds};
 use crate::signals::{self, Signal, notify};
 
@@ -69,7 +69,7 @@ fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) ->
     let ends: Vec<WorkerEnd> = ends.into_iter().collect::<Result<_, _>>()?;
     if ends.contains(&WorkerEnd::RunFailed) {
         tracing::warn!("the run failed; see the coordinator's log");
-        return Ok(Exit(RUN_FAILED));
+        return Ok(Exit::INTERNAL);
     }
     match received {
         Some(signal) if ends.contains(&WorkerEnd::Stopped) => Ok(ended_by(signal)),
@@ -79,12 +79,11 @@ fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) ->
 
 fn ended_by(signal: Signal) -> Exit {
     match signal {
-        Signal::Interrupt => Exit(INTERRUPTED),
+        Signal::Interrupt => Exit::INTERRUPTED,
         Signal::Terminate => Exit::DONE,
     }
 }
 
-/// Returns the configurations of the workers, one per device.
 fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Result<Vec<WorkerConfig>, Failure> {
     let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
     let devices = match &args.devices {
@@ -171,7 +170,6 @@ pub(super) fn host_name() -> WorkerName {
     name.parse().unwrap_or_else(|_| "worker".parse().expect("a valid name"))
 }
 
-/// Returns the emulated task times of `--task-time`.
 fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<EmulatedTimes>, Failure> {
     if matches!(law, "" | "none") {
         return Ok(None);

@@ -10,7 +10,7 @@ use ata_data::{BadImage, DataError, Split};
 use ata_learn::{Dataset, DescribedModel, Model, ModelResolver};
 
 use crate::escape::escaped;
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 use crate::output::{Counting, note};
 use crate::settings::Settings;
 
@@ -27,7 +27,6 @@ pub(crate) struct Inputs {
     pub(crate) test: SplitData,
     /// The test data, unless only workers evaluate.
     pub(crate) own_test: Option<Arc<dyn Dataset>>,
-    /// Whether workers evaluate.
     pub(crate) by_workers: bool,
 }
 
@@ -60,11 +59,11 @@ impl Inputs {
     /// Returns the inputs of a model that only the workers have. They also provide its data.
     fn described(settings: &Settings, model: DescribedModel) -> Result<Self, Failure> {
         let Settings { data, seed, .. } = settings;
-        if data != GENERATED {
-            return Err(Failure::usage(format!(
+        require(data == GENERATED, || {
+            format!(
                 "--data {data}: this program does not have the model, so its workers bring the data; leave --data out"
-            )));
-        }
+            )
+        })?;
         let generated = || SplitData::Generated { seed: *seed };
         Ok(Self {
             model: Arc::new(model),
@@ -76,7 +75,6 @@ impl Inputs {
         })
     }
 
-    /// Returns the file with the training data, for workers on this machine.
     pub(crate) fn training_file(&self) -> Option<PathBuf> {
         match &self.training {
             SplitData::Generated { .. } | SplitData::Objects { .. } => None,
@@ -108,15 +106,13 @@ pub(crate) struct FoundInputs {
 
 /// Finds the data that `--data` names and adapts a model to it. Prints the location of images that had to be packed.
 pub(crate) fn find(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<FoundInputs, Failure> {
-    let place = DataPlace::find(data, seed)?;
-    let Some(path) = place.path() else { return Ok(FoundInputs { model, parameters: Vec::new(), data: place }) };
+    let mut found = FoundInputs { model, parameters: Vec::new(), data: DataPlace::find(data, seed)? };
+    let Some(path) = found.data.path() else { return Ok(found) };
     let mut counting = Counting::new("images packed");
-    let adapted = model.adapt(path, &mut |done, total| counting.set(done, total));
+    let adapted = found.model.adapt(path, &mut |done, total| counting.set(done, total));
     counting.finish();
-    let Some(adapted) = adapted.inspect_err(note_bad_images)? else {
-        return Ok(FoundInputs { model, parameters: Vec::new(), data: place });
-    };
-    let mut found = FoundInputs { model: adapted.model, parameters: adapted.parameters, data: place };
+    let Some(adapted) = adapted.inspect_err(note_bad_images)? else { return Ok(found) };
+    (found.model, found.parameters) = (adapted.model, adapted.parameters);
     if let DataPlace::Path(path) = &mut found.data
         && *path != adapted.data
     {
@@ -137,7 +133,6 @@ pub(crate) fn note_bad_image(what: &str, BadImage { path, reason }: &BadImage) {
     note!("{what} {}: {}", escaped(&path.display().to_string()), escaped(reason));
 }
 
-/// Returns a specification with additional parameters.
 fn with_parameters(specification: &str, parameters: &[String]) -> String {
     let separator = match specification.split_once(':') {
         _ if parameters.is_empty() => "",
@@ -148,7 +143,6 @@ fn with_parameters(specification: &str, parameters: &[String]) -> String {
     format!("{specification}{separator}{}", parameters.join(","))
 }
 
-/// Returns the model that a file of parameters describes.
 fn described(specification: &str, init: &Path) -> Result<DescribedModel, Failure> {
     let shown = init.display();
     let file = std::fs::read(init).map_err(|cause| Failure::data(format!("{shown}: {cause}")))?;

@@ -18,16 +18,12 @@ use crate::failure::Failure;
 
 /// The value of `--data` for samples that are generated from the seed.
 pub(super) const GENERATED: &str = "synthetic";
-
 /// The size of the largest index, in bytes: a million shards.
 const MOST_INDEX_BYTES: u64 = 64 << 20;
 
-/// The source of samples.
 #[derive(Clone, Debug)]
 pub(crate) enum DataPlace {
-    /// Samples that are generated from a seed.
     Generated {
-        /// The seed.
         seed: u64,
     },
     /// A file or folder, in which the model finds the splits.
@@ -62,7 +58,6 @@ impl DataPlace {
         }
     }
 
-    /// Opens a split.
     pub(crate) fn open(&self, model: &dyn Model, split: Split) -> Result<Arc<dyn Dataset>, DataError> {
         let source = match self {
             Self::Generated { seed } => DataSource::Generated { seed: *seed },

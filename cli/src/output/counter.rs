@@ -2,23 +2,20 @@
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
+use indicatif::{DecimalBytes, ProgressBar};
 
 use super::LINE_INTERVAL;
+use super::progress::style;
 use crate::output::note;
 
 /// A count on standard error: a bar on a terminal, plain lines elsewhere.
 pub(crate) struct Counter {
     what: &'static str,
-    /// Formats a number in plain lines.
     show: fn(u64) -> String,
     total: Option<u64>,
-    done: AtomicU64,
     bar: ProgressBar,
-    /// The time at which the last plain line was printed.
     printed: Mutex<Instant>,
 }
 
@@ -44,21 +41,30 @@ impl Counter {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::no_length(),
         };
-        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_style(style(template));
         bar.set_message(what);
-        Self { what, show, total, done: AtomicU64::new(0), bar, printed: Mutex::new(Instant::now()) }
+        Self { what, show, total, bar, printed: Mutex::new(Instant::now()) }
     }
 
     pub(crate) fn add(&self, done: u64) {
-        let sum = self.done.fetch_add(done, Ordering::Relaxed) + done;
-        self.bar.set_position(sum);
+        self.bar.inc(done);
+        self.print();
+    }
+
+    pub(crate) fn set(&self, done: u64) {
+        self.bar.set_position(done);
+        self.print();
+    }
+
+    /// Prints a plain line, if there is no bar and one is due.
+    fn print(&self) {
         if self.bar.is_hidden()
             && let Ok(mut printed) = self.printed.try_lock()
             && printed.elapsed() >= LINE_INTERVAL
         {
             *printed = Instant::now();
             let total = self.total.map_or(String::new(), |total| format!("/{}", (self.show)(total)));
-            note!("{}{total} {}", (self.show)(sum), self.what);
+            note!("{}{total} {}", (self.show)(self.bar.position()), self.what);
         }
     }
 
@@ -71,23 +77,19 @@ impl Counter {
 pub(crate) struct Counting {
     what: &'static str,
     begun: Instant,
-    done: u64,
     counter: Option<Counter>,
 }
 
 impl Counting {
     pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, begun: Instant::now(), done: 0, counter: None }
+        Self { what, begun: Instant::now(), counter: None }
     }
 
-    /// Sets the count and its total.
     pub(crate) fn set(&mut self, done: u64, total: u64) {
         if self.begun.elapsed() < LINE_INTERVAL {
             return;
         }
-        let counter = self.counter.get_or_insert_with(|| Counter::new(self.what, total));
-        counter.add(done - self.done);
-        self.done = done;
+        self.counter.get_or_insert_with(|| Counter::new(self.what, total)).set(done);
     }
 
     pub(crate) fn finish(self) {

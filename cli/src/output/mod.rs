@@ -1,6 +1,4 @@
 //! The output of commands: progress on standard error, results on standard output.
-//!
-//! A command's result is an [`Output`], which has a text and a JSON form.
 
 mod counter;
 mod progress;
@@ -12,8 +10,10 @@ pub(crate) use progress::show_progress;
 pub use table::render_table;
 
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::time::Duration;
 
+use ata_record::write_atomically;
 use serde::Serialize;
 
 use crate::escape::escaped_json;
@@ -54,16 +54,12 @@ pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
     print_text(&format!("{}\n", escaped_json(&text)))
 }
 
-/// The result of a command. Its JSON form is its serialization.
-pub trait Output: Serialize {
-    /// Returns the text form for a terminal: whole lines, in which untrusted text is escaped.
-    fn text(&self) -> String;
+/// Prints the result of a command on standard output: its serialization as JSON, or whole lines of text for a terminal, in which untrusted
+/// text is escaped.
+pub fn print(as_json: bool, result: &(impl Serialize + ?Sized), text: impl FnOnce() -> String) -> Result<(), Failure> {
+    if as_json { print_json(result) } else { print_text(&text()) }
+}
 
-    /// Prints the result on standard output, as text or JSON.
-    fn print(&self, as_json: bool) -> Result<(), Failure> {
-        if as_json {
-            return print_json(self);
-        }
-        print_text(&self.text())
-    }
+pub(crate) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    write_atomically(path, content).map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))
 }

@@ -13,24 +13,23 @@ use crate::output::note;
 
 /// The time between two updates of the bar, which limits its cost at thousands of iterations per second.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The largest number of workers whose tasks are printed.
 const WORKERS_SHOWN: usize = 12;
 
 /// Creates a line on standard error with a changing message. It is hidden unless standard error is a terminal.
 pub fn live_line() -> ProgressBar {
     let line = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
-    line.with_style(
-        ProgressStyle::with_template("{elapsed}  {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
-    )
+    line.with_style(style("{elapsed}  {wide_msg}"))
+}
+
+pub(super) fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Shows progress on standard error until the run is over.
 pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iterations: u64) {
     if std::io::stderr().is_terminal() {
         let bar = ProgressBar::new(iterations);
-        let style = "{bar:12} {pos}/{len}, {elapsed}, left {eta}  {wide_msg}";
-        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_style(style("{bar:12} {pos}/{len}, {elapsed}, left {eta}  {wide_msg}"));
         while state.changed().await.is_ok() {
             {
                 let state = state.borrow_and_update();

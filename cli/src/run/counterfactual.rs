@@ -10,7 +10,6 @@ use ata_types::seconds;
 
 use crate::failure::Failure;
 
-/// The recorded times of a worker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WorkerTimes {
     /// The times of the completed tasks, in order, in seconds.
@@ -34,7 +33,6 @@ impl WorkerTimes {
     }
 }
 
-/// Returns the name of a policy in comparisons.
 fn label(policy: &str) -> &str {
     match policy {
         "fta" => "best, had the speeds been known (fta)",
@@ -46,7 +44,6 @@ fn label(policy: &str) -> &str {
     }
 }
 
-/// Returns the name of the replay of a run's own policy.
 fn replayed(own: &str) -> String {
     format!("{own}, replayed")
 }
@@ -56,7 +53,6 @@ pub(crate) fn own_replay(costs: &[PolicyCost]) -> Option<&PolicyCost> {
     costs.first().filter(|cost| cost.label == replayed(&cost.policy))
 }
 
-/// Returns the costs of policies as a table.
 pub(crate) fn cost_table(title: String, costs: &[PolicyCost]) -> Table {
     let row = |cost: &PolicyCost| {
         let (runtime, worker_time) = (seconds(cost.iteration_s), seconds(cost.worker_time_s));
@@ -82,11 +78,8 @@ pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
 
 /// The number of simulated iterations: their mean is accurate to well within a percent.
 const ITERATIONS: u64 = 1000;
-
-/// The largest number of simulated tasks, which take half a second. With many tasks per iteration, the mean of fewer iterations is as
-/// accurate.
+/// The largest number of simulated tasks, which take half a second. With many per iteration, fewer iterations are as accurate.
 const TASKS: u64 = 500_000;
-
 /// The policies that a run is compared with: the oracle that knows the mean times, the simplest adaptive rule, the work
 /// queue, greedy and uniform allocation.
 const OTHERS: [&str; 5] = ["fta", "ema", "pull", "gta", "uta"];
@@ -101,7 +94,6 @@ fn simulated(workers: usize, budget: u64) -> Option<u64> {
 /// The largest product of workers and tasks under the run's own policy, which may examine each worker at each result. It takes about as
 /// long as [`TASKS`] under the other policies.
 const OWN_WORK: u64 = 20_000_000;
-
 /// The smallest number of iterations under the run's own policy: with fewer, the first one, in which the policy has
 /// learned little, would have too much weight.
 const LEAST_OWN_ITERATIONS: u64 = 20;
@@ -150,8 +142,7 @@ impl Replay {
         (!timed.is_empty()).then_some(Self { tasks_s, overheads_s, context, budget, iterations })
     }
 
-    /// Returns the cost of a policy, without optimizer steps. An iteration stands for B applied tasks, even if the policy's steps have
-    /// fewer.
+    /// Returns the cost of a policy. An iteration stands for B applied tasks, even if the policy's steps have fewer.
     pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<PolicyCost, Failure> {
         let (ledger, bootstrapped) = self.simulate(policy, policies, seed)?;
         let iterations = ledger.tasks_applied.max(1) as f64 / self.budget as f64;
@@ -205,11 +196,7 @@ mod tests {
         for overhead_s in [0.0, 1.0] {
             let recorded = workers([(vec![1.0; 5], overhead_s), (vec![], overhead_s), (vec![3.0; 5], overhead_s)]);
             let costs = counterfactuals(&recorded, 4, 1, "uta");
-            assert_eq!(
-                (costs[0].label.as_str(), costs.len()),
-                ("uta, replayed", OTHERS.len()),
-                "no policy is there twice"
-            );
+            assert_eq!((costs[0].label.as_str(), costs.len()), ("uta, replayed", OTHERS.len()), "none is there twice");
             let close = |policy, (a, b): (f64, f64)| {
                 let cost = costs.iter().find(|cost| cost.policy == policy).unwrap();
                 let (runtime_s, worker_time_s) = (cost.iteration_s - overhead_s, cost.worker_time_s);
@@ -226,35 +213,19 @@ mod tests {
     }
 
     /// The cost of a simulation does not grow with the budget or the number of workers, and memory does not depend on a budget in a file.
-    #[test]
-    fn simulations_of_larger_runs_do_not_grow() {
-        for (workers, budget, iterations) in [
-            (4, 16, Some(1000)),
-            (51, 500, Some(1000)),
-            (4, 5000, Some(100)),
-            (5000, 16, Some(100)),
-            (4, 1 << 24, None),
-        ] {
-            assert_eq!(simulated(workers, budget), iterations, "{workers} workers, B = {budget}");
-        }
-    }
-
     /// A policy that examines all workers at each result is simulated for fewer iterations, or not at all.
     #[test]
-    fn the_replay_of_the_runs_own_policy_does_not_grow() {
-        for (workers, budget, iterations) in [
-            (4, 16, Some(1000)),
-            (51, 23, Some(1000)),
-            (500, 500, Some(80)),
-            (1000, 1000, Some(20)),
-            (10_000, 16, None),
+    fn simulations_of_larger_runs_do_not_grow() {
+        for (workers, budget, iterations, own) in [
+            (4, 16, Some(1000), Some(1000)),
+            (500, 500, Some(1000), Some(80)),
+            (1000, 1000, Some(500), Some(20)),
+            (5000, 16, Some(100), None),
+            (4, 1 << 24, None, None),
         ] {
-            assert_eq!(simulated_own(workers, budget), iterations, "{workers} workers, B = {budget}");
+            let found = (simulated(workers, budget), simulated_own(workers, budget));
+            assert_eq!(found, (iterations, own), "{workers} workers, B = {budget}");
         }
-    }
-
-    #[test]
-    fn nothing_recorded() {
         assert_eq!(counterfactuals(&[WorkerTimes::default()], 4, 1, "uta"), []);
     }
 

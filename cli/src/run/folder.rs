@@ -6,15 +6,16 @@ use std::time::SystemTime;
 
 use ata_record::{
     BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, RUN_FILES, RUN_LOCK, SUMMARY_FILE,
-    discard_journal, write_atomically,
+    discard_journal,
 };
 use ata_types::Iteration;
 use rand::TryRng;
 
-use super::hold::Hold;
+use super::place::Hold;
 use super::resume::{RUNS, Results, Resumption};
 use super::{place, registry};
 use crate::failure::Failure;
+use crate::output::write_file;
 use crate::settings::Settings;
 
 /// The folder of a run, with the exclusive right to write to it.
@@ -59,11 +60,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Writes one of the run's files atomically.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<(), Failure> {
-        let path = self.path.join(name);
-        write_atomically(&path, content.as_bytes())
-            .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))
+        write_file(&self.path.join(name), content.as_bytes())
     }
 }
 
@@ -92,7 +90,7 @@ fn check_free(path: &Path, settings: &Settings, again: bool) -> Result<(), Failu
 /// Whether a configuration is complete and formatted like one that a run has written.
 fn is_written_by_a_run(config: &Path) -> bool {
     let Ok(text) = std::fs::read_to_string(config) else { return false };
-    let own = text.parse().ok().and_then(|own| Settings::extended(own, &[], &[]).ok()?.to_toml().ok());
+    let own = text.parse().ok().and_then(|own| Settings::of(own).ok()?.to_toml().ok());
     own.is_some_and(|own| own == text)
 }
 

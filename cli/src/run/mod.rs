@@ -3,7 +3,7 @@
 //! # Layout
 //! - this file: [`Run`], which is ready to begin, and [`EndedRun`]
 //! - `engine`: the configuration of the engine
-//! - `folder`: the run's folder; `place`: the place of its checkpoints; `hold`: the right to write there
+//! - `folder`: the run's folder; `place`: the place of its checkpoints, and the right to write there
 //! - `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
 //! - `model`: the metadata of model files, and reading them
@@ -16,7 +16,6 @@ pub(crate) mod counterfactual;
 pub(crate) mod dashboard;
 mod engine;
 mod folder;
-mod hold;
 pub(crate) mod model;
 mod place;
 pub(crate) mod recorded;
@@ -36,9 +35,9 @@ use std::sync::Arc;
 
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, Progress,
-    RunConfig, RunError, RunReport, SplitData, Start, StopReason, TrainingSetup, TransferLimits, WorkersConfig,
+    RunConfig, RunError, RunReport, Start, StopReason, TrainingSetup, TransferLimits, WorkersConfig,
 };
-use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
+use ata_learn::{DeviceChoice, OpenDevice};
 use ata_net::Security;
 use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
@@ -49,26 +48,26 @@ use tokio::sync::{oneshot, watch};
 use crate::Extensions;
 use crate::args::CommonArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure, INTERRUPTED, RESUMABLE};
+use crate::failure::{Exit, Failure, require};
 use crate::inputs::Inputs;
-use crate::output::{Output, note, show_progress};
+use crate::output::{note, print, show_progress};
 use crate::settings::{OnBadSample, Settings};
 use crate::signals::Signal;
 use counterfactual::counterfactuals;
 pub(crate) use dashboard::Dashboard;
 use dashboard::Observers;
-use hold::Hold;
+use place::Hold;
 use resume::{Results, Resumption};
 use summary::Summary;
 
 /// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
-    /// The number of workers to wait for before the first iteration.
     pub(crate) at_least: usize,
     /// The number of workers, if it is known beforehand.
     pub(crate) exactly: Option<u32>,
-    /// The mean task times of the workers, if known.
     pub(crate) means: Option<Vec<f64>>,
+    /// The names of their devices, if known.
+    pub(crate) devices: Option<String>,
 }
 
 /// A run that is ready to begin.
@@ -76,19 +75,14 @@ pub(crate) struct Run {
     settings: Settings,
     policy: Box<dyn Policy>,
     warm_start: BTreeMap<String, WorkerStatistics>,
-    model: Arc<dyn Model>,
-    /// The specification that workers resolve to the same model.
-    specification: String,
+    inputs: Inputs,
     device: OpenDevice,
     start: Start,
-    training: SplitData,
-    test: SplitData,
-    own_test: Option<Arc<dyn Dataset>>,
-    by_workers: bool,
     min_workers: usize,
-    /// The right to write to the resumed run.
+    resumption: Option<Resumption>,
+    /// Whether a run without a checkpoint is restarted in the same folder.
+    again: bool,
     hold: Option<Hold>,
-    /// The name of the device in the summary.
     device_name: String,
     state: watch::Sender<RunState>,
 }
@@ -100,21 +94,21 @@ impl Run {
         extensions: Extensions,
         inputs: Inputs,
         device: DeviceChoice,
-        device_name: Option<String>,
         expected: ExpectedWorkers,
-        resumption: Option<&Resumption>,
+        resumption: Option<Resumption>,
+        common: &CommonArgs,
     ) -> Result<Self, Failure> {
-        let Inputs { model, specification, training, test, own_test, by_workers } = inputs;
+        let model = &inputs.model;
         model::check_size(&settings.model, &model.table())?;
-        if settings.target_accuracy.is_some() && model.class_names().is_empty() {
-            let model = &settings.model;
-            return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));
-        }
-        if settings.verify > 0.0 && expected.exactly == Some(1) {
-            return Err(Failure::usage("--verify: one worker cannot be checked by another; expected at least 2"));
-        }
-        let hold = resumption.map(Resumption::hold).transpose()?;
-        let start = match (resumption, &settings.init) {
+        require(settings.target_accuracy.is_none() || !model.class_names().is_empty(), || {
+            format!("--target-accuracy: model '{}' has no classes, only a loss", settings.model)
+        })?;
+        require(
+            settings.verify == 0.0 || expected.exactly != Some(1),
+            || "--verify: one worker cannot be checked by another; expected at least 2",
+        )?;
+        let hold = resumption.as_ref().map(Resumption::hold).transpose()?;
+        let start = match (&resumption, &settings.init) {
             (Some(resumption), _) => Start::Checkpoint(Box::new(resumption.load(&model.table(), &settings)?)),
             (None, Some(file)) => Start::Parameters(model::read(file, &model.table())?.0),
             (None, None) => Start::Random,
@@ -122,8 +116,8 @@ impl Run {
         let context = PolicyContext { means: expected.means, workers: expected.exactly, ..PolicyContext::default() };
         let policy_specification = settings.policy_specification()?;
         let policy = || (extensions.policies)(&policy_specification, &context);
-        if let (Some(resumption), Start::Checkpoint(checkpoint)) = (resumption, &start) {
-            checkpoint.progress.check_data(&training.identity())?;
+        if let (Some(resumption), Start::Checkpoint(checkpoint)) = (&resumption, &start) {
+            checkpoint.progress.check_data(&inputs.training.identity())?;
             check_run(&resumption.folder, &checkpoint.progress.run_id)?;
             checkpoint.progress.engine.teach(&mut *policy()?).map_err(RunError::from)?;
         }
@@ -131,20 +125,17 @@ impl Run {
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;
         let prices = settings.workers.prices.clone();
-        let device_name = device_name.unwrap_or_else(|| device.name.clone());
+        let device_name = expected.devices.unwrap_or_else(|| device.name.clone());
         Ok(Self {
             settings,
             policy,
             warm_start,
-            model,
-            specification,
+            inputs,
             device,
             start,
-            training,
-            test,
-            own_test,
-            by_workers,
             min_workers: expected.at_least,
+            again: common.resume.as_deref() == Some("auto"),
+            resumption,
             hold,
             device_name,
             state: watch::Sender::new(RunState::new(prices)),
@@ -165,10 +156,9 @@ impl Run {
         }
     }
 
-    /// Returns whether the resumed run is over and has all its results, and prints so. With `again`, this includes a run that is over and
-    /// left no checkpoint.
-    pub(crate) fn is_complete(&self, resumption: Option<&Resumption>, again: bool) -> bool {
-        let out = self.settings.out.as_deref().filter(|_| again && resumption.is_none());
+    /// Whether the run is over and has all its results, which is printed. With `--resume auto`, it may have left no checkpoint.
+    pub(crate) fn is_complete(&self) -> bool {
+        let out = self.settings.out.as_deref().filter(|_| self.again && self.resumption.is_none());
         if let Some((out, results)) = out.and_then(|out| Some((out, Results::of(out)?))) {
             let (out, iterations) = (out.display(), results.iterations);
             note!("the run in {out} is finished after {iterations} iterations, and left no checkpoint to go on from");
@@ -177,7 +167,7 @@ impl Run {
         let (Start::Checkpoint(checkpoint), Some(reason)) = (&self.start, self.finished()) else { return false };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let run_id = escaped(run_id);
-        let results = resumption.and_then(|resumption| Results::of(&resumption.folder));
+        let results = self.resumption.as_ref().and_then(|resumption| Results::of(&resumption.folder));
         if results.is_none_or(|results| results.iterations != iteration.number()) {
             note!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
@@ -193,11 +183,12 @@ impl Run {
         true
     }
 
-    /// Opens the folder of the resumed run, or creates one for a new run. With `again`, it may contain a run without a checkpoint.
-    pub(crate) fn folder(&mut self, resumption: Option<&Resumption>, again: bool) -> Result<RunFolder, Failure> {
-        let (Some(resumption), Some(hold), Start::Checkpoint(checkpoint)) = (resumption, self.hold.take(), &self.start)
+    /// Opens the folder of the resumed run, or creates one for a new run.
+    pub(crate) fn folder(&mut self) -> Result<RunFolder, Failure> {
+        let (Some(resumption), Some(hold), Start::Checkpoint(checkpoint)) =
+            (&self.resumption, self.hold.take(), &self.start)
         else {
-            return RunFolder::create(&self.settings, again);
+            return RunFolder::create(&self.settings, self.again);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let again = match steps_after(&resumption.folder, *iteration)? {
@@ -209,7 +200,6 @@ impl Run {
         RunFolder::reopen(hold, resumption, run_id, *iteration, &self.settings)
     }
 
-    /// Returns a receiver of the run's state.
     pub(crate) fn state(&self) -> watch::Receiver<RunState> {
         self.state.subscribe()
     }
@@ -224,9 +214,8 @@ impl Run {
         stop: impl Future<Output = ()>,
     ) -> Result<EndedRun, Failure> {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
-        let Self { settings, policy, warm_start, model, specification, device, start, training, .. } = self;
-        let (test, own_test, by_workers) = (self.test, self.own_test, self.by_workers);
-        let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
+        let Self { settings, policy, warm_start, inputs, device, start, min_workers, device_name, state, .. } = self;
+        let Inputs { model, specification, training, test, own_test, by_workers } = inputs;
         let model_metadata = model::metadata(&specification, &*model);
         if settings.verify > 0.0 {
             note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
@@ -317,7 +306,7 @@ impl EndedRun {
         };
         summary.counterfactual = Some(rows);
         let written = written.and_then(|()| write_page(&summary, &report.state, folder));
-        summary.print(*json)?;
+        print(*json, &summary, || tables::render(&summary))?;
         let code = exit_code(report, written, received);
         if *stay && !is_stopped && code.is_ok() && observers.are_seen() {
             note!("the dashboard stays until Ctrl-C");
@@ -351,9 +340,9 @@ fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Sig
         return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
     }
     match (stopped, signal) {
-        (_, Some(Signal::Interrupt)) => Ok(Exit(INTERRUPTED)),
+        (_, Some(Signal::Interrupt)) => Ok(Exit::INTERRUPTED),
         // This includes runs without checkpoints: the run is not done, and its supervisor should restart it.
-        (StopReason::Stopped, Some(Signal::Terminate)) => Ok(Exit(RESUMABLE)),
+        (StopReason::Stopped, Some(Signal::Terminate)) => Ok(Exit::RESUMABLE),
         (StopReason::Stopped, None) => {
             Err(Failure::internal("too few workers are left to continue; see the messages above"))
         }

@@ -6,7 +6,7 @@ use ata_learn::Model;
 use ata_sums::{Metadata, ParameterTable, TensorSizes, decode_metadata, decode_model};
 use ata_wire::limits::{MAX_PARAMETERS, MAX_TENSORS};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// Returns the metadata of all model files of a run. The step and the checksum are added when a model is written.
 pub(crate) fn metadata(specification: &str, model: &dyn Model) -> Metadata {
@@ -18,15 +18,13 @@ pub(crate) fn metadata(specification: &str, model: &dyn Model) -> Metadata {
 /// Refuses a model that is too large for a run or has no parameters to train.
 pub(crate) fn check_size(name: &str, table: &ParameterTable) -> Result<(), Failure> {
     let sizes = TensorSizes::from(table);
-    let count = |what, found: u64, most: u64| match found {
-        found if (1..=most).contains(&found) => Ok(()),
-        found => Err(Failure::usage(format!("model '{name}' has {found} {what}: expected 1 to {most}"))),
+    let count = |what, found: u64, most: u64| {
+        require((1..=most).contains(&found), || format!("model '{name}' has {found} {what}: expected 1 to {most}"))
     };
     count("parameters", sizes.values() as u64, MAX_PARAMETERS)?;
     count("tensors", sizes.tensors() as u64, MAX_TENSORS as u64)
 }
 
-/// Reads a model's parameters and metadata.
 pub(crate) fn read(path: &Path, table: &ParameterTable) -> Result<(Vec<f32>, Metadata), Failure> {
     let path_name = path.display();
     let file = std::fs::read(path).map_err(|cause| Failure::data(format!("{path_name}: {cause}")))?;

@@ -1,9 +1,10 @@
-//! The place of a run's checkpoints.
+//! The place of a run's checkpoints, and the exclusive right to write there and to the run's folder.
 
 use std::path::{Path, PathBuf};
 
 use ata_coordinator::{FolderStore, Store, open_store};
 use ata_objects::is_url;
+use ata_record::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, create_folder};
 
 use crate::failure::Failure;
 
@@ -56,4 +57,37 @@ pub(crate) fn check_empty(checkpoint: Option<&str>, run: &Path) -> Result<(), Fa
         )));
     }
     Ok(())
+}
+
+/// The exclusive right to write to a run's folder and to the folder of its checkpoints. It ends with the process, even if the process is
+/// killed. A folder has no lock if its file system does not support locks.
+pub(crate) struct Hold {
+    _locks: Vec<FolderLock>,
+}
+
+impl Hold {
+    /// Locks the folder of a run, which is created if it is missing, and the place that the setting `checkpoint` names.
+    pub(crate) fn take(run: &Path, checkpoint: Option<&str>) -> Result<Self, Failure> {
+        let own = lock(run, RUN_LOCK)?;
+        let checkpoints = folder(checkpoint, run).map(|folder| lock(&folder, CHECKPOINTS_LOCK)).transpose()?;
+        Ok(Self { _locks: own.into_iter().chain(checkpoints.flatten()).collect() })
+    }
+}
+
+/// Locks a folder; `None` if its file system does not support locks.
+fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
+    create_folder(folder).map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.display())))?;
+    let host = hostname::get().unwrap_or_default();
+    let holder = format!("process {} on {}", std::process::id(), host.to_string_lossy());
+    match FolderLock::take(folder, file, &holder) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ LockError::Unsupported { .. }) => {
+            tracing::warn!("{error}; make sure that no other coordinator writes there");
+            Ok(None)
+        }
+        Err(error @ LockError::Held { .. }) => {
+            Err(Failure::disk(format!("{error}: stop it first, or choose another folder")))
+        }
+        Err(error @ LockError::Io { .. }) => Err(Failure::disk(error)),
+    }
 }

@@ -10,22 +10,19 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Table;
 
-use super::hold::Hold;
-use super::place::{self, CHECKPOINTS, has_checkpoints};
+use super::place::{self, CHECKPOINTS, Hold, has_checkpoints};
 use super::registry::candidates;
 use crate::args::CommonArgs;
 use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::output::note;
-use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
+use crate::settings::{FIXED, Settings, read_file, read_text};
 
 /// The folder that contains runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
 
-/// A run that is to be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resumption {
-    /// The run's folder.
     pub(crate) folder: PathBuf,
     /// The place of its checkpoints, if it is not in that folder.
     checkpoint: Option<String>,
@@ -35,13 +32,9 @@ pub(crate) struct Resumption {
 
 impl CommonArgs {
     /// Resolves the settings of the run over these defaults, and finds the run to resume, if any.
-    pub(crate) fn settings(
-        &self,
-        defaults: toml::Table,
-        flags: &[&dyn Flags],
-    ) -> Result<(Settings, Option<Resumption>), Failure> {
+    pub(crate) fn settings(&self, defaults: Table, flags: &[Table]) -> Result<(Settings, Option<Resumption>), Failure> {
         let file = self.config.as_deref();
-        let fresh = Settings::extended(defaults, &file.into_iter().collect::<Vec<_>>(), flags)?;
+        let fresh = Settings::extended(defaults, file, flags)?;
         let Some(resume) = &self.resume else { return Ok((fresh, None)) };
         match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {
             Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
@@ -92,8 +85,7 @@ impl Resumption {
         }))
     }
 
-    /// Returns the run in this folder, if it has checkpoints. If the folder was lost, its settings may be in
-    /// `checkpoint`.
+    /// Returns the run in this folder, if it has checkpoints. If the folder was lost, its settings may be in `checkpoint`.
     fn of_run(folder: &Path, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         if checkpoint.is_none() && !folder.is_dir() {
             return Ok(None);
@@ -137,11 +129,11 @@ impl Resumption {
     }
 
     /// Returns the run's settings, extended by a file and flags.
-    pub(crate) fn settings(&self, file: Option<&Path>, flags: &[&dyn Flags]) -> Result<Settings, Failure> {
+    pub(crate) fn settings(&self, file: Option<&Path>, flags: &[Table]) -> Result<Settings, Failure> {
         let own = self.own_settings()?;
-        let before = Settings::extended(own.clone(), &[], &[])?;
-        let settings = Settings::extended(own, &file.into_iter().collect::<Vec<_>>(), flags)?;
-        if let Some(SettingChange { key, was, is }) = SettingChange::find(&before, &settings, |_| true)? {
+        let before = Settings::of(own.clone())?;
+        let settings = Settings::extended(own, file, flags)?;
+        if let Some((key, was, is)) = first_change(&before, &settings, |_| true)? {
             return Err(Failure::usage(format!(
                 "{key} = {is}: the run that is resumed has {key} = {was}, which cannot change. Leave it out, or begin a new \
                  run (--init takes the parameters of this one)"
@@ -150,7 +142,6 @@ impl Resumption {
         Ok(Settings { out: None, ..settings })
     }
 
-    /// Takes the exclusive right to the run.
     pub(crate) fn hold(&self) -> Result<Hold, Failure> {
         Hold::take(&self.folder, self.checkpoint.as_deref())
     }
@@ -204,34 +195,26 @@ impl Resumption {
 
 /// Checks that the settings in a checkpoint belong to the same run.
 fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
-    let found = Settings::extended(read_text(found, &format!("the settings in {place}"))?, &[], &[])?;
-    match SettingChange::find(&found, settings, |key| key != "checkpoint")? {
+    let found = Settings::of(read_text(found, &format!("the settings in {place}"))?)?;
+    match first_change(&found, settings, |key| key != "checkpoint")? {
         None => Ok(()),
-        Some(SettingChange { key, was, is }) => {
+        Some((key, was, is)) => {
             Err(Failure::data(format!("{place} is of another run: it has {key} = {was}, this one {key} = {is}")))
         }
     }
 }
 
-/// A change of a setting that must not change.
-struct SettingChange {
-    key: &'static str,
-    was: String,
-    is: String,
-}
-
-impl SettingChange {
-    /// Returns the first change of a setting for which `matters` is true.
-    fn find(was: &Settings, is: &Settings, matters: impl Fn(&str) -> bool) -> Result<Option<Self>, Failure> {
-        let (was, is) = (table(was)?, table(is)?);
-        let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
-        let show = |table: &Table, key| table.get(key).map_or("unset".into(), ToString::to_string);
-        Ok(key.map(|key| Self { key, was: show(&was, key), is: show(&is, key) }))
-    }
-}
-
-fn table(settings: &Settings) -> Result<Table, Failure> {
-    Table::try_from(settings).map_err(Failure::internal)
+/// Returns the name of the first fixed setting that has changed and for which `matters` is true, with both values.
+fn first_change(
+    was: &Settings,
+    is: &Settings,
+    matters: impl Fn(&str) -> bool,
+) -> Result<Option<(&'static str, String, String)>, Failure> {
+    let table = |settings| Table::try_from(settings).map_err(Failure::internal);
+    let (was, is) = (table(was)?, table(is)?);
+    let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
+    let show = |table: &Table, key| table.get(key).map_or("unset".into(), ToString::to_string);
+    Ok(key.map(|key| (key, show(&was, key), show(&is, key))))
 }
 
 /// Returns the first of these folders with a run that has checkpoints.
@@ -243,7 +226,6 @@ fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption
 #[derive(Deserialize)]
 pub(super) struct Results {
     state: String,
-    /// The number of iterations.
     pub(super) iterations: u64,
     /// The part of the summary that is written last.
     counterfactual: Option<IgnoredAny>,
@@ -286,23 +268,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_run_and_a_checkpoint_are_found_by_their_folders() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |path: &Path| Resumption::find(path.to_str().unwrap(), None, None);
-        let (good, bare) = (folder.path().join("good"), folder.path().join("bare"));
-        run(&good, &["step-000010", "step-000020"]);
-        run(&bare, &[]);
-        let found = Resumption { folder: good.clone(), checkpoint: None, chosen: None };
-        assert_eq!(of(&good).unwrap(), Some(found));
-        let chosen = of(&good.join(CHECKPOINTS).join("step-000010")).unwrap().unwrap();
-        assert_eq!((chosen.folder, chosen.chosen.as_deref()), (good.clone(), Some("step-000010")));
-        assert!(of(&bare).is_err() && of(&good.join(CHECKPOINTS).join("step-000030")).is_err());
-        let auto = |out: &Path| Resumption::find("auto", Some(out), None).unwrap();
-        assert_eq!(auto(&good), of(&good).unwrap());
-        assert_eq!((auto(&bare), auto(&folder.path().join("new"))), (None, None));
-    }
-
     /// If the newest run cannot be resumed, no other run is resumed in its place.
     #[test]
     fn the_latest_run_is_the_newest() {
@@ -328,7 +293,7 @@ mod tests {
         let resumption = Resumption::of_run(folder.path(), None).unwrap().unwrap();
         let settings = |flags: &str| {
             let flags: Table = toml::from_str(flags).unwrap();
-            resumption.settings(None, &[&flags]).map_err(|failure| format!("{failure:?}"))
+            resumption.settings(None, &[flags]).map_err(|failure| format!("{failure:?}"))
         };
         let extended = settings("iterations = 500\npolicy = 'uta'\nlr = 0.1").unwrap();
         assert_eq!((extended.iterations, &*extended.policy, extended.budget), (500, "uta", 16));

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// The entry of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StatisticsEntry {

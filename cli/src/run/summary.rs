@@ -10,9 +10,7 @@ use ata_record::{EndState, Labels, RefusalKind, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
 
-use super::tables;
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::settings::Settings;
 
 /// The result of a run, for scripts. Times are in seconds, and losses in the problem's own unit (nats for
@@ -79,31 +77,20 @@ pub(crate) struct Summary {
     pub(crate) vanished_share: f64,
     /// The number of steps whose vectors were exchanged in shards.
     pub(crate) sharded_steps: u64,
-    /// The share of leases that two workers computed.
     verify: f64,
     /// The number of results that differ from those on which two other workers agree, by the number of the worker that sent them.
     pub(crate) mismatches: BTreeMap<WorkerId, u64>,
-    /// The reasons why workers were expelled, by number.
     pub(crate) expelled: BTreeMap<WorkerId, String>,
-    /// The number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
     /// The costs that other policies would have had on the recorded task times. It is computed last, and null until then.
     pub(crate) counterfactual: Option<Vec<PolicyCost>>,
     /// A description of where a stopped run ended, and how to resume it.
     #[serde(skip)]
     pub(crate) stopped: Option<String>,
-    /// The run's folder.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
 }
 
-impl Output for Summary {
-    fn text(&self) -> String {
-        tables::render(self)
-    }
-}
-
-/// Describes where a stopped run ended, and how to resume it.
 fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
     let at = format!("after {} of {} iterations", report.state.iterations, settings.iterations);
     if report.state.saved.map(Iteration::number) == Some(report.state.iterations) {

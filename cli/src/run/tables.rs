@@ -9,10 +9,8 @@ use super::summary::Summary;
 use crate::escape::escaped;
 use crate::output::{metrics_text, render_table};
 
-/// The largest number of workers in a table.
 const WORKERS_SHOWN: usize = 16;
 
-/// Renders a run's result for the terminal.
 pub(crate) fn render(summary: &Summary) -> String {
     let Summary { run_id, labels, iterations, runtime_s, .. } = summary;
     let labels = if labels.is_empty() { String::new() } else { format!(" ({labels})") };
@@ -87,30 +85,19 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
         lines.push(("metrics", metrics_text(summary.test_metrics.iter().map(|(name, value)| (name, *value)))));
     }
     lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
-    if summary.tasks_outlasted > 0 {
-        let text = format!("{} tasks took longer than their emulated time", summary.tasks_outlasted);
-        lines.push(("emulated times", text));
-    }
-    if summary.sharded_steps > 0 {
-        lines.push(("in shards", format!("the vectors of {} steps", summary.sharded_steps)));
-    }
-    if summary.saturated > 0 {
-        let text = format!("{} values of gradients were too large for their unit", summary.saturated);
-        lines.push(("clamped", text));
-    }
-    if summary.vanished > 0 {
-        let text = format!("{:.2} % of the values of gradients", summary.vanished_share * 100.0);
-        lines.push(("rounded to 0", text));
-    }
+    let Summary { tasks_outlasted, sharded_steps, saturated, vanished, vanished_share, .. } = summary;
+    let counted = [
+        ("emulated times", tasks_outlasted, format!("{tasks_outlasted} tasks took longer than their emulated time")),
+        ("in shards", sharded_steps, format!("the vectors of {sharded_steps} steps")),
+        ("clamped", saturated, format!("{saturated} values of gradients were too large for their unit")),
+        ("rounded to 0", vanished, format!("{:.2} % of the values of gradients", vanished_share * 100.0)),
+    ];
+    lines.extend(counted.into_iter().filter(|(_, count, _)| **count > 0).map(|(name, _, text)| (name, text)));
     for (id, count) in &summary.mismatches {
         let name = &summary.worker_names[id];
         lines.push(("mismatches", format!("{count} results of worker {id} {name} differ from those of two others")));
     }
-    if let Some(stopped) = &summary.stopped {
-        lines.push(("stopped", stopped.clone()));
-    }
-    if let Some(error) = &summary.error {
-        lines.push(("failed", error.clone()));
-    }
+    lines.extend(summary.stopped.clone().map(|stopped| ("stopped", stopped)));
+    lines.extend(summary.error.clone().map(|error| ("failed", error)));
     lines
 }

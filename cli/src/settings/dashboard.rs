@@ -12,11 +12,8 @@ use crate::failure::Failure;
 
 /// The default address of a coordinator's dashboard; a free port is used if it is taken.
 pub(crate) const DEFAULT_DASHBOARD: &str = "127.0.0.1:7071";
-
-/// The value that turns the dashboard off.
 const OFF: &str = "off";
 
-/// The access to a dashboard, and the address to open.
 pub(crate) struct View {
     pub(crate) access: Access,
     pub(crate) url: String,
@@ -36,8 +33,7 @@ impl Settings {
         })
     }
 
-    /// Returns the access to a dashboard on this address. On loopback, every user of this machine has access; elsewhere, only those with
-    /// the status secret.
+    /// Returns the access to a dashboard on this address: on loopback, all users of this machine; elsewhere, by the status secret.
     pub(crate) fn dashboard_view(&self, bound: SocketAddr) -> Result<View, Failure> {
         if bound.ip().is_loopback() {
             return Ok(View { access: Access::Local, url: format!("http://{bound}"), token_file: None });
@@ -52,12 +48,8 @@ impl Settings {
             return Ok(View { access: Access::Anyone, url: format!("http://{address}"), token_file: None });
         }
         let credentials = Credentials::open(&credentials_folder(self.credentials.as_ref())?)?;
-        let files = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => {
-                TlsFiles { certificate: certificate.clone(), key: key.clone(), client_ca: None }
-            }
-            _ => credentials.tls_files(),
-        };
+        let own = self.own_tls_files().map(|own| TlsFiles { client_ca: None, ..own });
+        let files = own.unwrap_or_else(|| credentials.tls_files());
         let authority = address.parse().map_err(Failure::usage)?;
         let (_, token_file) = credentials.token(Role::Status, authority, files.pin()?)?;
         let access = Access::Secret(Box::new(ServerTls::new(files)?), Secrets::of(&credentials)?);
@@ -68,20 +60,6 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settings(dashboard: &str) -> Settings {
-        Settings { dashboard: Some(dashboard.into()), ..Settings::default() }
-    }
-
-    #[test]
-    fn it_can_be_turned_off_and_moved() {
-        assert_eq!(settings("off").dashboard_or(DEFAULT_DASHBOARD).unwrap(), None);
-        assert_eq!(settings("[::1]:80").dashboard_or("off").unwrap(), Some("[::1]:80".parse().unwrap()));
-        assert_eq!(Settings::default().dashboard_or("off").unwrap(), None);
-        for bad in ["on", "7071", "localhost"] {
-            assert!(settings(bad).dashboard_or("off").unwrap_err().to_string().contains("ADDRESS:PORT"), "{bad}");
-        }
-    }
 
     #[test]
     fn elsewhere_it_takes_the_status_secret() {

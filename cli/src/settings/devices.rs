@@ -3,7 +3,7 @@
 use ata_learn::{DeviceChoice, OpenDevice, Precision};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The setting `fuse`: the devices on which a lease is computed as one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -19,7 +19,6 @@ pub(crate) enum Fuse {
 }
 
 impl Fuse {
-    /// The warning for CPUs that compute leases as one batch.
     pub(crate) const ON_CPU: &str =
         "--fuse on: leases are computed as one batch, so the result is no longer the same bits for every allocation";
 
@@ -32,7 +31,6 @@ impl Fuse {
         }
     }
 
-    /// Returns its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -42,7 +40,6 @@ impl Fuse {
     }
 }
 
-/// The warning for CPUs that compute in 16 bits.
 pub(crate) const BF16_ON_CPU: &str =
     "--precision bf16: a CPU computes in f32 and rounds, which shows what 16 bits do to a model but takes longer";
 
@@ -51,7 +48,6 @@ pub(crate) fn rounds(device: &OpenDevice) -> bool {
     device.is_cpu() && device.precision() == Precision::Bf16
 }
 
-/// The setting `devices`: the devices of the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {
     /// Every GPU of this machine.
@@ -68,14 +64,10 @@ impl Devices {
         let mut list = Vec::new();
         for name in text.split(',') {
             let choice: DeviceChoice = name.trim().parse()?;
-            if choice == DeviceChoice::Auto {
-                return Err(Failure::usage(
-                    "--devices: expected all, or a list such as wgpu:0,wgpu:1,cpu, without auto",
-                ));
-            }
-            if list.contains(&choice) {
-                return Err(Failure::usage(format!("--devices: {choice} is there twice; each device has one worker")));
-            }
+            let auto = || "--devices: expected all, or a list such as wgpu:0,wgpu:1,cpu, without auto";
+            require(choice != DeviceChoice::Auto, auto)?;
+            let twice = || format!("--devices: {choice} is there twice; each device has one worker");
+            require(!list.contains(&choice), twice)?;
             list.push(choice);
         }
         Ok(Self::List(list))

@@ -40,7 +40,6 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// The largest number of names that are listed in full, on one line.
 const FEW: usize = 8;
-
 /// The smallest Jaro-Winkler similarity of a suggestion.
 const NEAR: f64 = 0.8;
 
@@ -65,7 +64,6 @@ mod tests {
     fn an_unknown_setting_is_answered_with_the_one_that_was_meant() {
         for (text, expected) in [
             ("bugdet = 3", "unknown setting `bugdet`: did you mean `budget`?"),
-            ("iteration = 3", "unknown setting `iteration`: did you mean `iterations`?"),
             ("weightdecay = 3", "unknown setting `weightdecay`: did you mean `weight_decay`?"),
             ("zzz = 3", "unknown setting `zzz`; docs/reference/configuration.md lists all"),
         ] {

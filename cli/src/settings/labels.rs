@@ -3,16 +3,14 @@
 use ata_record::Labels;
 use serde::{Serialize, Serializer};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
-/// A tag on the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     key: String,
     value: String,
 }
 
-/// Parses `KEY=VALUE`.
 pub(crate) fn parse_tag(text: &str) -> Result<Tag, String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, as in team=vision")?;
     Ok(Tag { key: key.into(), value: value.into() })
@@ -23,7 +21,6 @@ pub(crate) fn as_setting<S: Serializer>(tags: &[Tag], serializer: S) -> Result<S
     tags.iter().map(|tag| (&tag.key, &tag.value)).collect::<std::collections::BTreeMap<_, _>>().serialize(serializer)
 }
 
-/// Merges tags with those of earlier settings.
 pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
     let tags = |table: &toml::Table| table.get("tags")?.as_table().cloned();
     if let (Some(mut both), Some(new)) = (tags(earlier), tags(over)) {
@@ -34,35 +31,26 @@ pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
 
 /// The largest number of tags, for which there is room wherever a run is shown.
 const MOST_TAGS: usize = 16;
-
-/// The largest number of characters in a tag's value.
 const MOST_VALUE: usize = 128;
 
 pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {
     if let Some(name) = &labels.name {
         // The name is also used as a file name.
         let has_a_meaning = ["auto", "latest"].contains(&name.as_str()) || name.starts_with('.');
-        if !is_word(name, "._-") || has_a_meaning {
-            return Err(Failure::usage(format!(
+        require(is_word(name, "._-") && !has_a_meaning, || {
+            format!(
                 "name = {name}: expected 1 to 64 letters, digits, '.', '_' and '-', not a '.' first, and not auto or latest"
-            )));
-        }
+            )
+        })?;
     }
-    if labels.tags.len() > MOST_TAGS {
-        return Err(Failure::usage(format!("tags: expected at most {MOST_TAGS}, found {}", labels.tags.len())));
-    }
+    let tags = labels.tags.len();
+    require(tags <= MOST_TAGS, || format!("tags: expected at most {MOST_TAGS}, found {tags}"))?;
     for (key, value) in &labels.tags {
         // The key is also a label of metrics.
-        if !is_word(key, "_") {
-            return Err(Failure::usage(format!(
-                "tag {key}={value}: expected a key of 1 to 64 letters, digits and '_'"
-            )));
-        }
-        if value.chars().count() > MOST_VALUE || value.chars().any(char::is_control) {
-            return Err(Failure::usage(format!(
-                "tag {key}: expected a value of at most {MOST_VALUE} characters in one line"
-            )));
-        }
+        let message = || format!("tag {key}={value}: expected a key of 1 to 64 letters, digits and '_'");
+        require(is_word(key, "_"), message)?;
+        let fits = value.chars().count() <= MOST_VALUE && !value.chars().any(char::is_control);
+        require(fits, || format!("tag {key}: expected a value of at most {MOST_VALUE} characters in one line"))?;
     }
     Ok(())
 }

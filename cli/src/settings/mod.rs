@@ -2,29 +2,22 @@
 
 mod dashboard;
 mod devices;
-mod evaluation;
 mod keys;
 mod labels;
 pub(crate) mod policy_list;
-mod samples;
 mod security;
 mod sources;
-mod time_unit;
 mod training;
-mod trust;
 mod workers;
 
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
-pub(crate) use evaluation::EvaluateOn;
 use labels::check_labels;
 pub(crate) use labels::{Tag, as_setting, parse_tag};
-pub(crate) use samples::OnBadSample;
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
-pub(crate) use sources::{Flags, read_file, read_text};
-pub(crate) use time_unit::parse_time_unit;
-pub(crate) use training::FIXED;
+pub(crate) use sources::{flags, read_file, read_text};
+pub(crate) use training::{EvaluateOn, FIXED, OnBadSample};
 pub(crate) use workers::Workers;
 
 use std::collections::BTreeMap;
@@ -42,7 +35,7 @@ use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The largest number of threads that a worker computes with: more than the largest machines have cores.
 pub(crate) const MAX_THREADS: usize = 1024;
@@ -67,88 +60,58 @@ pub(crate) struct Settings {
     /// The momentum, for the optimizer `sgd`.
     pub(crate) momentum: f64,
     pub(crate) nesterov: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) weight_decay: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip_norm: Option<f64>,
-    /// The augmentation of images, see [`ata_data::Augmentation`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,
     pub(crate) on_bad_sample: OnBadSample,
-    /// A model file with the initial parameters.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) init: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) eval_every: Option<u64>,
     pub(crate) evaluate_on: EvaluateOn,
     /// The place of checkpoints, if they are not in the run's folder: another folder, or the URL of an object store.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<String>,
     pub(crate) checkpoint_every: String,
     pub(crate) keep: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keep_every: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) device: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) out: Option<PathBuf>,
     /// A name by which the run is found, in addition to its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// Tags that are shown with the run and kept in its record.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) heartbeat_timeout_ms: u64,
     pub(crate) lease_timeout_s: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) time_price: Option<f64>,
     pub(crate) overcommit: f64,
-    /// The share of leases that two workers compute.
     pub(crate) verify: f64,
     /// The representation of vectors. It is always set after the settings have been resolved, so a resumed run keeps it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wire: Option<WireFormat>,
-    /// The way in which workers exchange vectors.
     pub(crate) exchange: ExchangeChoice,
     /// The hosts that workers may announce as their own, separated by commas.
     pub(crate) peer_hosts: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_accuracy: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_runtime_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_worker_time_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_employments: Option<u64>,
     /// The folder of an earlier run whose learned speeds are used.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warm_start: Option<PathBuf>,
     /// The address to listen on. This setting and those up to `tls_client_ca` are for `ata coordinator` only.
     pub(crate) listen: String,
     pub(crate) min_workers: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advertise: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<PathBuf>,
     pub(crate) insecure: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_cert: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_client_ca: Option<PathBuf>,
     /// The address of the dashboard, or `off`; the default depends on the command.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dashboard: Option<String>,
-    /// Whether scalars are written for TensorBoard.
     pub(crate) tensorboard: bool,
-    /// The number of workers that `ata up` starts, and the prices of workers.
     pub(crate) workers: Workers,
     /// The devices of the workers. This setting and those after it are for `ata up` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) devices: Option<String>,
     pub(crate) fuse: Fuse,
     pub(crate) precision: Precision,
@@ -229,19 +192,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Applies files and flags to the defaults, each overriding the previous ones, and checks the result.
-    pub(crate) fn resolve(files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
-        Self::extended(Table::new(), files, flags)
+    /// Applies a file and flags to the settings in `table`, each overriding the previous ones, and checks the result.
+    pub(crate) fn extended(mut table: Table, file: Option<&Path>, flags: &[Table]) -> Result<Self, Failure> {
+        let file = file.map(read_file).transpose()?;
+        for over in file.into_iter().chain(flags.iter().cloned()) {
+            merge(&mut table, over);
+        }
+        Self::of(table)
     }
 
-    /// Applies files and flags to the settings in `table`.
-    pub(crate) fn extended(mut table: Table, files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
-        for file in files {
-            merge(&mut table, read_file(file)?);
-        }
-        for flags in flags {
-            merge(&mut table, flags.table()?);
-        }
+    /// Applies the settings in `table` to the defaults, and checks the result.
+    pub(crate) fn of(table: Table) -> Result<Self, Failure> {
         let chosen = table.contains_key("task_batch");
         let mut settings: Self =
             table.try_into().map_err(|error: toml::de::Error| Failure::usage(keys::in_short(error.message())))?;
@@ -287,12 +248,10 @@ impl Settings {
         self.check_security()
     }
 
-    /// Returns the name and the tags of the run.
     pub(crate) fn labels(&self) -> Labels {
         Labels { name: self.name.clone(), tags: self.tags.clone() }
     }
 
-    /// Returns the limits that end the run early.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             target_loss: self.target_loss,
@@ -312,7 +271,6 @@ impl Settings {
         self.devices.as_deref().map(Devices::parse).transpose()
     }
 
-    /// Returns the emulated task times, if any.
     pub(crate) fn time_laws(&self) -> Result<Option<TimeLaws>, Failure> {
         match self.task_time.as_str() {
             "" | "none" => Ok(None),
@@ -324,7 +282,6 @@ impl Settings {
         parse_time_unit(&self.time_unit)
     }
 
-    /// Returns the hosts of `peer_hosts`.
     pub(crate) fn peer_hosts(&self) -> Vec<String> {
         let hosts = self.peer_hosts.split(',').map(|host| host.trim().trim_matches(['[', ']']));
         hosts.filter(|host| !host.is_empty()).map(Into::into).collect()
@@ -334,31 +291,24 @@ impl Settings {
         Duration::from_millis(self.heartbeat_timeout_ms)
     }
 
-    /// Returns the content of `config.toml`.
     pub(crate) fn to_toml(&self) -> Result<String, Failure> {
         toml::to_string(self).map_err(Failure::internal)
     }
 }
 
 fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("{name} = {value}: expected a whole number from {min} to {max}")))
+    let message = || format!("{name} = {value}: expected a whole number from {min} to {max}");
+    require((min..=max).contains(&value), message)
 }
 
 impl Settings {
-    /// Returns the policy with its parameters.
     pub(crate) fn policy_specification(&self) -> Result<String, Failure> {
         let Some(price) = self.time_price else { return Ok(self.policy.clone()) };
         positive("time_price", price)?;
         let (name, parameters) = self.policy.split_once(':').unwrap_or((&self.policy, ""));
-        if name.trim() != "ata-auto" || parameters.contains("time_price") {
-            return Err(Failure::usage(format!(
-                "time_price = {price} is for policy ata-auto, once; found policy = {}",
-                self.policy
-            )));
-        }
+        require(name.trim() == "ata-auto" && !parameters.contains("time_price"), || {
+            format!("time_price = {price} is for policy ata-auto, once; found policy = {}", self.policy)
+        })?;
         let separator = if parameters.is_empty() { "" } else { "," };
         Ok(format!("ata-auto:{parameters}{separator}time_price={price}"))
     }
@@ -366,26 +316,35 @@ impl Settings {
 
 /// Checks an overcommitment. Beyond 10, greedy allocation (`gta`) is the better choice.
 pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
-    if (0.0..=10.0).contains(&overcommit) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("overcommit = {overcommit}: expected a number from 0 to 10")))
+    let message = || format!("overcommit = {overcommit}: expected a number from 0 to 10");
+    require((0.0..=10.0).contains(&overcommit), message)
 }
 
-/// Checks a waiting time in seconds.
 fn waited(name: &str, value: f64) -> Result<(), Failure> {
     let most = MAX_TIME.as_secs_f64();
-    if value > 0.0 && value <= most {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("{name} = {value}: expected a number of seconds above 0, and at most {most}")))
+    let message = || format!("{name} = {value}: expected a number of seconds above 0, and at most {most}");
+    require(value > 0.0 && value <= most, message)
 }
 
 fn positive(name: &str, value: f64) -> Result<(), Failure> {
-    if value.is_finite() && value > 0.0 {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("{name} = {value}: expected a positive number")))
+    require(value.is_finite() && value > 0.0, || format!("{name} = {value}: expected a positive number"))
+}
+
+/// Parses times such as `1ms`, `0.1ms` and `2 s`.
+pub(crate) fn parse_time_unit(text: &str) -> Result<Duration, Failure> {
+    let wrong = || Failure::usage(format!("time unit '{text}': expected a time such as 1ms, 0.1ms, 10us or 1s"));
+    let split = text.find(|c: char| c.is_alphabetic()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        "ns" => 1e-9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+    if duration.is_zero() || duration > MAX_TIME { Err(wrong()) } else { Ok(duration) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use ata_policies::POLICIES;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// Parses a list. `ata:alpha=3,preset=printed,gta` is two policies, because a part key=value belongs to the policy
 /// before it. `all` is every policy with its defaults, except those in `but`.
@@ -22,9 +22,7 @@ pub(crate) fn parse(texts: &[String], but: &[&str]) -> Result<Vec<String>, Failu
             _ => policies.push(part.into()),
         }
     }
-    if policies.is_empty() {
-        return Err(Failure::usage("--policy: expected at least one policy; `ata policies` lists them"));
-    }
+    require(!policies.is_empty(), || "--policy: expected at least one policy; `ata policies` lists them")?;
     Ok(policies)
 }
 

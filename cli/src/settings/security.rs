@@ -7,25 +7,20 @@ use std::sync::Arc;
 use ata_net::{Credentials, Role, Secrets, Security, ServerTls, TlsFiles};
 
 use super::Settings;
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
-/// The default port of a coordinator.
 pub(crate) const DEFAULT_PORT: u16 = 7070;
-
 /// An address reserved for documentation (RFC 5737): asking the system for the route to it sends nothing.
 const ANYWHERE: &str = "192.0.2.1:9";
 
 /// The credentials that a coordinator demands, and the command that starts a worker with them.
 pub(crate) struct EntranceSettings {
     pub(crate) security: Arc<Security>,
-    /// The command line of a worker.
     pub(crate) join: String,
-    /// The file with the join token, if there is one.
     pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Returns the address to listen on.
     pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
         self.listen.parse().map_err(|_| {
             Failure::usage(format!("listen = '{}': expected ADDRESS:PORT, as in 0.0.0.0:7070", self.listen))
@@ -35,34 +30,29 @@ impl Settings {
     /// Checks the settings as far as possible without reading or creating files.
     pub(super) fn check_security(&self) -> Result<(), Failure> {
         self.listen()?;
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(Failure::usage("tls_cert and tls_key go together: expected both, or neither"));
-        }
-        if self.tls_client_ca.is_some() && self.tls_cert.is_none() {
-            return Err(Failure::usage("tls_client_ca: expected tls_cert and tls_key, too"));
-        }
-        if self.insecure && self.tls_cert.is_some() {
-            return Err(Failure::usage("insecure and tls_cert contradict each other: expected one of them"));
-        }
-        Ok(())
+        let (has_certificate, has_authority) = (self.tls_cert.is_some(), self.tls_client_ca.is_some());
+        require(
+            has_certificate == self.tls_key.is_some(),
+            || "tls_cert and tls_key go together: expected both, or neither",
+        )?;
+        require(has_certificate || !has_authority, || "tls_client_ca: expected tls_cert and tls_key, too")?;
+        let contradicts = || "insecure and tls_cert contradict each other: expected one of them";
+        require(!(self.insecure && has_certificate), contradicts)
     }
 
-    /// Determines the credentials that a coordinator on the address `bound` demands. Creates its own credentials if it
-    /// needs some and has none.
+    pub(super) fn own_tls_files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone() })
+    }
+
+    /// Determines the credentials that a coordinator on this address demands, and makes its own if it needs some and has none.
     pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<EntranceSettings, Failure> {
         let advertised = advertised(self.advertise.as_deref(), bound)?;
-        let own = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some(TlsFiles {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                client_ca: self.tls_client_ca.clone(),
-            }),
-            _ if bound.ip().is_loopback() || self.insecure => {
-                let join = format!("ata worker --coordinator http://{advertised}");
-                return Ok(EntranceSettings { security: Arc::new(Security::Open), join, token_file: None });
-            }
-            _ => None,
-        };
+        let own = self.own_tls_files();
+        if own.is_none() && (bound.ip().is_loopback() || self.insecure) {
+            let join = format!("ata worker --coordinator http://{advertised}");
+            return Ok(EntranceSettings { security: Arc::new(Security::Open), join, token_file: None });
+        }
         if let Some(files) = own.as_ref().filter(|files| files.client_ca.is_some()) {
             let security = Arc::new(Security::Certificates(ServerTls::new(files.clone())?));
             let join =
@@ -110,8 +100,7 @@ fn bad_advertise(address: &str) -> Failure {
     Failure::usage(format!("advertise = '{address}': expected HOST or HOST:PORT, as workers reach this machine"))
 }
 
-/// Returns an address of this machine: the one that it listens on or, if it is unspecified, the one of its outgoing connections, or else
-/// the host name.
+/// Returns the address that this machine listens on or, if it is unspecified, that of its outgoing connections, or its name.
 fn reachable(ip: IpAddr) -> String {
     let outgoing = || {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
@@ -131,51 +120,15 @@ fn reachable(ip: IpAddr) -> String {
 mod tests {
     use super::*;
 
-    fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
-        let folder = std::env::temp_dir().join("never-made");
-        let mut settings = Settings { credentials: Some(folder), ..Settings::default() };
-        change(&mut settings);
-        settings
-    }
-
-    #[test]
-    fn what_contradicts_itself_is_refused() {
-        let path = || Some(PathBuf::from("x.pem"));
-        for (change, said) in [
-            (Box::new(|s: &mut Settings| s.listen = "head".into()) as Box<dyn FnOnce(&mut Settings)>, "ADDRESS:PORT"),
-            (Box::new(|s: &mut Settings| s.listen = "7070".into()), "ADDRESS:PORT"),
-            (Box::new(move |s: &mut Settings| s.tls_cert = path()), "both, or neither"),
-            (Box::new(move |s: &mut Settings| s.tls_client_ca = path()), "tls_cert and tls_key, too"),
-            (
-                Box::new(move |s: &mut Settings| (s.tls_cert, s.tls_key, s.insecure) = (path(), path(), true)),
-                "contradict",
-            ),
-        ] {
-            let refused = settings(change).check_security().unwrap_err().to_string();
-            assert!(refused.contains(said), "{refused}");
-        }
-    }
-
     #[test]
     fn loopback_is_open_and_needs_no_files() {
         for (listen, insecure) in [("127.0.0.1:7", false), ("[::1]:7", false), ("10.1.2.3:7", true)] {
-            let entrance = settings(|s| s.insecure = insecure).entrance(listen.parse().unwrap()).unwrap();
+            let credentials = Some(std::env::temp_dir().join("never-made"));
+            let settings = Settings { credentials, insecure, ..Settings::default() };
+            let entrance = settings.entrance(listen.parse().unwrap()).unwrap();
             assert!(matches!(*entrance.security, Security::Open));
             assert_eq!(entrance.join, format!("ata worker --coordinator http://{listen}"));
         }
-    }
-
-    #[test]
-    fn an_open_address_demands_a_secret() {
-        let folder = tempfile::tempdir().unwrap();
-        let settings = settings(|s| s.credentials = Some(folder.path().join("credentials")));
-        let entrance = settings.entrance("10.1.2.3:7070".parse().unwrap()).unwrap();
-        assert!(matches!(*entrance.security, Security::Secret(..)));
-        assert!(entrance.join.starts_with("ata worker --join ata1-10.1.2.3:7070-"), "{}", entrance.join);
-        let again = settings.entrance("10.1.2.3:7070".parse().unwrap()).unwrap();
-        assert_eq!(again.join, entrance.join, "kept across restarts");
-        let kept = std::fs::read_to_string(entrance.token_file.unwrap()).unwrap();
-        assert!(entrance.join.ends_with(kept.trim()));
     }
 
     #[test]

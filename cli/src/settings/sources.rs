@@ -13,26 +13,17 @@ use crate::failure::Failure;
 /// A line in the settings of runs by earlier builds. It is ignored because it is now always true.
 const GONE: &str = "\naggregate = \"mean\"\n";
 
-/// Overrides earlier settings.
 pub(super) fn merge(earlier: &mut Table, mut over: Table) {
     add_workers(earlier, &mut over);
     add_tags(earlier, &mut over);
     earlier.extend(over);
 }
 
-/// The flags of a command that are settings.
-pub(crate) trait Flags {
-    /// Returns the given flags as a table of settings.
-    fn table(&self) -> Result<Table, Failure>;
+/// Returns those flags of a command that are given, as a table of settings.
+pub(crate) fn flags(given: &impl Serialize) -> Result<Table, Failure> {
+    Table::try_from(given).map_err(Failure::usage)
 }
 
-impl<T: Serialize> Flags for T {
-    fn table(&self) -> Result<Table, Failure> {
-        Table::try_from(self).map_err(Failure::usage)
-    }
-}
-
-/// Reads a file of settings.
 pub(crate) fn read_file(path: &Path) -> Result<Table, Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|cause| Failure::usage(format!("{shown}: {cause}")))?;

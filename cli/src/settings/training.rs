@@ -1,12 +1,16 @@
-//! The settings of optimizer, learning rate, evaluation and checkpoints.
+//! The settings of optimizer, learning rate, evaluation and checkpoints, and of trust in workers.
 
 use ata_coordinator::{Cadence, Retention};
 use ata_data::Augmentation;
+use ata_policies::POLICIES;
+use ata_scheduler::PolicyKind;
 use ata_sums::{LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig};
 use ata_types::WireFormat;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::{Settings, in_range, positive};
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The weight decay of AdamW: PyTorch's default.
 const ADAMW_WEIGHT_DECAY: f64 = 0.01;
@@ -14,6 +18,37 @@ const ADAMW_WEIGHT_DECAY: f64 = 0.01;
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
 pub(crate) const FIXED: [&str; 9] =
     ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "wire", "init", "checkpoint"];
+
+/// The treatment of training samples whose loss or gradient is not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnBadSample {
+    /// The run ends and names them.
+    #[default]
+    Stop,
+    /// They are omitted from the mean of their task.
+    Skip,
+}
+
+/// The setting `evaluate_on`: the evaluators of parameters on the test data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum EvaluateOn {
+    /// Workers without tasks, and the coordinator if there are none; the coordinator alone if workers are not trusted.
+    #[default]
+    Auto,
+    /// The coordinator alone.
+    Head,
+    /// Workers alone, those without tasks first.
+    Workers,
+}
+
+/// The processes that may evaluate the parameters of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Evaluators {
+    pub(crate) head: bool,
+    pub(crate) workers: bool,
+}
 
 impl Settings {
     pub(super) fn check_training(&self) -> Result<(), Failure> {
@@ -26,14 +61,11 @@ impl Settings {
         share("label_smoothing", self.label_smoothing, false)?;
         self.augmentation()?;
         self.target_accuracy.map_or(Ok(()), |accuracy| share("target_accuracy", accuracy, true))?;
-        if let Some(decay) = self.weight_decay
-            && !(decay.is_finite() && decay >= 0.0)
-        {
-            return Err(Failure::usage(format!("weight_decay = {decay}: expected a number of at least 0")));
-        }
-        if self.nesterov && self.momentum == 0.0 {
-            return Err(Failure::usage("nesterov = true needs a momentum above 0"));
-        }
+        let decay = self.weight_decay.unwrap_or(0.0);
+        require(decay.is_finite() && decay >= 0.0, || {
+            format!("weight_decay = {decay}: expected a number of at least 0")
+        })?;
+        require(!self.nesterov || self.momentum != 0.0, || "nesterov = true needs a momentum above 0")?;
         in_range("keep", self.keep as u64, 1, 1 << 20)?;
         self.keep_every.map_or(Ok(()), |every| in_range("keep_every", every, 1, u64::MAX >> 1))?;
         self.checkpoint_cadence()?;
@@ -59,7 +91,6 @@ impl Settings {
         Ok(self.wire.unwrap_or(if is_local { WireFormat::F32Exact } else { WireFormat::Compact }))
     }
 
-    /// Returns the fixed configuration of the training.
     pub(crate) fn training_config(&self, table: &ParameterTable) -> Result<TrainingConfig, Failure> {
         Ok(TrainingConfig {
             optimizer: self.optimizer(),
@@ -87,8 +118,7 @@ impl Settings {
         LearningRate { peak: self.lr, warmup: self.lr_warmup, schedule }
     }
 
-    /// Returns the number of iterations between evaluations during the training: about a tenth of the run by default.
-    /// The setting 0 means none.
+    /// Returns the number of iterations between evaluations during the training, about a tenth of the run by default; 0 means none.
     pub(crate) fn evaluate_every(&self) -> Option<u64> {
         Some(self.eval_every.unwrap_or(self.iterations.div_ceil(10))).filter(|every| *every > 0)
     }
@@ -100,12 +130,76 @@ impl Settings {
     pub(crate) fn retention(&self) -> Retention {
         Retention { newest: self.keep, every: self.keep_every }
     }
+
+    /// Returns the evaluators of a run. `has_model` says whether the coordinator has the model and the test data.
+    pub(crate) fn evaluators(&self, has_model: bool) -> Result<Evaluators, Failure> {
+        let trusts_workers = self.verify == 0.0;
+        match self.evaluate_on {
+            EvaluateOn::Head if !has_model => Err(Failure::usage(format!(
+                "evaluate_on = head: this program does not have the model '{}', only its parameters (--init); expected auto or \
+                 workers",
+                self.model
+            ))),
+            EvaluateOn::Head => Ok(Evaluators { head: true, workers: false }),
+            EvaluateOn::Workers => Ok(Evaluators { head: false, workers: true }),
+            EvaluateOn::Auto => Ok(Evaluators { head: has_model, workers: !has_model || trusts_workers }),
+        }
+    }
+
+    pub(super) fn check_trust(&self) -> Result<(), Failure> {
+        let Self { policy, verify, overcommit, .. } = self;
+        require((0.0..=1.0).contains(verify), || format!("verify = {verify}: expected a share from 0 to 1"))?;
+        let waits = POLICIES.kind(policy) == PolicyKind::Barrier && *overcommit == 0.0;
+        require(*verify == 0.0 || waits, || {
+            format!(
+                "verify = {verify}: policy '{policy}' with overcommit = {overcommit} does not wait for all tasks, so that a lease is \
+                 over before it could be checked; expected a barrier policy (see `ata policies`) without overcommit"
+            )
+        })
+    }
 }
 
 fn share(name: &str, value: f64, with_one: bool) -> Result<(), Failure> {
-    if value >= 0.0 && (value < 1.0 || with_one && value == 1.0) {
-        return Ok(());
-    }
     let end = if with_one { "to" } else { "to below" };
-    Err(Failure::usage(format!("{name} = {value}: expected a number from 0 {end} 1")))
+    let message = || format!("{name} = {value}: expected a number from 0 {end} 1");
+    require(value >= 0.0 && (value < 1.0 || with_one && value == 1.0), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evaluators(on: EvaluateOn, has_model: bool, verify: f64) -> Option<(bool, bool)> {
+        let settings = Settings { evaluate_on: on, verify, ..Settings::default() };
+        settings.evaluators(has_model).ok().map(|evaluators| (evaluators.head, evaluators.workers))
+    }
+
+    #[test]
+    fn workers_evaluate_unless_they_are_not_trusted() {
+        assert_eq!(evaluators(EvaluateOn::Auto, true, 0.0), Some((true, true)));
+        assert_eq!(evaluators(EvaluateOn::Auto, true, 0.1), Some((true, false)));
+        assert_eq!(evaluators(EvaluateOn::Auto, false, 0.1), Some((false, true)), "there is no other way");
+        assert_eq!(evaluators(EvaluateOn::Workers, true, 0.1), Some((false, true)));
+        assert_eq!(evaluators(EvaluateOn::Head, true, 0.0), Some((true, false)));
+        assert_eq!(evaluators(EvaluateOn::Head, false, 0.0), None);
+    }
+
+    #[test]
+    fn what_cannot_be_checked_is_refused() {
+        let check = |policy: &str, verify, overcommit| {
+            let settings = Settings { policy: policy.into(), verify, overcommit, ..Settings::default() };
+            settings.check_trust().map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check("ata-auto", 1.0, 0.0), Ok(()));
+        for (message, refused) in [
+            ("expected a share from 0 to 1", check("ata-auto", 1.5, 0.0)),
+            ("expected a share from 0 to 1", check("ata-auto", f64::NAN, 0.0)),
+            ("does not wait for all tasks", check("gta", 0.1, 0.0)),
+            ("does not wait for all tasks", check("ringmaster", 0.1, 0.0)),
+            ("does not wait for all tasks", check("ata-auto", 0.1, 0.2)),
+        ] {
+            let refused = refused.unwrap_err();
+            assert!(refused.contains(message), "{refused}");
+        }
+    }
 }

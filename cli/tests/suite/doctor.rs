@@ -41,8 +41,7 @@ fn a_machine_as_it_should_be_has_no_problems() {
     assert!(of(&printed, "reachability").is_empty(), "there is no coordinator to reach");
     assert!(!sandbox.path("runs").exists() && !sandbox.path("xdg").exists(), "it leaves nothing");
 
-    let output = sandbox.run(&["doctor", "--device", "cpu", "--listen", "127.0.0.1:0", "--dashboard", "off"]);
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = sandbox.text(&["doctor", "--device", "cpu", "--listen", "127.0.0.1:0", "--dashboard", "off"]);
     assert!(text.contains("--device cpu") && text.contains("\nok       ports        "), "{text}");
     assert!(text.lines().last().unwrap().starts_with("no problems found"), "{text}");
 }
@@ -83,9 +82,7 @@ fn wrong_flags_are_told() {
         (&["--join", "ata1-x"], "whole, as `ata token show` prints it"),
         (&["--tls-cert", "a.pem"], "--tls-key"),
     ] {
-        let output = sandbox.run(&[&["doctor"], args].concat());
-        let log = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), log.contains(said)), (Some(64), true), "{args:?}: {log}");
+        sandbox.fails(&[&["doctor"], args].concat(), 64, said);
     }
 }
 
@@ -120,8 +117,7 @@ fn open_coordinator(sandbox: &Sandbox) -> (Process, String) {
     let head = ["coordinator", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--json", "--iterations", "5"];
     let mut coordinator = sandbox.start(&[&head[..], &TINY].concat());
     coordinator.port();
-    let token = sandbox.run(&["token", "show"]);
-    (coordinator, String::from_utf8(token.stdout).unwrap().trim().to_owned())
+    (coordinator, sandbox.text(&["token", "show"]).trim().to_owned())
 }
 
 #[test]
@@ -147,21 +143,16 @@ fn the_way_to_a_coordinator_is_measured() {
     }
     assert!(of(&printed, "clock").iter().any(|(_, found, _)| *found == "as the coordinator's"), "{printed:#}");
     assert!(of(&printed, "ports").is_empty(), "a worker listens nowhere");
-    assert!(
-        !output.stdout.windows(26).any(|part| part == &token.as_bytes()[token.len() - 26..]),
-        "a secret is printed"
-    );
+    assert!(!printed.to_string().contains(&token[token.len() - 26..]), "a secret is printed");
 
     let address = token.strip_prefix("ata1-").unwrap().rsplitn(3, '-').nth(2).unwrap();
-    let (code, printed) = doctor(&sandbox, &["--coordinator", &format!("http://{address}")]);
-    assert_eq!(code, Some(1));
-    let ways = of(&printed, "trust");
-    assert!(ways.first().is_some_and(|(_, found, _)| found.contains("speaks TLS only")), "{printed:#}");
     let wrong = format!("{}{}", &token[..token.len() - 26], "a".repeat(26));
-    let (code, printed) = doctor(&sandbox, &["--join", &wrong]);
-    assert_eq!(code, Some(1));
-    let ways = of(&printed, "trust");
-    assert!(ways.first().is_some_and(|(_, found, _)| found.contains("not let in")), "{printed:#}");
+    for (flags, said) in
+        [(["--coordinator", &format!("http://{address}")], "speaks TLS only"), (["--join", &wrong], "not let in")]
+    {
+        let (code, printed) = doctor(&sandbox, &flags);
+        assert!(code == Some(1) && of(&printed, "trust")[0].1.contains(said), "{printed:#}");
+    }
     drop(coordinator);
     let (code, printed) = doctor(&sandbox, &["--join", &token]);
     assert_eq!((code, of(&printed, "reachability")[0].0), (Some(1), "problem"), "{printed:#}");

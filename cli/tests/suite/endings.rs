@@ -4,22 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{Process, Sandbox, TINY, until};
+use crate::support::{Process, Sandbox, TINY, files_below, until};
 use serde_json::Value;
 
 /// The settings of a run of about a second, which is not saved before its end unless a test requests it.
 const RUN: [&str; 6] = ["--iterations", "40", "--budget", "4", "--workers", "1"];
-
 /// The files that a finished run leaves.
-const RESULTS: [&str; 7] = [
-    "config.toml",
-    "events.jsonl",
-    "metrics.csv",
-    "summary.json",
-    "statistics.json",
-    "model.safetensors",
-    "report.html",
-];
+const RESULTS: &str = "config.toml events.jsonl metrics.csv summary.json statistics.json model.safetensors report.html";
 
 fn up<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["up", "--task-time", "none"], &RUN[..], &TINY, more].concat()
@@ -33,26 +24,20 @@ fn undisturbed(sandbox: &Sandbox) -> Value {
     sandbox.summary(&up(&["--out", "undisturbed"]))
 }
 
-fn journal(sandbox: &Sandbox) -> String {
-    std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default()
-}
-
 fn summary(run: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(run.join("summary.json")).unwrap()).unwrap()
 }
 
 /// Completes a run, and compares it with an undisturbed one.
 fn ends_well(sandbox: &Sandbox, args: &[&str], expected: &Value) {
-    let output = sandbox.run(args);
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{log}");
+    sandbox.text(args);
     let run = sandbox.path("run");
-    for file in RESULTS {
-        assert!(run.join(file).exists(), "{file} is missing: {log}");
+    for file in RESULTS.split(' ') {
+        assert!(run.join(file).exists(), "{file} is missing");
     }
     let summary = summary(&run);
     for key in ["parameters_sha256", "iterations", "test_loss", "tasks_applied", "state"] {
-        assert_eq!(summary[key], expected[key], "{key}: {log}");
+        assert_eq!(summary[key], expected[key], "{key}");
     }
     // Only the tensors are compared because the metadata before them has no fixed order.
     let tensors = |run: &str| {
@@ -61,6 +46,14 @@ fn ends_well(sandbox: &Sandbox, args: &[&str], expected: &Value) {
         rest[u64::from_le_bytes(*length) as usize..].to_vec()
     };
     assert!(tensors("run") == tensors("undisturbed"), "the models differ");
+}
+
+/// Makes a run with these flags to its end, and returns the summary of an undisturbed one.
+fn finished(more: &[&str]) -> (Sandbox, Value) {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    ends_well(&sandbox, &resumable(more), &expected);
+    (sandbox, expected)
 }
 
 fn stops(process: Process, signal: &str, code: Option<i32>) {
@@ -76,24 +69,21 @@ fn ctrl_c_loses_no_worker() {
     let args = ["up", "--workers", "3", "--iterations", "100000", "--task-time", "const(20)", "--out", "run"];
     let mut run = sandbox.start_group(&[&args[..], &TINY].concat());
     run.wait_for("iteration ");
-    until("a step", || journal(&sandbox).contains(r#""event":"step""#));
+    until("a step", || sandbox.has_event("step"));
     // Whether a worker that also receives the signal is lost is a race, so the test checks that workers cannot receive it.
     assert_eq!(run.group(), [run.id()], "the workers are not in the group that a terminal interrupts");
     run.signal_group("INT");
-    let (code, _, log) = run.end();
-    assert_eq!(code, Some(130), "{log}");
+    let (_, log) = run.ends_with(130);
     assert!(!log.contains("worker lost") && !log.contains("ended ("), "{log}");
-    assert!(!journal(&sandbox).contains(r#""event":"loss""#), "{log}");
+    assert!(!sandbox.has_event("loss"), "{log}");
 }
 
 /// The run has all its iterations but lacks results, which were never written or have been removed.
 #[test]
 fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&[]), &expected);
-    for lost in [&["model.safetensors"][..], &["summary.json"], &["report.html", "statistics.json"], &RESULTS[..]] {
-        for file in lost {
+    let (sandbox, expected) = finished(&[]);
+    for lost in ["model.safetensors", "summary.json", "report.html statistics.json", RESULTS] {
+        for file in lost.split(' ') {
             std::fs::remove_file(sandbox.path("run").join(file)).unwrap();
         }
         ends_well(&sandbox, &resumable(&[]), &expected);
@@ -105,21 +95,19 @@ fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {
     ends_well(&sandbox, &resumable(&[]), &expected);
     assert!(summary(&sandbox.path("run"))["counterfactual"].is_array());
     // Now nothing is left to do.
-    let before = journal(&sandbox);
+    let before = sandbox.journal();
     ends_well(&sandbox, &resumable(&[]), &expected);
-    assert_eq!(journal(&sandbox), before);
+    assert_eq!(sandbox.journal(), before);
 }
 
 /// A finished run without checkpoints is not restarted.
 #[test]
 fn a_run_without_checkpoints_is_over_too() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
+    let (sandbox, expected) = finished(&["--checkpoint-every", "never"]);
     let never = resumable(&["--checkpoint-every", "never"]);
+    let before = sandbox.journal();
     ends_well(&sandbox, &never, &expected);
-    let before = journal(&sandbox);
-    ends_well(&sandbox, &never, &expected);
-    assert_eq!(journal(&sandbox), before);
+    assert_eq!(sandbox.journal(), before);
     // The missing file can only be created by another run, which must not destroy a model.
     std::fs::remove_file(sandbox.path("run/report.html")).unwrap();
     let model = std::fs::read(sandbox.path("run/model.safetensors")).unwrap();
@@ -133,15 +121,14 @@ fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
     let sandbox = Sandbox::new();
     let data = sandbox.path("data").to_str().unwrap().to_owned();
     // The test data is large enough that the evaluation can be interrupted.
-    let made = sandbox.run(&["data", "synth", &data, "--train", "400", "--test", "20000"]);
-    assert!(made.status.success());
+    sandbox.text(&["data", "synth", &data, "--train", "400", "--test", "20000"]);
     let more = ["--data", &data, "--checkpoint-every", "10"];
     let expected = sandbox.summary(&up(&[&more[..], &["--out", "undisturbed"]].concat()));
     for (signal, code) in [("TERM", Some(75)), ("INT", Some(130)), ("KILL", None)] {
         let process = sandbox.start(&resumable(&more));
+        // The journal of a run that was stopped earlier has an end event, which is removed.
         until("the last evaluation", || {
-            let journal = journal(&sandbox);
-            // The journal of a run that was stopped earlier has an end event, which is removed.
+            let journal = sandbox.journal();
             journal.contains(r#""event":"evaluating""#) && !journal.contains(r#""event":"end""#)
         });
         stops(process, signal, code);
@@ -150,42 +137,6 @@ fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
         assert!(!file.exists() || summary(&sandbox.path("run"))["state"] == "stopped");
     }
     ends_well(&sandbox, &resumable(&more), &expected);
-}
-
-/// In a large cluster, the costs of other policies take long to compute. The results are written before, and a stop does not wait for the
-/// costs.
-#[test]
-fn results_do_not_wait_for_the_costs_of_other_policies() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&[]), &expected);
-    let path = sandbox.path("run/events.jsonl");
-    let journal = std::fs::read_to_string(&path).unwrap();
-    let (before, after) = journal.split_once(r#"{"event":"step","iteration":40"#).unwrap();
-    let others: Vec<String> = (2..5000)
-        .map(|worker| {
-            let join = format!(r#"{{"event":"join","time_s":0.1,"worker":{worker},"name":"w{worker}","device":"cpu"}}"#);
-            let task = format!(
-                r#"{{"event":"task","iteration":39,"task":1,"worker":{worker},"lease":1,"time_s":0.1,"busy_s":0.{worker},"outcome":"ignored"}}"#
-            );
-            format!("{join}\n{task}\n")
-        })
-        .collect();
-    std::fs::write(&path, format!("{before}{}{{\"event\":\"step\",\"iteration\":40{after}", others.concat())).unwrap();
-    let file = sandbox.path("run/summary.json");
-    let costs = || summary(&sandbox.path("run"))["counterfactual"].clone();
-    // The test may miss the moment if it is interrupted for long, so it has several tries.
-    let is_caught = (0..5).any(|_| {
-        std::fs::remove_file(&file).unwrap();
-        let process = sandbox.start(&resumable(&[]));
-        until("the summary", || file.exists());
-        let before = costs();
-        assert_eq!(summary(&sandbox.path("run"))["state"], "finished");
-        stops(process, "TERM", Some(0));
-        (before, costs()) == (Value::Null, Value::Array(Vec::new()))
-    });
-    assert!(is_caught);
-    assert!(sandbox.path("run/report.html").exists());
 }
 
 /// Before its first step, a run has no checkpoint, so it restarts in the same folder.
@@ -198,7 +149,7 @@ fn a_run_that_is_stopped_before_its_first_step_begins_again() {
         let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--resume", "auto"];
         let mut head = sandbox.start(&[&head[..], &RUN[..4], &TINY].concat());
         head.port();
-        until("the journal", || !journal(&sandbox).is_empty());
+        until("the journal", || !sandbox.journal().is_empty());
         stops(head, signal, code);
     }
     ends_well(&sandbox, &resumable(&[]), &expected);
@@ -247,43 +198,31 @@ fn files_of_others_are_not_replaced() {
         std::fs::write(run.join(file), text).unwrap();
         std::fs::write(run.join("lock"), "mine").unwrap();
         for again in [&[][..], &["--resume", "auto"]] {
-            let output = sandbox.run(&up(&[&["--out", "run"], again].concat()));
-            assert_eq!(output.status.code(), Some(64), "{file}");
-            assert!(String::from_utf8_lossy(&output.stderr).contains(file));
+            sandbox.fails(&up(&[&["--out", "run"], again].concat()), 64, file);
             assert_eq!(std::fs::read_to_string(run.join(file)).unwrap(), text);
         }
         std::fs::remove_dir_all(&run).unwrap();
     }
-}
-
-/// A model that a user put next to a run's checkpoints is not mistaken for the run's model.
-#[test]
-fn a_place_for_checkpoints_is_no_run() {
-    let sandbox = Sandbox::new();
-    assert!(sandbox.run(&up(&["--out", "run", "--checkpoint", "saved", "--keep", "1"])).status.success());
-    let saved = sandbox.path("saved");
-    std::fs::write(saved.join("model.safetensors"), "mine").unwrap();
+    // A model that a user put next to a run's checkpoints is not mistaken for the run's model.
+    sandbox.text(&up(&["--out", "run", "--checkpoint", "saved", "--keep", "1"]));
+    let model = sandbox.path("saved/model.safetensors");
+    std::fs::write(&model, "mine").unwrap();
     for again in [&[][..], &["--resume", "auto"]] {
-        let output = sandbox.run(&up(&[&["--out", "saved"], again].concat()));
-        assert_eq!(output.status.code(), Some(64), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(std::fs::read_to_string(saved.join("model.safetensors")).unwrap(), "mine");
+        sandbox.fails(&up(&[&["--out", "saved"], again].concat()), 64, "saved");
+        assert_eq!(std::fs::read_to_string(&model).unwrap(), "mine");
     }
 }
 
 /// A folder with a run's checkpoints belongs to that run, even if its other files were lost.
 #[test]
 fn a_new_run_does_not_begin_on_the_checkpoints_of_another() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&[]), &expected);
+    let (sandbox, expected) = finished(&[]);
     let run = sandbox.path("run");
-    for file in RESULTS {
+    for file in RESULTS.split(' ') {
         std::fs::remove_file(run.join(file)).unwrap();
     }
     let before = files(&run);
-    let output = sandbox.run(&up(&["--out", "run"]));
-    assert_eq!(output.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("already holds the checkpoints of a run"));
+    sandbox.fails(&up(&["--out", "run"]), 64, "already holds the checkpoints of a run");
     assert!(files(&run) == before);
     ends_well(&sandbox, &resumable(&[]), &expected);
 }
@@ -291,9 +230,7 @@ fn a_new_run_does_not_begin_on_the_checkpoints_of_another() {
 /// Checkpoints may be in the run's own folder.
 #[test]
 fn a_run_and_its_checkpoints_may_share_a_folder() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&["--checkpoint", "run"]), &expected);
+    let (sandbox, expected) = finished(&["--checkpoint", "run"]);
     std::fs::remove_file(sandbox.path("run/summary.json")).unwrap();
     ends_well(&sandbox, &resumable(&["--checkpoint", "run"]), &expected);
 }
@@ -305,7 +242,7 @@ fn a_second_coordinator_is_refused_and_told_of_the_first() {
     let long =
         ["up", "--out", "run", "--task-time", "const(20)", "--workers", "1", "--budget", "4", "--iterations", "40000"];
     let first = sandbox.start(&[&long[..], &TINY, &more].concat());
-    until("a checkpoint", || journal(&sandbox).contains(r#""event":"checkpoint""#));
+    until("a checkpoint", || sandbox.has_event("checkpoint"));
     let process = format!("process {}", first.id());
     let others: [&[&str]; 4] = [
         &["up", "--out", "run"],
@@ -315,63 +252,41 @@ fn a_second_coordinator_is_refused_and_told_of_the_first() {
         &["up", "--out", "other", "--resume", "auto", "--checkpoint", "saved"],
     ];
     for other in others {
-        let output = sandbox.run(other);
-        let log = String::from_utf8_lossy(&output.stderr);
-        let expected = if other == others[0] { 64 } else { 74 };
-        assert_eq!(output.status.code(), Some(expected), "{other:?}: {log}");
-        assert!(expected == 64 || log.contains("is in use by") && log.contains(&process), "{log}");
+        if other == others[0] {
+            sandbox.fails(other, 64, "run");
+        } else {
+            let log = sandbox.fails(other, 74, "is in use by");
+            assert!(log.contains(&process), "{log}");
+        }
     }
     stops(first, "KILL", None);
     // The death of the process has released the lock.
-    let output = sandbox.run(&["up", "--resume", "run", "--task-time", "none", "--max-employments", "1", "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    sandbox.text(&["up", "--resume", "run", "--task-time", "none", "--max-employments", "1"]);
 }
 
 /// Returns all files of a run, except the content of its lock.
 fn files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut all = Vec::new();
-    let mut folders = vec![run.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false if path.extension().is_some_and(|extension| extension == "lock") => {}
-                false => all.push((path.clone(), std::fs::read(path).unwrap())),
-            }
-        }
-    }
-    all.sort();
-    all
-}
-
-fn checkpoints(run: &Path) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> =
-        std::fs::read_dir(run.join("checkpoints")).unwrap().map(|e| e.unwrap().path()).collect();
-    all.retain(|path| path.is_dir());
-    all.sort();
-    all
+    let is_lock = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "lock");
+    let files = files_below(run).into_iter().filter(|path| !is_lock(path));
+    files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
 /// A rollback to an earlier checkpoint is permanent, even if the process ends before it saves.
 #[test]
 fn a_rollback_is_not_undone() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&["--checkpoint-every", "10", "--keep", "9"]), &expected);
-    let run = sandbox.path("run");
+    let (sandbox, expected) = finished(&["--checkpoint-every", "10", "--keep", "9"]);
     let tenth = "run/checkpoints/step-000010";
-    assert!(checkpoints(&run).len() >= 4);
+    assert!(sandbox.path("run/checkpoints/step-000040").exists());
     // No worker joins, and the coordinator is killed before it saves.
     let mut head = sandbox.start(&["coordinator", "--listen", "127.0.0.1:0", "--resume", tenth]);
     head.port();
-    until("the journal is cut", || journal(&sandbox).contains(r#""event":"resume""#));
+    until("the journal is cut", || sandbox.has_event("resume"));
     stops(head, "KILL", None);
     let output = sandbox.run(&resumable(&[]));
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && log.contains("after iteration 10"), "{log}");
     ends_well(&sandbox, &resumable(&[]), &expected);
-    assert_eq!(journal(&sandbox).matches(r#""event":"step""#).count(), 40);
+    assert_eq!(sandbox.journal().matches(r#""event":"step""#).count(), 40);
 }
 
 /// Checkpoints of a run with another seed, model, budget or name are refused.
@@ -382,7 +297,7 @@ fn checkpoints_of_another_run_are_refused() {
         let settings = ["--out", out, "--seed", seed, "--budget", budget, "--model", model];
         let more =
             ["--workers", "1", "--task-time", "none", "--task-batch", "2", "--device", "cpu", "--iterations", "3"];
-        assert!(sandbox.run(&[&["up"], &settings[..], &more].concat()).status.success());
+        sandbox.text(&[&["up"], &settings[..], &more].concat());
     };
     begin("run", "1", "4", TINY[1]);
     let (run, other) = (sandbox.path("run"), sandbox.path("other"));
@@ -397,25 +312,19 @@ fn checkpoints_of_another_run_are_refused() {
         std::fs::rename(other.join("checkpoints"), run.join("checkpoints")).unwrap();
         std::fs::remove_dir_all(&other).unwrap();
         let before = files(&run);
-        let output = sandbox.run(&["up", "--resume", "run", "--iterations", "5"]);
-        let log = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(65), "{log}");
-        assert!(log.contains(says), "{says}: {log}");
+        sandbox.fails(&["up", "--resume", "run", "--iterations", "5"], 65, says);
         assert!(files(&run) == before, "nothing was changed");
     }
 }
 
 #[test]
 fn a_resumption_that_is_refused_changes_nothing() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    ends_well(&sandbox, &resumable(&["--checkpoint-every", "10", "--keep", "9"]), &expected);
-    let data = sandbox.path("data").to_str().unwrap().to_owned();
-    assert!(sandbox.run(&["data", "synth", &data, "--train", "400", "--test", "100"]).status.success());
+    let (sandbox, _) = finished(&["--checkpoint-every", "10", "--keep", "9"]);
+    let data = sandbox.data();
     let run = sandbox.path("run");
     let before = files(&run);
-    let output = sandbox.run(&["up", "--resume", "run/checkpoints/step-000010", "--data", &data, "--iterations", "99"]);
-    assert_eq!(output.status.code(), Some(65), "{}", String::from_utf8_lossy(&output.stderr));
+    let resume = ["up", "--resume", "run/checkpoints/step-000010", "--data", &data, "--iterations", "99"];
+    sandbox.fails(&resume, 65, "data");
     assert!(files(&run) == before);
 }
 
@@ -425,7 +334,7 @@ fn a_rollback_has_results_of_its_own() {
     let sandbox = Sandbox::new();
     let ten = ["--iterations", "10", "--budget", "4", "--workers", "1", "--task-time", "none", "--out", "tenth"];
     let tenth = sandbox.summary(&[&["up"], &ten[..], &TINY].concat());
-    assert!(sandbox.run(&resumable(&["--checkpoint-every", "10", "--keep", "9"])).status.success());
+    sandbox.text(&resumable(&["--checkpoint-every", "10", "--keep", "9"]));
     // The command is run in the folder of the run.
     let mut command = sandbox.ata(&["up", "--resume", "checkpoints/step-000010", "--iterations", "10"]);
     let output = command.current_dir(sandbox.path("run")).output().unwrap();
@@ -438,11 +347,11 @@ fn a_rollback_has_results_of_its_own() {
 #[test]
 fn a_run_without_a_name_is_brought_to_its_end() {
     let sandbox = Sandbox::new();
-    assert!(sandbox.run(&up(&["--resume", "auto"])).status.success());
+    sandbox.text(&up(&["--resume", "auto"]));
     let runs = || std::fs::read_dir(sandbox.path("runs")).unwrap().map(|run| run.unwrap().path()).collect::<Vec<_>>();
     let [run] = &runs()[..] else { panic!("one run") };
     std::fs::remove_file(run.join("report.html")).unwrap();
-    assert!(sandbox.run(&up(&["--resume", "auto"])).status.success());
+    sandbox.text(&up(&["--resume", "auto"]));
     assert_eq!(runs().len(), 1);
     assert!(run.join("report.html").exists());
 }
@@ -465,35 +374,7 @@ fn a_damaged_journal_does_not_hold_up_a_run() {
         std::fs::write(&path, bytes).unwrap();
         std::fs::remove_file(sandbox.path("run/summary.json")).unwrap();
         ends_well(&sandbox, &resumable(&[]), &expected);
-        let status = sandbox.run(&["status", "run"]);
-        assert!(status.status.success(), "{damage}: {}", String::from_utf8_lossy(&status.stderr));
+        sandbox.text(&["status", "run"]);
         std::fs::remove_dir_all(sandbox.path("run")).unwrap();
     }
-}
-
-/// The process is killed at any moment from its start to its end.
-#[test]
-fn a_process_that_is_killed_at_any_moment_leaves_a_run_that_goes_on() {
-    let sandbox = Sandbox::new();
-    let expected = undisturbed(&sandbox);
-    let args = resumable(&["--checkpoint-every", "7"]);
-    let began = std::time::Instant::now();
-    ends_well(&sandbox, &args, &expected);
-    let usual = began.elapsed();
-    let mut killed = 0;
-    for moment in 0..12 {
-        std::fs::remove_dir_all(sandbox.path("run")).unwrap();
-        for part in 1..=2 {
-            let mut process = sandbox.start(&args);
-            let end = began.elapsed() + usual * 13 * moment / (110 * part);
-            // There is no condition to wait for: the moment itself is tested.
-            while began.elapsed() < end && process.is_running() {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            killed += u32::from(process.is_running());
-            process.kill();
-        }
-        ends_well(&sandbox, &args, &expected);
-    }
-    assert!(killed > 5, "only {killed} processes were caught");
 }

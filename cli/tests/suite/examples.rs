@@ -34,8 +34,7 @@ fn a_language_model_learns_and_writes() {
     assert!(measured["loss"].as_f64() < Some(3.5) && measured["accuracy"].as_f64() > Some(0.1), "{measured}");
     assert_eq!(measured["classes"][1]["name"], "' '");
 
-    let short = "too short";
-    std::fs::write(sandbox.path("short.txt"), short).unwrap();
+    std::fs::write(sandbox.path("short.txt"), "too short").unwrap();
     let refused = failure(&sandbox, "char_lm", &["up", "--data", "short.txt"]);
     assert!(refused.contains("9 characters: expected at least 650"), "{refused}");
     let none = failure(&sandbox, "char_lm", &["up", "--data", "synthetic"]);

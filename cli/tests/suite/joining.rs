@@ -21,9 +21,7 @@ fn worker(sandbox: &Sandbox, join: &str) -> (Option<i32>, String) {
 }
 
 fn token(sandbox: &Sandbox, args: &[&str]) -> String {
-    let output = sandbox.run(&[&["token"], args].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    sandbox.text(&[&["token"], args].concat()).trim().to_owned()
 }
 
 #[test]
@@ -33,10 +31,7 @@ fn the_printed_line_joins_and_nothing_else_does() {
     let current = join.strip_prefix("--join ").unwrap();
     assert_eq!(token(&sandbox, &["show"]), current);
 
-    let output = sandbox.run(&["status", current]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{said}");
-    assert!(said.contains("this is the token for them; expected the status token"), "{said}");
+    sandbox.fails(&["status", current], 64, "this is the token for them; expected the status token");
 
     // These tokens have another key, as of a man in the middle, another secret, or no secret.
     let elsewhere = token(&sandbox, &["show", "--credentials", "other", "--advertise", "127.0.0.1:1"]);
@@ -61,8 +56,7 @@ fn the_printed_line_joins_and_nothing_else_does() {
 
     let (code, log) = worker(&sandbox, "--join-file xdg/ata/credentials/join-token");
     assert_eq!(code, Some(0), "{log}");
-    let (code, _, log) = coordinator.end();
-    assert_eq!(code, Some(0), "{log}");
+    let (_, log) = coordinator.ends_with(0);
     let printed: Vec<&str> = log.lines().filter(|line| line.contains(&secret)).collect();
     assert!(printed.len() == 1 && printed[0].starts_with("start workers with: "), "secrets are not logged: {log}");
 }
@@ -88,9 +82,8 @@ fn a_worker_outlives_an_open_coordinator() {
     drop(first.end());
     let (second, again) = open_coordinator(&sandbox, &port, &run);
     assert_eq!(again, join);
-    let (code, _, log) = second.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert_eq!(worker.end().0, Some(0));
+    second.ends_with(0);
+    worker.ends_with(0);
 }
 
 /// Writes certificates of an authority for the coordinator and for a worker called rig.
@@ -125,8 +118,7 @@ fn own_certificates_join_under_their_names() {
         assert_eq!((ended, log.contains(said)), (Some(code), true), "{join}: {log}");
     }
     coordinator.wait_for("peer sent no certificates");
-    let (code, _, log) = coordinator.end();
-    assert_eq!(code, Some(0), "{log}");
+    coordinator.ends_with(0);
 }
 
 #[test]
@@ -141,13 +133,12 @@ fn wrong_flags_are_told() {
         (&["worker", "--coordinator", "https://head:1"], "https:// with --tls-ca"),
         (&["worker", "--coordinator", "https://127.0.0.1:1", "--tls-cert", "not-pem"], "go together"),
         (&["coordinator", "--tls-cert", "not-pem"], "both, or neither"),
+        (&["coordinator", "--tls-client-ca", "not-pem"], "tls_cert and tls_key, too"),
+        (&["coordinator", "--tls-cert", "not-pem", "--tls-key", "not-pem", "--insecure"], "contradict"),
         (&["coordinator", "--listen", "127.0.0.1:0", "--tls-cert", "not-pem", "--tls-key", "not-pem"], "expected PEM"),
         (&["coordinator", "--listen", "0.0.0.0:0", "--advertise", "http://x"], "expected HOST or HOST:PORT"),
         (&["token", "rotate", "--key", "--status"], "cannot be used with"),
     ] {
-        let output = sandbox.run(args);
-        let log = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{args:?}: {log}");
-        assert!(log.contains(said), "{args:?}: {log}");
+        sandbox.fails(args, 64, said);
     }
 }

@@ -3,165 +3,52 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::support::files_below;
 use toml::Table;
 
 /// The dependencies of each crate on our own crates and on the [`WATCHED`] ones, as in the diagram in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 26] = [
-    ("common/types", &[]),
-    ("common/scheduler", &["ata-types"]),
-    ("common/simulator", &["ata-scheduler", "ata-types"]),
-    ("common/plan", &["ata-scheduler", "ata-simulator", "rayon"]),
-    ("common/record", &["ata-types"]),
-    (
-        "common/observe",
-        &["ata-net", "ata-record", "ata-types", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"],
-    ),
-    ("common/net", &["rlimit", "rustls", "tokio", "tokio-stream", "tonic"]),
-    ("common/wire", &["ata-net", "ata-types", "prost", "tokio", "tokio-stream", "tonic", "tonic-prost"]),
-    ("common/nn", &["rayon"]),
-    ("common/objects", &["object_store", "reqwest", "rustls", "tokio", "tokio-stream"]),
-    ("common/sums", &["ata-nn", "ata-types"]),
-    ("common/data", &["ata-types", "rayon"]),
-    ("common/learn", &["ata-data", "ata-nn", "ata-sums", "ata-types", "burn", "rayon"]),
-    ("common/doctor", &["ata-data", "ata-learn", "ata-net", "ata-types", "ata-wire", "tokio", "tonic"]),
-    (
-        "tools/dev",
-        &[
-            "ata",
-            "ata-coordinator",
-            "ata-data",
-            "ata-fault-proxy",
-            "ata-figures",
-            "ata-learn",
-            "ata-net",
-            "ata-observe",
-            "ata-policies",
-            "ata-record",
-            "ata-scheduler",
-            "ata-simulator",
-            "ata-sums",
-            "ata-types",
-            "ata-wire",
-            "ata-worker",
-            "tokio",
-            "tokio-stream",
-            "tonic",
-        ],
-    ),
-    ("tools/fault-proxy", &["tokio"]),
-    (
-        "tools/harness",
-        &[
-            "ata-coordinator",
-            "ata-data",
-            "ata-fault-proxy",
-            "ata-learn",
-            "ata-mutator",
-            "ata-net",
-            "ata-policies",
-            "ata-record",
-            "ata-scheduler",
-            "ata-sums",
-            "ata-types",
-            "ata-wire",
-            "ata-worker",
-            "prost",
-            "tokio",
-            "tokio-stream",
-            "tonic",
-        ],
-    ),
-    ("tools/mutator", &[]),
-    (
-        "coordinator",
-        &[
-            "ata-data",
-            "ata-learn",
-            "ata-net",
-            "ata-objects",
-            "ata-record",
-            "ata-scheduler",
-            "ata-sums",
-            "ata-types",
-            "ata-wire",
-            "object_store",
-            "tokio",
-            "tokio-stream",
-            "tonic",
-        ],
-    ),
-    (
-        "worker",
-        &[
-            "ata-data",
-            "ata-learn",
-            "ata-net",
-            "ata-objects",
-            "ata-sums",
-            "ata-types",
-            "ata-wire",
-            "tokio",
-            "tokio-stream",
-            "tonic",
-        ],
-    ),
-    (
-        "cli",
-        &[
-            "ata-coordinator",
-            "ata-data",
-            "ata-doctor",
-            "ata-experiments",
-            "ata-figures",
-            "ata-learn",
-            "ata-net",
-            "ata-objects",
-            "ata-observe",
-            "ata-plan",
-            "ata-policies",
-            "ata-record",
-            "ata-scheduler",
-            "ata-simulator",
-            "ata-sums",
-            "ata-types",
-            "ata-wire",
-            "ata-worker",
-            "tokio",
-            "tokio-stream",
-            "tonic",
-            "ureq",
-        ],
-    ),
-    ("python", &["ata", "ata-data", "ata-learn", "ata-policies", "ata-scheduler", "ata-sums", "ata-types", "pyo3"]),
-    ("research/policies", &["ata-scheduler", "ata-types"]),
-    ("research/experiments", &["ata-figures", "ata-policies", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
-    ("research/figures", &[]),
-    ("xtask", &[]),
-];
+const DEPENDS_ON: &str = "\
+common/types:
+common/scheduler: ata-types
+common/simulator: ata-scheduler ata-types
+common/plan: ata-scheduler ata-simulator rayon
+common/record: ata-types
+common/observe: ata-net ata-record ata-types axum hyper prost rustls tokio tokio-stream
+common/net: rlimit rustls tokio tokio-stream tonic
+common/wire: ata-net ata-types prost tokio tokio-stream tonic tonic-prost
+common/nn: rayon
+common/objects: object_store reqwest rustls tokio tokio-stream
+common/sums: ata-nn ata-types
+common/data: ata-types rayon
+common/learn: ata-data ata-nn ata-sums ata-types burn rayon
+common/doctor: ata-data ata-learn ata-net ata-types ata-wire tokio tonic
+tools/dev: ata ata-coordinator ata-data ata-fault-proxy ata-figures ata-learn ata-net ata-observe ata-policies \
+    ata-record ata-scheduler ata-simulator ata-sums ata-types ata-wire ata-worker tokio tokio-stream tonic
+tools/fault-proxy: tokio
+tools/harness: ata-coordinator ata-data ata-fault-proxy ata-learn ata-mutator ata-net ata-policies ata-record \
+    ata-scheduler ata-sums ata-types ata-wire ata-worker prost tokio tokio-stream tonic
+tools/mutator:
+coordinator: ata-data ata-learn ata-net ata-objects ata-record ata-scheduler ata-sums ata-types ata-wire object_store \
+    tokio tokio-stream tonic
+worker: ata-data ata-learn ata-net ata-objects ata-sums ata-types ata-wire tokio tokio-stream tonic
+cli: ata-coordinator ata-data ata-doctor ata-experiments ata-figures ata-learn ata-net ata-objects ata-observe \
+    ata-plan ata-policies ata-record ata-scheduler ata-simulator ata-sums ata-types ata-wire ata-worker tokio tokio-stream \
+    tonic ureq
+python: ata ata-data ata-learn ata-policies ata-scheduler ata-sums ata-types pyo3
+research/policies: ata-scheduler ata-types
+research/experiments: ata-figures ata-policies ata-scheduler ata-simulator ata-types rayon
+research/figures:
+xtask:";
 
 /// The third-party crates that bind a crate to a runtime, a network or a device.
-const WATCHED: [&str; 15] = [
-    "axum",
-    "burn",
-    "hyper",
-    "object_store",
-    "prost",
-    "pyo3",
-    "rayon",
-    "reqwest",
-    "rlimit",
-    "rustls",
-    "tokio",
-    "tokio-stream",
-    "tonic",
-    "tonic-prost",
-    "ureq",
-];
+const WATCHED: &str =
+    "axum burn hyper object_store prost pyo3 rayon reqwest rlimit rustls tokio tokio-stream tonic tonic-prost ureq";
 
 /// The largest number of lines of a source file, without its unit tests.
 const MOST_LINES: usize = 400;
 
-fn root() -> PathBuf {
+/// Returns the folder of the repository.
+pub(crate) fn root() -> PathBuf {
     // The variable is read at run time because several checkouts may share one target directory.
     Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).parent().unwrap().to_owned()
 }
@@ -185,15 +72,18 @@ fn names(manifest: &Table, section: &str) -> BTreeSet<String> {
 fn crates_depend_on_what_the_layout_says() {
     for member in members() {
         let (_, expected) = DEPENDS_ON
-            .iter()
+            .lines()
+            .filter_map(|line| line.split_once(':'))
             .find(|(name, _)| *name == member)
             .unwrap_or_else(|| panic!("{member} is new: add it here and to docs/ARCHITECTURE.md"));
-        let expected: BTreeSet<String> = expected.iter().copied().map(String::from).collect();
+        let expected: BTreeSet<String> = expected.split_whitespace().map(String::from).collect();
         let manifest = manifest(&root().join(&member));
         let mut named = names(&manifest, "dependencies");
         let targets = manifest.get("target").and_then(|targets| targets.as_table()).into_iter().flat_map(Table::values);
         named.extend(targets.flat_map(|target| names(target.as_table().unwrap(), "dependencies")));
-        named.retain(|name| name == "ata" || name.starts_with("ata-") || WATCHED.contains(&name.as_str()));
+        named.retain(|name| {
+            name == "ata" || name.starts_with("ata-") || WATCHED.split(' ').any(|watched| watched == name)
+        });
         assert_eq!(named, expected, "{member}: change this list and docs/ARCHITECTURE.md along with the manifest");
     }
 }
@@ -201,9 +91,8 @@ fn crates_depend_on_what_the_layout_says() {
 /// Object stores are not part of an ordinary build.
 #[test]
 fn object_stores_are_optional() {
-    let object_stores: &[&str] = &["object_store", "reqwest", "rustls", "url"];
     let objects = manifest(&root().join("common/objects"));
-    for name in object_stores {
+    for name in ["object_store", "reqwest", "rustls", "url"] {
         assert_eq!(objects["dependencies"][name].get("optional"), Some(&toml::Value::Boolean(true)), "{name}");
     }
     for member in ["common/objects", "cli"] {
@@ -246,19 +135,11 @@ fn the_documentation_names_every_member() {
 
 #[test]
 fn files_are_small() {
-    for member in members() {
-        let mut folders = vec![root().join(member).join("src")];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    let text = std::fs::read_to_string(&path).unwrap();
-                    let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
-                    assert!(lines <= MOST_LINES, "{} has {lines} lines: expected {MOST_LINES} at most", path.display());
-                }
-            }
+    for path in members().iter().flat_map(|member| files_below(&root().join(member).join("src"))) {
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+            assert!(lines <= MOST_LINES, "{} has {lines} lines: expected {MOST_LINES} at most", path.display());
         }
     }
 }

@@ -2,36 +2,23 @@
 //! every page.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Component, Path, PathBuf};
+
+use crate::layout::root;
+use crate::support::files_below;
 
 /// The largest number of clicks from the README to any page.
 const CLICKS: usize = 2;
 
-/// Returns the folder of the repository.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
 /// Returns the text of every page by its path in the repository, such as `docs/how-to/gpus.md`.
 fn pages() -> BTreeMap<PathBuf, String> {
-    let mut paths: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from).into();
-    let mut folders = vec![PathBuf::from("docs")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root().join(&folder)).unwrap().map(Result::unwrap) {
-            let path = folder.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                paths.push(path);
-            }
-        }
-    }
+    let outside = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+    let pages = files_below(&root().join("docs")).into_iter().chain(outside);
     let read = |path: PathBuf| {
-        let text = fs::read_to_string(root().join(&path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        (path, text)
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        (path.strip_prefix(root()).unwrap().to_owned(), text)
     };
-    paths.into_iter().map(read).collect()
+    pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")).map(read).collect()
 }
 
 /// Returns the lines outside code blocks.

@@ -10,8 +10,7 @@ fn read(sandbox: &Sandbox, file: &str) -> String {
 #[test]
 fn a_crate_with_a_problem_of_its_own() {
     let sandbox = Sandbox::new();
-    let output = sandbox.run(&["new", "projects/my-problem"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    sandbox.text(&["new", "projects/my-problem"]);
     let manifest: Table = read(&sandbox, "projects/my-problem/Cargo.toml").parse().unwrap();
     assert_eq!(manifest["package"]["name"].as_str(), Some("my-problem"));
     let of_ata: Table = include_str!("../../../Cargo.toml").parse().unwrap();
@@ -42,10 +41,7 @@ fn what_cannot_be_a_crate_is_refused_and_nothing_is_written() {
         (&["new", "taken"], "exists already"),
         (&["new", "mine", "--ata", "taken"], "has no sources of ata"),
     ] {
-        let output = sandbox.run(args);
-        assert_eq!(output.status.code(), Some(64), "{args:?}");
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains(expected), "{args:?}: {error}");
+        sandbox.fails(args, 64, expected);
     }
     assert!(!sandbox.path("mine").exists());
 }

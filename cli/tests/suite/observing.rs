@@ -2,38 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
-use std::time::Instant;
 
 use crate::support::{Sandbox, TINY};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-const SHORT: [&str; 12] = [
-    "up",
-    "--workers",
-    "2",
-    "--iterations",
-    "8",
-    "--budget",
-    "6",
-    "--policy",
-    "ata-empirical",
-    "--out",
-    "run",
-    "--eval-every=0",
-];
-
-fn parsed(sandbox: &Sandbox, args: &[&str]) -> Value {
-    let output = sandbox.run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn text(sandbox: &Sandbox, args: &[&str]) -> String {
-    let output = sandbox.run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+const SHORT: [&str; 8] =
+    ["up", "--workers=2", "--iterations=8", "--budget=6", "--policy=ata-empirical", "--out", "run", "--eval-every=0"];
 
 /// Makes a run with prices and TensorBoard's files, and returns its summary.
 fn finished() -> (Sandbox, Value) {
@@ -46,19 +20,19 @@ fn finished() -> (Sandbox, Value) {
 #[test]
 fn a_finished_run_is_read_from_its_folder() {
     let (sandbox, summary) = finished();
-    let state = parsed(&sandbox, &["status", "run", "--json"]);
+    let state = sandbox.summary(&["status", "run"]);
     assert_eq!((&state["phase"], &state["totals"]["iterations"]), (&"finished".into(), &8.into()));
     assert_eq!(state["totals"]["tasks_applied"], summary["tasks_applied"]);
     assert_eq!(state["steps"]["points"].as_array().unwrap().len(), 8);
     // The price is one unit of money per second of the worker's presence.
     let price = state["totals"]["price"].as_f64().unwrap();
     assert!(price >= summary["runtime_s"].as_f64().unwrap() && state["totals"]["energy_wh"].as_f64().unwrap() > 0.0);
-    let status = text(&sandbox, &["status", "run"]);
+    let status = sandbox.text(&["status", "run"]);
     assert!(status.contains("iteration 8 of 8") && status.contains("2 worker-2"), "{status}");
 
-    let last = parsed(&sandbox, &["explain", "run", "--json"]);
+    let last = sandbox.summary(&["explain", "run"]);
     assert_eq!((&last["iteration"], last["workers"].as_array().unwrap().len()), (&8.into(), 2));
-    let second = parsed(&sandbox, &["explain", "run", "--iteration", "2", "--worker", "2", "--json"]);
+    let second = sandbox.summary(&["explain", "run", "--iteration", "2", "--worker", "2"]);
     assert_eq!((&second["iteration"], &second["workers"][0]["number"]), (&2.into(), &2.into()));
     assert!(second["workers"][0]["observed"].as_u64() < last["workers"][1]["observed"].as_u64());
     for (args, code) in [
@@ -77,7 +51,7 @@ fn a_finished_run_is_read_from_its_folder() {
 
     let report = std::fs::read_to_string(sandbox.path("run/report.html")).unwrap();
     assert!(report.contains(summary["run_id"].as_str().unwrap()) && report.contains("\"live\":false"));
-    assert_eq!(text(&sandbox, &["report", "run", "run", "--out", "both.html"]).trim(), "both.html");
+    assert_eq!(sandbox.text(&["report", "run", "run", "--out", "both.html"]).trim(), "both.html");
     let both = std::fs::read_to_string(sandbox.path("both.html")).unwrap();
     assert!(both.contains("\"index\":0") && both.contains("\"index\":1"));
     let boards: Vec<_> = std::fs::read_dir(sandbox.path("run/tensorboard")).unwrap().collect();
@@ -88,13 +62,13 @@ fn a_finished_run_is_read_from_its_folder() {
 fn a_run_is_watched_while_it_goes_on_and_after() {
     let sandbox = Sandbox::new();
     let args = ["--dashboard", "127.0.0.1:0", "--stay", "--iterations", "8", "--task-time", "const(5)"];
-    let mut process = sandbox.start(&[&SHORT[..3], &SHORT[5..], &TINY, &args].concat());
+    let mut process = sandbox.start(&[&SHORT[..2], &SHORT[3..], &TINY, &args].concat());
     let line = process.wait_for("dashboard: ");
     let url = line.trim().split("dashboard: ").nth(1).unwrap().to_owned();
-    assert_eq!(text(&sandbox, &["health", &url]), "ok\n");
+    assert_eq!(sandbox.text(&["health", &url]), "ok\n");
     process.wait_for("the dashboard stays");
-    assert_eq!(parsed(&sandbox, &["status", &url, "--json"])["phase"], "finished");
-    assert_eq!(parsed(&sandbox, &["explain", &url, "--iteration", "3", "--json"])["iteration"], 3);
+    assert_eq!(sandbox.summary(&["status", &url])["phase"], "finished");
+    assert_eq!(sandbox.summary(&["explain", &url, "--iteration", "3"])["iteration"], 3);
     let metrics = get(&url, "/metrics");
     assert!(metrics.contains("\nata_iterations_total 8\n") && metrics.contains("ata_test_accuracy"), "{metrics}");
     process.signal("TERM");
@@ -120,12 +94,12 @@ fn elsewhere_the_dashboard_takes_the_status_token() {
     let url = line.split("dashboard: ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
     head.port();
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
-    assert_eq!(parsed(&sandbox, &["status", "--token-file", "credentials/status-token", "--json"])["phase"], "waiting");
+    assert_eq!(sandbox.summary(&["status", "--token-file", "credentials/status-token"])["phase"], "waiting");
     let here = url.replace("127.0.0.1", "localhost");
-    let tunnelled = ["status", &here, "--token-file", "credentials/status-token", "--json"];
-    assert_eq!(parsed(&sandbox, &tunnelled)["phase"], "waiting");
+    let tunnelled = ["status", &here, "--token-file", "credentials/status-token"];
+    assert_eq!(sandbox.summary(&tunnelled)["phase"], "waiting");
     assert_eq!(sandbox.run(&["status", &url]).status.code(), Some(77));
-    assert_eq!(text(&sandbox, &["health", &url, "--ready"]), "ready\n");
+    assert_eq!(sandbox.text(&["health", &url, "--ready"]), "ready\n");
     head.signal("TERM");
     assert_eq!(head.end().0, Some(75), "nothing was trained");
 }
@@ -141,103 +115,25 @@ fn a_page_is_served_from_a_folder() {
     assert_eq!(server.end().0, Some(0));
 }
 
-/// Writes a journal of many workers, each with a task in each of a few iterations.
-fn write_large_journal(folder: &Path, workers: u32) {
-    let mut journal = format!(
-        "{}\n",
-        json!({
-            "event": "run", "version": 3, "run_id": "large", "policy": "ata-auto", "budget": workers, "iterations": 100,
-            "task_batch": 1, "seed": 1, "model": "cnn"
-        })
-    );
-    let mut write = |event: Value| journal += &(event.to_string() + "\n");
-    for worker in 1..=workers {
-        write(
-            json!({"event": "join", "time_s": 0.1, "worker": worker, "name": format!("rig-{worker}"), "device": "cpu"}),
-        );
-    }
-    let all: Vec<u32> = (1..=workers).collect();
-    for iteration in 1..=8_u32 {
-        let time_s = 10 * iteration;
-        let scores_s: Vec<f64> = all.iter().map(|worker| 0.001 * f64::from(*worker)).collect();
-        write(json!({
-            "event": "allocation", "iteration": iteration, "time_s": time_s, "workers": all, "allocation": vec![1; all.len()],
-            "probes": all, "scores_s": scores_s, "rule": "RAS"
-        }));
-        for (worker, busy_s) in all.iter().zip(scores_s) {
-            write(json!({
-                "event": "task", "iteration": iteration, "task": worker - 1, "worker": worker, "lease": worker, "time_s": time_s,
-                "busy_s": busy_s, "overhead_s": 0.01, "outcome": "applied"
-            }));
-        }
-        write(json!({
-            "event": "step", "iteration": iteration, "time_s": time_s + 9, "loss": 4.0, "runtime_s": 9.0,
-            "total_worker_time_s": 100.0, "tasks": workers, "wasted": 0, "employments": workers, "results": workers,
-            "learning_rate": 0.1, "saturated": 3, "vanished": 5
-        }));
-    }
-    write(json!({"event": "links", "time_s": 90, "up_s": 0.178, "down_s": 0.089, "own_s": 0.2}));
-    std::fs::create_dir(folder).unwrap();
-    std::fs::write(folder.join("events.jsonl"), journal).unwrap();
-}
+/// A journal of one iteration, with links and clamped values.
+const JOURNAL: &str = r#"{"event":"run","version":3,"run_id":"r","policy":"uta","budget":1,"iterations":2,"task_batch":1,"seed":1,"model":"cnn"}
+{"event":"join","time_s":0.1,"worker":1,"name":"rig","device":"cpu"}
+{"event":"allocation","iteration":1,"time_s":10,"workers":[1],"allocation":[1],"scores_s":[],"rule":"uniform"}
+{"event":"task","iteration":1,"task":0,"worker":1,"lease":1,"time_s":11,"busy_s":0.5,"overhead_s":0.01,"outcome":"applied"}
+{"event":"step","iteration":1,"time_s":19,"loss":4.0,"runtime_s":9.0,"total_worker_time_s":9.0,"tasks":1,"wasted":0,"employments":1,"results":1,"learning_rate":0.1,"saturated":24,"vanished":40}
+{"event":"links","time_s":90,"up_s":0.178,"down_s":0.089,"own_s":0.2}
+"#;
 
 #[test]
 fn links_and_clamped_values_are_printed() {
     let sandbox = Sandbox::new();
-    write_large_journal(&sandbox.path("run"), 3);
+    std::fs::create_dir(sandbox.path("run")).unwrap();
+    std::fs::write(sandbox.path("run/events.jsonl"), JOURNAL).unwrap();
     let links = "a vector takes 178 ms up and 89.0 ms down on the coordinator's link, 200 ms on a worker's own\n";
     for (command, lines) in
         [("explain", vec![links]), ("status", vec![links, "clamped values  24\n", "rounded to 0    40\n"])]
     {
-        let printed = text(&sandbox, &[command, "run"]);
+        let printed = sandbox.text(&[command, "run"]);
         assert!(lines.iter().all(|line| printed.contains(line)), "{printed}");
     }
-}
-
-/// The largest increase of the response time with twenty times the workers, in seconds. The actual increase is a tenth of it, and a loop
-/// over all pairs of events and workers would take several times as long.
-const MOST_DELAY_S: f64 = 2.0;
-
-/// The response time for a large run grows with the number of workers and not with its square.
-#[test]
-fn answers_about_thousands_of_workers_are_quick() {
-    let sandbox = Sandbox::new();
-    write_large_journal(&sandbox.path("small"), 500);
-    write_large_journal(&sandbox.path("large"), 10_000);
-    let timed = |args: &[&str]| {
-        let began = Instant::now();
-        let answer = text(&sandbox, args);
-        (answer, began.elapsed().as_secs_f64())
-    };
-    // Other programs may use the processor at any time, but hardly during each of several tries.
-    let grows = |small: &[&str], large: &[&str]| {
-        for _ in 0..5 {
-            let ((_, small_s), (answer, large_s)) = (timed(small), timed(large));
-            println!("ata {}: {small_s:.2} s with 500 workers, {large_s:.2} s with 10,000", large.join(" "));
-            if large_s - small_s < MOST_DELAY_S {
-                return answer;
-            }
-        }
-        panic!("ata {} takes too long, each time", large.join(" "))
-    };
-    let status = grows(&["status", "small"], &["status", "large"]);
-    assert!(
-        status.contains("1 rig-1 ") && status.contains("greedy (gta)") && status.ends_with("… and 9968 more\n"),
-        "{status}"
-    );
-    let explained = grows(&["explain", "small"], &["explain", "large"]);
-    assert!(explained.contains("iteration 8, policy ata-auto, budget 10000"));
-    grows(&["report", "small"], &["report", "large"]);
-    let serve = |run: &str| {
-        let mut server = sandbox.start(&["report", run, "--serve", "127.0.0.1:0"]);
-        let line = server.wait_for("dashboard: ");
-        let url = line.trim().split("dashboard: ").nth(1).unwrap().to_owned();
-        crate::support::until("the journal is read", || {
-            text(&sandbox, &["status", &url]).contains("iteration 8 of 100")
-        });
-        (server, url)
-    };
-    let [(_small, small), (_large, large)] = ["small", "large"].map(serve);
-    assert!(grows(&["status", &small], &["status", &large]).ends_with("… and 9968 more\n"));
-    assert_eq!(grows(&["health", &small], &["health", &large]), "ok\n");
 }

@@ -34,14 +34,11 @@ fn a_model_learns_from_a_folder_of_images() {
     };
     let summary = up("photos", "cnn:widths=4/4/8/16,size=16", &["--out", "a", "--iterations", "30"]);
     assert_eq!(summary["test_accuracy"], 1.0);
-    let output = sandbox.run(&["data", "pack", "photos", "packed", "--size", "16"]);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("60 images of 16 × 16 pixels in 2 classes"), "{said}");
+    let said = sandbox.text(&["data", "pack", "photos", "packed", "--size", "16"]);
+    assert!(said.contains("60 images of 16 × 16 pixels in 2 classes"), "{said}");
     let again = up("packed", "cnn:widths=4/4/8/16", &["--out", "b", "--iterations", "30"]);
     assert_eq!(again["parameters_sha256"], summary["parameters_sha256"]);
-    let verified = sandbox.run(&["data", "verify", "packed"]);
-    assert!(verified.status.success());
-    assert!(String::from_utf8_lossy(&verified.stdout).contains("60 records, all labels in range"));
+    assert!(sandbox.text(&["data", "verify", "packed"]).contains("60 records, all labels in range"));
 
     let eval = sandbox.summary(&["eval", "b", "--data", "packed"]);
     let names: Vec<_> = eval["classes"].as_array().unwrap().iter().map(|class| class["name"].clone()).collect();
@@ -53,9 +50,7 @@ fn a_model_learns_from_a_folder_of_images() {
             std::fs::rename(folder.join(class), folder.join(format!("not {class}"))).unwrap();
         }
     }
-    let output = sandbox.run(&["eval", "b", "--data", "photos"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(65) && said.contains("class 0 is 'not dark'"), "{said}");
+    sandbox.fails(&["eval", "b", "--data", "photos"], 65, "class 0 is 'not dark'");
     // The run is resumed with the command that started it.
     let resumed = up("packed", "cnn:widths=4/4/8/16", &["--resume", "b", "--iterations", "31"]);
     assert_eq!(resumed["iterations"], 31);
@@ -67,8 +62,7 @@ fn a_model_learns_from_a_folder_of_images() {
 fn images_in_an_object_store() {
     let sandbox = Sandbox::new();
     images(&sandbox.path("photos"));
-    let pack = ["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"];
-    assert!(sandbox.run(&pack).status.success());
+    sandbox.text(&["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"]);
     let url = format!("file://{}", sandbox.path("packed").display());
     let train = |data: &str, out: &str| {
         let run = ["--data", data, "--iterations", "3", "--model", "cnn:widths=2/2/2/4", "--budget", "4", "--out", out];
@@ -80,15 +74,11 @@ fn images_in_an_object_store() {
     let eval = sandbox.summary(&["eval", "b"]);
     assert_eq!((&eval["loss"], &eval["data"]), (&there["test_loss"], &url.clone().into()));
 
-    let fails = |url: &str, says: &str| {
-        let output = sandbox.run(&["up", "--data", url]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(65) && said.contains(says), "{said}");
-    };
+    let up = ["up", "--data", &url];
     std::fs::remove_file(sandbox.path("packed/test.shards")).unwrap();
-    fails(&url, "test.shards: pack the images with `ata data pack DIR OUT --shard-mb 64`");
+    sandbox.fails(&up, 65, "test.shards: pack the images with `ata data pack DIR OUT --shard-mb 64`");
     std::fs::write(sandbox.path("packed/test.shards"), "no index").unwrap();
-    fails(&url, "is it cut short?");
+    sandbox.fails(&up, 65, "is it cut short?");
 }
 
 /// Shards are checked when they are read, and the result does not depend on them.
@@ -97,10 +87,8 @@ fn images_in_shards() {
     let sandbox = Sandbox::new();
     images(&sandbox.path("photos"));
     // A record of 256 × 256 pixels has 197 kB, so a shard of a megabyte contains five of the 60 images.
-    let pack = ["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"];
-    let output = sandbox.run(&pack);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("train.shards: 12 shards of 5 images"), "{said}");
+    let said = sandbox.text(&["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"]);
+    assert!(said.contains("train.shards: 12 shards of 5 images"), "{said}");
     let train = |workers: &str, out: &str| {
         let up = ["up", "--task-time", "none", "--task-batch", "2", "--device", "cpu", "--budget", "4"];
         let run = ["--data", "packed", "--iterations", "3", "--model", "cnn:widths=2/2/2/4"];
@@ -108,16 +96,13 @@ fn images_in_shards() {
     };
     assert_eq!(train("1", "a"), train("3", "b"));
     let verify = ["data", "verify", "packed"];
-    let said = sandbox.run(&verify).stdout;
-    assert!(String::from_utf8_lossy(&said).contains("60 images in 12 shards"));
+    assert!(sandbox.text(&verify).contains("60 images in 12 shards"));
     let path = sandbox.path("packed/train.packed");
     let mut bytes = std::fs::read(&path).unwrap();
     let last = bytes.len() - 9;
     bytes[last] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let output = sandbox.run(&verify);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(65) && said.contains("shard 11, images 55 to 59, has changed"), "{said}");
+    sandbox.fails(&verify, 65, "shard 11, images 55 to 59, has changed");
 }
 
 #[test]
@@ -126,19 +111,12 @@ fn bad_images_end_the_command_with_65_unless_they_are_left_out() {
     images(&sandbox.path("photos"));
     std::fs::write(sandbox.path("photos/train/dark/broken.png"), "no image").unwrap();
     std::fs::write(sandbox.path("photos/train/dark/notes.txt"), "no image").unwrap();
-    let fails = |args: &[&str], says: &str| {
-        let output = sandbox.run(args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(65), "{args:?}: {said}");
-        assert!(said.lines().last().unwrap().contains(says), "{args:?}: {said}");
-        said.into_owned()
-    };
     for args in [&["data", "pack", "photos", "packed"][..], &["up", "--data", "photos"]] {
-        let said = fails(args, "2 of the files cannot be read as images");
+        let said = sandbox.fails(args, 65, "2 of the files cannot be read as images");
         assert!(["broken.png: ", "notes.txt: "].iter().all(|name| said.contains(name)), "{said}");
     }
-    fails(&["data", "pack", "absent", "packed"], "no such folder");
-    fails(&["data", "pack", "photos/train", "packed"], "expected train/CLASS/*.png");
+    sandbox.fails(&["data", "pack", "absent", "packed"], 65, "no such folder");
+    sandbox.fails(&["data", "pack", "photos/train", "packed"], 65, "expected train/CLASS/*.png");
     let output = sandbox.run(&["data", "pack", "photos", "packed", "--skip-bad"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.lines().last().unwrap().contains("2 files were left out"), "{said}");

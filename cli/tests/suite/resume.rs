@@ -19,10 +19,17 @@ fn steps(run: &Path) -> usize {
     text.lines().skip(1).filter(|line| line.split(',').nth(2) != Some("")).count()
 }
 
-fn coordinator(sandbox: &Sandbox, port: &str) -> Process {
+fn coordinator(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
     let listen = format!("127.0.0.1:{port}");
     let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--json"];
-    sandbox.start(&[&head[..], &RUN, &TINY].concat())
+    sandbox.start(&[&head[..], more, &RUN, &TINY].concat())
+}
+
+/// Starts a worker that is slow enough for the coordinator to be stopped in the meantime.
+fn worker(sandbox: &Sandbox, port: &str, more: &[&str]) -> Process {
+    let address = format!("http://127.0.0.1:{port}");
+    let worker = ["worker", "--coordinator", &address, "--device", "cpu", "--task-time", "const(8)"];
+    sandbox.start(&[&worker, more].concat())
 }
 
 /// The coordinator is killed, asked to stop and interrupted; its worker keeps running.
@@ -31,23 +38,20 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
     let sandbox = Sandbox::new();
     let expected = undisturbed(&sandbox);
     let run = sandbox.path("run");
-    let mut head = coordinator(&sandbox, "0");
+    let mut head = coordinator(&sandbox, "0", &[]);
     let port = head.port();
-    let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
-    let worker = sandbox.start(&[&worker[..], &["--task-time", "const(8)"]].concat());
+    let worker = worker(&sandbox, &port, &[]);
     for (signal, code, at) in [("KILL", None, 3), ("KILL", None, 14), ("TERM", Some(75), 25), ("INT", Some(130), 36)] {
         until("progress", || steps(&run) >= at);
         head.signal(signal);
         let (ended, _, log) = head.end();
         assert_eq!(ended, code, "{signal}: {log}");
-        let status = sandbox.run(&["status", "run"]);
-        let status = String::from_utf8_lossy(&status.stdout);
+        let status = sandbox.text(&["status", "run"]);
         assert_eq!(status.contains("its process ended without a word"), signal == "KILL", "{signal}: {status}");
-        head = coordinator(&sandbox, &port);
+        head = coordinator(&sandbox, &port, &[]);
     }
-    let (code, summary, log) = head.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert_eq!(worker.end().0, Some(0));
+    let (summary, _) = head.ends_with(0);
+    worker.ends_with(0);
     let summary: Value = serde_json::from_str(&summary).unwrap();
     for key in ["parameters_sha256", "iterations", "test_loss", "test_accuracy", "final_loss", "tasks_applied"] {
         assert_eq!(summary[key], expected[key], "{key}");
@@ -55,8 +59,7 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
 
     // The journal, the table and the report cover all parts; repeated iterations are stored separately.
     assert_eq!(steps(&run), 60);
-    let journal = std::fs::read_to_string(run.join("events.jsonl")).unwrap();
-    let events: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = sandbox.events();
     let of = |event: &str| events.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
     let iterations: Vec<u64> = of("step").iter().map(|step| step["iteration"].as_u64().unwrap()).collect();
     assert!(iterations.iter().copied().eq(1..=60), "{iterations:?}");
@@ -65,8 +68,7 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
     let times: Vec<f64> = of("step").iter().map(|step| step["time_s"].as_f64().unwrap()).collect();
     assert!(times.is_sorted(), "the run's clock goes on");
     assert!(run.join("events-discarded.jsonl").exists() && run.join("report.html").exists());
-    let replay = sandbox.run(&["replay", "run", "--policy", "uta", "--seeds", "1", "--json"]);
-    assert!(replay.status.success());
+    sandbox.text(&["replay", "run", "--policy", "uta", "--seeds", "1"]);
 }
 
 /// A worker checks its training data only once, which may take seconds, so it is ready when a coordinator returns.
@@ -77,22 +79,17 @@ fn a_worker_keeps_its_data_over_a_restart() {
     let own = sandbox.path("own");
     std::fs::create_dir(&own).unwrap();
     std::fs::copy(Path::new(&data).join("train.bin"), own.join("train.bin")).unwrap();
-    let begin = |port: &str| {
-        let listen = format!("127.0.0.1:{port}");
-        let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--data", &data];
-        sandbox.start(&[&head[..], &RUN, &TINY].concat())
-    };
+    let begin = |port: &str| coordinator(&sandbox, port, &["--data", &data]);
     let mut head = begin("0");
     let port = head.port();
-    let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
-    let worker = sandbox.start(&[&worker[..], &["--data", own.to_str().unwrap(), "--task-time", "const(8)"]].concat());
+    let worker = worker(&sandbox, &port, &["--data", own.to_str().unwrap()]);
     until("progress", || steps(&run) >= 8);
     head.signal("KILL");
     drop(head.end());
     std::fs::remove_dir_all(&own).unwrap();
-    let (code, _, log) = begin(&port).end();
-    assert_eq!(code, Some(0), "{log}");
-    assert_eq!((worker.end().0, steps(&run)), (Some(0), 60));
+    begin(&port).ends_with(0);
+    worker.ends_with(0);
+    assert_eq!(steps(&run), 60);
 }
 
 /// If the newest checkpoint is damaged, this is reported and the previous one is used.
@@ -108,10 +105,9 @@ fn a_damaged_checkpoint_is_passed_over() {
     let output = sandbox.run(&["up", "--resume", "undisturbed", "--json"]);
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{log}");
-    assert!(
-        log.contains("step-000060 is damaged: optimizer.safetensors") && log.contains("after iteration 55"),
-        "{log}"
-    );
+    for said in ["step-000060 is damaged: optimizer.safetensors", "after iteration 55"] {
+        assert!(log.contains(said), "{log}");
+    }
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["parameters_sha256"], expected["parameters_sha256"]);
 }
@@ -124,9 +120,7 @@ fn a_lost_folder_comes_back(sandbox: &Sandbox, checkpoint: &str, saved: &Path) {
     let run = sandbox.path("run");
     assert!(saved.join("step-000030/state.json").exists() && !run.join("checkpoints").exists());
     std::fs::remove_dir_all(&run).unwrap();
-    let refused = sandbox.run(&begin);
-    assert_eq!(refused.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("already holds the checkpoints of a run"));
+    sandbox.fails(&begin, 64, "already holds the checkpoints of a run");
     // All other settings are taken from the checkpoint.
     let resumed = sandbox.summary(&[&up[..], &["--resume", "auto", "--iterations", "60"]].concat());
     assert_eq!(resumed["parameters_sha256"], undisturbed(sandbox)["parameters_sha256"]);
@@ -157,16 +151,14 @@ fn a_finished_run_can_be_extended_and_what_cannot_change_is_refused() {
     let complete = sandbox.run(&["up", "--resume", "undisturbed"]);
     assert!(complete.status.success());
     assert!(String::from_utf8_lossy(&complete.stderr).contains("--iterations with a larger number extends it"));
-    let refused = sandbox.run(&["up", "--resume", "undisturbed", "--seed", "9"]);
-    assert_eq!(refused.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("seed = 9"));
+    sandbox.fails(&["up", "--resume", "undisturbed", "--seed", "9"], 64, "seed = 9");
     let extended = sandbox.summary(&["up", "--resume", "undisturbed", "--iterations", "70", "--policy", "uta"]);
     assert_eq!((extended["iterations"].as_u64(), extended["policy"].as_str()), (Some(70), Some("uta")));
     let whole = ["up", "--out", "whole", "--workers", "2", "--task-time", "none", "--iterations", "70"];
     let whole = sandbox.summary(&[&whole[..], &RUN[2..], &TINY].concat());
     assert_eq!(extended["parameters_sha256"], whole["parameters_sha256"]);
     for name in ["nothing", "undisturbed/checkpoints/step-000001"] {
-        assert_eq!(sandbox.run(&["up", "--resume", name]).status.code(), Some(64), "{name}");
+        sandbox.fails(&["up", "--resume", name], 64, "no checkpoints there");
     }
 }
 
@@ -174,11 +166,7 @@ fn a_finished_run_can_be_extended_and_what_cannot_change_is_refused() {
 fn a_model_is_kept_evaluated_and_begun_with() {
     let sandbox = Sandbox::new();
     let summary = undisturbed(&sandbox);
-    let eval = |name: &str| {
-        let output = sandbox.run(&["eval", name, "--json"]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()
-    };
+    let eval = |name: &str| sandbox.summary(&["eval", name]);
     for name in ["undisturbed", "undisturbed/model.safetensors", "undisturbed/checkpoints/step-000060"] {
         let found = eval(name);
         assert_eq!((&found["loss"], &found["accuracy"]), (&summary["test_loss"], &summary["test_accuracy"]), "{name}");
@@ -194,23 +182,15 @@ fn a_model_is_kept_evaluated_and_begun_with() {
     let (first, last) = (again["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
     assert!((first - last).abs() < 1.0, "it begins where the other ended: {first}, {last}");
 
-    let table = |flags: &[&str]| {
-        let output = sandbox.run(&[&["eval", "undisturbed"], flags].concat());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert_eq!((table(&[]).lines().count(), table(&["--classes"]).lines().count()), (2, 106));
+    assert_eq!(sandbox.text(&["eval", "undisturbed"]).lines().count(), 2);
+    assert_eq!(sandbox.text(&["eval", "undisturbed", "--classes"]).lines().count(), 106);
 
     std::fs::copy(sandbox.path("undisturbed/model.safetensors"), sandbox.path("moved.safetensors")).unwrap();
-    let output = sandbox.run(&["eval", "moved.safetensors"]);
-    assert_eq!(output.status.code(), Some(64));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("its data is not known: add --data DATA"), "{said}");
-    assert!(sandbox.run(&["eval", "moved.safetensors", "--data", "synthetic"]).status.success());
+    sandbox.fails(&["eval", "moved.safetensors"], 64, "its data is not known: add --data DATA");
+    sandbox.text(&["eval", "moved.safetensors", "--data", "synthetic"]);
 
     for (file, text) in [("missing", "no model there"), ("undisturbed/config.toml", "not a whole safetensors file")] {
-        let output = sandbox.run(&["eval", file]);
-        assert_eq!(output.status.code(), Some(65));
-        assert!(String::from_utf8_lossy(&output.stderr).contains(text), "{file}");
+        sandbox.fails(&["eval", file], 65, text);
     }
 }
 
@@ -225,10 +205,8 @@ fn a_run_is_found_by_its_id_and_its_name() {
     std::fs::write(sandbox.path("team.toml"), "tags = { team = 'vision', data = 'large' }").unwrap();
     let tags = ["--config", "team.toml", "--tag", "data=small", "--tag", "note=a=b"];
     let first = begin("somewhere/else", &[&["--name", "first"], &tags[..]].concat());
-    assert_eq!(
-        (&first["name"], &first["tags"]),
-        (&json!("first"), &json!({"team": "vision", "data": "small", "note": "a=b"}))
-    );
+    assert_eq!(first["name"], "first");
+    assert_eq!(first["tags"], json!({"team": "vision", "data": "small", "note": "a=b"}));
     let id = first["run_id"].as_str().unwrap();
     std::fs::create_dir(sandbox.path("other")).unwrap();
     let found = |args: &[&str]| sandbox.ata(args).current_dir(sandbox.path("other")).output().unwrap();
@@ -252,8 +230,6 @@ fn a_run_is_found_by_its_id_and_its_name() {
     begin("again", &[]);
     assert!(!sandbox.path("xdg/ata/runs/first").exists(), "it is forgotten");
     for name in ["latest", "a/b", "..", ""] {
-        let output = sandbox.run(&["up", "--name", name]);
-        assert_eq!(output.status.code(), Some(64), "{name}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("expected 1 to 64 letters"), "{name}");
+        sandbox.fails(&["up", "--name", name], 64, "expected 1 to 64 letters");
     }
 }

@@ -16,20 +16,9 @@ fn simulate_prints_one_object_per_run() {
         ["simulate", "--policy", "fta,ata:alpha=2265,gta", "--workers", "5,17", "--iterations", "50", "--seeds", "2"];
     let runs = json(&sandbox, &args);
     assert_eq!(runs.len(), 3 * 2 * 2);
-    for field in [
-        "policy",
-        "law",
-        "workers",
-        "budget",
-        "iterations",
-        "seed",
-        "mean_iteration_time",
-        "mean_total_worker_time",
-        "cumulative_regret",
-        "tasks_wasted",
-        "mean_results",
-        "final_allocation",
-    ] {
+    let fields = "policy law workers budget iterations seed mean_iteration_time mean_total_worker_time cumulative_regret \
+                  tasks_wasted mean_results final_allocation";
+    for field in fields.split(' ') {
         assert!(runs.iter().all(|run| run.get(field).is_some()), "{field}");
     }
     let of = |run: &Value| (run["policy"].clone(), run["workers"].clone(), run["seed"].clone());
@@ -53,11 +42,8 @@ fn what_is_learned_in_simulation_is_what_a_real_run_learns() {
     )
     .unwrap();
     let runs = json(&sandbox, &["simulate", "--experiment", "cnn.toml", "--out", "figures"]);
-    let real: Vec<&str> = ["up", "--workers", "2", "--budget", "4", "--iterations", "5", "--task-time", "none"]
-        .into_iter()
-        .chain(TINY)
-        .collect();
-    let real = sandbox.summary(&real);
+    let real = ["up", "--workers", "2", "--budget", "4", "--iterations", "5", "--task-time", "none"];
+    let real = sandbox.summary(&[&real[..], &TINY].concat());
     for run in &runs {
         assert_eq!(run["final_objective"], real["final_loss"]);
     }
@@ -69,11 +55,7 @@ fn what_is_learned_in_simulation_is_what_a_real_run_learns() {
 #[test]
 fn experiments_are_listed_shown_and_edited() {
     let sandbox = Sandbox::new();
-    let text = |args: &[&str]| {
-        let output = sandbox.run(args);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let text = |args: &[&str]| sandbox.text(args);
     let list = text(&["simulate", "--list"]);
     assert!(list.contains("ata-cifar100") && list.contains("cmab-regression") && list.contains("\ncomparison "));
     assert!(text(&["simulate", "--show", "drift"]).contains("fta:means=current"), "the policies are part of the file");
@@ -121,9 +103,7 @@ fn the_comparison_is_a_table_for_each_group() {
     let sandbox = Sandbox::new();
     jobs(&sandbox, 60);
     let flags = ["--policy", "uta", "--seeds", "1", "--iterations", "2", "--data", "jobs"];
-    let output = sandbox.run(&[&["simulate", "--experiment", "comparison"][..], &flags].concat());
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = sandbox.text(&[&["simulate", "--experiment", "comparison"][..], &flags].concat());
     for row in ["constant, n = 153", "near-ties, exp(58 + i/20), n = 1000", "job 4, wall, B = 46, n = 10", "all groups"]
     {
         assert!(table.contains(row), "{row}: {table}");
@@ -137,9 +117,7 @@ fn real_workers_play_a_trace_by_iterations() {
     std::fs::write(sandbox.path("times.txt"), "50\n500\n").unwrap();
     let own = ["up", "--workers", "1", "--budget", "2", "--iterations", "3", "--out", "run"];
     sandbox.summary(&[&own[..], &["--task-time", "trace(times.txt, wall)", "--time-unit", "1ms"], &TINY].concat());
-    let events = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap();
-    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let tasks = events.filter(|event| event["event"] == "task");
+    let tasks = sandbox.events().into_iter().filter(|event| event["event"] == "task");
     let is_slow = tasks.map(|task| (task["iteration"].as_u64().unwrap(), task["busy_s"].as_f64().unwrap() >= 0.5));
     let is_slow: Vec<_> = is_slow.collect();
     assert_eq!(is_slow, [(1, false), (1, false), (2, true), (2, true), (3, false), (3, false)]);
@@ -161,29 +139,8 @@ fn a_real_run_is_replayed_and_warms_the_next() {
 
     let second = up("second", &["--warm-start", "first"]);
     assert_eq!(second["iterations"], 8);
-    let bad = sandbox.run(&["up", "--warm-start", "nowhere"]);
-    assert_eq!(bad.status.code(), Some(65), "{}", String::from_utf8_lossy(&bad.stderr));
+    sandbox.fails(&["up", "--warm-start", "nowhere"], 65, "nowhere");
     assert_eq!(first["ended_by"], "iterations");
-}
-
-/// The constant times are 1 and 3, and B = 4: the oracle's (3, 1) takes 3, and uniform's (2, 2) takes 6.
-#[test]
-fn a_replay_costs_what_the_recorded_times_say() {
-    let sandbox = Sandbox::new();
-    let task = |worker: u32, busy_s: u32| {
-        format!(
-            r#"{{"event":"task","iteration":1,"task":0,"worker":{worker},"lease":1,"time_s":6.0,"busy_s":{busy_s}.0,"outcome":"applied"}}"#
-        )
-    };
-    let step = r#"{"event":"step","iteration":1,"time_s":6.0,"loss":1.0,"runtime_s":6.0,"total_worker_time_s":8.0,"tasks":4,"wasted":0,"employments":2,"results":4,"learning_rate":0.1}"#;
-    let run = r#"{"event":"run","version":3,"run_id":"r","policy":"uta","budget":4,"iterations":1,"task_batch":1,"seed":1,"model":"cnn"}"#;
-    let lines = [run.to_owned(), task(1, 1), task(1, 1), task(2, 3), task(2, 3), step.to_owned()];
-    std::fs::write(sandbox.path("events.jsonl"), lines.join("\n")).unwrap();
-    let costs = json(&sandbox, &["replay", "events.jsonl", "--policy", "fta,uta"]);
-    for (line, runtime_s, worker_time_s, bootstrapped) in [(&costs[0], 3.0, 6.0, 0.25), (&costs[1], 6.0, 8.0, 0.0)] {
-        let expected = [runtime_s, worker_time_s, bootstrapped].map(Value::from);
-        assert_eq!(["iteration_s", "worker_time_s", "bootstrapped"].map(|field| line[field].clone()), expected);
-    }
 }
 
 #[test]
@@ -212,16 +169,8 @@ fn nonsense_is_refused_with_the_reason() {
         (&["simulate", "--experiment", "absent"], 64, "Built-in experiments: ata-quadratic"),
         (&["simulate", "--experiment", "pai"], 64, "expected --data DIR with job1.txt to job4.txt"),
         (&["simulate", "--experiment", "pai", "--data", "absent"], 65, "job1.txt: cannot be read"),
-        (
-            &["simulate", "--experiment", "pai", "--data", "recorded"],
-            65,
-            "line 1 has 1 columns, expected one for each of 10",
-        ),
-        (
-            &["simulate", "--experiment", "comparison", "--workers", "5"],
-            64,
-            "--workers: the cases of a suite have their own",
-        ),
+        (&["simulate", "--experiment", "pai", "--data", "recorded"], 65, "line 1 has 1 columns, expected one for each"),
+        (&["simulate", "--experiment", "comparison", "--workers", "5"], 64, "--workers: the cases of a suite have"),
         (&["simulate", "--show", "comparison"], 64, "a suite of experiments has no file"),
         (&["simulate", "--task-time", "trace(nan.txt, wal)"], 64, "expected own, wall (one of them) or block=LINES"),
         (&["replay", "bad.jsonl", "--policy", "clairvoyant"], 65, "line 1"),
@@ -229,10 +178,6 @@ fn nonsense_is_refused_with_the_reason() {
         (&["replay", "bad.jsonl"], 65, "line 1: missing field"),
         (&["replay", "absent.jsonl"], 65, "absent.jsonl"),
     ] {
-        let output = sandbox.run(args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
-        assert!(said.contains(says), "{args:?}: {said}");
-        assert!(output.stdout.is_empty() && !said.contains("panicked"), "{args:?}: {said}");
+        sandbox.fails(args, code, says);
     }
 }

@@ -73,12 +73,9 @@ fn run(sandbox: &Sandbox, log: &[&str]) -> Process {
     let mut coordinator = sandbox.start(&[&head[..], log, &TINY].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
     tokio::runtime::Runtime::new().unwrap().block_on(fail_evilly(&address));
-    until("the refusal", || {
-        let journal = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default();
-        journal.contains("\"event\":\"refusal\"")
-    });
+    until("the refusal", || sandbox.has_event("refusal"));
     let worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
-    assert_eq!(worker.end().0, Some(0));
+    worker.ends_with(0);
     coordinator
 }
 
@@ -86,8 +83,7 @@ fn run(sandbox: &Sandbox, log: &[&str]) -> Process {
 fn a_workers_text_is_escaped() {
     for log in [&[][..], &["--log-format", "json"]] {
         let sandbox = Sandbox::new();
-        let (code, table, log) = run(&sandbox, log).end();
-        assert_eq!(code, Some(0), "{log}");
+        let (table, log) = run(&sandbox, log).ends_with(0);
         check("the table", table.as_bytes());
         check("the log", log.as_bytes());
         assert!(log.contains("[2J") && log.contains("evil"), "it quotes the worker: {log}");
@@ -116,16 +112,13 @@ fn corrupt(value: &mut Value) {
 #[test]
 fn a_journals_text_is_escaped() {
     let sandbox = Sandbox::new();
-    let (code, _, log) = run(&sandbox, &[]).end();
-    assert_eq!(code, Some(0), "{log}");
-    let path = sandbox.path("run/events.jsonl");
-    let journal = std::fs::read_to_string(&path).unwrap();
-    let line = |line: &str| {
-        let mut event: Value = serde_json::from_str(line).unwrap();
+    run(&sandbox, &[]).ends_with(0);
+    let line = |mut event: Value| {
         corrupt(&mut event);
         event.to_string() + "\n"
     };
-    std::fs::write(&path, journal.lines().map(line).collect::<String>()).unwrap();
+    let journal: String = sandbox.events().into_iter().map(line).collect();
+    std::fs::write(sandbox.path("run/events.jsonl"), journal).unwrap();
     let printed = printed(&sandbox, "run");
     assert!(printed.matches("evil").count() > 10, "{printed}");
 }

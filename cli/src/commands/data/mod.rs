@@ -10,17 +10,17 @@ use std::path::Path;
 use ata_data::{DataSource, Images, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::output::print_text;
 
-pub(crate) fn run(command: DataCommand) -> Result<Exit, Failure> {
+pub(crate) fn run(command: DataCommand) -> Result<(), Failure> {
     match command {
         DataCommand::Fetch(args) => fetch::run(args)?,
         DataCommand::Pack(args) => pack::run(&args)?,
         DataCommand::Verify { path } => verify(&path)?,
         DataCommand::Synth { folder, seed, train, test } => synthesize(&folder, seed, train, test)?,
     }
-    Ok(Exit::DONE)
+    Ok(())
 }
 
 fn verify(path: &Path) -> Result<(), Failure> {

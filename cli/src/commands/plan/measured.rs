@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use ata_plan::Machine;
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, require};
 
-/// The measurements in the files.
 #[derive(Default)]
 pub(super) struct PlanMeasurements {
     pub(super) machines: Vec<Machine>,
@@ -96,16 +95,12 @@ impl GradientTimes {
 
     fn check_same(&self, path: &Path, first: &Path, of_first: &Self) -> Result<(), Failure> {
         let what = |gradient: &Self| format!("{} with tasks of {} samples", gradient.model, gradient.task_batch);
-        if what(self) == what(of_first) {
-            return Ok(());
-        }
-        Err(Failure::usage(format!(
-            "--from: {} timed {}, and {} timed {}: run ata doctor with the same --model and --task-batch on all machines",
-            first.display(),
-            what(of_first),
-            path.display(),
-            what(self)
-        )))
+        let (first, path, was, is) = (first.display(), path.display(), what(of_first), what(self));
+        require(was == is, || {
+            format!(
+                "--from: {first} timed {was}, and {path} timed {is}: run ata doctor with the same --model and --task-batch on all machines"
+            )
+        })
     }
 }
 

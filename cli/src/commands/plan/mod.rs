@@ -10,36 +10,28 @@ use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::PlanArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::{Counter, Output};
+use crate::failure::{Failure, require};
+use crate::output::{Counter, print};
 use crate::settings::parse_time_unit;
 use measured::PlanMeasurements;
 
-pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<(), Failure> {
     let measured = PlanMeasurements::read(&args.from)?;
     let spec = spec(args, &measured)?;
     spec.check()?;
     let progress = Counter::new("simulated iterations", spec.total_iterations());
     let plan = spec.run(extensions.policies, &|done| progress.add(done))?;
     progress.finish();
-    Answer { plan, links: spec.links, task_batch: measured.task_batch }.print(args.json)?;
-    Ok(Exit::DONE)
+    let answer = Answer { plan, links: spec.links, task_batch: measured.task_batch };
+    print(args.json, &answer, || text::render(&answer))
 }
 
-/// A plan and its assumptions.
 #[derive(Serialize)]
 struct Answer {
     #[serde(flatten)]
     plan: Plan,
     links: Option<LinksSpec>,
-    /// The number of samples in a task, if known.
     task_batch: Option<u32>,
-}
-
-impl Output for Answer {
-    fn text(&self) -> String {
-        text::render(self)
-    }
 }
 
 fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failure> {
@@ -55,23 +47,18 @@ fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failur
 }
 
 fn links(args: &PlanArgs, measured: &PlanMeasurements) -> Result<Option<LinksSpec>, Failure> {
-    let model_bytes =
-        args.model_bytes.clone().or(measured.model_bytes.map(|bytes| format!("{}MB", bytes as f64 / 1e6)));
-    let (link, model_bytes) = match (args.link.clone(), model_bytes) {
-        (Some(link), Some(model_bytes)) => (link, model_bytes),
-        (None, _) if args.model_bytes.is_none() => return Ok(None),
-        (None, _) => {
-            return Err(Failure::usage(
-                "--model-bytes: the size matters only with the rate of a link: add --link, as in --link 1Gbit",
-            ));
-        }
-        (Some(_), None) => {
-            return Err(Failure::usage(
-                "--link: how long vectors travel depends on the model: add --model-bytes, as in --model-bytes 100MB",
-            ));
-        }
+    let Some(link) = &args.link else {
+        let message = || "--model-bytes: the size matters only with the rate of a link: add --link, as in --link 1Gbit";
+        require(args.model_bytes.is_none(), message)?;
+        return Ok(None);
     };
-    let mut links = LinksSpec::new(link, model_bytes);
+    let measured = measured.model_bytes.map(|bytes| format!("{}MB", bytes as f64 / 1e6));
+    let model_bytes = args.model_bytes.clone().or(measured).ok_or_else(|| {
+        Failure::usage(
+            "--link: how long vectors travel depends on the model: add --model-bytes, as in --model-bytes 100MB",
+        )
+    })?;
+    let mut links = LinksSpec::new(link.clone(), model_bytes);
     links.head_link.clone_from(&args.head_link);
     links.wire = args.wire.unwrap_or(WireFormat::Compact);
     links.exchange = args.exchange.unwrap_or_default();

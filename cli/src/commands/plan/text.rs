@@ -86,7 +86,6 @@ fn verdict(Answer { plan, .. }: &Answer) -> String {
     )
 }
 
-/// Renders the machines that are worth starting.
 fn started(plan: &Plan) -> String {
     let name = |Worth { machine: Machine { name, count, .. }, start, .. }: &Worth| match (start, count) {
         (1, 1) => name.clone(),
@@ -97,7 +96,6 @@ fn started(plan: &Plan) -> String {
     started.join(", ")
 }
 
-/// Recommends another task size, if it is better.
 fn task_size(Answer { plan, task_batch, .. }: &Answer) -> Option<String> {
     let TaskSize { size, budget, step_s } = plan.task_size.as_ref()?;
     let samples = match task_batch.map(|samples| f64::from(samples) * size) {

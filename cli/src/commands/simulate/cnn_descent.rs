@@ -10,7 +10,6 @@ use ata_scheduler::StepOutcome;
 use ata_sums::{GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, maxima};
 use ata_types::{Iteration, WireFormat};
 
-/// The configuration of the training of the CNN.
 pub(crate) struct CnnTraining {
     pub(crate) sizes: TensorSizes,
     pub(crate) initial: Vec<f32>,
@@ -35,13 +34,11 @@ struct CnnDescent {
     versions: BTreeMap<u64, Version>,
 }
 
-/// The inputs of an iteration's gradients.
 struct Version {
     parameters: Vec<f32>,
     units: Option<Units>,
 }
 
-/// The gradients of a step.
 struct StepGradient {
     sum: Vec<f32>,
     /// The largest magnitudes of the tasks' gradients, for the next units.

@@ -11,19 +11,17 @@ use ata_learn::DeviceChoice;
 use ata_simulator::LinksSpec;
 use ata_sums::TensorSizes;
 use ata_wire::limits::MAX_TASK_BATCH;
-use serde::Serialize;
 
 use cnn_descent::CnnTraining;
 
 use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
-
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::inputs::{FoundInputs, find};
-use crate::output::{Counter, Output, note, print_text, render_table};
+use crate::output::{Counter, note, print, print_text, render_table};
 use crate::settings::policy_list;
 
-pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<(), Failure> {
     if args.list {
         return list();
     }
@@ -48,38 +46,23 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, F
         Report { title: experiment.title.clone(), intro, tables, figures }.write(folder)?;
         note!("report and figures: {}", folder.join("report.html").display());
     }
-    SimulationOutput { results: &results, experiment: &experiment, learning: learning.as_ref() }.print(args.json)?;
-    Ok(Exit::DONE)
-}
-
-/// The results of an experiment.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct SimulationOutput<'a> {
-    results: &'a [RunResult],
-    #[serde(skip)]
-    experiment: &'a Experiment,
-    #[serde(skip)]
-    learning: Option<&'a DescentCache>,
+    print(args.json, &results, || text(&experiment, &results, learning.as_ref()))
 }
 
 const REGRET: &str =
     "\nregret: how much longer the expected time of an iteration is than with the best allocation for the true means\n";
 
-impl Output for SimulationOutput<'_> {
-    fn text(&self) -> String {
-        let groups = ata_experiments::groups(self.results);
-        let tables = groups.iter().map(|group| render_table(&table(self.experiment, group), usize::MAX));
-        let steps = self.learning.map_or_else(String::new, |learning| {
-            format!("\n{} distinct optimizer steps were computed\n", learning.computed())
-        });
-        let regret = self.results.iter().any(|run| run.cumulative_regret.is_some());
-        let regret = if regret { REGRET } else { "" };
-        tables.collect::<String>() + regret + &steps
+fn text(experiment: &Experiment, results: &[RunResult], learning: Option<&DescentCache>) -> String {
+    let groups = ata_experiments::groups(results);
+    let mut text: String = groups.iter().map(|group| render_table(&table(experiment, group), usize::MAX)).collect();
+    if results.iter().any(|run| run.cumulative_regret.is_some()) {
+        text += REGRET;
     }
+    text.extend(learning.map(|learning| format!("\n{} distinct optimizer steps were computed\n", learning.computed())));
+    text
 }
 
-fn list() -> Result<Exit, Failure> {
+fn list() -> Result<(), Failure> {
     let line = |name: &str, title: &str| format!("{name:<20}{title}\n");
     let titled = |(name, text): &(&str, &str)| Ok(line(name, &Experiment::parse(text, name)?.title));
     let experiments: String = BUILTIN_EXPERIMENTS.iter().map(titled).collect::<Result<_, Failure>>()?;
@@ -87,18 +70,16 @@ fn list() -> Result<Exit, Failure> {
     print_text(&format!(
         "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n{experiments}\n\
          Suites of experiments: ata simulate --experiment NAME\n\n{suites}"
-    ))?;
-    Ok(Exit::DONE)
+    ))
 }
 
-fn show(name: &str) -> Result<Exit, Failure> {
+fn show(name: &str) -> Result<(), Failure> {
     let Some((_, text)) = BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name) else {
         let is_suite = SUITES.iter().any(|(suite, _)| *suite == name);
         let why = if is_suite { "a suite of experiments has no file" } else { "no such experiment; see --list" };
         return Err(Failure::usage(format!("--show {name}: {why}")));
     };
-    print_text(text)?;
-    Ok(Exit::DONE)
+    print_text(text)
 }
 
 fn command_line() -> String {
@@ -196,52 +177,54 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
     Ok(Some(training.learning()))
 }
 
-/// A function that computes the cell of a column for a row.
-type Column = Box<dyn Fn(&Row<'_>) -> String>;
-
 /// Returns a table of means over seeds, with their ratio to the oracle's if it was run.
 fn table(experiment: &Experiment, group: &Group<'_>) -> Table {
     let oracle = group.oracle();
     let has = |of: fn(&RunResult) -> Option<f64>| group.rows.iter().any(|row| row.mean_of(of).is_some());
-    let (regret, loss) = (has(|run| run.cumulative_regret), has(|run| run.final_objective));
-    let mut header: Vec<&str> = vec!["policy", "iteration time"];
-    let mut columns: Vec<Column> =
-        vec![Box::new(|row| row.name.clone()), Box::new(|row| with_deviation(row, |run| run.mean_iteration_time))];
-    let mut column = |name: &'static str, of: Column| {
-        header.push(name);
-        columns.push(of);
+    let (has_regret, has_loss) = (has(|run| run.cumulative_regret), has(|run| run.final_objective));
+    let ratio = |row: &Row<'_>, of: fn(&RunResult) -> f64| {
+        oracle.map(|oracle| format!("{:.3}", row.moments(of).0 / oracle.moments(of).0))
     };
-    let ratio = |of: fn(&RunResult) -> f64| {
-        let best = oracle.map_or(f64::NAN, |oracle| oracle.moments(of).0);
-        Box::new(move |row: &Row<'_>| format!("{:.3}", row.moments(of).0 / best))
+    let mean = |row: &Row<'_>, of: fn(&RunResult) -> f64| format!("{:.1}", row.moments(of).0);
+    let cells = |row: &Row<'_>| {
+        let (time, worker_time) =
+            (|run: &RunResult| run.mean_iteration_time, |run: &RunResult| run.mean_total_worker_time);
+        let regret =
+            || row.mean_of(|run| Some(run.cumulative_regret? / run.iterations as f64)).map_or("-".into(), number);
+        let loss = || row.mean_of(|run| run.final_objective).map_or("-".into(), number);
+        let cells = [
+            Some(row.name.clone()),
+            Some(with_deviation(row, time)),
+            ratio(row, time),
+            Some(with_deviation(row, worker_time)),
+            ratio(row, worker_time),
+            Some(mean(row, |run| run.tasks_wasted as f64 / run.iterations as f64)),
+            Some(mean(row, |run| run.mean_results)),
+            has_regret.then(regret),
+            has_loss.then(loss),
+        ];
+        cells.into_iter().flatten().collect()
     };
-    if oracle.is_some() {
-        column("/ fta", ratio(|run| run.mean_iteration_time));
-    }
-    column("worker time", Box::new(|row| with_deviation(row, |run| run.mean_total_worker_time)));
-    if oracle.is_some() {
-        column("/ fta", ratio(|run| run.mean_total_worker_time));
-    }
-    let wasted = |run: &RunResult| run.tasks_wasted as f64 / run.iterations as f64;
-    column("wasted tasks", Box::new(move |row| format!("{:.1}", row.moments(wasted).0)));
-    let sent = |run: &RunResult| run.mean_results;
-    column("results sent", Box::new(move |row| format!("{:.1}", row.moments(sent).0)));
-    if regret {
-        let of = |row: &Row<'_>| row.mean_of(|run| Some(run.cumulative_regret? / run.iterations as f64));
-        column("regret", Box::new(move |row| of(row).map_or("-".into(), number)));
-    }
-    if loss {
-        column("loss", Box::new(|row| row.mean_of(|run| run.final_objective).map_or("-".into(), number)));
-    }
-    let rows = group.rows.iter().map(|row| columns.iter().map(|of| of(row)).collect()).collect();
+    let per_oracle = oracle.map(|_| "/ fta");
+    let header = [
+        Some("policy"),
+        Some("iteration time"),
+        per_oracle,
+        Some("worker time"),
+        per_oracle,
+        Some("wasted tasks"),
+        Some("results sent"),
+        has_regret.then_some("regret"),
+        has_loss.then_some("loss"),
+    ];
     let seeds = if experiment.seeds == 1 { "1 seed".into() } else { format!("{} seeds", experiment.seeds) };
     Table {
         title: format!(
             "times {}, {} workers, budget {}, {} iterations, {seeds}; per iteration",
             group.law, group.workers, experiment.budget, experiment.iterations
         ),
-        header: header.into_iter().map(String::from).collect(),
-        rows,
+        header: header.into_iter().flatten().map(String::from).collect(),
+        rows: group.rows.iter().map(cells).collect(),
     }
 }
 
@@ -250,7 +233,6 @@ fn with_deviation(row: &Row<'_>, of: fn(&RunResult) -> f64) -> String {
     if row.runs.len() > 1 { format!("{} ± {}", number(mean), number(deviation)) } else { number(mean) }
 }
 
-/// Formats a number with a readable precision.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 || size == 0.0 => format!("{value:.0}"),

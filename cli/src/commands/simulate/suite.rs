@@ -3,23 +3,21 @@
 use std::path::Path;
 
 use ata_experiments::suite::{Suite, SuiteResult};
-use ata_figures::{Report, Table};
-use serde::Serialize;
+use ata_figures::Report;
 
 use crate::Extensions;
 use crate::args::SimulateArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::{Counter, Output, note, render_table};
+use crate::failure::{Failure, require};
+use crate::output::{Counter, note, print, render_table};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it does not name a suite.
-pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<Exit, Failure>> {
+pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<(), Failure>> {
     let name = args.experiment.as_deref()?;
     let suite = Suite::open(name, args.data.as_deref().map(Path::new))?;
     Some(suite.map_err(Failure::from).and_then(|suite| compare(with_flags(suite, args)?, args, extensions)))
 }
 
-/// Applies the flags to the suite.
 fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
     let link_flag = args.links.first_given();
     for (flag, is_given) in [
@@ -32,11 +30,11 @@ fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
         ("--verify", args.verify.is_some()),
         ("--problem", args.problem.is_some()),
     ] {
-        if is_given {
-            return Err(Failure::usage(format!(
+        require(!is_given, || {
+            format!(
                 "{flag}: the cases of a suite have their own; it takes --policy, --seed, --seeds, --iterations and --data"
-            )));
-        }
+            )
+        })?;
     }
     if !args.policies.is_empty() {
         let policies = policy_list::parse(&args.policies, &["adaptive-k-sync"])?;
@@ -51,7 +49,7 @@ fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
     Ok(suite)
 }
 
-fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
+fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<(), Failure> {
     suite.check()?;
     let progress = Counter::new("simulated iterations", suite.total_iterations());
     let result = suite.run(extensions.policies, &|done| progress.add(done))?;
@@ -59,23 +57,7 @@ fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<
     if let Some(folder) = &args.out {
         write(suite, &result, folder)?;
     }
-    SuiteOutput { costs: &result.costs, tables: result.tables() }.print(args.json)?;
-    Ok(Exit::DONE)
-}
-
-/// The costs of a suite's policies.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct SuiteOutput<'a, C> {
-    costs: &'a [C],
-    #[serde(skip)]
-    tables: Vec<Table>,
-}
-
-impl<C: Serialize> Output for SuiteOutput<'_, C> {
-    fn text(&self) -> String {
-        self.tables.iter().map(|table| render_table(table, usize::MAX)).collect()
-    }
+    print(args.json, &result.costs, || result.tables().iter().map(|table| render_table(table, usize::MAX)).collect())
 }
 
 fn write(suite: Suite, result: &SuiteResult, folder: &Path) -> Result<(), Failure> {

@@ -15,14 +15,13 @@ use serde::Serialize;
 use super::location::{self, RunLocation};
 use crate::args::StatusArgs;
 use crate::escape::escaped;
-use crate::failure::{Exit, Failure};
-use crate::output::{Output, render_table};
+use crate::failure::Failure;
+use crate::output::{print, render_table};
 use crate::run::counterfactual::{cost_table, other_costs};
 
-/// The largest number of workers in the table.
 const WORKERS_SHOWN: usize = 32;
 
-pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: StatusArgs) -> Result<(), Failure> {
     let location = RunLocation::find(&args.of)?;
     if args.watch {
         return watch::run(location).await;
@@ -34,8 +33,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
             StatusOutput::Run(Box::new(Snapshot::of(&state, &other_costs(&state))))
         }
     };
-    status.print(args.json)?;
-    Ok(Exit::DONE)
+    print(args.json, &status, || status.runs().iter().map(render).collect::<Vec<_>>().join("\n"))
 }
 
 /// The runs that a server shows.
@@ -65,12 +63,6 @@ impl StatusOutput {
             Self::Run(run) => std::slice::from_ref(run),
             Self::Runs(runs) => runs,
         }
-    }
-}
-
-impl Output for StatusOutput {
-    fn text(&self) -> String {
-        self.runs().iter().map(render).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -63,26 +63,21 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
         ("wasted tasks", tasks_wasted.to_string()),
     ]);
     facts.extend(totals.links.map(|links| ("links", format!("a vector takes {links}"))));
-    if totals.sharded_steps > 0 {
-        facts.push(("in shards", format!("the vectors of {} steps", totals.sharded_steps)));
-    }
-    if totals.saturated > 0 {
-        facts.push(("clamped values", totals.saturated.to_string()));
-    }
-    if totals.vanished > 0 {
-        facts.push(("rounded to 0", totals.vanished.to_string()));
-    }
+    let counted = [
+        ("in shards", totals.sharded_steps, format!("the vectors of {} steps", totals.sharded_steps)),
+        ("clamped values", totals.saturated, totals.saturated.to_string()),
+        ("rounded to 0", totals.vanished, totals.vanished.to_string()),
+    ];
+    facts.extend(counted.into_iter().filter(|(_, count, _)| *count > 0).map(|(name, _, text)| (name, text)));
     facts.extend(totals.saved.map(|saved| ("saved", format!("iteration {saved}"))));
     facts.extend(totals.price.map(|price| ("price", format!("{price:.2}"))));
     facts.extend(totals.energy_wh.map(|energy_wh| ("energy", format!("{energy_wh:.1} Wh"))));
     facts
 }
 
-/// The columns of the table of workers.
 pub(super) const COLUMNS: [&str; 9] =
     ["worker", "device", "state", "tasks", "mean time (95 %)", "bound", "busy", "overhead", "failed, lost"];
 
-/// Returns the row of a worker.
 pub(super) fn cells(worker: &WorkerSnapshot) -> [String; 9] {
     let share = &worker.share;
     let time = |value: Option<f64>| value.map_or("-".into(), seconds);

@@ -19,30 +19,21 @@ use tokio::sync::watch;
 use super::text::{COLUMNS, cells, current, facts};
 use super::{RunLocation, StatusOutput, location};
 use crate::escape::is_unsafe;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Failure, require};
 
-/// The time between two updates.
 const INTERVAL: Duration = Duration::from_millis(500);
-
-/// The height of the chart of losses.
 const CHART_LINES: u16 = 12;
-
-/// The smallest width of a screen with a chart.
 const CHART_FROM_WIDTH: u16 = 100;
-
 /// The width of each of the [`COLUMNS`].
 const WIDTHS: [u16; 9] = [18, 16, 10, 10, 18, 9, 6, 9, 12];
-
 /// The [`COLUMNS`] in the order of importance. As many are shown as fit.
 const IMPORTANCE: [usize; 9] = [0, 3, 4, 2, 6, 8, 5, 7, 1];
-
 /// The height of the log, in lines.
 const LOG_LINES: u16 = 7;
 
-pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
-    if !std::io::stdout().is_terminal() {
-        return Err(Failure::usage("--watch needs a terminal; without it, `ata status` prints the state once"));
-    }
+pub(super) async fn run(run: RunLocation) -> Result<(), Failure> {
+    let message = || "--watch needs a terminal; without it, `ata status` prints the state once";
+    require(std::io::stdout().is_terminal(), message)?;
     let mut source = WatchSource::new(run);
     let mut snapshot = source.snapshot().await?;
     let mut terminal = ratatui::init();
@@ -52,7 +43,7 @@ pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
             break Err(Failure::internal(error));
         }
         match tokio::task::spawn_blocking(next_key).await.map_err(Failure::internal) {
-            Ok(Ok(Some(key))) if is_end(key) => break Ok(Exit::DONE),
+            Ok(Ok(Some(key))) if is_end(key) => break Ok(()),
             Ok(Ok(Some(key))) => screen.scroll(key.code, snapshot.workers.len()),
             Ok(Ok(None)) => match source.snapshot().await {
                 Ok(new) => (snapshot, screen.trouble) = (new, None),
@@ -67,7 +58,6 @@ pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
     result
 }
 
-/// The source of the snapshots.
 enum WatchSource {
     Server(Client),
     Folder(watch::Receiver<RunState>),
@@ -110,7 +100,6 @@ fn is_end(key: KeyEvent) -> bool {
     is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
 }
 
-/// The state of the screen.
 #[derive(Default)]
 struct Screen {
     table: TableState,
@@ -239,34 +228,38 @@ mod tests {
 
     use super::*;
 
+    fn join(state: &mut RunState, slot: usize, name: &str) {
+        let (name, device) = (name.to_owned(), name.to_owned());
+        state.apply(&RunEvent::Join { time_s: 0.0, worker: WorkerId::from_slot(slot), name, device });
+    }
+
+    fn drawn(screen: &mut Screen, snapshot: &Snapshot, width: u16, height: u16) -> TestBackend {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| screen.draw(frame, snapshot)).unwrap();
+        terminal.backend().clone()
+    }
+
     #[test]
     fn a_run_fits_on_a_screen() {
         let mut state = RunState::default();
-        for number in 1..=40 {
-            let (name, device) = (format!("worker-{number}"), "cpu".to_owned());
-            let worker = WorkerId::from_slot(number - 1);
-            state.apply(&RunEvent::Join { time_s: 0.0, worker, name, device });
+        for slot in 0..40 {
+            join(&mut state, slot, &format!("worker-{}", slot + 1));
         }
         let snapshot = Snapshot::of(&state, &[]);
         let mut screen = Screen::default();
         for (width, height) in [(120, 40), (80, 24), (20, 5)] {
-            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
-            let text = terminal.backend().to_string();
+            let text = drawn(&mut screen, &snapshot, width, height).to_string();
             assert!(height < 40 || text.contains("worker-3") && text.contains("Training loss"), "{text}");
         }
         screen.scroll(KeyCode::End, snapshot.workers.len());
-        let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
-        terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
-        assert!(terminal.backend().to_string().contains("worker-40"));
+        assert!(drawn(&mut screen, &snapshot, 120, 40).to_string().contains("worker-40"));
     }
 
     /// At any width, the line of changing values and the columns of the table are complete.
     #[test]
     fn narrow_screens_have_what_matters() {
         let mut state = RunState::default();
-        let (worker, name) = (WorkerId::from_slot(0), "worker-1".to_owned());
-        state.apply(&RunEvent::Join { time_s: 0.0, worker, name, device: "a device".into() });
+        join(&mut state, 0, "worker-1");
         let mut snapshot = Snapshot::of(&state, &[]);
         (snapshot.phase, snapshot.run.iterations) = (SnapshotPhase::Training, 200);
         let totals = &mut snapshot.totals;
@@ -275,9 +268,7 @@ mod tests {
         let current = "training, iteration 150 of 200, 1.00 s left, loss 0.125";
         let mut screen = Screen::default();
         for (width, has_chart, all) in [(60, false, false), (80, false, false), (120, true, true), (200, true, true)] {
-            let mut terminal = Terminal::new(TestBackend::new(width, 40)).unwrap();
-            terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
-            let text = terminal.backend().to_string();
+            let text = drawn(&mut screen, &snapshot, width, 40).to_string();
             let lines = [current, "0.125, 4.600 in the first iteration", "3.00 s, ", "mean time (95 %)", "tasks"];
             assert!(lines.iter().all(|line| text.contains(line)), "{width}: {text}");
             assert_eq!(text.contains("Training loss"), has_chart, "{width}: {text}");
@@ -291,19 +282,12 @@ mod tests {
     fn a_workers_text_stays_in_its_cells() {
         let evil = "\u{1b}[2J\u{9b}1m\u{202e}evil\n";
         let mut state = RunState::default();
-        state.apply(&RunEvent::Join {
-            time_s: 0.0,
-            worker: WorkerId::from_slot(0),
-            name: evil.into(),
-            device: evil.into(),
-        });
+        join(&mut state, 0, evil);
         state.apply(&RunEvent::Loss { time_s: 1.0, worker: WorkerId::from_slot(0), why: evil.into() });
         let snapshot = Snapshot::of(&state, &[]);
-        let screen = Screen { trouble: Some(evil.into()), ..Screen::default() };
-        let (mut terminal, mut screen) = (Terminal::new(TestBackend::new(120, 40)).unwrap(), screen);
-        terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
-        let cells = terminal.backend().buffer().content();
-        let text: String = cells.iter().map(Cell::symbol).collect();
+        let mut screen = Screen { trouble: Some(evil.into()), ..Screen::default() };
+        let screen = drawn(&mut screen, &snapshot, 120, 40);
+        let text: String = screen.buffer().content().iter().map(Cell::symbol).collect();
         assert!(text.matches("evil").count() >= 3, "{text}");
         assert!(!text.contains(is_unsafe), "{text:?}");
     }

@@ -14,7 +14,6 @@ use super::{Sandbox, within_deadline};
 
 /// The limit of a command's address space: three times what a small run needs, and a fraction of what any of the numbers would take.
 const ADDRESS_SPACE: u64 = 1 << 30;
-
 /// The output by which commands are recognized that have accepted their flags and would run for long. They are asked to stop.
 const AT_WORK: [&str; 3] = ["listens on", "trying again", "simulated iterations"];
 

@@ -18,7 +18,6 @@ use tempfile::TempDir;
 
 /// The time after which a program counts as hung: each of these tests takes seconds.
 const DEADLINE: Duration = Duration::from_mins(5);
-
 /// The polling interval of conditions.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -56,9 +55,7 @@ impl Sandbox {
     pub(crate) fn example(&self, name: &str, args: &[&str]) -> Output {
         let program = Path::new(PROGRAM).with_file_name("examples").join(name);
         assert!(program.with_extension(std::env::consts::EXE_EXTENSION).exists(), "cargo build --release --examples");
-        let child = self.command(&program, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let id = child.id();
-        within_deadline(id, move || child.wait_with_output().unwrap())
+        output(self.command(&program, args))
     }
 
     fn command(&self, program: &Path, args: &[&str]) -> Command {
@@ -79,16 +76,44 @@ impl Sandbox {
 
     /// Runs a command to completion.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
-        let child = self.ata(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let id = child.id();
-        within_deadline(id, move || child.wait_with_output().unwrap())
+        output(self.ata(args))
+    }
+
+    /// Runs a command that must succeed, and returns what it prints on standard output.
+    pub(crate) fn text(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Runs a command that must succeed, and returns the summary printed by `--json`.
     pub(crate) fn summary(&self, args: &[&str]) -> Value {
-        let output = self.run(&[args, &["--json"]].concat());
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        serde_json::from_str(&self.text(&[args, &["--json"]].concat())).unwrap()
+    }
+
+    /// Runs a command that must fail with this exit code and message, and returns standard error.
+    pub(crate) fn fails(&self, args: &[&str], code: i32, says: &str) -> String {
+        let output = self.run(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(says) && !said.contains("panicked"), "{args:?} does not say '{says}': {said}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        said
+    }
+
+    /// Returns the journal of the run in the folder `run`; empty if there is none yet.
+    pub(crate) fn journal(&self) -> String {
+        std::fs::read_to_string(self.path("run/events.jsonl")).unwrap_or_default()
+    }
+
+    /// Returns the events of the run in the folder `run`.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.journal().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Whether the journal of the run in the folder `run` has an event of this kind.
+    pub(crate) fn has_event(&self, kind: &str) -> bool {
+        self.journal().contains(&format!("\"event\":\"{kind}\""))
     }
 
     /// Starts a command in the background.
@@ -118,8 +143,7 @@ impl Sandbox {
     /// Writes a small data set, and returns its folder.
     pub(crate) fn data(&self) -> String {
         let folder = self.path("data").to_str().unwrap().to_owned();
-        let output = self.run(&["data", "synth", &folder, "--train", "400", "--test", "100"]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.text(&["data", "synth", &folder, "--train", "400", "--test", "100"]);
         folder
     }
 }
@@ -169,23 +193,15 @@ impl Process {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Kills the process if it is still running.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
-        assert!(status.success());
+        assert!(Command::new("kill").args([&format!("-{name}"), &self.id().to_string()]).status().unwrap().success());
     }
 
     /// Sends a signal to its process group, as a terminal does.
     pub(crate) fn signal_group(&self, name: &str) {
-        let group = format!("-{}", self.child.id());
-        let status = Command::new("kill").args([&format!("-{name}"), "--", &group]).status().unwrap();
-        assert!(status.success());
+        let group = format!("-{}", self.id());
+        assert!(Command::new("kill").args([&format!("-{name}"), "--", &group]).status().unwrap().success());
     }
 
     /// Returns the processes of its process group.
@@ -195,6 +211,13 @@ impl Process {
         let numbers = |line: &str| line.split_whitespace().map(|number| number.parse().unwrap()).collect::<Vec<u32>>();
         let of_group = all.lines().map(numbers).filter(|line| line[1] == self.id());
         of_group.map(|line| line[0]).collect()
+    }
+
+    /// Waits for the process to exit with this code, and returns standard output and standard error.
+    pub(crate) fn ends_with(self, code: i32) -> (String, String) {
+        let (ended, out, log) = self.end();
+        assert_eq!(ended, Some(code), "{log}");
+        (out, log)
     }
 
     /// Waits for the process to exit, and returns exit code, standard output and standard error.
@@ -217,6 +240,21 @@ impl Drop for Process {
         self.child.kill().unwrap_or(());
         drop(self.child.wait());
     }
+}
+
+/// Runs a command to completion.
+fn output(mut command: Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    within_deadline(child.id(), move || child.wait_with_output().unwrap())
+}
+
+/// Returns all files below a folder, in order.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect();
+    files.sort();
+    files
 }
 
 /// Waits until `condition` holds.

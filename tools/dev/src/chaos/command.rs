@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata::{Exit, Extensions, Failure, LocalRun, Output, live_line, note, render_table};
+use ata::{Exit, Extensions, Failure, LocalRun, live_line, note, print, render_table};
 use ata_figures::Table;
 use ata_types::seconds;
 use indicatif::ProgressBar;
@@ -35,7 +35,7 @@ pub(crate) async fn command(args: ChaosArgs) -> Result<Exit, Failure> {
         _ = terminate.recv() => return Ok(Exit::INTERRUPTED),
         verdict = Box::pin(super::run(config, &mut console)) => verdict.map_err(failure)?,
     };
-    verdict.print(json)?;
+    print(json, &verdict, || text(&verdict))?;
     if verdict.broken.is_empty() {
         return Ok(Exit::DONE);
     }
@@ -115,20 +115,18 @@ impl Observer for Console {
     }
 }
 
-impl Output for Verdict {
-    fn text(&self) -> String {
-        let unknown = || "unknown".to_owned();
-        let (coordinator, workers) = (seconds(self.coordinator_stopped_s), seconds(self.workers_stopped_s));
-        let lines = [
-            ("iterations", self.iterations.to_string()),
-            ("after SIGTERM", format!("the coordinator ended in {coordinator}, the workers in {workers}")),
-            ("processes left", self.processes_left.to_string()),
-            ("parameters", self.parameters_sha256.clone().unwrap_or_else(unknown)),
-            ("without faults", self.undisturbed_sha256.clone().unwrap_or_else(unknown)),
-        ];
-        let lines = lines.map(|(name, value)| format!("\n{name:<16}{value}")).concat();
-        render_table(&table(&self.faults), usize::MAX) + &lines + "\n"
-    }
+fn text(verdict: &Verdict) -> String {
+    let unknown = || "unknown".to_owned();
+    let (coordinator, workers) = (seconds(verdict.coordinator_stopped_s), seconds(verdict.workers_stopped_s));
+    let lines = [
+        ("iterations", verdict.iterations.to_string()),
+        ("after SIGTERM", format!("the coordinator ended in {coordinator}, the workers in {workers}")),
+        ("processes left", verdict.processes_left.to_string()),
+        ("parameters", verdict.parameters_sha256.clone().unwrap_or_else(unknown)),
+        ("without faults", verdict.undisturbed_sha256.clone().unwrap_or_else(unknown)),
+    ];
+    let lines = lines.map(|(name, value)| format!("\n{name:<16}{value}")).concat();
+    render_table(&table(&verdict.faults), usize::MAX) + &lines + "\n"
 }
 
 /// Returns the table of all kinds of faults.
