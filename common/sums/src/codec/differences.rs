@@ -11,7 +11,7 @@
 
 use ata_nn::vectorized;
 
-use super::{BLOCK, CodecError, take};
+use super::{BLOCK, CodecError, expect_end, take};
 use crate::exact::{ceil_log2, max_bits, power_of_two};
 
 /// The scale of a block without differences, which has no integers.
@@ -76,11 +76,11 @@ fn read(bytes: &[u8], count: usize, mut block: impl FnMut(usize, i8, &[u8])) -> 
             UNCHANGED => 0,
             WHOLE => 4 * values,
             scale if i16::from(scale) <= LARGEST => values,
-            scale => return Err(CodecError::Scale { block: at, scale }),
+            _ => return Err(CodecError(format!("block {at} has the scale {scale}: expected one from -128 to 121"))),
         };
         block(first, scale, take(&mut rest, length, at, blocks)?);
     }
-    if rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing { bytes: rest.len() }) }
+    expect_end(rest)
 }
 
 /// Returns the scale of a block of differences.
