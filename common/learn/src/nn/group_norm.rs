@@ -2,10 +2,7 @@
 
 use ata_nn::group_norm::{self as kernel, Group, GroupGeometry};
 use ata_nn::group_norm_gradient::{self, GroupForward};
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::module::{Module, Param};
@@ -135,51 +132,30 @@ impl<C: CheckpointStrategy> GroupNormOperation for Autodiff<Flex, C> {
         epsilon: f64,
         relu: bool,
     ) -> FloatTensor<Self> {
-        let ((x, of_x), (shortcut, of_shortcut)) = (x.into_parts(), shortcut.into_parts());
-        let ((gamma, of_gamma), (beta, of_beta)) = (gamma.into_parts(), beta.into_parts());
-        let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
-        let g = geometry(&x, groups, epsilon, relu);
-        let (output, statistics) = forward(g, &x, [&gamma, &beta], shortcut);
-        match GroupNormBackward(g).prepare::<C>([of_x, of_gamma, of_beta, of_shortcut]).compute_bound().stateful() {
-            OpsKind::UnTracked(prepared) => prepared.finish(output),
-            OpsKind::Tracked(prepared) => {
-                prepared.finish(GroupNormState { x, output: output.clone(), gamma, groups: statistics }, output)
-            }
-        }
-    }
-}
-
-#[derive(Debug)]
-struct GroupNormBackward(GroupGeometry);
-
-#[derive(Clone, Debug)]
-struct GroupNormState {
-    x: FlexTensor,
-    output: FlexTensor,
-    gamma: FlexTensor,
-    groups: Vec<Group>,
-}
-
-impl Backward<Flex, 4> for GroupNormBackward {
-    type State = GroupNormState;
-
-    fn backward(self, ops: Ops<GroupNormState, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let (g, GroupNormState { x, output, gamma, groups }) = (self.0, ops.state);
-        let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));
-        let images = |tensor| flex::view(tensor).images(g.samples, g.size);
-        let (x, output) = (images(&x), images(&output));
-        let saved = GroupForward { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
-        let found = group_norm_gradient::gradients(g, saved, &images(&gradient));
-        let [of_x, of_gamma, of_beta, of_shortcut] = ops.parents;
-        for (node, numbers) in [(of_x, found.x), (of_shortcut, found.shortcut)] {
-            if let Some(node) = node {
-                gradients.register::<Flex>(node.id, flex::images(numbers, g.samples, g.size));
-            }
-        }
-        for (node, numbers) in [(of_gamma, found.gamma), (of_beta, found.beta)] {
-            if let Some(node) = node {
-                gradients.register::<Flex>(node.id, flex::tensor(numbers, [g.size.channels]));
-            }
-        }
+        flex::differentiable::<C, _, 4>(
+            [x, gamma, beta, shortcut],
+            |[x, gamma, beta, shortcut]| Flex::group_norm(x, gamma, beta, shortcut, groups, epsilon, relu),
+            |[x, gamma, beta, shortcut]| {
+                let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
+                let g = geometry(&x, groups, epsilon, relu);
+                let (output, groups) = forward(g, &x, [&gamma, &beta], shortcut);
+                (output.clone(), (g, [x, output, gamma], groups))
+            },
+            |(g, [x, output, gamma], groups), gradient, [of_x, of_gamma, of_beta, of_shortcut]| {
+                let gradient = flex::viewable(gradient);
+                let images = |tensor| flex::view(tensor).images(g.samples, g.size);
+                let (x, output) = (images(&x), images(&output));
+                let saved = GroupForward { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
+                let found = group_norm_gradient::gradients(g, saved, &images(&gradient));
+                let of_images = |numbers| flex::images(numbers, g.samples, g.size);
+                let of_channels = |numbers| flex::tensor(numbers, [g.size.channels]);
+                [
+                    of_x.map(|_| of_images(found.x)),
+                    of_gamma.map(|_| of_channels(found.gamma)),
+                    of_beta.map(|_| of_channels(found.beta)),
+                    of_shortcut.map(|_| of_images(found.shortcut)),
+                ]
+            },
+        )
     }
 }
