@@ -36,7 +36,7 @@ pub use images::{ImageBatch, ImageInput};
 pub use learner::{Learner, LearnerError, TaskGradient, finite};
 pub use model::{
     Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape, Model, ModelError,
-    ModelResolver, Network, ResNet18, ResNet20, builtin_model, model,
+    ModelResolver, Network, ResNet, builtin_model, model,
 };
 pub use nn::{MixedLabels, Targets, cross_entropy, cross_entropy_of_targets};
 pub use precision::{Precision, PrecisionError};

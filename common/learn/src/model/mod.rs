@@ -4,18 +4,13 @@ mod classifier;
 mod cnn;
 mod described;
 mod image_parameters;
-mod residual;
-mod resnet18;
-mod resnet20;
-mod shape;
+mod resnet;
 
 pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
 pub use described::DescribedModel;
-pub use image_parameters::ImageParameters;
-pub use resnet18::ResNet18;
-pub use resnet20::ResNet20;
-pub use shape::ImageShape;
+pub use image_parameters::{ImageParameters, ImageShape};
+pub use resnet::ResNet;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +26,7 @@ use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::table_of;
 use ata_data::{DataError, DataSource, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, ParameterTable};
-use residual::parse_width;
+use resnet::parse_width;
 
 /// A problem without its types, for the coordinator and the workers.
 pub trait Model: Send + Sync {
@@ -122,12 +117,12 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
     match name {
         "cnn" => Ok(classifier(of_images, move |shape, device| Cnn::new(widths, shape, device))),
         "resnet20" => {
-            let width = width.unwrap_or(ResNet20::WIDTH);
-            Ok(classifier(of_images, move |shape, device| ResNet20::new(width, shape, device)))
+            let width = width.unwrap_or(16);
+            Ok(classifier(of_images, move |shape, device| ResNet::resnet20(width, shape, device)))
         }
         "resnet18" => {
-            let width = width.unwrap_or(ResNet18::WIDTH);
-            Ok(classifier(of_images, move |shape, device| ResNet18::new(width, shape, device)))
+            let width = width.unwrap_or(64);
+            Ok(classifier(of_images, move |shape, device| ResNet::resnet18(width, shape, device)))
         }
         _ => Err(unknown()),
     }
