@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
-use crate::tile::{Blocked, add_products, numbers, vectors};
+use crate::tile::{Blocked, add_products, load, store};
 use crate::{Aligned, BLOCK, spread, zeros};
 
 /// The sizes of a convolution.
@@ -220,19 +220,14 @@ impl RowCover<'_> {
             done += run.length;
         }
         if let Some(bias) = bias {
-            let bias = vectors::<S, V>(simd, &bias[first..]);
+            let bias = load::<S, V>(simd, &bias[first..]);
             for (sum, bias) in sums.iter_mut().flat_map(|sums| sums.iter_mut().zip(bias)) {
                 *sum = simd.add_f32s(*sum, bias);
             }
         }
         let width = BLOCK.min(size.channels - first);
         for (p, sums) in sums.into_iter().enumerate() {
-            let result = &mut self.result[to.start + y * to.row + (x + p) * to.pixel + first..];
-            if width == BLOCK {
-                S::as_mut_simd_f32s(&mut result[..BLOCK]).0.copy_from_slice(&sums);
-            } else {
-                result[..width].copy_from_slice(&numbers::<S, V>(sums)[..width]);
-            }
+            store::<S, V>(sums, &mut self.result[to.start + y * to.row + (x + p) * to.pixel + first..][..width]);
         }
     }
 }

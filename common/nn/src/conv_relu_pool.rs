@@ -5,7 +5,7 @@ use pulp::Simd;
 use crate::conv3x3::pack;
 use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
-use crate::tile::{Blocked, add_products, numbers, vectors};
+use crate::tile::{Blocked, add_products, load, store};
 use crate::{Aligned, BLOCK, spread, zeros};
 
 /// The flag in [`ForwardState::chosen`] for an output that is zero, and so has no gradient.
@@ -139,7 +139,7 @@ impl Forward<'_> {
             let patch = |p: usize| &self.image[start(p / 4) + patches[p % 4] + ky * row..][..run];
             add_products(simd, std::array::from_fn(patch), packed, &mut sums);
         }
-        let bias = vectors::<S, V>(simd, &self.bias[first..]);
+        let bias = load::<S, V>(simd, &self.bias[first..]);
         for (window, sums) in sums.as_chunks::<4>().0.iter().enumerate() {
             let at = (y * g.output().width + x + window) * g.outputs + first;
             self.pool::<S, V>(simd, sums, bias, [at, first, start(window)]);
@@ -172,7 +172,7 @@ impl Forward<'_> {
             chosen_vectors[v] = simd.select_u32s(is_alive, which, simd.splat_u32s(DEAD));
         }
         let width = BLOCK.min(self.g.outputs - first);
-        self.output[at..][..width].copy_from_slice(&numbers::<S, V>(values)[..width]);
+        store::<S, V>(values, &mut self.output[at..][..width]);
         if !self.chosen.is_empty() {
             self.chosen[at..][..width].copy_from_slice(&chosen[..width]);
         }

@@ -6,7 +6,7 @@ use pulp::Simd;
 
 use crate::image::Size;
 use crate::instructions::by_width;
-use crate::tile::{Blocked, numbers, vectors};
+use crate::tile::{Blocked, load, store};
 use crate::{BLOCK, spread, zeros};
 
 /// The number of partial sums over pixels, each of which takes every fourth pixel.
@@ -109,7 +109,7 @@ impl Term for Plain<'_> {
 
     #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
-        let x = block::<S, V>(simd, &self.0[at + channel..][..width]);
+        let x = load::<S, V>(simd, &self.0[at + channel..][..width]);
         for (sum, x) in sums.iter_mut().zip(x) {
             *sum = simd.add_f32s(*sum, x);
         }
@@ -131,34 +131,12 @@ impl Term for Squares<'_> {
 
     #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
-        let x = block::<S, V>(simd, &self.x[at + channel..][..width]);
-        let means = block::<S, V>(simd, &self.means[channel..][..width]);
+        let x = load::<S, V>(simd, &self.x[at + channel..][..width]);
+        let means = load::<S, V>(simd, &self.means[channel..][..width]);
         for ((sum, x), mean) in sums.iter_mut().zip(x).zip(means) {
             let apart = simd.sub_f32s(x, mean);
             *sum = simd.mul_add_f32s(apart, apart, *sum);
         }
-    }
-}
-
-/// Loads a block of numbers; missing ones are zero.
-#[inline(always)]
-pub(crate) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
-    if numbers.len() < BLOCK {
-        return vectors(simd, numbers);
-    }
-    let mut block = [simd.splat_f32s(0.0); V];
-    // With a constant length, this is a single load.
-    block.copy_from_slice(S::as_simd_f32s(&numbers[..BLOCK]).0);
-    block
-}
-
-/// Stores the first numbers of a block, as many as `to` has room for.
-#[inline(always)]
-pub(crate) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]) {
-    if to.len() < BLOCK {
-        to.copy_from_slice(&numbers::<S, V>(block)[..to.len()]);
-    } else {
-        S::as_mut_simd_f32s(&mut to[..BLOCK]).0.copy_from_slice(&block);
     }
 }
 
@@ -214,15 +192,15 @@ impl Blocked for Normalise<'_> {
         let (channels, zero) = (g.size.channels, simd.splat_f32s(0.0));
         for first in (0..channels).step_by(BLOCK) {
             let width = BLOCK.min(channels - first);
-            let factors = block::<S, V>(simd, &affine.factors[first..][..width]);
-            let terms = block::<S, V>(simd, &affine.terms[first..][..width]);
+            let factors = load::<S, V>(simd, &affine.factors[first..][..width]);
+            let terms = load::<S, V>(simd, &affine.terms[first..][..width]);
             for at in (first..x.len()).step_by(channels) {
-                let mut values = block::<S, V>(simd, &x[at..][..width]);
+                let mut values = load::<S, V>(simd, &x[at..][..width]);
                 for ((value, factor), term) in values.iter_mut().zip(factors).zip(terms) {
                     *value = simd.mul_add_f32s(*value, factor, term);
                 }
                 if let Some(shortcut) = shortcut {
-                    for (value, more) in values.iter_mut().zip(block::<S, V>(simd, &shortcut[at..][..width])) {
+                    for (value, more) in values.iter_mut().zip(load::<S, V>(simd, &shortcut[at..][..width])) {
                         *value = simd.add_f32s(*value, more);
                     }
                 }

@@ -2,9 +2,9 @@
 
 use pulp::Simd;
 
-use crate::group_norm::{Group, GroupGeometry, PixelSums, Plain, Term, block, store};
+use crate::group_norm::{Group, GroupGeometry, PixelSums, Plain, Term};
 use crate::instructions::by_width;
-use crate::tile::Blocked;
+use crate::tile::{Blocked, load, store};
 use crate::{BLOCK, spread, zeros};
 
 /// The operands and results of the forward pass that the gradients need, channels last.
@@ -105,9 +105,9 @@ impl Term for Products<'_> {
 
     #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
-        let gradient = block::<S, V>(simd, &self.gradient[at + channel..][..width]);
-        let x = block::<S, V>(simd, &self.x[at + channel..][..width]);
-        let means = block::<S, V>(simd, &self.means[channel..][..width]);
+        let gradient = load::<S, V>(simd, &self.gradient[at + channel..][..width]);
+        let x = load::<S, V>(simd, &self.x[at + channel..][..width]);
+        let means = load::<S, V>(simd, &self.means[channel..][..width]);
         for (((sum, gradient), x), mean) in sums.iter_mut().zip(gradient).zip(x).zip(means) {
             *sum = simd.mul_add_f32s(gradient, simd.sub_f32s(x, mean), *sum);
         }
@@ -139,12 +139,12 @@ impl Blocked for GroupInputGradient<'_> {
         let Self { channels, slopes, input, gradient, x } = self;
         for first in (0..channels).step_by(BLOCK) {
             let width = BLOCK.min(channels - first);
-            let of = |numbers: &[f32]| block::<S, V>(simd, &numbers[first..][..width]);
+            let of = |numbers: &[f32]| load::<S, V>(simd, &numbers[first..][..width]);
             let (factors, of_x, terms, means) =
                 (of(&slopes.factors), of(&slopes.of_x), of(&slopes.terms), of(&slopes.means));
             for at in (first..input.len()).step_by(channels) {
-                let mut values = block::<S, V>(simd, &input[at..][..width]);
-                let gradient = block::<S, V>(simd, &gradient[at..][..width]);
+                let mut values = load::<S, V>(simd, &input[at..][..width]);
+                let gradient = load::<S, V>(simd, &gradient[at..][..width]);
                 for (v, value) in values.iter_mut().enumerate() {
                     let apart = simd.sub_f32s(*value, means[v]);
                     *value = simd.mul_add_f32s(gradient[v], factors[v], simd.mul_add_f32s(apart, of_x[v], terms[v]));

@@ -37,8 +37,6 @@ mod group_norm;
 mod linear;
 mod pixels;
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests;
 mod weight_factors;
 
