@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::cifar::record_count;
 use crate::packed_writer::PackedWriter;
-use crate::packing::{DEFAULT_SIZE, Packing};
-use crate::{DataError, IMAGE_BYTES, LabelledImage, PackProgress, Split, sha256_of_file};
+use crate::{DEFAULT_SIZE, DataError, IMAGE_BYTES, LabelledImage, PackProgress, Packing, Split, sha256_of_file};
 
 /// The names of the classes, by label: `batches.meta.txt` of the official archive.
 const CLASS_NAMES: [&str; 10] =
@@ -43,7 +43,7 @@ impl Cifar10 {
     /// Returns a digest of the content of all files.
     pub(crate) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
         let mut digest = Sha256::new();
-        for file in [Split::Train, Split::Test].into_iter().flat_map(|split| self.files(split)) {
+        for file in Split::BOTH.into_iter().flat_map(|split| self.files(split)) {
             digest.update(sha256_of_file(&file)?);
         }
         Ok(digest.finalize().into())
@@ -57,7 +57,7 @@ impl Cifar10 {
             return Err(DataError::corrupt(&self.folder, reason));
         }
         let (mut done, mut total) = (0, 0);
-        for file in [Split::Train, Split::Test].into_iter().flat_map(|split| self.files(split)) {
+        for file in Split::BOTH.into_iter().flat_map(|split| self.files(split)) {
             total += file.metadata().map_err(DataError::io(file))?.len() / RECORD_BYTES as u64;
         }
         let mut pack = |split| -> Result<PackedWriter, DataError> {
@@ -79,13 +79,7 @@ impl Cifar10 {
 /// Adds the records of a file, and returns how many there are.
 fn append(path: &Path, writer: &mut PackedWriter, out: &Path) -> Result<u64, DataError> {
     let file = File::open(path).map_err(DataError::io(path))?;
-    let bytes = file.metadata().map_err(DataError::io(path))?.len();
-    let (records, rest) = (bytes / RECORD_BYTES as u64, bytes % RECORD_BYTES as u64);
-    if records == 0 || rest != 0 {
-        let reason =
-            format!("{bytes} bytes are not a whole number of records of {RECORD_BYTES} bytes: is it cut short?");
-        return Err(DataError::corrupt(path, reason));
-    }
+    let records = record_count(&file, path, RECORD_BYTES)?;
     let mut file = BufReader::with_capacity(1 << 20, file);
     let mut record = [0; RECORD_BYTES];
     for index in 0..records {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::cache::default_cache_dir;
 use crate::cifar::find_split;
+use crate::sharded::ShardedFile;
 use crate::{
     Augmentation, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement, RecordFile,
-    ShardIndex, ShardedFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
+    ShardIndex, Split, Synthetic, TaskSample, Unpacked, extract_archive,
 };
 
 /// One split of a data set of images, read image by image.
@@ -85,11 +86,7 @@ impl Images {
     /// Packs the images of `data` into the cache if it is a folder of images that are not packed yet, and returns the
     /// folder of the packed images. Otherwise returns `data`.
     pub fn prepare(data: &Path, size: usize, progress: PackProgress<'_>) -> Result<PathBuf, DataError> {
-        let is_found = |split: &Split| {
-            let names = [split.file_name(), split.packed_name(), split.shards_name()];
-            names.iter().any(|name| data.join(name).is_file())
-        };
-        if !data.is_dir() || [Split::Train, Split::Test].iter().any(is_found) {
+        if !data.is_dir() || Split::BOTH.iter().flat_map(|split| split.names()).any(|name| data.join(name).is_file()) {
             return Ok(data.into());
         }
         match Unpacked::find(data)? {
@@ -107,14 +104,13 @@ impl Images {
     /// Returns the folder that holds the splits of `data`.
     pub fn folder(data: &Path) -> Result<PathBuf, DataError> {
         let expected = "'synthetic', a folder of images, or cifar-100-binary.tar.gz";
-        let found = data.metadata().map_err(|cause| DataError::NotFound { path: data.into(), cause, expected })?;
+        let found = data.metadata();
+        let found =
+            found.map_err(|cause| DataError::Problem(format!("{}: {cause}. Expected {expected}", data.display())))?;
         if found.is_dir() {
             return Ok(data.into());
         }
-        let mut names = [Split::Train, Split::Test]
-            .into_iter()
-            .flat_map(|split| [split.file_name(), split.packed_name(), split.shards_name()]);
-        let is_split = names.any(|name| data.ends_with(name));
+        let is_split = Split::BOTH.iter().flat_map(|split| split.names()).any(|name| data.ends_with(name));
         match data.parent() {
             Some(folder) if is_split => Ok(Path::new(".").join(folder)),
             _ => extract_archive(data, &default_cache_dir()),

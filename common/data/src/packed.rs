@@ -16,11 +16,11 @@
 //! A record is the label in two bytes, then a red, a green and a blue plane, row-major.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::file::read_exact_at;
+use crate::file::{begins_with, read_exact_at};
 use crate::header::{Header, MAGIC};
 use crate::{DataError, ImageInfo, LabelledImage};
 
@@ -36,12 +36,7 @@ pub struct PackedFile {
 impl PackedFile {
     /// Returns `true` if a file begins like one of this layout.
     pub fn is_packed(path: &Path) -> Result<bool, DataError> {
-        let mut magic = [0; MAGIC.len()];
-        let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-        match read {
-            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            read => read.map(|()| magic == MAGIC).map_err(DataError::io(path)),
-        }
+        begins_with(path, MAGIC)
     }
 
     /// Opens a file and reads it once: its size must match its records, and every label must be that of a class.
