@@ -165,19 +165,4 @@ mod tests {
             assert!(error.contains(reason), "{error}");
         }
     }
-
-    #[test]
-    fn a_split_is_found_in_the_folder_or_below() {
-        let folder = tempfile::tempdir().unwrap();
-        let missing = find_split(folder.path(), Split::Train).unwrap_err().to_string();
-        assert!(missing.contains("holds no train.bin"), "{missing}");
-        std::fs::create_dir(folder.path().join("cifar-100-binary")).unwrap();
-        let below = folder.path().join("cifar-100-binary/train.bin");
-        std::fs::write(&below, "").unwrap();
-        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), below);
-        let direct = folder.path().join("train.bin");
-        std::fs::write(&direct, "").unwrap();
-        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), direct);
-        assert!(matches!(find_split(&folder.path().join("nowhere"), Split::Test), Err(DataError::Io { .. })));
-    }
 }

@@ -166,7 +166,13 @@ mod tests {
     #[test]
     fn a_split_is_found_from_its_folder_and_from_either_file() {
         let folder = tempfile::tempdir().unwrap();
-        for split in [Split::Train, Split::Test] {
+        let missing = Images::locate(folder.path(), Split::Train).unwrap_err().to_string();
+        assert!(missing.contains("holds no train.bin"), "{missing}");
+        let below = folder.path().join("cifar-100-binary/train.bin");
+        std::fs::create_dir(below.parent().unwrap()).unwrap();
+        std::fs::write(&below, "").unwrap();
+        assert_eq!(Images::locate(folder.path(), Split::Train).unwrap(), below);
+        for split in Split::BOTH {
             std::fs::write(folder.path().join(split.file_name()), Synthetic::new(split, 1).record(0)).unwrap();
         }
         let train = folder.path().join("train.bin");

@@ -148,16 +148,6 @@ mod tests {
     }
 
     #[test]
-    fn images_are_read_as_written() {
-        let opened = open(&written()).unwrap();
-        assert_eq!((opened.len(), &opened.info().classes, opened.info().size), (3, &names(), SIZE));
-        for (index, label) in [(0, 0), (1, 1), (2, 0)] {
-            assert_eq!(opened.read(index).unwrap(), image(label));
-        }
-        assert!(matches!(opened.read(3), Err(DataError::Io { .. })));
-    }
-
-    #[test]
     fn the_normalisation_is_that_of_all_pixels() {
         let opened = open(&written()).unwrap();
         let images = [0, 1, 0].map(image);
