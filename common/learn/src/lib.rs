@@ -39,7 +39,7 @@ pub use model::{
     ModelResolver, Network, ResNet, builtin_model, model,
 };
 pub use nn::{MixedLabels, Targets, cross_entropy, cross_entropy_of_targets};
-pub use precision::{Precision, PrecisionError};
+pub use precision::Precision;
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use sift::{Sifted, sift};
