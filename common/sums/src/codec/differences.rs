@@ -4,11 +4,6 @@
 //! magnitudes of at most 127; the integers follow as i8. A rounding error becomes part of the next difference, since
 //! the sender keeps the parameters that the receivers hold, computed by the same expression.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use ata_nn::vectorized;
 
 use super::{BLOCK, CodecError, expect_end, take};

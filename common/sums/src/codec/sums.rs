@@ -4,11 +4,6 @@
 //! values in two's complement. The low 8, 16 or 32 bits of all values follow. For 12 and 20 bits the high four bits
 //! come next: those of values i and i + 128 share a byte. The last block is padded with zeros.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use ata_nn::vectorized;
 use ata_types::WireFormat;
 

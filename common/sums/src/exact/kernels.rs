@@ -1,10 +1,5 @@
 //! The loops over values, compiled for each register width. No result depends on its neighbours, so the bits are the same for every width.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use ata_nn::vectorized;
 
 /// The mask that clears the sign bit of an f32.

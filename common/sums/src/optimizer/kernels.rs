@@ -1,11 +1,6 @@
 //! One step on a range of parameters, in one pass over memory. Each parameter's result depends on its own values only,
 //! so ranges can be computed in parallel without changing a bit.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use super::{Optimizer, Rule};
 
 const BETA_1: f32 = 0.9;
