@@ -52,47 +52,32 @@ pub fn forward(
         let own = n * per_sample..(n + 1) * per_sample;
         let (x, shortcut) = (&x[own.clone()], shortcut.map(|shortcut| &shortcut[own]));
         statistics(g, x, groups);
-        let affine = AffineParameters::new(g, groups, gamma, beta);
-        by_width(Normalise { g, x, affine: &affine, shortcut, output });
+        let group = |channel: usize| groups[channel / (g.size.channels / g.groups)];
+        let factors: Vec<f32> = gamma.iter().enumerate().map(|(c, gamma)| gamma * group(c).scale).collect();
+        let terms = beta.iter().zip(&factors).enumerate();
+        let terms: Vec<f32> = terms.map(|(c, (beta, factor))| beta - group(c).mean * factor).collect();
+        by_width(Normalise { g, x, factors: &factors, terms: &terms, shortcut, output });
     });
     (output, groups)
 }
 
 fn statistics(g: GroupGeometry, x: &[f32], groups: &mut [Group]) {
-    let per_group = g.size.channels / g.groups;
+    let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
     let count = (per_group * g.size.pixels()) as f64;
-    let sums = by_width(PixelSums { channels: g.size.channels, term: Plain(x) });
+    let sums = by_width(PixelSums { channels, count: x.len(), term: Plain(x) });
     let mean = |sums: &[f32]| sums.iter().copied().map(f64::from).sum::<f64>() / count;
     for (group, sums) in groups.iter_mut().zip(sums.chunks_exact(per_group)) {
         group.mean = mean(sums) as f32;
     }
     let means: Vec<f32> = groups.iter().flat_map(|group| std::iter::repeat_n(group.mean, per_group)).collect();
-    let squares = by_width(PixelSums { channels: g.size.channels, term: Squares { x, means: &means } });
+    let squares = by_width(PixelSums { channels, count: x.len(), term: Squares { x, means: &means } });
     for (group, squares) in groups.iter_mut().zip(squares.chunks_exact(per_group)) {
         group.scale = (1.0 / (mean(squares) + g.epsilon).sqrt()) as f32;
     }
 }
 
-/// The factor and the summand of the affine map that normalises a channel.
-struct AffineParameters {
-    factors: Vec<f32>,
-    terms: Vec<f32>,
-}
-
-impl AffineParameters {
-    fn new(g: GroupGeometry, groups: &[Group], gamma: &[f32], beta: &[f32]) -> Self {
-        let group = |channel: usize| groups[channel / (g.size.channels / g.groups)];
-        let factors: Vec<f32> = gamma.iter().enumerate().map(|(c, gamma)| gamma * group(c).scale).collect();
-        let terms = beta.iter().zip(&factors).enumerate();
-        Self { terms: terms.map(|(c, (beta, factor))| beta - group(c).mean * factor).collect(), factors }
-    }
-}
-
 /// The terms of sums over pixels, one sum per channel.
 pub(crate) trait Term: Copy {
-    /// Returns the number of values in all pixels.
-    fn len(self) -> usize;
-
     /// Adds a block of terms: those of the channels from `channel` on, at the pixel that begins at `at`.
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]);
 }
@@ -102,11 +87,6 @@ pub(crate) trait Term: Copy {
 pub(crate) struct Plain<'a>(pub(super) &'a [f32]);
 
 impl Term for Plain<'_> {
-    #[inline(always)]
-    fn len(self) -> usize {
-        self.0.len()
-    }
-
     #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
         let x = load::<S, V>(simd, &self.0[at + channel..][..width]);
@@ -125,11 +105,6 @@ struct Squares<'a> {
 
 impl Term for Squares<'_> {
     #[inline(always)]
-    fn len(self) -> usize {
-        self.x.len()
-    }
-
-    #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
         let x = load::<S, V>(simd, &self.x[at + channel..][..width]);
         let means = load::<S, V>(simd, &self.means[channel..][..width]);
@@ -143,6 +118,8 @@ impl Term for Squares<'_> {
 /// Computes sums over the pixels, by channel.
 pub(crate) struct PixelSums<T> {
     pub(crate) channels: usize,
+    /// The number of values in all pixels.
+    pub(crate) count: usize,
     pub(crate) term: T,
 }
 
@@ -151,18 +128,18 @@ impl<T: Term> Blocked for PixelSums<T> {
 
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Vec<f32> {
-        let Self { channels, term } = self;
+        let Self { channels, count, term } = self;
         let mut result = vec![0.0; channels];
         for (first, result) in (0..).step_by(BLOCK).zip(result.chunks_mut(BLOCK)) {
             let mut sums = [[simd.splat_f32s(0.0); V]; SUMS];
             let mut at = 0;
-            while at + SUMS * channels <= term.len() {
+            while at + SUMS * channels <= count {
                 for sums in &mut sums {
                     term.add::<S, V>(simd, at, first, result.len(), sums);
                     at += channels;
                 }
             }
-            for sums in sums.iter_mut().take((term.len() - at) / channels) {
+            for sums in sums.iter_mut().take((count - at) / channels) {
                 term.add::<S, V>(simd, at, first, result.len(), sums);
                 at += channels;
             }
@@ -178,7 +155,9 @@ impl<T: Term> Blocked for PixelSums<T> {
 struct Normalise<'a> {
     g: GroupGeometry,
     x: &'a [f32],
-    affine: &'a AffineParameters,
+    /// The factor and the summand of each channel.
+    factors: &'a [f32],
+    terms: &'a [f32],
     shortcut: Option<&'a [f32]>,
     output: &'a mut [f32],
 }
@@ -188,12 +167,12 @@ impl Blocked for Normalise<'_> {
 
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) {
-        let Self { g, x, affine, shortcut, output } = self;
+        let Self { g, x, factors, terms, shortcut, output } = self;
         let (channels, zero) = (g.size.channels, simd.splat_f32s(0.0));
         for first in (0..channels).step_by(BLOCK) {
             let width = BLOCK.min(channels - first);
-            let factors = load::<S, V>(simd, &affine.factors[first..][..width]);
-            let terms = load::<S, V>(simd, &affine.terms[first..][..width]);
+            let factors = load::<S, V>(simd, &factors[first..][..width]);
+            let terms = load::<S, V>(simd, &terms[first..][..width]);
             for at in (first..x.len()).step_by(channels) {
                 let mut values = load::<S, V>(simd, &x[at..][..width]);
                 for ((value, factor), term) in values.iter_mut().zip(factors).zip(terms) {

@@ -66,8 +66,9 @@ fn of_sample(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32], x: &mu
         saved.groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()
     };
     let (means, scales) = (by_channel(|group| group.mean), by_channel(|group| group.scale));
-    let plain = by_width(PixelSums { channels, term: Plain(gradient) });
-    let products = by_width(PixelSums { channels, term: Products { gradient, x: saved.x, means: &means } });
+    let plain = by_width(PixelSums { channels, count: x.len(), term: Plain(gradient) });
+    let products =
+        by_width(PixelSums { channels, count: x.len(), term: Products { gradient, x: saved.x, means: &means } });
     let (of_gamma, of_beta) = sums.split_at_mut(channels);
     of_beta.copy_from_slice(&plain);
     for ((of_gamma, product), scale) in of_gamma.iter_mut().zip(products).zip(&scales) {
@@ -98,11 +99,6 @@ struct Products<'a> {
 }
 
 impl Term for Products<'_> {
-    #[inline(always)]
-    fn len(self) -> usize {
-        self.gradient.len()
-    }
-
     #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
         let gradient = load::<S, V>(simd, &self.gradient[at + channel..][..width]);
