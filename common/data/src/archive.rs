@@ -68,7 +68,6 @@ fn wanted(entry: &Entry<'_, impl Read>) -> Result<Option<Split>, String> {
     Ok(Split::BOTH.into_iter().find(|split| path.file_name().is_some_and(|name| name == split.file_name())))
 }
 
-/// Unpacks the file of a split, and checks it.
 fn unpack_split(
     entry: &mut Entry<'_, impl Read>,
     name: &str,

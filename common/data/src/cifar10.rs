@@ -19,7 +19,6 @@ const CLASS_NAMES: [&str; 10] =
 /// The size of a record: a label and the pixels.
 const RECORD_BYTES: usize = 1 + IMAGE_BYTES;
 
-/// The files of CIFAR-10.
 #[derive(Debug)]
 pub(crate) struct Cifar10 {
     folder: PathBuf,
@@ -49,7 +48,6 @@ impl Cifar10 {
         Ok(digest.finalize().into())
     }
 
-    /// Packs both splits into a folder.
     pub(crate) fn pack(&self, out: &Path, packing: Packing, progress: PackProgress<'_>) -> Result<(), DataError> {
         let Packing { size, shard_bytes, .. } = packing;
         if size != DEFAULT_SIZE {

@@ -13,11 +13,8 @@ use crate::{BadImage, DataError};
 /// The images of a folder, which are not opened yet.
 #[derive(Debug, Default)]
 pub(crate) struct ImageFolder {
-    /// The names of the classes.
     pub(crate) classes: Vec<String>,
-    /// The training images.
     pub(crate) train: Vec<LabelledFile>,
-    /// The test images.
     pub(crate) test: Vec<LabelledFile>,
     /// Files that are not images.
     pub(crate) unusable: Vec<BadImage>,
@@ -33,17 +30,14 @@ pub(crate) struct LabelledFile {
     pub(crate) label: u16,
 }
 
-/// A file in an archive.
 #[derive(Debug)]
 pub(crate) struct SplitPart {
     pub(crate) archive: Arc<Path>,
-    /// The offset at which the file begins.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
 impl LabelledFile {
-    /// Returns the path on disk.
     fn on_disk(&self) -> &Path {
         self.part.as_ref().map_or(&self.path, |part| &part.archive)
     }
@@ -163,7 +157,6 @@ fn is_image(path: &Path) -> bool {
     extension.is_some_and(is_image_extension) && path.is_file()
 }
 
-/// Returns `true` if files with this extension are images.
 pub(crate) fn is_image_extension(extension: &str) -> bool {
     ["png", "jpg", "jpeg"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }

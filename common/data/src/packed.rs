@@ -106,7 +106,6 @@ impl PackedFile {
     }
 }
 
-/// Returns the error for an invalid image.
 pub(crate) fn bad_image(path: &Path, index: u64, reason: &str) -> DataError {
     DataError::corrupt(path, format!("image {index}: {reason}"))
 }

@@ -24,7 +24,6 @@ pub struct PackedWriter {
     shards: Option<Digests>,
 }
 
-/// Computes the digests of shards.
 struct Digests {
     /// The number of images per shard; the last one may have fewer.
     images: u64,

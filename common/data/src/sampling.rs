@@ -42,7 +42,6 @@ pub struct TaskSample {
 #[derive(Debug)]
 pub struct TaskSampler {
     tasks: Tasks,
-    /// The number of samples in the data set.
     count: u64,
     /// The number of samples per shard, if the data set is in shards.
     shard: Option<u64>,
@@ -52,7 +51,6 @@ pub struct TaskSampler {
     window: Option<(u64, u64)>,
 }
 
-/// The order of an epoch.
 #[derive(Debug)]
 enum SampleOrder {
     Whole(Permutation),

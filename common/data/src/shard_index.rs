@@ -126,7 +126,6 @@ impl ShardIndex {
         (0..self.digests.len()).map(|number| self.shard(number as u64))
     }
 
-    /// Returns a shard by its number.
     pub(crate) fn shard(&self, number: u64) -> Shard {
         let first = number * self.images;
         let images = self.images.min(self.header.records - first);

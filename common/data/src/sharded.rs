@@ -22,7 +22,6 @@ pub trait ShardStore: Debug + Send + Sync {
     fn expect(&self, shards: &[Shard]);
 }
 
-/// A split in shards.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardedFile {
     index: ShardIndex,
@@ -55,18 +54,15 @@ impl ShardedFile {
         Ok(Self { index, path: path.into(), place: Arc::new(Place::Packed { file, checked }) })
     }
 
-    /// Opens an index whose shards come from a store.
     pub(crate) fn with_store(path: &Path, store: Arc<dyn ShardStore>) -> Result<Self, DataError> {
         let place = Place::Store { store, open: Mutex::default() };
         Ok(Self { index: ShardIndex::read(path)?, path: path.into(), place: Arc::new(place) })
     }
 
-    /// Returns the index.
     pub(crate) fn index(&self) -> &ShardIndex {
         &self.index
     }
 
-    /// Returns the description of the images.
     pub(crate) fn info(&self) -> &Arc<ImageInfo> {
         self.index.info()
     }
@@ -108,7 +104,6 @@ impl ShardedFile {
         }
     }
 
-    /// Returns `true` if all shards are on this machine.
     pub(crate) fn is_here(&self) -> bool {
         matches!(*self.place, Place::Packed { .. })
     }
@@ -136,7 +131,6 @@ impl ShardedFile {
         Ok(())
     }
 
-    /// Returns the file of a shard.
     fn obtained(
         &self,
         number: u64,

@@ -43,7 +43,6 @@ impl Windows {
         position * self.shard - if position > self.short_at { missing } else { 0 }
     }
 
-    /// Returns the number of shards.
     fn number(&self) -> u64 {
         self.count.div_ceil(self.shard)
     }

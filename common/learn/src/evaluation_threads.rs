@@ -55,7 +55,6 @@ pub enum MeasuringError {
 /// A handle to the threads, which end when it is dropped.
 pub struct EvaluationThreads(Arc<BatchQueue>);
 
-/// The work of the threads.
 struct BatchQueue {
     orders: Mutex<EvaluationOrders>,
     changed: Condvar,
@@ -160,7 +159,6 @@ impl BatchQueue {
     }
 }
 
-/// Measures a batch and the following ones.
 fn measure_all(
     first: EvaluationOrder,
     queue: &BatchQueue,

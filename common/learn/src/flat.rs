@@ -44,7 +44,6 @@ pub(crate) fn with_parameters_as<N: Module>(dtype: FloatDType, network: N, value
     network.map(&mut Loader { at, cut: |from, to| all.clone().slice(from..to) })
 }
 
-/// Loads every parameter from its part of a flat vector.
 struct Loader<F> {
     /// The number of values loaded so far.
     at: usize,
@@ -85,7 +84,6 @@ pub(crate) struct Gradients {
     parts: Vec<FlatPart<Tensor<1>>>,
 }
 
-/// The gradient of a parameter.
 pub(crate) enum FlatPart<T> {
     /// The values of the gradient.
     Values(T),
@@ -116,7 +114,6 @@ impl Gradients {
         Self { loss: loss.inner().cast(FloatDType::F32), parts: visitor.0 }
     }
 
-    /// Adds two gradients and their losses, on the device.
     pub(crate) fn plus(self, other: Self) -> Self {
         let parts = self.parts.into_iter().zip(other.parts);
         let parts = parts.map(|(a, b)| FlatPart::Values(a.into_tensor() + b.into_tensor())).collect();
@@ -163,7 +160,6 @@ impl FlatPart<TensorData> {
         }
     }
 
-    /// Returns the values in host memory.
     pub(crate) fn into_data(self) -> TensorData {
         match self {
             Self::Values(data) => data,
@@ -172,12 +168,10 @@ impl FlatPart<TensorData> {
     }
 }
 
-/// Concatenates the tensors to one vector.
 pub(crate) fn concatenate(tensors: &[TensorData]) -> Vec<f32> {
     tensors.iter().flat_map(values).copied().collect()
 }
 
-/// Returns the numbers of a tensor.
 pub(crate) fn values(tensor: &TensorData) -> &[f32] {
     tensor.as_slice::<f32>().expect("parameters and gradients are f32")
 }

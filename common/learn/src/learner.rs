@@ -122,7 +122,6 @@ impl From<ExecutionError> for LearnerError {
 
 pub(crate) struct BurnLearner<P: Problem> {
     data: Arc<OpenData<P>>,
-    /// The samples on the device, if they are kept there.
     on_device: Option<DeviceSamples<Batch<P>>>,
     tasks: TaskSampler,
     network: Option<P::Network>,
@@ -216,7 +215,6 @@ impl<P: Problem> BurnLearner<P> {
         Ok(sum.expect("a lease has tasks").read()?)
     }
 
-    /// Prepares the announced batch.
     fn prepare(&mut self) {
         if let Some(batch) = self.announced.take_if(|_| self.prepares) {
             // If this fails, it fails again when the batch is needed.

@@ -4,7 +4,6 @@ use ata_sums::{ParameterTable, TensorEntry};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
-/// Returns the names and shapes of a module's parameters.
 pub(crate) fn table_of<N: Module>(network: &N) -> ParameterTable {
     let mut visitor = TableVisitor { path: Vec::new(), containers: Vec::new(), tensors: Vec::new() };
     network.visit(&mut visitor);

@@ -156,7 +156,6 @@ struct Pass<'a> {
     runs: Vec<RowRun>,
     packed: Aligned,
     bias: Option<&'a [f32]>,
-    /// The size of the result.
     size: Size,
     from: KernelSteps,
     to: KernelSteps,

@@ -45,7 +45,6 @@ pub fn takes(input: Size) -> bool {
 pub struct ForwardState {
     /// The sizes of the operation.
     pub geometry: PoolGeometry,
-    /// The images with a border of zeros.
     pub(crate) images: Aligned,
     /// For each sample, pooled pixel and output channel, the position in the image of the patch with the largest number.
     pub(crate) chosen: Vec<u32>,
@@ -85,7 +84,6 @@ fn packed(g: PoolGeometry, weight: &[f32]) -> Aligned {
     pack(g.outputs, 9, inputs, |o, tap, i| weight[(o * inputs + i) * 9 + tap])
 }
 
-/// Computes the forward pass of one sample.
 struct Forward<'a> {
     g: PoolGeometry,
     image: &'a [f32],

@@ -115,7 +115,6 @@ impl Term for Squares<'_> {
     }
 }
 
-/// Computes sums over the pixels, by channel.
 pub(crate) struct PixelSums<T> {
     pub(crate) channels: usize,
     /// The number of values in all pixels.
@@ -151,7 +150,6 @@ impl<T: Term> Blocked for PixelSums<T> {
     }
 }
 
-/// Normalises one sample.
 struct Normalise<'a> {
     g: GroupGeometry,
     x: &'a [f32],

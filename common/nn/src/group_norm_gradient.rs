@@ -118,7 +118,6 @@ struct Slopes {
     means: Vec<f32>,
 }
 
-/// Computes the gradient of the images of one sample.
 struct GroupInputGradient<'a> {
     channels: usize,
     slopes: &'a Slopes,

@@ -168,7 +168,6 @@ fn multiply(left: Left<'_>, rows: usize, right: &Right<'_>, bias: Option<&[f32]>
     result
 }
 
-/// Computes some rows of a product.
 struct Product<'a> {
     left: Left<'a>,
     right: &'a Right<'a>,

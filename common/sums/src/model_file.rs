@@ -97,7 +97,6 @@ pub fn decode_vectors(file: &[u8], length: usize) -> Result<Vec<(String, Vec<f32
     names.map(|name| Ok((name.to_owned(), values_of(&tensors, name, &[length])?))).collect()
 }
 
-/// The name, shape and values of a tensor.
 type Named<'a> = (&'a str, Vec<usize>, Cow<'a, [f32]>);
 
 fn encode(tensors: &[Named<'_>], metadata: &Metadata) -> Vec<u8> {

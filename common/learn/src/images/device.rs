@@ -119,7 +119,6 @@ fn placed(pixels: Tensor<4>, placements: &[Placement], device: &Device) -> Tenso
     (moved * is_inside.reshape([samples, 1, size * size])).reshape([samples, planes, size, size])
 }
 
-/// Mixes a batch like [`super::ImageBatch`].
 fn mixed(batch: &ImageInput, mixing: Mixing, device: &Device) -> ImageInput {
     let (images, labels) = (batch.images(device), batch.labels().to_vec());
     let weights = Tensor::from_data(TensorData::new(mixing.weights.clone(), [labels.len(), 1, 1, 1]), device);

@@ -28,7 +28,6 @@ impl From<&ImageInfo> for ImageShape {
 }
 
 impl ImageShape {
-    /// Checks that data has this shape.
     pub(super) fn check(self, info: &ImageInfo) -> Result<(), DataError> {
         let found = Self::from(info);
         if found == self {
@@ -79,7 +78,6 @@ impl ImageParameters {
         if is_repeated { Err(invalid(format!("{key} is there twice"))) } else { Ok(true) }
     }
 
-    /// Returns the random changes of tasks' images.
     pub(super) fn augmentation(self) -> Augmentation {
         self.augmentation.unwrap_or_default()
     }

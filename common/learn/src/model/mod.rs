@@ -185,7 +185,6 @@ impl<P: Problem> Model for ProblemModel<P> {
     }
 }
 
-/// An open split of a problem.
 pub(crate) struct OpenData<P: Problem> {
     pub(crate) problem: Arc<P>,
     pub(crate) samples: P::Samples,

@@ -49,7 +49,6 @@ trait CrossEntropyOperation: Backend {
     fn mean_cross_entropy(scores: FloatTensor<Self>, targets: Targets) -> FloatTensor<Self>;
 }
 
-/// Returns the loss and the probabilities.
 fn forward(scores: &FlexTensor, targets: &Targets) -> (FlexTensor, Vec<f32>) {
     let classes = scores.layout().shape()[1];
     let (loss, probabilities) = kernel::forward(flex::numbers(&scores.to_contiguous()), classes, targets);

@@ -36,7 +36,6 @@ pub(super) fn takes<const D: usize>(x: &Tensor<D>) -> bool {
         && x.device().without_autodiff() == Device::flex()
 }
 
-/// Returns the numbers of a contiguous tensor.
 pub(super) fn numbers(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("a contiguous tensor of f32")
 }
@@ -65,7 +64,6 @@ pub(super) fn sizes(images: &FlexTensor) -> (usize, Size) {
     (shape[0], Size { channels: shape[1], height: shape[2], width: shape[3] })
 }
 
-/// Creates a contiguous tensor.
 pub(super) fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(numbers), Layout::contiguous(shape.into()), DType::F32)
 }

@@ -78,7 +78,6 @@ fn read(bytes: &[u8], count: usize, mut block: impl FnMut(usize, i8, &[u8])) -> 
     expect_end(rest)
 }
 
-/// Returns the scale of a block of differences.
 fn scale_of(differences: &[f32]) -> i8 {
     let most = f32::from_bits(max_bits(differences));
     if most == 0.0 {
@@ -104,7 +103,6 @@ fn quantize(differences: &[f32], scale: i8) -> [u8; BLOCK] {
     integers
 }
 
-/// Applies the content of a block to its parameters.
 fn apply(held: &mut [f32], scale: i8, content: &[u8]) {
     match scale {
         UNCHANGED => {}

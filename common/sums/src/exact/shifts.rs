@@ -31,7 +31,6 @@ pub(super) fn block_values(values: usize) -> usize {
 pub(super) struct Shifts(pub(super) Arc<[u8]>);
 
 impl Shifts {
-    /// Returns shifts that are all 0.
     pub(super) fn none() -> Self {
         Self(Arc::default())
     }
@@ -64,7 +63,6 @@ impl Shifts {
         Self(shifts.chunks(2).map(byte).collect())
     }
 
-    /// Returns the shift of a block.
     pub(super) fn of(&self, block: usize) -> i16 {
         let byte = self.0.get(block / 2).copied().unwrap_or(0);
         i16::from(byte >> (block % 2 * 4) & 15)

@@ -45,7 +45,6 @@ impl OptimizerStep {
         }
     }
 
-    /// Takes the step on a range.
     pub(crate) fn take(&self, range: Range<'_>) {
         let Range { parameters, moments, sum, next_parameters: next, mut next_moments } = range;
         // The code is compiled for each register width; no number depends on its neighbours, so the bits are the same.

@@ -19,7 +19,6 @@ pub struct SteppedChunk {
     pub differences: Option<Vec<u8>>,
 }
 
-/// The gradient of a chunk.
 pub(super) enum ChunkGradient<'a> {
     /// A sum as integers, in these units.
     Sums(&'a [i32], &'a Units),
@@ -37,7 +36,6 @@ pub(super) struct Vectors {
     pub(super) replica: Option<Vec<f32>>,
 }
 
-/// A chunk of each vector.
 pub(super) struct VectorsChunk<'a> {
     pub(super) parameters: &'a mut [f32],
     pub(super) moments: Vec<&'a mut [f32]>,
@@ -45,7 +43,6 @@ pub(super) struct VectorsChunk<'a> {
 }
 
 impl Vectors {
-    /// Creates the vectors before the first step.
     pub(super) fn new(rule: Rule, format: WireFormat, parameters: Vec<f32>) -> Self {
         let moments = rule.moments().iter().map(|_| vec![0.0; parameters.len()]).collect();
         let replica = (format == WireFormat::Compact).then(|| parameters.clone());
@@ -73,7 +70,6 @@ impl Vectors {
         }
     }
 
-    /// Returns all chunks, in order.
     pub(super) fn chunks(&mut self) -> impl Iterator<Item = VectorsChunk<'_>> {
         let mut moments: Vec<_> = self.moments.iter_mut().map(|moment| moment.chunks_mut(CHUNK_VALUES)).collect();
         let mut replica = self.replica.as_mut().map(|replica| replica.chunks_mut(CHUNK_VALUES));

@@ -16,13 +16,11 @@ const SUMMED: usize = 1 << 14;
 /// if they cancel 256-fold. With a larger factor, one worker could make the units coarser.
 const MOST_CANCELLED: f32 = 4.0;
 
-/// A step that has begun.
 #[derive(Debug)]
 pub(super) struct Begun {
     step: OptimizerStep,
     /// The number that turns the gradient of `maxima` into a mean.
     divisor: u64,
-    /// The number of values stepped so far.
     stepped: usize,
     /// The largest magnitudes of the gradient.
     maxima: BlockMaxima,
