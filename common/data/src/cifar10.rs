@@ -97,10 +97,6 @@ mod tests {
     use super::*;
     use crate::PackedFile;
 
-    fn packing(size: usize) -> Packing {
-        Packing { size, skip_bad: false, shard_bytes: None }
-    }
-
     /// Writes two records into each batch, with consecutive labels.
     fn write(folder: &Path) {
         let names = (1..=5).map(|batch| format!("data_batch_{batch}.bin")).chain(["test_batch.bin".into()]);
@@ -110,13 +106,17 @@ mod tests {
         }
     }
 
+    fn pack(folder: &Path, out: &Path, size: usize) -> Result<(), DataError> {
+        let packing = Packing { size, skip_bad: false, shard_bytes: None };
+        Cifar10::find(folder).unwrap().pack(out, packing, &mut |_, _| ())
+    }
+
     #[test]
     fn all_batches_are_packed_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let out = tempfile::tempdir().unwrap();
+        let [folder, out] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         assert!(Cifar10::find(folder.path()).is_none());
         write(folder.path());
-        Cifar10::find(folder.path()).unwrap().pack(out.path(), packing(32), &mut |_, _| ()).unwrap();
+        pack(folder.path(), out.path(), 32).unwrap();
         let [train, test] =
             ["train.packed", "test.packed"].map(|name| PackedFile::open(&out.path().join(name)).unwrap());
         assert_eq!((train.len(), test.len(), &train.info().classes[9][..]), (10, 2, "truck"));
@@ -130,12 +130,11 @@ mod tests {
 
     #[test]
     fn damaged_batches_are_refused_with_the_reason() {
-        let folder = tempfile::tempdir().unwrap();
-        let out = tempfile::tempdir().unwrap();
+        let [folder, out] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let refused = |size| {
-            let packed = Cifar10::find(folder.path()).unwrap().pack(out.path(), packing(size), &mut |_, _| ());
+            let error = pack(folder.path(), out.path(), size).unwrap_err().to_string();
             assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0, "nothing is left behind");
-            packed.unwrap_err().to_string()
+            error
         };
         write(folder.path());
         assert!(refused(64).contains("expected size 32, found 64"));

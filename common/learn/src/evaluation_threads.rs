@@ -236,13 +236,9 @@ mod tests {
         }
     }
 
-    fn start(patience: Duration) -> (EvaluationThreads, Receiver<BatchResult>) {
-        start_with_brake(patience, Arc::default())
-    }
-
-    fn start_with_brake(patience: Duration, brake: Arc<Brake>) -> (EvaluationThreads, Receiver<BatchResult>) {
+    fn start(patience: Duration, brake: &Arc<Brake>) -> (EvaluationThreads, Receiver<BatchResult>) {
         let (report, reported) = channel();
-        let made = Mutex::new(0.0);
+        let (made, brake) = (Mutex::new(0.0), brake.clone());
         let make = move || -> Box<dyn Evaluator> {
             let mut made = made.lock().unwrap();
             *made += 1.0;
@@ -264,7 +260,7 @@ mod tests {
     #[test]
     fn batches_are_measured_in_order_at_their_parameters() {
         for patience in [Duration::MAX, Duration::ZERO] {
-            let (threads, reported) = start(patience);
+            let (threads, reported) = start(patience, &Arc::default());
             let orders = [(1, 0), (1, 2), (2, 0), (2, 1)];
             assert!(orders.iter().all(|(step, batch)| threads.measure(order(*step, *batch))));
             let found = orders.map(|_| loss(reported.recv().unwrap()));
@@ -273,22 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn the_other_thread_takes_over_once_patience_is_over() {
-        let (threads, reported) = start(Duration::MAX);
-        let measure = |step, batch, patience| {
-            threads.0.lock().patience = patience;
-            threads.measure(order(step, batch));
-            loss(reported.recv().unwrap())
-        };
-        assert_eq!(measure(1, 0, Duration::MAX), 1010.0);
-        assert_eq!(measure(1, 1, Duration::ZERO), 2011.0, "by the second evaluator");
-        assert_eq!(measure(2, 0, Duration::MAX), 1020.0, "other parameters are measured by the first one again");
-    }
-
-    #[test]
     fn a_batch_that_takes_too_long_is_measured_again_and_reported_once() {
         let brake: Arc<Brake> = Arc::default();
-        let (threads, reported) = start_with_brake(Duration::MAX, brake.clone());
+        let (threads, reported) = start(Duration::MAX, &brake);
         let braking = brake.hold.lock().unwrap();
         threads.measure(order(1, 0));
         while !brake.is_reached.load(Ordering::Relaxed) {
@@ -307,7 +290,7 @@ mod tests {
     #[test]
     fn errors_are_reported_and_a_panic_is_the_end() {
         for patience in [Duration::MAX, Duration::ZERO] {
-            let (threads, reported) = start(patience);
+            let (threads, reported) = start(patience, &Arc::default());
             threads.measure(order(1, 8));
             assert!(matches!(reported.recv().unwrap().outcome, Err(MeasuringError::Data(_))));
             threads.measure(order(1, 1));
@@ -322,7 +305,7 @@ mod tests {
 
     #[test]
     fn dropping_the_handle_ends_the_threads() {
-        let (threads, reported) = start(Duration::MAX);
+        let (threads, reported) = start(Duration::MAX, &Arc::default());
         drop(threads);
         assert!(reported.recv().is_err());
     }
