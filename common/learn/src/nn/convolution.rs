@@ -54,10 +54,12 @@ impl Conv3x3 {
         if !flex::takes(&images) {
             return conv2d(images, weight, bias, ConvOptions::new([self.stride; 2], [1, 1], [1, 1], 1));
         }
+        let ((samples, input), outputs) = (flex::sizes(&images), weight.dims()[0]);
+        let g = Geometry { samples, input, outputs, stride: self.stride };
         // The missing bias is a constant, so that no gradient is computed for it.
-        let bias = bias.unwrap_or_else(|| Tensor::zeros([weight.dims()[0]], &images.device()));
+        let bias = bias.unwrap_or_else(|| Tensor::zeros([outputs], &images.device()));
         let (images, weight, bias) = (images.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
-        Tensor::from_dispatch(Dispatch::conv3x3(images, weight, bias, self.stride))
+        Tensor::from_dispatch(Dispatch::conv3x3(images, weight, bias, g))
     }
 }
 
@@ -82,13 +84,14 @@ impl ConvReluPool {
     /// Takes images of shape [samples, channels, height, width]; the result has half the height and width, rounded down.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<4> {
         let (weight, bias) = (self.weight.val(), self.bias.val());
-        let [_, channels, height, width] = images.dims();
-        if !flex::takes(&images) || !conv_relu_pool::takes(Size { channels, height, width }) {
+        let (samples, input) = flex::sizes(&images);
+        if !flex::takes(&images) || !conv_relu_pool::takes(input) {
             let convolved = conv2d(images, weight, Some(bias), ConvOptions::new([1, 1], [1, 1], [1, 1], 1));
             return max_pool2d(relu(convolved), MaxPoolOptions::new([2, 2]));
         }
+        let g = PoolGeometry { samples, input, outputs: weight.dims()[0] };
         let (images, weight, bias) = (images.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
-        Tensor::from_dispatch(Dispatch::conv_relu_pool(images, weight, bias))
+        Tensor::from_dispatch(Dispatch::conv_relu_pool(images, weight, bias, g))
     }
 }
 
@@ -98,33 +101,26 @@ trait ConvolutionOperations: Backend {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        stride: usize,
+        g: Geometry,
     ) -> FloatTensor<Self>;
 
-    fn conv_relu_pool(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
-}
-
-fn geometry(x: &FlexTensor, bias: &FlexTensor, stride: usize) -> Geometry {
-    let (samples, input) = flex::sizes(x);
-    Geometry { samples, input, outputs: bias.layout().num_elements(), stride }
-}
-
-fn pool_geometry(x: &FlexTensor, bias: &FlexTensor) -> PoolGeometry {
-    let Geometry { samples, input, outputs, .. } = geometry(x, bias, 1);
-    PoolGeometry { samples, input, outputs }
+    fn conv_relu_pool(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        g: PoolGeometry,
+    ) -> FloatTensor<Self>;
 }
 
 impl ConvolutionOperations for Flex {
-    fn conv3x3(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, stride: usize) -> FlexTensor {
+    fn conv3x3(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, g: Geometry) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-        let g = geometry(&x, &bias, stride);
         let output = conv3x3::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
         flex::images(output, g.samples, g.output())
     }
 
-    fn conv_relu_pool(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+    fn conv_relu_pool(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, g: PoolGeometry) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-        let g = pool_geometry(&x, &bias);
         let output = conv_relu_pool::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
         flex::images(output, g.samples, g.output())
     }
@@ -135,14 +131,13 @@ impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        stride: usize,
+        g: Geometry,
     ) -> FloatTensor<Self> {
         flex::differentiable::<C, _, 3>(
             [x, weight, bias],
-            |[x, weight, bias]| Flex::conv3x3(x, weight, bias, stride),
+            |[x, weight, bias]| Flex::conv3x3(x, weight, bias, g),
             |[x, weight, bias]| {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-                let g = geometry(&x, &bias, stride);
                 let (output, saved) = conv3x3::forward(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
                 (flex::images(output, g.samples, g.output()), (Arc::new(saved), g, weight))
             },
@@ -155,13 +150,17 @@ impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
         )
     }
 
-    fn conv_relu_pool(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn conv_relu_pool(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        g: PoolGeometry,
+    ) -> FloatTensor<Self> {
         flex::differentiable::<C, _, 3>(
             [x, weight, bias],
-            |[x, weight, bias]| Flex::conv_relu_pool(x, weight, bias),
+            |[x, weight, bias]| Flex::conv_relu_pool(x, weight, bias, g),
             |[x, weight, bias]| {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
-                let g = pool_geometry(&x, &bias);
                 let (numbers, bias) = (flex::numbers(&weight), flex::numbers(&bias));
                 let (output, saved) = conv_relu_pool::forward(g, flex::view(&x), numbers, bias);
                 (flex::images(output, g.samples, g.output()), (Arc::new(saved), weight))

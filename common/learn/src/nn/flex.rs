@@ -59,9 +59,9 @@ pub(super) fn view(tensor: &FlexTensor) -> ImageView<'_> {
 }
 
 /// Returns the number of images, and the size of one.
-pub(super) fn sizes(images: &FlexTensor) -> (usize, Size) {
-    let shape = images.layout().shape();
-    (shape[0], Size { channels: shape[1], height: shape[2], width: shape[3] })
+pub(super) fn sizes(images: &Tensor<4>) -> (usize, Size) {
+    let [samples, channels, height, width] = images.dims();
+    (samples, Size { channels, height, width })
 }
 
 pub(super) fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {

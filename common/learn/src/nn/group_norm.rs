@@ -51,11 +51,13 @@ impl GroupNorm {
             let sum = self.by_burn(images, shortcut);
             return if with_relu { relu(sum) } else { sum };
         }
+        let (samples, size) = flex::sizes(&images);
+        let g = GroupGeometry { samples, size, groups: self.groups, epsilon: self.epsilon, relu: with_relu };
         // An empty constant represents no shortcut, so that no gradient is computed for it.
         let shortcut = shortcut.unwrap_or_else(|| Tensor::zeros([0; 4], &images.device()));
         let (gamma, beta) = (self.gamma.val().into_dispatch(), self.beta.val().into_dispatch());
         let (x, shortcut) = (images.into_dispatch(), shortcut.into_dispatch());
-        Tensor::from_dispatch(Dispatch::group_norm(x, gamma, beta, shortcut, self.groups, self.epsilon, with_relu))
+        Tensor::from_dispatch(Dispatch::group_norm(x, gamma, beta, shortcut, g))
     }
 
     fn by_burn(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
@@ -80,9 +82,7 @@ trait GroupNormOperation: Backend {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         shortcut: FloatTensor<Self>,
-        groups: usize,
-        epsilon: f64,
-        relu: bool,
+        g: GroupGeometry,
     ) -> FloatTensor<Self>;
 }
 
@@ -102,23 +102,16 @@ fn forward(
     (flex::images(output, g.samples, g.size), groups)
 }
 
-fn geometry(x: &FlexTensor, groups: usize, epsilon: f64, relu: bool) -> GroupGeometry {
-    let (samples, size) = flex::sizes(x);
-    GroupGeometry { samples, size, groups, epsilon, relu }
-}
-
 impl GroupNormOperation for Flex {
     fn group_norm(
         x: FlexTensor,
         gamma: FlexTensor,
         beta: FlexTensor,
         shortcut: FlexTensor,
-        groups: usize,
-        epsilon: f64,
-        relu: bool,
+        g: GroupGeometry,
     ) -> FlexTensor {
         let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
-        forward(geometry(&x, groups, epsilon, relu), &x, [&gamma, &beta], shortcut).0
+        forward(g, &x, [&gamma, &beta], shortcut).0
     }
 }
 
@@ -128,16 +121,13 @@ impl<C: CheckpointStrategy> GroupNormOperation for Autodiff<Flex, C> {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         shortcut: FloatTensor<Self>,
-        groups: usize,
-        epsilon: f64,
-        relu: bool,
+        g: GroupGeometry,
     ) -> FloatTensor<Self> {
         flex::differentiable::<C, _, 4>(
             [x, gamma, beta, shortcut],
-            |[x, gamma, beta, shortcut]| Flex::group_norm(x, gamma, beta, shortcut, groups, epsilon, relu),
+            |[x, gamma, beta, shortcut]| Flex::group_norm(x, gamma, beta, shortcut, g),
             |[x, gamma, beta, shortcut]| {
                 let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
-                let g = geometry(&x, groups, epsilon, relu);
                 let (output, groups) = forward(g, &x, [&gamma, &beta], shortcut);
                 (output.clone(), (g, [x, output, gamma], groups))
             },

@@ -1,5 +1,6 @@
 //! Operations on images without parameters.
 
+use ata_nn::image::Size;
 use ata_nn::{average, subsample as kernel};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -17,7 +18,8 @@ pub fn global_average(images: Tensor<4>) -> Tensor<2> {
         let dtype = images.dtype();
         return images.cast(FloatDType::F32).flatten::<3>(2, 3).mean_dim(2).flatten(1, 2).cast(dtype);
     }
-    Tensor::from_dispatch(Dispatch::global_average(images.into_dispatch()))
+    let sizes = flex::sizes(&images);
+    Tensor::from_dispatch(Dispatch::global_average(images.into_dispatch(), sizes))
 }
 
 /// Takes every other row and column of images of shape [samples, channels, height, width], and appends channels of
@@ -29,7 +31,8 @@ pub fn subsample(images: Tensor<4>, channels: usize) -> Tensor<4> {
     let [samples, own, ..] = images.dims();
     assert!(own <= channels, "{own} channels cannot become {channels}");
     if flex::takes(&images) {
-        return Tensor::from_dispatch(Dispatch::subsample(images.into_dispatch(), channels));
+        let sizes = flex::sizes(&images);
+        return Tensor::from_dispatch(Dispatch::subsample(images.into_dispatch(), sizes, channels));
     }
     let images = max_pool2d(images, MaxPoolOptions { stride: [2, 2], ..MaxPoolOptions::new([1, 1]) });
     let [_, _, height, width] = images.dims();
@@ -40,36 +43,31 @@ pub fn subsample(images: Tensor<4>, channels: usize) -> Tensor<4> {
 
 #[backend_extension(Flex, Autodiff)]
 trait PixelOperations: Backend {
-    fn global_average(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn global_average(x: FloatTensor<Self>, sizes: (usize, Size)) -> FloatTensor<Self>;
 
-    fn subsample(x: FloatTensor<Self>, channels: usize) -> FloatTensor<Self>;
+    fn subsample(x: FloatTensor<Self>, sizes: (usize, Size), channels: usize) -> FloatTensor<Self>;
 }
 
 impl PixelOperations for Flex {
-    fn global_average(x: FlexTensor) -> FlexTensor {
-        let x = flex::viewable(x);
-        let (samples, size) = flex::sizes(&x);
-        let images = flex::view(&x).images(samples, size);
+    fn global_average(x: FlexTensor, (samples, size): (usize, Size)) -> FlexTensor {
+        let images = flex::viewable(x);
+        let images = flex::view(&images).images(samples, size);
         flex::tensor(average::forward(size, &images), [samples, size.channels])
     }
 
-    fn subsample(x: FlexTensor, channels: usize) -> FlexTensor {
-        let x = flex::viewable(x);
-        let (samples, size) = flex::sizes(&x);
-        let images = flex::view(&x).images(samples, size);
+    fn subsample(x: FlexTensor, (samples, size): (usize, Size), channels: usize) -> FlexTensor {
+        let images = flex::viewable(x);
+        let images = flex::view(&images).images(samples, size);
         flex::images(kernel::forward(size, channels, &images), samples, kernel::output(size, channels))
     }
 }
 
 impl<C: CheckpointStrategy> PixelOperations for Autodiff<Flex, C> {
-    fn global_average(x: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn global_average(x: FloatTensor<Self>, sizes: (usize, Size)) -> FloatTensor<Self> {
         flex::differentiable::<C, _, 1>(
             [x],
-            |[x]| Flex::global_average(x),
-            |[x]| {
-                let sizes = flex::sizes(&x);
-                (Flex::global_average(x), sizes)
-            },
+            |[x]| Flex::global_average(x, sizes),
+            |[x]| (Flex::global_average(x, sizes), sizes),
             |(samples, size), gradient, _| {
                 let x = average::gradient(size, flex::numbers(&gradient.to_contiguous()));
                 [Some(flex::images(x, samples, size))]
@@ -77,15 +75,12 @@ impl<C: CheckpointStrategy> PixelOperations for Autodiff<Flex, C> {
         )
     }
 
-    fn subsample(x: FloatTensor<Self>, channels: usize) -> FloatTensor<Self> {
+    fn subsample(x: FloatTensor<Self>, sizes: (usize, Size), channels: usize) -> FloatTensor<Self> {
         flex::differentiable::<C, _, 1>(
             [x],
-            |[x]| Flex::subsample(x, channels),
-            |[x]| {
-                let (samples, size) = flex::sizes(&x);
-                (Flex::subsample(x, channels), (samples, size, channels))
-            },
-            |(samples, size, channels), gradient, _| {
+            |[x]| Flex::subsample(x, sizes, channels),
+            |[x]| (Flex::subsample(x, sizes, channels), (sizes, channels)),
+            |((samples, size), channels), gradient, _| {
                 let gradient = flex::viewable(gradient);
                 let gradient = flex::view(&gradient).images(samples, kernel::output(size, channels));
                 let x = kernel::gradient(size, channels, &gradient);
