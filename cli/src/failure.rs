@@ -149,7 +149,7 @@ impl From<DataError> for Failure {
 }
 
 fn data_kind(error: &DataError) -> Kind {
-    if matches!(error, DataError::Cache { .. } | DataError::Write { .. }) { Kind::Disk } else { Kind::Data }
+    if matches!(error, DataError::Disk(_)) { Kind::Disk } else { Kind::Data }
 }
 
 impl From<PolicyError> for Failure {

@@ -38,6 +38,6 @@ pub(crate) fn made_once(
         Ok(()) => Ok(target),
         // Another process was faster, with the same content.
         Err(_) if target.is_dir() => Ok(target),
-        Err(cause) => Err(DataError::Cache { path: target, cause }),
+        Err(cause) => Err(DataError::cache(target)(cause)),
     }
 }

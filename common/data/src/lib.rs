@@ -153,22 +153,9 @@ pub enum DataError {
         /// A description of what `--data` takes.
         expected: &'static str,
     },
-    /// The cache cannot be written.
-    #[error("{path}: {cause}; set ATA_CACHE_DIR to use another folder for unpacked and downloaded data")]
-    Cache {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        cause: std::io::Error,
-    },
-    /// Packed images cannot be written.
-    #[error("cannot write {path}: {cause}")]
-    Write {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        cause: std::io::Error,
-    },
+    /// The cache or packed images cannot be written.
+    #[error("{0}")]
+    Disk(String),
     /// Images to be packed cannot be read.
     #[error(
         "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or let `ata data pack DIR OUT --skip-bad` \
@@ -210,13 +197,14 @@ impl DataError {
     /// Converts an error from writing to the cache, for `map_err`.
     pub fn cache(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |cause| Self::Cache { path, cause }
+        let fix = "set ATA_CACHE_DIR to use another folder for unpacked and downloaded data";
+        move |cause| Self::Disk(format!("{}: {cause}; {fix}", path.display()))
     }
 
     /// Converts an error from writing packed images, for `map_err`.
     pub fn write(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |cause| Self::Write { path, cause }
+        move |cause| Self::Disk(format!("cannot write {}: {cause}", path.display()))
     }
 
     /// Returns the error for a file that violates its layout.

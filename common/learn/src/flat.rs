@@ -37,10 +37,11 @@ pub(crate) fn with_parameters_as<N: Module>(dtype: FloatDType, network: N, value
     assert_eq!(values.len(), network.num_params());
     let at = 0;
     if is_cpu(device) {
-        return network.map(&mut Loader { at, cut: |from, to| floats(values[from..to].to_vec(), device).cast(dtype) });
+        return network
+            .map(&mut Loader { at, cut: |from, to| Tensor::<1>::from_floats(&values[from..to], device).cast(dtype) });
     }
     // One upload is sliced on the device.
-    let all = floats(values.to_vec(), device).cast(dtype);
+    let all = Tensor::<1>::from_floats(values, device).cast(dtype);
     network.map(&mut Loader { at, cut: |from, to| all.clone().slice(from..to) })
 }
 
@@ -71,11 +72,6 @@ pub(crate) fn dtype<N: Module>(network: &N) -> FloatDType {
     let mut visitor = TypeVisitor(FloatDType::F32);
     network.visit(&mut visitor);
     visitor.0
-}
-
-fn floats(values: Vec<f32>, device: &Device) -> Tensor<1> {
-    let count = values.len();
-    Tensor::from_data(TensorData::new(values, [count]), device)
 }
 
 /// A loss and its gradient on the device: one part per parameter, in flat order.

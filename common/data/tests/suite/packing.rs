@@ -209,7 +209,7 @@ fn what_exists_is_not_overwritten() {
     let error = unpacked
         .pack(&place.out(), Packing { size: 16, skip_bad: false, shard_bytes: None }, &mut |_, _| ())
         .unwrap_err();
-    assert!(matches!(error, DataError::Write { .. }), "{error}");
+    assert!(matches!(error, DataError::Disk(_)), "{error}");
     assert_eq!(fs::read(place.out().join("test.packed")).unwrap(), b"mine");
 }
 
