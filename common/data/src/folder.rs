@@ -56,15 +56,12 @@ impl ImageFolder {
         let mut unusable = Vec::new();
         let of_train = classes(&train, &mut unusable)?;
         let of_test = classes(&test, &mut unusable)?;
-        same_classes(&train, &of_train, &test, &of_test)?;
+        same_classes([(&train, &of_train), (&test, &of_test)])?;
         let mut files = |classes: &[(String, PathBuf)]| -> Result<Vec<LabelledFile>, DataError> {
             let mut files = Vec::new();
             for (label, (_, folder)) in (0..).zip(classes) {
-                files.extend(images(folder, &mut unusable)?.into_iter().map(|path| LabelledFile {
-                    path,
-                    part: None,
-                    label,
-                }));
+                let images = images(folder, &mut unusable)?.into_iter();
+                files.extend(images.map(|path| LabelledFile { path, part: None, label }));
             }
             Ok(files)
         };
@@ -111,10 +108,9 @@ fn classes(split: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<(String, Pa
         }
     }
     match classes.len() {
-        0 | 1 => Err(DataError::corrupt(
-            split,
-            format!("{} classes: expected a folder for each of at least two", classes.len()),
-        )),
+        few @ 0..2 => {
+            Err(DataError::corrupt(split, format!("{few} classes: expected a folder for each of at least two")))
+        }
         2..=MAX_CLASSES => {
             classes.sort();
             Ok(classes)
@@ -123,13 +119,8 @@ fn classes(split: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<(String, Pa
     }
 }
 
-fn same_classes(
-    train: &Path,
-    of_train: &[(String, PathBuf)],
-    test: &Path,
-    of_test: &[(String, PathBuf)],
-) -> Result<(), DataError> {
-    for (has, of_has, lacks, of_lacks) in [(train, of_train, test, of_test), (test, of_test, train, of_train)] {
+fn same_classes([train, test]: [(&Path, &[(String, PathBuf)]); 2]) -> Result<(), DataError> {
+    for [(has, of_has), (lacks, of_lacks)] in [[train, test], [test, train]] {
         if let Some((name, _)) = of_has.iter().find(|(name, _)| !of_lacks.iter().any(|(other, _)| other == name)) {
             let reason = format!("no class '{name}', which {} has: both need the same classes", has.display());
             return Err(DataError::corrupt(lacks, reason));
@@ -144,10 +135,8 @@ fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, Da
     let stray = |path| BadImage { path, reason: "expected a file .png, .jpg or .jpeg".into() };
     unusable.extend(others.into_iter().map(stray));
     if images.is_empty() {
-        return Err(DataError::corrupt(
-            class,
-            "no images: add some, or remove the folder of the class from all splits",
-        ));
+        let reason = "no images: add some, or remove the folder of the class from all splits";
+        return Err(DataError::corrupt(class, reason));
     }
     Ok(images)
 }

@@ -9,43 +9,31 @@ use ata_types::Iteration;
 use image::{Rgb, RgbImage};
 use tempfile::TempDir;
 
-/// A folder with 50 training images and 20 test images of each of three classes.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        let place = Self(TempDir::new().unwrap());
-        for (split, count) in [("train", 50), ("test", 20)] {
-            for (number, class) in ["ant", "bee", "cat"].into_iter().enumerate() {
-                let folder = place.0.path().join("images").join(split).join(class);
-                fs::create_dir_all(&folder).unwrap();
-                for at in 0..count {
-                    let colour = Rgb([50 * number as u8, at, 7]);
-                    RgbImage::from_pixel(16, 16, colour).save(folder.join(format!("{at:03}.png"))).unwrap();
-                }
+/// Writes 50 training images and 20 test images of each of three classes, and packs them.
+fn packed(size: usize) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let (images, out) = (folder.path().join("images"), folder.path().join("out"));
+    for (split, count) in [("train", 50), ("test", 20)] {
+        for (number, class) in ["ant", "bee", "cat"].into_iter().enumerate() {
+            let class = images.join(split).join(class);
+            fs::create_dir_all(&class).unwrap();
+            for at in 0..count {
+                let colour = Rgb([50 * number as u8, at, 7]);
+                RgbImage::from_pixel(16, 16, colour).save(class.join(format!("{at:03}.png"))).unwrap();
             }
         }
-        place
     }
-
-    fn out(&self) -> PathBuf {
-        self.0.path().join("out")
-    }
-
-    fn pack(&self, size: usize) {
-        drop(fs::remove_dir_all(self.out()));
-        let unpacked = Unpacked::find(&self.0.path().join("images")).unwrap().unwrap();
-        unpacked.pack(&self.out(), Packing { size, skip_bad: false, shard_bytes: None }, &mut |_, _| ()).unwrap();
-    }
+    let packing = Packing { size, skip_bad: false, shard_bytes: None };
+    Unpacked::find(&images).unwrap().unwrap().pack(&out, packing, &mut |_, _| ()).unwrap();
+    (folder, out)
 }
 
 /// A model takes classes and size from the data. A worker that has its specification and a file computes the same gradients.
 #[test]
 fn a_model_is_adapted_to_packed_images() {
-    let place = Place::new();
-    place.pack(16);
-    let adapted = builtin_model("cnn:widths=4/4/8/16").unwrap().adapt(&place.out(), &mut |_, _| ()).unwrap().unwrap();
-    assert_eq!((adapted.parameters.join(","), adapted.data), ("classes=3,size=16".to_owned(), place.out()));
+    let (_folder, out) = packed(16);
+    let adapted = builtin_model("cnn:widths=4/4/8/16").unwrap().adapt(&out, &mut |_, _| ()).unwrap().unwrap();
+    assert_eq!((adapted.parameters.join(","), adapted.data), ("classes=3,size=16".to_owned(), out.clone()));
     let (model, there) = (adapted.model, builtin_model("cnn:widths=4/4/8/16,classes=3,size=16").unwrap());
     assert_eq!(
         (model.class_names(), model.parameter_count()),
@@ -56,7 +44,7 @@ fn a_model_is_adapted_to_packed_images() {
     let tasks = Tasks { seed: 1, budget: 2, task_batch: 8 };
     let parameters = model.initial_parameters(1).unwrap();
     let [here, there] = [model, there].map(|model| {
-        let source = DataSource::File(model.locate(&place.out(), Split::Train).unwrap());
+        let source = DataSource::File(model.locate(&out, Split::Train).unwrap());
         let mut learner = model.open(&source, Split::Train).unwrap().learner(&cpu, tasks);
         learner.load(&parameters);
         learner.gradient(Iteration(1), 1).unwrap()
@@ -66,18 +54,17 @@ fn a_model_is_adapted_to_packed_images() {
     assert!((0.8..1.6).contains(&here.loss), "{}", here.loss);
 
     let refused =
-        builtin_model("cnn:classes=4").unwrap().open(&DataSource::File(place.out().join("train.packed")), Split::Train);
+        builtin_model("cnn:classes=4").unwrap().open(&DataSource::File(out.join("train.packed")), Split::Train);
     assert!(refused.err().unwrap().to_string().contains("the data has 3 classes of 16 × 16 pixels"));
 }
 
 /// Evaluation batches shrink, since activations grow with the number of pixels.
 #[test]
 fn evaluation_batches_of_larger_images_have_fewer() {
-    let place = Place::new();
     for (size, expected) in [(16, 250), (64, 128)] {
-        place.pack(size);
+        let (_folder, out) = packed(size);
         let model = builtin_model(&format!("cnn:classes=3,size={size}")).unwrap();
-        let test = model.open(&DataSource::File(place.out().join("test.packed")), Split::Test).unwrap();
+        let test = model.open(&DataSource::File(out.join("test.packed")), Split::Test).unwrap();
         let evaluator = test.evaluator(&DeviceChoice::Cpu.open().unwrap());
         assert_eq!(evaluator.batches().batch_samples, expected, "{size}");
     }
@@ -85,10 +72,9 @@ fn evaluation_batches_of_larger_images_have_fewer() {
 
 #[test]
 fn a_test_of_other_classes_is_refused() {
-    let place = Place::new();
-    place.pack(16);
-    let adapted = builtin_model("cnn").unwrap().adapt(&place.out(), &mut |_, _| ()).unwrap().unwrap();
-    let test = place.out().join("test.packed");
+    let (_folder, out) = packed(16);
+    let adapted = builtin_model("cnn").unwrap().adapt(&out, &mut |_, _| ()).unwrap().unwrap();
+    let test = out.join("test.packed");
     let mut bytes = fs::read(&test).unwrap();
     let name = bytes.windows(3).position(|name| name == b"bee").unwrap();
     bytes[name] = b'B';
