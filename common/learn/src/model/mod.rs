@@ -115,24 +115,21 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
         }
     }
     match name {
-        "cnn" => Ok(classifier(of_images, move |shape, device| Cnn::new(widths, shape, device))),
+        "cnn" => {
+            Ok(model(ImageClassifier::new(of_images, move |shape, device: &Device| Cnn::new(widths, shape, device))))
+        }
         "resnet20" => {
             let width = width.unwrap_or(16);
-            Ok(classifier(of_images, move |shape, device| ResNet::resnet20(width, shape, device)))
+            let new = move |shape, device: &Device| ResNet::resnet20(width, shape, device);
+            Ok(model(ImageClassifier::new(of_images, new)))
         }
         "resnet18" => {
             let width = width.unwrap_or(64);
-            Ok(classifier(of_images, move |shape, device| ResNet::resnet18(width, shape, device)))
+            let new = move |shape, device: &Device| ResNet::resnet18(width, shape, device);
+            Ok(model(ImageClassifier::new(of_images, new)))
         }
         _ => Err(unknown()),
     }
-}
-
-fn classifier<N: Network>(
-    parameters: ImageParameters,
-    new: impl Fn(ImageShape, &Device) -> N + Send + Sync + 'static,
-) -> Arc<dyn Model> {
-    model(ImageClassifier::new(parameters, new))
 }
 
 struct ProblemModel<P>(Arc<P>);

@@ -1,7 +1,6 @@
 //! Group normalisation.
 
-use ata_nn::group_norm::{self as kernel, Group, GroupGeometry};
-use ata_nn::group_norm_gradient::{self, GroupForward};
+use ata_nn::group_norm::{self as kernel, Group, GroupForward, GroupGeometry};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
@@ -136,7 +135,7 @@ impl<C: CheckpointStrategy> GroupNormOperation for Autodiff<Flex, C> {
                 let images = |tensor| flex::view(tensor).images(g.samples, g.size);
                 let (x, output) = (images(&x), images(&output));
                 let saved = GroupForward { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
-                let found = group_norm_gradient::gradients(g, saved, &images(&gradient));
+                let found = kernel::gradients(g, saved, &images(&gradient));
                 let of_images = |numbers| flex::images(numbers, g.samples, g.size);
                 let of_channels = |numbers| flex::tensor(numbers, [g.size.channels]);
                 [

@@ -19,7 +19,8 @@ pub struct CodecError(String);
 
 /// Encodes values as f32.
 pub fn encode_parameters(values: &[f32]) -> Vec<u8> {
-    encode_words(values, f32::to_le_bytes)
+    // Every machine that ata runs on is little-endian: the wire protocol requires it.
+    bytemuck::cast_slice(values).to_vec()
 }
 
 /// Decodes as many values as `values` has. If the bytes hold another number of values, none is decoded.
@@ -29,11 +30,6 @@ pub fn decode_parameters(bytes: &[u8], values: &mut [f32]) -> Result<(), CodecEr
         *value = f32::from_le_bytes(*word);
     }
     Ok(())
-}
-
-fn encode_words<T: Copy>(values: &[T], encode: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
-    let words: Vec<[u8; 4]> = values.iter().map(|value| encode(*value)).collect();
-    words.into_flattened()
 }
 
 /// Splits the bytes of `count` values into groups of four.

@@ -7,14 +7,14 @@
 use ata_nn::vectorized;
 use ata_types::WireFormat;
 
-use super::{BLOCK, CodecError, encode_words, expect_end, take, words};
+use super::{BLOCK, CodecError, expect_end, take, words};
 
 type BlockSums = [i32; BLOCK];
 
 /// Encodes sums.
 pub fn encode_sums(format: WireFormat, sums: &[i32]) -> Vec<u8> {
     match format {
-        WireFormat::F32Exact => encode_words(sums, i32::to_le_bytes),
+        WireFormat::F32Exact => bytemuck::cast_slice(sums).to_vec(),
         WireFormat::Compact => vectorized(
             #[inline(always)]
             || encode_blocks(sums),
