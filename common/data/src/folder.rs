@@ -37,12 +37,6 @@ pub(crate) struct SplitPart {
     pub(crate) bytes: u64,
 }
 
-impl LabelledFile {
-    fn on_disk(&self) -> &Path {
-        self.part.as_ref().map_or(&self.path, |part| &part.archive)
-    }
-}
-
 impl ImageFolder {
     /// Lists a folder of images. Returns `None` if it has no folder `train`.
     pub(crate) fn find(folder: &Path) -> Result<Option<Self>, DataError> {
@@ -73,7 +67,8 @@ impl ImageFolder {
     pub(crate) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
         let mut digest = Sha256::new();
         digest.update(self.classes.join("\n"));
-        let files = [&self.train, &self.test].into_iter().flatten().map(LabelledFile::on_disk);
+        let files = [&self.train, &self.test].into_iter().flatten();
+        let files = files.map(|file| file.part.as_ref().map_or(&*file.path, |part| &part.archive));
         let unusable = self.unusable.iter().map(|stray| &*stray.path);
         let mut before = None;
         for path in files.chain(unusable) {
@@ -131,7 +126,10 @@ fn same_classes([train, test]: [(&Path, &[(String, PathBuf)]); 2]) -> Result<(),
 
 /// Returns the images of a class, sorted by name.
 fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
-    let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| is_image(path));
+    let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        extension.is_some_and(is_image_extension) && path.is_file()
+    });
     let stray = |path| BadImage { path, reason: "expected a file .png, .jpg or .jpeg".into() };
     unusable.extend(others.into_iter().map(stray));
     if images.is_empty() {
@@ -139,11 +137,6 @@ fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, Da
         return Err(DataError::corrupt(class, reason));
     }
     Ok(images)
-}
-
-fn is_image(path: &Path) -> bool {
-    let extension = path.extension().and_then(OsStr::to_str);
-    extension.is_some_and(is_image_extension) && path.is_file()
 }
 
 pub(crate) fn is_image_extension(extension: &str) -> bool {

@@ -152,11 +152,6 @@ impl BatchQueue {
         }
         None
     }
-
-    /// Records that a thread has measured a batch. Returns whether to report it: not if the other thread has taken it over.
-    fn is_reported(&self, urgency: Urgency) -> bool {
-        urgency == Urgency::Low || self.lock().begun.take().is_some()
-    }
 }
 
 fn measure_all(
@@ -180,7 +175,8 @@ fn measure_all(
         // burn panics if a device fails, and a panicked evaluator cannot be used again.
         let caught = catch_unwind(AssertUnwindSafe(&mut measure));
         let has_panicked = caught.is_err();
-        if queue.is_reported(urgency) {
+        // The other thread may have taken over the batch of the patient one.
+        if urgency == Urgency::Low || queue.lock().begun.take().is_some() {
             report(BatchResult { step, batch, outcome: caught.unwrap_or(Err(MeasuringError::Panicked)) });
             if has_panicked {
                 queue.end();

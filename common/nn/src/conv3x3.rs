@@ -38,7 +38,7 @@ pub fn forward(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> (
     let samples = images.chunks_exact_mut(g.input.padded()).zip(result.chunks_exact_mut(g.output().numbers()));
     spread(samples.enumerate(), |(n, (image, result))| {
         x.copy_padded(n, g.input, image);
-        pass.over(image, result);
+        by_width(RowCover { pass: &pass, image, result });
     });
     (result, images)
 }
@@ -48,7 +48,9 @@ pub fn forward_only(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32])
     let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
     let samples = result.chunks_exact_mut(g.output().numbers()).enumerate();
-    spread(samples, |(n, result)| pass.over(&x.padded_image(n, g.input), result));
+    spread(samples, |(n, result)| {
+        by_width(RowCover { pass: &pass, image: &x.padded_image(n, g.input), result });
+    });
     result
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn input_gradient(g: Geometry, gradient: ImageView<'_>, weight: &[f32
     spread(samples.enumerate(), |(n, (padded, result))| {
         gradient.copy_padded(n, g.output(), padded);
         for pass in &passes {
-            pass.over(padded, result);
+            by_width(RowCover { pass, image: padded, result });
         }
     });
     (result, padded)
@@ -159,12 +161,6 @@ struct Pass<'a> {
     size: Size,
     from: KernelSteps,
     to: KernelSteps,
-}
-
-impl Pass<'_> {
-    fn over(&self, image: &[f32], result: &mut [f32]) {
-        by_width(RowCover { pass: self, image, result });
-    }
 }
 
 struct RowCover<'a> {

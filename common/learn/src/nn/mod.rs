@@ -37,7 +37,7 @@ mod group_norm;
 mod linear;
 mod pixels;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod weight_factors;
 
 pub use ata_nn::cross_entropy::{MixedLabels, Targets};

@@ -46,7 +46,7 @@ fn result_and_gradients<M: Module, const D: usize, const R: usize>(
 }
 
 /// Returns the distance of two vectors relative to the second, in the L2 norm.
-fn apart(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn apart(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));

@@ -91,7 +91,7 @@ impl VectorsChunk<'_> {
         at: usize,
         gradient: &ChunkGradient<'_>,
     ) -> (SteppedChunk, Vec<(usize, f32)>) {
-        let sizes = &trained.config.sizes;
+        let (sizes, current) = (&trained.config.sizes, &trained.vectors);
         let mut floats = [0.0; BLOCK];
         let mut maxima = Vec::new();
         for from in (0..self.parameters.len()).step_by(BLOCK) {
@@ -104,29 +104,22 @@ impl VectorsChunk<'_> {
                 ChunkGradient::Floats(values) => &values[from..to],
             };
             maxima.extend(block_maxima(sizes, at + from, sum));
-            step.take(self.range(&trained.vectors, at, from, to, sum));
+            step.take(Range {
+                parameters: &current.parameters[at + from..at + to],
+                moments: current.moments.iter().map(|moment| &moment[at + from..at + to]).collect(),
+                sum,
+                next_parameters: &mut self.parameters[from..to],
+                next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..to]).collect(),
+            });
         }
-        (self.finish(&trained.vectors, at), maxima)
-    }
-
-    /// Returns a range of the chunk, which begins at value `at` of the `current` vectors.
-    fn range<'a>(&'a mut self, current: &'a Vectors, at: usize, from: usize, to: usize, sum: &'a [f32]) -> Range<'a> {
-        Range {
-            parameters: &current.parameters[at + from..at + to],
-            moments: current.moments.iter().map(|moment| &moment[at + from..at + to]).collect(),
-            sum,
-            next_parameters: &mut self.parameters[from..to],
-            next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..to]).collect(),
-        }
-    }
-
-    /// Returns the chunk for the workers, once its parameters have been stepped.
-    fn finish(self, current: &Vectors, at: usize) -> SteppedChunk {
-        let Some((next, held)) = self.replica.zip(current.replica.as_ref()) else {
-            return SteppedChunk { whole: self.parameters.to_vec(), differences: None };
+        let stepped = match self.replica.zip(current.replica.as_ref()) {
+            Some((next, held)) => {
+                next.copy_from_slice(&held[at..at + next.len()]);
+                let differences = encode_differences(next, self.parameters);
+                SteppedChunk { whole: next.to_vec(), differences: Some(differences) }
+            }
+            None => SteppedChunk { whole: self.parameters.to_vec(), differences: None },
         };
-        next.copy_from_slice(&held[at..at + next.len()]);
-        let differences = encode_differences(next, self.parameters);
-        SteppedChunk { whole: next.to_vec(), differences: Some(differences) }
+        (stepped, maxima)
     }
 }
