@@ -60,11 +60,6 @@ impl RecordFile {
         self.records
     }
 
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Reads the record at an index below [`RecordFile::len`].
     pub fn read(&self, index: u64) -> Result<Record, DataError> {
         let mut record = [0; RECORD_BYTES];

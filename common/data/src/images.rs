@@ -75,7 +75,10 @@ impl Images {
         if ShardIndex::is_index(path)? {
             return Ok((**ShardIndex::read(path)?.info()).clone());
         }
-        if PackedFile::is_packed(path)? { PackedFile::describe(path) } else { Ok(ImageInfo::cifar100()) }
+        if PackedFile::is_packed(path)? {
+            return Ok((**PackedFile::open_unread(path)?.info()).clone());
+        }
+        Ok(ImageInfo::cifar100())
     }
 
     /// Returns the description of the images.

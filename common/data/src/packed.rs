@@ -50,11 +50,6 @@ impl PackedFile {
         Ok(opened)
     }
 
-    /// Describes the images of a file from its header.
-    pub fn describe(path: &Path) -> Result<ImageInfo, DataError> {
-        Ok((*Self::header(path)?.0.header.info).clone())
-    }
-
     /// Opens a file without reading the images, which are checked when they are read.
     pub(crate) fn open_unread(path: &Path) -> Result<Self, DataError> {
         Ok(Self::header(path)?.0)

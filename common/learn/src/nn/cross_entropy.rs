@@ -39,11 +39,6 @@ pub fn cross_entropy_of_targets(scores: Tensor<2>, targets: Targets, device: &De
     of_targets.mean().neg()
 }
 
-/// Computes the mean cross-entropy of numbers in host memory, row by row.
-pub(crate) fn mean_cross_entropy(scores: &[f32], classes: usize, labels: &[i32]) -> f64 {
-    kernel::forward(scores, classes, &Targets::of_labels(labels)).0
-}
-
 #[backend_extension(Flex, Autodiff)]
 trait CrossEntropyOperation: Backend {
     fn mean_cross_entropy(scores: FloatTensor<Self>, targets: Targets) -> FloatTensor<Self>;

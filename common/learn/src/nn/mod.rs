@@ -42,7 +42,6 @@ mod weight_factors;
 
 pub use ata_nn::cross_entropy::{MixedLabels, Targets};
 pub use convolution::{Conv3x3, ConvReluPool};
-pub(crate) use cross_entropy::mean_cross_entropy;
 pub use cross_entropy::{cross_entropy, cross_entropy_of_targets};
 pub use flex::by_burn;
 pub use group_norm::GroupNorm;
