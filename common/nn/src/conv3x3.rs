@@ -26,6 +26,17 @@ impl Geometry {
         let half = |length: usize| length.div_ceil(self.stride);
         Size { channels: self.outputs, height: half(self.input.height), width: half(self.input.width) }
     }
+
+    /// Returns the size of an output image after 2×2 pooling. A last odd row or column is left out.
+    pub fn pooled(self) -> Size {
+        Size { channels: self.outputs, height: self.input.height / 2, width: self.input.width / 2 }
+    }
+
+    /// Returns the offsets of the four patches of a pooling window, relative to the window.
+    pub(crate) fn patches(self) -> [usize; 4] {
+        let (pixel, row) = (self.input.channels, self.input.row());
+        [0, pixel, row, row + pixel]
+    }
 }
 
 /// Returns the output, without a border, and the input with a border, which the gradient of the weights needs.

@@ -76,8 +76,8 @@ fn convolution_with_relu_and_pooling() {
     let (samples, outputs, size) = (2, 19, Size { channels: 5, height: 6, width: 9 });
     let (x, weight, bias) = (numbers(samples * size.numbers()), numbers(outputs * 5 * 9), numbers(outputs));
     let sums = convolved(samples, size, outputs, 1, &x, &weight);
-    let g = conv_relu_pool::PoolGeometry { samples, input: size, outputs };
-    let of_output = numbers(samples * g.output().numbers());
+    let g = Geometry { samples, input: size, outputs, stride: 1 };
+    let of_output = numbers(samples * g.pooled().numbers());
     let mut expected = Vec::new();
     let [mut of_x, mut of_weight, mut of_bias] = [x.len(), weight.len(), outputs].map(|length| vec![0.0_f32; length]);
     for at in 0..samples * 3 * 4 {

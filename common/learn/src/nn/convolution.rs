@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ata_nn::conv_relu_pool::{self, PoolGeometry};
 use ata_nn::conv3x3::{self, Geometry};
 use ata_nn::conv3x3_gradient::{self, ConvGradients};
-use ata_nn::{conv_relu_pool_gradient, image::Size};
+use ata_nn::image::Size;
+use ata_nn::{conv_relu_pool, conv_relu_pool_gradient};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
@@ -89,7 +89,7 @@ impl ConvReluPool {
             let convolved = conv2d(images, weight, Some(bias), ConvOptions::new([1, 1], [1, 1], [1, 1], 1));
             return max_pool2d(relu(convolved), MaxPoolOptions::new([2, 2]));
         }
-        let g = PoolGeometry { samples, input, outputs: weight.dims()[0] };
+        let g = Geometry { samples, input, outputs: weight.dims()[0], stride: 1 };
         let (images, weight, bias) = (images.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         Tensor::from_dispatch(Dispatch::conv_relu_pool(images, weight, bias, g))
     }
@@ -108,7 +108,7 @@ trait ConvolutionOperations: Backend {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        g: PoolGeometry,
+        g: Geometry,
     ) -> FloatTensor<Self>;
 }
 
@@ -119,10 +119,10 @@ impl ConvolutionOperations for Flex {
         flex::images(output, g.samples, g.output())
     }
 
-    fn conv_relu_pool(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, g: PoolGeometry) -> FlexTensor {
+    fn conv_relu_pool(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, g: Geometry) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
         let output = conv_relu_pool::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
-        flex::images(output, g.samples, g.output())
+        flex::images(output, g.samples, g.pooled())
     }
 }
 
@@ -154,7 +154,7 @@ impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        g: PoolGeometry,
+        g: Geometry,
     ) -> FloatTensor<Self> {
         flex::differentiable::<C, _, 3>(
             [x, weight, bias],
@@ -163,13 +163,13 @@ impl<C: CheckpointStrategy> ConvolutionOperations for Autodiff<Flex, C> {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
                 let (numbers, bias) = (flex::numbers(&weight), flex::numbers(&bias));
                 let (output, saved) = conv_relu_pool::forward(g, flex::view(&x), numbers, bias);
-                (flex::images(output, g.samples, g.output()), (Arc::new(saved), weight))
+                (flex::images(output, g.samples, g.pooled()), (Arc::new(saved), weight))
             },
             |(saved, weight), gradient, wanted| {
                 let (gradient, numbers) = (flex::viewable(gradient), flex::numbers(&weight));
                 let with_x = wanted[0].is_some();
                 let found = conv_relu_pool_gradient::gradients(&saved, numbers, flex::view(&gradient), with_x);
-                let PoolGeometry { samples, input, .. } = saved.geometry;
+                let Geometry { samples, input, .. } = saved.geometry;
                 tensors(found, wanted, (samples, input), &weight)
             },
         )

@@ -171,14 +171,6 @@ mod tests {
     use super::*;
     use WireFormat::{Compact, F32Exact};
 
-    #[test]
-    fn powers_of_two() {
-        for (value, expected) in [(1.0, 0), (1.0_f64.next_up(), 1), (-0.75, 0), (0.5, -1), (3.0, 2), (1e-45, -149)] {
-            assert_eq!(ceil_log2(value), expected, "{value}");
-        }
-        assert!(ceil_log2(0.0) < -126 && ceil_log2(f64::INFINITY) > 126 && ceil_log2(f64::NAN) > 126);
-    }
-
     /// The largest magnitude, with its headroom, takes between half of the range and all of it.
     #[test]
     fn the_range_is_filled_but_for_the_headroom() {
