@@ -139,7 +139,7 @@ impl From<DataError> for Failure {
 }
 
 fn exit_of_data(error: &DataError) -> Exit {
-    if matches!(error, DataError::Cache { .. } | DataError::Write { .. }) { Exit::DISK } else { Exit::DATA }
+    if matches!(error, DataError::Disk(_)) { Exit::DISK } else { Exit::DATA }
 }
 
 impl From<PolicyError> for Failure {

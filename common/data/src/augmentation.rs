@@ -151,14 +151,6 @@ mod tests {
         assert_eq!((Placement::default().apply(numbered(), 8), mirrored.label), (numbered(), 7));
     }
 
-    /// All planes of an image change in the same way.
-    #[test]
-    fn channels_stay_together() {
-        let pixels = (0..3).flat_map(|_| 1..=64).collect();
-        let image = Placement { right: 1, down: 1, is_mirrored: true }.apply(LabelledImage { label: 0, pixels }, 8);
-        assert!(image.pixels.chunks_exact(64).all(|plane| plane == &image.pixels[..64]));
-    }
-
     /// Every offset is about as frequent as the others, and half of the images are mirrored.
     #[test]
     fn draws_are_spread_evenly() {

@@ -38,15 +38,7 @@ impl RecordFile {
     /// Opens a file of records and reads it once: its size must be a whole number of records, and every label must be in range.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let mut file = File::open(path).map_err(DataError::io(path))?;
-        let bytes = file.metadata().map_err(DataError::io(path))?.len();
-        let corrupt = |reason: String| DataError::corrupt(path, reason);
-        let (records, rest) = (bytes / RECORD_BYTES as u64, bytes % RECORD_BYTES as u64);
-        if records == 0 || rest != 0 {
-            let reason =
-                format!("{bytes} bytes are not a whole number of records of {RECORD_BYTES} bytes: is it cut short?");
-            return Err(corrupt(reason));
-        }
-
+        let records = record_count(&file, path, RECORD_BYTES)?;
         // Each read takes 256 records (768 KiB).
         let mut buffer = vec![0; RECORD_BYTES * 256];
         let mut checked: u64 = 0;
@@ -55,7 +47,7 @@ impl RecordFile {
             let chunk = &mut buffer[..chunk];
             file.read_exact(chunk).map_err(DataError::io(path))?;
             for record in chunk.chunks_exact(RECORD_BYTES) {
-                check_labels(record, checked).map_err(corrupt)?;
+                check_labels(record, checked).map_err(|reason| DataError::corrupt(path, reason))?;
                 checked += 1;
             }
         }
@@ -66,11 +58,6 @@ impl RecordFile {
     #[expect(clippy::len_without_is_empty, reason = "a file of records has at least one")]
     pub fn len(&self) -> u64 {
         self.records
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Reads the record at an index below [`RecordFile::len`].
@@ -102,18 +89,32 @@ fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
     }
 }
 
+/// Returns the number of records in a file that has at least one, and nothing else.
+pub(crate) fn record_count(file: &File, path: &Path, record_bytes: usize) -> Result<u64, DataError> {
+    let bytes = file.metadata().map_err(DataError::io(path))?.len();
+    let (records, rest) = (bytes / record_bytes as u64, bytes % record_bytes as u64);
+    if records > 0 && rest == 0 {
+        return Ok(records);
+    }
+    let reason = format!("{bytes} bytes are not a whole number of records of {record_bytes} bytes: is it cut short?");
+    Err(DataError::corrupt(path, reason))
+}
+
 /// Returns the file of a split in a folder, or in its `cifar-100-binary` subfolder. An index of shards takes
 /// precedence, then packed images.
-pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
-    let file = split.file_name();
+pub(crate) fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
     // This gives a missing folder its own error.
     folder.metadata().map_err(DataError::io(folder))?;
-    let names = [split.shards_name(), split.packed_name(), file].map(|name| folder.join(name));
-    names
-        .into_iter()
-        .chain([folder.join("cifar-100-binary").join(file)])
-        .find(|path| path.is_file())
-        .ok_or_else(|| DataError::Missing { folder: folder.into(), file })
+    let file = split.file_name();
+    let paths = split.names().map(|name| folder.join(name));
+    paths.into_iter().chain([folder.join("cifar-100-binary").join(file)]).find(|path| path.is_file()).ok_or_else(|| {
+        DataError::Problem(format!(
+            "{} holds no {file}: expected the CIFAR-100 binary version (train.bin and test.bin, as in \
+             cifar-100-binary.tar.gz), packed images (train.packed and test.packed), or images to pack with `ata data \
+             pack` (train/CLASS/*.png and test/CLASS/*.png)",
+            folder.display()
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -158,20 +159,5 @@ mod tests {
             let error = RecordFile::open(write(bytes).path()).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
-    }
-
-    #[test]
-    fn a_split_is_found_in_the_folder_or_below() {
-        let folder = tempfile::tempdir().unwrap();
-        let missing = find_split(folder.path(), Split::Train).unwrap_err().to_string();
-        assert!(missing.contains("holds no train.bin"), "{missing}");
-        std::fs::create_dir(folder.path().join("cifar-100-binary")).unwrap();
-        let below = folder.path().join("cifar-100-binary/train.bin");
-        std::fs::write(&below, "").unwrap();
-        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), below);
-        let direct = folder.path().join("train.bin");
-        std::fs::write(&direct, "").unwrap();
-        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), direct);
-        assert!(matches!(find_split(&folder.path().join("nowhere"), Split::Test), Err(DataError::Io { .. })));
     }
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::cifar::record_count;
 use crate::packed_writer::PackedWriter;
-use crate::packing::{DEFAULT_SIZE, Packing};
-use crate::{DataError, IMAGE_BYTES, LabelledImage, PackProgress, Split, sha256_of_file};
+use crate::{DEFAULT_SIZE, DataError, IMAGE_BYTES, LabelledImage, PackProgress, Packing, Split, sha256_of_file};
 
 /// The names of the classes, by label: `batches.meta.txt` of the official archive.
 const CLASS_NAMES: [&str; 10] =
@@ -19,7 +19,6 @@ const CLASS_NAMES: [&str; 10] =
 /// The size of a record: a label and the pixels.
 const RECORD_BYTES: usize = 1 + IMAGE_BYTES;
 
-/// The files of CIFAR-10.
 #[derive(Debug)]
 pub(crate) struct Cifar10 {
     folder: PathBuf,
@@ -43,13 +42,12 @@ impl Cifar10 {
     /// Returns a digest of the content of all files.
     pub(crate) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
         let mut digest = Sha256::new();
-        for file in [Split::Train, Split::Test].into_iter().flat_map(|split| self.files(split)) {
+        for file in Split::BOTH.into_iter().flat_map(|split| self.files(split)) {
             digest.update(sha256_of_file(&file)?);
         }
         Ok(digest.finalize().into())
     }
 
-    /// Packs both splits into a folder.
     pub(crate) fn pack(&self, out: &Path, packing: Packing, progress: PackProgress<'_>) -> Result<(), DataError> {
         let Packing { size, shard_bytes, .. } = packing;
         if size != DEFAULT_SIZE {
@@ -57,7 +55,7 @@ impl Cifar10 {
             return Err(DataError::corrupt(&self.folder, reason));
         }
         let (mut done, mut total) = (0, 0);
-        for file in [Split::Train, Split::Test].into_iter().flat_map(|split| self.files(split)) {
+        for file in Split::BOTH.into_iter().flat_map(|split| self.files(split)) {
             total += file.metadata().map_err(DataError::io(file))?.len() / RECORD_BYTES as u64;
         }
         let mut pack = |split| -> Result<PackedWriter, DataError> {
@@ -79,13 +77,7 @@ impl Cifar10 {
 /// Adds the records of a file, and returns how many there are.
 fn append(path: &Path, writer: &mut PackedWriter, out: &Path) -> Result<u64, DataError> {
     let file = File::open(path).map_err(DataError::io(path))?;
-    let bytes = file.metadata().map_err(DataError::io(path))?.len();
-    let (records, rest) = (bytes / RECORD_BYTES as u64, bytes % RECORD_BYTES as u64);
-    if records == 0 || rest != 0 {
-        let reason =
-            format!("{bytes} bytes are not a whole number of records of {RECORD_BYTES} bytes: is it cut short?");
-        return Err(DataError::corrupt(path, reason));
-    }
+    let records = record_count(&file, path, RECORD_BYTES)?;
     let mut file = BufReader::with_capacity(1 << 20, file);
     let mut record = [0; RECORD_BYTES];
     for index in 0..records {
@@ -105,10 +97,6 @@ mod tests {
     use super::*;
     use crate::PackedFile;
 
-    fn packing(size: usize) -> Packing {
-        Packing { size, skip_bad: false, shard_bytes: None }
-    }
-
     /// Writes two records into each batch, with consecutive labels.
     fn write(folder: &Path) {
         let names = (1..=5).map(|batch| format!("data_batch_{batch}.bin")).chain(["test_batch.bin".into()]);
@@ -118,13 +106,17 @@ mod tests {
         }
     }
 
+    fn pack(folder: &Path, out: &Path, size: usize) -> Result<(), DataError> {
+        let packing = Packing { size, skip_bad: false, shard_bytes: None };
+        Cifar10::find(folder).unwrap().pack(out, packing, &mut |_, _| ())
+    }
+
     #[test]
     fn all_batches_are_packed_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let out = tempfile::tempdir().unwrap();
+        let [folder, out] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         assert!(Cifar10::find(folder.path()).is_none());
         write(folder.path());
-        Cifar10::find(folder.path()).unwrap().pack(out.path(), packing(32), &mut |_, _| ()).unwrap();
+        pack(folder.path(), out.path(), 32).unwrap();
         let [train, test] =
             ["train.packed", "test.packed"].map(|name| PackedFile::open(&out.path().join(name)).unwrap());
         assert_eq!((train.len(), test.len(), &train.info().classes[9][..]), (10, 2, "truck"));
@@ -138,12 +130,11 @@ mod tests {
 
     #[test]
     fn damaged_batches_are_refused_with_the_reason() {
-        let folder = tempfile::tempdir().unwrap();
-        let out = tempfile::tempdir().unwrap();
+        let [folder, out] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let refused = |size| {
-            let packed = Cifar10::find(folder.path()).unwrap().pack(out.path(), packing(size), &mut |_, _| ());
+            let error = pack(folder.path(), out.path(), size).unwrap_err().to_string();
             assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0, "nothing is left behind");
-            packed.unwrap_err().to_string()
+            error
         };
         write(folder.path());
         assert!(refused(64).contains("expected size 32, found 64"));

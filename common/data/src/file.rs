@@ -38,20 +38,17 @@ impl DataFile {
     pub fn identify(path: &Path) -> Result<Self, DataError> {
         let mut digest = Sha256::new();
         let mut file = File::open(path).map_err(DataError::io(path))?;
-        let mut buffer = vec![0; 1 << 16];
-        let mut bytes = 0;
+        let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
         loop {
-            match file.read(&mut buffer).map_err(DataError::io(path))? {
-                0 => {
-                    let (path, sha256) = (path.into(), digest.finalize().into());
-                    return Ok(Self { path, sha256, bytes, offset: 0, file_bytes: bytes, file: file.into() });
-                }
-                read => {
-                    digest.update(&buffer[..read]);
-                    bytes += read as u64;
-                }
+            let read = file.read(&mut buffer).map_err(DataError::io(path))?;
+            if read == 0 {
+                break;
             }
+            digest.update(&buffer[..read]);
+            bytes += read as u64;
         }
+        let (path, sha256) = (path.into(), digest.finalize().into());
+        Ok(Self { path, sha256, bytes, offset: 0, file_bytes: bytes, file: file.into() })
     }
 
     /// Returns the shards of a packed file, which are not read yet.
@@ -77,18 +74,8 @@ impl DataFile {
     }
 
     /// Reads the current content of the file, from this byte on. Any number of threads may do so at the same time.
-    #[cfg(unix)]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, self.offset + offset)
-    }
-
-    /// Reads the current content on systems where a file has only one position to read from.
-    #[cfg(not(unix))]
-    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        use std::io::{Seek, SeekFrom};
-        let mut file = File::open(&self.path)?;
-        file.seek(SeekFrom::Start(self.offset + offset))?;
-        file.read_exact(buffer)
+        read_exact_at(&self.file, buffer, self.offset + offset)
     }
 }
 
@@ -98,7 +85,6 @@ pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std:
     std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 
-/// Reads from a position on Windows.
 #[cfg(windows)]
 pub(crate) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> std::io::Result<()> {
     while !buffer.is_empty() {
@@ -111,6 +97,15 @@ pub(crate) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64)
         }
     }
     Ok(())
+}
+
+/// Returns `true` if a file begins with these bytes.
+pub(crate) fn begins_with(path: &Path, magic: [u8; 8]) -> Result<bool, DataError> {
+    let mut first = [0; 8];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut first)) {
+        Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| first == magic).map_err(DataError::io(path)),
+    }
 }
 
 /// Returns the SHA-256 of a whole file.

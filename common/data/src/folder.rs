@@ -13,11 +13,8 @@ use crate::{BadImage, DataError};
 /// The images of a folder, which are not opened yet.
 #[derive(Debug, Default)]
 pub(crate) struct ImageFolder {
-    /// The names of the classes.
     pub(crate) classes: Vec<String>,
-    /// The training images.
     pub(crate) train: Vec<LabelledFile>,
-    /// The test images.
     pub(crate) test: Vec<LabelledFile>,
     /// Files that are not images.
     pub(crate) unusable: Vec<BadImage>,
@@ -33,20 +30,11 @@ pub(crate) struct LabelledFile {
     pub(crate) label: u16,
 }
 
-/// A file in an archive.
 #[derive(Debug)]
 pub(crate) struct SplitPart {
     pub(crate) archive: Arc<Path>,
-    /// The offset at which the file begins.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-}
-
-impl LabelledFile {
-    /// Returns the path on disk.
-    fn on_disk(&self) -> &Path {
-        self.part.as_ref().map_or(&self.path, |part| &part.archive)
-    }
 }
 
 impl ImageFolder {
@@ -62,15 +50,12 @@ impl ImageFolder {
         let mut unusable = Vec::new();
         let of_train = classes(&train, &mut unusable)?;
         let of_test = classes(&test, &mut unusable)?;
-        same_classes(&train, &of_train, &test, &of_test)?;
+        same_classes([(&train, &of_train), (&test, &of_test)])?;
         let mut files = |classes: &[(String, PathBuf)]| -> Result<Vec<LabelledFile>, DataError> {
             let mut files = Vec::new();
             for (label, (_, folder)) in (0..).zip(classes) {
-                files.extend(images(folder, &mut unusable)?.into_iter().map(|path| LabelledFile {
-                    path,
-                    part: None,
-                    label,
-                }));
+                let images = images(folder, &mut unusable)?.into_iter();
+                files.extend(images.map(|path| LabelledFile { path, part: None, label }));
             }
             Ok(files)
         };
@@ -82,7 +67,8 @@ impl ImageFolder {
     pub(crate) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
         let mut digest = Sha256::new();
         digest.update(self.classes.join("\n"));
-        let files = [&self.train, &self.test].into_iter().flatten().map(LabelledFile::on_disk);
+        let files = [&self.train, &self.test].into_iter().flatten();
+        let files = files.map(|file| file.part.as_ref().map_or(&*file.path, |part| &part.archive));
         let unusable = self.unusable.iter().map(|stray| &*stray.path);
         let mut before = None;
         for path in files.chain(unusable) {
@@ -117,10 +103,9 @@ fn classes(split: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<(String, Pa
         }
     }
     match classes.len() {
-        0 | 1 => Err(DataError::corrupt(
-            split,
-            format!("{} classes: expected a folder for each of at least two", classes.len()),
-        )),
+        few @ 0..2 => {
+            Err(DataError::corrupt(split, format!("{few} classes: expected a folder for each of at least two")))
+        }
         2..=MAX_CLASSES => {
             classes.sort();
             Ok(classes)
@@ -129,13 +114,8 @@ fn classes(split: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<(String, Pa
     }
 }
 
-fn same_classes(
-    train: &Path,
-    of_train: &[(String, PathBuf)],
-    test: &Path,
-    of_test: &[(String, PathBuf)],
-) -> Result<(), DataError> {
-    for (has, of_has, lacks, of_lacks) in [(train, of_train, test, of_test), (test, of_test, train, of_train)] {
+fn same_classes([train, test]: [(&Path, &[(String, PathBuf)]); 2]) -> Result<(), DataError> {
+    for [(has, of_has), (lacks, of_lacks)] in [[train, test], [test, train]] {
         if let Some((name, _)) = of_has.iter().find(|(name, _)| !of_lacks.iter().any(|(other, _)| other == name)) {
             let reason = format!("no class '{name}', which {} has: both need the same classes", has.display());
             return Err(DataError::corrupt(lacks, reason));
@@ -146,24 +126,19 @@ fn same_classes(
 
 /// Returns the images of a class, sorted by name.
 fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
-    let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| is_image(path));
+    let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        extension.is_some_and(is_image_extension) && path.is_file()
+    });
     let stray = |path| BadImage { path, reason: "expected a file .png, .jpg or .jpeg".into() };
     unusable.extend(others.into_iter().map(stray));
     if images.is_empty() {
-        return Err(DataError::corrupt(
-            class,
-            "no images: add some, or remove the folder of the class from all splits",
-        ));
+        let reason = "no images: add some, or remove the folder of the class from all splits";
+        return Err(DataError::corrupt(class, reason));
     }
     Ok(images)
 }
 
-fn is_image(path: &Path) -> bool {
-    let extension = path.extension().and_then(OsStr::to_str);
-    extension.is_some_and(is_image_extension) && path.is_file()
-}
-
-/// Returns `true` if files with this extension are images.
 pub(crate) fn is_image_extension(extension: &str) -> bool {
     ["png", "jpg", "jpeg"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }

@@ -14,7 +14,6 @@ pub(crate) const LABEL_BYTES: usize = 2;
 /// The maximum size of all class names, in bytes: 256 for each of the most classes.
 const MAX_NAMES_BYTES: usize = MAX_CLASSES * 256;
 
-/// The content of a header.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) info: Arc<ImageInfo>,

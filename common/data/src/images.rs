@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::cache::default_cache_dir;
 use crate::cifar::find_split;
+use crate::sharded::ShardedFile;
 use crate::{
     Augmentation, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement, RecordFile,
-    ShardIndex, ShardedFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
+    ShardIndex, Split, Synthetic, TaskSample, Unpacked, extract_archive,
 };
 
 /// One split of a data set of images, read image by image.
@@ -74,7 +75,10 @@ impl Images {
         if ShardIndex::is_index(path)? {
             return Ok((**ShardIndex::read(path)?.info()).clone());
         }
-        if PackedFile::is_packed(path)? { PackedFile::describe(path) } else { Ok(ImageInfo::cifar100()) }
+        if PackedFile::is_packed(path)? {
+            return Ok((**PackedFile::open_unread(path)?.info()).clone());
+        }
+        Ok(ImageInfo::cifar100())
     }
 
     /// Returns the description of the images.
@@ -85,11 +89,7 @@ impl Images {
     /// Packs the images of `data` into the cache if it is a folder of images that are not packed yet, and returns the
     /// folder of the packed images. Otherwise returns `data`.
     pub fn prepare(data: &Path, size: usize, progress: PackProgress<'_>) -> Result<PathBuf, DataError> {
-        let is_found = |split: &Split| {
-            let names = [split.file_name(), split.packed_name(), split.shards_name()];
-            names.iter().any(|name| data.join(name).is_file())
-        };
-        if !data.is_dir() || [Split::Train, Split::Test].iter().any(is_found) {
+        if !data.is_dir() || Split::BOTH.iter().flat_map(|split| split.names()).any(|name| data.join(name).is_file()) {
             return Ok(data.into());
         }
         match Unpacked::find(data)? {
@@ -107,14 +107,13 @@ impl Images {
     /// Returns the folder that holds the splits of `data`.
     pub fn folder(data: &Path) -> Result<PathBuf, DataError> {
         let expected = "'synthetic', a folder of images, or cifar-100-binary.tar.gz";
-        let found = data.metadata().map_err(|cause| DataError::NotFound { path: data.into(), cause, expected })?;
+        let found = data.metadata();
+        let found =
+            found.map_err(|cause| DataError::Problem(format!("{}: {cause}. Expected {expected}", data.display())))?;
         if found.is_dir() {
             return Ok(data.into());
         }
-        let mut names = [Split::Train, Split::Test]
-            .into_iter()
-            .flat_map(|split| [split.file_name(), split.packed_name(), split.shards_name()]);
-        let is_split = names.any(|name| data.ends_with(name));
+        let is_split = Split::BOTH.iter().flat_map(|split| split.names()).any(|name| data.ends_with(name));
         match data.parent() {
             Some(folder) if is_split => Ok(Path::new(".").join(folder)),
             _ => extract_archive(data, &default_cache_dir()),
@@ -170,7 +169,13 @@ mod tests {
     #[test]
     fn a_split_is_found_from_its_folder_and_from_either_file() {
         let folder = tempfile::tempdir().unwrap();
-        for split in [Split::Train, Split::Test] {
+        let missing = Images::locate(folder.path(), Split::Train).unwrap_err().to_string();
+        assert!(missing.contains("holds no train.bin"), "{missing}");
+        let below = folder.path().join("cifar-100-binary/train.bin");
+        std::fs::create_dir(below.parent().unwrap()).unwrap();
+        std::fs::write(&below, "").unwrap();
+        assert_eq!(Images::locate(folder.path(), Split::Train).unwrap(), below);
+        for split in Split::BOTH {
             std::fs::write(folder.path().join(split.file_name()), Synthetic::new(split, 1).record(0)).unwrap();
         }
         let train = folder.path().join("train.bin");

@@ -6,9 +6,9 @@
 //! - `images`: [`Images`], one split of any kind; `info`: the description of its images; `augmentation`: random changes by tasks
 //! - `sampling`: [`TaskSampler`], which chooses the samples of a task; `permutation`, `windows`: their order
 //! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `shard_file`, `sharded`: the same layout in shards
-//! - `packing`: the options; `pack`: packs images into it, from a `folder` of images, `tars`, or `cifar10`
+//! - `pack`: packs images into it, from a `folder` of images, `tars`, or `cifar10`
 //! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape
-//! - `file`: data files that are sent to workers; `cache`: the folder for downloaded and unpacked data
+//! - `file`: data files that are sent to workers; `cache`: the folder for data that is downloaded, unpacked or packed
 
 mod archive;
 mod augmentation;
@@ -23,7 +23,6 @@ mod info;
 mod pack;
 mod packed;
 mod packed_writer;
-mod packing;
 mod permutation;
 mod sampling;
 mod shard_file;
@@ -36,18 +35,17 @@ mod windows;
 pub use archive::extract_archive;
 pub use augmentation::{Augmentation, Mixing, Placement};
 pub use cache::default_cache_dir;
-pub use cifar::{CLASS_NAMES, RecordFile, find_split};
+pub use cifar::{CLASS_NAMES, RecordFile};
 pub use file::{DataFile, FileState, hex, sha256_of_file};
 pub use images::Images;
 pub use info::{Channels, ImageInfo, LabelledImage, MAX_CLASSES, MAX_SIZE, is_size};
-pub use pack::{BadImage, PackProgress, Unpacked};
+pub use pack::{BadImage, DEFAULT_SIZE, PackProgress, Packing, Unpacked};
 pub use packed::PackedFile;
 pub use packed_writer::PackedWriter;
-pub use packing::{DEFAULT_SIZE, Packing};
 pub use sampling::{TaskSample, TaskSampler, Tasks};
 pub use shard_file::{ImageChecksummer, ImageChecksums, ShardFile};
 pub use shard_index::{Shard, ShardIndex};
-pub use sharded::{ShardStore, ShardedFile};
+pub use sharded::ShardStore;
 pub use synthetic::Synthetic;
 
 use std::fmt;
@@ -85,28 +83,27 @@ impl fmt::Display for Split {
 }
 
 impl Split {
+    /// Both splits.
+    pub(crate) const BOTH: [Self; 2] = [Self::Train, Self::Test];
+
     /// Returns the name of the split's file in the official archive of CIFAR-100.
     pub fn file_name(self) -> &'static str {
-        match self {
-            Self::Train => "train.bin",
-            Self::Test => "test.bin",
-        }
+        if self == Self::Train { "train.bin" } else { "test.bin" }
     }
 
     /// Returns the name of the index of the split's shards.
     pub fn shards_name(self) -> &'static str {
-        match self {
-            Self::Train => "train.shards",
-            Self::Test => "test.shards",
-        }
+        if self == Self::Train { "train.shards" } else { "test.shards" }
     }
 
     /// Returns the name of the split's file in ata's own layout.
     pub fn packed_name(self) -> &'static str {
-        match self {
-            Self::Train => "train.packed",
-            Self::Test => "test.packed",
-        }
+        if self == Self::Train { "train.packed" } else { "test.packed" }
+    }
+
+    /// Returns the names that the split's file may have; the first one that exists is used.
+    pub(crate) fn names(self) -> [&'static str; 3] {
+        [self.shards_name(), self.packed_name(), self.file_name()]
     }
 }
 
@@ -150,38 +147,15 @@ pub enum DataError {
         /// The system's error.
         cause: std::io::Error,
     },
-    /// There is nothing at the path that the user named.
-    #[error("{path}: {cause}. Expected {expected}")]
-    NotFound {
-        /// The path.
-        path: PathBuf,
-        /// The system's error.
-        cause: std::io::Error,
-        /// A description of what `--data` takes.
-        expected: &'static str,
-    },
     /// The problem has no generated data.
     #[error("there is no synthetic data for this model: --data takes {expected}")]
     NotGenerated {
         /// A description of what `--data` takes.
         expected: &'static str,
     },
-    /// The cache cannot be written.
-    #[error("{path}: {cause}; set ATA_CACHE_DIR to use another folder for unpacked and downloaded data")]
-    Cache {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        cause: std::io::Error,
-    },
-    /// Packed images cannot be written.
-    #[error("cannot write {path}: {cause}")]
-    Write {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        cause: std::io::Error,
-    },
+    /// The cache or packed images cannot be written.
+    #[error("{0}")]
+    Disk(String),
     /// Images to be packed cannot be read.
     #[error(
         "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or let `ata data pack DIR OUT --skip-bad` \
@@ -194,25 +168,13 @@ pub enum DataError {
         /// The other files.
         others: Vec<BadImage>,
     },
-    /// The folder does not contain the split.
-    #[error(
-        "{folder} holds no {file}: expected the CIFAR-100 binary version (train.bin and test.bin, as in \
-         cifar-100-binary.tar.gz), packed images (train.packed and test.packed), or images to pack with `ata data pack` \
-         (train/CLASS/*.png and test/CLASS/*.png)"
-    )]
-    Missing {
-        /// The folder.
-        folder: PathBuf,
-        /// The missing file.
-        file: &'static str,
-    },
     /// The split has no samples.
     #[error("the data has no {split} samples: is it too short?")]
     Empty {
         /// The split.
         split: Split,
     },
-    /// The problem could not open or read the data.
+    /// The data is missing, or the problem could not open or read it.
     #[error("{0}")]
     Problem(String),
     /// The content of a file violates its layout.
@@ -235,13 +197,14 @@ impl DataError {
     /// Converts an error from writing to the cache, for `map_err`.
     pub fn cache(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |cause| Self::Cache { path, cause }
+        let fix = "set ATA_CACHE_DIR to use another folder for unpacked and downloaded data";
+        move |cause| Self::Disk(format!("{}: {cause}; {fix}", path.display()))
     }
 
     /// Converts an error from writing packed images, for `map_err`.
     pub fn write(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |cause| Self::Write { path, cause }
+        move |cause| Self::Disk(format!("cannot write {}: {cause}", path.display()))
     }
 
     /// Returns the error for a file that violates its layout.

@@ -12,13 +12,12 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
-use tempfile::TempDir;
 
+use crate::cache::made_once;
 use crate::cifar10::Cifar10;
 use crate::folder::{ImageFolder, LabelledFile, SplitPart};
 use crate::header::VERSION;
 use crate::packed_writer::PackedWriter;
-use crate::packing::Packing;
 use crate::tars;
 use crate::{DataError, LabelledImage, PackedFile, Split, hex};
 
@@ -28,6 +27,20 @@ const MOST_PIXELS: u32 = 1 << 15;
 const MOST_BYTES: u64 = 256 << 20;
 /// The number of images that are decoded in parallel before they are written; 128 of the largest take 25 MB.
 const AT_ONCE: usize = 128;
+
+/// The default width and height of packed images: those of CIFAR.
+pub const DEFAULT_SIZE: usize = 32;
+
+/// The options for packing images.
+#[derive(Clone, Copy, Debug)]
+pub struct Packing {
+    /// The width and height of the packed images: a multiple of 8, at most 256.
+    pub size: usize,
+    /// Whether unusable files are left out; otherwise they are an error.
+    pub skip_bad: bool,
+    /// The size of a shard, in bytes, if machines are to read the images in shards.
+    pub shard_bytes: Option<u64>,
+}
 
 /// A file that cannot be used, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +81,7 @@ impl Unpacked {
     /// Packs the images into `train.packed` and `test.packed` in a folder, which must not contain these files. Returns the files left out.
     pub fn pack(self, out: &Path, packing: Packing, progress: PackProgress<'_>) -> Result<Vec<BadImage>, DataError> {
         std::fs::create_dir_all(out).map_err(DataError::write(out))?;
-        for split in [Split::Train, Split::Test] {
+        for split in Split::BOTH {
             for path in [split.packed_name(), split.shards_name()].map(|name| out.join(name)) {
                 if path.exists() {
                     return Err(DataError::write(path)(io::ErrorKind::AlreadyExists.into()));
@@ -94,27 +107,11 @@ impl Unpacked {
             PackSource::Folder(folder) => folder.fingerprint()?,
             PackSource::Cifar10(cifar) => cifar.fingerprint()?,
         });
-        let parent = cache.join("packed");
-        let target = parent.join(&hex(&digest.finalize())[..32]);
-        let is_whole =
-            [Split::Train, Split::Test].iter().all(|split| PackedFile::open(&target.join(split.packed_name())).is_ok());
-        if is_whole {
-            return Ok(target);
-        }
-        std::fs::create_dir_all(&parent).map_err(DataError::cache(&parent))?;
-        if target.is_dir() {
-            // The folder was damaged after it was packed.
-            std::fs::remove_dir_all(&target).map_err(DataError::cache(&target))?;
-        }
-        // This folder is removed again if anything goes wrong.
-        let unfinished = TempDir::with_prefix_in("packing-", &parent).map_err(DataError::cache(&parent))?;
-        self.pack(unfinished.path(), Packing { size, skip_bad: false, shard_bytes: None }, progress)?;
-        match std::fs::rename(unfinished.path(), &target) {
-            Ok(()) => Ok(target),
-            // Another process was faster, with the same content.
-            Err(_) if target.is_dir() => Ok(target),
-            Err(cause) => Err(DataError::Cache { path: target, cause }),
-        }
+        let target = cache.join("packed").join(&hex(&digest.finalize())[..32]);
+        let is_whole = |split: Split| PackedFile::open(&target.join(split.packed_name())).is_ok();
+        made_once(target.clone(), is_whole, |unfinished| {
+            self.pack(unfinished, Packing { size, skip_bad: false, shard_bytes: None }, progress).map(drop)
+        })
     }
 }
 
@@ -227,6 +224,8 @@ fn planes(image: &RgbImage) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
     #[test]
@@ -245,13 +244,8 @@ mod tests {
             let mut packed = false;
             let unpacked = Unpacked::find(folder.path()).unwrap().unwrap();
             let target = unpacked.pack_into_cache(cache.path(), size, &mut |_, _| packed = true).unwrap();
-            assert_eq!(
-                std::fs::read_dir(cache.path().join("packed"))
-                    .unwrap()
-                    .filter(|entry| { entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with("packing-") })
-                    .count(),
-                0
-            );
+            let names = std::fs::read_dir(cache.path().join("packed")).unwrap().map(|entry| entry.unwrap().file_name());
+            assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("unfinished-")));
             (target, packed)
         };
         let (first, packed) = pack(8);

@@ -16,11 +16,11 @@
 //! A record is the label in two bytes, then a red, a green and a blue plane, row-major.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::file::read_exact_at;
+use crate::file::{begins_with, read_exact_at};
 use crate::header::{Header, MAGIC};
 use crate::{DataError, ImageInfo, LabelledImage};
 
@@ -36,12 +36,7 @@ pub struct PackedFile {
 impl PackedFile {
     /// Returns `true` if a file begins like one of this layout.
     pub fn is_packed(path: &Path) -> Result<bool, DataError> {
-        let mut magic = [0; MAGIC.len()];
-        let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-        match read {
-            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            read => read.map(|()| magic == MAGIC).map_err(DataError::io(path)),
-        }
+        begins_with(path, MAGIC)
     }
 
     /// Opens a file and reads it once: its size must match its records, and every label must be that of a class.
@@ -53,11 +48,6 @@ impl PackedFile {
             opened.header.label(&record).map_err(|reason| bad_image(path, index, &reason))?;
         }
         Ok(opened)
-    }
-
-    /// Describes the images of a file from its header.
-    pub fn describe(path: &Path) -> Result<ImageInfo, DataError> {
-        Ok((*Self::header(path)?.0.header.info).clone())
     }
 
     /// Opens a file without reading the images, which are checked when they are read.
@@ -111,7 +101,6 @@ impl PackedFile {
     }
 }
 
-/// Returns the error for an invalid image.
 pub(crate) fn bad_image(path: &Path, index: u64, reason: &str) -> DataError {
     DataError::corrupt(path, format!("image {index}: {reason}"))
 }
@@ -150,16 +139,6 @@ mod tests {
         let file = NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         PackedFile::open(file.path())
-    }
-
-    #[test]
-    fn images_are_read_as_written() {
-        let opened = open(&written()).unwrap();
-        assert_eq!((opened.len(), &opened.info().classes, opened.info().size), (3, &names(), SIZE));
-        for (index, label) in [(0, 0), (1, 1), (2, 0)] {
-            assert_eq!(opened.read(index).unwrap(), image(label));
-        }
-        assert!(matches!(opened.read(3), Err(DataError::Io { .. })));
     }
 
     #[test]

@@ -24,7 +24,6 @@ pub struct PackedWriter {
     shards: Option<Digests>,
 }
 
-/// Computes the digests of shards.
 struct Digests {
     /// The number of images per shard; the last one may have fewer.
     images: u64,
@@ -68,11 +67,6 @@ impl PackedWriter {
         self.file.write_all(&image.pixels)
     }
 
-    /// Returns the number of images so far.
-    pub fn count(&self) -> u64 {
-        self.records
-    }
-
     /// Returns the mean and the standard deviation of each channel. A channel with a single value gets the deviation 1,
     /// so that it can be a divisor.
     pub fn channels(&self) -> Channels {
@@ -86,7 +80,7 @@ impl PackedWriter {
 
     /// Gives the file and its index, if there is one, their final names.
     pub fn keep(self, channels: Channels, out: &Path, split: Split) -> Result<(), DataError> {
-        if self.count() == 0 {
+        if self.records == 0 {
             return Err(DataError::Empty { split });
         }
         let (path, of_index) = (out.join(split.packed_name()), out.join(split.shards_name()));

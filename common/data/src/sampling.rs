@@ -42,7 +42,6 @@ pub struct TaskSample {
 #[derive(Debug)]
 pub struct TaskSampler {
     tasks: Tasks,
-    /// The number of samples in the data set.
     count: u64,
     /// The number of samples per shard, if the data set is in shards.
     shard: Option<u64>,
@@ -52,7 +51,6 @@ pub struct TaskSampler {
     window: Option<(u64, u64)>,
 }
 
-/// The order of an epoch.
 #[derive(Debug)]
 enum SampleOrder {
     Whole(Permutation),
@@ -185,6 +183,8 @@ fn stream(seed: u64, purpose: DrawPurpose, number: u64) -> ChaCha8Rng {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn tasks(seed: u64, budget: u64, task_batch: u32) -> TaskSampler {
@@ -221,22 +221,23 @@ mod tests {
     /// Pins the order of samples, which a seed determines on every machine.
     #[test]
     fn the_order_is_the_same_on_every_machine() {
-        assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 1), [954, 290, 691, 1321]);
-        assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 4), [608, 88, 1490, 1455]);
+        let mut data = tasks(3, 4, 4);
+        assert_eq!(data.samples(Iteration(2), 1), [954, 290, 691, 1321]);
+        assert_eq!(data.samples(Iteration(2), 4), [608, 88, 1490, 1455], "an extra task");
+        let next = data.samples(Iteration(3), 0);
+        assert!([1, 4].map(|index| data.samples(Iteration(2), index)).iter().all(|other| *other != next));
     }
 
     /// Invariant 2 holds for draws. The second line pins them, since a seed determines them.
     #[test]
     fn draws_depend_on_the_task_and_the_position() {
-        let task = |seed, iteration, index| tasks(seed, 4, 4).task(Iteration(iteration), index);
-        let draws = |seed, iteration, index| task(seed, iteration, index).iter().map(|sample| sample.draw).collect();
+        let draws = |seed, iteration, index| {
+            tasks(seed, 4, 4).task(Iteration(iteration), index).iter().map(|sample| sample.draw).collect()
+        };
         let first: Vec<u64> = draws(3, 2, 1);
         assert_eq!(first[..2], [563_063_351_925_287_752, 2_007_747_621_655_385_299]);
-        assert_eq!(task(3, 2, 1).iter().map(|sample| sample.index).collect::<Vec<_>>(), [954, 290, 691, 1321]);
-        let mut all = [first, draws(4, 2, 1), draws(3, 3, 1), draws(3, 2, 2), draws(3, 2, 4)].concat();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 20, "no draw comes twice");
+        let all = [first, draws(4, 2, 1), draws(3, 3, 1), draws(3, 2, 2), draws(3, 2, 4)].concat();
+        assert_eq!(BTreeSet::from_iter(all).len(), 20, "no draw comes twice");
     }
 
     /// Invariant 2 holds for sharded data, and a task takes samples of the shards that were named before it.
@@ -271,51 +272,26 @@ mod tests {
         assert!(extra.iter().all(|sample| shards[..8].contains(&(sample / 60))), "extra tasks need no more shards");
     }
 
-    /// The positions of this task's samples are at the end of the range of numbers.
-    #[test]
-    fn any_iteration_has_samples() {
-        let last = u64::MAX / 3 + 1;
-        assert_eq!(tasks(3, 1, 3).samples(Iteration(last), 0).len(), 3);
-    }
-
-    #[test]
-    fn extra_tasks_draw_at_random() {
-        let mut data = tasks(3, 4, 16);
-        assert_eq!(data.samples(Iteration(5), 9), data.samples(Iteration(5), 9));
-        assert_ne!(data.samples(Iteration(5), 9), data.samples(Iteration(5), 10));
-        assert_ne!(
-            data.samples(Iteration(5), 4),
-            data.samples(Iteration(6), 0),
-            "the next iteration's tasks are not used up"
-        );
-    }
-
     /// With a trillion samples, nothing is kept for each, and the rules are those of a small data set.
     #[test]
     fn a_data_set_may_be_far_larger_than_memory() {
         const COUNT: u64 = 1 << 40;
-        let new = |seed| TaskSampler::new(Tasks { seed, budget: 4, task_batch: 16 }, COUNT);
-        let samples = |seed, iteration, index| new(seed).samples(Iteration(iteration), index);
-        let first = samples(3, 1, 0);
-        assert_eq!(
-            first[..3],
-            [1_080_580_757_458, 695_008_743_512, 274_264_639_499],
-            "the order is part of what a seed means"
-        );
-        assert_eq!(samples(3, 1, 4)[..2], [734_120_473_047, 399_003_396_815], "so is an extra task");
-        assert_ne!(samples(4, 1, 0), first);
+        let samples = |iteration, index| {
+            TaskSampler::new(Tasks { seed: 3, budget: 4, task_batch: 16 }, COUNT).samples(Iteration(iteration), index)
+        };
+        let first = samples(1, 0);
+        assert_eq!(first[..3], [1_080_580_757_458, 695_008_743_512, 274_264_639_499], "a seed means this order");
+        assert_eq!(samples(1, 4)[..2], [734_120_473_047, 399_003_396_815], "so is an extra task");
         // The task is the same one in the next epoch, 2^40 / 64 iterations later.
-        assert_ne!(samples(3, (1 << 34) + 1, 0), first, "each epoch has its own permutation");
-        let mut iteration: Vec<u64> = (0..4).flat_map(|index| samples(3, 1, index)).collect();
-        assert!(iteration.iter().all(|sample| *sample < COUNT));
-        iteration.sort_unstable();
-        iteration.dedup();
-        assert_eq!(iteration.len(), 64, "an epoch takes each sample once");
+        assert_ne!(samples((1 << 34) + 1, 0), first, "each epoch has its own permutation");
+        let iteration: BTreeSet<u64> = (0..4).flat_map(|index| samples(1, index)).collect();
+        assert!(iteration.len() == 64 && iteration.last() < Some(&COUNT), "an epoch takes each sample once");
     }
 
-    /// A task of more samples than there are records spans several epochs.
+    /// A task may span several epochs, and end at the end of the range of numbers.
     #[test]
-    fn a_task_may_be_larger_than_the_data_set() {
+    fn any_task_has_samples() {
         assert_eq!(tasks(1, 2, 25_000).samples(Iteration(2), 1).len(), 25_000);
+        assert_eq!(tasks(3, 1, 3).samples(Iteration(u64::MAX / 3 + 1), 0).len(), 3);
     }
 }

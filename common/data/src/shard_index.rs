@@ -17,6 +17,7 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::file::begins_with;
 use crate::header::Header;
 use crate::{DataError, ImageInfo};
 
@@ -64,11 +65,7 @@ pub(crate) fn encode_index(header: &[u8], images: u64, digests: &[[u8; 32]]) -> 
 impl ShardIndex {
     /// Returns `true` if a file begins like an index.
     pub fn is_index(path: &Path) -> Result<bool, DataError> {
-        let mut magic = [0; MAGIC.len()];
-        match File::open(path).and_then(|mut file| file.read_exact(&mut magic)) {
-            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            read => read.map(|()| magic == MAGIC).map_err(DataError::io(path)),
-        }
+        begins_with(path, MAGIC)
     }
 
     /// Reads and checks an index.
@@ -129,7 +126,6 @@ impl ShardIndex {
         (0..self.digests.len()).map(|number| self.shard(number as u64))
     }
 
-    /// Returns a shard by its number.
     pub(crate) fn shard(&self, number: u64) -> Shard {
         let first = number * self.images;
         let images = self.images.min(self.header.records - first);

@@ -22,9 +22,8 @@ pub trait ShardStore: Debug + Send + Sync {
     fn expect(&self, shards: &[Shard]);
 }
 
-/// A split in shards.
 #[derive(Clone, Debug)]
-pub struct ShardedFile {
+pub(crate) struct ShardedFile {
     index: ShardIndex,
     /// The path of the index, for errors.
     path: PathBuf,
@@ -44,7 +43,7 @@ const MOST_OPEN: usize = 2 * crate::windows::WINDOW as usize;
 
 impl ShardedFile {
     /// Opens an index and the packed file next to it.
-    pub fn open(path: &Path) -> Result<Self, DataError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
         let index = ShardIndex::read(path)?;
         let file = PackedFile::open_unread(&path.with_extension("packed"))?;
         if file.info() != index.info() || file.len() != index.count() {
@@ -55,24 +54,21 @@ impl ShardedFile {
         Ok(Self { index, path: path.into(), place: Arc::new(Place::Packed { file, checked }) })
     }
 
-    /// Opens an index whose shards come from a store.
-    pub fn with_store(path: &Path, store: Arc<dyn ShardStore>) -> Result<Self, DataError> {
+    pub(crate) fn with_store(path: &Path, store: Arc<dyn ShardStore>) -> Result<Self, DataError> {
         let place = Place::Store { store, open: Mutex::default() };
         Ok(Self { index: ShardIndex::read(path)?, path: path.into(), place: Arc::new(place) })
     }
 
-    /// Returns the index.
-    pub fn index(&self) -> &ShardIndex {
+    pub(crate) fn index(&self) -> &ShardIndex {
         &self.index
     }
 
-    /// Returns the description of the images.
-    pub fn info(&self) -> &Arc<ImageInfo> {
+    pub(crate) fn info(&self) -> &Arc<ImageInfo> {
         self.index.info()
     }
 
     /// Reads the image at an index below [`ShardIndex::count`].
-    pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
+    pub(crate) fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
         let number = index / self.index.images_of_shard();
         let header = self.index.header();
         let mut record = vec![0; header.record_bytes() as usize];
@@ -102,13 +98,12 @@ impl ShardedFile {
     }
 
     /// Announces that the images of these shards are needed next.
-    pub fn expect(&self, shards: &[u64]) {
+    pub(crate) fn expect(&self, shards: &[u64]) {
         if let Place::Store { store, .. } = &*self.place {
             store.expect(&shards.iter().map(|number| self.index.shard(*number)).collect::<Vec<_>>());
         }
     }
 
-    /// Returns `true` if all shards are on this machine.
     pub(crate) fn is_here(&self) -> bool {
         matches!(*self.place, Place::Packed { .. })
     }
@@ -136,7 +131,6 @@ impl ShardedFile {
         Ok(())
     }
 
-    /// Returns the file of a shard.
     fn obtained(
         &self,
         number: u64,

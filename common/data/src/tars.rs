@@ -148,10 +148,8 @@ fn class_names(folder: &Path, splits: [&[LabelledFile]; 2]) -> Result<Vec<String
         (0..=most).map(|label| label.to_string()).collect()
     };
     if let Some(at) = names.iter().position(|name| !is_class_name(name)) {
-        return Err(DataError::corrupt(
-            path,
-            format!("line {}: the name of a class must be text without commas", at + 1),
-        ));
+        let reason = format!("line {}: the name of a class must be text without commas", at + 1);
+        return Err(DataError::corrupt(path, reason));
     }
     if !(2..=MAX_CLASSES).contains(&names.len()) {
         return Err(DataError::corrupt(folder, format!("{} classes: expected 2 to {MAX_CLASSES}", names.len())));

@@ -43,34 +43,22 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A folder with an archive and a cache, and nothing else.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    fn archive(&self) -> PathBuf {
-        self.0.path().join("data.tar.gz")
-    }
-
-    fn extract(&self, bytes: &[u8]) -> Result<PathBuf, DataError> {
-        write_file(&self.archive(), bytes);
-        let cache = self.0.path().join("cache");
-        let extracted = extract_archive(&self.archive(), &cache);
-        assert_eq!(names(self.0.path()), ["cache", "data.tar.gz"]);
-        let left = names(&cache.join("archives"));
-        match &extracted {
-            Ok(target) => {
-                assert_eq!(names(target), ["test.bin", "train.bin"]);
-                assert_eq!(left.len(), 1);
-                std::fs::remove_dir_all(target).unwrap();
-            }
-            Err(error) => assert!(left.is_empty() && !error.to_string().is_empty(), "{left:?}"),
+/// Unpacks an archive in a folder that holds nothing else.
+fn extract(folder: &TempDir, bytes: &[u8]) -> Result<PathBuf, DataError> {
+    let (archive, cache) = (folder.path().join("data.tar.gz"), folder.path().join("cache"));
+    write_file(&archive, bytes);
+    let extracted = extract_archive(&archive, &cache);
+    assert_eq!(names(folder.path()), ["cache", "data.tar.gz"]);
+    let left = names(&cache.join("archives"));
+    match &extracted {
+        Ok(target) => {
+            assert_eq!(names(target), ["test.bin", "train.bin"]);
+            assert_eq!(left.len(), 1);
+            std::fs::remove_dir_all(target).unwrap();
         }
-        extracted
+        Err(error) => assert!(left.is_empty() && !error.to_string().is_empty(), "{left:?}"),
     }
+    extracted
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -85,13 +73,13 @@ fn mutated_archives() {
     let (train, test) = (records(Split::Train, 2), records(Split::Test, 1));
     let good = tar(&[("cifar-100-binary/train.bin", &train), ("cifar-100-binary/test.bin", &test)]);
     let small = tar(&[("train.bin", &train[..RECORD_BYTES]), ("test.bin", &test), ("../train.bin", &test)]);
-    let place = Place::new();
-    place.extract(&gzip(&good)).unwrap();
-    let fed = feed(Mutator::new(1, vec![gzip(&good)]), 1000, |bytes| place.extract(bytes).is_ok());
+    let folder = TempDir::new().unwrap();
+    extract(&folder, &gzip(&good)).unwrap();
+    let fed = feed(Mutator::new(1, vec![gzip(&good)]), 1000, |bytes| extract(&folder, bytes).is_ok());
     println!("archives: {fed:?}");
     let tokens = ["../", "/", "\0", "././@LongLink", "00000000000", "77777777777", "train.bin"];
     let mutator = Mutator::new(2, vec![good, small]).with_tokens(&tokens);
-    let fed = feed(mutator, 1000, |bytes| place.extract(&gzip(bytes)).is_ok());
+    let fed = feed(mutator, 1000, |bytes| extract(&folder, &gzip(bytes)).is_ok());
     println!("archives made of mutated content: {fed:?}");
 }
 
@@ -103,7 +91,8 @@ fn bomb() {
     for _ in 0..1100 {
         encoder.write_all(&zeros).unwrap();
     }
-    let error = Place::new().extract(&encoder.finish().unwrap()).unwrap_err().to_string();
+    let bytes = encoder.finish().unwrap();
+    let error = extract(&TempDir::new().unwrap(), &bytes).unwrap_err().to_string();
     assert!(error.contains("not a whole"), "{error}");
 }
 

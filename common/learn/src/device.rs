@@ -125,7 +125,6 @@ impl OpenDevice {
     }
 }
 
-/// Implements [`OpenDevice::is_cpu`].
 pub(crate) fn is_cpu(device: &Device) -> bool {
     *device == Device::flex()
 }

@@ -55,7 +55,6 @@ pub enum MeasuringError {
 /// A handle to the threads, which end when it is dropped.
 pub struct EvaluationThreads(Arc<BatchQueue>);
 
-/// The work of the threads.
 struct BatchQueue {
     orders: Mutex<EvaluationOrders>,
     changed: Condvar,
@@ -153,14 +152,8 @@ impl BatchQueue {
         }
         None
     }
-
-    /// Records that a thread has measured a batch. Returns whether to report it: not if the other thread has taken it over.
-    fn is_reported(&self, urgency: Urgency) -> bool {
-        urgency == Urgency::Low || self.lock().begun.take().is_some()
-    }
 }
 
-/// Measures a batch and the following ones.
 fn measure_all(
     first: EvaluationOrder,
     queue: &BatchQueue,
@@ -182,7 +175,8 @@ fn measure_all(
         // burn panics if a device fails, and a panicked evaluator cannot be used again.
         let caught = catch_unwind(AssertUnwindSafe(&mut measure));
         let has_panicked = caught.is_err();
-        if queue.is_reported(urgency) {
+        // The other thread may have taken over the batch of the patient one.
+        if urgency == Urgency::Low || queue.lock().begun.take().is_some() {
             report(BatchResult { step, batch, outcome: caught.unwrap_or(Err(MeasuringError::Panicked)) });
             if has_panicked {
                 queue.end();
@@ -238,13 +232,9 @@ mod tests {
         }
     }
 
-    fn start(patience: Duration) -> (EvaluationThreads, Receiver<BatchResult>) {
-        start_with_brake(patience, Arc::default())
-    }
-
-    fn start_with_brake(patience: Duration, brake: Arc<Brake>) -> (EvaluationThreads, Receiver<BatchResult>) {
+    fn start(patience: Duration, brake: &Arc<Brake>) -> (EvaluationThreads, Receiver<BatchResult>) {
         let (report, reported) = channel();
-        let made = Mutex::new(0.0);
+        let (made, brake) = (Mutex::new(0.0), brake.clone());
         let make = move || -> Box<dyn Evaluator> {
             let mut made = made.lock().unwrap();
             *made += 1.0;
@@ -266,7 +256,7 @@ mod tests {
     #[test]
     fn batches_are_measured_in_order_at_their_parameters() {
         for patience in [Duration::MAX, Duration::ZERO] {
-            let (threads, reported) = start(patience);
+            let (threads, reported) = start(patience, &Arc::default());
             let orders = [(1, 0), (1, 2), (2, 0), (2, 1)];
             assert!(orders.iter().all(|(step, batch)| threads.measure(order(*step, *batch))));
             let found = orders.map(|_| loss(reported.recv().unwrap()));
@@ -275,22 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn the_other_thread_takes_over_once_patience_is_over() {
-        let (threads, reported) = start(Duration::MAX);
-        let measure = |step, batch, patience| {
-            threads.0.lock().patience = patience;
-            threads.measure(order(step, batch));
-            loss(reported.recv().unwrap())
-        };
-        assert_eq!(measure(1, 0, Duration::MAX), 1010.0);
-        assert_eq!(measure(1, 1, Duration::ZERO), 2011.0, "by the second evaluator");
-        assert_eq!(measure(2, 0, Duration::MAX), 1020.0, "other parameters are measured by the first one again");
-    }
-
-    #[test]
     fn a_batch_that_takes_too_long_is_measured_again_and_reported_once() {
         let brake: Arc<Brake> = Arc::default();
-        let (threads, reported) = start_with_brake(Duration::MAX, brake.clone());
+        let (threads, reported) = start(Duration::MAX, &brake);
         let braking = brake.hold.lock().unwrap();
         threads.measure(order(1, 0));
         while !brake.is_reached.load(Ordering::Relaxed) {
@@ -309,7 +286,7 @@ mod tests {
     #[test]
     fn errors_are_reported_and_a_panic_is_the_end() {
         for patience in [Duration::MAX, Duration::ZERO] {
-            let (threads, reported) = start(patience);
+            let (threads, reported) = start(patience, &Arc::default());
             threads.measure(order(1, 8));
             assert!(matches!(reported.recv().unwrap().outcome, Err(MeasuringError::Data(_))));
             threads.measure(order(1, 1));
@@ -324,7 +301,7 @@ mod tests {
 
     #[test]
     fn dropping_the_handle_ends_the_threads() {
-        let (threads, reported) = start(Duration::MAX);
+        let (threads, reported) = start(Duration::MAX, &Arc::default());
         drop(threads);
         assert!(reported.recv().is_err());
     }

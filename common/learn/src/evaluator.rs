@@ -159,7 +159,6 @@ const EVALUATION_BATCH: u32 = 250;
 
 pub(crate) struct BurnEvaluator<P: Problem> {
     data: Arc<OpenData<P>>,
-    /// The samples on the device, if they are kept there.
     on_device: Option<DeviceSamples<Batch<P>>>,
     network: Option<P::Network>,
     device: Device,

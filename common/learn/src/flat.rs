@@ -37,14 +37,14 @@ pub(crate) fn with_parameters_as<N: Module>(dtype: FloatDType, network: N, value
     assert_eq!(values.len(), network.num_params());
     let at = 0;
     if is_cpu(device) {
-        return network.map(&mut Loader { at, cut: |from, to| floats(values[from..to].to_vec(), device).cast(dtype) });
+        return network
+            .map(&mut Loader { at, cut: |from, to| Tensor::<1>::from_floats(&values[from..to], device).cast(dtype) });
     }
     // One upload is sliced on the device.
-    let all = floats(values.to_vec(), device).cast(dtype);
+    let all = Tensor::<1>::from_floats(values, device).cast(dtype);
     network.map(&mut Loader { at, cut: |from, to| all.clone().slice(from..to) })
 }
 
-/// Loads every parameter from its part of a flat vector.
 struct Loader<F> {
     /// The number of values loaded so far.
     at: usize,
@@ -74,18 +74,12 @@ pub(crate) fn dtype<N: Module>(network: &N) -> FloatDType {
     visitor.0
 }
 
-fn floats(values: Vec<f32>, device: &Device) -> Tensor<1> {
-    let count = values.len();
-    Tensor::from_data(TensorData::new(values, [count]), device)
-}
-
 /// A loss and its gradient on the device: one part per parameter, in flat order.
 pub(crate) struct Gradients {
     loss: Tensor<1>,
     parts: Vec<FlatPart<Tensor<1>>>,
 }
 
-/// The gradient of a parameter.
 pub(crate) enum FlatPart<T> {
     /// The values of the gradient.
     Values(T),
@@ -116,7 +110,6 @@ impl Gradients {
         Self { loss: loss.inner().cast(FloatDType::F32), parts: visitor.0 }
     }
 
-    /// Adds two gradients and their losses, on the device.
     pub(crate) fn plus(self, other: Self) -> Self {
         let parts = self.parts.into_iter().zip(other.parts);
         let parts = parts.map(|(a, b)| FlatPart::Values(a.into_tensor() + b.into_tensor())).collect();
@@ -163,7 +156,6 @@ impl FlatPart<TensorData> {
         }
     }
 
-    /// Returns the values in host memory.
     pub(crate) fn into_data(self) -> TensorData {
         match self {
             Self::Values(data) => data,
@@ -172,12 +164,10 @@ impl FlatPart<TensorData> {
     }
 }
 
-/// Concatenates the tensors to one vector.
 pub(crate) fn concatenate(tensors: &[TensorData]) -> Vec<f32> {
     tensors.iter().flat_map(values).copied().collect()
 }
 
-/// Returns the numbers of a tensor.
 pub(crate) fn values(tensor: &TensorData) -> &[f32] {
     tensor.as_slice::<f32>().expect("parameters and gradients are f32")
 }

@@ -122,7 +122,6 @@ impl From<ExecutionError> for LearnerError {
 
 pub(crate) struct BurnLearner<P: Problem> {
     data: Arc<OpenData<P>>,
-    /// The samples on the device, if they are kept there.
     on_device: Option<DeviceSamples<Batch<P>>>,
     tasks: TaskSampler,
     network: Option<P::Network>,
@@ -178,12 +177,6 @@ impl<P: Problem> BurnLearner<P> {
         }
     }
 
-    /// Returns the mean loss over some samples of a task, and its gradient.
-    fn gradient_of(&self, samples: &[TaskSample]) -> Result<TaskGradient, LearnerError> {
-        let (loss, parts) = self.gradients(&self.batch_of(&ring(samples))?, 1)?.read()?;
-        Ok(task_gradient(loss, parts))
-    }
-
     /// Returns the loss and the gradient summed over the tasks of one batch, on the device.
     fn gradients(&self, batch: &Batch<P>, tasks: u64) -> Result<Gradients, LearnerError> {
         let network = self.network.as_ref().expect("a network is only taken to be put back");
@@ -212,16 +205,11 @@ impl<P: Problem> BurnLearner<P> {
                 None => gradients,
             });
         }
-        self.prepare();
-        Ok(sum.expect("a lease has tasks").read()?)
-    }
-
-    /// Prepares the announced batch.
-    fn prepare(&mut self) {
         if let Some(batch) = self.announced.take_if(|_| self.prepares) {
             // If this fails, it fails again when the batch is needed.
             self.prepared = self.batch(batch).ok().map(|samples| (batch, samples));
         }
+        Ok(sum.expect("a lease has tasks").read()?)
     }
 }
 
@@ -260,7 +248,11 @@ impl<P: Problem> Learner for BurnLearner<P> {
 
     fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
         let samples = self.tasks.task(iteration, index);
-        sift(&samples, |sample| sample.index, |samples| self.gradient_of(samples)).map(Some)
+        let gradient = |samples: &[TaskSample]| {
+            let (loss, parts) = self.gradients(&self.batch_of(&ring(samples))?, 1)?.read()?;
+            Ok(task_gradient(loss, parts))
+        };
+        sift(&samples, |sample| sample.index, gradient).map(Some)
     }
 
     fn announce(&mut self, iteration: Iteration, tasks: TaskRange, at_once: u64) {

@@ -36,10 +36,10 @@ pub use images::{ImageBatch, ImageInput};
 pub use learner::{Learner, LearnerError, TaskGradient, finite};
 pub use model::{
     Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape, Model, ModelError,
-    ModelResolver, Network, ResNet18, ResNet20, builtin_model, model,
+    ModelResolver, Network, ResNet, builtin_model, model,
 };
 pub use nn::{MixedLabels, Targets, cross_entropy, cross_entropy_of_targets};
-pub use precision::{Precision, PrecisionError};
+pub use precision::Precision;
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use sift::{Sifted, sift};

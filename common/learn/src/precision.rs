@@ -18,11 +18,6 @@ pub enum Precision {
     Bf16,
 }
 
-/// The error for a text that does not name a [`Precision`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}': expected f32 or bf16")]
-pub struct PrecisionError(String);
-
 impl Precision {
     /// Returns the name, in the form of `--precision`.
     pub fn name(self) -> &'static str {
@@ -40,11 +35,11 @@ impl fmt::Display for Precision {
 }
 
 impl FromStr for Precision {
-    type Err = PrecisionError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, PrecisionError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let named = [Self::F32, Self::Bf16].into_iter().find(|precision| precision.name() == text);
-        named.ok_or_else(|| PrecisionError(text.into()))
+        named.ok_or_else(|| format!("'{text}': expected f32 or bf16"))
     }
 }
 

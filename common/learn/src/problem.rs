@@ -8,7 +8,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use crate::evaluator::ClassCount;
-use crate::nn::mean_cross_entropy;
+use crate::nn::Targets;
 use ata_data::{DataError, DataSource, PackProgress, Split, TaskSample};
 use ata_sums::Metadata;
 
@@ -34,7 +34,7 @@ pub trait Problem: Send + Sync + 'static {
 
     /// Measures a batch in an evaluation. The default implementation measures only the loss.
     fn measure(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Measurement {
-        Measurement::of_loss(scalar(self.loss(network, batch, device)))
+        Measurement::of_loss(self.loss(network, batch, device).into_scalar::<f32>().into())
     }
 
     /// Adapts the problem to the data that `--data` names, before a run begins: prepares files, which may take long, and derives properties
@@ -171,10 +171,7 @@ impl Measurement {
             classes[class].samples += 1;
             classes[class].correct += u32::from(found == class);
         }
-        Self { classes, ..Self::of_loss(mean_cross_entropy(scores, count, labels)) }
+        let (loss, _) = ata_nn::cross_entropy::forward(scores, count, &Targets::of_labels(labels));
+        Self { classes, ..Self::of_loss(loss) }
     }
-}
-
-fn scalar(tensor: Tensor<1>) -> f64 {
-    f64::from(tensor.into_scalar::<f32>())
 }

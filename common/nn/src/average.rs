@@ -6,7 +6,7 @@ use crate::instructions::by_width;
 
 /// Returns the means over the pixels of each image, by channel. Sums over pixels are computed as in [`crate::group_norm::forward`].
 pub fn forward(size: Size, images: &[f32]) -> Vec<f32> {
-    let sums = |image| by_width(PixelSums { channels: size.channels, term: Plain(image) });
+    let sums = |image| by_width(PixelSums { channels: size.channels, count: size.numbers(), term: Plain(image) });
     images.chunks_exact(size.numbers()).flat_map(sums).map(|sum| sum / size.pixels() as f32).collect()
 }
 

@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
-use crate::tile::{Blocked, add_products, numbers, vectors};
+use crate::tile::{Blocked, add_products, load, store};
 use crate::{Aligned, BLOCK, spread, zeros};
 
 /// The sizes of a convolution.
@@ -26,6 +26,17 @@ impl Geometry {
         let half = |length: usize| length.div_ceil(self.stride);
         Size { channels: self.outputs, height: half(self.input.height), width: half(self.input.width) }
     }
+
+    /// Returns the size of an output image after 2×2 pooling. A last odd row or column is left out.
+    pub fn pooled(self) -> Size {
+        Size { channels: self.outputs, height: self.input.height / 2, width: self.input.width / 2 }
+    }
+
+    /// Returns the offsets of the four patches of a pooling window, relative to the window.
+    pub(crate) fn patches(self) -> [usize; 4] {
+        let (pixel, row) = (self.input.channels, self.input.row());
+        [0, pixel, row, row + pixel]
+    }
 }
 
 /// Returns the output, without a border, and the input with a border, which the gradient of the weights needs.
@@ -38,7 +49,7 @@ pub fn forward(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> (
     let samples = images.chunks_exact_mut(g.input.padded()).zip(result.chunks_exact_mut(g.output().numbers()));
     spread(samples.enumerate(), |(n, (image, result))| {
         x.copy_padded(n, g.input, image);
-        pass.over(image, result);
+        by_width(RowCover { pass: &pass, image, result });
     });
     (result, images)
 }
@@ -48,7 +59,9 @@ pub fn forward_only(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32])
     let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
     let samples = result.chunks_exact_mut(g.output().numbers()).enumerate();
-    spread(samples, |(n, result)| pass.over(&x.padded_image(n, g.input), result));
+    spread(samples, |(n, result)| {
+        by_width(RowCover { pass: &pass, image: &x.padded_image(n, g.input), result });
+    });
     result
 }
 
@@ -77,7 +90,7 @@ pub(crate) fn input_gradient(g: Geometry, gradient: ImageView<'_>, weight: &[f32
     spread(samples.enumerate(), |(n, (padded, result))| {
         gradient.copy_padded(n, g.output(), padded);
         for pass in &passes {
-            pass.over(padded, result);
+            by_width(RowCover { pass, image: padded, result });
         }
     });
     (result, padded)
@@ -156,16 +169,9 @@ struct Pass<'a> {
     runs: Vec<RowRun>,
     packed: Aligned,
     bias: Option<&'a [f32]>,
-    /// The size of the result.
     size: Size,
     from: KernelSteps,
     to: KernelSteps,
-}
-
-impl Pass<'_> {
-    fn over(&self, image: &[f32], result: &mut [f32]) {
-        by_width(RowCover { pass: self, image, result });
-    }
 }
 
 struct RowCover<'a> {
@@ -220,19 +226,14 @@ impl RowCover<'_> {
             done += run.length;
         }
         if let Some(bias) = bias {
-            let bias = vectors::<S, V>(simd, &bias[first..]);
+            let bias = load::<S, V>(simd, &bias[first..]);
             for (sum, bias) in sums.iter_mut().flat_map(|sums| sums.iter_mut().zip(bias)) {
                 *sum = simd.add_f32s(*sum, bias);
             }
         }
         let width = BLOCK.min(size.channels - first);
         for (p, sums) in sums.into_iter().enumerate() {
-            let result = &mut self.result[to.start + y * to.row + (x + p) * to.pixel + first..];
-            if width == BLOCK {
-                S::as_mut_simd_f32s(&mut result[..BLOCK]).0.copy_from_slice(&sums);
-            } else {
-                result[..width].copy_from_slice(&numbers::<S, V>(sums)[..width]);
-            }
+            store::<S, V>(sums, &mut self.result[to.start + y * to.row + (x + p) * to.pixel + first..][..width]);
         }
     }
 }

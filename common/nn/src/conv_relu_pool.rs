@@ -2,38 +2,14 @@
 
 use pulp::Simd;
 
-use crate::conv3x3::pack;
+use crate::conv3x3::{Geometry, pack};
 use crate::image::{ImageView, Size};
 use crate::instructions::by_width;
-use crate::tile::{Blocked, add_products, numbers, vectors};
+use crate::tile::{Blocked, add_products, load, store};
 use crate::{Aligned, BLOCK, spread, zeros};
 
 /// The flag in [`ForwardState::chosen`] for an output that is zero, and so has no gradient.
 pub(crate) const DEAD: u32 = 1 << 31;
-
-/// The sizes of the operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolGeometry {
-    /// The number of images in the batch.
-    pub samples: usize,
-    /// The size of an input image.
-    pub input: Size,
-    /// The number of output channels.
-    pub outputs: usize,
-}
-
-impl PoolGeometry {
-    /// Returns the size of an output image. A last odd row or column is left out.
-    pub fn output(self) -> Size {
-        Size { channels: self.outputs, height: self.input.height / 2, width: self.input.width / 2 }
-    }
-
-    /// Returns the offsets of the four patches of a pooling window, relative to the window.
-    pub(crate) fn patches(self) -> [usize; 4] {
-        let (pixel, row) = (self.input.channels, self.input.row());
-        [0, pixel, row, row + pixel]
-    }
-}
 
 /// Returns `true` if images of this size can be pooled, and their positions fit in a `ForwardState`.
 pub fn takes(input: Size) -> bool {
@@ -44,8 +20,7 @@ pub fn takes(input: Size) -> bool {
 #[derive(Debug)]
 pub struct ForwardState {
     /// The sizes of the operation.
-    pub geometry: PoolGeometry,
-    /// The images with a border of zeros.
+    pub geometry: Geometry,
     pub(crate) images: Aligned,
     /// For each sample, pooled pixel and output channel, the position in the image of the patch with the largest number.
     pub(crate) chosen: Vec<u32>,
@@ -54,9 +29,9 @@ pub struct ForwardState {
 /// Returns the output, channels last, and the state that the gradients need.
 ///
 /// Each number before pooling is summed as in a dense convolution; the bias is added after pooling, with the same result.
-pub fn forward(g: PoolGeometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, ForwardState) {
+pub fn forward(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, ForwardState) {
     let packed = packed(g, weight);
-    let per_sample = g.output().numbers();
+    let per_sample = g.pooled().numbers();
     let mut images = Aligned::zeros(g.samples * g.input.padded());
     let (mut output, mut chosen) = (zeros(g.samples * per_sample), zeros(g.samples * per_sample));
     let results = output.chunks_exact_mut(per_sample).zip(chosen.chunks_exact_mut(per_sample));
@@ -69,9 +44,9 @@ pub fn forward(g: PoolGeometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) 
 }
 
 /// Returns only the output.
-pub fn forward_only(g: PoolGeometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
+pub fn forward_only(g: Geometry, x: ImageView<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let packed = packed(g, weight);
-    let per_sample = g.output().numbers();
+    let per_sample = g.pooled().numbers();
     let mut output = zeros(g.samples * per_sample);
     spread(output.chunks_exact_mut(per_sample).enumerate(), |(n, output)| {
         let image = x.padded_image(n, g.input);
@@ -80,14 +55,13 @@ pub fn forward_only(g: PoolGeometry, x: ImageView<'_>, weight: &[f32], bias: &[f
     output
 }
 
-fn packed(g: PoolGeometry, weight: &[f32]) -> Aligned {
+fn packed(g: Geometry, weight: &[f32]) -> Aligned {
     let inputs = g.input.channels;
     pack(g.outputs, 9, inputs, |o, tap, i| weight[(o * inputs + i) * 9 + tap])
 }
 
-/// Computes the forward pass of one sample.
 struct Forward<'a> {
-    g: PoolGeometry,
+    g: Geometry,
     image: &'a [f32],
     packed: &'a [f32],
     bias: &'a [f32],
@@ -102,7 +76,7 @@ impl Blocked for Forward<'_> {
     /// Computes `P` pixels at a time, which is `P / 4` pooling windows, as far as they go.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
-        let output = self.g.output();
+        let output = self.g.pooled();
         let packed = self.packed;
         let blocks = packed.chunks_exact(9 * self.g.input.channels * BLOCK).take(self.g.outputs.div_ceil(BLOCK));
         for (block, packed) in blocks.enumerate() {
@@ -139,9 +113,9 @@ impl Forward<'_> {
             let patch = |p: usize| &self.image[start(p / 4) + patches[p % 4] + ky * row..][..run];
             add_products(simd, std::array::from_fn(patch), packed, &mut sums);
         }
-        let bias = vectors::<S, V>(simd, &self.bias[first..]);
+        let bias = load::<S, V>(simd, &self.bias[first..]);
         for (window, sums) in sums.as_chunks::<4>().0.iter().enumerate() {
-            let at = (y * g.output().width + x + window) * g.outputs + first;
+            let at = (y * g.pooled().width + x + window) * g.outputs + first;
             self.pool::<S, V>(simd, sums, bias, [at, first, start(window)]);
         }
     }
@@ -172,7 +146,7 @@ impl Forward<'_> {
             chosen_vectors[v] = simd.select_u32s(is_alive, which, simd.splat_u32s(DEAD));
         }
         let width = BLOCK.min(self.g.outputs - first);
-        self.output[at..][..width].copy_from_slice(&numbers::<S, V>(values)[..width]);
+        store::<S, V>(values, &mut self.output[at..][..width]);
         if !self.chosen.is_empty() {
             self.chosen[at..][..width].copy_from_slice(&chosen[..width]);
         }

@@ -5,7 +5,8 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::conv_relu_pool::{DEAD, ForwardState, PoolGeometry};
+use crate::conv_relu_pool::{DEAD, ForwardState};
+use crate::conv3x3::Geometry;
 use crate::conv3x3_gradient::{ConvGradients, unpack_weights};
 use crate::image::ImageView;
 use crate::instructions::arch;
@@ -43,7 +44,7 @@ macro_rules! in_vectors {
 /// the gradient of the input.
 pub fn gradients(saved: &ForwardState, weight: &[f32], gradient: ImageView<'_>, with_x: bool) -> ConvGradients {
     let g = saved.geometry;
-    let gradient = gradient.images(g.samples, g.output());
+    let gradient = gradient.images(g.samples, g.pooled());
     let wide = g.input.wide_run();
     // The sums are indexed by output, row of the kernel, and then column of the kernel and input.
     let mut sums = vec![0.0; g.outputs * 3 * wide];
@@ -75,10 +76,10 @@ impl WithSimd for PooledWeightGradient<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { saved, gradient, first, sums, bias } = self;
         let g = saved.geometry;
-        let pixels = g.output().pixels();
+        let pixels = g.pooled().pixels();
         let mut lists = vec![(0, 0.0); bias.len() * pixels];
         let images = saved.images.chunks_exact(g.input.padded());
-        let per_sample = g.output().numbers();
+        let per_sample = g.pooled().numbers();
         let samples = images.zip(saved.chosen.chunks_exact(per_sample).zip(gradient.chunks_exact(per_sample)));
         for (image, (chosen, gradient)) in samples {
             let lengths = list_by_output(g, chosen, gradient, first..first + bias.len(), &mut lists);
@@ -96,13 +97,13 @@ impl WithSimd for PooledWeightGradient<'_> {
 /// Lists the pixels of a sample that have a gradient, for each of the `outputs`. Returns the length of each list.
 #[inline(always)]
 fn list_by_output(
-    g: PoolGeometry,
+    g: Geometry,
     chosen: &[u32],
     gradient: &[f32],
     outputs: std::ops::Range<usize>,
     lists: &mut [Alive],
 ) -> [usize; PIECE] {
-    let (mut lengths, pixels) = ([0; PIECE], g.output().pixels());
+    let (mut lengths, pixels) = ([0; PIECE], g.pooled().pixels());
     for (chosen, gradient) in chosen.chunks_exact(g.outputs).zip(gradient.chunks_exact(g.outputs)) {
         let numbers = chosen[outputs.clone()].iter().zip(&gradient[outputs.clone()]);
         for (o, ((chosen, value), length)) in numbers.zip(&mut lengths).enumerate() {
@@ -115,7 +116,7 @@ fn list_by_output(
 
 /// Adds the patches of a list, each multiplied by its value, to `V` vectors of each of the three runs of sums.
 #[inline(always)]
-fn add_patches<S: Simd, const V: usize>(simd: S, g: PoolGeometry, list: &[Alive], image: &[f32], sums: &mut [f32]) {
+fn add_patches<S: Simd, const V: usize>(simd: S, g: Geometry, list: &[Alive], image: &[f32], sums: &mut [f32]) {
     let (row, wide, length) = (g.input.row(), g.input.wide_run(), V * S::F32_LANES);
     let mut totals = [[simd.splat_f32s(0.0); V]; 3];
     for (total, sums) in totals.iter_mut().zip(sums.chunks(wide)) {
@@ -137,7 +138,7 @@ fn add_patches<S: Simd, const V: usize>(simd: S, g: PoolGeometry, list: &[Alive]
 
 fn input_gradient(saved: &ForwardState, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
     let g = saved.geometry;
-    let (inputs, wide, per_sample) = (g.input.channels, g.input.wide_run(), g.output().numbers());
+    let (inputs, wide, per_sample) = (g.input.channels, g.input.wide_run(), g.pooled().numbers());
     // The weights are indexed by output, row of the kernel, and then column of the kernel and input.
     let mut packed = Aligned::zeros(g.outputs * 3 * wide);
     for (packed, weight) in packed.chunks_exact_mut(3 * wide).zip(weight.chunks_exact(9 * inputs)) {
@@ -165,7 +166,7 @@ fn input_gradient(saved: &ForwardState, weight: &[f32], gradient: &[f32]) -> Vec
 /// For each pooling window, row by row, and each of its four pixels, the weights of the outputs that chose this pixel
 /// are added up in the order of the outputs; then this sum is added to the image.
 struct InputGradient<'a> {
-    g: PoolGeometry,
+    g: Geometry,
     chosen: &'a [u32],
     gradient: &'a [f32],
     packed: &'a [f32],
@@ -178,7 +179,7 @@ impl WithSimd for InputGradient<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { g, chosen, gradient, packed, image } = self;
-        let (row, patches, width) = (g.input.row(), g.patches(), g.output().width);
+        let (row, patches, width) = (g.input.row(), g.patches(), g.pooled().width);
         let mut lists = vec![(0, 0.0); 4 * g.outputs];
         let windows = chosen.chunks_exact(g.outputs).zip(gradient.chunks_exact(g.outputs));
         for (window, (chosen, gradient)) in windows.enumerate() {
@@ -201,7 +202,7 @@ impl WithSimd for InputGradient<'_> {
 
 /// Adds the weights of a list, each multiplied by its value, to `V` vectors of each of the three runs of a patch.
 #[inline(always)]
-fn add_weights<S: Simd, const V: usize>(simd: S, g: PoolGeometry, list: &[Alive], packed: &[f32], patch: &mut [f32]) {
+fn add_weights<S: Simd, const V: usize>(simd: S, g: Geometry, list: &[Alive], packed: &[f32], patch: &mut [f32]) {
     let (row, wide, length) = (g.input.row(), g.input.wide_run(), V * S::F32_LANES);
     let mut totals = [[simd.splat_f32s(0.0); V]; 3];
     for (start, value) in list {

@@ -1,4 +1,4 @@
-//! Group normalisation, followed by the addition and the ReLU of a residual network.
+//! Group normalisation, followed by the addition and the ReLU of a residual network, and its gradients.
 //!
 //! Source: Wu and He, "Group Normalization", ECCV 2018.
 
@@ -6,7 +6,7 @@ use pulp::Simd;
 
 use crate::image::Size;
 use crate::instructions::by_width;
-use crate::tile::{Blocked, numbers, vectors};
+use crate::tile::{Blocked, load, store};
 use crate::{BLOCK, spread, zeros};
 
 /// The number of partial sums over pixels, each of which takes every fourth pixel.
@@ -30,9 +30,9 @@ pub struct GroupGeometry {
 /// The mean and scale of a group of channels in one sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Group {
-    pub(crate) mean: f32,
+    mean: f32,
     /// The reciprocal of the standard deviation.
-    pub(crate) scale: f32,
+    scale: f32,
 }
 
 /// Returns the output, and the statistics by sample and group. All images are channels last; `shortcut` is added before ReLU.
@@ -52,47 +52,32 @@ pub fn forward(
         let own = n * per_sample..(n + 1) * per_sample;
         let (x, shortcut) = (&x[own.clone()], shortcut.map(|shortcut| &shortcut[own]));
         statistics(g, x, groups);
-        let affine = AffineParameters::new(g, groups, gamma, beta);
-        by_width(Normalise { g, x, affine: &affine, shortcut, output });
+        let group = |channel: usize| groups[channel / (g.size.channels / g.groups)];
+        let factors: Vec<f32> = gamma.iter().enumerate().map(|(c, gamma)| gamma * group(c).scale).collect();
+        let terms = beta.iter().zip(&factors).enumerate();
+        let terms: Vec<f32> = terms.map(|(c, (beta, factor))| beta - group(c).mean * factor).collect();
+        by_width(Normalise { g, x, factors: &factors, terms: &terms, shortcut, output });
     });
     (output, groups)
 }
 
 fn statistics(g: GroupGeometry, x: &[f32], groups: &mut [Group]) {
-    let per_group = g.size.channels / g.groups;
+    let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
     let count = (per_group * g.size.pixels()) as f64;
-    let sums = by_width(PixelSums { channels: g.size.channels, term: Plain(x) });
+    let sums = by_width(PixelSums { channels, count: x.len(), term: Plain(x) });
     let mean = |sums: &[f32]| sums.iter().copied().map(f64::from).sum::<f64>() / count;
     for (group, sums) in groups.iter_mut().zip(sums.chunks_exact(per_group)) {
         group.mean = mean(sums) as f32;
     }
     let means: Vec<f32> = groups.iter().flat_map(|group| std::iter::repeat_n(group.mean, per_group)).collect();
-    let squares = by_width(PixelSums { channels: g.size.channels, term: Squares { x, means: &means } });
+    let squares = by_width(PixelSums { channels, count: x.len(), term: Squares { x, means: &means } });
     for (group, squares) in groups.iter_mut().zip(squares.chunks_exact(per_group)) {
         group.scale = (1.0 / (mean(squares) + g.epsilon).sqrt()) as f32;
     }
 }
 
-/// The factor and the summand of the affine map that normalises a channel.
-struct AffineParameters {
-    factors: Vec<f32>,
-    terms: Vec<f32>,
-}
-
-impl AffineParameters {
-    fn new(g: GroupGeometry, groups: &[Group], gamma: &[f32], beta: &[f32]) -> Self {
-        let group = |channel: usize| groups[channel / (g.size.channels / g.groups)];
-        let factors: Vec<f32> = gamma.iter().enumerate().map(|(c, gamma)| gamma * group(c).scale).collect();
-        let terms = beta.iter().zip(&factors).enumerate();
-        Self { terms: terms.map(|(c, (beta, factor))| beta - group(c).mean * factor).collect(), factors }
-    }
-}
-
 /// The terms of sums over pixels, one sum per channel.
 pub(crate) trait Term: Copy {
-    /// Returns the number of values in all pixels.
-    fn len(self) -> usize;
-
     /// Adds a block of terms: those of the channels from `channel` on, at the pixel that begins at `at`.
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]);
 }
@@ -103,13 +88,8 @@ pub(crate) struct Plain<'a>(pub(super) &'a [f32]);
 
 impl Term for Plain<'_> {
     #[inline(always)]
-    fn len(self) -> usize {
-        self.0.len()
-    }
-
-    #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
-        let x = block::<S, V>(simd, &self.0[at + channel..][..width]);
+        let x = load::<S, V>(simd, &self.0[at + channel..][..width]);
         for (sum, x) in sums.iter_mut().zip(x) {
             *sum = simd.add_f32s(*sum, x);
         }
@@ -125,14 +105,9 @@ struct Squares<'a> {
 
 impl Term for Squares<'_> {
     #[inline(always)]
-    fn len(self) -> usize {
-        self.x.len()
-    }
-
-    #[inline(always)]
     fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
-        let x = block::<S, V>(simd, &self.x[at + channel..][..width]);
-        let means = block::<S, V>(simd, &self.means[channel..][..width]);
+        let x = load::<S, V>(simd, &self.x[at + channel..][..width]);
+        let means = load::<S, V>(simd, &self.means[channel..][..width]);
         for ((sum, x), mean) in sums.iter_mut().zip(x).zip(means) {
             let apart = simd.sub_f32s(x, mean);
             *sum = simd.mul_add_f32s(apart, apart, *sum);
@@ -140,31 +115,10 @@ impl Term for Squares<'_> {
     }
 }
 
-/// Loads a block of numbers; missing ones are zero.
-#[inline(always)]
-pub(crate) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
-    if numbers.len() < BLOCK {
-        return vectors(simd, numbers);
-    }
-    let mut block = [simd.splat_f32s(0.0); V];
-    // With a constant length, this is a single load.
-    block.copy_from_slice(S::as_simd_f32s(&numbers[..BLOCK]).0);
-    block
-}
-
-/// Stores the first numbers of a block, as many as `to` has room for.
-#[inline(always)]
-pub(crate) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]) {
-    if to.len() < BLOCK {
-        to.copy_from_slice(&numbers::<S, V>(block)[..to.len()]);
-    } else {
-        S::as_mut_simd_f32s(&mut to[..BLOCK]).0.copy_from_slice(&block);
-    }
-}
-
-/// Computes sums over the pixels, by channel.
 pub(crate) struct PixelSums<T> {
     pub(crate) channels: usize,
+    /// The number of values in all pixels.
+    pub(crate) count: usize,
     pub(crate) term: T,
 }
 
@@ -173,18 +127,18 @@ impl<T: Term> Blocked for PixelSums<T> {
 
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Vec<f32> {
-        let Self { channels, term } = self;
+        let Self { channels, count, term } = self;
         let mut result = vec![0.0; channels];
         for (first, result) in (0..).step_by(BLOCK).zip(result.chunks_mut(BLOCK)) {
             let mut sums = [[simd.splat_f32s(0.0); V]; SUMS];
             let mut at = 0;
-            while at + SUMS * channels <= term.len() {
+            while at + SUMS * channels <= count {
                 for sums in &mut sums {
                     term.add::<S, V>(simd, at, first, result.len(), sums);
                     at += channels;
                 }
             }
-            for sums in sums.iter_mut().take((term.len() - at) / channels) {
+            for sums in sums.iter_mut().take((count - at) / channels) {
                 term.add::<S, V>(simd, at, first, result.len(), sums);
                 at += channels;
             }
@@ -196,11 +150,12 @@ impl<T: Term> Blocked for PixelSums<T> {
     }
 }
 
-/// Normalises one sample.
 struct Normalise<'a> {
     g: GroupGeometry,
     x: &'a [f32],
-    affine: &'a AffineParameters,
+    /// The factor and the summand of each channel.
+    factors: &'a [f32],
+    terms: &'a [f32],
     shortcut: Option<&'a [f32]>,
     output: &'a mut [f32],
 }
@@ -210,19 +165,19 @@ impl Blocked for Normalise<'_> {
 
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) {
-        let Self { g, x, affine, shortcut, output } = self;
+        let Self { g, x, factors, terms, shortcut, output } = self;
         let (channels, zero) = (g.size.channels, simd.splat_f32s(0.0));
         for first in (0..channels).step_by(BLOCK) {
             let width = BLOCK.min(channels - first);
-            let factors = block::<S, V>(simd, &affine.factors[first..][..width]);
-            let terms = block::<S, V>(simd, &affine.terms[first..][..width]);
+            let factors = load::<S, V>(simd, &factors[first..][..width]);
+            let terms = load::<S, V>(simd, &terms[first..][..width]);
             for at in (first..x.len()).step_by(channels) {
-                let mut values = block::<S, V>(simd, &x[at..][..width]);
+                let mut values = load::<S, V>(simd, &x[at..][..width]);
                 for ((value, factor), term) in values.iter_mut().zip(factors).zip(terms) {
                     *value = simd.mul_add_f32s(*value, factor, term);
                 }
                 if let Some(shortcut) = shortcut {
-                    for (value, more) in values.iter_mut().zip(block::<S, V>(simd, &shortcut[at..][..width])) {
+                    for (value, more) in values.iter_mut().zip(load::<S, V>(simd, &shortcut[at..][..width])) {
                         *value = simd.add_f32s(*value, more);
                     }
                 }
@@ -232,6 +187,149 @@ impl Blocked for Normalise<'_> {
                     }
                 }
                 store::<S, V>(values, &mut output[at..][..width]);
+            }
+        }
+    }
+}
+
+/// The operands and results of the forward pass that the gradients need, channels last.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupForward<'a> {
+    /// The input images.
+    pub x: &'a [f32],
+    /// The output, after ReLU if there is one.
+    pub output: &'a [f32],
+    /// The statistics of the groups.
+    pub groups: &'a [Group],
+    /// The factors of the channels.
+    pub gamma: &'a [f32],
+}
+
+/// The gradients of the operands of a normalisation.
+#[derive(Debug)]
+pub struct GroupGradients {
+    /// The gradient of the images.
+    pub x: Vec<f32>,
+    /// The gradient of the factors.
+    pub gamma: Vec<f32>,
+    /// The gradient of the summands.
+    pub beta: Vec<f32>,
+    /// The gradient of the shortcut, which is also that of the normalised numbers before the addition.
+    pub shortcut: Vec<f32>,
+}
+
+/// Computes the gradients from that of the output. Sums over pixels are computed as in the forward pass; sums over
+/// samples are in their order.
+pub fn gradients(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32]) -> GroupGradients {
+    let (per_sample, channels) = (g.size.numbers(), g.size.channels);
+    let mut passed = gradient.to_vec();
+    let mut x = zeros(gradient.len());
+    // For each sample, the gradients of gamma and then those of beta.
+    let mut sums = vec![0.0; g.samples * 2 * channels];
+    let results = x.chunks_exact_mut(per_sample).zip(passed.chunks_exact_mut(per_sample));
+    spread(results.zip(sums.chunks_exact_mut(2 * channels)).enumerate(), |(n, ((x, passed), sums))| {
+        let own = n * per_sample..(n + 1) * per_sample;
+        if g.relu {
+            for (passed, output) in passed.iter_mut().zip(&saved.output[own.clone()]) {
+                *passed = if *output > 0.0 { *passed } else { 0.0 };
+            }
+        }
+        let saved = GroupForward { x: &saved.x[own], groups: &saved.groups[n * g.groups..][..g.groups], ..saved };
+        of_sample(g, saved, passed, x, sums);
+    });
+    let [mut gamma, mut beta] = [(); 2].map(|()| vec![0.0; channels]);
+    for sums in sums.chunks_exact(2 * channels) {
+        gamma.iter_mut().zip(&sums[..channels]).for_each(|(total, sum)| *total += sum);
+        beta.iter_mut().zip(&sums[channels..]).for_each(|(total, sum)| *total += sum);
+    }
+    GroupGradients { x, gamma, beta, shortcut: passed }
+}
+
+fn of_sample(g: GroupGeometry, saved: GroupForward<'_>, gradient: &[f32], x: &mut [f32], sums: &mut [f32]) {
+    let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
+    let by_channel = |value: fn(&Group) -> f32| -> Vec<f32> {
+        saved.groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()
+    };
+    let (means, scales) = (by_channel(|group| group.mean), by_channel(|group| group.scale));
+    let plain = by_width(PixelSums { channels, count: x.len(), term: Plain(gradient) });
+    let products =
+        by_width(PixelSums { channels, count: x.len(), term: Products { gradient, x: saved.x, means: &means } });
+    let (of_gamma, of_beta) = sums.split_at_mut(channels);
+    of_beta.copy_from_slice(&plain);
+    for ((of_gamma, product), scale) in of_gamma.iter_mut().zip(products).zip(&scales) {
+        *of_gamma = product * scale;
+    }
+    let count = (per_group * g.size.pixels()) as f64;
+    let mut slopes = Slopes { factors: Vec::new(), of_x: Vec::new(), terms: Vec::new(), means };
+    for (c, scale) in scales.iter().enumerate() {
+        let group = c / per_group * per_group..(c / per_group + 1) * per_group;
+        let weighted = |sums: &[f32]| {
+            let products = sums[group.clone()].iter().zip(&saved.gamma[group.clone()]);
+            products.map(|(sum, gamma)| f64::from(*sum) * f64::from(*gamma)).sum::<f64>() / count
+        };
+        let scale_f64 = f64::from(*scale);
+        slopes.factors.push(saved.gamma[c] * scale);
+        slopes.of_x.push((-scale_f64 * scale_f64 * weighted(of_gamma)) as f32);
+        slopes.terms.push((-scale_f64 * weighted(of_beta)) as f32);
+    }
+    by_width(GroupInputGradient { channels, slopes: &slopes, input: saved.x, gradient, x });
+}
+
+/// Terms that are the gradient times the difference between the input and its mean.
+#[derive(Clone, Copy)]
+struct Products<'a> {
+    gradient: &'a [f32],
+    x: &'a [f32],
+    means: &'a [f32],
+}
+
+impl Term for Products<'_> {
+    #[inline(always)]
+    fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
+        let gradient = load::<S, V>(simd, &self.gradient[at + channel..][..width]);
+        let x = load::<S, V>(simd, &self.x[at + channel..][..width]);
+        let means = load::<S, V>(simd, &self.means[channel..][..width]);
+        for (((sum, gradient), x), mean) in sums.iter_mut().zip(gradient).zip(x).zip(means) {
+            *sum = simd.mul_add_f32s(gradient, simd.sub_f32s(x, mean), *sum);
+        }
+    }
+}
+
+/// The coefficients of each channel: the gradient of an input is `gradient · factor + (input - mean) · of_x + term`.
+struct Slopes {
+    factors: Vec<f32>,
+    of_x: Vec<f32>,
+    terms: Vec<f32>,
+    means: Vec<f32>,
+}
+
+struct GroupInputGradient<'a> {
+    channels: usize,
+    slopes: &'a Slopes,
+    input: &'a [f32],
+    gradient: &'a [f32],
+    x: &'a mut [f32],
+}
+
+impl Blocked for GroupInputGradient<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) {
+        let Self { channels, slopes, input, gradient, x } = self;
+        for first in (0..channels).step_by(BLOCK) {
+            let width = BLOCK.min(channels - first);
+            let of = |numbers: &[f32]| load::<S, V>(simd, &numbers[first..][..width]);
+            let (factors, of_x, terms, means) =
+                (of(&slopes.factors), of(&slopes.of_x), of(&slopes.terms), of(&slopes.means));
+            for at in (first..input.len()).step_by(channels) {
+                let mut values = load::<S, V>(simd, &input[at..][..width]);
+                let gradient = load::<S, V>(simd, &gradient[at..][..width]);
+                for (v, value) in values.iter_mut().enumerate() {
+                    let apart = simd.sub_f32s(*value, means[v]);
+                    *value = simd.mul_add_f32s(gradient[v], factors[v], simd.mul_add_f32s(apart, of_x[v], terms[v]));
+                }
+                store::<S, V>(values, &mut x[at..][..width]);
             }
         }
     }

@@ -71,7 +71,6 @@ impl<'a> ImageView<'a> {
         Cow::Owned(images)
     }
 
-    /// Returns all images, each with a border of zeros.
     pub(crate) fn padded_images(&self, samples: usize, size: Size) -> Aligned {
         let mut images = Aligned::zeros(samples * size.padded());
         let each = images.chunks_exact_mut(size.padded()).enumerate();
@@ -79,7 +78,6 @@ impl<'a> ImageView<'a> {
         images
     }
 
-    /// Returns an image with a border of zeros.
     pub(crate) fn padded_image(&self, n: usize, size: Size) -> Aligned {
         let mut image = Aligned::zeros(size.padded());
         self.copy_padded(n, size, &mut image);

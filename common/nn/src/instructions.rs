@@ -24,7 +24,6 @@ fn available() -> Vec<(&'static str, Arch)> {
     all
 }
 
-/// Returns the instruction set to use.
 pub(crate) fn arch() -> Arch {
     match FORCED.load(Ordering::Relaxed) {
         0 => Arch::new(),

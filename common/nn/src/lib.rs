@@ -7,7 +7,7 @@
 //! Images are channels last inside this crate. Kernels use the threads of the current rayon pool.
 //!
 //! # Layout
-//! - [`conv3x3`], [`conv_relu_pool`], [`group_norm`]: layers of images, whose gradients have a module each
+//! - [`conv3x3`], [`conv_relu_pool`], [`group_norm`]: layers of images; the gradients of convolutions have a module each
 //! - [`linear`]: matrix products; [`cross_entropy`]: the loss; [`average`], [`subsample`]: operations without parameters
 //! - [`image`]: sizes of images, and views of tensors in other layouts
 //! - `tile`: the innermost loops, by the width of the registers
@@ -25,7 +25,6 @@ pub mod conv_relu_pool;
 pub mod conv_relu_pool_gradient;
 pub mod cross_entropy;
 pub mod group_norm;
-pub mod group_norm_gradient;
 pub mod image;
 mod instructions;
 pub mod linear;

@@ -3,7 +3,7 @@
 use pulp::Simd;
 
 use crate::instructions::by_width;
-use crate::tile::{Blocked, numbers, vectors};
+use crate::tile::{Blocked, load, store};
 use crate::{BLOCK, spread, zeros};
 
 /// The number of rows or columns of a product in one parallel piece, in whole blocks.
@@ -168,7 +168,6 @@ fn multiply(left: Left<'_>, rows: usize, right: &Right<'_>, bias: Option<&[f32]>
     result
 }
 
-/// Computes some rows of a product.
 struct Product<'a> {
     left: Left<'a>,
     right: &'a Right<'a>,
@@ -233,13 +232,12 @@ impl Product<'_> {
         for (p, sums) in sums.into_iter().enumerate() {
             for (c, mut sums) in sums.into_iter().enumerate() {
                 let first = first + c * BLOCK;
-                let bias = self.bias.map(|bias| vectors::<S, V>(simd, &bias[first..]));
+                let bias = self.bias.map(|bias| load::<S, V>(simd, &bias[first..]));
                 for (sum, bias) in sums.iter_mut().zip(bias.iter().flatten()) {
                     *sum = simd.add_f32s(*sum, *bias);
                 }
                 let width = BLOCK.min(self.right.columns - first);
-                let result = &mut self.result[(row + p) * self.right.columns + first..][..width];
-                result.copy_from_slice(&numbers::<S, V>(sums)[..width]);
+                store::<S, V>(sums, &mut self.result[(row + p) * self.right.columns + first..][..width]);
             }
         }
     }

@@ -35,7 +35,6 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// Returns `length` zeros.
     pub(crate) fn zeros(length: usize) -> Self {
         let numbers = zeros::<f32>(length + BLOCK - 1);
         let start = numbers.as_ptr().align_offset(4 * BLOCK).min(BLOCK - 1);

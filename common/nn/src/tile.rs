@@ -50,21 +50,29 @@ pub(crate) fn add_products<S: Simd, const P: usize, const V: usize>(
     }
 }
 
-/// Returns the numbers of `V` vectors, which make a block.
+/// Loads a block of numbers; missing ones are zero.
 #[inline(always)]
-pub(crate) fn numbers<S: Simd, const V: usize>(vectors: [S::f32s; V]) -> [f32; BLOCK] {
-    let mut numbers = [0.0; BLOCK];
-    S::as_mut_simd_f32s(&mut numbers).0.copy_from_slice(&vectors);
-    numbers
+pub(crate) fn load<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
+    let mut block = [simd.splat_f32s(0.0); V];
+    if numbers.len() < BLOCK {
+        let mut padded = [0.0; BLOCK];
+        padded[..numbers.len()].copy_from_slice(numbers);
+        block.copy_from_slice(S::as_simd_f32s(&padded).0);
+    } else {
+        // With a constant length, this is a single load.
+        block.copy_from_slice(S::as_simd_f32s(&numbers[..BLOCK]).0);
+    }
+    block
 }
 
-/// Loads the `V` vectors of a block; missing numbers are zero.
+/// Stores the first numbers of a block, as many as `to` has room for.
 #[inline(always)]
-pub(crate) fn vectors<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
-    let mut block = [0.0; BLOCK];
-    let length = numbers.len().min(BLOCK);
-    block[..length].copy_from_slice(&numbers[..length]);
-    let mut vectors = [simd.splat_f32s(0.0); V];
-    vectors.copy_from_slice(S::as_simd_f32s(&block).0);
-    vectors
+pub(crate) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]) {
+    if to.len() < BLOCK {
+        let mut numbers = [0.0; BLOCK];
+        S::as_mut_simd_f32s(&mut numbers).0.copy_from_slice(&block);
+        to.copy_from_slice(&numbers[..to.len()]);
+    } else {
+        S::as_mut_simd_f32s(&mut to[..BLOCK]).0.copy_from_slice(&block);
+    }
 }

@@ -1,20 +1,22 @@
-//! Compares kernels with plain loops in the documented order, bit by bit, with every instruction set.
+//! Compares kernels with plain loops in the documented order, bit by bit, with every instruction set, and on one thread.
 
 use ata_nn::conv3x3::{self, Geometry};
 use ata_nn::cross_entropy::{MixedLabels, Targets};
 use ata_nn::image::{ImageView, Size};
 use ata_nn::linear::{self, Matrix};
-use ata_nn::{average, conv_relu_pool, cross_entropy, subsample, with_each_instruction_set};
+use ata_nn::{average, conv_relu_pool, conv_relu_pool_gradient, cross_entropy, subsample, with_each_instruction_set};
 
 /// Returns numbers of both signs, without a pattern that sums could hide.
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0).collect()
 }
 
-fn check(what: &str, expected: &[f32], kernel: impl Fn() -> Vec<f32>) {
-    for (instructions, found) in with_each_instruction_set(kernel) {
+fn check(what: &str, expected: &[f32], kernel: impl Fn() -> Vec<f32> + Sync) {
+    for (instructions, found) in with_each_instruction_set(&kernel) {
         assert!(found == expected, "{what}, with {instructions}");
     }
+    let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    assert!(one_thread.install(&kernel) == expected, "{what}, on one thread");
 }
 
 /// Returns a view of a tensor of shape [samples, channels, height, width], in this order.
@@ -22,24 +24,30 @@ fn view(numbers: &[f32], size: Size) -> ImageView<'_> {
     ImageView { numbers, strides: [size.numbers(), size.pixels(), size.width, 1] }
 }
 
+/// Returns a number of an image, in coordinates that begin with the border, which is zero.
+fn pixel(x: &[f32], size: Size, n: usize, [y, column]: [usize; 2], i: usize) -> f32 {
+    let is_inside = (1..=size.height).contains(&y) && (1..=size.width).contains(&column);
+    if is_inside { x[((n * size.channels + i) * size.height + y - 1) * size.width + column - 1] } else { 0.0 }
+}
+
+/// Returns the numbers of a patch in order: the position in the kernel, and the channel.
+fn patch(channels: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..9).flat_map(move |tap| (0..channels).map(move |i| (tap, i)))
+}
+
 /// Returns the sums of a 3×3 convolution with padding 1, without bias, channels last.
 fn convolved(samples: usize, size: Size, outputs: usize, stride: usize, x: &[f32], weight: &[f32]) -> Vec<f32> {
     let mut result = Vec::new();
-    let pixel = |n: usize, y: usize, x_at: usize, i: usize| {
-        let inside = (1..=size.height).contains(&y) && (1..=size.width).contains(&x_at);
-        if inside { x[((n * size.channels + i) * size.height + y - 1) * size.width + x_at - 1] } else { 0.0 }
-    };
     for n in 0..samples {
-        for (y, x_at) in
+        for (y, column) in
             (0..size.height).step_by(stride).flat_map(|y| (0..size.width).step_by(stride).map(move |x| (y, x)))
         {
             for o in 0..outputs {
-                let mut sum = 0.0_f32;
-                for (tap, i) in (0..9).flat_map(|tap| (0..size.channels).map(move |i| (tap, i))) {
+                let term = |sum, (tap, i): (usize, usize)| {
                     let weight = weight[(o * size.channels + i) * 9 + tap];
-                    sum = pixel(n, y + tap / 3, x_at + tap % 3, i).mul_add(weight, sum);
-                }
-                result.push(sum);
+                    pixel(x, size, n, [y + tap / 3, column + tap % 3], i).mul_add(weight, sum)
+                };
+                result.push(patch(size.channels).fold(0.0, term));
             }
         }
     }
@@ -61,23 +69,56 @@ fn convolution() {
     }
 }
 
+/// The gradients of weights and bias are sums over the samples and pooled pixels, row by row. For that of the input, the outputs that
+/// chose a pixel are added up first.
 #[test]
 fn convolution_with_relu_and_pooling() {
     let (samples, outputs, size) = (2, 19, Size { channels: 5, height: 6, width: 9 });
     let (x, weight, bias) = (numbers(samples * size.numbers()), numbers(outputs * 5 * 9), numbers(outputs));
     let sums = convolved(samples, size, outputs, 1, &x, &weight);
-    let g = conv_relu_pool::PoolGeometry { samples, input: size, outputs };
+    let g = Geometry { samples, input: size, outputs, stride: 1 };
+    let of_output = numbers(samples * g.pooled().numbers());
     let mut expected = Vec::new();
-    for n in 0..samples {
-        for (y, x) in (0..3).flat_map(|y| (0..4).map(move |x| (y, x))) {
-            for (o, bias) in bias.iter().enumerate() {
-                let at = |dy, dx| sums[((n * 6 + 2 * y + dy) * 9 + 2 * x + dx) * outputs + o];
-                let largest = [at(0, 0), at(0, 1), at(1, 0), at(1, 1)].into_iter().fold(f32::NEG_INFINITY, f32::max);
-                expected.push((largest + bias).max(0.0));
+    let [mut of_x, mut of_weight, mut of_bias] = [x.len(), weight.len(), outputs].map(|length| vec![0.0_f32; length]);
+    for at in 0..samples * 3 * 4 {
+        let (n, y, column) = (at / 12, at / 4 % 3, at % 4);
+        let window = [0, 1, 2, 3].map(|pixel| [2 * y + pixel / 2, 2 * column + pixel % 2]);
+        // The outputs that have a gradient, with the pixel that they chose, and the gradient.
+        let mut chosen = Vec::new();
+        for (o, bias) in bias.iter().enumerate() {
+            let sum = |pixel: usize| sums[((n * 6 + window[pixel][0]) * 9 + window[pixel][1]) * outputs + o];
+            let largest = (1..4).fold(0, |largest, pixel| if sum(pixel) > sum(largest) { pixel } else { largest });
+            let gradient = of_output[expected.len()];
+            expected.push((sum(largest) + bias).max(0.0));
+            if sum(largest) + bias > 0.0 {
+                chosen.push((o, largest, gradient));
+                of_bias[o] += gradient;
+                let [y, column] = window[largest];
+                for (tap, i) in patch(5) {
+                    let sum = &mut of_weight[(o * 5 + i) * 9 + tap];
+                    *sum = gradient.mul_add(pixel(&x, size, n, [y + tap / 3, column + tap % 3], i), *sum);
+                }
+            }
+        }
+        for (pixel, [y, column]) in window.into_iter().enumerate() {
+            for (tap, i) in patch(5) {
+                let (y, column) = (y + tap / 3, column + tap % 3);
+                let own = chosen.iter().filter(|(_, chosen, _)| *chosen == pixel);
+                let term =
+                    |sum, (o, _, gradient): &(usize, usize, f32)| gradient.mul_add(weight[(o * 5 + i) * 9 + tap], sum);
+                if (1..=6).contains(&y) && (1..=9).contains(&column) {
+                    of_x[((n * 6 + y - 1) * 9 + column - 1) * 5 + i] += own.fold(0.0, term);
+                }
             }
         }
     }
     check("pooled", &expected, || conv_relu_pool::forward_only(g, view(&x, size), &weight, &bias));
+    let gradient = ImageView { numbers: &of_output, strides: [12 * outputs, 1, 4 * outputs, outputs] };
+    check("gradients of the pooled", &[of_x, of_weight, of_bias].concat(), || {
+        let (_, saved) = conv_relu_pool::forward(g, view(&x, size), &weight, &bias);
+        let found = conv_relu_pool_gradient::gradients(&saved, &weight, gradient, true);
+        [found.x, found.weight, found.bias].concat()
+    });
 }
 
 #[test]
@@ -112,6 +153,9 @@ fn matrix_products() {
         };
         let expected: Vec<f32> = (0..inner * columns).map(of_weight).collect();
         check("gradient of the weights", &expected, || linear::weight_gradient(x, gradient));
+        let of_bias = |o: usize| gradient.numbers.chunks_exact(columns).fold(0.0, |sum, row| sum + row[o]);
+        let expected: Vec<f32> = (0..columns).map(of_bias).collect();
+        check("gradient of the bias", &expected, || linear::column_sums(gradient));
     }
 }
 
@@ -140,6 +184,14 @@ fn loss() {
     assert!((loss - 2.0_f64.ln()).abs() < 1e-12);
     assert_eq!(probabilities, [0.5; 4]);
     assert_eq!(cross_entropy::gradient(probabilities, 2, &targets, 1.0), [-0.25, 0.25, 0.25, -0.25]);
+
+    let scores = numbers(7);
+    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f32> = scores.iter().map(|score| libm::expf(score - largest)).collect();
+    let sum: f64 = powers.iter().copied().map(f64::from).sum();
+    let expected: Vec<f32> = powers.iter().map(|power| power * (1.0 / sum) as f32).collect();
+    let found = cross_entropy::forward(&scores, 7, &Targets::of_labels(&[3]));
+    assert_eq!(found, (libm::log(sum) - f64::from(scores[3] - largest), expected));
 }
 
 /// The loss follows its definition: the mean over the targets 1 − ε + ε/K and ε/K, and over those of two mixed samples.

@@ -8,6 +8,11 @@
 //! - `agreement`: compares two workers' results for the same tasks
 //! - `spread`: spreads work on large vectors over several threads
 
+#![allow(
+    clippy::inline_always,
+    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
+)]
+
 mod agreement;
 mod codec;
 mod exact;

@@ -34,17 +34,3 @@ pub(crate) fn spread<T: Send>(pieces: Vec<T>, work: impl Fn(T) + Sync) {
         run();
     });
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_piece_is_done_once() {
-        for count in [0, 1, 1000] {
-            let mut done = vec![0; count];
-            spread(done.iter_mut().collect(), |times| *times += 1);
-            assert_eq!(done, vec![1; count]);
-        }
-    }
-}

@@ -8,6 +8,8 @@ use image::codecs::jpeg::JpegEncoder;
 use image::{DynamicImage, ImageEncoder, Rgb, RgbImage};
 use tempfile::TempDir;
 
+use super::{pack, write_images};
+
 const RED: Rgb<u8> = Rgb([200, 10, 20]);
 const GREEN: Rgb<u8> = Rgb([10, 200, 20]);
 const BLUE: Rgb<u8> = Rgb([10, 20, 200]);
@@ -19,13 +21,7 @@ impl Place {
     fn new() -> Self {
         let place = Self(TempDir::new().unwrap());
         for (split, count) in [("train", 50), ("test", 20)] {
-            for class in 0..3 {
-                let folder = place.folder().join(split).join(["ant", "bee", "cat"][class]);
-                fs::create_dir_all(&folder).unwrap();
-                for at in 0..count {
-                    RgbImage::from_pixel(16, 16, colour(class, at)).save(folder.join(format!("{at:03}.png"))).unwrap();
-                }
-            }
+            write_images(&place.folder().join(split), 16, count, colour);
         }
         place
     }
@@ -44,11 +40,7 @@ impl Place {
     }
 
     fn pack(&self, skip_bad: bool) -> Result<Vec<BadImage>, DataError> {
-        drop(fs::remove_dir_all(self.out()));
-        let unpacked = Unpacked::find(&self.folder())?.expect("it has a folder 'train'");
-        unpacked.pack(&self.out(), Packing { size: 16, skip_bad, shard_bytes: None }, &mut |done, total| {
-            assert!(done <= total);
-        })
+        pack(&self.folder(), &self.out(), Packing { size: 16, skip_bad, shard_bytes: None })
     }
 
     fn refused(&self, skip_bad: bool) -> String {
@@ -69,8 +61,8 @@ impl Place {
     }
 }
 
-fn colour(class: usize, at: usize) -> Rgb<u8> {
-    Rgb([50 * class as u8, at as u8, 7])
+fn colour(class: u8, at: u8) -> Rgb<u8> {
+    Rgb([50 * class, at, 7])
 }
 
 fn close(found: [u8; 3], Rgb(expected): Rgb<u8>) -> bool {
@@ -88,8 +80,8 @@ fn images_are_packed_by_class_in_order() {
         assert_eq!((file.len(), &file.info().classes[..]), (3 * count, &["ant", "bee", "cat"].map(String::from)[..]));
         for index in 0..file.len() {
             let image = file.read(index).unwrap();
-            let (class, at) = ((index / count) as usize, (index % count) as usize);
-            assert_eq!(usize::from(image.label), class);
+            let (class, at) = ((index / count) as u8, (index % count) as u8);
+            assert_eq!(image.label, class.into());
             let planes: Vec<u8> = colour(class, at).0.iter().flat_map(|value| [*value; 256]).collect();
             assert_eq!(image.pixels, planes, "an image of the right size is not touched");
         }
@@ -108,15 +100,7 @@ fn images_are_packed_by_class_in_order() {
 fn the_middle_of_an_image_is_kept_upright() {
     let place = Place::new();
     // The image is wide: a third is cut off on each side.
-    let wide = RgbImage::from_fn(96, 32, |x, _| {
-        if x < 32 {
-            RED
-        } else if x < 64 {
-            GREEN
-        } else {
-            BLUE
-        }
-    });
+    let wide = RgbImage::from_fn(96, 32, |x, _| [RED, GREEN, BLUE][x as usize / 32]);
     wide.save(place.file("000.png")).unwrap();
     // The image is turned by a quarter in its metadata: its stored left side is the top.
     let turned = RgbImage::from_fn(32, 32, |x, _| if x < 16 { RED } else { BLUE });
@@ -154,12 +138,9 @@ fn bad_files_are_named_or_left_out() {
     let good = fs::read(place.file("000.png")).unwrap();
     let mut huge = good.clone();
     huge[16..24].copy_from_slice(&[0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30]);
-    let crc = {
-        let mut crc = flate2::Crc::new();
-        crc.update(&huge[12..29]);
-        crc.sum()
-    };
-    huge[29..33].copy_from_slice(&crc.to_be_bytes());
+    let mut crc = flate2::Crc::new();
+    crc.update(&huge[12..29]);
+    huge[29..33].copy_from_slice(&crc.sum().to_be_bytes());
     let bad: [(&str, &[u8], &str); 6] = [
         ("a.png", b"", "unexpected end of file"),
         ("b.jpg", b"no image at all", "decoding Jpeg"),
@@ -228,7 +209,7 @@ fn what_exists_is_not_overwritten() {
     let error = unpacked
         .pack(&place.out(), Packing { size: 16, skip_bad: false, shard_bytes: None }, &mut |_, _| ())
         .unwrap_err();
-    assert!(matches!(error, DataError::Write { .. }), "{error}");
+    assert!(matches!(error, DataError::Disk(_)), "{error}");
     assert_eq!(fs::read(place.out().join("test.packed")).unwrap(), b"mine");
 }
 

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use ata_data::{
-    DataError, DataSource, ImageChecksummer, Images, Packing, Shard, ShardFile, ShardIndex, ShardStore, Split,
-    Unpacked, hex,
+    DataError, DataSource, ImageChecksummer, Images, Packing, Shard, ShardFile, ShardIndex, ShardStore, Split, hex,
 };
-use image::{Rgb, RgbImage};
+use image::Rgb;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+
+use super::{pack, write_images};
 
 /// The size of an image of 8 × 8 pixels with its label, in bytes.
 const RECORD_BYTES: usize = 2 + 3 * 8 * 8;
@@ -21,19 +22,12 @@ const RECORD_BYTES: usize = 2 + 3 * 8 * 8;
 fn packed() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     for (split, count) in [("train", 60), ("test", 20)] {
-        for (number, class) in ["ant", "bee", "cat"].into_iter().enumerate() {
-            let images = folder.path().join("images").join(split).join(class);
-            fs::create_dir_all(&images).unwrap();
-            for at in 0..count {
-                let colour = Rgb([80 * number as u8, at, 3 * at]);
-                RgbImage::from_pixel(8, 8, colour).save(images.join(format!("{at:03}.png"))).unwrap();
-            }
-        }
+        let colour = |class, at| Rgb([80 * class, at, 3 * at]);
+        write_images(&folder.path().join("images").join(split), 8, count, colour);
     }
     let out = folder.path().join("out");
     let packing = Packing { size: 8, skip_bad: false, shard_bytes: Some(25 * RECORD_BYTES as u64 + 7) };
-    let unpacked = Unpacked::find(&folder.path().join("images")).unwrap().unwrap();
-    unpacked.pack(&out, packing, &mut |_, _| ()).unwrap();
+    pack(&folder.path().join("images"), &out, packing).unwrap();
     (folder, out)
 }
 

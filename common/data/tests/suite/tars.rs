@@ -3,20 +3,24 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use ata_data::{BadImage, DataError, PackedFile, Packing, Split, Unpacked};
+use ata_data::{BadImage, DataError, PackedFile, Packing, Split};
 use image::{ImageFormat, Rgb, RgbImage};
 use tar::{Builder, Header};
 use tempfile::TempDir;
 
-const CLASSES: [&str; 3] = ["ant", "bee", "cat"];
+use super::write_images;
+
 /// The number of training images of each class.
 const TRAIN: u8 = 20;
 const TEST: u8 = 5;
 
-fn png(class: u16, at: u8) -> Vec<u8> {
+fn colour(class: u8, at: u8) -> Rgb<u8> {
+    Rgb([class * 50, at, 100 + class])
+}
+
+fn png(class: u8, at: u8) -> Vec<u8> {
     let mut file = std::io::Cursor::new(Vec::new());
-    let colour = Rgb([class as u8 * 50, at, 100 + class as u8]);
-    RgbImage::from_pixel(16, 16, colour).write_to(&mut file, ImageFormat::Png).unwrap();
+    RgbImage::from_pixel(16, 16, colour(class, at)).write_to(&mut file, ImageFormat::Png).unwrap();
     file.into_inner()
 }
 
@@ -24,8 +28,8 @@ fn png(class: u16, at: u8) -> Vec<u8> {
 type Entries = Vec<(String, Vec<u8>)>;
 
 /// Returns the samples of these classes, in the order of the classes.
-fn samples(classes: &[u16], count: u8) -> Entries {
-    let of_sample = |class: u16, at: u8| {
+fn samples(classes: &[u8], count: u8) -> Entries {
+    let of_sample = |class: u8, at: u8| {
         let key = format!("c{class}/{at:03}");
         [
             (format!("{key}.png"), png(class, at)),
@@ -68,9 +72,7 @@ impl Place {
     }
 
     fn pack(&self, from: &Path, skip_bad: bool, shard_bytes: Option<u64>) -> Result<Vec<BadImage>, DataError> {
-        drop(fs::remove_dir_all(self.out()));
-        let unpacked = Unpacked::find(from)?.expect("there are images");
-        unpacked.pack(&self.out(), Packing { size: 16, skip_bad, shard_bytes }, &mut |_, _| ())
+        super::pack(from, &self.out(), Packing { size: 16, skip_bad, shard_bytes })
     }
 
     fn out(&self) -> PathBuf {
@@ -94,11 +96,7 @@ fn archives_are_packed_into_the_bytes_of_a_folder_with_the_same_images() {
     place.names("ant\nbee\ncat\n");
     let files = place.0.path().join("files");
     for (split, count) in [("train", TRAIN), ("test", TEST)] {
-        for (class, name) in (0..).zip(CLASSES) {
-            let folder = files.join(split).join(name);
-            fs::create_dir_all(&folder).unwrap();
-            (0..count).for_each(|at| fs::write(folder.join(format!("{at:03}.png")), png(class, at)).unwrap());
-        }
+        write_images(&files.join(split), 16, count, colour);
     }
     let in_folders = place.0.path().join("in-folders");
     for (from, to) in [
@@ -136,11 +134,7 @@ fn without_a_list_classes_are_called_by_their_numbers() {
 fn a_folder_of_images_goes_before_archives_next_to_it() {
     let place = Place::new();
     for split in ["train", "test"] {
-        for class in CLASSES {
-            let file = place.folder().join(split).join(class).join("1.png");
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, png(0, 0)).unwrap();
-        }
+        write_images(&place.folder().join(split), 16, 1, colour);
     }
     place.pack(&place.folder(), false, None).unwrap();
     assert_eq!(PackedFile::open(&place.out().join(Split::Train.packed_name())).unwrap().len(), 3);

@@ -2,6 +2,7 @@ use burn::module::Module;
 
 use super::*;
 use crate::model::{Cnn, CnnWidths, ImageClassifier, ImageParameters};
+use crate::nn::tests::apart;
 use ata_data::{DataSource, Images, Split};
 
 const TASKS: Tasks = Tasks { seed: 1, budget: 8, task_batch: 4 };
@@ -52,19 +53,10 @@ fn gradients_in_bf16_are_near_those_in_f32() {
             learner.load(&parameters);
             learner.fused(Iteration::FIRST, TaskRange { first: 0, count: 2 }).unwrap()
         });
-        let error = apart(&found, &expected);
+        let error = apart(&found.gradient, &expected.gradient);
         assert!((1e-4..0.1).contains(&error), "{error}");
         assert!((found.loss / expected.loss - 1.0).abs() < 0.01, "{} is not near {}", found.loss, expected.loss);
     }
-}
-
-/// Returns the distance of two gradients relative to the second, in the L2 norm.
-fn apart(found: &TaskGradient, expected: &TaskGradient) -> f64 {
-    let norm = |of: &dyn Fn(f64, f64) -> f64| {
-        let pairs = found.gradient.iter().zip(&expected.gradient);
-        pairs.map(|(a, b)| of(f64::from(*a), f64::from(*b)).powi(2)).sum::<f64>().sqrt()
-    };
-    norm(&|found, expected| found - expected) / norm(&|_, expected| expected)
 }
 
 /// The bound is ‖fused − summed‖ ≤ 1e-5 ‖summed‖, which is also what `ata doctor` requires of a GPU.
@@ -79,7 +71,7 @@ fn a_lease_as_one_batch_is_the_sum_of_its_tasks_but_for_rounding() {
             summed.gradient.iter_mut().zip(task.gradient).for_each(|(sum, value)| *sum += value);
             summed.loss += task.loss;
         }
-        let error = apart(&fused, &summed);
+        let error = apart(&fused.gradient, &summed.gradient);
         assert!(error <= 1e-5, "{count} tasks: {error}");
         assert!((fused.loss / summed.loss - 1.0).abs() <= 1e-5, "{} is not {}", fused.loss, summed.loss);
     }

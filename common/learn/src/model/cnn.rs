@@ -90,14 +90,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_parameter_count() {
-        assert_eq!(builtin_model("cnn").unwrap().parameter_count(), 158_684);
-        assert_eq!(builtin_model("cnn:widths=16/32/64/120").unwrap().parameter_count(), 158_684);
-        assert_eq!(builtin_model("cnn:classes=100,widths=16/32/64/120,size=32").unwrap().parameter_count(), 158_684);
-        // There are 90 outputs fewer, each with 120 weights and a bias; and 64 channels of 8 × 8 instead of 4 × 4
-        // pixels, with 120 weights each.
-        assert_eq!(builtin_model("cnn:classes=10").unwrap().parameter_count(), 158_684 - 90 * 121);
-        assert_eq!(builtin_model("cnn:size=64").unwrap().parameter_count(), 158_684 + 64 * 48 * 120);
+    fn parameter_counts() {
+        for (specification, expected) in [
+            ("cnn", 158_684),
+            ("cnn:classes=100,widths=16/32/64/120,size=32", 158_684),
+            // There are 90 outputs fewer, each with 120 weights and a bias.
+            ("cnn:classes=10", 158_684 - 90 * 121),
+            // There are 64 channels of 8 × 8 instead of 4 × 4 pixels, with 120 weights each.
+            ("cnn:size=64", 158_684 + 64 * 48 * 120),
+        ] {
+            assert_eq!(builtin_model(specification).unwrap().parameter_count(), expected, "{specification}");
+        }
     }
 
     #[test]

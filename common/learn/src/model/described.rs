@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::{Dataset, Model};
 use ata_data::{DataError, DataSource, Split};
-use ata_sums::ParameterTable;
-use ata_sums::{Metadata, ModelFileError, decode_metadata, decode_model, decode_table};
+use ata_sums::{Metadata, ModelFileError, ParameterTable, decode_model, decode_table};
 
 /// A model whose code the coordinator does not have: the names, shapes and values of its parameters. The coordinator
 /// takes steps; workers that have the model compute gradients, and evaluate parameters.
@@ -27,8 +26,8 @@ impl DescribedModel {
     /// Reads a model file that ata has written.
     pub fn read(file: &[u8]) -> Result<Self, ModelFileError> {
         let table = decode_table(file)?;
-        let (parameters, _) = decode_model(&table, file)?;
-        Ok(Self { table, parameters, metadata: decode_metadata(file)? })
+        let (parameters, metadata) = decode_model(&table, file)?;
+        Ok(Self { table, parameters, metadata })
     }
 
     /// Returns the model's specification, in the form of `--model`, if the file contains it.

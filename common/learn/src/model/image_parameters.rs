@@ -1,9 +1,45 @@
-//! The parameters in the specification of an image classifier, apart from its network.
+//! The parameters in the specification of an image classifier, apart from its network, and the shape of the images.
 
 use std::str::FromStr;
 
-use super::{ImageShape, ModelError};
-use ata_data::{Augmentation, ImageInfo, MAX_CLASSES, MAX_SIZE, is_size};
+use super::ModelError;
+use ata_data::{Augmentation, DataError, ImageInfo, MAX_CLASSES, MAX_SIZE, is_size};
+
+/// The number of classes and the size of the images that a network is created for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageShape {
+    /// The number of classes.
+    pub classes: usize,
+    /// The width and height of the images, in pixels: a multiple of 8.
+    pub size: usize,
+}
+
+impl Default for ImageShape {
+    /// Returns the shape of CIFAR-100.
+    fn default() -> Self {
+        Self { classes: 100, size: 32 }
+    }
+}
+
+impl From<&ImageInfo> for ImageShape {
+    fn from(info: &ImageInfo) -> Self {
+        Self { classes: info.classes.len(), size: info.size }
+    }
+}
+
+impl ImageShape {
+    pub(super) fn check(self, info: &ImageInfo) -> Result<(), DataError> {
+        let found = Self::from(info);
+        if found == self {
+            return Ok(());
+        }
+        let say = |shape: Self| format!("{} classes of {size} × {size} pixels", shape.classes, size = shape.size);
+        let (found, expected) = (say(found), say(self));
+        Err(DataError::Problem(format!(
+            "the data has {found}, and the model is for {expected}: leave classes and size out of --model to take them from --data"
+        )))
+    }
+}
 
 /// The parameters of a specification, as in `classes=10,size=64,augment=crop/flip,label_smoothing=0.1`. Missing classes
 /// and sizes come from the data.
@@ -42,7 +78,6 @@ impl ImageParameters {
         if is_repeated { Err(invalid(format!("{key} is there twice"))) } else { Ok(true) }
     }
 
-    /// Returns the random changes of tasks' images.
     pub(super) fn augmentation(self) -> Augmentation {
         self.augmentation.unwrap_or_default()
     }

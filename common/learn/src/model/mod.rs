@@ -4,18 +4,13 @@ mod classifier;
 mod cnn;
 mod described;
 mod image_parameters;
-mod residual;
-mod resnet18;
-mod resnet20;
-mod shape;
+mod resnet;
 
 pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
 pub use described::DescribedModel;
-pub use image_parameters::ImageParameters;
-pub use resnet18::ResNet18;
-pub use resnet20::ResNet20;
-pub use shape::ImageShape;
+pub use image_parameters::{ImageParameters, ImageShape};
+pub use resnet::ResNet;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +26,7 @@ use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::table_of;
 use ata_data::{DataError, DataSource, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, ParameterTable};
-use residual::parse_width;
+use resnet::parse_width;
 
 /// A problem without its types, for the coordinator and the workers.
 pub trait Model: Send + Sync {
@@ -120,24 +115,21 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
         }
     }
     match name {
-        "cnn" => Ok(classifier(of_images, move |shape, device| Cnn::new(widths, shape, device))),
+        "cnn" => {
+            Ok(model(ImageClassifier::new(of_images, move |shape, device: &Device| Cnn::new(widths, shape, device))))
+        }
         "resnet20" => {
-            let width = width.unwrap_or(ResNet20::WIDTH);
-            Ok(classifier(of_images, move |shape, device| ResNet20::new(width, shape, device)))
+            let width = width.unwrap_or(16);
+            let new = move |shape, device: &Device| ResNet::resnet20(width, shape, device);
+            Ok(model(ImageClassifier::new(of_images, new)))
         }
         "resnet18" => {
-            let width = width.unwrap_or(ResNet18::WIDTH);
-            Ok(classifier(of_images, move |shape, device| ResNet18::new(width, shape, device)))
+            let width = width.unwrap_or(64);
+            let new = move |shape, device: &Device| ResNet::resnet18(width, shape, device);
+            Ok(model(ImageClassifier::new(of_images, new)))
         }
         _ => Err(unknown()),
     }
-}
-
-fn classifier<N: Network>(
-    parameters: ImageParameters,
-    new: impl Fn(ImageShape, &Device) -> N + Send + Sync + 'static,
-) -> Arc<dyn Model> {
-    model(ImageClassifier::new(parameters, new))
 }
 
 struct ProblemModel<P>(Arc<P>);
@@ -190,7 +182,6 @@ impl<P: Problem> Model for ProblemModel<P> {
     }
 }
 
-/// An open split of a problem.
 pub(crate) struct OpenData<P: Problem> {
     pub(crate) problem: Arc<P>,
     pub(crate) samples: P::Samples,

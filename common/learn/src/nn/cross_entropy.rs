@@ -1,10 +1,7 @@
 //! Cross-entropy.
 
 use ata_nn::cross_entropy::{self as kernel, MixedLabels, Targets};
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::activation::log_softmax;
@@ -42,17 +39,11 @@ pub fn cross_entropy_of_targets(scores: Tensor<2>, targets: Targets, device: &De
     of_targets.mean().neg()
 }
 
-/// Computes the mean cross-entropy of numbers in host memory, row by row.
-pub(crate) fn mean_cross_entropy(scores: &[f32], classes: usize, labels: &[i32]) -> f64 {
-    kernel::forward(scores, classes, &Targets::of_labels(labels)).0
-}
-
 #[backend_extension(Flex, Autodiff)]
 trait CrossEntropyOperation: Backend {
     fn mean_cross_entropy(scores: FloatTensor<Self>, targets: Targets) -> FloatTensor<Self>;
 }
 
-/// Returns the loss and the probabilities.
 fn forward(scores: &FlexTensor, targets: &Targets) -> (FlexTensor, Vec<f32>) {
     let classes = scores.layout().shape()[1];
     let (loss, probabilities) = kernel::forward(flex::numbers(&scores.to_contiguous()), classes, targets);
@@ -67,30 +58,21 @@ impl CrossEntropyOperation for Flex {
 
 impl<C: CheckpointStrategy> CrossEntropyOperation for Autodiff<Flex, C> {
     fn mean_cross_entropy(scores: FloatTensor<Self>, targets: Targets) -> FloatTensor<Self> {
-        let (scores, of_scores) = scores.into_parts();
-        let (loss, probabilities) = forward(&scores, &targets);
-        match CrossEntropyBackward.prepare::<C>([of_scores]).compute_bound().stateful() {
-            OpsKind::UnTracked(prepared) => prepared.finish(loss),
-            OpsKind::Tracked(prepared) => prepared.finish((probabilities, targets), loss),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct CrossEntropyBackward;
-
-impl Backward<Flex, 1> for CrossEntropyBackward {
-    /// The probabilities and the targets.
-    type State = (Vec<f32>, Targets);
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = flex::numbers(&gradients.consume::<Flex>(&ops.node).to_contiguous())[0];
-        let ([of_scores], (probabilities, targets)) = (ops.parents, ops.state);
-        if let Some(node) = of_scores {
-            let rows = targets.labels.len();
-            let classes = probabilities.len() / rows;
-            let found = kernel::gradient(probabilities, classes, &targets, gradient);
-            gradients.register::<Flex>(node.id, flex::tensor(found, [rows, classes]));
-        }
+        let plain_targets = targets.clone();
+        flex::differentiable::<C, _, 1>(
+            [scores],
+            move |[scores]| forward(&scores, &plain_targets).0,
+            move |[scores]| {
+                let (loss, probabilities) = forward(&scores, &targets);
+                (loss, (probabilities, targets))
+            },
+            |(probabilities, targets), gradient, _| {
+                let gradient = flex::numbers(&gradient.to_contiguous())[0];
+                let rows = targets.labels.len();
+                let classes = probabilities.len() / rows;
+                let found = kernel::gradient(probabilities, classes, &targets, gradient);
+                [Some(flex::tensor(found, [rows, classes]))]
+            },
+        )
     }
 }

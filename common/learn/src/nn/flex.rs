@@ -1,9 +1,16 @@
-//! Tensors of the CPU device, which burn calls flex.
+//! Tensors of the CPU device, which burn calls flex, and the gradients of operations on them.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 
 use ata_nn::image::{ImageView, Size};
 use ata_nn::linear::Matrix;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
 
@@ -29,7 +36,6 @@ pub(super) fn takes<const D: usize>(x: &Tensor<D>) -> bool {
         && x.device().without_autodiff() == Device::flex()
 }
 
-/// Returns the numbers of a contiguous tensor.
 pub(super) fn numbers(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("a contiguous tensor of f32")
 }
@@ -53,18 +59,11 @@ pub(super) fn view(tensor: &FlexTensor) -> ImageView<'_> {
 }
 
 /// Returns the number of images, and the size of one.
-pub(super) fn sizes(images: &FlexTensor) -> (usize, Size) {
-    let shape = images.layout().shape();
-    (shape[0], Size { channels: shape[1], height: shape[2], width: shape[3] })
+pub(super) fn sizes(images: &Tensor<4>) -> (usize, Size) {
+    let [samples, channels, height, width] = images.dims();
+    (samples, Size { channels, height, width })
 }
 
-/// Returns the size of images of shape [samples, channels, height, width].
-pub(super) fn size_of(images: &Tensor<4>) -> Size {
-    let [_, channels, height, width] = images.dims();
-    Size { channels, height, width }
-}
-
-/// Creates a contiguous tensor.
 pub(super) fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(numbers), Layout::contiguous(shape.into()), DType::F32)
 }
@@ -76,4 +75,58 @@ pub(super) fn images(numbers: Vec<f32>, samples: usize, size: Size) -> FlexTenso
     let strides = [size.numbers(), 1, width * channels, channels].map(stride);
     let layout = Layout::new(Shape::from([samples, channels, height, width]), strides.into(), 0);
     FlexTensor::new(Bytes::from_elems(numbers), layout, DType::F32)
+}
+
+/// A tensor of burn's autodiff, with any strategy of checkpoints.
+type AutodiffTensor = FloatTensor<Autodiff<Flex>>;
+
+/// Where an operand comes from whose gradient is needed.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum OperandOrigin {
+    /// The operand is a parameter or an input of the network.
+    Leaf,
+    /// The operand is the result of another operation.
+    Computed,
+}
+
+/// Computes the gradients of the operands from the state of the forward pass, the gradient of the result, and which operands need one.
+type OperandGradients<S, const N: usize> = fn(S, FlexTensor, [Option<OperandOrigin>; N]) -> [Option<FlexTensor>; N];
+
+/// Runs an operation with `plain`, or, if a gradient will be needed, with `tracked`, which also returns the state for `gradients`.
+pub(super) fn differentiable<C: CheckpointStrategy, S: Clone + Debug + Send + 'static, const N: usize>(
+    operands: [AutodiffTensor; N],
+    plain: impl FnOnce([FlexTensor; N]) -> FlexTensor,
+    tracked: impl FnOnce([FlexTensor; N]) -> (FlexTensor, S),
+    gradients: OperandGradients<S, N>,
+) -> AutodiffTensor {
+    let nodes = operands.each_ref().map(AutodiffTensor::node);
+    let operands = operands.map(AutodiffTensor::into_primitive);
+    match OperandBackward(gradients).prepare::<C>(nodes).compute_bound().stateful() {
+        OpsKind::UnTracked(prepared) => prepared.finish(plain(operands)),
+        OpsKind::Tracked(prepared) => {
+            let (output, state) = tracked(operands);
+            prepared.finish(state, output)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct OperandBackward<S, const N: usize>(OperandGradients<S, N>);
+
+impl<S: Clone + Debug + Send + 'static, const N: usize> Backward<Flex, N> for OperandBackward<S, N> {
+    type State = S;
+
+    fn backward(self, ops: Ops<S, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<Flex>(&ops.node);
+        let wanted = ops.parents.each_ref().map(|node| {
+            let is_leaf = node.as_ref()?.parents.is_empty();
+            Some(if is_leaf { OperandOrigin::Leaf } else { OperandOrigin::Computed })
+        });
+        let found = (self.0)(ops.state, gradient, wanted);
+        for (node, found) in ops.parents.into_iter().zip(found) {
+            if let (Some(node), Some(found)) = (node, found) {
+                gradients.register::<Flex>(node.id, found);
+            }
+        }
+    }
 }

@@ -1,11 +1,7 @@
 //! Group normalisation.
 
-use ata_nn::group_norm::{self as kernel, Group, GroupGeometry};
-use ata_nn::group_norm_gradient::{self, GroupForward};
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use ata_nn::group_norm::{self as kernel, Group, GroupForward, GroupGeometry};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::module::{Module, Param};
@@ -54,11 +50,13 @@ impl GroupNorm {
             let sum = self.by_burn(images, shortcut);
             return if with_relu { relu(sum) } else { sum };
         }
+        let (samples, size) = flex::sizes(&images);
+        let g = GroupGeometry { samples, size, groups: self.groups, epsilon: self.epsilon, relu: with_relu };
         // An empty constant represents no shortcut, so that no gradient is computed for it.
         let shortcut = shortcut.unwrap_or_else(|| Tensor::zeros([0; 4], &images.device()));
         let (gamma, beta) = (self.gamma.val().into_dispatch(), self.beta.val().into_dispatch());
         let (x, shortcut) = (images.into_dispatch(), shortcut.into_dispatch());
-        Tensor::from_dispatch(Dispatch::group_norm(x, gamma, beta, shortcut, self.groups, self.epsilon, with_relu))
+        Tensor::from_dispatch(Dispatch::group_norm(x, gamma, beta, shortcut, g))
     }
 
     fn by_burn(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
@@ -83,9 +81,7 @@ trait GroupNormOperation: Backend {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         shortcut: FloatTensor<Self>,
-        groups: usize,
-        epsilon: f64,
-        relu: bool,
+        g: GroupGeometry,
     ) -> FloatTensor<Self>;
 }
 
@@ -105,23 +101,16 @@ fn forward(
     (flex::images(output, g.samples, g.size), groups)
 }
 
-fn geometry(x: &FlexTensor, groups: usize, epsilon: f64, relu: bool) -> GroupGeometry {
-    let (samples, size) = flex::sizes(x);
-    GroupGeometry { samples, size, groups, epsilon, relu }
-}
-
 impl GroupNormOperation for Flex {
     fn group_norm(
         x: FlexTensor,
         gamma: FlexTensor,
         beta: FlexTensor,
         shortcut: FlexTensor,
-        groups: usize,
-        epsilon: f64,
-        relu: bool,
+        g: GroupGeometry,
     ) -> FlexTensor {
         let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
-        forward(geometry(&x, groups, epsilon, relu), &x, [&gamma, &beta], shortcut).0
+        forward(g, &x, [&gamma, &beta], shortcut).0
     }
 }
 
@@ -131,55 +120,31 @@ impl<C: CheckpointStrategy> GroupNormOperation for Autodiff<Flex, C> {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         shortcut: FloatTensor<Self>,
-        groups: usize,
-        epsilon: f64,
-        relu: bool,
+        g: GroupGeometry,
     ) -> FloatTensor<Self> {
-        let ((x, of_x), (shortcut, of_shortcut)) = (x.into_parts(), shortcut.into_parts());
-        let ((gamma, of_gamma), (beta, of_beta)) = (gamma.into_parts(), beta.into_parts());
-        let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
-        let g = geometry(&x, groups, epsilon, relu);
-        let (output, statistics) = forward(g, &x, [&gamma, &beta], shortcut);
-        match GroupNormBackward(g).prepare::<C>([of_x, of_gamma, of_beta, of_shortcut]).compute_bound().stateful() {
-            OpsKind::UnTracked(prepared) => prepared.finish(output),
-            OpsKind::Tracked(prepared) => {
-                prepared.finish(GroupNormState { x, output: output.clone(), gamma, groups: statistics }, output)
-            }
-        }
-    }
-}
-
-#[derive(Debug)]
-struct GroupNormBackward(GroupGeometry);
-
-#[derive(Clone, Debug)]
-struct GroupNormState {
-    x: FlexTensor,
-    output: FlexTensor,
-    gamma: FlexTensor,
-    groups: Vec<Group>,
-}
-
-impl Backward<Flex, 4> for GroupNormBackward {
-    type State = GroupNormState;
-
-    fn backward(self, ops: Ops<GroupNormState, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let (g, GroupNormState { x, output, gamma, groups }) = (self.0, ops.state);
-        let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));
-        let images = |tensor| flex::view(tensor).images(g.samples, g.size);
-        let (x, output) = (images(&x), images(&output));
-        let saved = GroupForward { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
-        let found = group_norm_gradient::gradients(g, saved, &images(&gradient));
-        let [of_x, of_gamma, of_beta, of_shortcut] = ops.parents;
-        for (node, numbers) in [(of_x, found.x), (of_shortcut, found.shortcut)] {
-            if let Some(node) = node {
-                gradients.register::<Flex>(node.id, flex::images(numbers, g.samples, g.size));
-            }
-        }
-        for (node, numbers) in [(of_gamma, found.gamma), (of_beta, found.beta)] {
-            if let Some(node) = node {
-                gradients.register::<Flex>(node.id, flex::tensor(numbers, [g.size.channels]));
-            }
-        }
+        flex::differentiable::<C, _, 4>(
+            [x, gamma, beta, shortcut],
+            |[x, gamma, beta, shortcut]| Flex::group_norm(x, gamma, beta, shortcut, g),
+            |[x, gamma, beta, shortcut]| {
+                let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
+                let (output, groups) = forward(g, &x, [&gamma, &beta], shortcut);
+                (output.clone(), (g, [x, output, gamma], groups))
+            },
+            |(g, [x, output, gamma], groups), gradient, [of_x, of_gamma, of_beta, of_shortcut]| {
+                let gradient = flex::viewable(gradient);
+                let images = |tensor| flex::view(tensor).images(g.samples, g.size);
+                let (x, output) = (images(&x), images(&output));
+                let saved = GroupForward { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
+                let found = kernel::gradients(g, saved, &images(&gradient));
+                let of_images = |numbers| flex::images(numbers, g.samples, g.size);
+                let of_channels = |numbers| flex::tensor(numbers, [g.size.channels]);
+                [
+                    of_x.map(|_| of_images(found.x)),
+                    of_gamma.map(|_| of_channels(found.gamma)),
+                    of_beta.map(|_| of_channels(found.beta)),
+                    of_shortcut.map(|_| of_images(found.shortcut)),
+                ]
+            },
+        )
     }
 }

@@ -1,17 +1,14 @@
 //! Fully connected layers.
 
 use ata_nn::linear as kernel;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, module};
 use burn_flex::FlexTensor;
 
-use super::flex::{self, matrix};
+use super::flex::{self, OperandOrigin, matrix};
 use super::weight_factors;
 
 /// A fully connected layer: `x · weight + bias`.
@@ -68,44 +65,27 @@ impl LinearOperation for Flex {
 
 impl<C: CheckpointStrategy> LinearOperation for Autodiff<Flex, C> {
     fn linear_in_order(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
-            (x.into_parts(), weight.into_parts(), bias.into_parts());
-        let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
-        let output = Flex::linear_in_order(x.clone(), weight.clone(), bias);
-        match LinearBackward.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
-            OpsKind::UnTracked(prepared) => prepared.finish(output),
-            OpsKind::Tracked(prepared) => prepared.finish([x, weight], output),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct LinearBackward;
-
-impl Backward<Flex, 3> for LinearBackward {
-    /// The input and the weight, both contiguous.
-    type State = [FlexTensor; 2];
-
-    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let output = gradients.consume::<Flex>(&ops.node).to_contiguous();
-        let gradient = matrix(&output);
-        let [input, parameter] = &ops.state;
-        let (x, weight) = (matrix(input), matrix(parameter));
-        let [of_x, of_weight, of_bias] = ops.parents;
-        if let Some(node) = of_x {
-            let found = kernel::input_gradient(gradient, weight);
-            gradients.register::<Flex>(node.id, flex::tensor(found, [x.rows, x.columns]));
-        }
-        if let Some(node) = of_weight
-            // If the weight was computed, its operands need its gradient.
-            && !(node.parents.is_empty() && weight_factors::keep(parameter, input, &output))
-        {
-            let found = kernel::weight_gradient(x, gradient);
-            gradients.register::<Flex>(node.id, flex::tensor(found, [weight.rows, weight.columns]));
-        }
-        if let Some(node) = of_bias {
-            let found = kernel::column_sums(gradient);
-            gradients.register::<Flex>(node.id, flex::tensor(found, [weight.columns]));
-        }
+        flex::differentiable::<C, _, 3>(
+            [x, weight, bias],
+            |[x, weight, bias]| Flex::linear_in_order(x, weight, bias),
+            |[x, weight, bias]| {
+                let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
+                (Flex::linear_in_order(x.clone(), weight.clone(), bias), [x, weight])
+            },
+            |[input, parameter], output, [of_x, of_weight, of_bias]| {
+                let output = output.to_contiguous();
+                let (x, weight, gradient) = (matrix(&input), matrix(&parameter), matrix(&output));
+                // If the weight was computed, its operands need its gradient.
+                let is_kept =
+                    of_weight == Some(OperandOrigin::Leaf) && weight_factors::keep(&parameter, &input, &output);
+                let of_weight = of_weight.filter(|_| !is_kept);
+                [
+                    of_x.map(|_| flex::tensor(kernel::input_gradient(gradient, weight), [x.rows, x.columns])),
+                    of_weight
+                        .map(|_| flex::tensor(kernel::weight_gradient(x, gradient), [weight.rows, weight.columns])),
+                    of_bias.map(|_| flex::tensor(kernel::column_sums(gradient), [weight.columns])),
+                ]
+            },
+        )
     }
 }

@@ -30,28 +30,21 @@
 //! hold for exponentials, logarithms and trigonometric functions either (sigmoid, tanh, GELU), which come from the C
 //! library. Two machines can differ in the last bits there. GPUs always have their own order.
 
-mod average;
-mod conv3x3;
-mod conv_relu_pool;
+mod convolution;
 mod cross_entropy;
 mod flex;
 mod group_norm;
 mod linear;
+mod pixels;
 #[cfg(test)]
-mod reference;
-mod subsample;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod weight_factors;
 
 pub use ata_nn::cross_entropy::{MixedLabels, Targets};
-pub use average::global_average;
-pub use conv_relu_pool::ConvReluPool;
-pub use conv3x3::Conv3x3;
-pub(crate) use cross_entropy::mean_cross_entropy;
+pub use convolution::{Conv3x3, ConvReluPool};
 pub use cross_entropy::{cross_entropy, cross_entropy_of_targets};
 pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
-pub use subsample::subsample;
+pub use pixels::{global_average, subsample};
 pub(crate) use weight_factors::{WeightFactors, keeping_factors, take_factors};

@@ -46,42 +46,31 @@ fn result_and_gradients<M: Module, const D: usize, const R: usize>(
 }
 
 /// Returns the distance of two vectors relative to the second, in the L2 norm.
-fn apart(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn apart(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
     difference / norm(&mut b.iter().copied().map(f64::from)).max(1e-20)
 }
 
-/// Compares results and gradients with burn's.
+/// Compares results and gradients with burn's, and of every instruction set.
 fn check<M: Module, const D: usize, const R: usize>(
     what: &str,
     module: &M,
     x: &Tensor<D>,
     forward: impl Fn(&M, Tensor<D>) -> Tensor<R>,
 ) {
-    let own = result_and_gradients(module, x, &forward);
     let burns = by_burn(|| result_and_gradients(module, x, &forward));
-    assert_eq!(own.len(), burns.len(), "{what}");
-    for (index, (own, burns)) in own.iter().zip(&burns).enumerate() {
-        let apart = apart(own, burns);
-        assert!(apart < 2e-5, "{what}: vector {index} is {apart} from burn's");
-    }
     let plain = numbers(forward(&module.valid(), x.clone().inner()));
-    assert!(plain == own[0], "{what}: another result without gradients");
-}
-
-/// Compares results and gradients with burn's, for every instruction set.
-fn check_all<M: Module, const D: usize, const R: usize>(
-    what: &str,
-    module: &M,
-    x: &Tensor<D>,
-    forward: impl Fn(&M, Tensor<D>) -> Tensor<R>,
-) {
-    check(what, module, x, &forward);
     let results = with_each_instruction_set(|| result_and_gradients(module, x, &forward));
-    for pair in results.windows(2) {
-        assert!(pair[0].1 == pair[1].1, "{what}: {} and {} differ", pair[0].0, pair[1].0);
+    for (instructions, own) in &results {
+        assert!(*own == results[0].1, "{what}: {instructions} and {} differ", results[0].0);
+        assert!(plain == own[0], "{what}: another result without gradients");
+        assert_eq!(own.len(), burns.len(), "{what}");
+        for (index, (own, burns)) in own.iter().zip(&burns).enumerate() {
+            let apart = apart(own, burns);
+            assert!(apart < 2e-5, "{what}: vector {index} is {apart} from burn's");
+        }
     }
 }
 
@@ -98,7 +87,7 @@ fn convolution_with_pooling() {
     {
         let module = ConvReluPool::new(convolution(inputs, outputs, 1, true));
         let x = random([samples, inputs, height, width]);
-        check_all(&format!("{samples}×{inputs}×{height}×{width} to {outputs}"), &module, &x, ConvReluPool::forward);
+        check(&format!("{samples}×{inputs}×{height}×{width} to {outputs}"), &module, &x, ConvReluPool::forward);
     }
 }
 
@@ -110,7 +99,7 @@ fn dense_convolution() {
         {
             let module = Conv3x3::new(convolution(inputs, outputs, stride, bias));
             let what = format!("{samples}×{inputs}×{height}×{width} to {outputs}, stride {stride}, bias {bias}");
-            check_all(&what, &module, &random([samples, inputs, height, width]), Conv3x3::forward);
+            check(&what, &module, &random([samples, inputs, height, width]), Conv3x3::forward);
         }
     }
 }
@@ -149,10 +138,10 @@ fn fully_connected() {
         [(6, 100, 120, true), (1, 7, 5, false), (33, 40, 16, true), (70, 17, 100, true)]
     {
         let module = Linear::new(LinearConfig::new(inputs, outputs).with_bias(bias).init(&cpu()));
-        check_all(&format!("{rows}×{inputs} to {outputs}"), &module, &random([rows, inputs]), Linear::forward);
+        check(&format!("{rows}×{inputs} to {outputs}"), &module, &random([rows, inputs]), Linear::forward);
     }
     let module = Linear::new(LinearConfig::new(9, 20).init(&cpu()));
-    check_all("three dimensions, transposed", &module, &random([3, 9, 5]), |m, x| m.forward(x.swap_dims(1, 2)));
+    check("three dimensions, transposed", &module, &random([3, 9, 5]), |m, x| m.forward(x.swap_dims(1, 2)));
 }
 
 #[test]
@@ -161,9 +150,9 @@ fn group_normalisation() {
         let module = GroupNorm::new(GroupNormConfig::new(groups, channels).init(&cpu()));
         let x = random([samples, channels, height, width]) * 3.0 + 2.0;
         let what = format!("{samples}×{channels}×{height}×{width} in {groups}");
-        check_all(&what, &module, &x, GroupNorm::forward);
-        check_all(&format!("{what}, ReLU"), &module, &x, GroupNorm::forward_relu);
-        check_all(&format!("{what}, added"), &module, &x, |m, x| m.forward_add_relu(x.clone(), x * 0.5));
+        check(&what, &module, &x, GroupNorm::forward);
+        check(&format!("{what}, ReLU"), &module, &x, GroupNorm::forward_relu);
+        check(&format!("{what}, added"), &module, &x, |m, x| m.forward_add_relu(x.clone(), x * 0.5));
     }
 }
 
@@ -176,10 +165,10 @@ struct NoParameters {
 #[test]
 fn functions() {
     let nothing = NoParameters { unused: true };
-    check_all("average", &nothing, &random([3, 21, 5, 7]), |_, x: Tensor<4>| global_average(x));
-    check_all("every other pixel", &nothing, &random([3, 5, 7, 4]), |_, x: Tensor<4>| subsample(x, 9));
+    check("average", &nothing, &random([3, 21, 5, 7]), |_, x: Tensor<4>| global_average(x));
+    check("every other pixel", &nothing, &random([3, 5, 7, 4]), |_, x: Tensor<4>| subsample(x, 9));
     let scores = random([5, 10]) * 4.0;
-    check_all("loss", &nothing, &scores, |_, x: Tensor<2>| {
+    check("loss", &nothing, &scores, |_, x: Tensor<2>| {
         let device = x.device();
         cross_entropy(x, &[3, 0, 9, 4, 9], &device)
     });
@@ -187,7 +176,7 @@ fn functions() {
     let mixed = MixedLabels { labels: vec![0, 9, 4, 9, 3], weights: vec![0.5, 0.25, 1.0, 0.0, 0.75] };
     let both = Targets { mixed: Some(mixed), ..smoothed.clone() };
     for (what, targets) in [("smoothed loss", smoothed), ("mixed loss", both)] {
-        check_all(what, &nothing, &scores, |_, x: Tensor<2>| {
+        check(what, &nothing, &scores, |_, x: Tensor<2>| {
             let device = x.device();
             cross_entropy_of_targets(x, targets.clone(), &device)
         });

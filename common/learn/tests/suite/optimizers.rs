@@ -3,7 +3,7 @@
 use ata_sums::{Optimizer, Rule, TensorSizes, TrainingConfig, TrainingState};
 use ata_types::WireFormat;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use burn_optim::decay::WeightDecayConfig;
 use burn_optim::momentum::MomentumConfig;
 use burn_optim::{AdamConfig, AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
@@ -22,12 +22,9 @@ fn numbers(rng: &mut ChaCha8Rng) -> Vec<f32> {
     (0..PARAMETERS).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
-fn config(optimizer: Optimizer, parameters: usize) -> TrainingConfig {
-    TrainingConfig { optimizer, sizes: TensorSizes::new([parameters]), format: WireFormat::F32Exact, budget: 4 }
-}
-
 fn initial(optimizer: Optimizer, parameters: Vec<f32>) -> TrainingState {
-    TrainingState::new(config(optimizer, parameters.len()), parameters)
+    let sizes = TensorSizes::new([parameters.len()]);
+    TrainingState::new(TrainingConfig { optimizer, sizes, format: WireFormat::F32Exact, budget: 4 }, parameters)
 }
 
 /// Returns the parameters after 100 steps, by the flat optimizer and by burn's.
@@ -37,16 +34,15 @@ fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<
     let device = Device::flex().autodiff();
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let initial = numbers(&mut rng);
-    let tensor =
-        |values: Vec<f32>, device: &Device| Tensor::<1>::from_data(TensorData::new(values, [PARAMETERS]), device);
-    let mut module = Vector { theta: Param::from_tensor(tensor(initial.clone(), &device)) };
+    let tensor = |values: &[f32], device: &Device| Tensor::<1>::from_floats(values, device);
+    let mut module = Vector { theta: Param::from_tensor(tensor(&initial, &device)) };
     let mut state = self::initial(optimizer, initial);
     for step in 0..100 {
         let rate = 0.01 / f64::from(1 + step);
         let sum = numbers(&mut rng);
-        let mean = sum.iter().map(|value| value / TASKS as f32).collect();
+        let mean: Vec<f32> = sum.iter().map(|value| value / TASKS as f32).collect();
         let mut gradients = GradientsParams::new();
-        gradients.register(module.theta.id, tensor(mean, &device.clone().without_autodiff()));
+        gradients.register(module.theta.id, tensor(&mean, &device.clone().without_autodiff()));
         module = reference.step(rate, module, gradients);
         let (_, chunks) = state.step_whole(sum, TASKS, rate, false);
         state.commit_step(&[1.0]);

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use ata_data::{DataSource, Split, Tasks};
 use ata_learn::{Dataset, DeviceChoice, Evaluation, Evaluator, Learner, builtin_model};
-use ata_sums::{GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, maxima};
+use ata_sums::{Optimizer, TensorSizes, TrainingConfig, TrainingState};
 use ata_types::{Iteration, WireFormat};
+
+use crate::compact::{Plan, train};
 
 const SMALL: &str = "cnn:widths=4/4/8/16";
 
@@ -68,13 +70,7 @@ fn evaluations_take_images_and_labels_as_they_are() {
 /// Along many directions, the slope of the loss agrees with the gradient.
 #[test]
 fn gradient_agrees_with_finite_differences() {
-    for specification in [SMALL, &format!("{SMALL},augment=mixup,label_smoothing=0.3")] {
-        check_slopes(specification);
-    }
-}
-
-fn check_slopes(specification: &str) {
-    let (mut learner, _, state) = parts(specification, tasks(1, 8));
+    let (mut learner, _, state) = parts(&format!("{SMALL},augment=mixup,label_smoothing=0.3"), tasks(1, 8));
     let parameters = state.parameters();
     let task = learner.gradient(Iteration(1), 0).unwrap();
     assert_eq!(task.gradient.len(), parameters.len());
@@ -100,18 +96,6 @@ fn check_slopes(specification: &str) {
 }
 
 #[test]
-fn the_gradient_of_a_task_is_the_same_bits_every_time() {
-    let (mut a, ..) = parts(SMALL, tasks(2, 16));
-    let (mut b, _, state) = parts(SMALL, tasks(2, 16));
-    let expected = a.gradient(Iteration(1), 0).unwrap();
-    // Other work in between has no effect.
-    b.gradient(Iteration(7), 1).unwrap();
-    b.load(state.parameters());
-    let again = b.gradient(Iteration(1), 0).unwrap();
-    assert_eq!((again.gradient, again.loss.to_bits()), (expected.gradient, expected.loss.to_bits()));
-}
-
-#[test]
 fn initial_parameters_follow_from_the_seed() {
     let model = builtin_model(SMALL).unwrap();
     assert_eq!(model.initial_parameters(1).unwrap(), model.initial_parameters(1).unwrap());
@@ -121,32 +105,19 @@ fn initial_parameters_follow_from_the_seed() {
 /// In a short training by tasks, summed exactly, the loss falls, and so does that of the evaluation.
 #[test]
 fn training_on_synthetic_data_learns() {
-    let (mut learner, mut evaluator, mut state) = parts("cnn:widths=8/16/16/64", tasks(4, 32));
+    let (mut learner, mut evaluator, state) = parts("cnn:widths=8/16/16/64", tasks(4, 32));
     let mut evaluate = |state: &TrainingState| -> Evaluation {
         evaluator.evaluate(state.parameters(), &mut |_| true).unwrap().unwrap()
     };
     let before = evaluate(&state);
     assert!((before.loss - 100_f64.ln()).abs() < 0.1, "an untrained network guesses: {}", before.loss);
     assert!(before.accuracy.unwrap() < 0.03);
-    for iteration in 1..=60 {
-        learner.load(state.parameters());
-        let tasks: Vec<_> = (0..4).map(|index| learner.gradient(Iteration(iteration), index).unwrap()).collect();
-        if state.units().is_none() {
-            let TrainingConfig { sizes, budget, .. } = state.config();
-            let maxima = maxima(&tasks[0].gradient, sizes).unwrap();
-            state.set_units(Units::first(&maxima, *budget));
-        }
-        let config = state.config();
-        let quantizer =
-            Quantizer::new(state.units().unwrap().clone(), config.sizes.clone(), config.budget, config.format);
-        let mut sum = GradientSum::new(&config.sizes);
-        for task in &tasks {
-            sum.add(&task.gradient, 1, &quantizer).unwrap();
-        }
-        state.begin_step(sum.tasks, 3e-3);
-        state.step_chunk(0, &sum.values);
-        state.commit_step(&sum.maxima);
-    }
+    let plan = Plan { steps: 60, rate: 3e-3, workers: 1, has_shifts: true };
+    let gradient = |parameters: &[f32], step, task| {
+        learner.load(parameters);
+        learner.gradient(Iteration(step), task).unwrap().gradient
+    };
+    let (state, _) = train(state.config().clone(), state.parameters().to_vec(), plan, gradient);
     let after = evaluate(&state);
     assert!(after.loss < before.loss - 0.5, "loss {} after {}", after.loss, before.loss);
     assert!(after.accuracy > Some(0.05), "accuracy {:?}", after.accuracy);

@@ -4,14 +4,9 @@
 //! magnitudes of at most 127; the integers follow as i8. A rounding error becomes part of the next difference, since
 //! the sender keeps the parameters that the receivers hold, computed by the same expression.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use ata_nn::vectorized;
 
-use super::{BLOCK, CodecError, take};
+use super::{BLOCK, CodecError, expect_end, take};
 use crate::exact::{ceil_log2, max_bits, power_of_two};
 
 /// The scale of a block without differences, which has no integers.
@@ -76,14 +71,13 @@ fn read(bytes: &[u8], count: usize, mut block: impl FnMut(usize, i8, &[u8])) -> 
             UNCHANGED => 0,
             WHOLE => 4 * values,
             scale if i16::from(scale) <= LARGEST => values,
-            scale => return Err(CodecError::Scale { block: at, scale }),
+            _ => return Err(CodecError(format!("block {at} has the scale {scale}: expected one from -128 to 121"))),
         };
         block(first, scale, take(&mut rest, length, at, blocks)?);
     }
-    if rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing { bytes: rest.len() }) }
+    expect_end(rest)
 }
 
-/// Returns the scale of a block of differences.
 fn scale_of(differences: &[f32]) -> i8 {
     let most = f32::from_bits(max_bits(differences));
     if most == 0.0 {
@@ -109,7 +103,6 @@ fn quantize(differences: &[f32], scale: i8) -> [u8; BLOCK] {
     integers
 }
 
-/// Applies the content of a block to its parameters.
 fn apply(held: &mut [f32], scale: i8, content: &[u8]) {
     match scale {
         UNCHANGED => {}

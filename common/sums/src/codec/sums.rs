@@ -4,22 +4,17 @@
 //! values in two's complement. The low 8, 16 or 32 bits of all values follow. For 12 and 20 bits the high four bits
 //! come next: those of values i and i + 128 share a byte. The last block is padded with zeros.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use ata_nn::vectorized;
 use ata_types::WireFormat;
 
-use super::{BLOCK, CodecError, encode_words, take, words};
+use super::{BLOCK, CodecError, expect_end, take, words};
 
 type BlockSums = [i32; BLOCK];
 
 /// Encodes sums.
 pub fn encode_sums(format: WireFormat, sums: &[i32]) -> Vec<u8> {
     match format {
-        WireFormat::F32Exact => encode_words(sums, i32::to_le_bytes),
+        WireFormat::F32Exact => bytemuck::cast_slice(sums).to_vec(),
         WireFormat::Compact => vectorized(
             #[inline(always)]
             || encode_blocks(sums),
@@ -65,17 +60,12 @@ fn encode_block(block: &BlockSums, bytes: &mut Vec<u8>) {
     bytes.push(width);
     match width {
         0 => {}
-        8 => bytes.extend_from_slice(&block.map(|value| value as u8)),
-        12 => {
-            bytes.extend_from_slice(&block.map(|value| value as u8));
-            bytes.extend_from_slice(&nibbles(block, 8));
-        }
-        16 => bytes.extend_from_slice(block.map(|value| (value as i16).to_le_bytes()).as_flattened()),
-        20 => {
-            bytes.extend_from_slice(block.map(|value| (value as i16).to_le_bytes()).as_flattened());
-            bytes.extend_from_slice(&nibbles(block, 16));
-        }
+        8 | 12 => bytes.extend_from_slice(&block.map(|value| value as u8)),
+        16 | 20 => bytes.extend_from_slice(block.map(|value| (value as i16).to_le_bytes()).as_flattened()),
         _ => bytes.extend_from_slice(block.map(i32::to_le_bytes).as_flattened()),
+    }
+    if width == 12 || width == 20 {
+        bytes.extend_from_slice(&nibbles(block, u32::from(width) - 4));
     }
 }
 
@@ -116,12 +106,15 @@ fn decode_blocks(bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), 
         let width = take(&mut rest, 1, at, blocks)?[0];
         let length = match width {
             0 | 8 | 12 | 16 | 20 | 32 => usize::from(width) * (BLOCK / 8),
-            width => return Err(CodecError::Width { block: at, width }),
+            _ => {
+                let reason = format!("block {at} has integers of {width} bits: expected 0, 8, 12, 16, 20 or 32");
+                return Err(CodecError(reason));
+            }
         };
         let block = decode_block(width, take(&mut rest, length, at, blocks)?);
         sums.extend_from_slice(&block[..BLOCK.min(count - at * BLOCK)]);
     }
-    if rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing { bytes: rest.len() }) }
+    expect_end(rest)
 }
 
 /// Decodes the values of a block. The number of bytes must match the width.

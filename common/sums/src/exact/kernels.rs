@@ -1,10 +1,5 @@
 //! The loops over values, compiled for each register width. No result depends on its neighbours, so the bits are the same for every width.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use ata_nn::vectorized;
 
 /// The mask that clears the sign bit of an f32.
@@ -121,16 +116,5 @@ mod tests {
         }
         assert_eq!(count_clamped(&values, 1.0, 50.0), 4);
         assert_eq!(count_vanished(&values, 1.0), 4);
-    }
-
-    #[test]
-    fn the_largest_magnitude_shows_what_is_not_finite() {
-        let infinite = f32::INFINITY.to_bits();
-        for (values, expected) in
-            [(&[][..], 0), (&[1.0, -2.0, 0.5], 2.0_f32.to_bits()), (&[1.0, f32::NEG_INFINITY], infinite)]
-        {
-            assert_eq!(max_bits(values), expected);
-        }
-        assert!(max_bits(&[1.0, -f32::NAN, 3.0]) > infinite);
     }
 }

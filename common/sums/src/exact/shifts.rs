@@ -31,7 +31,6 @@ pub(super) fn block_values(values: usize) -> usize {
 pub(super) struct Shifts(pub(super) Arc<[u8]>);
 
 impl Shifts {
-    /// Returns shifts that are all 0.
     pub(super) fn none() -> Self {
         Self(Arc::default())
     }
@@ -39,16 +38,21 @@ impl Shifts {
     /// Checks shifts from outside for a vector of `values` values. Shifts have one representation, so equal shifts have equal bytes.
     pub(super) fn read(bytes: &[u8], values: usize) -> Result<Self, UnitsError> {
         let blocks = values.div_ceil(block_values(values));
-        let is_padded = || blocks % 2 == 1 && bytes[blocks / 2] > 15;
-        if bytes.is_empty() {
-            Ok(Self::none())
-        } else if bytes.len() != blocks.div_ceil(2) {
-            Err(UnitsError::ShiftBytes { found: bytes.len(), expected: blocks.div_ceil(2) })
-        } else if bytes.iter().all(|byte| *byte == 0) || is_padded() {
-            Err(UnitsError::Padding)
-        } else {
-            Ok(Self(bytes.into()))
+        let (found, expected) = (bytes.len(), blocks.div_ceil(2));
+        if found == 0 {
+            return Ok(Self::none());
         }
+        if found != expected {
+            return Err(UnitsError(format!(
+                "{found} bytes of shifts: expected {expected}, or none if all are 0; half a byte per block"
+            )));
+        }
+        if bytes.iter().all(|byte| *byte == 0) || blocks % 2 == 1 && bytes[blocks / 2] > 15 {
+            let reason =
+                "the shifts are all 0, or half a byte follows the last one: expected none, or the bits of it to be 0";
+            return Err(UnitsError(reason.into()));
+        }
+        Ok(Self(bytes.into()))
     }
 
     fn packed(shifts: &[i16]) -> Self {
@@ -59,7 +63,6 @@ impl Shifts {
         Self(shifts.chunks(2).map(byte).collect())
     }
 
-    /// Returns the shift of a block.
     pub(super) fn of(&self, block: usize) -> i16 {
         let byte = self.0.get(block / 2).copied().unwrap_or(0);
         i16::from(byte >> (block % 2 * 4) & 15)
@@ -89,9 +92,9 @@ impl BlockMaxima {
     }
 
     /// Includes the maxima that [`block_maxima`] returned.
-    pub(crate) fn count(&mut self, maxima: &[(usize, f32)]) {
+    pub(crate) fn count(&mut self, maxima: impl IntoIterator<Item = (usize, f32)>) {
         for (at, most) in maxima {
-            self.largest[*at] = self.largest[*at].max(*most);
+            self.largest[at] = self.largest[at].max(most);
         }
     }
 

@@ -130,13 +130,7 @@ pub struct GradientSum {
 impl GradientSum {
     /// Creates the sum of no tasks.
     pub fn new(sizes: &TensorSizes) -> Self {
-        Self {
-            values: vec![0; sizes.values()],
-            maxima: vec![0.0; sizes.tensors()],
-            saturated: 0,
-            vanished: 0,
-            tasks: 0,
-        }
+        Self { values: vec![0; sizes.values()], maxima: vec![0.0; sizes.tensors()], ..Self::default() }
     }
 
     /// Resets this to the sum of no tasks. The values stay, since the next gradient replaces them.

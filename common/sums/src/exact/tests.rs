@@ -68,26 +68,11 @@ fn a_sum_is_as_good_as_one_in_f32() {
 }
 
 proptest! {
-    /// Invariant 3: neither who computes which tasks, nor the order in which sums arrive, changes a bit.
+    /// Invariant 3: neither who computes which tasks, nor the order in which sums arrive, changes a bit, for any units of blocks.
     #[test]
     fn every_grouping_and_order_gives_the_same_integers(
-        owners in prop::collection::vec(0usize..4, 1..24),
+        owners in prop::collection::vec(0usize..4, 2..24),
         order in Just((0..4).collect::<Vec<usize>>()).prop_shuffle(),
-    ) {
-        let quantizer = quantizer(owners.len() as u64);
-        let owners = &owners;
-        let tasks_of = |owner| (0..owners.len()).rev().filter(move |task| owners[*task] == owner);
-        let mut merged = GradientSum::new(&sizes());
-        for owner in order {
-            merged.merge(&sum_of(tasks_of(owner).map(|task| task as u64), &quantizer));
-        }
-        prop_assert_eq!(merged, sum_of(0..owners.len() as u64, &quantizer));
-    }
-
-    /// The same holds for any units of blocks.
-    #[test]
-    fn every_grouping_gives_the_same_integers_with_shifts(
-        owners in prop::collection::vec(0usize..3, 2..12),
         shifts in prop::collection::vec(1u8..=255, 20),
     ) {
         let budget = owners.len() as u64;
@@ -95,7 +80,7 @@ proptest! {
         let units = Units::new(exponents.exponents(), &shifts, &sizes()).unwrap();
         let quantizer = Quantizer::new(units.clone(), sizes(), budget, Compact);
         let mut merged = GradientSum::new(&sizes());
-        for owner in 0..3 {
+        for owner in order {
             let tasks = (0..budget).rev().filter(|task| owners[*task as usize] == owner);
             merged.merge(&sum_of(tasks, &quantizer));
         }
@@ -142,7 +127,7 @@ fn uneven(budget: u64) -> (TensorSizes, Units) {
     // The parts do not match the blocks, as may happen with the chunks of a step.
     for at in [0, 300, 600, 900] {
         let part = &sum[at..(at + 300).min(1024)];
-        maxima.count(&block_maxima(&sizes, at, part).collect::<Vec<_>>());
+        maxima.count(block_maxima(&sizes, at, part));
     }
     assert_eq!(maxima.of_tensors(), [1.0, 1.0]);
     (sizes.clone(), Units::first(&[1.0, 1.0], 1).next_of_blocks(&maxima, budget))
@@ -164,7 +149,7 @@ fn small_blocks_have_finer_units() {
     // Units must stay powers of two that are normal numbers.
     let sizes = TensorSizes::new([600]);
     let mut sum = BlockMaxima::new(&sizes);
-    sum.count(&block_maxima(&sizes, 0, &[&[1e-33; 256][..], &[0.0; 300]].concat()).collect::<Vec<_>>());
+    sum.count(block_maxima(&sizes, 0, &[&[1e-33; 256][..], &[0.0; 300]].concat()));
     let smallest = Units::from_exponents(&[-120], &sizes).unwrap().next_of_blocks(&sum, 1);
     assert_eq!(smallest.pieces(&sizes, 0..600).map(|(exponent, _)| exponent).collect::<Vec<_>>(), [-121, -126, -126]);
 }
@@ -176,19 +161,14 @@ fn a_block_that_wakes_is_neither_clamped_nor_lost() {
     for budget in [1, 23, 64, 1000] {
         let (sizes, units) = uneven(budget);
         for (size, relative) in [(2.0, 1e-4), (1e-6, 1.0 / 16.0)] {
-            for (format, shifts) in [(F32Exact, units.clone()), (Compact, units.clone())] {
-                let mut gradient = vec![0.0; 1024];
-                gradient[256..768].fill(-size);
-                let mut sum = GradientSum::new(&sizes);
-                sum.add(&gradient, 1, &Quantizer::new(shifts.clone(), sizes.clone(), budget, format)).unwrap();
-                assert_eq!((sum.saturated, sum.vanished), (0, 0), "B = {budget}, {size}");
-                let found = shifts.values(&sizes, &sum.values);
-                let error = |at: usize| ((found[at] + size) / size).abs();
-                assert!(
-                    (256..768).all(|at| error(at) <= relative || budget == 1000),
-                    "B = {budget}, {size}: {found:?}"
-                );
-            }
+            let mut gradient = vec![0.0; 1024];
+            gradient[256..768].fill(-size);
+            let mut sum = GradientSum::new(&sizes);
+            sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes.clone(), budget, Compact)).unwrap();
+            assert_eq!((sum.saturated, sum.vanished), (0, 0), "B = {budget}, {size}");
+            let found = units.values(&sizes, &sum.values);
+            let is_close = |at: usize| ((found[at] + size) / size).abs() <= relative;
+            assert!((256..768).all(is_close) || budget == 1000, "B = {budget}, {size}: {found:?}");
         }
         // In the units of tensors these values are lost, which is counted.
         let whole = Units::from_exponents(units.exponents(), &sizes).unwrap();
@@ -230,53 +210,5 @@ fn saturation_is_counted_and_nothing_overflows() {
             sum.add(&[1.0; 4], 1, &quantizer).unwrap();
         }
         assert_eq!(sum, new, "nothing is left of what was cleared");
-    }
-}
-
-/// Takes steps of one task, whose tensor has the largest values of `course` and values of 1/100 of them. Returns the
-/// number of clamped values in each step, and the relative error of the small values.
-fn follow(course: &[f32]) -> Vec<(u64, f32)> {
-    let sizes = TensorSizes::new([2]);
-    let mut units = Units::first(&[course[0]], 23);
-    let step = |&most: &f32| {
-        let quantizer = Quantizer::new(units.clone(), sizes.clone(), 23, F32Exact);
-        let mut sum = GradientSum::new(&sizes);
-        sum.add(&[most, most / 100.0], 1, &quantizer).unwrap();
-        let small = units.values(&sizes, &sum.values)[1];
-        units = units.next(&sum.maxima, 23, F32Exact);
-        (sum.saturated, if most == 0.0 { 0.0 } else { (small * 100.0 / most - 1.0).abs() })
-    };
-    course.iter().map(step).collect()
-}
-
-/// A spike clips once, and the units follow it. A tensor that becomes active loses one step, however long it was zero.
-/// After a fall of the gradient the precision comes back bit by bit.
-#[test]
-fn units_follow_the_gradients() {
-    let clamped = |course: &[f32]| follow(course).iter().map(|(clamped, _)| *clamped).collect::<Vec<_>>();
-    assert_eq!(clamped(&[1.0, 10.0, 1.0]), [0; 3], "within the headroom");
-    assert_eq!(clamped(&[1.0, 1e3, 1e3, 2e3]), [0, 1, 0, 0]);
-    assert_eq!(clamped(&[1.0, 1e6, 1.0, 1.0, 1e6]), [0, 2, 0, 0, 0]);
-    let dead = [&[1.0][..], &[0.0; 40], &[1.0, 1.0]].concat();
-    assert_eq!(clamped(&dead)[40..], [0, 2, 0]);
-    // The maximum of the first step is 2^20 times that of the others, and the first iteration has two bits more headroom.
-    let errors: Vec<f32> = follow(&[&[1_048_576.0][..], &[1.0; 29]].concat()).iter().map(|(_, error)| *error).collect();
-    assert!(errors[1] == 1.0 && errors[15] < 1e-2 && errors[25..].iter().all(|error| *error < 4e-5), "{errors:?}");
-}
-
-/// In an embedding of which few rows have a gradient, these rows keep their precision, and the others stay zero.
-#[test]
-fn sparse_gradients_keep_their_zeros() {
-    for format in [F32Exact, Compact] {
-        let sizes = TensorSizes::new([100_000]);
-        let mut gradient = vec![0.0; 100_000];
-        gradient[5000] = 1e-3;
-        gradient[99_999] = -2e-3;
-        let units = Units::first(&maxima(&gradient, &sizes).unwrap(), 16);
-        let mut sum = GradientSum::new(&sizes);
-        sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes.clone(), 16, format)).unwrap();
-        for (at, (found, value)) in units.values(&sizes, &sum.values).iter().zip(&gradient).enumerate() {
-            assert!((found - value).abs() <= 1e-3 * value.abs(), "{format}, value {at}: {found}");
-        }
     }
 }

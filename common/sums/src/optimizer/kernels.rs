@@ -1,11 +1,6 @@
 //! One step on a range of parameters, in one pass over memory. Each parameter's result depends on its own values only,
 //! so ranges can be computed in parallel without changing a bit.
 
-#![allow(
-    clippy::inline_always,
-    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
-)]
-
 use super::{Optimizer, Rule};
 
 const BETA_1: f32 = 0.9;
@@ -50,24 +45,21 @@ impl OptimizerStep {
         }
     }
 
-    /// Takes the step on a range.
     pub(crate) fn take(&self, range: Range<'_>) {
-        // The code is compiled for each register width; no number depends on its neighbours, so the bits are the same.
-        ata_nn::vectorized(|| self.take_inline(range));
-    }
-
-    #[inline(always)]
-    fn take_inline(&self, range: Range<'_>) {
         let Range { parameters, moments, sum, next_parameters: next, mut next_moments } = range;
-        match (self.rule, &moments[..], &mut next_moments[..]) {
-            (Rule::Adam, [m, v], [next_m, next_v]) => self.adam([parameters, m, v, sum], [next, next_m, next_v]),
-            (Rule::AdamW, [m, v], [next_m, next_v]) => self.adamw([parameters, m, v, sum], [next, next_m, next_v]),
-            (Rule::Sgd { momentum, nesterov }, [velocity], [next_velocity]) => {
-                self.momentum([parameters, velocity, sum], [next, next_velocity], momentum as f32, nesterov);
-            }
-            (Rule::Sgd { .. }, [], []) => self.plain([parameters, sum], next),
-            _ => unreachable!("moments are made for the rule"),
-        }
+        // The code is compiled for each register width; no number depends on its neighbours, so the bits are the same.
+        ata_nn::vectorized(
+            #[inline(always)]
+            || match (self.rule, &moments[..], &mut next_moments[..]) {
+                (Rule::Adam, [m, v], [next_m, next_v]) => self.adam([parameters, m, v, sum], [next, next_m, next_v]),
+                (Rule::AdamW, [m, v], [next_m, next_v]) => self.adamw([parameters, m, v, sum], [next, next_m, next_v]),
+                (Rule::Sgd { momentum, nesterov }, [velocity], [next_velocity]) => {
+                    self.momentum([parameters, velocity, sum], [next, next_velocity], momentum as f32, nesterov);
+                }
+                (Rule::Sgd { .. }, [], []) => self.plain([parameters, sum], next),
+                _ => unreachable!("moments are made for the rule"),
+            },
+        );
     }
 
     #[inline(always)]

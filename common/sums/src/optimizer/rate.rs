@@ -73,44 +73,24 @@ impl LearningRate {
 mod tests {
     use super::*;
 
-    fn rates(rate: &LearningRate, iterations: &[u64]) -> Vec<f64> {
-        iterations.iter().map(|&iteration| rate.at(iteration)).collect()
-    }
-
-    fn close(a: &[f64], b: &[f64]) -> bool {
-        a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12)
-    }
-
     #[test]
-    fn constant() {
-        assert_eq!(rates(&LearningRate::constant(0.5), &[1, 2, 1_000_000]), [0.5; 3]);
-    }
-
-    #[test]
-    fn warm_up_is_linear_and_ends_at_the_peak() {
-        let rate = LearningRate { peak: 0.4, warmup: 4, schedule: Schedule::Constant };
-        assert!(close(&rates(&rate, &[1, 2, 3, 4, 5, 6]), &[0.1, 0.2, 0.3, 0.4, 0.4, 0.4]));
-    }
-
-    #[test]
-    fn cosine_falls_from_the_peak_to_nothing() {
-        let rate = LearningRate { peak: 2.0, warmup: 0, schedule: Schedule::Cosine { iterations: 4 } };
+    fn rates_follow_their_schedules() {
         let half = std::f64::consts::FRAC_1_SQRT_2;
-        assert!(close(&rates(&rate, &[1, 2, 3, 4, 5, 9]), &[2.0, 1.0 + half, 1.0, 1.0 - half, 0.0, 0.0]));
-        let warmed = LearningRate { warmup: 2, schedule: Schedule::Cosine { iterations: 6 }, ..rate };
-        assert!(close(&rates(&warmed, &[1, 2, 3, 5]), &[1.0, 2.0, 2.0, 1.0]));
-    }
-
-    #[test]
-    fn steps() {
-        let rate = LearningRate { peak: 1.0, warmup: 1, schedule: Schedule::Step { every: 2, factor: 0.1 } };
-        assert!(close(&rates(&rate, &[1, 2, 3, 4, 5, 6]), &[1.0, 1.0, 1.0, 0.1, 0.1, 0.01]));
-    }
-
-    /// A warm-up longer than the run causes no division by zero.
-    #[test]
-    fn warm_up_may_outlast_the_run() {
-        let rate = LearningRate { peak: 1.0, warmup: 10, schedule: Schedule::Cosine { iterations: 5 } };
-        assert!(rates(&rate, &[1, 5, 10, 11, 12]).iter().all(|rate| rate.is_finite()));
+        let cosine = |iterations| Schedule::Cosine { iterations };
+        for (peak, warmup, schedule, iterations, expected) in [
+            (0.5, 0, Schedule::Constant, &[1, 2, 1_000_000][..], &[0.5; 3][..]),
+            (0.4, 4, Schedule::Constant, &[1, 2, 3, 4, 5, 6], &[0.1, 0.2, 0.3, 0.4, 0.4, 0.4]),
+            (2.0, 0, cosine(4), &[1, 2, 3, 4, 5, 9], &[2.0, 1.0 + half, 1.0, 1.0 - half, 0.0, 0.0]),
+            (2.0, 2, cosine(6), &[1, 2, 3, 5], &[1.0, 2.0, 2.0, 1.0]),
+            (1.0, 1, Schedule::Step { every: 2, factor: 0.1 }, &[1, 2, 3, 4, 5, 6], &[1.0, 1.0, 1.0, 0.1, 0.1, 0.01]),
+            // A warm-up longer than the run causes no division by zero.
+            (1.0, 10, cosine(5), &[1, 5, 10, 11, 12], &[0.1, 0.5, 1.0, 1.0, 0.0]),
+        ] {
+            let rate = LearningRate { peak, warmup, schedule };
+            for (iteration, expected) in iterations.iter().zip(expected) {
+                let found = rate.at(*iteration);
+                assert!((found - expected).abs() < 1e-12, "{rate:?} at {iteration}: {found}");
+            }
+        }
     }
 }

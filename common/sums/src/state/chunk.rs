@@ -1,10 +1,11 @@
-//! One chunk's part of a step.
+//! The vectors that a step changes, and one chunk's part of a step.
+
+use ata_types::{CHUNK_VALUES, WireFormat};
 
 use super::Trained;
-use super::vectors::{Vectors, VectorsChunk};
 use crate::codec::encode_differences;
 use crate::exact::{Units, block_maxima};
-use crate::optimizer::{OptimizerStep, Range};
+use crate::optimizer::{OptimizerStep, Range, Rule};
 
 /// The number of values stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
 const BLOCK: usize = 1 << 12;
@@ -18,8 +19,6 @@ pub struct SteppedChunk {
     pub differences: Option<Vec<u8>>,
 }
 
-/// The gradient of a chunk.
-#[derive(Clone, Copy)]
 pub(super) enum ChunkGradient<'a> {
     /// A sum as integers, in these units.
     Sums(&'a [i32], &'a Units),
@@ -27,66 +26,100 @@ pub(super) enum ChunkGradient<'a> {
     Floats(&'a [f32]),
 }
 
-/// The result of stepping a chunk: the chunk, and the largest magnitudes of the gradient in its blocks.
-pub(super) struct ChunkResult {
-    pub(super) stepped: SteppedChunk,
-    pub(super) maxima: Vec<(usize, f32)>,
+/// The vectors that a step changes, one `f32` per parameter each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Vectors {
+    pub(super) parameters: Vec<f32>,
+    /// The optimizer's vectors, in the order of [`Rule::moments`].
+    pub(super) moments: Vec<Vec<f32>>,
+    /// The parameters that workers hold, if they are sent rounded differences.
+    pub(super) replica: Option<Vec<f32>>,
 }
 
-impl ChunkGradient<'_> {
-    pub(super) fn len(self) -> usize {
-        match self {
-            Self::Sums(sums, _) => sums.len(),
-            Self::Floats(values) => values.len(),
+pub(super) struct VectorsChunk<'a> {
+    pub(super) parameters: &'a mut [f32],
+    pub(super) moments: Vec<&'a mut [f32]>,
+    pub(super) replica: Option<&'a mut [f32]>,
+}
+
+impl Vectors {
+    pub(super) fn new(rule: Rule, format: WireFormat, parameters: Vec<f32>) -> Self {
+        let moments = rule.moments().iter().map(|_| vec![0.0; parameters.len()]).collect();
+        let replica = (format == WireFormat::Compact).then(|| parameters.clone());
+        Self { parameters, moments, replica }
+    }
+
+    /// Resizes the vectors to the lengths of `other`; their content does not matter.
+    pub(super) fn resize_like(&mut self, other: &Self) {
+        if self.parameters.len() != other.parameters.len() {
+            let zeros = |like: &Vec<f32>| vec![0.0; like.len()];
+            *self = Self {
+                parameters: zeros(&other.parameters),
+                moments: other.moments.iter().map(zeros).collect(),
+                replica: other.replica.as_ref().map(zeros),
+            };
         }
     }
-}
 
-/// Steps the values from `at` on: reads the current ones, and writes the `next` ones.
-pub(super) fn step_chunk(
-    trained: &Trained,
-    step: &OptimizerStep,
-    at: usize,
-    gradient: ChunkGradient<'_>,
-    mut next: VectorsChunk<'_>,
-) -> ChunkResult {
-    let sizes = &trained.config.sizes;
-    let mut floats = [0.0; BLOCK];
-    let mut maxima = Vec::new();
-    for from in (0..gradient.len()).step_by(BLOCK) {
-        let to = gradient.len().min(from + BLOCK);
-        let sum = match gradient {
-            ChunkGradient::Sums(sums, units) => {
-                units.write_values(sizes, at + from, &sums[from..to], &mut floats[..to - from]);
-                &floats[..to - from]
-            }
-            ChunkGradient::Floats(values) => &values[from..to],
-        };
-        maxima.extend(block_maxima(sizes, at + from, sum));
-        step.take(next.range(&trained.vectors, at, from, to, sum));
+    /// Returns `length` values of each vector, from `at` on.
+    pub(super) fn chunk(&mut self, at: usize, length: usize) -> VectorsChunk<'_> {
+        VectorsChunk {
+            parameters: &mut self.parameters[at..at + length],
+            moments: self.moments.iter_mut().map(|moment| &mut moment[at..at + length]).collect(),
+            replica: self.replica.as_mut().map(|replica| &mut replica[at..at + length]),
+        }
     }
-    ChunkResult { stepped: next.finish(&trained.vectors, at), maxima }
+
+    pub(super) fn chunks(&mut self) -> impl Iterator<Item = VectorsChunk<'_>> {
+        let mut moments: Vec<_> = self.moments.iter_mut().map(|moment| moment.chunks_mut(CHUNK_VALUES)).collect();
+        let mut replica = self.replica.as_mut().map(|replica| replica.chunks_mut(CHUNK_VALUES));
+        self.parameters.chunks_mut(CHUNK_VALUES).map(move |parameters| VectorsChunk {
+            parameters,
+            moments: moments.iter_mut().map(|chunks| chunks.next().expect("as many as parameters")).collect(),
+            replica: replica.as_mut().map(|chunks| chunks.next().expect("as many as parameters")),
+        })
+    }
 }
 
 impl VectorsChunk<'_> {
-    /// Returns a range of the chunk, which begins at value `at` of the `current` vectors.
-    fn range<'a>(&'a mut self, current: &'a Vectors, at: usize, from: usize, to: usize, sum: &'a [f32]) -> Range<'a> {
-        Range {
-            parameters: &current.parameters[at + from..at + to],
-            moments: current.moments.iter().map(|moment| &moment[at + from..at + to]).collect(),
-            sum,
-            next_parameters: &mut self.parameters[from..to],
-            next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..to]).collect(),
+    /// Steps the values from `at` on: reads those of `trained`, and writes these. Returns the chunk for the workers, and
+    /// the largest magnitudes of the gradient in its blocks.
+    pub(super) fn step(
+        mut self,
+        trained: &Trained,
+        step: &OptimizerStep,
+        at: usize,
+        gradient: &ChunkGradient<'_>,
+    ) -> (SteppedChunk, Vec<(usize, f32)>) {
+        let (sizes, current) = (&trained.config.sizes, &trained.vectors);
+        let mut floats = [0.0; BLOCK];
+        let mut maxima = Vec::new();
+        for from in (0..self.parameters.len()).step_by(BLOCK) {
+            let to = self.parameters.len().min(from + BLOCK);
+            let sum = match gradient {
+                ChunkGradient::Sums(sums, units) => {
+                    units.write_values(sizes, at + from, &sums[from..to], &mut floats[..to - from]);
+                    &floats[..to - from]
+                }
+                ChunkGradient::Floats(values) => &values[from..to],
+            };
+            maxima.extend(block_maxima(sizes, at + from, sum));
+            step.take(Range {
+                parameters: &current.parameters[at + from..at + to],
+                moments: current.moments.iter().map(|moment| &moment[at + from..at + to]).collect(),
+                sum,
+                next_parameters: &mut self.parameters[from..to],
+                next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..to]).collect(),
+            });
         }
-    }
-
-    /// Returns the chunk for the workers, once its parameters have been stepped.
-    fn finish(self, current: &Vectors, at: usize) -> SteppedChunk {
-        let Some((next, held)) = self.replica.zip(current.replica.as_ref()) else {
-            return SteppedChunk { whole: self.parameters.to_vec(), differences: None };
+        let stepped = match self.replica.zip(current.replica.as_ref()) {
+            Some((next, held)) => {
+                next.copy_from_slice(&held[at..at + next.len()]);
+                let differences = encode_differences(next, self.parameters);
+                SteppedChunk { whole: next.to_vec(), differences: Some(differences) }
+            }
+            None => SteppedChunk { whole: self.parameters.to_vec(), differences: None },
         };
-        next.copy_from_slice(&held[at..at + next.len()]);
-        let differences = encode_differences(next, self.parameters);
-        SteppedChunk { whole: next.to_vec(), differences: Some(differences) }
+        (stepped, maxima)
     }
 }

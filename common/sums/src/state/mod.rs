@@ -3,13 +3,12 @@
 //! # Layout
 //! - here: [`TrainingState`], and the vectors that are saved
 //! - `step`: a step, chunk by chunk or of a whole gradient, which is begun, and then committed or abandoned
-//! - `vectors`: the vectors that a step changes; `chunk`: one chunk's part of a step
+//! - `chunk`: the vectors that a step changes, and one chunk's part of a step
 
 mod chunk;
 mod step;
 #[cfg(test)]
 mod tests;
-mod vectors;
 
 pub use chunk::SteppedChunk;
 pub use step::TrainingOutcome;
@@ -18,8 +17,8 @@ use ata_types::WireFormat;
 
 use crate::exact::{TensorSizes, Units};
 use crate::optimizer::Optimizer;
+use chunk::Vectors;
 use step::Begun;
-use vectors::Vectors;
 
 /// The training settings that stay fixed during a run.
 #[derive(Clone, Debug, PartialEq)]

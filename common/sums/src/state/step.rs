@@ -2,7 +2,7 @@
 
 use ata_types::CHUNK_VALUES;
 
-use super::chunk::{ChunkGradient, ChunkResult, SteppedChunk, step_chunk};
+use super::chunk::{ChunkGradient, SteppedChunk, VectorsChunk};
 use super::{TrainingConfig, TrainingState};
 use crate::exact::{BlockMaxima, block_maxima};
 use crate::optimizer::OptimizerStep;
@@ -16,26 +16,16 @@ const SUMMED: usize = 1 << 14;
 /// if they cancel 256-fold. With a larger factor, one worker could make the units coarser.
 const MOST_CANCELLED: f32 = 4.0;
 
-/// A step that has begun.
 #[derive(Debug)]
 pub(super) struct Begun {
     step: OptimizerStep,
     /// The number that turns the gradient of `maxima` into a mean.
     divisor: u64,
-    /// The number of values stepped so far.
     stepped: usize,
     /// The largest magnitudes of the gradient.
     maxima: BlockMaxima,
     /// The mean gradient, if it is to be compared with that of the next step.
     gradient: Option<Vec<f32>>,
-}
-
-impl Begun {
-    fn count(&mut self, values: usize, result: ChunkResult) -> SteppedChunk {
-        self.stepped += values;
-        self.maxima.count(&result.maxima);
-        result.stepped
-    }
 }
 
 /// Properties of the mean gradient of a step.
@@ -80,8 +70,10 @@ impl TrainingState {
         let begun = self.begun.as_mut().expect("a step was begun");
         let units = self.trained.units.as_ref().expect("the units of the sums are known");
         let next = self.next.chunk(at, sums.len());
-        let result = step_chunk(&self.trained, &begun.step, at, ChunkGradient::Sums(sums, units), next);
-        begun.count(sums.len(), result)
+        let (stepped, maxima) = next.step(&self.trained, &begun.step, at, &ChunkGradient::Sums(sums, units));
+        begun.stepped += sums.len();
+        begun.maxima.count(maxima);
+        stepped
     }
 
     /// Begins a step along `gradient`, the sum of `tasks` tasks' gradients, and takes it. Returns the chunks of the
@@ -102,7 +94,7 @@ impl TrainingState {
         // The maxima are those of the sum, as in a step by chunks: those of the mean are rounded.
         let mut of_sum = BlockMaxima::new(&self.trained.config.sizes);
         if with_product {
-            of_sum.count(&block_maxima(&self.trained.config.sizes, 0, &gradient).collect::<Vec<_>>());
+            of_sum.count(block_maxima(&self.trained.config.sizes, 0, &gradient));
             let share = 1.0 / divisor as f32;
             for value in &mut gradient {
                 *value *= share;
@@ -112,7 +104,8 @@ impl TrainingState {
         }
         let most = self.trained.config.optimizer.clip_norm;
         let gradient_norm = most.map(|_| inner_product(&gradient, &gradient).sqrt() / divisor as f64);
-        let clip = most.zip(gradient_norm).map_or(1.0, |(most, norm)| clip_factor(norm, most));
+        // PyTorch's `clip_grad_norm_` has the same factor.
+        let clip = most.zip(gradient_norm).map_or(1.0, |(most, norm)| (most / (norm + 1e-6)).min(1.0));
         self.begin(divisor, rate, clip);
         let chunks = self.step_all(&gradient);
         if let Some(begun) = self.begun.as_mut().filter(|_| with_product) {
@@ -127,19 +120,23 @@ impl TrainingState {
     fn step_all(&mut self, gradient: &[f32]) -> Vec<SteppedChunk> {
         let begun = self.begun.as_mut().expect("the step was begun");
         let (trained, step) = (&self.trained, &begun.step);
-        let mut results: Vec<Option<ChunkResult>> = Vec::new();
-        results.resize_with(gradient.len().div_ceil(CHUNK_VALUES), || None);
+        let mut results = vec![None; gradient.len().div_ceil(CHUNK_VALUES)];
         let chunks = gradient.chunks(CHUNK_VALUES).zip(self.next.chunks()).zip(&mut results).enumerate();
-        let work = |(at, ((gradient, next), result)): (usize, ((&[f32], _), &mut Option<_>))| {
-            *result = Some(step_chunk(trained, step, at * CHUNK_VALUES, ChunkGradient::Floats(gradient), next));
+        let work = |(at, ((gradient, next), result)): (usize, ((&[f32], VectorsChunk<'_>), &mut Option<_>))| {
+            *result = Some(next.step(trained, step, at * CHUNK_VALUES, &ChunkGradient::Floats(gradient)));
         };
         if gradient.len() < PARALLEL_FROM {
             chunks.for_each(work);
         } else {
             spread(chunks.collect(), work);
         }
-        let stepped = gradient.chunks(CHUNK_VALUES).zip(results);
-        stepped.map(|(chunk, result)| begun.count(chunk.len(), result.expect("every chunk was stepped"))).collect()
+        begun.stepped = gradient.len();
+        let results = results.into_iter().map(|result| result.expect("every chunk was stepped"));
+        let counted = results.map(|(stepped, maxima)| {
+            begun.maxima.count(maxima);
+            stepped
+        });
+        counted.collect()
     }
 
     /// Drops the current step, so that the state is the one before it.
@@ -186,9 +183,4 @@ impl TrainingState {
 fn inner_product(a: &[f32], b: &[f32]) -> f64 {
     let blocks = a.chunks(SUMMED).zip(b.chunks(SUMMED));
     blocks.map(|(a, b)| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()).sum()
-}
-
-/// Returns the factor that makes a norm at most `most`, as PyTorch's `clip_grad_norm_` does.
-fn clip_factor(norm: f64, most: f64) -> f64 {
-    (most / (norm + 1e-6)).min(1.0)
 }
