@@ -307,18 +307,9 @@ impl Timeouts {
         let idle = heartbeat.max(IDLE_HEARTBEAT_INTERVAL * HEARTBEATS_MISSED);
         Self { heartbeat, idle, download: config.transfers.timeout }
     }
-
-    /// Returns the time between two heartbeats of a worker that has work.
-    pub(crate) fn heartbeat_interval_ms(&self) -> u32 {
-        interval_ms(self.heartbeat)
-    }
-
-    /// Returns the time between two heartbeats of a worker that has no work.
-    pub(crate) fn idle_heartbeat_interval_ms(&self) -> u32 {
-        interval_ms(self.idle)
-    }
 }
 
-fn interval_ms(timeout: Duration) -> u32 {
+/// Returns the time between two heartbeats of a worker, of which some may be missed within `timeout`.
+pub(crate) fn interval_ms(timeout: Duration) -> u32 {
     (timeout / HEARTBEATS_MISSED).as_millis().max(1) as u32
 }

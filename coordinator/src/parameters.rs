@@ -281,6 +281,7 @@ impl DueSets {
     }
 
     /// Takes the set that is due. Returns its iteration, or an error if the session is over.
+    #[cfg(test)]
     pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
         match take(&self.due) {
             Due::Set(set) => Ok(Some(set.iteration)),

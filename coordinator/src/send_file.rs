@@ -95,7 +95,7 @@ impl DataTransfer {
         let sent = tokio::select! {
             sent = self.send() => sent,
             // Closing the connection frees the memory of the call's chunks.
-            () = self.file.presence.ended() => return self.peer.close(),
+            () = self.file.presence.ended.cancelled() => return self.peer.close(),
         };
         let answer = match sent {
             Ok(()) | Err(SendError::Dropped) => return,

@@ -18,7 +18,8 @@ mod newest;
 mod object;
 mod saver;
 mod store;
-pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use cadence::{Cadence, Retention};
 pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};

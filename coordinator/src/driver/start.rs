@@ -53,7 +53,7 @@ impl Starter<'_> {
         };
         let event = self.run_event();
         let listeners = std::mem::take(&mut self.run.listeners);
-        let publisher = Publisher::create(&self.run.folder, self.state, listeners, failed)?;
+        let publisher = Publisher::open(&self.run.folder, None, self.state, listeners, failed)?;
         publisher.publish(event);
         Ok(StartState {
             engine: Engine::new(self.engine, self.policy.policy),
@@ -100,7 +100,7 @@ impl Starter<'_> {
         } else {
             BestEvaluation::default()
         };
-        let publisher = Publisher::append(folder, past, self.state, listeners, failed)?;
+        let publisher = Publisher::open(folder, Some(past), self.state, listeners, failed)?;
         if !resumed.has_begun {
             publisher.publish(event);
         }

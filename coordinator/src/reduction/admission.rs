@@ -3,9 +3,9 @@
 use ata_record::RefusalKind;
 use ata_sums::Units;
 use ata_types::{Iteration, VectorId, WorkerId};
-use ata_wire::{GradientHeader, SessionToken, Stripe, VectorRequest};
+use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, VectorRequest};
 
-use super::vector::{Announcement, UploadRefusal, Vector, VectorReply, VectorState};
+use super::vector::{Announcement, Vector, VectorReply, VectorState};
 use super::{Gate, Reduction, Sink};
 
 /// A vector that may be sent.
@@ -128,9 +128,8 @@ impl Vector {
     /// Refuses the vector, if it was announced.
     pub(super) fn withdraw_announcement(&mut self, reason: &str) {
         if let Some(announcement) = self.take_announcement() {
-            let refusal = UploadRefusal::NotHeld { reason: reason.to_owned() };
             // The caller may have stopped waiting for the reply.
-            drop(announcement.reply.send(Err(refusal)));
+            drop(announcement.reply.send(Err(Ok(Receipt::NotHeld { reason: reason.to_owned() }))));
         }
     }
 }

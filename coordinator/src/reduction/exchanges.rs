@@ -25,8 +25,8 @@ const PROBE_TIMEOUT_S: f64 = 3.0 * CONNECT_TIMEOUT.as_secs_f64();
 pub(crate) struct Exchanges {
     /// The plan, which decides whether there are exchanges, and among which workers.
     pub(crate) plan: ShardPlan,
-    /// The predicted time of the step's exchange in seconds.
-    predicted_s: Option<f64>,
+    /// The predicted time of the step's exchange in seconds, if there was one.
+    pub(crate) predicted_s: Option<f64>,
     /// The exchanges that are not over for all of their members, the newest last.
     live: Vec<Exchange>,
     /// The connection that is being tried.
@@ -160,20 +160,11 @@ impl Exchanges {
         });
     }
 
-    /// Takes the predicted time of the step's exchange in seconds, if there was one.
-    pub(crate) fn take_prediction(&mut self) -> Option<f64> {
-        self.predicted_s.take()
-    }
-
     /// Returns the exchanges that are not over and of which a worker is a member.
     pub(crate) fn of(&self, worker: WorkerId) -> Vec<Iteration> {
         let is_member = |exchange: &&Exchange| exchange.members.iter().any(|member| member.worker == worker);
-        self.live
-            .iter()
-            .filter(|exchange| !exchange.is_over)
-            .filter(is_member)
-            .map(|exchange| exchange.iteration)
-            .collect()
+        let live = self.live.iter().filter(|exchange| !exchange.is_over);
+        live.filter(is_member).map(|exchange| exchange.iteration).collect()
     }
 
     /// Returns whether a worker waits for the parameters of an iteration, which other workers pass on.

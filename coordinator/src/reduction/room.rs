@@ -29,7 +29,8 @@ struct Received {
 #[derive(Debug)]
 pub(crate) struct Whole {
     received: Arc<Received>,
-    ended: CancellationToken,
+    /// Cancelled when the vector is no longer needed.
+    pub(crate) ended: CancellationToken,
     _place: OwnedSemaphorePermit,
 }
 
@@ -42,15 +43,6 @@ impl Whole {
     /// Records that a chunk of the vector has arrived.
     pub(crate) fn receive_chunk(&self) {
         self.received.chunks.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Resolves when the vector is no longer needed.
-    pub(crate) async fn ended(&self) {
-        self.ended.cancelled().await;
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_cancelled()
     }
 }
 

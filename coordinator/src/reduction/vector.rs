@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ata_scheduler::topology::VectorProgress;
 use ata_sums::{GradientSum, Units};
 use ata_types::{CollectionId, Lease, WorkerId};
-use ata_wire::{SessionToken, Stripe, VectorRequest};
+use ata_wire::{Receipt, SessionToken, Stripe, VectorRequest};
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -58,8 +58,8 @@ pub(crate) struct Announcement {
     pub(crate) reply: VectorReply,
 }
 
-/// Replies to a worker that is about to send a vector, once it may.
-pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, UploadRefusal>>;
+/// Replies to a worker that is about to send a vector, once it may. If it must not, the error is the response to its call.
+pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, Result<Receipt, Status>>>;
 
 /// The destination of a vector's chunks.
 #[derive(Debug)]
@@ -68,15 +68,6 @@ pub(crate) enum Sink {
     Gate(Gate),
     /// Chunks are assembled, and go to the driver together.
     Whole(Whole),
-}
-
-/// The reason why a vector must not be sent.
-#[derive(Debug)]
-pub(crate) enum UploadRefusal {
-    /// The session does not exist.
-    NoSession(Status),
-    /// The vector would not count.
-    NotHeld { reason: String },
 }
 
 impl Vector {

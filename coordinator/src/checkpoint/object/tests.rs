@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use ata_sums::ParameterTable;
 use ata_types::Iteration;
 
-use super::super::testing::{sample_checkpoint, save_checkpoints};
+use super::super::tests::{sample_checkpoint, save_checkpoints};
 use super::super::{Damage, FoundCheckpoint, MODEL, OPTIMIZER, Retention, newest, newest_settings};
 use super::*;
 

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 use ata_sums::Units;
 use ata_types::{Iteration, MachineId, WorkerId};
-use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
+use ata_wire::{Hello, SessionToken, ToWorker};
 use rand::TryRng;
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -49,15 +49,20 @@ pub(crate) struct OpenedSession {
 pub(crate) struct Sessions {
     by_token: HashMap<SessionToken, Session>,
     by_worker: HashMap<WorkerId, SessionToken>,
-    names: Names,
+    pub(crate) names: Names,
     /// The workers with a non-empty outbox. May contain duplicates.
     dirty: Vec<WorkerId>,
 }
 
 impl Sessions {
+    /// Creates the sessions of a resumed run, in which no worker is present yet.
+    pub(crate) fn restored(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
+
     /// Opens a session.
     pub(crate) fn open(&mut self, now_s: f64, hello: &Hello, machine: MachineId) -> Result<OpenedSession, Status> {
-        if let Some(why) = self.names.expelled(&hello.name) {
+        if let Some(why) = self.names.why_expelled(&hello.name) {
             let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
             return Err(Status::permission_denied(text));
         }
@@ -66,16 +71,13 @@ impl Sessions {
             .names
             .arrive(&hello.name, hello.number)
             .ok_or_else(|| Status::resource_exhausted("the maximum number of workers is connected; try again later"))?;
-        let old = self.by_worker.get(&claim.worker).and_then(|token| self.by_token.get(token));
-        if let Some(old) = old
-            && !old.is_of_instance(hello.instance)
-        {
+        if self.of_worker(claim.worker).is_some_and(|old| old.instance != hello.instance) {
             let text = format!("another worker named '{}' is connected: choose another --name", hello.name);
             return Err(Status::already_exists(text));
         }
         let replaced = self.remove(claim.worker);
         let (session, messages) = Session::new(now_s, claim.worker, machine, hello);
-        let handle = SessionHandle { token, messages, presence: session.presence() };
+        let handle = SessionHandle { token, messages, presence: session.presence.clone() };
         self.by_worker.insert(claim.worker, token);
         self.by_token.insert(token, session);
         Ok(OpenedSession { handle, claim, replaced })
@@ -104,12 +106,7 @@ impl Sessions {
 
     /// Returns the sessions whose workers are ready to compute.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &Session> {
-        self.by_token.values().filter(|session| session.is_ready())
-    }
-
-    /// Returns whether all workers that are ready can be reached by other workers.
-    pub(crate) fn are_all_reachable(&self) -> bool {
-        self.ready().all(|session| session.peer_address().is_some())
+        self.by_token.values().filter(|session| session.is_ready)
     }
 
     /// Sends the parameters of the current iteration again to the workers that compute at them and were sent the next ones.
@@ -120,7 +117,7 @@ impl Sessions {
     /// Adds a message to a worker's outbox.
     pub(crate) fn send(&mut self, worker: WorkerId, message: ToWorker) {
         if let Some(session) = self.addressed(worker) {
-            session.push(message);
+            session.outbox.push(message);
         }
     }
 
@@ -137,14 +134,14 @@ impl Sessions {
 
     /// Ends a session by its token.
     pub(crate) fn close_token(&mut self, token: SessionToken) -> Option<Session> {
-        let worker = self.by_token.get(&token)?.worker();
+        let worker = self.by_token.get(&token)?.worker;
         self.close(worker)
     }
 
     /// Ends the session of a worker.
     pub(crate) fn close(&mut self, worker: WorkerId) -> Option<Session> {
         let session = self.remove(worker)?;
-        self.names.leave(session.name());
+        self.names.leave(&session.name);
         Some(session)
     }
 
@@ -155,18 +152,13 @@ impl Sessions {
         session
     }
 
-    /// Returns the names that are refused, and why.
-    pub(crate) fn expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
-        self.names.all_expelled()
-    }
-
     fn remove(&mut self, worker: WorkerId) -> Option<Session> {
         self.by_token.remove(&self.by_worker.remove(&worker)?)
     }
 
     /// Ends the sessions whose workers are silent or do not read, and returns them with the reasons.
     pub(crate) fn close_overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Vec<(Session, &'static str)> {
-        let overdue = |session: &mut Session| Some((session.worker(), session.overdue(now_s, timeouts)?));
+        let overdue = |session: &mut Session| Some((session.worker, session.overdue(now_s, timeouts)?));
         let mut overdue: Vec<_> = self.by_token.values_mut().filter_map(overdue).collect();
         overdue.sort_unstable();
         overdue.into_iter().filter_map(|(worker, why)| Some((self.close(worker)?, why))).collect()
@@ -174,7 +166,7 @@ impl Sessions {
 
     /// Ends the sessions that keep the oldest version of the parameters in memory, if it is older than `current`.
     pub(crate) fn close_oldest(&mut self, current: Iteration) -> Vec<Session> {
-        let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker())));
+        let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker)));
         let versions: Vec<_> = versions.filter(|(version, _)| *version < current).collect();
         let Some(oldest) = versions.iter().map(|(version, _)| *version).min() else { return Vec::new() };
         let mut workers: Vec<_> = versions.into_iter().filter(|(version, _)| *version == oldest).collect();
@@ -182,30 +174,10 @@ impl Sessions {
         workers.into_iter().filter_map(|(_, worker)| self.close(worker)).collect()
     }
 
-    /// Forgets the workers that have been absent the longest, if there are many. Returns their numbers, which are free for other workers.
-    pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
-        self.names.forget_long_absent()
-    }
-
     /// Ends all sessions.
     pub(crate) fn close_all(&mut self) -> Vec<Session> {
         self.by_worker.clear();
         self.by_token.drain().map(|(_, session)| session).collect()
-    }
-
-    /// Creates the sessions of a resumed run, in which no worker is present yet.
-    pub(crate) fn restored(names: Names) -> Self {
-        Self { names, ..Self::default() }
-    }
-
-    /// Returns the numbers and names of all workers that took part. The longest absent come first, and present workers last.
-    pub(crate) fn names_by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
-        self.names.by_departure()
-    }
-
-    /// Returns the numbers and names of all workers that took part, except those whose number was reassigned.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
-        self.names.iter()
     }
 }
 

@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Debug)]
 pub(crate) struct Presence {
     pub(super) liveness: Arc<Liveness>,
-    pub(super) ended: CancellationToken,
+    /// Cancelled when the session has ended.
+    pub(crate) ended: CancellationToken,
 }
 
 /// Liveness flags, shared with the gRPC handlers.
@@ -37,15 +38,5 @@ impl Presence {
     pub(crate) fn hear_heartbeat(&self, is_idle: bool) {
         self.liveness.is_idle.store(is_idle, Ordering::Relaxed);
         self.hear();
-    }
-
-    /// Resolves when the session has ended.
-    pub(crate) async fn ended(&self) {
-        self.ended.cancelled().await;
-    }
-
-    #[cfg(test)]
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_cancelled()
     }
 }

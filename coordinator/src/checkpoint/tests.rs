@@ -3,28 +3,73 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::mpsc;
 
-use ata_coordinator::testing::{sample_checkpoint, save_checkpoints};
-use ata_coordinator::{
-    Checkpoint, Damage, FolderStore, FoundCheckpoint, Progress, Retention, Store, go_on_from, newest, newest_settings,
-};
-use ata_data::hex;
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
 use ata_policies::build_policy;
 use ata_scheduler::{Engine, EngineConfig, PolicyContext};
-use ata_sums::{Metadata, Optimizer, ParameterTable, Rule, TensorSizes, TrainingConfig, Units};
-use ata_types::{Iteration, WireFormat, WorkerId};
-use sha2::{Digest, Sha256};
+use ata_sums::{Optimizer, Rule};
+use ata_types::WireFormat;
 use tempfile::TempDir;
 
-const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", STATE];
+use super::*;
 
-const STATE: &str = "state.json";
-
-/// The beginning of `state.json`, before the 64 digits of its SHA-256.
-const PREFIX: &str = "{\"sha256\":\"";
+const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
 
 const PARAMETERS: usize = 3000;
+
+/// Returns a state after `iteration` steps, in which every number depends on `iteration`.
+pub(super) fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
+    let sizes = TensorSizes::new([parameters]);
+    let units = Units::from_exponents(&[-20], &sizes).expect("one tensor");
+    let config = TrainingConfig { optimizer: Optimizer::default(), sizes, format: WireFormat::F32Exact, budget: 2 };
+    let mut training = TrainingState::new(config, vec![0.5; parameters]);
+    training.set_units(units);
+    for step in 0..iteration {
+        let sum = (0..parameters).map(|at| (at as u64 + step) as f32).collect();
+        training.step_whole(sum, 2, 0.1, true);
+        training.commit_step(&[1.0]);
+    }
+    let policy = build_policy("ata-auto", &PolicyContext::default()).expect("a policy");
+    let progress = Progress {
+        version: VERSION,
+        run_id: "run".into(),
+        iteration: Iteration(iteration),
+        epoch: 1,
+        time_s: 0.1 + 0.2,
+        samples: 96 * iteration,
+        data: "synthetic, seed 1".into(),
+        best_accuracy: Some(0.1),
+        workers: vec![(WorkerId::from_slot(1), "b".into()), (WorkerId::from_slot(0), "a".into())],
+        expelled: vec![("c".into(), "mismatches".into())],
+        engine: Engine::new(EngineConfig::default(), policy).save(),
+        settings: "budget = 16\n".into(),
+    };
+    Checkpoint { training, progress }
+}
+
+/// Writes checkpoints through the saver thread, one after the other. Returns whether each was written, or why not.
+pub(super) fn save_checkpoints(
+    store: Box<dyn Store>,
+    retention: Retention,
+    table: &ParameterTable,
+    checkpoints: impl IntoIterator<Item = Checkpoint>,
+) -> Vec<Result<Iteration, String>> {
+    let saver = Saver { store, retention, table: table.clone(), metadata: Metadata::new() };
+    let (reports, received) = mpsc::channel();
+    let jobs = saver.spawn(move |result| reports.send(result).unwrap_or(()));
+    for Checkpoint { training: state, progress } in checkpoints {
+        let (copy, training) = mpsc::sync_channel(1);
+        copy.send(state).expect("there is room for one");
+        jobs.send(SaveJob::Checkpoint { training, progress: Box::new(progress) }).expect("the saver runs");
+    }
+    drop(jobs);
+    let outcome = |result| match result {
+        SaveResult::Checkpoint { iteration, saved } => saved.map(|_| iteration),
+        SaveResult::Model { .. } => unreachable!("no model is written"),
+    };
+    received.into_iter().map(outcome).collect()
+}
 
 fn table() -> ParameterTable {
     ParameterTable::vector("theta", PARAMETERS)
