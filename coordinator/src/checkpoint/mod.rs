@@ -18,8 +18,6 @@ mod newest;
 mod object;
 mod saver;
 mod store;
-#[cfg(test)]
-mod tests;
 
 pub use cadence::{Cadence, Retention};
 pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};
@@ -271,3 +269,6 @@ fn damage(file: &'static str, reason: impl std::fmt::Display) -> Damage {
 fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,6 @@
 //! An object store has neither folders nor renaming, so a checkpoint exists if and only if its `state.json` does. That file is written last
 //! and deleted first.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
@@ -224,3 +221,6 @@ impl Store for ObjectStore {
         if name.is_empty() { place.to_owned() } else { format!("{place}/{name}") }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,8 +38,6 @@ mod sessions;
 mod sharing;
 mod start;
 mod steps;
-#[cfg(test)]
-mod tests;
 mod units;
 mod vectors;
 
@@ -302,3 +300,6 @@ fn sender<T>(commands: &mpsc::Sender<DriverCommand>, wrap: fn(T) -> DriverComman
     let commands = commands.clone();
     move |message| drop(commands.blocking_send(wrap(message)))
 }
+
+#[cfg(test)]
+mod tests;

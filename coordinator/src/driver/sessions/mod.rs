@@ -8,8 +8,6 @@
 mod names;
 mod presence;
 mod session;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use names::{Claim, Names};
 pub(crate) use presence::Presence;
@@ -189,3 +187,6 @@ pub(crate) fn random_token() -> Result<SessionToken, Status> {
         .map_err(|error| Status::internal(format!("no randomness for a session token: {error}")))?;
     Ok(SessionToken(token))
 }
+
+#[cfg(test)]
+mod tests;
