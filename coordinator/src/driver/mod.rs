@@ -302,4 +302,4 @@ fn sender<T>(commands: &mpsc::Sender<DriverCommand>, wrap: fn(T) -> DriverComman
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

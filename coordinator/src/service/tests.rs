@@ -1,7 +1,8 @@
 use super::*;
+use crate::driver::tests::config;
 use crate::reduction::VectorReply;
 use ata_types::VectorId;
-use ata_wire::{DataSpec, RunSpec};
+use std::path::Path;
 use std::task::{Context, Waker};
 
 const SESSION: SessionToken = SessionToken([1; 16]);
@@ -10,27 +11,7 @@ const VECTOR: VectorId = VectorId(7);
 
 fn service() -> (Service, mpsc::Receiver<DriverCommand>) {
     let (driver, commands) = mpsc::channel(8);
-    let (data, format) = (DataSpec::Generated { seed: 1 }, WireFormat::F32Exact);
-    let run = RunSpec {
-        model: String::new(),
-        parameters: 1,
-        seed: 1,
-        budget: 1,
-        task_batch: 1,
-        skip_bad_samples: false,
-        test_data: data.clone(),
-        data,
-        format,
-    };
-    let service = Service {
-        driver,
-        parameters: run.parameters,
-        format,
-        data_transfers: Arc::new(Semaphore::new(1)),
-        probes: Arc::new(Probes::new(String::new(), run)),
-        timeout: HELLO_TIMEOUT,
-    };
-    (service, commands)
+    (Service::new(driver, &config(Path::new(""), "cnn:widths=1/1/1/1", "uta", 1, 1)), commands)
 }
 
 fn header() -> GradientHeader {

@@ -122,7 +122,7 @@ fn sum(asked: &VectorRequest) -> f32 {
     asked.tasks.iter().map(|tasks| value(asked.iteration, tasks)).sum()
 }
 
-fn config(folder: &Path, model: &str, policy: &str, budget: u64, iterations: u64) -> CoordinatorConfig {
+pub(crate) fn config(folder: &Path, model: &str, policy: &str, budget: u64, iterations: u64) -> CoordinatorConfig {
     let model = builtin_model(model).unwrap();
     CoordinatorConfig {
         run: RunConfig { id: "test".into(), folder: folder.to_owned(), ..RunConfig::default() },

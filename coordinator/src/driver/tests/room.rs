@@ -81,18 +81,6 @@ fn nobody_gives_way_if_all_are_slow() {
     assert_eq!(rooms.map(|room| room.ended.is_cancelled()), [false, false]);
 }
 
-#[test]
-fn a_vector_that_is_not_needed_any_more_waits_no_longer() {
-    let (mut rig, clients) = rig::<3>(2);
-    let rooms = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
-    let mut waiting = announce(&mut rig, &clients[2]);
-    assert!(waiting.is_waiting());
-    assert!(rig.leave(clients[2].token).is_none());
-    assert!(waiting.is_refused());
-    assert!(rig.leave(clients[1].token).is_none());
-    assert_eq!(rooms.map(|room| room.ended.is_cancelled()), [false, true]);
-}
-
 /// Room goes to the vectors that were announced first, and is freed once a vector has arrived or failed.
 #[test]
 fn room_is_given_in_turn() {

@@ -2,13 +2,15 @@ use super::*;
 
 /// An event of a worker's vector.
 enum Happens {
+    /// The vector begins.
     Begins,
-    EndsBurst,
+    /// The vector begins, and its burst is over at once.
+    Opens,
     Receives(u64),
     Waits(bool),
     Ends,
 }
-use Happens::{Begins, Ends, EndsBurst, Receives, Waits};
+use Happens::{Begins, Ends, Opens, Receives, Waits};
 
 /// Returns the observations of these events at `until_s`.
 fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
@@ -19,7 +21,10 @@ fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
         let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
         match happens {
             Begins => drop(names.insert(*slot, state.begin(now, worker))),
-            EndsBurst => state.end_burst(now, names[slot]),
+            Opens => {
+                names.insert(*slot, state.begin(now, worker));
+                state.end_burst(now, names[slot]);
+            }
             Receives(bytes) => state.receive(now, names[slot], *bytes as f64),
             Waits(is_waiting) => state.wait(now, names[slot], *is_waiting),
             Ends => state.end(now, names[slot]),
@@ -37,11 +42,9 @@ fn vectors_arrive_alone_and_together() {
     let found = metered(
         9,
         &[
-            (0, 0, Begins),
-            (0, 0, EndsBurst),
+            (0, 0, Opens),
             (2, 0, Receives(20)),
-            (2, 1, Begins),
-            (2, 1, EndsBurst),
+            (2, 1, Opens),
             (6, 0, Receives(30)),
             (6, 1, Receives(10)),
             (6, 0, Ends),
@@ -65,10 +68,8 @@ fn who_is_held_back_is_told_from_who_holds_up() {
     let found = metered(
         10,
         &[
-            (0, 0, Begins),
-            (0, 0, EndsBurst),
-            (0, 1, Begins),
-            (0, 1, EndsBurst),
+            (0, 0, Opens),
+            (0, 1, Opens),
             (1, 0, Receives(8)),
             (1, 0, Waits(true)),
             (7, 1, Receives(8)),
@@ -88,7 +89,7 @@ fn who_is_held_back_is_told_from_who_holds_up() {
 /// A vector that is incomplete counts with the bytes that have arrived.
 #[test]
 fn what_still_arrives_counts() {
-    let found = metered(50, &[(0, 3, Begins), (0, 3, EndsBurst), (10, 3, Receives(1))]);
+    let found = metered(50, &[(0, 3, Opens), (10, 3, Receives(1))]);
     assert_eq!(found, [gradient(3, 1.0, 50.0, Seen::Alone)]);
     assert_eq!(MeterState::default().stepped(Instant::now(), None), None, "nothing has arrived");
 }
@@ -98,7 +99,7 @@ fn what_still_arrives_counts() {
 fn the_first_bytes_of_a_vector_do_not_count() {
     let mut happened = vec![(0, 0, Begins), (3, 0, Receives(1000)), (5, 0, Receives(2))];
     assert_eq!(metered(5, &happened), [gradient(0, 2.0, 2.0, Seen::Alone)]);
-    happened.splice(1..1, [(0, 1, Begins), (0, 1, EndsBurst)]);
+    happened.splice(1..1, [(0, 1, Opens)]);
     let together = Observed::Together { bytes: 1002.0, seconds: 5.0, vector_seconds: 10.0 };
     let expected = [gradient(0, 2.0, 2.0, Seen::Among), gradient(1, 0.0, 5.0, Seen::Among), together];
     assert_eq!(metered(5, &happened), expected);
