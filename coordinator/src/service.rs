@@ -12,7 +12,8 @@ use ata_sums::decode_sums;
 use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
-    CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
+    CoordinatorMessage, DataRequest, ProbeAnswer, ProbeRequest, TransferPart, WorkerMessage,
+    coordinator_server::Coordinator,
 };
 use ata_wire::{
     FramedSet, FromWorker, GradientHeader, GradientUpload, Reader, Receipt, ReceiveError, SessionToken, Stripe,
@@ -25,7 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
 use crate::driver::{DriverCommand, Presence, SessionHandle, VectorUpload};
-use crate::probe::{ProbeAnswers, Probes};
+use crate::probe::Probes;
 use crate::reduction::Sink;
 use crate::send_file::DataTransfer;
 use crate::training::Work;
@@ -279,7 +280,7 @@ impl Transfers for Service {
 impl Coordinator for Service {
     type SessionStream = ResponseStream<CoordinatorMessage>;
     type DataStream = ResponseStream<TransferPart>;
-    type ProbeStream = ProbeAnswers;
+    type ProbeStream = ResponseStream<ProbeAnswer>;
 
     async fn session(
         &self,
@@ -315,9 +316,9 @@ impl Coordinator for Service {
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
-    async fn probe(&self, request: Request<Streaming<ProbeRequest>>) -> Result<Response<ProbeAnswers>, Status> {
+    async fn probe(&self, request: Request<Streaming<ProbeRequest>>) -> Result<Response<Self::ProbeStream>, Status> {
         let peer = Peer::of(request.extensions());
-        Ok(Response::new(self.probes.answer(request.into_inner(), peer).await?))
+        Ok(Response::new(Box::pin(self.probes.answer(request.into_inner(), peer).await?)))
     }
 }
 

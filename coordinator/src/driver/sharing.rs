@@ -3,24 +3,19 @@
 use std::collections::BTreeMap;
 
 use ata_record::RefusalKind;
-use ata_scheduler::Event;
+use ata_scheduler::{Collection, Event};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{ExchangeReport, PeerAddress, SessionToken, Stripe, ToWorker, VectorRequest};
 
 use super::Driver;
 use super::sessions::random_token;
 use super::steps::StepPlan;
-use crate::reduction::Member;
 use crate::reduction::exchanges::{ExchangeMember, Heard, Probe};
 
 impl Driver {
     /// Requests vectors in shards from the workers that may exchange them, if that is faster than a star. Returns the
     /// collections of the other workers.
-    pub(super) fn collect_in_shards(
-        &mut self,
-        iteration: Iteration,
-        asked: Vec<ata_scheduler::Collection>,
-    ) -> Vec<ata_scheduler::Collection> {
+    pub(super) fn collect_in_shards(&mut self, iteration: Iteration, asked: Vec<Collection>) -> Vec<Collection> {
         let workers = self.members(iteration, &asked);
         let is_new = asked.iter().all(|asked| !self.reduction.has(asked.id));
         let is_worth_it = self.exchanges.plan.is_worth_it(&workers, self.engine.links());
@@ -30,12 +25,12 @@ impl Driver {
         let Some(keys) = keys(workers.len()) else { return asked };
         let (shared, apart): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| workers.contains(&asked.worker));
         let (mut members, mut machines) = (Vec::new(), Vec::new());
-        for ata_scheduler::Collection { worker, id: collection, leases } in shared {
-            if let Some(session) = self.sessions.of_worker(worker)
+        for collection in shared {
+            if let Some(session) = self.sessions.of_worker(collection.worker)
                 && let Some(address) = session.peer_address.clone()
             {
                 machines.push(session.machine);
-                members.push(Member { worker, collection, leases, address });
+                members.push((collection, address));
             }
         }
         let times = self.engine.links().times();
@@ -59,7 +54,7 @@ impl Driver {
     }
 
     /// Returns the workers that may exchange their vectors in shards in this iteration.
-    fn members(&mut self, iteration: Iteration, asked: &[ata_scheduler::Collection]) -> Vec<WorkerId> {
+    fn members(&mut self, iteration: Iteration, asked: &[Collection]) -> Vec<WorkerId> {
         // The units of the first iteration are known only once all vectors are announced.
         if !self.exchanges.plan.is_due(iteration) || self.steps.units.is_none() {
             return Vec::new();

@@ -81,7 +81,7 @@ impl Reduction {
     pub(crate) fn admit(&mut self) -> Option<AdmittedVector> {
         let streamed = self.vectors.iter().find(|(id, vector)| !vector.is_own() && self.may_stream(**id, vector));
         let id = streamed.map(|(id, _)| *id).or_else(|| self.next_whole())?;
-        let gate = self.shared.as_ref().filter(|shared| shared.members.contains(&id)).map(|shared| shared.gate.clone());
+        let gate = self.exchange_of(id).map(|shared| shared.gate.clone());
         let vector = self.vectors.get_mut(&id)?;
         let Announcement { session, magnitudes, units, reply } = vector.take_announcement()?;
         let first_chunk = vector.request.first_chunk;

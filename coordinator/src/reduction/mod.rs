@@ -36,7 +36,6 @@ pub(crate) mod room;
 mod vector;
 
 pub(crate) use admission::AdmittedVector;
-pub(crate) use exchange::Member;
 pub(crate) use gate::Gate;
 pub(crate) use vector::{Announcement, Sink, VectorReply};
 

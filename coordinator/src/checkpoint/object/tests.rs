@@ -49,8 +49,7 @@ fn what_is_saved_is_found_and_old_ones_are_dropped() {
         let mut names = store.names().unwrap();
         names.sort();
         assert_eq!(names, ["step-000002", "step-000003"]);
-        let objects = store.checkpoints();
-        let left = store.wait(async move { objects.files().await }).unwrap();
+        let left = store.wait(|it| async move { it.files().await }).unwrap();
         assert_eq!(left.len(), 6, "all files of the first are gone: {left:?}");
         assert_eq!(store.latest().unwrap().as_deref(), Some("step-000003"));
         // A resumed run records which checkpoint it resumes from before it saves again.
@@ -68,8 +67,7 @@ fn a_checkpoint_without_its_state_does_not_exist() {
     on_both(|backend| {
         save(&backend, &[1, 2]);
         let store = store(&backend);
-        let (objects, path) = (store.checkpoints(), store.checkpoints().path("step-000002", STATE));
-        store.wait(async move { objects.delete(&path).await }).unwrap();
+        store.wait(|it| async move { it.delete(&it.path("step-000002", STATE)).await }).unwrap();
         assert_eq!(store.names().unwrap(), ["step-000001"]);
         let found = find(&store).unwrap().unwrap();
         assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000001", 0));
