@@ -155,7 +155,6 @@ impl TransferLimits {
         self.tensors(parameters).clamp(LEAST_UPLOADS, Semaphore::MAX_PERMITS as u64) as usize
     }
 
-    /// Returns how many versions of the parameters may be in memory.
     pub(crate) fn versions(&self, parameters: u64) -> usize {
         self.tensors(parameters).max(LEAST_VERSIONS) as usize
     }
@@ -273,7 +272,6 @@ impl SplitData {
 }
 
 impl CoordinatorConfig {
-    /// Returns the description of the run for workers.
     pub(crate) fn run_spec(&self) -> RunSpec {
         let problem = &self.problem;
         RunSpec {

@@ -26,7 +26,6 @@ pub(crate) struct ParameterSet {
     alive: Weak<()>,
 }
 
-/// Writes the chunks of a set.
 pub(crate) struct SetWriter {
     whole: SetProducer,
     differences: Option<SetProducer>,
@@ -46,7 +45,6 @@ impl AsRef<[u8]> for Values {
 }
 
 impl SetWriter {
-    /// Adds the next chunk.
     pub(crate) fn push(&mut self, chunk: SteppedChunk) {
         self.whole.push(Bytes::from_owner(Values { values: chunk.whole, _mark: self.mark.clone() }));
         if let Some((producer, bytes)) = self.differences.as_mut().zip(chunk.differences) {
@@ -156,13 +154,11 @@ impl TrainedParameters {
         producer.set()
     }
 
-    /// Returns the SHA-256 of the parameters as little-endian f32.
     pub(crate) fn sha256(&self) -> [u8; 32] {
         ata_sums::sha256_of_parameters(self.values())
     }
 }
 
-/// A chunk of the trained parameters as bytes.
 struct TrainedChunk {
     parameters: TrainedParameters,
     range: Range<usize>,
@@ -214,7 +210,6 @@ impl Due {
 }
 
 impl DueParameters {
-    /// Makes a set due, replacing an older one.
     pub(crate) fn put(&self, set: ParameterSet) {
         self.0.send_replace(Due::Set(Box::new(set)));
     }
@@ -232,7 +227,6 @@ impl DueParameters {
         was_due
     }
 
-    /// The iteration of the set that is due.
     pub(crate) fn iteration(&self) -> Option<Iteration> {
         match &*self.0.borrow() {
             Due::Set(set) => Some(set.iteration),

@@ -64,7 +64,6 @@ pub(crate) struct File {
     pub(crate) _sending: Arc<()>,
 }
 
-/// The transfer of a file to a worker.
 pub(crate) struct DataTransfer {
     pub(crate) file: File,
     pub(crate) sender: mpsc::Sender<Result<TransferPart, Status>>,
@@ -142,7 +141,6 @@ impl DataTransfer {
     }
 }
 
-/// Runs work that may wait for the disk.
 async fn blocking<T: Send + 'static>(
     served: &Arc<ServedFile>,
     work: impl FnOnce(&ServedFile) -> Result<T, SendError> + Send + 'static,

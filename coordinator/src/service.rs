@@ -40,7 +40,6 @@ pub(crate) struct Service {
     driver: mpsc::Sender<DriverCommand>,
     /// The length of every gradient.
     parameters: u64,
-    /// The wire format of vectors.
     format: WireFormat,
     /// The permits that limit how many data files are sent at the same time.
     data_transfers: Arc<Semaphore>,
@@ -65,7 +64,6 @@ impl Service {
         }
     }
 
-    /// Sends the driver a command and waits for the reply.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> DriverCommand) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.driver.send(command(reply)).await.map_err(|_| over())?;
@@ -201,7 +199,6 @@ impl From<Status> for UploadError {
 }
 
 impl UploadError {
-    /// Returns the kind of refusal that the error leads to.
     fn kind(&self) -> RefusalKind {
         match self {
             Self::Receive(ReceiveError::Content(TransferError::Checksum(_))) => RefusalKind::WrongChecksum,

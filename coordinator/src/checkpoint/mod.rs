@@ -129,7 +129,6 @@ struct StateFile {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedUnits {
-    /// The unit exponent of each tensor.
     exponents: Vec<i16>,
     /// The bytes of the shifts of blocks, as hexadecimal digits.
     shifts: String,

@@ -156,7 +156,6 @@ impl ObjectCheckpoints {
         Ok(())
     }
 
-    /// Deletes an object if it exists.
     async fn delete(&self, path: &Path) -> object_store::Result<()> {
         match self.backend.delete(path).await {
             Err(object_store::Error::NotFound { .. }) => Ok(()),

@@ -14,7 +14,6 @@ use super::newest::{iterations, name_of};
 use super::{Checkpoint, Progress, Retention, Store, model_file};
 use crate::parameters::TrainedParameters;
 
-/// A job for the saver thread.
 pub(crate) enum SaveJob {
     /// Writes a checkpoint once the training thread has handed over its part, and drops old ones.
     Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
@@ -31,7 +30,6 @@ pub(crate) enum SaveResult {
     Model { path: PathBuf, written: io::Result<()> },
 }
 
-/// Writes checkpoints and models on its own thread.
 pub(crate) struct Saver {
     pub(crate) store: Box<dyn Store>,
     pub(crate) retention: Retention,

@@ -6,7 +6,6 @@ use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
 use super::Driver;
 use super::steps::StepPlan;
 use crate::checkpoint::SaveResult;
-use crate::links::Metered;
 use crate::training::{StepOrder, StepResult, Work};
 
 impl Driver {
@@ -95,7 +94,7 @@ impl Driver {
     /// Passes the link measurements since the last step to the engine, and records the changes.
     fn measure_links(&mut self) {
         let predicted_s = self.exchanges.predicted_s.take();
-        let Some(Metered { observed, up_bytes }) = self.meter.stepped(predicted_s) else { return };
+        let Some((observed, up_bytes)) = self.meter.stepped(predicted_s) else { return };
         for observed in observed {
             self.notify(Event::LinkObserved(observed));
         }

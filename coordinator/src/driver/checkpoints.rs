@@ -25,7 +25,6 @@ pub(super) struct CheckpointedRun {
     pub(super) settings: String,
 }
 
-/// The checkpoints of a run.
 pub(super) struct Checkpoints {
     /// The queue of the saver thread, which ends when this is dropped.
     jobs: std_mpsc::Sender<SaveJob>,
@@ -43,7 +42,6 @@ pub(super) struct Checkpoints {
     saved: Iteration,
     /// The reason why the last checkpoint could not be written, if it failed.
     pub(super) failed: Option<String>,
-    /// The error of the last model, if it could not be written.
     pub(super) model_failed: Option<RecordError>,
 }
 
@@ -70,7 +68,6 @@ impl Checkpoints {
         }
     }
 
-    /// Returns whether a checkpoint is due after an iteration.
     pub(super) fn is_due(&self, now_s: f64, iteration: Iteration) -> bool {
         // A checkpoint that is due by time waits while another one is written.
         let is_late = self.is_under_way && matches!(self.cadence, Cadence::Seconds(_));
@@ -162,7 +159,6 @@ impl Checkpoints {
         (event, if self.is_under_way { None } else { self.waiting.take() })
     }
 
-    /// Gives the saver thread a job.
     pub(super) fn send(&mut self, job: SaveJob) {
         // The thread outlives this handle.
         if self.jobs.send(job).is_ok() {

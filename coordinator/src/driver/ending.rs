@@ -163,7 +163,6 @@ impl Driver {
         self.evaluations.failed.take().map_or(Ok(is_done), Err)
     }
 
-    /// Writes the trained model.
     async fn write_model(&mut self, commands: &mut mpsc::Receiver<DriverCommand>) -> Result<(), RecordError> {
         let (path, parameters) = (self.run_folder.join(MODEL_FILE), self.steps.trained());
         self.checkpoints.send(SaveJob::Model { path, parameters, metadata: Metadata::new() });

@@ -21,7 +21,6 @@ impl Driver {
         }
     }
 
-    /// Starts an evaluation of the current parameters.
     pub(super) fn evaluate(&mut self) {
         let parameters = self.steps.trained();
         self.evaluations.begin(self.now_s, parameters);
@@ -53,13 +52,11 @@ impl Driver {
         }
     }
 
-    /// Handles a measurement of the coordinator's own threads.
     pub(super) fn measured_here(&mut self, result: BatchResult) {
         let BatchResult { step, batch, outcome } = result;
         self.take_measurement(CrewMember::Head, step, batch, outcome.map_err(EvaluationError::Here));
     }
 
-    /// Handles a measurement of a worker.
     pub(super) fn measured(&mut self, worker: WorkerId, MeasuredBatch { step, batch, outcome }: MeasuredBatch) {
         let measurement = |figures| {
             let BatchFigures { samples, batch_samples, loss, classes, metrics } = figures;

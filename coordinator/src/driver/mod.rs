@@ -94,7 +94,6 @@ use steps::Steps;
 /// - End (`ending`): `finish`, once.
 pub(crate) struct Driver {
     engine: Engine,
-    /// The effects that have not been carried out yet.
     effects: VecDeque<Effect>,
     /// The sessions that ended while effects were carried out, and why. The engine is notified of them afterwards.
     ended_sessions: Vec<(Session, &'static str)>,
@@ -108,7 +107,6 @@ pub(crate) struct Driver {
     exchanges: Exchanges,
     /// The pace of the steps, for the tasks that receive chunks.
     paced: Paced,
-    /// The tensors of the model.
     sizes: TensorSizes,
     steps: Steps,
     evaluations: Evaluations,
@@ -131,9 +129,7 @@ pub(crate) struct Driver {
 enum Ending {
     /// All iterations are committed, or a stop was requested.
     Stop(StopReason),
-    /// The engine aborted the run.
     Abort(AbortReason),
-    /// The training thread failed.
     TrainingFailed,
     /// The journal can no longer be written.
     RecordFailed(RecordError),
@@ -250,7 +246,6 @@ impl Driver {
         failed.or(self.ending.take())
     }
 
-    /// Returns the longest time between two turns.
     fn tick(&self) -> Duration {
         tick(self.info.timeouts.heartbeat)
     }

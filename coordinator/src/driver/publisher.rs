@@ -8,7 +8,6 @@ use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
 use tokio::sync::watch;
 
-/// Publishes the events of the run.
 pub(crate) struct Publisher {
     writer: Writer,
     state: watch::Receiver<RunState>,

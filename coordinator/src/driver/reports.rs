@@ -44,7 +44,6 @@ impl Driver {
         }
     }
 
-    /// Handles a worker's report that it could not compute a lease.
     pub(super) fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId, kind: RefusalKind, reason: &str) {
         match self.leases.check(worker, lease) {
             Ok(()) => self.fail_lease(worker, lease, kind, reason),

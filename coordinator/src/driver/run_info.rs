@@ -26,7 +26,6 @@ pub(super) struct RunInfo {
 }
 
 impl RunInfo {
-    /// Returns the first message of a session.
     pub(super) fn welcome(&self, session: SessionToken, worker: WorkerId) -> ToWorker {
         ToWorker::Welcome(Welcome {
             session,
@@ -38,7 +37,6 @@ impl RunInfo {
         })
     }
 
-    /// Returns the data with this digest.
     pub(super) fn file(&self, sha256: &[u8]) -> Result<&Arc<ServedFile>, Status> {
         let file = <[u8; 32]>::try_from(sha256).ok().and_then(|sha256| self.files.get(&sha256));
         file.ok_or_else(|| Status::not_found("this run does not use that data set"))

@@ -95,7 +95,6 @@ impl Driver {
         self.probe();
     }
 
-    /// Handles a member's report on an exchange.
     pub(super) fn exchange_reported(&mut self, worker: WorkerId, report: &ExchangeReport) {
         let heard = self.exchanges.heard(self.now_s, self.iteration(), worker, report);
         let Some(Heard { fails, proven }) = heard else {
@@ -138,7 +137,6 @@ impl Driver {
         self.probe();
     }
 
-    /// Ends an exchange in shards that failed.
     pub(super) fn break_exchange(&mut self, iteration: Iteration, why: &str) {
         let members = self.exchanges.fail(self.iteration(), iteration);
         if !members.is_empty() {

@@ -13,7 +13,6 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{PolicyConfig, ProblemConfig, RunConfig, Start};
 use crate::report::RunError;
 
-/// The initial state of a new or resumed run.
 pub(super) struct StartState {
     pub(super) engine: Engine,
     pub(super) names: Names,
@@ -127,7 +126,6 @@ impl Starter<'_> {
         })
     }
 
-    /// Returns the first event of the journal.
     fn run_event(&self) -> RunEvent {
         RunEvent::Run {
             version: JOURNAL_VERSION,

@@ -32,7 +32,6 @@ pub(super) struct StepPlan {
     /// The collections that make up the step, and those of their vectors that are not used whole.
     pub(super) collections: Vec<CollectionId>,
     pub(super) vectors: Vec<OrderedVector>,
-    /// The mean loss of the tasks.
     pub(super) loss: f64,
     pub(super) lr_factor: f64,
     pub(super) with_product: bool,
@@ -95,7 +94,6 @@ impl Steps {
         }
     }
 
-    /// The last step included in the current parameters.
     pub(super) fn last_step(&self) -> Iteration {
         self.parameters.last_step()
     }
@@ -143,14 +141,12 @@ impl Steps {
         None
     }
 
-    /// Requests a copy of the state after the last step.
     pub(super) fn copy(&mut self) -> std_mpsc::Receiver<TrainingState> {
         let (copy, state) = std_mpsc::sync_channel(1);
         self.give(Work::Copy(copy));
         state
     }
 
-    /// Requests a copy of the parameters after the last step.
     pub(super) fn trained(&mut self) -> TrainedParameters {
         let (copy, parameters) = std_mpsc::sync_channel(1);
         self.give(Work::Parameters(copy));
@@ -177,13 +173,11 @@ impl Steps {
         self.taken = Some(result);
     }
 
-    /// Records that the thread failed.
     pub(super) fn fail(&mut self) {
         self.is_under_way = false;
         self.has_failed = true;
     }
 
-    /// Gives the thread work.
     pub(super) fn give(&mut self, work: Work) {
         if self.work.send(work).is_err() {
             self.fail();

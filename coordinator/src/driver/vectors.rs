@@ -33,9 +33,7 @@ pub(crate) struct VectorUpload {
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// Tells when the vector's chunks may be read.
     pub(crate) paced: Paced,
-    /// The meter of the worker's link.
     pub(crate) meter: WorkerMeter,
-    /// The presence of the worker's session.
     pub(crate) presence: Presence,
 }
 
@@ -59,7 +57,6 @@ impl Driver {
         self.probe();
     }
 
-    /// Sends a worker withdrawals and requests of vectors.
     pub(super) fn request(&mut self, worker: WorkerId, withdrawn: &[VectorId], requests: Vec<VectorRequest>) {
         for message in ToWorker::collect(withdrawn, requests) {
             self.sessions.send(worker, message);
@@ -159,7 +156,6 @@ impl Driver {
         self.admit_vectors();
     }
 
-    /// Tells the engine that collections have arrived.
     fn deliver(&mut self, ended: Vec<(WorkerId, CollectionId)>) {
         for (worker, collection) in ended {
             self.notify(Event::Delivered { worker, collection });

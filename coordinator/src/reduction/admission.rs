@@ -8,7 +8,6 @@ use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, VectorRequest};
 use super::vector::{Announcement, Vector, VectorReply, VectorState};
 use super::{Gate, Reduction, Sink};
 
-/// A vector that may be sent.
 pub(crate) struct AdmittedVector {
     pub(crate) worker: WorkerId,
     pub(crate) session: SessionToken,
@@ -34,7 +33,6 @@ impl Reduction {
         }
     }
 
-    /// Records that the header of a vector has arrived.
     pub(crate) fn announce(&mut self, id: VectorId, announcement: Announcement) {
         if let Some(vector) = self.vectors.get_mut(&id) {
             vector.state = VectorState::Announced(announcement);
@@ -107,14 +105,12 @@ impl Reduction {
         vector.announcement().is_some() && mates.all(is_ready)
     }
 
-    /// Returns whether all leases of a vector are computed.
     pub(super) fn is_computed(&self, vector: &Vector) -> bool {
         vector.leases.iter().all(|lease| self.computed.contains(&lease.id))
     }
 }
 
 impl Vector {
-    /// Takes the announcement, if the vector was announced.
     pub(super) fn take_announcement(&mut self) -> Option<Announcement> {
         match std::mem::replace(&mut self.state, VectorState::Asked) {
             VectorState::Announced(announcement) => Some(announcement),
@@ -125,7 +121,6 @@ impl Vector {
         }
     }
 
-    /// Refuses the vector, if it was announced.
     pub(super) fn withdraw_announcement(&mut self, reason: &str) {
         if let Some(announcement) = self.take_announcement() {
             // The caller may have stopped waiting for the reply.

@@ -75,7 +75,6 @@ impl Reduction {
         (have_begun && next < self.chunks).then_some((next, owner))
     }
 
-    /// Returns whether a vector is exchanged in shards.
     pub(crate) fn is_shared(&self, id: VectorId) -> bool {
         self.exchange_of(id).is_some()
     }

@@ -48,21 +48,19 @@ pub(crate) struct Probe {
 pub(crate) struct ExchangeMember {
     pub(crate) worker: WorkerId,
     pub(crate) machine: MachineId,
-    /// The requested vector.
     pub(crate) vector: VectorId,
     /// Whether the member has reported that it has the parameters.
     pub(crate) has_parameters: bool,
 }
 
 /// An exchange. It is live until all members have its parameters or it has failed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Exchange {
     iteration: Iteration,
     /// The members, in the order of their places.
     members: Vec<ExchangeMember>,
     /// The time within which a chunk must arrive, in seconds.
     timeout_s: f64,
-    /// Whether the exchange was given up.
     is_over: bool,
     /// The time at which all members were known to have begun, in seconds.
     begun_s: Option<f64>,
@@ -141,16 +139,7 @@ impl Exchanges {
         predicted_s: f64,
     ) {
         self.predicted_s = Some(predicted_s);
-        self.live.push(Exchange {
-            iteration,
-            members,
-            timeout_s,
-            is_over: false,
-            begun_s: None,
-            awaited: None,
-            stepped_s: None,
-            suspect: None,
-        });
+        self.live.push(Exchange { iteration, members, timeout_s, ..Exchange::default() });
         let later = self.live.len().saturating_sub(HEARD);
         let mut at = 0;
         // Exchanges that were not given up end within a limited time.
@@ -173,7 +162,6 @@ impl Exchanges {
         live.any(|exchange| exchange.members.iter().any(|member| member.worker == worker && !member.has_parameters))
     }
 
-    /// Handles a member's report on an exchange.
     pub(crate) fn heard(
         &mut self,
         now_s: f64,

@@ -19,11 +19,9 @@ struct GateState {
     is_open: bool,
     /// The number of chunks of a whole vector.
     chunks: u64,
-    /// The next chunk to pass.
     next: u64,
     /// The chunks that arrived before their turn, if several workers send them.
     early: BTreeMap<u64, Vec<i32>>,
-    /// The magnitudes from the headers of the vectors.
     magnitudes: Vec<Magnitudes>,
 }
 
@@ -57,7 +55,6 @@ impl Gate {
         state.is_open
     }
 
-    /// The next chunk to pass.
     pub(crate) fn next(&self) -> u64 {
         self.state().next
     }

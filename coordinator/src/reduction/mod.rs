@@ -23,7 +23,7 @@
 //! # Layout
 //! - here: [`Reduction`], the requests for vectors, and the order of a step; `vector`: the states of a vector
 //! - `admission`: checks headers and admits vectors; `room`: room for vectors that are used whole; `gate`: passes chunks on
-//! - `ending`: ends vectors that arrive, fail, or lose their worker; `late`: vectors that are not worth waiting for
+//! - `ending`: ends vectors that arrive, fail, or lose their worker; vectors that are not worth waiting for
 //! - `exchange`: the sum of exchanged vectors; `exchanges`: the progress of exchanges
 
 mod admission;
@@ -31,7 +31,6 @@ mod ending;
 mod exchange;
 pub(crate) mod exchanges;
 mod gate;
-mod late;
 pub(crate) mod room;
 mod vector;
 
@@ -61,7 +60,6 @@ pub(crate) struct Reduction {
     pub(crate) computed: HashSet<LeaseId>,
     /// The number of vectors requested so far.
     asked: u64,
-    /// The number of chunks per vector.
     pub(crate) chunks: u64,
     /// Whether vectors are kept separate until all have arrived. If not, the chunks that have arrived from a lost worker count.
     pub(crate) are_separate: bool,
@@ -128,7 +126,6 @@ impl Reduction {
         if is_here { Vec::new() } else { ended }
     }
 
-    /// Adds a vector. Returns the request for it.
     fn add(
         &mut self,
         worker: WorkerId,
@@ -176,7 +173,6 @@ impl Reduction {
         prefixes.find(|(prefix, _)| prefix.overlaps(tasks)).map_or(0, |(_, first_chunk)| *first_chunk)
     }
 
-    /// Returns whether there are vectors of a collection of the engine.
     pub(crate) fn has(&self, collection: CollectionId) -> bool {
         self.vectors.values().any(|vector| vector.part_of == collection)
     }

@@ -21,7 +21,6 @@ pub(super) struct Vector {
     /// The engine's collection that the vector is part of.
     pub(super) part_of: CollectionId,
     pub(super) request: VectorRequest,
-    /// The leases whose tasks are summed.
     pub(super) leases: Vec<Lease>,
     /// The progress of the transfer, once the leases are known to be computed.
     pub(super) progress: Option<VectorProgress>,
@@ -35,7 +34,6 @@ pub(super) struct Vector {
 /// The state of a vector. A vector passes through the states in this order, and may end in any of them.
 #[derive(Debug)]
 pub(super) enum VectorState {
-    /// The vector was requested.
     Asked,
     /// The header has arrived. The vector waits for the reports on its leases, for the units, for its exchange, or for room.
     Announced(Announcement),
@@ -81,7 +79,6 @@ impl Vector {
         self.leases.iter().any(|lease| lease.own.is_some())
     }
 
-    /// Returns whether the vector has arrived completely.
     pub(super) fn has_arrived(&self) -> bool {
         matches!(self.state, VectorState::Held(_) | VectorState::Whole)
     }

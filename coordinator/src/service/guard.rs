@@ -26,7 +26,6 @@ impl UploadGuard {
         DriverCommand::VectorFailed { session: self.session, vector: self.vector, kind, reason }
     }
 
-    /// Sends the result to the driver.
     pub(super) async fn settle(&mut self, result: DriverCommand) -> Result<(), Status> {
         self.driver.send(result).await.map_err(|_| over())?;
         self.disarm();
@@ -43,7 +42,6 @@ impl UploadGuard {
         }
     }
 
-    /// Disarms the guard, since the driver knows the result.
     pub(super) fn disarm(&mut self) {
         self.is_armed = false;
     }

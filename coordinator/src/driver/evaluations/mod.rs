@@ -30,7 +30,6 @@ pub(super) use crew::{CrewCandidate, CrewMember};
 pub(super) struct Evaluations {
     /// The coordinator's own threads, if it has the test data and the threads have not failed.
     head: Option<EvaluationThreads>,
-    /// Whether workers measure batches.
     pub(super) by_workers: bool,
     /// The number of iterations between two evaluations. The final parameters are always evaluated.
     every: Option<u64>,
@@ -43,7 +42,6 @@ pub(super) struct Evaluations {
     pub(super) last: Option<Iteration>,
     pub(super) last_accuracy: Option<f64>,
     pub(super) best: BestEvaluation,
-    /// The error of the last evaluation, if it failed.
     pub(super) failed: Option<RunError>,
 }
 
@@ -111,12 +109,10 @@ impl Evaluations {
         is_due && self.is_idle()
     }
 
-    /// Returns whether no evaluation is in progress.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_none()
     }
 
-    /// Starts an evaluation.
     pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters) {
         self.failed = None;
         self.under_way = Some(UnderWay::new(now_s, parameters, self.batches));

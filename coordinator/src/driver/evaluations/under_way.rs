@@ -19,7 +19,6 @@ const STALLED_S: f64 = 600.0;
 /// The time in seconds after which an evaluation without members fails. A worker that lost its connection is back by then.
 const DESERTED_S: f64 = 20.0;
 
-/// An evaluation in progress.
 pub(super) struct UnderWay {
     pub(super) parameters: TrainedParameters,
     pub(super) began_s: f64,
@@ -27,7 +26,6 @@ pub(super) struct UnderWay {
     sum: Option<EvaluationSum>,
     /// The first batch that has never been handed out.
     next: u64,
-    /// The batches whose holders have left.
     returned: Vec<u64>,
     /// The batches and their holders, in the order in which they were handed out.
     held: Vec<(u64, CrewMember)>,
@@ -52,12 +50,10 @@ impl UnderWay {
         }
     }
 
-    /// Returns the last step included in the parameters.
     pub(super) fn step(&self) -> Iteration {
         self.parameters.last_step()
     }
 
-    /// Returns whether a member can take part.
     pub(super) fn may_measure(&self, member: CrewMember) -> bool {
         !self.failed.contains_key(&member)
     }
@@ -95,7 +91,6 @@ impl UnderWay {
         self.held.iter().map(|(batch, _)| *batch).find(|batch| copies(*batch) == 1)
     }
 
-    /// Returns whether a member holds a batch.
     pub(super) fn is_held(&self, batch: u64, member: CrewMember) -> bool {
         self.held.contains(&(batch, member))
     }
@@ -161,7 +156,6 @@ impl UnderWay {
         }
     }
 
-    /// Returns the division of the test data, if it is known.
     pub(super) fn batches(&self) -> Option<EvaluationBatches> {
         self.sum.as_ref().map(EvaluationSum::batches)
     }

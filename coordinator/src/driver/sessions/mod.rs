@@ -2,16 +2,14 @@
 //!
 //! # Layout
 //! - here: [`Sessions`], the table of all sessions
-//! - `session`: one session; `presence`: when its worker was last heard from
+//! - `session`: one session, and whether its worker is alive
 //! - `names`: the workers' names and numbers
 
 mod names;
-mod presence;
 mod session;
 
 pub(crate) use names::{Claim, Names};
-pub(crate) use presence::Presence;
-pub(crate) use session::Session;
+pub(crate) use session::{Presence, Session};
 
 use std::collections::HashMap;
 
@@ -29,12 +27,10 @@ use crate::parameters::ParameterSet;
 #[derive(Debug)]
 pub(crate) struct SessionHandle {
     pub(crate) token: SessionToken,
-    /// The messages to send to the worker.
     pub(crate) messages: mpsc::Receiver<ToWorker>,
     pub(crate) presence: Presence,
 }
 
-/// The result of [`Sessions::open`].
 pub(crate) struct OpenedSession {
     pub(crate) handle: SessionHandle,
     pub(crate) claim: Claim,
@@ -58,7 +54,6 @@ impl Sessions {
         Self { names, ..Self::default() }
     }
 
-    /// Opens a session.
     pub(crate) fn open(&mut self, now_s: f64, hello: &Hello, machine: MachineId) -> Result<OpenedSession, Status> {
         if let Some(why) = self.names.why_expelled(&hello.name) {
             let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
@@ -81,7 +76,6 @@ impl Sessions {
         Ok(OpenedSession { handle, claim, replaced })
     }
 
-    /// Returns the session of a token.
     pub(crate) fn of_token(&mut self, token: SessionToken) -> Result<&mut Session, Status> {
         self.by_token.get_mut(&token).ok_or_else(|| Status::unauthenticated("no such session"))
     }
@@ -91,7 +85,6 @@ impl Sessions {
         self.by_token.get(&token)?.units_of(iteration)
     }
 
-    /// Returns the session of a worker.
     pub(crate) fn of_worker(&mut self, worker: WorkerId) -> Option<&mut Session> {
         self.by_token.get_mut(self.by_worker.get(&worker)?)
     }
@@ -102,7 +95,6 @@ impl Sessions {
         self.of_worker(worker)
     }
 
-    /// Returns the sessions whose workers are ready to compute.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &Session> {
         self.by_token.values().filter(|session| session.is_ready)
     }
@@ -112,7 +104,6 @@ impl Sessions {
         self.by_token.values_mut().for_each(|session| session.send_again(current));
     }
 
-    /// Adds a message to a worker's outbox.
     pub(crate) fn send(&mut self, worker: WorkerId, message: ToWorker) {
         if let Some(session) = self.addressed(worker) {
             session.outbox.push(message);
@@ -130,13 +121,11 @@ impl Sessions {
         broken
     }
 
-    /// Ends a session by its token.
     pub(crate) fn close_token(&mut self, token: SessionToken) -> Option<Session> {
         let worker = self.by_token.get(&token)?.worker;
         self.close(worker)
     }
 
-    /// Ends the session of a worker.
     pub(crate) fn close(&mut self, worker: WorkerId) -> Option<Session> {
         let session = self.remove(worker)?;
         self.names.leave(&session.name);
@@ -172,14 +161,12 @@ impl Sessions {
         workers.into_iter().filter_map(|(_, worker)| self.close(worker)).collect()
     }
 
-    /// Ends all sessions.
     pub(crate) fn close_all(&mut self) -> Vec<Session> {
         self.by_worker.clear();
         self.by_token.drain().map(|(_, session)| session).collect()
     }
 }
 
-/// Returns a new secret token.
 pub(crate) fn random_token() -> Result<SessionToken, Status> {
     let mut token = [0; 16];
     rand::rngs::SysRng

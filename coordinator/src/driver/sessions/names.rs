@@ -86,7 +86,6 @@ impl Names {
         Some(worker)
     }
 
-    /// Marks a worker as absent.
     pub(crate) fn leave(&mut self, name: &WorkerName) {
         if let Some(entry) = self.by_name.get_mut(name)
             && entry.left.is_none()
@@ -106,7 +105,6 @@ impl Names {
         }
     }
 
-    /// Returns why a name is refused, if it is.
     pub(crate) fn why_expelled(&self, name: &WorkerName) -> Option<&str> {
         self.expelled.iter().find(|(expelled, _)| expelled == name).map(|(_, why)| why.as_str())
     }

@@ -1,6 +1,6 @@
 //! The session of one connected worker.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use ata_net::limits::CONNECTIONS_PER_WORKER;
@@ -11,10 +11,9 @@ use ata_wire::limits::{MAX_BATCH, MAX_QUEUED_MESSAGES};
 use ata_wire::{Assignment, FarewellReason, Hello, PeerAddress, Reader, ToWorker, WorkerName};
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
-use super::presence::{Liveness, Presence};
 use crate::config::Timeouts;
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
 
@@ -28,7 +27,6 @@ pub(crate) struct Session {
     pub(crate) device: String,
     /// A random number that identifies the worker's process.
     pub(crate) instance: u64,
-    /// Whether the worker has reported Ready.
     pub(crate) is_ready: bool,
     /// Whether the worker's gradients are the same bits as those of other exact workers.
     pub(crate) is_exact: bool,
@@ -38,7 +36,6 @@ pub(crate) struct Session {
     needs_whole: bool,
     /// The time at which the worker was last heard from, in seconds of the run's clock.
     pub(crate) heard_s: f64,
-    /// The number of leases that the worker holds.
     pub(crate) leases: usize,
     /// The iteration of the lease that the worker was assigned last.
     worked: Option<Iteration>,
@@ -163,7 +160,6 @@ impl Session {
         }
     }
 
-    /// Returns why the session must end, if it must.
     pub(crate) fn overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Option<&'static str> {
         let Liveness { heard, is_idle } = &*self.presence.liveness;
         if heard.swap(false, Ordering::Relaxed) {
@@ -217,7 +213,6 @@ impl Session {
         }
     }
 
-    /// Returns the units of an iteration, if the worker has them.
     pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
         self.units.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
     }
@@ -258,7 +253,6 @@ impl Session {
         self.given.is_some_and(|(first, last)| (first..=last).contains(&lease))
     }
 
-    /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: &Lease) {
         // The lease may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
@@ -307,10 +301,44 @@ impl Session {
         self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
     }
 
-    /// Sends a farewell, and ends the session.
     pub(crate) fn farewell(mut self, reason: FarewellReason, detail: impl Into<String>) {
         self.outbox.push(ToWorker::Farewell { reason, detail: detail.into() });
         // The session ends whether or not the worker receives it.
         self.flush();
+    }
+}
+
+/// A handle that the gRPC handlers share with a session, so that a heartbeat needs no command to the driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Presence {
+    liveness: Arc<Liveness>,
+    /// Cancelled when the session has ended.
+    pub(crate) ended: CancellationToken,
+}
+
+/// Liveness flags, shared with the gRPC handlers.
+#[derive(Debug)]
+struct Liveness {
+    /// Whether the worker was heard from since the driver last checked.
+    heard: AtomicBool,
+    /// Whether the worker's last heartbeat said that it has no work.
+    is_idle: AtomicBool,
+}
+
+impl Presence {
+    fn new() -> Self {
+        let (heard, is_idle) = (AtomicBool::new(false), AtomicBool::new(true));
+        let liveness = Arc::new(Liveness { heard, is_idle });
+        Self { liveness, ended: CancellationToken::new() }
+    }
+
+    pub(crate) fn hear(&self) {
+        self.liveness.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Records a heartbeat. An idle worker sends its next one later.
+    pub(crate) fn hear_heartbeat(&self, is_idle: bool) {
+        self.liveness.is_idle.store(is_idle, Ordering::Relaxed);
+        self.hear();
     }
 }

@@ -15,7 +15,7 @@ use Happens::{Begins, Ends, Opens, Receives, Waits};
 /// Returns the observations of these events at `until_s`.
 fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
     let began = Instant::now();
-    let mut state = MeterState { since: began, vectors: (1, 1), ..MeterState::default() };
+    let mut state = MeterState { vectors: (1, 1), ..MeterState::default() };
     let mut names = HashMap::new();
     for (at_s, slot, happens) in happened {
         let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
@@ -30,7 +30,7 @@ fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
             Ends => state.end(now, names[slot]),
         }
     }
-    state.stepped(began + Duration::from_secs(until_s), None).unwrap().observed
+    state.stepped(began + Duration::from_secs(until_s), None).unwrap().0
 }
 
 fn gradient(slot: usize, bytes: f64, seconds: f64, seen: Seen) -> Observed {
@@ -111,10 +111,10 @@ fn an_exchange_in_shards_is_measured_as_a_whole() {
     let meter = LinkMeter::default();
     meter.of(WorkerId::from_slot(0)).begin(true).finish();
     let shards: Vec<Transfer> = (0..3).map(|slot| meter.of(WorkerId::from_slot(slot)).begin(false)).collect();
-    let still_open = meter.stepped(Some(0.5)).unwrap().observed;
+    let still_open = meter.stepped(Some(0.5)).unwrap().0;
     assert!(!still_open.iter().any(|observed| matches!(observed, Observed::Shards { .. })));
     drop(shards);
     (0..3).for_each(|slot| meter.of(WorkerId::from_slot(slot)).begin(false).finish());
-    let observed = meter.stepped(Some(0.5)).unwrap().observed;
+    let observed = meter.stepped(Some(0.5)).unwrap().0;
     assert!(matches!(observed[..], [Observed::Shards { seconds, predicted_s: 0.5 }] if seconds < 60.0), "{observed:?}");
 }
