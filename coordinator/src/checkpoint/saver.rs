@@ -67,7 +67,7 @@ impl Saver {
             SaveJob::Model { path, parameters, metadata } => {
                 let written = catch_unwind(AssertUnwindSafe(|| {
                     let about = self.metadata.clone().into_iter().chain(metadata).collect();
-                    let file = model_file(&self.table, &about, parameters.last_step(), parameters.values());
+                    let file = model_file(&self.table, &about, parameters.last_step, parameters.values());
                     write_atomically(&path, &file)
                 }));
                 let written = written.unwrap_or_else(|_| Err(io::Error::other("the saver panicked")));

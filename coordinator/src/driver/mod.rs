@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - here: [`Driver`], its loop, and the passing of time
-//! - `commands`: [`DriverCommand`], which other tasks send, and the start and end of sessions
+//! - `commands`: [`DriverCommand`], which other tasks send, and the start and end of sessions, with the facts that a worker receives
 //! - `reports`: computed leases; `vectors`: the sums that workers are asked for; `sharing`: the sums that workers exchange in shards;
 //!   `units`: the units of the first iteration
 //! - `effects`: the engine's effects
@@ -12,7 +12,6 @@
 //!
 //! The parts, each of which owns its state:
 //! - `start`: the initial state of a run
-//! - `run_info`: the facts that a worker receives when it joins
 //! - `sessions`: the connected workers
 //! - `leases`: the leases that workers hold, and the reported results
 //! - `refusals`: refused gradients
@@ -33,7 +32,6 @@ mod measurements;
 mod publisher;
 mod refusals;
 mod reports;
-mod run_info;
 mod sessions;
 mod sharing;
 mod start;
@@ -69,11 +67,11 @@ use crate::training::{Paced, StepPace};
 use ata_sums::TensorSizes;
 use checkpoints::{CheckpointedRun, Checkpoints};
 use clock::{Clock, tick};
+use commands::RunInfo;
 use evaluations::Evaluations;
 use leases::OpenLeases;
 use publisher::Publisher;
 use refusals::Refusals;
-use run_info::RunInfo;
 use sessions::{Session, Sessions};
 use start::{StartState, Starter};
 use steps::Steps;

@@ -53,7 +53,7 @@ impl Reduction {
     /// Removes the vectors of a worker whose session has ended. Returns the collections that had already arrived whole.
     pub(crate) fn left(&mut self, worker: WorkerId) -> Vec<(WorkerId, CollectionId)> {
         let chunks = self.chunks;
-        let is_whole = |vector: &Vector| vector.gate().is_some_and(|gate| gate.close() == chunks);
+        let is_whole = |vector: &Vector| matches!(&vector.state, VectorState::Open(gate) if gate.close() == chunks);
         let of_worker = self.vectors.iter().filter(|(_, vector)| vector.worker == worker);
         let whole: Vec<VectorId> = of_worker.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
         // If the gate of an exchange has let all chunks through, the vectors of all members have arrived.

@@ -88,11 +88,6 @@ impl Vector {
         matches!(self.state, VectorState::Asked | VectorState::Announced(_))
     }
 
-    /// Returns the gate that the chunks pass through, if it is open.
-    pub(super) fn gate(&self) -> Option<&Gate> {
-        if let VectorState::Open(gate) = &self.state { Some(gate) } else { None }
-    }
-
     /// Returns the announcement, if the vector was announced and is not admitted yet.
     pub(super) fn announcement(&self) -> Option<&Announcement> {
         if let VectorState::Announced(announcement) = &self.state { Some(announcement) } else { None }

@@ -210,7 +210,7 @@ impl Evaluations {
     /// Ends the evaluation in progress. If it failed, the run continues, and fails only if its final parameters cannot be evaluated.
     fn finish(&mut self, now_s: f64, outcome: Result<Evaluation, EvaluationError>) -> Option<EvaluationRecord> {
         let UnderWay { parameters, .. } = self.under_way.take()?;
-        let iteration = parameters.last_step();
+        let iteration = parameters.last_step;
         let evaluation = match outcome {
             Ok(evaluation) => evaluation,
             Err(error) => {

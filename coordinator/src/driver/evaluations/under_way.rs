@@ -51,7 +51,7 @@ impl UnderWay {
     }
 
     pub(super) fn step(&self) -> Iteration {
-        self.parameters.last_step()
+        self.parameters.last_step
     }
 
     pub(super) fn may_measure(&self, member: CrewMember) -> bool {

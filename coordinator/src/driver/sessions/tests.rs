@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use ata_sums::{TensorSizes, Units};
+use ata_sums::TensorSizes;
 use ata_types::{Lease, LeaseId, TaskRange};
 use ata_wire::limits::MAX_BATCH;
 use ata_wire::{Assignment, Reader};
 
 use super::*;
+use crate::parameters::DueSets;
 
 const TIMEOUTS: Timeouts =
     Timeouts { heartbeat: Duration::from_secs(2), idle: Duration::from_secs(10), download: Duration::from_mins(1) };
@@ -28,8 +29,14 @@ fn lease(id: u64, iteration: u64) -> Lease {
     Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id), own: None }
 }
 
-fn assignment(id: u64, iteration: u64) -> Assignment {
-    Assignment { lease: lease(id, iteration), vector: None }
+fn assign(session: &mut Session, id: u64, iteration: u64, units: Option<&Units>) {
+    let assignment = Assignment { lease: lease(id, iteration), vector: None };
+    session.assign(assignment, &parameters(iteration), units);
+}
+
+/// Takes the sets that are due. Returns their iterations.
+fn taken(sent: &DueSets) -> Vec<u64> {
+    std::iter::from_fn(|| sent.take().unwrap()).map(Iteration::number).collect()
 }
 
 #[test]
@@ -68,9 +75,7 @@ fn leases_are_sent_in_batches() {
     let mut sessions = Sessions::default();
     let mut opened = open(&mut sessions, "a", 1);
     let session = sessions.addressed(opened.claim.worker).unwrap();
-    for id in 0..20_000 {
-        session.assign(assignment(id, 1), &parameters(1), None);
-    }
+    (0..20_000).for_each(|id| assign(session, id, 1, None));
     session.cancel(LeaseId(5));
     session.cancel(LeaseId(6));
     assert!(sessions.flush().is_empty());
@@ -91,26 +96,23 @@ fn at_most_one_version_waits_for_a_worker() {
     let mut sessions = Sessions::default();
     let opened = open(&mut sessions, "a", 1);
     let session = sessions.of_worker(opened.claim.worker).unwrap();
-    let assign = |session: &mut Session, id, iteration| {
-        session.assign(assignment(id, iteration), &parameters(iteration), None);
-    };
-    assign(session, 1, 1);
+    assign(session, 1, 1, None);
     let sent = session.parameters(0.0, Reader::default()).unwrap();
     assert!(session.parameters(0.0, Reader::default()).is_err());
-    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)), "what was due before the call");
+    assert_eq!(taken(&sent), [1], "what was due before the call");
     assert_eq!(session.oldest_version(), None);
-    assign(session, 2, 1);
-    assert_eq!(sent.take(), Ok(None), "once per iteration");
-    assign(session, 3, 2);
-    assign(session, 4, 3);
-    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(3))), Ok(None)));
+    assign(session, 2, 1, None);
+    assert!(taken(&sent).is_empty(), "once per iteration");
+    assign(session, 3, 2, None);
+    assign(session, 4, 3, None);
+    assert_eq!(taken(&sent), [3]);
     drop(sent);
     let sent = session.parameters(0.0, Reader::default()).unwrap();
-    assign(session, 5, 4);
+    assign(session, 5, 4, None);
     (1..=5).zip([1, 1, 2, 3, 4]).for_each(|(id, iteration)| session.ended(&lease(id, iteration)));
-    assert_eq!(sent.take(), Ok(None), "without leases it needs none");
-    assign(session, 6, 4);
-    assert_eq!(sent.take(), Ok(Some(Iteration(4))));
+    assert!(taken(&sent).is_empty(), "without leases it needs none");
+    assign(session, 6, 4, None);
+    assert_eq!(taken(&sent), [4]);
     sessions.close(opened.claim.worker);
     assert_eq!(sent.take(), Err(()));
 }
@@ -122,20 +124,20 @@ fn the_current_parameters_are_sent_again_only_to_a_worker_that_may_have_lost_the
     let opened = open(&mut sessions, "a", 1);
     let session = sessions.of_worker(opened.claim.worker).unwrap();
     let sent = session.parameters(0.0, Reader::default()).unwrap();
-    session.assign(assignment(1, 1), &parameters(1), None);
+    assign(session, 1, 1, None);
     session.send_again(&parameters(1));
-    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)), "it has them");
+    assert_eq!(taken(&sent), [1], "it has them");
     session.ended(&lease(1, 1));
     session.put(&parameters(2));
-    session.assign(assignment(2, 1), &parameters(1), None);
-    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(2))), Ok(None)), "it is sent none that it holds");
+    assign(session, 2, 1, None);
+    assert_eq!(taken(&sent), [2], "it is sent none that it holds");
     session.send_again(&parameters(1));
     session.send_again(&parameters(1));
-    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)));
+    assert_eq!(taken(&sent), [1]);
     session.ended(&lease(2, 1));
     session.put(&parameters(2));
     session.send_again(&parameters(1));
-    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(2))), Ok(None)), "without leases it needs none");
+    assert_eq!(taken(&sent), [2], "without leases it needs none");
 }
 
 #[test]
@@ -143,10 +145,10 @@ fn units_are_sent_once_an_iteration() {
     let mut sessions = Sessions::default();
     let mut opened = open(&mut sessions, "a", 1);
     let session = sessions.addressed(opened.claim.worker).unwrap();
-    let units = |exponent| Units::from_exponents(&[exponent], &TensorSizes::new([1])).unwrap();
-    session.assign(assignment(1, 1), &parameters(1), None);
+    assign(session, 1, 1, None);
     for (id, iteration, exponent) in [(2, 1, -3), (3, 1, -3), (4, 2, -5)] {
-        session.assign(assignment(id, iteration), &parameters(iteration), Some(&units(exponent)));
+        let units = Units::from_exponents(&[exponent], &TensorSizes::new([1])).unwrap();
+        assign(session, id, iteration, Some(&units));
     }
     sessions.flush();
     let (mut said, mut messages) = (Vec::new(), Vec::new());

@@ -178,20 +178,6 @@ fn a_message_that_cannot_be_sent_is_a_loss() {
     assert!(!rig.is_open(bad.token));
 }
 
-#[test]
-fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
-    let mut rig = Rig::new("uta", 4, 2);
-    let [silent, mut good] = ["silent", "good"].map(|name| rig.join(name, 1).unwrap());
-    for _ in 0..10 {
-        good.presence.hear();
-        rig.pass(HEARTBEAT_TIMEOUT_S / 4.0);
-    }
-    assert!(!rig.is_open(silent.token));
-    rig.wait_for("one worker", |state| state.present() == 1);
-    assert_eq!(finished(&mut rig, [&mut good]), honest(Rig::new("uta", 4, 2)));
-}
-
-/// Returns the command with which a full disk is reported.
 fn disk_full() -> RecordError {
     RecordError { path: "events.jsonl".into(), cause: Arc::new(std::io::ErrorKind::StorageFull.into()) }
 }

@@ -11,7 +11,6 @@ const QUEUED_COMMANDS: usize = 64;
 /// The time after which a wait has failed. It is far longer than any wait takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The exponent of the unit of the first gradients.
 const UNIT: i16 = -10;
 
 /// A run that proceeds on virtual time, and its folder.
@@ -24,7 +23,6 @@ pub(super) struct Rig {
     pub(super) training: std_mpsc::Sender<Work>,
     /// The number of checkpoints that the saver thread has not reported, although their copies were passed on.
     unreported: usize,
-    /// The length of every gradient.
     parameters: usize,
     /// Whether the units of the first iteration are [`UNIT`], rather than those that the workers agree on.
     pub(super) are_units_known: bool,
@@ -42,7 +40,6 @@ impl Rig {
         Self::changed(LARGE, policy, budget, iterations, |_| ())
     }
 
-    /// Begins a run with a changed configuration.
     pub(super) fn changed(
         model: &str,
         policy: &str,
@@ -56,7 +53,6 @@ impl Rig {
         Self::begin(config, folder)
     }
 
-    /// Begins or resumes a run.
     pub(super) fn begin(config: CoordinatorConfig, folder: TempDir) -> Self {
         let parameters = config.problem.model.parameter_count();
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
@@ -77,12 +73,10 @@ impl Rig {
         (runtime.block_on(driver.finish(ending, commands, pin!(std::future::pending()))), folder)
     }
 
-    /// Lets time pass. Returns why the run ends, if it does.
     pub(super) fn pass(&mut self, seconds: f64) -> Option<Ending> {
         self.turn(seconds, None)
     }
 
-    /// Handles a command. Returns why the run ends, if it does.
     pub(super) fn command(&mut self, command: DriverCommand) -> Option<Ending> {
         self.turn(0.0, Some(command))
     }
@@ -121,7 +115,6 @@ impl Rig {
         self.command(report)
     }
 
-    /// Waits for the next message of a thread, and handles it.
     pub(super) fn handle_report(&mut self) -> Option<Ending> {
         let report = self.commands.blocking_recv()?;
         self.handle(report)
@@ -157,17 +150,14 @@ impl Rig {
         Some(VirtualWorker { token, leases, assigned, asked, messages, presence })
     }
 
-    /// Sends a worker's message.
     pub(super) fn say(&mut self, session: SessionToken, message: FromWorker) -> Option<Ending> {
         self.command(DriverCommand::Said { session, message })
     }
 
-    /// Ends a control stream.
     pub(super) fn leave(&mut self, session: SessionToken) -> Option<Ending> {
         self.command(DriverCommand::Left { session, why: "it left".into() })
     }
 
-    /// Returns whether a session is open.
     pub(super) fn is_open(&mut self, session: SessionToken) -> bool {
         self.driver.sessions.of_token(session).is_ok()
     }
@@ -180,19 +170,16 @@ impl Rig {
         self.say(session, FromWorker::Progress(vec![computed]))
     }
 
-    /// Reports all leases of a worker.
     pub(super) fn report_all(&mut self, client: &mut VirtualWorker) {
         for lease in std::mem::take(&mut client.leases) {
             assert!(self.report(client.token, &lease).is_none());
         }
     }
 
-    /// Announces a requested vector.
     pub(super) fn announce(&mut self, session: SessionToken, asked: &VectorRequest) -> Announced {
         self.announce_changed(session, asked, |_| ())
     }
 
-    /// Announces a requested vector with a changed header.
     pub(super) fn announce_changed(
         &mut self,
         session: SessionToken,
@@ -229,7 +216,6 @@ impl Rig {
         (0..self.parameters).map(integer).collect()
     }
 
-    /// The number of chunks of a whole vector.
     pub(super) fn chunks(&self) -> u64 {
         self.driver.reduction.chunks
     }
@@ -258,7 +244,6 @@ impl Rig {
         (answer.try_recv().ok(), ending)
     }
 
-    /// Sends a requested vector.
     pub(super) fn send_vector(
         &mut self,
         session: SessionToken,
@@ -270,13 +255,11 @@ impl Rig {
         self.arrived(session, asked, is_whole.then(|| sum(asked)))
     }
 
-    /// Breaks off a vector.
     pub(super) fn fail_vector(&mut self, session: SessionToken, asked: &VectorRequest) -> Option<Ending> {
         let (vector, kind, reason) = (asked.id, RefusalKind::NotReceived, "a test".into());
         self.command(DriverCommand::VectorFailed { session, vector, kind, reason })
     }
 
-    /// Does the next piece of a worker's work.
     pub(super) fn work(&mut self, client: &mut VirtualWorker) -> Option<Ending> {
         let is_open = self.is_open(client.token);
         if client.leases.is_empty() {
@@ -289,7 +272,6 @@ impl Rig {
         self.report(client.token, &lease)
     }
 
-    /// Does all of a worker's work.
     pub(super) fn work_off(&mut self, client: &mut VirtualWorker) {
         client.read();
         while client.is_busy() {
@@ -299,13 +281,11 @@ impl Rig {
         client.presence.hear();
     }
 
-    /// Requests the parameters of a session.
     pub(super) fn parameters(&mut self, session: SessionToken) -> DueSets {
         let sets = self.ask(|reply| DriverCommand::Parameters { session, reader: Reader::default(), reply });
         sets.expect("the session is open")
     }
 
-    /// The SHA-256 of the current parameters.
     pub(super) fn parameters_sha256(&mut self) -> [u8; 32] {
         let trained = self.driver.steps.trained();
         self.pass_work_on();
@@ -321,13 +301,10 @@ impl Rig {
     }
 }
 
-/// A worker, as the gRPC handlers see it.
 pub(super) struct VirtualWorker {
-    /// The token of the worker's session.
     pub(super) token: SessionToken,
     /// The leases that the worker has not reported yet.
     pub(super) leases: Vec<Lease>,
-    /// All leases that the worker was assigned.
     pub(super) assigned: HashMap<LeaseId, Lease>,
     /// The requested vectors that the worker has not sent.
     pub(super) asked: Vec<VectorRequest>,
@@ -358,27 +335,22 @@ impl VirtualWorker {
         None
     }
 
-    /// Returns whether the worker has work to do.
     pub(super) fn is_busy(&self) -> bool {
         !self.leases.is_empty() || !self.asked.is_empty()
     }
 }
 
-/// An announced vector.
 pub(super) struct Announced(oneshot::Receiver<Result<VectorUpload, Result<Receipt, Status>>>);
 
 impl Announced {
-    /// Returns whether the announcement is still unanswered.
     pub(super) fn is_waiting(&mut self) -> bool {
         matches!(self.0.try_recv(), Err(TryRecvError::Empty))
     }
 
-    /// Returns whether the vector was refused.
     pub(super) fn is_refused(&mut self) -> bool {
         matches!(self.0.try_recv(), Ok(Err(_)))
     }
 
-    /// Returns the upload, if the vector was admitted.
     pub(super) fn upload(&mut self) -> Option<VectorUpload> {
         self.0.try_recv().ok()?.ok()
     }
