@@ -38,7 +38,7 @@ impl Driver {
     /// the result is kept for the next order.
     pub(super) fn step_finished(&mut self, result: StepResult) {
         let (iteration, gradient_product) = (result.iteration, result.gradient_product);
-        let (loss, accuracy) = (self.steps.figures.loss, self.evaluations.last_accuracy);
+        let (loss, accuracy) = (self.steps.loss, self.evaluations.last_accuracy);
         let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, Event::StepCommitted { iteration, outcome }, &mut effects);
@@ -59,22 +59,22 @@ impl Driver {
 
     /// Records a committed iteration, and starts the next one unless the run is ending.
     pub(super) fn committed(&mut self, cost: &IterationCost) {
-        let figures = self.steps.figures;
+        let result = &self.steps.result;
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,
             time_s: self.now_s,
-            loss: figures.loss,
+            loss: self.steps.loss,
             runtime_s: cost.runtime_s,
             total_worker_time_s: cost.total_worker_time_s,
             tasks: cost.tasks_applied,
             wasted: cost.tasks_wasted,
             employments: cost.employments,
             results: cost.results,
-            learning_rate: figures.learning_rate,
-            gradient_norm: figures.gradient_norm,
-            saturated: figures.saturated,
-            vanished: figures.vanished,
-            shards: figures.shards,
+            learning_rate: result.learning_rate,
+            gradient_norm: result.gradient_norm,
+            saturated: result.saturated,
+            vanished: result.vanished,
+            shards: self.steps.shards,
         });
         if self.is_ending {
             return;

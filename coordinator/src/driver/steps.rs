@@ -8,22 +8,6 @@ use ata_types::{CollectionId, Iteration, WireFormat};
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};
 use crate::training::{self, OrderedVector, StepOrder, StepPace, StepResult, TrainingEvent, Work};
 
-/// The figures of a step, which are recorded in the journal.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StepFigures {
-    /// The mean loss of the step's tasks, in nats.
-    pub(super) loss: f64,
-    pub(super) learning_rate: f64,
-    /// The norm of the mean gradient before clipping, if clipping is enabled.
-    pub(super) gradient_norm: Option<f64>,
-    /// The number of gradient values that were out of the units' range.
-    pub(super) saturated: u64,
-    /// The number of nonzero gradient values that were rounded to 0.
-    pub(super) vanished: u64,
-    /// The number of workers that exchanged their vectors in shards.
-    pub(super) shards: u64,
-}
-
 /// The parts of a step's order that the engine decides on.
 #[derive(Clone)]
 pub(super) struct StepPlan {
@@ -52,8 +36,11 @@ pub(super) struct Steps {
     /// The units of the current iteration's gradients; `None` until the first arrives.
     pub(super) units: Option<Units>,
     pub(super) versions: Versions,
-    /// The figures of the last step that was ordered.
-    pub(super) figures: StepFigures,
+    /// The mean loss of the tasks of the step that was ordered last, in nats.
+    pub(super) loss: f64,
+    /// The result of the last committed step, and the number of workers that exchanged their vectors in shards.
+    pub(super) result: StepResult,
+    pub(super) shards: u64,
     /// The current step as the engine ordered it.
     pub(super) ordered: Option<StepPlan>,
     /// Whether the thread has a step whose result it has not reported.
@@ -85,7 +72,9 @@ impl Steps {
             next: None,
             units: state.units().cloned(),
             versions,
-            figures: StepFigures::default(),
+            loss: f64::NAN,
+            result: StepResult::default(),
+            shards: 0,
             ordered: None,
             is_under_way: false,
             taken: None,
@@ -124,7 +113,7 @@ impl Steps {
         self.ordered = Some(plan.clone());
         let StepPlan { iteration, tasks, collections: _, vectors, loss, lr_factor, with_product } = plan;
         let learning_rate = self.learning_rate.at(iteration.number()) * lr_factor;
-        self.figures.loss = loss;
+        self.loss = loss;
         let begun = self.next.is_none().then(|| ParameterSet::begin(iteration.next(), self.values, self.format));
         let (next, writer) = begun.unzip();
         self.next = self.next.take().or_else(|| next.clone());
@@ -155,12 +144,10 @@ impl Steps {
 
     /// Applies the result of a step that the engine has committed. `shards` is the number of workers that exchanged
     /// their vectors in shards. Returns whether there are more versions of the parameters in memory than allowed.
-    pub(super) fn finish(&mut self, result: StepResult, shards: u64) -> bool {
-        let StepResult { learning_rate, gradient_norm, saturated, vanished, units, .. } = result;
+    pub(super) fn finish(&mut self, mut result: StepResult, shards: u64) -> bool {
         (self.is_under_way, self.ordered) = (false, None);
-        self.figures =
-            StepFigures { loss: self.figures.loss, learning_rate, gradient_norm, saturated, vanished, shards };
-        self.units = units;
+        self.units = result.units.take();
+        (self.result, self.shards) = (result, shards);
         if let Some(next) = self.next.take() {
             self.parameters = next;
         }

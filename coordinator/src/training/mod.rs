@@ -124,7 +124,7 @@ pub(crate) enum TrainingEvent {
 }
 
 /// The result of a step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StepResult {
     pub(crate) iteration: Iteration,
     pub(crate) learning_rate: f64,
