@@ -155,7 +155,6 @@ impl TransferLimits {
         self.tensors(parameters).clamp(LEAST_UPLOADS, Semaphore::MAX_PERMITS as u64) as usize
     }
 
-    /// Returns how many versions of the parameters may be in memory.
     pub(crate) fn versions(&self, parameters: u64) -> usize {
         self.tensors(parameters).max(LEAST_VERSIONS) as usize
     }
@@ -273,7 +272,6 @@ impl SplitData {
 }
 
 impl CoordinatorConfig {
-    /// Returns the description of the run for workers.
     pub(crate) fn run_spec(&self) -> RunSpec {
         let problem = &self.problem;
         RunSpec {
@@ -307,18 +305,9 @@ impl Timeouts {
         let idle = heartbeat.max(IDLE_HEARTBEAT_INTERVAL * HEARTBEATS_MISSED);
         Self { heartbeat, idle, download: config.transfers.timeout }
     }
-
-    /// Returns the time between two heartbeats of a worker that has work.
-    pub(crate) fn heartbeat_interval_ms(&self) -> u32 {
-        interval_ms(self.heartbeat)
-    }
-
-    /// Returns the time between two heartbeats of a worker that has no work.
-    pub(crate) fn idle_heartbeat_interval_ms(&self) -> u32 {
-        interval_ms(self.idle)
-    }
 }
 
-fn interval_ms(timeout: Duration) -> u32 {
+/// Returns the time between two heartbeats of a worker, of which some may be missed within `timeout`.
+pub(crate) fn interval_ms(timeout: Duration) -> u32 {
     (timeout / HEARTBEATS_MISSED).as_millis().max(1) as u32
 }

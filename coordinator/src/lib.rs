@@ -45,13 +45,6 @@ pub use config::{
 };
 pub use report::{RunError, RunReport, StopReason};
 
-/// Helpers for tests, which are not part of the public interface.
-#[doc(hidden)]
-pub mod testing {
-    pub use crate::checkpoint::testing::*;
-    pub use crate::driver::testing::*;
-}
-
 use std::future::Future;
 use std::time::Duration;
 

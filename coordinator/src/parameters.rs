@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::mpsc as std_mpsc;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use ata_sums::SteppedChunk;
 use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
@@ -26,7 +26,6 @@ pub(crate) struct ParameterSet {
     alive: Weak<()>,
 }
 
-/// Writes the chunks of a set.
 pub(crate) struct SetWriter {
     whole: SetProducer,
     differences: Option<SetProducer>,
@@ -46,7 +45,6 @@ impl AsRef<[u8]> for Values {
 }
 
 impl SetWriter {
-    /// Adds the next chunk.
     pub(crate) fn push(&mut self, chunk: SteppedChunk) {
         self.whole.push(Bytes::from_owner(Values { values: chunk.whole, _mark: self.mark.clone() }));
         if let Some((producer, bytes)) = self.differences.as_mut().zip(chunk.differences) {
@@ -109,14 +107,14 @@ impl ParameterSet {
 
 /// A copy of the parameters after a step, made by the training thread. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct TrainedParameters(Arc<Copied>);
-
-#[derive(Debug)]
-struct Copied {
-    last_step: Iteration,
-    copy: Mutex<std_mpsc::Receiver<Vec<f32>>>,
-    values: OnceLock<Vec<f32>>,
+pub(crate) struct TrainedParameters {
+    /// The last step included in the parameters.
+    pub(crate) last_step: Iteration,
+    values: Arc<LazyLock<Vec<f32>, AwaitCopy>>,
 }
+
+/// Blocks until the training thread has copied the parameters.
+type AwaitCopy = Box<dyn FnOnce() -> Vec<f32> + Send>;
 
 impl AsRef<[f32]> for TrainedParameters {
     fn as_ref(&self) -> &[f32] {
@@ -127,19 +125,14 @@ impl AsRef<[f32]> for TrainedParameters {
 impl TrainedParameters {
     /// Creates the parameters after step `last_step`, which will be received from `copy`.
     pub(crate) fn new(last_step: Iteration, copy: std_mpsc::Receiver<Vec<f32>>) -> Self {
-        Self(Arc::new(Copied { last_step, copy: Mutex::new(copy), values: OnceLock::new() }))
-    }
-
-    /// The last step included in the parameters.
-    pub(crate) fn last_step(&self) -> Iteration {
-        self.0.last_step
+        let wait: AwaitCopy = Box::new(move || copy.recv().unwrap_or_default());
+        Self { last_step, values: Arc::new(LazyLock::new(wait)) }
     }
 
     /// Returns the parameters in the model's flat order. Blocks until the training thread has copied them. They are empty if the thread has
     /// failed, which it reports.
     pub(crate) fn values(&self) -> &[f32] {
-        let wait = || self.0.copy.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or_default();
-        self.0.values.get_or_init(wait)
+        &self.values
     }
 
     /// Returns the parameters as they are sent to a worker that evaluates them, without copying. Blocks like [`Self::values`], and is empty
@@ -147,7 +140,7 @@ impl TrainedParameters {
     pub(crate) fn framed(&self) -> FramedSet {
         let count = self.values().len();
         let chunks = count.div_ceil(CHUNK_VALUES) as u64;
-        let header = SetHeader { iteration: self.last_step().next(), base: None, chunks, stripe: None };
+        let header = SetHeader { iteration: self.last_step.next(), base: None, chunks, stripe: None };
         let mut producer = SetProducer::new(header);
         for first in (0..count).step_by(CHUNK_VALUES) {
             let range = first..count.min(first + CHUNK_VALUES);
@@ -156,13 +149,11 @@ impl TrainedParameters {
         producer.set()
     }
 
-    /// Returns the SHA-256 of the parameters as little-endian f32.
     pub(crate) fn sha256(&self) -> [u8; 32] {
         ata_sums::sha256_of_parameters(self.values())
     }
 }
 
-/// A chunk of the trained parameters as bytes.
 struct TrainedChunk {
     parameters: TrainedParameters,
     range: Range<usize>,
@@ -214,7 +205,6 @@ impl Due {
 }
 
 impl DueParameters {
-    /// Makes a set due, replacing an older one.
     pub(crate) fn put(&self, set: ParameterSet) {
         self.0.send_replace(Due::Set(Box::new(set)));
     }
@@ -232,7 +222,6 @@ impl DueParameters {
         was_due
     }
 
-    /// The iteration of the set that is due.
     pub(crate) fn iteration(&self) -> Option<Iteration> {
         match &*self.0.borrow() {
             Due::Set(set) => Some(set.iteration),
@@ -281,6 +270,7 @@ impl DueSets {
     }
 
     /// Takes the set that is due. Returns its iteration, or an error if the session is over.
+    #[cfg(test)]
     pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
         match take(&self.due) {
             Due::Set(set) => Ok(Some(set.iteration)),

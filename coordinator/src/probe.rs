@@ -1,8 +1,6 @@
 //! Answers the probes of clients that measure their connection to the coordinator.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ata_net::Peer;
@@ -10,7 +8,7 @@ use ata_wire::limits::{MAX_PROBES, PROBE_ANSWER_PADDING, PROBE_TIMEOUT};
 use ata_wire::proto::{ProbeAnswer, ProbeRequest, probe_answer::Kind};
 use ata_wire::{ProbeIntake, ProbeSummary, RunSpec, padding};
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
@@ -29,27 +27,32 @@ impl Probes {
         Self { run_id, run, places, padding: padding(PROBE_ANSWER_PADDING) }
     }
 
-    /// Reads the requests, and starts to answer.
+    /// Reads the requests, and starts to answer: with a summary, followed by padding. The answer occupies one of the limited places until it
+    /// is dropped, which bounds the memory for peers that do not read.
     pub(crate) async fn answer(
         &self,
         mut requests: Streaming<ProbeRequest>,
         peer: Peer,
-    ) -> Result<ProbeAnswers, Status> {
+    ) -> Result<impl Stream<Item = Result<ProbeAnswer, Status>> + Send + use<>, Status> {
         let full = |_| Status::resource_exhausted("others are measuring already: try again in a few seconds");
         let place = self.places.clone().try_acquire_owned().map_err(full)?;
         let mut intake = ProbeIntake::default();
         while let Some(request) = requests.message().await? {
             intake.take(&request)?;
         }
-        let (open, closed) = oneshot::channel();
+        let (open, closed) = oneshot::channel::<()>();
         tokio::spawn(close_late(peer, closed));
-        Ok(ProbeAnswers {
-            summary: Some(self.summary(intake.padding_bytes())),
-            left: intake.answer_bytes(),
-            padding: self.padding.clone(),
-            _place: place,
-            _open: open,
-        })
+        let summary = Kind::Summary(self.summary(intake.padding_bytes()).into());
+        let (mut left, padding) = (intake.answer_bytes(), self.padding.clone());
+        let rest = std::iter::from_fn(move || {
+            let length = left.min(padding.len() as u64);
+            left -= length;
+            (length > 0).then(|| Kind::Padding(padding.slice(..length as usize)))
+        });
+        Ok(tokio_stream::iter(std::iter::once(summary).chain(rest).map(move |kind| {
+            let _held = (&place, &open);
+            Ok(ProbeAnswer { kind: Some(kind) })
+        })))
     }
 
     #[expect(clippy::disallowed_methods, reason = "it is only compared with another clock")]
@@ -69,37 +72,5 @@ impl Probes {
 async fn close_late(peer: Peer, closed: oneshot::Receiver<()>) {
     if tokio::time::timeout(PROBE_TIMEOUT, closed).await.is_err() {
         peer.close();
-    }
-}
-
-/// The answer to a probe: a summary, followed by padding. It occupies one of the limited places until it is dropped,
-/// which bounds the memory for peers that do not read.
-#[derive(Debug)]
-pub(crate) struct ProbeAnswers {
-    summary: Option<ProbeSummary>,
-    left: u64,
-    padding: Bytes,
-    _place: OwnedSemaphorePermit,
-    _open: oneshot::Sender<()>,
-}
-
-impl Iterator for ProbeAnswers {
-    type Item = Kind;
-
-    fn next(&mut self) -> Option<Kind> {
-        if let Some(summary) = self.summary.take() {
-            return Some(Kind::Summary(summary.into()));
-        }
-        let length = self.left.min(self.padding.len() as u64);
-        self.left -= length;
-        (length > 0).then(|| Kind::Padding(self.padding.slice(..length as usize)))
-    }
-}
-
-impl Stream for ProbeAnswers {
-    type Item = Result<ProbeAnswer, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(self.next().map(|kind| Ok(ProbeAnswer { kind: Some(kind) })))
     }
 }

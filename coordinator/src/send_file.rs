@@ -64,7 +64,6 @@ pub(crate) struct File {
     pub(crate) _sending: Arc<()>,
 }
 
-/// The transfer of a file to a worker.
 pub(crate) struct DataTransfer {
     pub(crate) file: File,
     pub(crate) sender: mpsc::Sender<Result<TransferPart, Status>>,
@@ -95,7 +94,7 @@ impl DataTransfer {
         let sent = tokio::select! {
             sent = self.send() => sent,
             // Closing the connection frees the memory of the call's chunks.
-            () = self.file.presence.ended() => return self.peer.close(),
+            () = self.file.presence.ended.cancelled() => return self.peer.close(),
         };
         let answer = match sent {
             Ok(()) | Err(SendError::Dropped) => return,
@@ -142,7 +141,6 @@ impl DataTransfer {
     }
 }
 
-/// Runs work that may wait for the disk.
 async fn blocking<T: Send + 'static>(
     served: &Arc<ServedFile>,
     work: impl FnOnce(&ServedFile) -> Result<T, SendError> + Send + 'static,

@@ -1,6 +1,5 @@
 //! The gRPC service, which checks requests and passes them to the driver.
 
-mod control;
 mod guard;
 
 use std::pin::Pin;
@@ -9,11 +8,12 @@ use std::time::Duration;
 
 use ata_net::Peer;
 use ata_record::RefusalKind;
-use ata_sums::{CodecError, decode_sums};
+use ata_sums::decode_sums;
 use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
-    CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
+    CoordinatorMessage, DataRequest, ProbeAnswer, ProbeRequest, TransferPart, WorkerMessage,
+    coordinator_server::Coordinator,
 };
 use ata_wire::{
     FramedSet, FromWorker, GradientHeader, GradientUpload, Reader, Receipt, ReceiveError, SessionToken, Stripe,
@@ -25,9 +25,9 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::driver::{DriverCommand, SessionHandle, VectorUpload};
-use crate::probe::{ProbeAnswers, Probes};
-use crate::reduction::{Sink, UploadRefusal};
+use crate::driver::{DriverCommand, Presence, SessionHandle, VectorUpload};
+use crate::probe::Probes;
+use crate::reduction::Sink;
 use crate::send_file::DataTransfer;
 use crate::training::Work;
 use guard::UploadGuard;
@@ -40,7 +40,6 @@ pub(crate) struct Service {
     driver: mpsc::Sender<DriverCommand>,
     /// The length of every gradient.
     parameters: u64,
-    /// The wire format of vectors.
     format: WireFormat,
     /// The permits that limit how many data files are sent at the same time.
     data_transfers: Arc<Semaphore>,
@@ -65,7 +64,6 @@ impl Service {
         }
     }
 
-    /// Sends the driver a command and waits for the reply.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> DriverCommand) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.driver.send(command(reply)).await.map_err(|_| over())?;
@@ -73,27 +71,23 @@ impl Service {
     }
 
     /// Receives a requested vector chunk by chunk, and sends the result to the driver, even if this future is dropped.
-    async fn receive_vector(
-        &self,
-        upload: GradientUpload,
-        header: GradientHeader,
-        peer: Peer,
-    ) -> Result<Receipt, Status> {
+    async fn receive_vector(&self, upload: GradientUpload, header: GradientHeader) -> Result<Receipt, Status> {
         let (session, vector) = (header.session, header.vector);
-        let failed = move |kind, reason| DriverCommand::VectorFailed { session, vector, kind, reason };
-        let mut guard = UploadGuard::new(self.driver.clone(), failed);
+        // The driver checks the peer: only the worker that was asked may send the vector.
+        let peer = upload.peer().clone();
+        let mut guard = UploadGuard::new(self.driver.clone(), session, vector);
         let answer = self.ask(|reply| DriverCommand::AnnounceVector { header, peer, reply }).await;
-        let accepted = match answer.map_err(UploadRefusal::NoSession).flatten() {
+        let accepted = match answer.map_err(Err).flatten() {
             Ok(accepted) => accepted,
-            Err(refusal) => {
+            Err(response) => {
                 guard.disarm();
-                return refusal.into();
+                return response;
             }
         };
         let presence = accepted.presence.clone();
         let received = tokio::select! {
             received = self.receive(upload, accepted) => received,
-            () = presence.ended() => Err(Status::unauthenticated("the session is over").into()),
+            () = presence.ended.cancelled() => Err(Status::unauthenticated("the session is over").into()),
         };
         let values = match received {
             Ok(values) => values,
@@ -126,7 +120,7 @@ impl Service {
                 };
                 tokio::select! {
                     passed = self.pass_chunks(upload, &accepted, |bytes| whole.receive(bytes), append) => passed?,
-                    () = whole.ended() => return Err(UploadError::NotAsked),
+                    () = whole.ended.cancelled() => return Err(UploadError::NotAsked),
                 }
                 Ok(Some(values))
             }
@@ -151,17 +145,19 @@ impl Service {
                 paced.until(at, stripe).await;
                 transfer.wait(false);
             }
-            let missing = UploadError::Missing { at, chunks: self.chunks() };
+            let missing = || UploadError::Content(format!("it ended before chunk {at} of {}", self.chunks()));
             let heard = |bytes| {
                 presence.hear();
                 received(bytes);
                 transfer.receive(bytes);
             };
-            let chunk = upload.chunk(heard).await?.ok_or(missing)?;
+            let chunk = upload.chunk(heard).await?.ok_or_else(missing)?;
             let sums = self.sums(&chunk, at)?;
             if due.peek().is_none() {
                 // Passing the last chunk completes the vector, so the stream's end is checked first.
-                self.end(&mut upload).await?;
+                if upload.chunk(|_| {}).await?.is_some() {
+                    return Err(UploadError::Content(format!("it has more than {} chunks", self.chunks())));
+                }
             }
             if !pass(at, sums) {
                 return Err(UploadError::NotAsked);
@@ -176,20 +172,12 @@ impl Service {
         self.parameters.div_ceil(CHUNK_VALUES as u64)
     }
 
-    /// Decodes a chunk.
     fn sums(&self, chunk: &[u8], at: u64) -> Result<Vec<i32>, UploadError> {
         let values = (self.parameters - at * CHUNK_VALUES as u64).min(CHUNK_VALUES as u64) as usize;
         let mut sums = Vec::with_capacity(values);
-        decode_sums(self.format, chunk, values, &mut sums).map_err(|error| UploadError::Codec { at, error })?;
+        decode_sums(self.format, chunk, values, &mut sums)
+            .map_err(|error| UploadError::Content(format!("chunk {at}: {error}")))?;
         Ok(sums)
-    }
-
-    /// Checks that an upload ends after its last chunk.
-    async fn end(&self, upload: &mut GradientUpload) -> Result<(), UploadError> {
-        match upload.chunk(|_| {}).await? {
-            None => Ok(()),
-            Some(_) => Err(UploadError::TooLong { chunks: self.chunks() }),
-        }
     }
 }
 
@@ -198,12 +186,8 @@ impl Service {
 enum UploadError {
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    #[error("chunk {at}: {error}")]
-    Codec { at: u64, error: CodecError },
-    #[error("it ended before chunk {at} of {chunks}")]
-    Missing { at: u64, chunks: u64 },
-    #[error("it has more than {chunks} chunks")]
-    TooLong { chunks: u64 },
+    #[error("{0}")]
+    Content(String),
     #[error("it is no longer asked for")]
     NotAsked,
 }
@@ -215,31 +199,50 @@ impl From<Status> for UploadError {
 }
 
 impl UploadError {
-    /// Returns the kind of refusal that the error leads to.
     fn kind(&self) -> RefusalKind {
         match self {
             Self::Receive(ReceiveError::Content(TransferError::Checksum(_))) => RefusalKind::WrongChecksum,
-            Self::Receive(ReceiveError::Content(_))
-            | Self::Codec { .. }
-            | Self::Missing { .. }
-            | Self::TooLong { .. } => RefusalKind::WrongSize,
+            Self::Receive(ReceiveError::Content(_)) | Self::Content(_) => RefusalKind::WrongSize,
             Self::Receive(_) => RefusalKind::NotReceived,
             Self::NotAsked => RefusalKind::Stale,
         }
     }
 }
 
-impl From<UploadRefusal> for Result<Receipt, Status> {
-    fn from(refusal: UploadRefusal) -> Self {
-        match refusal {
-            UploadRefusal::NoSession(status) => Err(status),
-            UploadRefusal::NotHeld { reason } => Ok(Receipt::NotHeld { reason }),
-        }
-    }
-}
-
 fn over() -> Status {
     Status::unavailable("the run is over")
+}
+
+/// Passes a worker's messages to the driver until its stream or its session ends.
+async fn read_messages(
+    driver: mpsc::Sender<DriverCommand>,
+    session: SessionToken,
+    mut incoming: Streaming<WorkerMessage>,
+    presence: Presence,
+) {
+    let why = loop {
+        let message = tokio::select! {
+            message = incoming.message() => message,
+            () = presence.ended.cancelled() => return,
+        };
+        let message = match message {
+            Ok(Some(message)) => FromWorker::try_from(message),
+            Ok(None) => break "it left".into(),
+            Err(status) => break format!("its connection broke: {}", status.message()),
+        };
+        match message {
+            Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
+            Ok(FromWorker::Heartbeat { idle }) => presence.hear_heartbeat(idle),
+            Ok(message) => {
+                if driver.send(DriverCommand::Said { session, message }).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    // If the driver is gone, all sessions have ended.
+    driver.send(DriverCommand::Left { session, why }).await.unwrap_or(());
 }
 
 impl Transfers for Service {
@@ -266,9 +269,7 @@ impl Transfers for Service {
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let header = GradientHeader::try_from(upload.header().await?)?;
-        // The driver checks the peer: only the worker that was asked may send the vector.
-        let peer = upload.peer().clone();
-        self.receive_vector(upload, header, peer).await
+        self.receive_vector(upload, header).await
     }
 }
 
@@ -276,7 +277,7 @@ impl Transfers for Service {
 impl Coordinator for Service {
     type SessionStream = ResponseStream<CoordinatorMessage>;
     type DataStream = ResponseStream<TransferPart>;
-    type ProbeStream = ProbeAnswers;
+    type ProbeStream = ResponseStream<ProbeAnswer>;
 
     async fn session(
         &self,
@@ -294,7 +295,7 @@ impl Coordinator for Service {
         peer.may_be_called(&hello.name.to_string()).map_err(Status::permission_denied)?;
         let handle = self.ask(|reply| DriverCommand::Hello { hello, peer, reply }).await??;
         let SessionHandle { token, messages, presence } = handle;
-        tokio::spawn(control::read(self.driver.clone(), token, incoming, presence));
+        tokio::spawn(read_messages(self.driver.clone(), token, incoming, presence));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
         Ok(Response::new(Box::pin(outgoing)))
     }
@@ -312,9 +313,9 @@ impl Coordinator for Service {
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
-    async fn probe(&self, request: Request<Streaming<ProbeRequest>>) -> Result<Response<ProbeAnswers>, Status> {
+    async fn probe(&self, request: Request<Streaming<ProbeRequest>>) -> Result<Response<Self::ProbeStream>, Status> {
         let peer = Peer::of(request.extensions());
-        Ok(Response::new(self.probes.answer(request.into_inner(), peer).await?))
+        Ok(Response::new(Box::pin(self.probes.answer(request.into_inner(), peer).await?)))
     }
 }
 

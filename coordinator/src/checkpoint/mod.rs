@@ -18,7 +18,6 @@ mod newest;
 mod object;
 mod saver;
 mod store;
-pub(crate) mod testing;
 
 pub use cadence::{Cadence, Retention};
 pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};
@@ -130,7 +129,6 @@ struct StateFile {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedUnits {
-    /// The unit exponent of each tensor.
     exponents: Vec<i16>,
     /// The bytes of the shifts of blocks, as hexadecimal digits.
     shifts: String,
@@ -270,3 +268,6 @@ fn damage(file: &'static str, reason: impl std::fmt::Display) -> Damage {
 fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,12 +19,10 @@ pub struct FoundCheckpoint {
     pub damaged: Vec<(String, Damage)>,
 }
 
-/// Returns the name of an iteration's checkpoint.
 pub(super) fn name_of(iteration: Iteration) -> String {
     format!("{NAME_PREFIX}{:06}", iteration.number())
 }
 
-/// Returns the iteration of the checkpoint with this name.
 pub(super) fn iteration_of(name: &str) -> Option<Iteration> {
     let digits = name.strip_prefix(NAME_PREFIX)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok().map(Iteration))?

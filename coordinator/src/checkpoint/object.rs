@@ -3,9 +3,6 @@
 //! An object store has neither folders nor renaming, so a checkpoint exists if and only if its `state.json` does. That file is written last
 //! and deleted first.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
@@ -45,7 +42,6 @@ pub struct ObjectStore {
 const WRITER: &str = "writer";
 
 /// The state that requests need, which may outlive the call that makes them.
-#[derive(Clone, Debug)]
 struct ObjectCheckpoints {
     backend: Arc<dyn Backend>,
     prefix: Path,
@@ -58,18 +54,12 @@ impl ObjectStore {
         Self { place, writer, has_claimed: AtomicBool::new(false) }
     }
 
-    fn checkpoints(&self) -> ObjectCheckpoints {
-        ObjectCheckpoints { backend: self.place.backend().clone(), prefix: self.place.prefix().clone() }
-    }
-
     /// Claims the right to write, or checks that no other process has claimed it since.
     fn claim(&self) -> io::Result<()> {
         if !self.has_claimed.load(Ordering::Relaxed) {
             return self.put_claim();
         }
-        let checkpoints = self.checkpoints();
-        let found = match self.wait(async move { checkpoints.backend.get(&checkpoints.writer()).await?.bytes().await })
-        {
+        let found = match self.wait(|it| async move { it.backend.get(&it.at(WRITER)).await?.bytes().await }) {
             // The place was cleared, so the first process to notice claims it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.put_claim(),
             found => found?,
@@ -82,24 +72,30 @@ impl ObjectStore {
     }
 
     fn put_claim(&self) -> io::Result<()> {
-        let (checkpoints, text) = (self.checkpoints(), self.writer.clone());
-        self.wait(async move { checkpoints.backend.put(&checkpoints.writer(), text.into()).await.map(drop) })?;
+        let text = self.writer.clone();
+        self.wait(|it| async move { it.backend.put(&it.at(WRITER), text.into()).await.map(drop) })?;
         self.has_claimed.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// Makes a request, and blocks until the response arrives.
-    fn wait<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = object_store::Result<T>> + Send + 'static,
-    ) -> io::Result<T> {
-        Ok(self.place.wait(request)??)
+    fn wait<T, F>(&self, request: impl FnOnce(ObjectCheckpoints) -> F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        let (backend, prefix) = (self.place.backend().clone(), self.place.prefix().clone());
+        Ok(self.place.wait(request(ObjectCheckpoints { backend, prefix }))??)
     }
 }
 
 impl ObjectCheckpoints {
     fn path(&self, name: &str, file: &str) -> Path {
-        self.prefix.clone().join(name).join(file)
+        self.at(name).join(file)
+    }
+
+    fn at(&self, name: &str) -> Path {
+        self.prefix.clone().join(name)
     }
 
     /// Lists all files of checkpoints, as pairs of checkpoint name and file name.
@@ -126,14 +122,6 @@ impl ObjectCheckpoints {
             self.write(self.path(name, &file), content).await?;
         }
         Ok(())
-    }
-
-    fn latest(&self) -> Path {
-        self.prefix.clone().join(LATEST)
-    }
-
-    fn writer(&self) -> Path {
-        self.prefix.clone().join(WRITER)
     }
 
     async fn write(&self, path: Path, mut content: Bytes) -> object_store::Result<()> {
@@ -168,7 +156,6 @@ impl ObjectCheckpoints {
         Ok(())
     }
 
-    /// Deletes an object if it exists.
     async fn delete(&self, path: &Path) -> object_store::Result<()> {
         match self.backend.delete(path).await {
             Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -180,38 +167,35 @@ impl ObjectCheckpoints {
 impl Store for ObjectStore {
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
         self.claim()?;
-        let (checkpoints, name) = (self.checkpoints(), name.to_owned());
         let files = files.iter().map(|(file, content)| ((*file).to_owned(), Bytes::copy_from_slice(content))).collect();
-        self.wait(async move { checkpoints.put(&name, files).await })
+        let name = name.to_owned();
+        self.wait(|it| async move { it.put(&name, files).await })
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        let checkpoints = self.checkpoints();
-        let files = self.wait(async move { checkpoints.files().await })?;
+        let files = self.wait(|it| async move { it.files().await })?;
         Ok(files.into_iter().filter(|(_, file)| file == STATE).map(|(name, _)| name).collect())
     }
 
     fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>> {
-        let checkpoints = self.checkpoints();
-        let path = checkpoints.path(name, file);
-        let bytes = self.wait(async move { checkpoints.backend.get(&path).await?.bytes().await })?;
+        let (name, file) = (name.to_owned(), file.to_owned());
+        let bytes = self.wait(|it| async move { it.backend.get(&it.path(&name, &file)).await?.bytes().await })?;
         Ok(bytes.into())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let (checkpoints, name) = (self.checkpoints(), name.to_owned());
-        self.wait(async move { checkpoints.remove(&name).await })
+        let name = name.to_owned();
+        self.wait(|it| async move { it.remove(&name).await })
     }
 
     fn set_latest(&self, name: &str) -> io::Result<()> {
-        let (checkpoints, text) = (self.checkpoints(), latest_text(name));
-        self.wait(async move { checkpoints.backend.put(&checkpoints.latest(), text.into()).await.map(drop) })
+        let text = latest_text(name);
+        self.wait(|it| async move { it.backend.put(&it.at(LATEST), text.into()).await.map(drop) })
     }
 
     fn latest(&self) -> io::Result<Option<String>> {
-        let checkpoints = self.checkpoints();
-        let read = self.wait(async move {
-            match checkpoints.backend.get(&checkpoints.latest()).await {
+        let read = self.wait(|it| async move {
+            match it.backend.get(&it.at(LATEST)).await {
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 found => Ok(Some(found?.bytes().await?)),
             }
@@ -224,3 +208,6 @@ impl Store for ObjectStore {
         if name.is_empty() { place.to_owned() } else { format!("{place}/{name}") }
     }
 }
+
+#[cfg(test)]
+mod tests;

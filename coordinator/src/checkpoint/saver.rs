@@ -1,5 +1,6 @@
 //! The thread that writes checkpoints and models, while the next iterations run.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -13,7 +14,6 @@ use super::newest::{iterations, name_of};
 use super::{Checkpoint, Progress, Retention, Store, model_file};
 use crate::parameters::TrainedParameters;
 
-/// A job for the saver thread.
 pub(crate) enum SaveJob {
     /// Writes a checkpoint once the training thread has handed over its part, and drops old ones.
     Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
@@ -21,36 +21,15 @@ pub(crate) enum SaveJob {
     Model { path: PathBuf, parameters: TrainedParameters, metadata: Metadata },
 }
 
-impl SaveJob {
-    /// Returns the path of the model file, if the job writes one.
-    fn path(&self) -> Option<PathBuf> {
-        match self {
-            Self::Checkpoint { .. } => None,
-            Self::Model { path, .. } => Some(path.clone()),
-        }
-    }
-
-    /// Returns the last iteration included in the checkpoint or model.
-    fn iteration(&self) -> Iteration {
-        match self {
-            Self::Checkpoint { progress, .. } => progress.iteration,
-            Self::Model { parameters, .. } => parameters.last_step(),
-        }
-    }
-}
-
 /// The result of a job.
 #[derive(Debug)]
 pub(crate) enum SaveResult {
-    /// A checkpoint is durable.
-    Checkpoint { iteration: Iteration, place: String, seconds: f64 },
-    /// A checkpoint could not be written; earlier ones still exist.
-    CheckpointFailed { iteration: Iteration, reason: String },
+    /// A checkpoint is durable at a place after some seconds, or could not be written; earlier ones still exist.
+    Checkpoint { iteration: Iteration, saved: Result<(String, f64), String> },
     /// A model was written, or could not be.
-    Model { path: PathBuf, result: std::io::Result<()> },
+    Model { path: PathBuf, written: io::Result<()> },
 }
 
-/// Writes checkpoints and models on its own thread.
 pub(crate) struct Saver {
     pub(crate) store: Box<dyn Store>,
     pub(crate) retention: Retention,
@@ -62,47 +41,43 @@ pub(crate) struct Saver {
 impl Saver {
     /// Starts the thread, which ends when the returned sender is dropped. It reports each job, in order.
     pub(crate) fn spawn(self, report: impl Fn(SaveResult) + Send + 'static) -> mpsc::Sender<SaveJob> {
-        let (jobs, received) = mpsc::channel::<SaveJob>();
+        let (jobs, received) = mpsc::channel();
         std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || {
                 for job in received {
-                    let (path, iteration) = (job.path(), job.iteration());
-                    // Without a report, the run would wait forever. The panic itself has been printed.
-                    let saved = catch_unwind(AssertUnwindSafe(|| self.save(job)));
-                    report(saved.unwrap_or_else(|_| match path {
-                        Some(path) => {
-                            SaveResult::Model { path, result: Err(std::io::Error::other("the saver panicked")) }
-                        }
-                        None => SaveResult::CheckpointFailed { iteration, reason: "the saver panicked".into() },
-                    }));
+                    report(self.save(job));
                 }
             })
             .expect("a thread can be started");
         jobs
     }
 
+    /// Does a job. Without a report, the run would wait forever, so panics are caught; they have been printed.
     fn save(&self, job: SaveJob) -> SaveResult {
         match job {
             SaveJob::Checkpoint { training, progress } => {
                 let iteration = progress.iteration;
-                let saved = match training.recv() {
-                    Ok(training) => self.checkpoint(&Checkpoint { training, progress: *progress }),
-                    Err(_) => Err("the optimizer failed".into()),
-                };
-                saved.unwrap_or_else(|reason| SaveResult::CheckpointFailed { iteration, reason })
+                let saved = catch_unwind(AssertUnwindSafe(|| {
+                    let training = training.recv().map_err(|_| "the optimizer failed")?;
+                    self.checkpoint(&Checkpoint { training, progress: *progress })
+                }));
+                SaveResult::Checkpoint { iteration, saved: saved.unwrap_or_else(|_| Err("the saver panicked".into())) }
             }
             SaveJob::Model { path, parameters, metadata } => {
-                let about = self.metadata.clone().into_iter().chain(metadata).collect();
-                let file = model_file(&self.table, &about, parameters.last_step(), parameters.values());
-                let result = write_atomically(&path, &file);
-                SaveResult::Model { path, result }
+                let written = catch_unwind(AssertUnwindSafe(|| {
+                    let about = self.metadata.clone().into_iter().chain(metadata).collect();
+                    let file = model_file(&self.table, &about, parameters.last_step, parameters.values());
+                    write_atomically(&path, &file)
+                }));
+                let written = written.unwrap_or_else(|_| Err(io::Error::other("the saver panicked")));
+                SaveResult::Model { path, written }
             }
         }
     }
 
-    /// Writes a checkpoint; an error says why it failed.
-    fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<SaveResult, String> {
+    /// Writes a checkpoint. Returns its place and the seconds that it took; an error says why it failed.
+    fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<(String, f64), String> {
         let began = Instant::now();
         let (iteration, steps) = (checkpoint.progress.iteration, checkpoint.training.steps());
         if steps != iteration.number() {
@@ -113,7 +88,7 @@ impl Saver {
         let put = self.store.put(&name, &files).and_then(|()| self.store.set_latest(&name));
         put.map_err(|cause| format!("cannot write {place}: {cause}"))?;
         self.drop_old(iteration);
-        Ok(SaveResult::Checkpoint { iteration, place, seconds: began.elapsed().as_secs_f64() })
+        Ok((place, began.elapsed().as_secs_f64()))
     }
 
     fn drop_old(&self, current: Iteration) {

@@ -64,10 +64,8 @@ pub struct FolderStore {
     root: PathBuf,
 }
 
-/// The name of the file that names the newest checkpoint.
 pub(super) const LATEST: &str = "latest";
 
-/// Returns the content of the file [`LATEST`].
 pub(super) fn latest_text(name: &str) -> String {
     format!("{name}\n")
 }
@@ -77,7 +75,6 @@ pub(super) fn latest_name(text: &[u8]) -> Option<String> {
     std::str::from_utf8(text).ok()?.strip_suffix('\n').map(str::to_owned)
 }
 
-/// The prefix of every checkpoint's name.
 pub(super) const NAME_PREFIX: &str = "step-";
 
 impl FolderStore {

@@ -2,25 +2,24 @@
 
 use ata_record::RunEvent;
 use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
-use ata_types::WorkerId;
-use ata_wire::{SessionToken, WorkerName};
 
 use super::Driver;
-use super::checkpoints::{CheckpointSnapshot, SaveRecord};
 use super::steps::StepPlan;
 use crate::checkpoint::SaveResult;
-use crate::links::Metered;
-use crate::training::{StepOrder, StepResult};
+use crate::training::{StepOrder, StepResult, Work};
 
 impl Driver {
-    /// Orders a step. Its chunks are sent to the contributing workers as soon as they are stepped.
+    /// Orders the step of some collections. Its chunks are sent to the contributing workers as soon as they are stepped.
     pub(super) fn step(&mut self, plan: StepPlan) {
+        for held in self.reduction.take_whole(&plan.collections) {
+            self.steps.give(Work::Add(held));
+        }
         let contributors = self.reduction.contributors(&plan.collections);
         let (order, next) = self.steps.order(plan);
         if let Some(next) = next {
             for (worker, stripe) in contributors {
                 if let Some(session) = self.sessions.of_worker(worker) {
-                    session.send_ahead(&next.in_stripe(stripe));
+                    session.put(&next.in_stripe(stripe));
                 }
             }
         }
@@ -29,7 +28,6 @@ impl Driver {
         }
     }
 
-    /// Takes an ordered step.
     fn take_step(&mut self, order: StepOrder) {
         if let Some(taken) = self.steps.take(order) {
             self.step_finished(taken);
@@ -40,17 +38,18 @@ impl Driver {
     /// the result is kept for the next order.
     pub(super) fn step_finished(&mut self, result: StepResult) {
         let (iteration, gradient_product) = (result.iteration, result.gradient_product);
-        let (loss, accuracy) = (self.steps.figures().loss, self.evaluations.last_accuracy());
+        let (loss, accuracy) = (self.steps.loss, self.evaluations.last_accuracy);
         let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, Event::StepCommitted { iteration, outcome }, &mut effects);
         if effects.is_empty() {
-            self.reduction.taken();
-            self.sessions.send_again(self.steps.parameters());
+            // The engine waits for some of the step's tasks again.
+            self.reduction.is_taken = true;
+            self.sessions.send_again(&self.steps.parameters);
             return self.steps.keep(result);
         }
         if self.steps.finish(result, self.reduction.members()) {
-            for session in self.sessions.close_oldest(self.steps.parameters().iteration) {
+            for session in self.sessions.close_oldest(self.steps.parameters.iteration) {
                 self.dismiss(session, "it reads its parameters too slowly for this coordinator's memory");
             }
         }
@@ -60,28 +59,28 @@ impl Driver {
 
     /// Records a committed iteration, and starts the next one unless the run is ending.
     pub(super) fn committed(&mut self, cost: &IterationCost) {
-        let figures = self.steps.figures();
+        let result = &self.steps.result;
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,
             time_s: self.now_s,
-            loss: figures.loss,
+            loss: self.steps.loss,
             runtime_s: cost.runtime_s,
             total_worker_time_s: cost.total_worker_time_s,
             tasks: cost.tasks_applied,
             wasted: cost.tasks_wasted,
             employments: cost.employments,
             results: cost.results,
-            learning_rate: figures.learning_rate,
-            gradient_norm: figures.gradient_norm,
-            saturated: figures.saturated,
-            vanished: figures.vanished,
-            shards: figures.shards,
+            learning_rate: result.learning_rate,
+            gradient_norm: result.gradient_norm,
+            saturated: result.saturated,
+            vanished: result.vanished,
+            shards: self.steps.shards,
         });
         if self.is_ending {
             return;
         }
         // Workers are forgotten only here, so that no event within an iteration is attributed to a later worker of the same number.
-        for worker in self.sessions.forget_long_absent() {
+        for worker in self.sessions.names.forget_long_absent() {
             self.notify(Event::WorkerForgotten { worker });
         }
         self.measure_links();
@@ -94,12 +93,13 @@ impl Driver {
 
     /// Passes the link measurements since the last step to the engine, and records the changes.
     fn measure_links(&mut self) {
-        let predicted_s = self.exchanges.take_prediction();
-        let Some(Metered { observed, up_bytes }) = self.meter.stepped(predicted_s) else { return };
+        let predicted_s = self.exchanges.predicted_s.take();
+        let Some((observed, up_bytes)) = self.meter.stepped(predicted_s) else { return };
         for observed in observed {
             self.notify(Event::LinkObserved(observed));
         }
-        let can_share = self.exchanges.plan.is_allowed() && self.sessions.are_all_reachable();
+        let can_share =
+            self.exchanges.plan.is_allowed() && self.sessions.ready().all(|session| session.peer_address.is_some());
         let topology = if can_share { Topology::Shards } else { Topology::Star };
         let down_bytes = self.steps.set_bytes() as f64;
         self.notify(Event::LinkObserved(Observed::Step { up_bytes, down_bytes, topology }));
@@ -109,29 +109,15 @@ impl Driver {
         }
     }
 
-    /// Passes the result of a link probe to the engine.
-    pub(super) fn link_probed(&mut self, token: SessionToken, bytes: u64, seconds: f64) {
-        self.hear(token);
-        let Ok(session) = self.sessions.of_token(token) else { return };
-        let observed = Observed::Probed { worker: session.worker(), bytes: bytes as f64, seconds };
-        self.notify(Event::LinkObserved(observed));
-    }
-
     /// Starts to save the state after the last step. No step may be under way.
     pub(super) fn save(&mut self) {
-        let named = |(worker, name): (WorkerId, &WorkerName)| (worker, name.to_string());
-        let snapshot = CheckpointSnapshot {
-            engine: self.engine.save(),
-            workers: self.sessions.names_by_departure().map(named).collect(),
-            expelled: self.sessions.expelled().map(|(name, why)| (name.to_string(), why.clone())).collect(),
-            best_accuracy: self.evaluations.best_accuracy(),
-        };
-        self.checkpoints.save(self.now_s, snapshot, self.steps.copy());
+        let (engine, best_accuracy) = (self.engine.save(), self.evaluations.best.accuracy);
+        self.checkpoints.save(self.now_s, engine, &self.sessions.names, best_accuracy, self.steps.copy());
     }
 
     /// Records the result of a save, and takes the step that waited for it.
     pub(super) fn save_finished(&mut self, result: SaveResult) {
-        let SaveRecord { event, step } = self.checkpoints.finish(self.now_s, result);
+        let (event, step) = self.checkpoints.finish(self.now_s, result);
         if let Some(event) = event {
             self.publisher.publish(event);
         }

@@ -1,16 +1,15 @@
 //! Schedules checkpoints and models, and keeps track of what was saved.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
 use ata_record::{RecordError, RunEvent};
 use ata_scheduler::SavedEngine;
-use ata_sums::{Metadata, TrainingState};
-use ata_types::{Iteration, WorkerId};
+use ata_sums::TrainingState;
+use ata_types::Iteration;
 
+use super::sessions::Names;
 use crate::checkpoint::{Cadence, Progress, SaveJob, SaveResult, VERSION};
-use crate::parameters::TrainedParameters;
 use crate::training::StepOrder;
 
 /// The facts about a run that every checkpoint includes.
@@ -26,18 +25,6 @@ pub(super) struct CheckpointedRun {
     pub(super) settings: String,
 }
 
-/// The part of a checkpoint other than the parameters, the optimizer's state and the description of the run.
-pub(super) struct CheckpointSnapshot {
-    pub(super) engine: SavedEngine,
-    /// The workers' numbers and names, the longest absent first.
-    pub(super) workers: Vec<(WorkerId, String)>,
-    /// The expelled names, and why each was expelled.
-    pub(super) expelled: Vec<(String, String)>,
-    /// The best accuracy of an evaluation so far.
-    pub(super) best_accuracy: Option<f64>,
-}
-
-/// The checkpoints of a run.
 pub(super) struct Checkpoints {
     /// The queue of the saver thread, which ends when this is dropped.
     jobs: std_mpsc::Sender<SaveJob>,
@@ -46,25 +33,16 @@ pub(super) struct Checkpoints {
     /// The time at which the last checkpoint was begun, in seconds.
     last_s: f64,
     /// The number of jobs that the thread has not reported on.
-    pending_jobs: usize,
+    pub(super) pending_jobs: usize,
     /// Whether a checkpoint is being written; it may still wait for the training thread.
     is_under_way: bool,
     /// The next step, if it waits for the checkpoint that is being written.
-    waiting: Option<StepOrder>,
+    pub(super) waiting: Option<StepOrder>,
     /// The last iteration of the newest checkpoint; 0 if there is none.
     saved: Iteration,
     /// The reason why the last checkpoint could not be written, if it failed.
-    failed: Option<String>,
-    /// The error of the last model, if it could not be written.
-    model_failed: Option<RecordError>,
-}
-
-/// The consequences of a finished job of the saver thread.
-#[derive(Default)]
-pub(super) struct SaveRecord {
-    pub(super) event: Option<RunEvent>,
-    /// The step that waited for the checkpoint.
-    pub(super) step: Option<StepOrder>,
+    pub(super) failed: Option<String>,
+    pub(super) model_failed: Option<RecordError>,
 }
 
 impl Checkpoints {
@@ -90,7 +68,6 @@ impl Checkpoints {
         }
     }
 
-    /// Returns whether a checkpoint is due after an iteration.
     pub(super) fn is_due(&self, now_s: f64, iteration: Iteration) -> bool {
         // A checkpoint that is due by time waits while another one is written.
         let is_late = self.is_under_way && matches!(self.cadence, Cadence::Seconds(_));
@@ -109,11 +86,6 @@ impl Checkpoints {
         }
     }
 
-    /// Returns whether all jobs are done.
-    pub(super) fn is_idle(&self) -> bool {
-        self.pending_jobs == 0
-    }
-
     /// Returns the step if it may be taken now, and keeps it otherwise. If checkpoints are due by iterations, a step waits for the
     /// checkpoint that is being written, so that a crash never loses more steps than there are between two checkpoints.
     pub(super) fn admit(&mut self, step: StepOrder) -> Option<StepOrder> {
@@ -125,19 +97,15 @@ impl Checkpoints {
         Some(step)
     }
 
-    /// Drops the step that waits for a checkpoint, since the run ends.
-    pub(super) fn drop_step(&mut self) {
-        self.waiting = None;
-    }
-
     /// Writes a checkpoint while the next iterations run. No step may be under way; `training` receives the state after the last one.
     pub(super) fn save(
         &mut self,
         now_s: f64,
-        snapshot: CheckpointSnapshot,
+        engine: SavedEngine,
+        names: &Names,
+        best_accuracy: Option<f64>,
         training: std_mpsc::Receiver<TrainingState>,
     ) {
-        let CheckpointSnapshot { engine, workers, expelled, best_accuracy } = snapshot;
         let iteration = Iteration(engine.next_iteration().since(Iteration::FIRST));
         let progress = Progress {
             version: VERSION,
@@ -147,8 +115,8 @@ impl Checkpoints {
             time_s: now_s,
             samples: iteration.number() * self.run.samples_per_iteration,
             best_accuracy,
-            workers,
-            expelled,
+            workers: names.by_departure().map(|(worker, name)| (worker, name.to_string())).collect(),
+            expelled: names.expelled.iter().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             engine,
             data: self.run.data.clone(),
             settings: self.run.settings.clone(),
@@ -158,51 +126,40 @@ impl Checkpoints {
         self.send(SaveJob::Checkpoint { training, progress: Box::new(progress) });
     }
 
-    /// Writes a model to a file.
-    pub(super) fn save_model(&mut self, path: PathBuf, parameters: TrainedParameters, metadata: Metadata) {
-        self.send(SaveJob::Model { path, parameters, metadata });
-    }
-
-    /// Records the result of a job.
-    pub(super) fn finish(&mut self, now_s: f64, result: SaveResult) -> SaveRecord {
+    /// Records the result of a job. Returns the event to publish, and the step that waited for the checkpoint.
+    pub(super) fn finish(&mut self, now_s: f64, result: SaveResult) -> (Option<RunEvent>, Option<StepOrder>) {
         self.pending_jobs = self.pending_jobs.saturating_sub(1);
         let event = match result {
-            SaveResult::Checkpoint { iteration, place, seconds } => {
+            SaveResult::Checkpoint { iteration, saved } => {
                 self.is_under_way = false;
-                (self.saved, self.failed) = (iteration, None);
-                Some(RunEvent::Checkpoint { time_s: now_s, iteration, path: place, seconds })
+                Some(match saved {
+                    Ok((path, seconds)) => {
+                        (self.saved, self.failed) = (iteration, None);
+                        RunEvent::Checkpoint { time_s: now_s, iteration, path, seconds }
+                    }
+                    Err(reason) => {
+                        tracing::warn!(
+                            "no checkpoint after iteration {iteration}: {reason}; earlier checkpoints are kept"
+                        );
+                        self.failed = Some(reason.clone());
+                        RunEvent::CheckpointFailed { time_s: now_s, iteration, reason }
+                    }
+                })
             }
-            SaveResult::CheckpointFailed { iteration, reason } => {
-                tracing::warn!("no checkpoint after iteration {iteration}: {reason}; earlier checkpoints are kept");
-                self.is_under_way = false;
-                self.failed = Some(reason.clone());
-                Some(RunEvent::CheckpointFailed { time_s: now_s, iteration, reason })
-            }
-            SaveResult::Model { path, result: Ok(()) } => {
+            SaveResult::Model { path, written: Ok(()) } => {
                 self.model_failed.take_if(|failed| failed.path == path);
                 None
             }
-            SaveResult::Model { path, result: Err(cause) } => {
+            SaveResult::Model { path, written: Err(cause) } => {
                 tracing::warn!("cannot write {}: {cause}", path.display());
                 self.model_failed = Some(RecordError { path, cause: Arc::new(cause) });
                 None
             }
         };
-        let step = if self.is_under_way { None } else { self.waiting.take() };
-        SaveRecord { event, step }
+        (event, if self.is_under_way { None } else { self.waiting.take() })
     }
 
-    /// Takes the error of the last model, if it could not be written.
-    pub(super) fn take_model_error(&mut self) -> Option<RecordError> {
-        self.model_failed.take()
-    }
-
-    /// The reason why the last checkpoint could not be written, if it failed.
-    pub(super) fn into_error(self) -> Option<String> {
-        self.failed
-    }
-
-    fn send(&mut self, job: SaveJob) {
+    pub(super) fn send(&mut self, job: SaveJob) {
         // The thread outlives this handle.
         if self.jobs.send(job).is_ok() {
             self.pending_jobs += 1;
@@ -231,8 +188,8 @@ mod tests {
         checkpoints.is_under_way = true;
         let (_set, writer) = ParameterSet::begin(Iteration(4), 1, WireFormat::F32Exact);
         assert!(checkpoints.admit(order(5, Some(writer))).is_none() && checkpoints.admit(order(6, None)).is_none());
-        let saved = SaveResult::Checkpoint { iteration: Iteration(2), place: String::new(), seconds: 0.0 };
-        let step = checkpoints.finish(1.0, saved).step.expect("it waited");
+        let saved = SaveResult::Checkpoint { iteration: Iteration(2), saved: Ok((String::new(), 0.0)) };
+        let step = checkpoints.finish(1.0, saved).1.expect("it waited");
         assert!(step.tasks == 6 && step.writer.is_some());
     }
 }

@@ -1,13 +1,16 @@
 //! The commands that other tasks send to the driver, and the start and end of sessions.
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
 use ata_learn::BatchResult;
 use ata_net::Peer;
 use ata_record::{RecordError, RefusalKind, RunEvent};
-use ata_scheduler::Event;
-use ata_types::{Iteration, LeaseId, MachineId, VectorId};
+use ata_scheduler::{Event, Observed, WorkerStatistics};
+use ata_types::{Iteration, MachineId, VectorId, WorkerId};
 use ata_wire::{
-    ComputedLease, ExchangeReport, FarewellReason, GradientHeader, Hello, MeasuredBatch, PeerAddress, Reader, Receipt,
-    SessionToken,
+    FarewellReason, FromWorker, GradientHeader, Hello, PeerAddress, Reader, Receipt, RunSpec, SessionToken, ToWorker,
+    Welcome,
 };
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -16,34 +19,27 @@ use tonic::Status;
 use super::sessions::{OpenedSession, Session, SessionHandle};
 use super::{Driver, Ending};
 use crate::checkpoint::SaveResult;
+use crate::config::{Timeouts, interval_ms};
 use crate::parameters::{DueSets, TrainedParameters};
 use crate::reduction::VectorReply;
-use crate::send_file::File;
+use crate::send_file::{File, ServedFile};
 use crate::training::TrainingEvent;
 
 /// A request from a gRPC handler, or a message from a thread.
 pub(crate) enum DriverCommand {
     /// A worker introduced itself.
     Hello { hello: Hello, peer: Peer, reply: oneshot::Sender<Result<SessionHandle, Status>> },
-    /// A worker is ready to compute. If `fuses` is set, it computes each lease as one batch.
-    Ready { session: SessionToken, fuses: bool, peer_address: Option<PeerAddress> },
-    /// A member of an exchange in shards reports how the exchange went.
-    ExchangeReported { session: SessionToken, report: ExchangeReport },
-    /// A worker has tried to connect to another one.
-    Reached { session: SessionToken, probe: u64, outcome: Result<(), String> },
-    /// A lease failed.
-    LeaseFailed { session: SessionToken, lease: LeaseId, kind: RefusalKind, reason: String },
+    /// A worker sent a message on its control stream.
+    Said { session: SessionToken, message: FromWorker },
     /// A control stream ended.
     Left { session: SessionToken, why: String },
     /// A worker is ready to receive parameters.
     Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
-    /// A worker has computed leases, and keeps their gradients.
-    Progress { session: SessionToken, computed: Vec<ComputedLease> },
     /// A worker is about to send a requested vector. The reply is sent once its leases are known to be computed.
     AnnounceVector { header: GradientHeader, peer: Peer, reply: VectorReply },
     /// All chunks of a vector were passed on or, if `values` is set, assembled.
     VectorArrived { session: SessionToken, vector: VectorId, values: Option<Vec<i32>>, reply: oneshot::Sender<Receipt> },
-    /// A vector is incomplete, failed a check, or could not be computed again.
+    /// A vector is incomplete, or failed a check.
     VectorFailed { session: SessionToken, vector: VectorId, kind: RefusalKind, reason: String },
     /// A worker requests the training data.
     Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
@@ -51,10 +47,6 @@ pub(crate) enum DriverCommand {
     Training(TrainingEvent),
     /// The coordinator has measured a batch of the test data.
     MeasuredHere(BatchResult),
-    /// A worker has measured a batch of the test data.
-    Measured { session: SessionToken, measured: MeasuredBatch },
-    /// The bytes that a worker sent to measure its link have arrived.
-    LinkProbed { session: SessionToken, bytes: u64, seconds: f64 },
     /// A worker is ready to receive the parameters of an evaluation.
     EvaluatedParameters {
         session: SessionToken,
@@ -81,16 +73,47 @@ impl DriverCommand {
 
     /// Returns whether the command matters while workers evaluate the final parameters.
     pub(super) fn matters_to_evaluation(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            Self::Said { message, .. } => matches!(message, FromWorker::Ready { .. } | FromWorker::Measured(_)),
             Self::Hello { .. }
-                | Self::Ready { .. }
-                | Self::Left { .. }
-                | Self::Parameters { .. }
-                | Self::Data { .. }
-                | Self::Measured { .. }
-                | Self::EvaluatedParameters { .. }
-        )
+            | Self::Left { .. }
+            | Self::Parameters { .. }
+            | Self::Data { .. }
+            | Self::EvaluatedParameters { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// The facts about the run that a worker receives when it joins. They never change.
+pub(super) struct RunInfo {
+    pub(super) id: String,
+    pub(super) spec: RunSpec,
+    /// The times after which silent or slow workers are lost.
+    pub(super) timeouts: Timeouts,
+    /// The training data and the test data, if workers may fetch them.
+    pub(super) files: HashMap<[u8; 32], Arc<ServedFile>>,
+    /// The statistics of the workers from an earlier run, by name.
+    pub(super) warm_start: BTreeMap<String, WorkerStatistics>,
+    /// The hosts that workers may announce to their peers, in addition to the host from which they connect.
+    pub(super) peer_hosts: Vec<String>,
+}
+
+impl RunInfo {
+    pub(super) fn welcome(&self, session: SessionToken, worker: WorkerId) -> ToWorker {
+        ToWorker::Welcome(Welcome {
+            session,
+            worker,
+            run_id: self.id.clone(),
+            heartbeat_interval_ms: interval_ms(self.timeouts.heartbeat),
+            idle_heartbeat_interval_ms: interval_ms(self.timeouts.idle),
+            run: self.spec.clone(),
+        })
+    }
+
+    pub(super) fn file(&self, sha256: &[u8]) -> Result<&Arc<ServedFile>, Status> {
+        let file = <[u8; 32]>::try_from(sha256).ok().and_then(|sha256| self.files.get(&sha256));
+        file.ok_or_else(|| Status::not_found("this run does not use that data set"))
     }
 }
 
@@ -98,36 +121,31 @@ impl Driver {
     pub(super) fn command(&mut self, command: DriverCommand) {
         match command {
             DriverCommand::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
-            DriverCommand::Ready { session, fuses, peer_address } => self.ready(session, fuses, peer_address),
-            DriverCommand::ExchangeReported { session, report } => self.exchange_reported(session, &report),
-            DriverCommand::Reached { session, probe, outcome } => self.reached(session, probe, outcome),
-            DriverCommand::LeaseFailed { session, lease, kind, reason } => {
-                self.lease_failed(session, lease, kind, &reason);
-            }
+            DriverCommand::Said { session, message } => self.said(session, message),
             DriverCommand::Left { session, why } => {
                 if let Some(session) = self.sessions.close_token(session) {
                     self.lost(&session, &why);
                 }
             }
             DriverCommand::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
-            DriverCommand::Progress { session, computed } => self.progress(session, computed),
             DriverCommand::AnnounceVector { header, peer, reply } => self.announce_vector(header, &peer, reply),
             DriverCommand::VectorArrived { session, vector, values, reply } => {
                 self.vector_arrived(session, vector, values, reply);
             }
             DriverCommand::VectorFailed { session, vector, kind, reason } => {
-                self.vector_failed(session, vector, kind, &reason);
+                if let Ok(session) = self.sessions.of_token(session) {
+                    let worker = session.worker;
+                    self.fail_vector(worker, vector, kind, &reason);
+                }
             }
             DriverCommand::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
             DriverCommand::Training(TrainingEvent::Step(result)) => self.step_finished(result),
             DriverCommand::Training(TrainingEvent::Comparison { tasks, collections: [first, second], agree }) => {
                 self.notify(Event::Compared { tasks, first, second, agree });
             }
-            DriverCommand::Training(TrainingEvent::Abandoned) => self.steps.abandoned(),
+            DriverCommand::Training(TrainingEvent::Abandoned) => self.steps.is_under_way = false,
             DriverCommand::Training(TrainingEvent::Failed) => self.steps.fail(),
             DriverCommand::MeasuredHere(result) => self.measured_here(result),
-            DriverCommand::Measured { session, measured } => self.measured(session, measured),
-            DriverCommand::LinkProbed { session, bytes, seconds } => self.link_probed(session, bytes, seconds),
             DriverCommand::EvaluatedParameters { session, step, reader, reply } => {
                 answer(reply, self.evaluated_parameters(session, step, reader));
             }
@@ -151,23 +169,41 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Records that a worker was heard from.
-    pub(super) fn hear(&mut self, token: SessionToken) {
-        if let Ok(session) = self.sessions.of_token(token) {
-            session.hear(self.now_s);
+    /// Handles a message of a worker's control stream.
+    fn said(&mut self, token: SessionToken, message: FromWorker) {
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        session.heard_s = self.now_s;
+        let worker = session.worker;
+        let kind = |uncomputable| if uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed };
+        match message {
+            FromWorker::Ready { fuses, peer_address } => self.ready(worker, fuses, peer_address),
+            FromWorker::Progress(computed) => self.progress(worker, computed),
+            FromWorker::LeaseFailed { lease, reason, uncomputable } => {
+                self.lease_failed(worker, lease, kind(uncomputable), &reason);
+            }
+            FromWorker::VectorFailed { vector, reason, uncomputable } => {
+                self.fail_vector(worker, vector, kind(uncomputable), &reason);
+            }
+            FromWorker::Measured(measured) => self.measured(worker, measured),
+            FromWorker::LinkProbed { bytes, seconds } => {
+                self.notify(Event::LinkObserved(Observed::Probed { worker, bytes: bytes as f64, seconds }));
+            }
+            FromWorker::ExchangeReport(report) => self.exchange_reported(worker, &report),
+            FromWorker::Reached { probe, outcome } => self.reached(worker, probe, outcome),
+            // The service handles these.
+            FromWorker::Hello(_) | FromWorker::Heartbeat { .. } => {}
         }
     }
 
-    fn ready(&mut self, token: SessionToken, fuses: bool, peer_address: Option<PeerAddress>) {
-        self.hear(token);
-        let Ok(session) = self.sessions.of_token(token) else { return };
-        if !session.make_ready(fuses, peer_address, self.info.peer_hosts()) {
+    fn ready(&mut self, worker: WorkerId, fuses: bool, peer_address: Option<PeerAddress>) {
+        let Some(session) = self.sessions.of_worker(worker) else { return };
+        if !session.make_ready(fuses, peer_address, &self.info.peer_hosts) {
             return;
         }
-        let (worker, machine) = (session.worker(), session.machine());
-        let (name, device) = (session.name().to_string(), session.device().to_owned());
+        let machine = session.machine;
+        let (name, device) = (session.name.to_string(), session.device.clone());
         tracing::info!(%worker, name, fuses, "worker ready");
-        let prior = self.info.prior(&name);
+        let prior = self.info.warm_start.get(&name).copied().unwrap_or_default();
         self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device });
         self.notify(Event::WorkerJoined { worker, machine, prior, fuses });
         self.advance_evaluation();
@@ -181,7 +217,7 @@ impl Driver {
         let session = self.sessions.of_token(token)?;
         session.admit(peer);
         let served = self.info.file(sha256)?.clone();
-        Ok(File { served, presence: session.presence(), _sending: session.begin_data()? })
+        Ok(File { served, presence: session.presence.clone(), _sending: session.begin_data()? })
     }
 
     /// Ends the session of a worker that does not respond or read as required.
@@ -192,11 +228,11 @@ impl Driver {
 
     /// Records the end of a session, and notifies the engine.
     pub(super) fn lost(&mut self, session: &Session, why: &str) {
-        let worker = session.worker();
-        tracing::warn!(%worker, name = %session.name(), why, "worker lost");
+        let worker = session.worker;
+        tracing::warn!(%worker, name = %session.name, why, "worker lost");
         self.leave_collections(worker);
         self.evaluations.leave(worker);
-        if session.is_ready() {
+        if session.is_ready {
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: why.into() });
             self.notify(Event::WorkerLost { worker });
         }

@@ -7,10 +7,8 @@ use ata_scheduler::{Decision, Effect, Event, LeaseTime, WaitReason};
 use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 use ata_wire::{Assignment, FarewellReason, ToWorker};
 
-use super::publisher::PublishedLease;
 use super::steps::StepPlan;
 use super::{Driver, Ending};
-use crate::reduction::Requests;
 use crate::report::StopReason;
 
 /// The maximum number of workers in an allocation that is recorded in full. In larger allocations, workers without a task are omitted:
@@ -53,7 +51,7 @@ impl Driver {
             Effect::Collect { iteration, collections } => self.collect(iteration, collections),
             Effect::ProbeLink { worker, bytes } => self.sessions.send(worker, ToWorker::ProbeLink { bytes }),
             Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product } => {
-                self.order(StepPlan {
+                self.step(StepPlan {
                     iteration,
                     tasks: tasks.iter().map(|range| range.count).sum(),
                     vectors: self.reduction.ordered(&collections),
@@ -104,19 +102,19 @@ impl Driver {
         let assignment = Assignment { lease: *lease, vector: self.reduction.own(worker, lease) };
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
-            session.assign(assignment, self.steps.parameters(), self.steps.units());
+            session.assign(assignment, &self.steps.parameters, self.steps.units.as_ref());
             if self.steps.is_ahead() {
-                session.send_again(self.steps.parameters());
+                session.send_again(&self.steps.parameters);
             }
         }
-        if self.awaits_parameters(worker, lease.iteration) {
+        if self.exchanges.awaits(worker, lease.iteration) {
             self.notify(Event::Blocked { worker });
         }
     }
 
     fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, time: LeaseTime) {
         let withdrawn = self.reduction.lease_ended(lease, outcome);
-        self.request(worker, Requests { withdrawn, ..Requests::default() });
+        self.request(worker, &withdrawn, Vec::new());
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease);
             // A worker keeps a gradient until it is notified that the gradient is not needed.
@@ -126,7 +124,7 @@ impl Driver {
         }
         let result = self.leases.ended(lease.id);
         let times = result.as_ref().map(|result| &result.times);
-        self.publisher.lease_ended(self.now_s, &PublishedLease { worker, lease, outcome, time, times });
+        self.publisher.lease_ended(self.now_s, worker, lease, outcome, time, times);
         self.refuse_if_contradicted(worker, lease, outcome);
     }
 

@@ -11,7 +11,9 @@ use ata_wire::FarewellReason;
 use tokio::sync::mpsc;
 
 use super::{Driver, DriverCommand, Ending};
+use crate::checkpoint::SaveJob;
 use crate::report::{RunError, RunReport, StopReason};
+use crate::training::Work;
 
 impl Driver {
     pub(super) async fn finish(
@@ -22,7 +24,7 @@ impl Driver {
     ) -> RunReport {
         self.is_ending = true;
         let finished = match ending {
-            Ending::Stop(reason @ StopReason::Finished(_)) if self.evaluations.need_workers() => Some(reason),
+            Ending::Stop(reason @ StopReason::Finished(_)) if self.evaluations.by_workers => Some(reason),
             _ => None,
         };
         if finished.is_none() {
@@ -30,10 +32,10 @@ impl Driver {
         }
         self.write_refusals(true);
         // Only complete steps are saved, and the workers that could complete this one have left.
-        if self.steps.is_under_way() {
-            self.steps.abandon();
+        if self.steps.is_under_way {
+            self.steps.give(Work::Abandon);
         }
-        self.settle(&mut commands, |driver| !driver.steps.is_under_way()).await;
+        self.settle(&mut commands, |driver| !driver.steps.is_under_way).await;
         self.save_last(&mut commands).await;
         let mut ended = self.result(ending);
         if let Some(Err(error)) = self.take_ending().map(|failed| self.result(failed)) {
@@ -61,14 +63,14 @@ impl Driver {
         };
         self.publisher.publish(RunEvent::End { time_s: self.now_s, state, reason });
         let of = |worker: WorkerId| self.engine.statistics().get(worker.slot()).copied().unwrap_or_default();
-        let statistics = self.sessions.names().map(|(worker, name)| (name.to_string(), of(worker))).collect();
+        let statistics = self.sessions.names.iter().map(|(worker, name)| (name.to_string(), of(worker))).collect();
         let parameters_sha256 = self.steps.trained().sha256();
         let (state, written) = self.publisher.finish();
         RunReport {
             ended: written.map_err(RunError::from).and(ended),
             state,
             statistics,
-            not_saved: self.checkpoints.into_error(),
+            not_saved: self.checkpoints.failed,
             parameters: self.sizes.values(),
             parameters_sha256,
         }
@@ -97,7 +99,7 @@ impl Driver {
             };
             self.now_s = since_s + since.elapsed().as_secs_f64();
             let matters = |command: &DriverCommand| {
-                command.matters_at_end() || self.evaluations.need_workers() && command.matters_to_evaluation()
+                command.matters_at_end() || self.evaluations.by_workers && command.matters_to_evaluation()
             };
             if let Some(command) = command.filter(matters) {
                 self.command(command);
@@ -119,13 +121,14 @@ impl Driver {
         for session in self.sessions.close_all() {
             session.farewell(reason, detail);
         }
-        self.evaluations.do_without_workers();
+        // The coordinator's own threads measure the remaining batches.
+        self.evaluations.by_workers = false;
     }
 
     /// Saves the state after the last step, unless it is already saved, and waits until it is durable.
     async fn save_last(&mut self, commands: &mut mpsc::Receiver<DriverCommand>) {
-        self.checkpoints.drop_step();
-        let is_idle = |driver: &Self| driver.checkpoints.is_idle();
+        self.checkpoints.waiting = None;
+        let is_idle = |driver: &Self| driver.checkpoints.pending_jobs == 0;
         self.settle(commands, is_idle).await;
         if self.steps.is_ahead() {
             // The next run resumes from an earlier checkpoint.
@@ -148,7 +151,7 @@ impl Driver {
         let evaluate = async {
             // An earlier evaluation may be under way.
             self.settle(commands, is_idle).await;
-            if self.evaluations.lack(self.steps.last_step()) {
+            if self.evaluations.last != Some(self.steps.last_step()) {
                 self.evaluate();
                 self.settle(commands, is_idle).await;
             }
@@ -157,14 +160,13 @@ impl Driver {
             () = evaluate => true,
             () = stop => false,
         };
-        self.evaluations.take_error().map_or(Ok(is_done), Err)
+        self.evaluations.failed.take().map_or(Ok(is_done), Err)
     }
 
-    /// Writes the trained model.
     async fn write_model(&mut self, commands: &mut mpsc::Receiver<DriverCommand>) -> Result<(), RecordError> {
-        let parameters = self.steps.trained();
-        self.checkpoints.save_model(self.run_folder.join(MODEL_FILE), parameters, Metadata::new());
-        self.settle(commands, |driver| driver.checkpoints.is_idle()).await;
-        self.checkpoints.take_model_error().map_or(Ok(()), Err)
+        let (path, parameters) = (self.run_folder.join(MODEL_FILE), self.steps.trained());
+        self.checkpoints.send(SaveJob::Model { path, parameters, metadata: Metadata::new() });
+        self.settle(commands, |driver| driver.checkpoints.pending_jobs == 0).await;
+        self.checkpoints.model_failed.take().map_or(Ok(()), Err)
     }
 }

@@ -29,16 +29,13 @@ pub(super) struct LeaseResult {
 /// The reason why a worker cannot report on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotComputing {
-    /// Another worker holds the lease.
     Foreign,
-    /// The lease was already reported.
     Reported,
     /// The lease has ended, or never existed.
     Ended,
 }
 
 impl OpenLeases {
-    /// Adds a lease that was assigned to a worker.
     pub(super) fn assigned(&mut self, worker: WorkerId, lease: Lease) {
         self.held.insert(lease.id, OpenLease { worker, lease, result: None });
     }

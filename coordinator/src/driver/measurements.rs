@@ -3,11 +3,13 @@
 use ata_learn::{BatchResult, ClassCount, EvaluationBatches, Measurement};
 use ata_record::BEST_MODEL_FILE;
 use ata_types::{Iteration, WorkerId};
-use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken, ToWorker};
+use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken};
 use tonic::Status;
 
 use super::Driver;
-use super::evaluations::{CrewCandidate, CrewMeasurement, CrewMember, EvaluationRecord, Handed};
+use super::evaluations::{CrewCandidate, CrewMember, EvaluationRecord};
+use super::sessions::Session;
+use crate::checkpoint::SaveJob;
 use crate::parameters::TrainedParameters;
 use crate::report::EvaluationError;
 
@@ -19,7 +21,6 @@ impl Driver {
         }
     }
 
-    /// Starts an evaluation of the current parameters.
     pub(super) fn evaluate(&mut self) {
         let parameters = self.steps.trained();
         self.evaluations.begin(self.now_s, parameters);
@@ -31,57 +32,49 @@ impl Driver {
         if self.evaluations.is_idle() {
             return;
         }
-        let candidates = self.candidates();
-        let (handed, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
-        for Handed { worker, step, batches } in handed {
-            self.sessions.send(worker, ToWorker::Evaluate { step, batches });
-        }
-        if let Some(record) = record {
-            self.evaluated(record);
-        }
-    }
-
-    /// Returns the workers that are present.
-    fn candidates(&self) -> Vec<CrewCandidate> {
-        let iteration = self.steps.parameters().iteration;
+        let iteration = self.iteration();
         let mean_s = |worker: WorkerId| self.engine.statistics().get(worker.slot())?.mean_s();
-        let ready = self.sessions.ready();
-        ready
-            .map(|session| CrewCandidate {
-                worker: session.worker(),
-                is_idle: session.is_idle(iteration),
-                mean_s: mean_s(session.worker()),
-            })
-            .collect()
-    }
-
-    /// Records an evaluation, and keeps the best model so far.
-    fn evaluated(&mut self, record: EvaluationRecord) {
-        let EvaluationRecord { event, best_model } = record;
+        let candidate = |session: &Session| CrewCandidate {
+            worker: session.worker,
+            is_idle: session.is_idle(iteration),
+            mean_s: mean_s(session.worker),
+        };
+        let candidates: Vec<CrewCandidate> = self.sessions.ready().map(candidate).collect();
+        let (requests, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
+        for (worker, request) in requests {
+            self.sessions.send(worker, request);
+        }
+        let Some(EvaluationRecord { event, best_model }) = record else { return };
         self.publisher.publish(event);
         if let Some((parameters, metadata)) = best_model {
-            self.checkpoints.save_model(self.run_folder.join(BEST_MODEL_FILE), parameters, metadata);
+            let path = self.run_folder.join(BEST_MODEL_FILE);
+            self.checkpoints.send(SaveJob::Model { path, parameters, metadata });
         }
     }
 
-    /// Handles a measurement of the coordinator's own threads.
     pub(super) fn measured_here(&mut self, result: BatchResult) {
         let BatchResult { step, batch, outcome } = result;
-        let outcome = outcome.map_err(EvaluationError::Here);
-        self.take_measurement(CrewMeasurement { member: CrewMember::Head, step, batch, outcome });
+        self.take_measurement(CrewMember::Head, step, batch, outcome.map_err(EvaluationError::Here));
     }
 
-    /// Handles a measurement of a worker.
-    pub(super) fn measured(&mut self, session: SessionToken, measured: MeasuredBatch) {
-        self.hear(session);
-        let Ok(session) = self.sessions.of_token(session) else { return };
-        let (member, MeasuredBatch { step, batch, outcome }) = (CrewMember::Worker(session.worker()), measured);
+    pub(super) fn measured(&mut self, worker: WorkerId, MeasuredBatch { step, batch, outcome }: MeasuredBatch) {
+        let measurement = |figures| {
+            let BatchFigures { samples, batch_samples, loss, classes, metrics } = figures;
+            let classes = classes.into_iter().map(|(samples, correct)| ClassCount { samples, correct }).collect();
+            (EvaluationBatches { samples, batch_samples }, Measurement { loss, classes, metrics })
+        };
         let outcome = outcome.map(measurement).map_err(EvaluationError::Workers);
-        self.take_measurement(CrewMeasurement { member, step, batch, outcome });
+        self.take_measurement(CrewMember::Worker(worker), step, batch, outcome);
     }
 
-    fn take_measurement(&mut self, measured: CrewMeasurement) {
-        if self.evaluations.measured(self.now_s, measured) {
+    fn take_measurement(
+        &mut self,
+        member: CrewMember,
+        step: Iteration,
+        batch: u64,
+        outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
+    ) {
+        if self.evaluations.measured(self.now_s, member, step, batch, outcome) {
             self.advance_evaluation();
         }
     }
@@ -98,10 +91,4 @@ impl Driver {
         self.sessions.of_token(token)?.evaluates(self.now_s, reader)?;
         Ok(parameters)
     }
-}
-
-fn measurement(figures: BatchFigures) -> (EvaluationBatches, Measurement) {
-    let BatchFigures { samples, batch_samples, loss, classes, metrics } = figures;
-    let classes = classes.into_iter().map(|(samples, correct)| ClassCount { samples, correct }).collect();
-    (EvaluationBatches { samples, batch_samples }, Measurement { loss, classes, metrics })
 }

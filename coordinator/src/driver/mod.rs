@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - here: [`Driver`], its loop, and the passing of time
-//! - `commands`: [`DriverCommand`], which other tasks send, and the start and end of sessions
+//! - `commands`: [`DriverCommand`], which other tasks send, and the start and end of sessions, with the facts that a worker receives
 //! - `reports`: computed leases; `vectors`: the sums that workers are asked for; `sharing`: the sums that workers exchange in shards;
 //!   `units`: the units of the first iteration
 //! - `effects`: the engine's effects
@@ -12,7 +12,6 @@
 //!
 //! The parts, each of which owns its state:
 //! - `start`: the initial state of a run
-//! - `run_info`: the facts that a worker receives when it joins
 //! - `sessions`: the connected workers
 //! - `leases`: the leases that workers hold, and the reported results
 //! - `refusals`: refused gradients
@@ -33,12 +32,10 @@ mod measurements;
 mod publisher;
 mod refusals;
 mod reports;
-mod run_info;
 mod sessions;
 mod sharing;
 mod start;
 mod steps;
-pub(crate) mod testing;
 mod units;
 mod vectors;
 
@@ -50,6 +47,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_record::{RecordError, RunState};
@@ -64,18 +62,19 @@ use crate::links::{LinkMeter, RecordedLinks};
 use crate::reduction::Reduction;
 use crate::reduction::exchanges::Exchanges;
 use crate::report::{RunError, RunReport, StopReason};
-use crate::training::{self, Paced, StepPace};
+use crate::send_file::ServedFile;
+use crate::training::{Paced, StepPace};
 use ata_sums::TensorSizes;
 use checkpoints::{CheckpointedRun, Checkpoints};
 use clock::{Clock, tick};
+use commands::RunInfo;
 use evaluations::Evaluations;
 use leases::OpenLeases;
 use publisher::Publisher;
 use refusals::Refusals;
-use run_info::RunInfo;
 use sessions::{Session, Sessions};
 use start::{StartState, Starter};
-use steps::{InitialState, Steps};
+use steps::Steps;
 
 /// Drives the engine with real workers.
 ///
@@ -93,7 +92,6 @@ use steps::{InitialState, Steps};
 /// - End (`ending`): `finish`, once.
 pub(crate) struct Driver {
     engine: Engine,
-    /// The effects that have not been carried out yet.
     effects: VecDeque<Effect>,
     /// The sessions that ended while effects were carried out, and why. The engine is notified of them afterwards.
     ended_sessions: Vec<(Session, &'static str)>,
@@ -107,7 +105,6 @@ pub(crate) struct Driver {
     exchanges: Exchanges,
     /// The pace of the steps, for the tasks that receive chunks.
     paced: Paced,
-    /// The tensors of the model.
     sizes: TensorSizes,
     steps: Steps,
     evaluations: Evaluations,
@@ -127,12 +124,10 @@ pub(crate) struct Driver {
 
 /// The reason why the loop of a run ends.
 #[derive(Debug)]
-pub enum Ending {
+enum Ending {
     /// All iterations are committed, or a stop was requested.
     Stop(StopReason),
-    /// The engine aborted the run.
     Abort(AbortReason),
-    /// The training thread failed.
     TrainingFailed,
     /// The journal can no longer be written.
     RecordFailed(RecordError),
@@ -157,23 +152,30 @@ impl Driver {
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
         let RunConfig { id, folder, settings, .. } = run;
 
-        let reports = sender(commands, DriverCommand::Training);
-        let (initial, pace) = (InitialState::of(&training), StepPace::default());
-        let paced = pace.follow();
-        let work = training::spawn(training, keeps_apart, pace, reports);
-        let files: Vec<_> = problem.data.files().chain(evaluation.source.files()).cloned().collect();
+        let (pace, versions) = (StepPace::default(), workers.transfers.versions(spec.parameters));
+        let (paced, reports) = (pace.follow(), sender(commands, DriverCommand::Training));
+        let steps = Steps::start(training, learning_rate, versions, keeps_apart, pace, reports);
+        let files = problem.data.files().chain(evaluation.source.files());
+        let info = RunInfo {
+            id: id.clone(),
+            timeouts: Timeouts::new(&workers),
+            files: files.map(|file| (file.sha256, Arc::new(ServedFile::new(file.clone())))).collect(),
+            warm_start: workers.warm_start,
+            peer_hosts: workers.peer_hosts,
+            spec,
+        };
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
         let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
         let description = CheckpointedRun {
-            run_id: id.clone(),
+            run_id: id,
             epoch,
-            samples_per_iteration: spec.budget * u64::from(spec.task_batch),
+            samples_per_iteration: info.spec.budget * u64::from(info.spec.task_batch),
             data: problem.data.identity(),
             settings,
         };
         let jobs = saver.spawn(sender(commands, DriverCommand::Save));
-        let chunks = spec.parameters.div_ceil(CHUNK_VALUES as u64);
-        let (timeouts, transfers) = (Timeouts::new(&workers), workers.transfers);
+        let chunks = info.spec.parameters.div_ceil(CHUNK_VALUES as u64);
+        let uploads = workers.transfers.uploads(info.spec.parameters);
         Ok(Self {
             engine,
             effects: VecDeque::new(),
@@ -181,18 +183,18 @@ impl Driver {
             sessions: Sessions::restored(names),
             leases: OpenLeases::default(),
             refusals: Refusals::default(),
-            reduction: Reduction::new(chunks, keeps_apart, transfers.uploads(spec.parameters)),
+            reduction: Reduction::new(chunks, keeps_apart, uploads),
             meter: LinkMeter::default(),
             links: RecordedLinks::default(),
             exchanges: Exchanges::new(workers.exchange),
             paced,
             sizes,
-            steps: Steps::new(work, learning_rate, &initial, transfers.versions(spec.parameters)),
+            steps,
             evaluations: Evaluations::start(evaluation, best, sender(commands, DriverCommand::MeasuredHere)),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
             publisher,
             run_folder: folder,
-            info: RunInfo::new(id, spec, timeouts, files, workers.warm_start, workers.peer_hosts),
+            info,
             now_s: time_s,
             next_check_s: time_s,
             last_failure: "none".into(),
@@ -238,13 +240,12 @@ impl Driver {
 
     /// Returns why the run ends, if anything since the last call ended it.
     fn take_ending(&mut self) -> Option<Ending> {
-        let failed = self.steps.has_failed().then_some(Ending::TrainingFailed);
+        let failed = self.steps.has_failed.then_some(Ending::TrainingFailed);
         failed.or(self.ending.take())
     }
 
-    /// Returns the longest time between two turns.
     fn tick(&self) -> Duration {
-        tick(self.info.timeouts().heartbeat)
+        tick(self.info.timeouts.heartbeat)
     }
 
     /// Returns the time until something may be overdue.
@@ -272,7 +273,7 @@ impl Driver {
             return;
         }
         self.next_check_s = self.now_s + self.tick().as_secs_f64();
-        for (session, why) in self.sessions.close_overdue(self.now_s, self.info.timeouts()) {
+        for (session, why) in self.sessions.close_overdue(self.now_s, &self.info.timeouts) {
             self.dismiss(session, why);
         }
         self.advance_evaluation();
@@ -292,3 +293,6 @@ fn sender<T>(commands: &mpsc::Sender<DriverCommand>, wrap: fn(T) -> DriverComman
     let commands = commands.clone();
     move |message| drop(commands.blocking_send(wrap(message)))
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

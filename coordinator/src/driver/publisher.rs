@@ -8,18 +8,6 @@ use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
 use tokio::sync::watch;
 
-/// The outcome of a lease, with its times.
-pub(crate) struct PublishedLease<'a> {
-    pub(crate) worker: WorkerId,
-    pub(crate) lease: &'a Lease,
-    pub(crate) outcome: TaskOutcome,
-    /// The engine's view of the reported times.
-    pub(crate) time: LeaseTime,
-    /// The times that the worker reported, if it computed the lease.
-    pub(crate) times: Option<&'a LeaseTimes>,
-}
-
-/// Publishes the events of the run.
 pub(crate) struct Publisher {
     writer: Writer,
     state: watch::Receiver<RunState>,
@@ -39,43 +27,39 @@ impl Listener for StateFold {
 }
 
 impl Publisher {
-    /// Creates the files in a folder, where none of them may exist. `failed` is called once if they can no longer be written.
-    pub(crate) fn create(
+    /// Creates the files in a folder, where none of them may exist; or appends to those of a resumed run, whose events so far add up to
+    /// `past`. `failed` is called once if they can no longer be written.
+    pub(crate) fn open(
         folder: &Path,
+        past: Option<RunState>,
         state: watch::Sender<RunState>,
         mut listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let watched = state.subscribe();
+        let (watched, is_new) = (state.subscribe(), past.is_none());
+        if let Some(past) = past {
+            state.send_replace(past);
+        }
         listeners.add(StateFold(state));
-        Ok(Self { writer: Writer::create(folder, listeners, failed)?, state: watched })
-    }
-
-    /// Appends to the files of a resumed run, whose events so far add up to `past`.
-    pub(crate) fn append(
-        folder: &Path,
-        past: RunState,
-        state: watch::Sender<RunState>,
-        mut listeners: Listeners,
-        failed: impl FnOnce(RecordError) + Send + 'static,
-    ) -> Result<Self, RecordError> {
-        let watched = state.subscribe();
-        state.send_replace(past);
-        listeners.add(StateFold(state));
-        Ok(Self { writer: Writer::append(folder, listeners, failed)?, state: watched })
+        let open = if is_new { Writer::create } else { Writer::append };
+        Ok(Self { writer: open(folder, listeners, failed)?, state: watched })
     }
 
     pub(crate) fn publish(&self, event: RunEvent) {
-        self.publish_all(vec![event]);
+        self.writer.write(vec![event]);
     }
 
-    fn publish_all(&self, events: Vec<RunEvent>) {
-        self.writer.write(events);
-    }
-
-    /// Publishes the end of a lease. Each task of a batch is recorded with an equal share of the batch's time.
-    pub(crate) fn lease_ended(&self, now_s: f64, ended: &PublishedLease<'_>) {
-        let &PublishedLease { worker, lease, outcome, time, times } = ended;
+    /// Publishes the end of a lease, with the engine's view of its times, and the times that the worker reported if it computed the lease.
+    /// Each task of a batch is recorded with an equal share of the batch's time.
+    pub(crate) fn lease_ended(
+        &self,
+        now_s: f64,
+        worker: WorkerId,
+        lease: &Lease,
+        outcome: TaskOutcome,
+        time: LeaseTime,
+        times: Option<&LeaseTimes>,
+    ) {
         let (factor, overhead_s, elapsed_s) = match time {
             LeaseTime::Reported { factor, overhead_s } => (Some(factor), overhead_s, None),
             LeaseTime::Censored { elapsed_s } => (None, None, elapsed_s),
@@ -99,7 +83,7 @@ impl Publisher {
             outlasted: if at == last { outlasted } else { 0 },
             outcome,
         };
-        self.publish_all(lease.tasks.indices().enumerate().map(task).collect());
+        self.writer.write(lease.tasks.indices().enumerate().map(task).collect());
     }
 
     /// Waits until everything is written. Returns the final state.

@@ -20,9 +20,7 @@ pub(crate) struct Refusals {
 struct RecentRefusals {
     /// The time at which the last event was written, in seconds.
     written_s: f64,
-    /// The number of refusals since then.
     count: u64,
-    /// The reason of the last refusal.
     reason: String,
 }
 

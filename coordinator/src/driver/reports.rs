@@ -3,18 +3,16 @@
 use ata_record::RefusalKind;
 use ata_scheduler::{Event, Refusal, Report};
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
-use ata_wire::{ComputedLease, SessionToken};
+use ata_wire::ComputedLease;
 
 use super::Driver;
 use super::leases::{LeaseResult, NotComputing};
-use crate::training::{ComparedResult, Comparison};
+use crate::training::{ComparedResult, Comparison, Work};
 
 impl Driver {
     /// Handles a worker's report of computed leases, whose gradients the worker keeps.
-    pub(super) fn progress(&mut self, token: SessionToken, computed: Vec<ComputedLease>) {
-        let Ok(session) = self.sessions.of_token(token) else { return };
-        session.hear(self.now_s);
-        let (worker, is_exact) = (session.worker(), session.is_exact());
+    pub(super) fn progress(&mut self, worker: WorkerId, computed: Vec<ComputedLease>) {
+        let is_exact = self.sessions.of_worker(worker).is_some_and(|session| session.is_exact);
         for computed in computed {
             self.report_done(worker, is_exact, computed);
         }
@@ -34,7 +32,7 @@ impl Driver {
         let report = Report::Done { busy_s: &times.busy_s };
         match self.engine.report(self.now_s, worker, lease, report, &mut effects) {
             Ok(()) => {
-                self.reduction.lease_reported(lease);
+                self.reduction.computed.insert(lease);
                 self.leases.reported(lease, LeaseResult { times, losses, is_exact });
                 self.effects.extend(effects);
             }
@@ -46,10 +44,7 @@ impl Driver {
         }
     }
 
-    /// Handles a worker's report that it could not compute a lease.
-    pub(super) fn lease_failed(&mut self, token: SessionToken, lease: LeaseId, kind: RefusalKind, reason: &str) {
-        let Ok(session) = self.sessions.of_token(token) else { return };
-        let worker = session.worker();
+    pub(super) fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId, kind: RefusalKind, reason: &str) {
         match self.leases.check(worker, lease) {
             Ok(()) => self.fail_lease(worker, lease, kind, reason),
             Err(why) => self.refuse_stray(worker, lease, why),
@@ -81,7 +76,7 @@ impl Driver {
             return;
         }
         match self.sessions.of_worker(worker) {
-            Some(session) if session.is_ready() => self.notify(Event::Violation { worker }),
+            Some(session) if session.is_ready => self.notify(Event::Violation { worker }),
             // The engine does not know the worker yet.
             _ => self.ended_sessions.extend(self.sessions.close(worker).map(|session| (session, "it is not ready"))),
         }
@@ -108,7 +103,7 @@ impl Driver {
     /// Compares two vectors on the training thread, since they may be large.
     pub(super) fn compare(&mut self, tasks: TaskRange, first: CollectionId, second: CollectionId) {
         if let (Some(first), Some(second)) = (self.compared_result(first), self.compared_result(second)) {
-            self.steps.compare(Comparison { tasks, results: [first, second] });
+            self.steps.give(Work::Compare(Comparison { tasks, results: [first, second] }));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ata_record::RefusalKind;
-use ata_scheduler::Event;
+use ata_scheduler::{Collection, Event};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{ExchangeReport, PeerAddress, SessionToken, Stripe, ToWorker, VectorRequest};
 
@@ -11,16 +11,11 @@ use super::Driver;
 use super::sessions::random_token;
 use super::steps::StepPlan;
 use crate::reduction::exchanges::{ExchangeMember, Heard, Probe};
-use crate::reduction::{Member, Requests};
 
 impl Driver {
     /// Requests vectors in shards from the workers that may exchange them, if that is faster than a star. Returns the
     /// collections of the other workers.
-    pub(super) fn collect_in_shards(
-        &mut self,
-        iteration: Iteration,
-        asked: Vec<ata_scheduler::Collection>,
-    ) -> Vec<ata_scheduler::Collection> {
+    pub(super) fn collect_in_shards(&mut self, iteration: Iteration, asked: Vec<Collection>) -> Vec<Collection> {
         let workers = self.members(iteration, &asked);
         let is_new = asked.iter().all(|asked| !self.reduction.has(asked.id));
         let is_worth_it = self.exchanges.plan.is_worth_it(&workers, self.engine.links());
@@ -30,16 +25,16 @@ impl Driver {
         let Some(keys) = keys(workers.len()) else { return asked };
         let (shared, apart): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| workers.contains(&asked.worker));
         let (mut members, mut machines) = (Vec::new(), Vec::new());
-        for ata_scheduler::Collection { worker, id: collection, leases } in shared {
-            if let Some(session) = self.sessions.of_worker(worker)
-                && let Some(address) = session.peer_address().cloned()
+        for collection in shared {
+            if let Some(session) = self.sessions.of_worker(collection.worker)
+                && let Some(address) = session.peer_address.clone()
             {
-                machines.push(session.machine());
-                members.push(Member { worker, collection, leases, address });
+                machines.push(session.machine);
+                members.push((collection, address));
             }
         }
         let times = self.engine.links().times();
-        let timeout_s = self.exchanges.plan.chunk_timeout_s(&workers, self.reduction.chunks(), times);
+        let timeout_s = self.exchanges.plan.chunk_timeout_s(&workers, self.reduction.chunks, times);
         let predicted_s = times.shards_s(&times.of(workers));
         let requests = self.reduction.ask_in_shards(iteration, members, &keys, timeout_s);
         let member = |((worker, request), machine): (&(WorkerId, VectorRequest), _)| ExchangeMember {
@@ -53,35 +48,32 @@ impl Driver {
         self.exchanges.begin(iteration, exchanged, timeout_s, predicted_s);
         tracing::debug!(requests = requests.len(), timeout_s, "vectors are exchanged in shards");
         for (worker, request) in requests {
-            self.request(worker, request.into());
+            self.request(worker, &[], vec![request]);
         }
         apart
     }
 
     /// Returns the workers that may exchange their vectors in shards in this iteration.
-    fn members(&mut self, iteration: Iteration, asked: &[ata_scheduler::Collection]) -> Vec<WorkerId> {
+    fn members(&mut self, iteration: Iteration, asked: &[Collection]) -> Vec<WorkerId> {
         // The units of the first iteration are known only once all vectors are announced.
-        if !self.exchanges.plan.is_due(iteration) || self.steps.units().is_none() {
+        if !self.exchanges.plan.is_due(iteration) || self.steps.units.is_none() {
             return Vec::new();
         }
+        let mut is_reachable = |worker| self.sessions.of_worker(worker).is_some_and(|it| it.peer_address.is_some());
         let workers = asked.iter().map(|asked| asked.worker);
-        let reachable: Vec<WorkerId> = workers.filter(|worker| self.peer_address(*worker).is_some()).collect();
+        let reachable: Vec<WorkerId> = workers.filter(|worker| is_reachable(*worker)).collect();
         self.exchanges.able_members(iteration, &reachable)
-    }
-
-    fn peer_address(&mut self, worker: WorkerId) -> Option<PeerAddress> {
-        self.sessions.of_worker(worker).and_then(|session| session.peer_address().cloned())
     }
 
     /// Asks a worker to connect to another one, if it is unknown whether it can and their vectors may be exchanged in shards.
     pub(super) fn probe(&mut self) {
-        if !self.exchanges.plan.is_allowed() || self.reduction.are_separate() || self.is_ending {
+        if !self.exchanges.plan.is_allowed() || self.reduction.are_separate || self.is_ending {
             return;
         }
         let iteration = self.iteration();
         let working = self.sessions.ready().filter(|session| !session.is_idle(iteration));
         let ready: BTreeMap<WorkerId, PeerAddress> =
-            working.filter_map(|session| Some((session.worker(), session.peer_address()?.clone()))).collect();
+            working.filter_map(|session| Some((session.worker, session.peer_address.clone()?))).collect();
         let workers: Vec<WorkerId> = ready.keys().copied().collect();
         if !self.exchanges.plan.is_worth_it(&workers, self.engine.links()) {
             return;
@@ -95,25 +87,16 @@ impl Driver {
     }
 
     /// Handles the result of a worker's attempt to connect to another one.
-    pub(super) fn reached(&mut self, token: SessionToken, probe: u64, outcome: Result<(), String>) {
-        self.hear(token);
-        let Ok(session) = self.sessions.of_token(token) else { return };
-        let worker = session.worker();
-        let iteration = self.iteration();
-        let other = self.exchanges.reached(iteration, worker, probe, outcome.is_ok());
+    pub(super) fn reached(&mut self, worker: WorkerId, probe: u64, outcome: Result<(), String>) {
+        let other = self.exchanges.reached(self.iteration(), worker, probe, outcome.is_ok());
         if let (Some(other), Err(reason)) = (other, outcome) {
             tracing::info!(%worker, %other, reason, "two workers cannot exchange vectors in shards");
         }
         self.probe();
     }
 
-    /// Handles a member's report on an exchange.
-    pub(super) fn exchange_reported(&mut self, token: SessionToken, report: &ExchangeReport) {
-        self.hear(token);
-        let Ok(session) = self.sessions.of_token(token) else { return };
-        let worker = session.worker();
-        let iteration = self.iteration();
-        let heard = self.exchanges.heard(self.now_s, iteration, worker, report);
+    pub(super) fn exchange_reported(&mut self, worker: WorkerId, report: &ExchangeReport) {
+        let heard = self.exchanges.heard(self.now_s, self.iteration(), worker, report);
         let Some(Heard { fails, proven }) = heard else {
             if report.has_failed {
                 self.send_whole(worker, true);
@@ -135,7 +118,7 @@ impl Driver {
 
     /// Ends exchanges in shards that make no progress. Their vectors are sent separately.
     pub(super) fn check_exchange(&mut self) {
-        let (now_s, iteration, chunks) = (self.now_s, self.iteration(), self.reduction.chunks());
+        let (now_s, iteration, chunks) = (self.now_s, self.iteration(), self.reduction.chunks);
         for iteration in self.exchanges.overdue(now_s, iteration, chunks) {
             self.break_exchange(iteration, "members do not say that they have its parameters");
         }
@@ -154,10 +137,8 @@ impl Driver {
         self.probe();
     }
 
-    /// Ends an exchange in shards that failed.
     pub(super) fn break_exchange(&mut self, iteration: Iteration, why: &str) {
-        let now = self.iteration();
-        let members = self.exchanges.fail(now, iteration);
+        let members = self.exchanges.fail(self.iteration(), iteration);
         if !members.is_empty() {
             tracing::info!(why, "an exchange in shards becomes a star");
             self.send_apart(iteration, &members);
@@ -176,7 +157,7 @@ impl Driver {
     fn send_apart(&mut self, iteration: Iteration, members: &[ExchangeMember]) {
         let is_stepped = iteration < self.iteration();
         for &ExchangeMember { worker, vector, has_parameters, .. } in members {
-            self.request(worker, Requests::withdrawal(vector));
+            self.request(worker, &[vector], Vec::new());
             if !has_parameters {
                 self.send_whole(worker, is_stepped);
                 self.notify(Event::Resumed { worker });
@@ -186,7 +167,7 @@ impl Driver {
             return;
         }
         for (worker, request) in self.reduction.ask_apart() {
-            self.request(worker, request.into());
+            self.request(worker, &[], vec![request]);
         }
         self.order_again();
     }
@@ -199,16 +180,11 @@ impl Driver {
         self.exchanges.forget(worker);
     }
 
-    /// Ends the current exchange because one of its vectors is incomplete. Any member may be at fault; a star shows which one.
-    pub(super) fn break_current_exchange(&mut self, why: &str) {
-        self.break_exchange(self.iteration(), why);
-    }
-
     /// Sends a worker whole parameters in place of the ones that it was sent in part: those of the current iteration if `is_stepped`, and
     /// those of the next one if they are being written.
     fn send_whole(&mut self, worker: WorkerId, is_stepped: bool) {
-        let current = Some(self.steps.parameters()).filter(|_| is_stepped);
-        let sets = self.steps.next().into_iter().chain(current);
+        let current = Some(&self.steps.parameters).filter(|_| is_stepped);
+        let sets = self.steps.next.iter().chain(current);
         if let Some(session) = self.sessions.of_worker(worker) {
             session.send_whole(sets);
         }
@@ -216,17 +192,12 @@ impl Driver {
 
     /// Repeats the order of the current step, if the names of its vectors have changed.
     fn order_again(&mut self) {
-        let Some(plan) = self.steps.ordered() else { return };
+        let Some(plan) = self.steps.ordered.clone() else { return };
         // If a collection is lost, the engine itself orders the step once other workers have computed its tasks.
         if plan.collections.iter().all(|collection| self.reduction.has(*collection)) {
             let vectors = self.reduction.ordered(&plan.collections);
             self.step(StepPlan { vectors, ..plan });
         }
-    }
-
-    /// Returns whether a worker waits for the parameters of an iteration, which other workers pass on.
-    pub(super) fn awaits_parameters(&self, worker: WorkerId, iteration: Iteration) -> bool {
-        self.exchanges.awaits(worker, iteration)
     }
 }
 

@@ -13,7 +13,6 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{PolicyConfig, ProblemConfig, RunConfig, Start};
 use crate::report::RunError;
 
-/// The initial state of a new or resumed run.
 pub(super) struct StartState {
     pub(super) engine: Engine,
     pub(super) names: Names,
@@ -53,7 +52,7 @@ impl Starter<'_> {
         };
         let event = self.run_event();
         let listeners = std::mem::take(&mut self.run.listeners);
-        let publisher = Publisher::create(&self.run.folder, self.state, listeners, failed)?;
+        let publisher = Publisher::open(&self.run.folder, None, self.state, listeners, failed)?;
         publisher.publish(event);
         Ok(StartState {
             engine: Engine::new(self.engine, self.policy.policy),
@@ -100,7 +99,7 @@ impl Starter<'_> {
         } else {
             BestEvaluation::default()
         };
-        let publisher = Publisher::append(folder, past, self.state, listeners, failed)?;
+        let publisher = Publisher::open(folder, Some(past), self.state, listeners, failed)?;
         if !resumed.has_begun {
             publisher.publish(event);
         }
@@ -127,7 +126,6 @@ impl Starter<'_> {
         })
     }
 
-    /// Returns the first event of the journal.
     fn run_event(&self) -> RunEvent {
         RunEvent::Run {
             version: JOURNAL_VERSION,

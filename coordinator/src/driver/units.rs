@@ -23,8 +23,9 @@ const OTHER_UNITS: &str = "its units are not those of the iteration";
 impl Driver {
     /// Returns the units that the header of a gradient of this iteration names. Unknown units are taken to have no shifts of blocks.
     pub(super) fn units(&self, header: &GradientHeader, iteration: Iteration) -> Result<Units, String> {
-        let is_current = iteration == self.steps.parameters().iteration;
-        let known = if is_current { self.steps.units() } else { self.sessions.units_of(header.session, iteration) };
+        let is_current = iteration == self.iteration();
+        let known =
+            if is_current { self.steps.units.as_ref() } else { self.sessions.units_of(header.session, iteration) };
         let is_named = |units: &&Units| {
             units.exponents() == header.units && units_crc32c(units.exponents(), units.shifts()) == header.units_crc32c
         };
@@ -37,7 +38,7 @@ impl Driver {
 
     /// Decides on the units of the first iteration once enough workers have announced theirs. Returns whether the units are known.
     pub(super) fn agree_on_units(&mut self) -> bool {
-        if self.steps.units().is_some() {
+        if self.steps.units.is_some() {
             return true;
         }
         let votes: BTreeMap<WorkerId, &Units> = self.reduction.announced_units().collect();
@@ -48,12 +49,12 @@ impl Driver {
         // In a tie, the smaller units win. At worst they clamp values, which the next step corrects at once.
         let most = votes.values().max_by_key(|units| (count(units), Reverse(units.exponents())));
         let Some(units) = most.map(|units| (*units).clone()) else { return false };
-        let iteration = self.steps.parameters().iteration;
+        let iteration = self.iteration();
         let voters: Vec<WorkerId> =
             votes.iter().filter(|(_, own)| ***own == units).map(|(worker, _)| *worker).collect();
         for worker in voters {
             if let Some(session) = self.sessions.of_worker(worker) {
-                session.has_units(iteration, units.clone());
+                session.units = Some((iteration, units.clone()));
             }
         }
         self.steps.set_units(units);
@@ -67,16 +68,18 @@ impl Driver {
         if asked.peek().is_some() {
             return asked.all(|worker| voters.contains(&worker));
         }
-        let mut holders = self.sessions.ready().filter(|session| session.has_leases());
-        voters.len() >= ENOUGH_VOTES || holders.all(|session| voters.contains(&session.worker()))
+        let mut holders = self.sessions.ready().filter(|session| session.leases > 0);
+        voters.len() >= ENOUGH_VOTES || holders.all(|session| voters.contains(&session.worker))
     }
 
     /// Asks again for a vector that was announced in other units. The first time, this is not a failure, since the worker could not know
     /// the units.
     pub(super) fn repeat_vector(&mut self, worker: WorkerId, id: VectorId) {
         if let Some(request) = self.reduction.repeat(id, OTHER_UNITS) {
-            self.send_units(worker);
-            self.request(worker, request.into());
+            if let Some((session, units)) = self.sessions.addressed(worker).zip(self.steps.units.as_ref()) {
+                session.send_units(self.steps.parameters.iteration, units);
+            }
+            self.request(worker, &[], vec![request]);
         } else {
             self.fail_vector(worker, id, RefusalKind::WrongSize, OTHER_UNITS);
         }
@@ -85,19 +88,13 @@ impl Driver {
     /// Forgets the units of the first iteration if this worker, whose gradient does not count, is the only one that has them.
     pub(super) fn forget_units_of(&mut self, worker: WorkerId) {
         let others_have_them =
-            || self.sessions.ready().any(|session| session.worker() != worker && session.knows_units());
+            || self.sessions.ready().any(|session| session.worker != worker && session.units.is_some());
         let are_used = !self.reduction.are_untouched() || others_have_them();
-        if self.steps.parameters().iteration == Iteration::FIRST && !are_used {
-            self.steps.forget_units();
+        if self.iteration() == Iteration::FIRST && !are_used {
+            self.steps.units = None;
             if let Some(session) = self.sessions.of_worker(worker) {
-                session.forget_units();
+                session.units = None;
             }
-        }
-    }
-
-    fn send_units(&mut self, worker: WorkerId) {
-        if let Some((session, units)) = self.sessions.addressed(worker).zip(self.steps.units()) {
-            session.send_units(self.steps.parameters().iteration, units);
         }
     }
 }

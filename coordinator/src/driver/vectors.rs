@@ -3,16 +3,15 @@
 use ata_net::Peer;
 use ata_record::RefusalKind;
 use ata_scheduler::{Collection, Event};
-use ata_types::{Iteration, VectorId, WorkerId};
-use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, ToWorker};
+use ata_types::{CollectionId, Iteration, VectorId, WorkerId};
+use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, ToWorker, VectorRequest};
 use tokio::sync::oneshot;
 
 use super::Driver;
 use super::commands::answer;
-use super::steps::StepPlan;
-use crate::driver::Presence;
+use super::sessions::Presence;
 use crate::links::WorkerMeter;
-use crate::reduction::{AdmittedVector, Announcement, EndedVector, Requests, Sink, UploadRefusal, VectorReply};
+use crate::reduction::{AdmittedVector, Announcement, Sink, VectorReply};
 use crate::training::{Magnitudes, Paced, Work};
 
 /// The reason for a failure in which the worker stops sending its vector.
@@ -34,16 +33,14 @@ pub(crate) struct VectorUpload {
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// Tells when the vector's chunks may be read.
     pub(crate) paced: Paced,
-    /// The meter of the worker's link.
     pub(crate) meter: WorkerMeter,
-    /// The presence of the worker's session.
     pub(crate) presence: Presence,
 }
 
 impl Driver {
     /// The iteration in progress, or the next one.
     pub(super) fn iteration(&self) -> Iteration {
-        self.steps.parameters().iteration
+        self.steps.parameters.iteration
     }
 
     /// Asks workers for the sums of the gradients of some leases.
@@ -53,25 +50,15 @@ impl Driver {
             if self.reduction.shares(collection.id) {
                 self.end_exchange();
             }
-            let requests = self.reduction.ask(iteration, &collection);
-            self.request(collection.worker, requests);
+            let (withdrawn, requests) = self.reduction.ask(iteration, &collection);
+            self.request(collection.worker, &withdrawn, requests);
         }
         // While vectors are being sent, workers have time to find out which peers they reach.
         self.probe();
     }
 
-    /// Orders the step of some collections.
-    pub(super) fn order(&mut self, plan: StepPlan) {
-        for held in self.reduction.take_whole(&plan.collections) {
-            self.steps.add(held);
-        }
-        self.steps.remember(&plan);
-        self.step(plan);
-    }
-
-    /// Sends a worker withdrawals and requests of vectors.
-    pub(super) fn request(&mut self, worker: WorkerId, Requests { withdrawn, requests }: Requests) {
-        for message in ToWorker::collect(&withdrawn, requests) {
+    pub(super) fn request(&mut self, worker: WorkerId, withdrawn: &[VectorId], requests: Vec<VectorRequest>) {
+        for message in ToWorker::collect(withdrawn, requests) {
             self.sessions.send(worker, message);
         }
     }
@@ -79,26 +66,26 @@ impl Driver {
     /// Handles the announcement of a vector. The reply is sent once the worker may send it.
     pub(super) fn announce_vector(&mut self, header: GradientHeader, peer: &Peer, reply: VectorReply) {
         let (session, id) = (header.session, header.vector);
-        self.hear(session);
         let worker = match self.sessions.of_token(session) {
             Ok(session) => {
+                session.heard_s = self.now_s;
                 session.admit(peer);
-                session.worker()
+                session.worker
             }
-            Err(status) => return answer(reply, Err(UploadRefusal::NoSession(status))),
+            Err(status) => return answer(reply, Err(Err(status))),
         };
         let iteration = match self.reduction.check(worker, &header) {
             Ok(iteration) => iteration,
             Err((kind, reason)) => {
                 self.refuse(worker, kind, &reason);
-                return answer(reply, Err(UploadRefusal::NotHeld { reason }));
+                return answer(reply, Err(Ok(Receipt::NotHeld { reason })));
             }
         };
         let units = match self.units(&header, iteration) {
             Ok(units) => units,
             Err(reason) => {
                 self.fail_vector(worker, id, RefusalKind::WrongSize, &reason);
-                return answer(reply, Err(UploadRefusal::NotHeld { reason }));
+                return answer(reply, Err(Ok(Receipt::NotHeld { reason })));
             }
         };
         let GradientHeader { maxima, saturated, vanished, .. } = header;
@@ -112,16 +99,16 @@ impl Driver {
         if !self.agree_on_units() {
             return;
         }
-        let units = self.steps.units();
+        let units = self.steps.units.as_ref();
         let others = units.map(|units| self.reduction.with_other_units(self.iteration(), units));
         for (worker, id) in others.into_iter().flatten() {
             self.repeat_vector(worker, id);
         }
         while let Some(AdmittedVector { worker, session, reply, sink, first_chunk, stripe }) = self.reduction.admit() {
-            let presence = self.sessions.of_token(session).map(|session| session.presence());
-            let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.of(worker));
+            let presence = self.sessions.of_token(session).map(|session| session.presence.clone());
+            let (work, paced, meter) = (self.steps.work.clone(), self.paced.clone(), self.meter.of(worker));
             let upload = |presence| VectorUpload { sink, first_chunk, stripe, work, paced, meter, presence };
-            answer(reply, presence.map(upload).map_err(UploadRefusal::NoSession));
+            answer(reply, presence.map(upload).map_err(Err));
         }
     }
 
@@ -130,12 +117,12 @@ impl Driver {
     pub(super) fn check_vectors(&mut self) {
         let late = self.reduction.late(self.now_s, |chunk| self.paced.may_pass(chunk, Stripe::ALL));
         let late = late.into_iter().map(|vector| (vector, "its vector comes later than others compute its tasks"));
-        let overdue = self.reduction.overdue(self.now_s, self.info.timeouts().download.as_secs_f64());
+        let overdue = self.reduction.overdue(self.now_s, self.info.timeouts.download.as_secs_f64());
         let overdue = overdue.into_iter().map(|vector| (vector, "it does not send the vector that it is asked for"));
         let slow = self.reduction.give_way(self.now_s).into_iter().map(|vector| (vector, GAVE_WAY));
         for ((worker, id), reason) in late.chain(overdue).chain(slow) {
             self.fail_vector(worker, id, RefusalKind::NotReceived, reason);
-            self.request(worker, Requests::withdrawal(id));
+            self.request(worker, &[id], Vec::new());
         }
         // Room may have become free without a command.
         self.admit_vectors();
@@ -160,7 +147,7 @@ impl Driver {
             None => {
                 let reason = format!("vector {id} was no longer asked for when it arrived");
                 if let Ok(session) = self.sessions.of_token(token) {
-                    let worker = session.worker();
+                    let worker = session.worker;
                     self.refuse(worker, RefusalKind::Stale, &reason);
                 }
                 answer(reply, Receipt::NotHeld { reason });
@@ -169,20 +156,13 @@ impl Driver {
         self.admit_vectors();
     }
 
-    /// Tells the engine that collections have arrived.
-    fn deliver(&mut self, ended: Vec<EndedVector>) {
-        for EndedVector { worker, collection } in ended {
+    fn deliver(&mut self, ended: Vec<(WorkerId, CollectionId)>) {
+        for (worker, collection) in ended {
             self.notify(Event::Delivered { worker, collection });
         }
     }
 
     /// Handles the failure of a vector that is incomplete, failed a check, or could not be computed again.
-    pub(super) fn vector_failed(&mut self, token: SessionToken, id: VectorId, kind: RefusalKind, reason: &str) {
-        let Ok(session) = self.sessions.of_token(token) else { return };
-        let worker = session.worker();
-        self.fail_vector(worker, id, kind, reason);
-    }
-
     pub(super) fn fail_vector(&mut self, worker: WorkerId, id: VectorId, kind: RefusalKind, reason: &str) {
         // A worker stops sending a vector that was withdrawn, which is not a failure.
         if !self.reduction.is_asked(worker, id) {
@@ -190,11 +170,11 @@ impl Driver {
         }
         // In an exchange, any member may be at fault; a star shows which one.
         if self.reduction.is_shared(id) {
-            return self.break_current_exchange(reason);
+            return self.break_exchange(self.iteration(), reason);
         }
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");
-        if let Some(EndedVector { worker, collection }) = self.reduction.failed(worker, id) {
+        if let Some((worker, collection)) = self.reduction.failed(worker, id) {
             self.notify(Event::CollectionFailed { worker, collection });
         }
         self.forget_units_of(worker);

@@ -12,20 +12,11 @@ use ata_types::WorkerId;
 const BURST_BYTES: f64 = 524_288.0;
 const BURST_TIME: Duration = Duration::from_millis(50);
 
-/// The measurements since the last step.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Metered {
-    /// The observations of the links.
-    pub(crate) observed: Vec<Observed>,
-    /// The mean size of the last vectors, in bytes.
-    pub(crate) up_bytes: f64,
-}
-
 /// Measures the vectors that arrive. Clones share their measurements.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkMeter(Arc<Mutex<MeterState>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct MeterState {
     /// The vectors that are arriving. `waiting` counts the ones that wait for others: they are not read, while data that was already sent
     /// still fills the link.
@@ -34,7 +25,7 @@ struct MeterState {
     /// The number of vectors so far, from which their names are drawn.
     named: u64,
     /// The time since which `open` and `waiting` are unchanged.
-    since: Instant,
+    since: Option<Instant>,
     /// The total time in seconds during which exactly one vector was open, and was read.
     alone_s: f64,
     /// The data that each worker sent since the last step.
@@ -91,27 +82,11 @@ struct Together {
     vector_seconds: f64,
 }
 
-impl Default for MeterState {
-    fn default() -> Self {
-        Self {
-            open: HashMap::new(),
-            waiting: 0,
-            named: 0,
-            since: Instant::now(),
-            alone_s: 0.0,
-            senders: BTreeMap::new(),
-            together: Together::default(),
-            vectors: (0, 0),
-            shards: None,
-        }
-    }
-}
-
 impl MeterState {
     /// Accounts for the time that has passed. Must be called before a vector begins, ends, or waits.
     fn pass(&mut self, now: Instant) {
-        let seconds = now.saturating_duration_since(self.since).as_secs_f64();
-        self.since = now;
+        let since = self.since.replace(now).unwrap_or(now);
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
         let open = self.open.len();
         if open > 1 && open > self.waiting {
             self.together.seconds += seconds;
@@ -206,7 +181,7 @@ impl MeterState {
     }
 
     /// Returns the measurements since the last step, including vectors that are still arriving.
-    fn stepped(&mut self, now: Instant, predicted_s: Option<f64>) -> Option<Metered> {
+    fn stepped(&mut self, now: Instant, predicted_s: Option<f64>) -> Option<(Vec<Observed>, f64)> {
         self.pass(now);
         for name in self.open.keys().copied().collect::<Vec<_>>() {
             self.settle(now, name);
@@ -228,7 +203,7 @@ impl MeterState {
         if seconds > 0.0 {
             observed.push(Observed::Together { bytes: together, seconds, vector_seconds });
         }
-        Some(Metered { observed, up_bytes: mean(self.vectors) })
+        Some((observed, mean(self.vectors)))
     }
 }
 
@@ -238,14 +213,13 @@ fn mean((bytes, vectors): (u64, u64)) -> f64 {
 }
 
 impl LinkMeter {
-    /// Returns the meter of a worker's vectors.
     pub(crate) fn of(&self, worker: WorkerId) -> WorkerMeter {
         WorkerMeter { meter: self.clone(), worker }
     }
 
-    /// Returns the measurements since the last step, or `None` before the first vector has arrived. `predicted_s` is the predicted time of
-    /// the step's exchange in shards, if there was one.
-    pub(crate) fn stepped(&self, predicted_s: Option<f64>) -> Option<Metered> {
+    /// Returns the measurements since the last step and the mean size of the last vectors in bytes, or `None` before the first vector has
+    /// arrived. `predicted_s` is the predicted time of the step's exchange in shards, if there was one.
+    pub(crate) fn stepped(&self, predicted_s: Option<f64>) -> Option<(Vec<Observed>, f64)> {
         self.state().stepped(Instant::now(), predicted_s)
     }
 
@@ -277,7 +251,6 @@ impl WorkerMeter {
     }
 }
 
-/// The measurement of a vector that is arriving.
 pub(crate) struct Transfer {
     meter: LinkMeter,
     /// The vector's name in the meter; `None` if the vector comes in shards.
@@ -287,7 +260,6 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Records that bytes have arrived.
     pub(crate) fn receive(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(name) = self.name {
@@ -305,7 +277,6 @@ impl Transfer {
         }
     }
 
-    /// Records that the vector has arrived whole.
     pub(crate) fn finish(self) {
         if self.name.is_some() {
             self.meter.state().finished(self.bytes);

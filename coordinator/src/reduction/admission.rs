@@ -3,12 +3,11 @@
 use ata_record::RefusalKind;
 use ata_sums::Units;
 use ata_types::{Iteration, VectorId, WorkerId};
-use ata_wire::{GradientHeader, SessionToken, Stripe, VectorRequest};
+use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, VectorRequest};
 
-use super::vector::{Announcement, UploadRefusal, Vector, VectorReply, VectorState};
+use super::vector::{Announcement, Vector, VectorReply, VectorState};
 use super::{Gate, Reduction, Sink};
 
-/// A vector that may be sent.
 pub(crate) struct AdmittedVector {
     pub(crate) worker: WorkerId,
     pub(crate) session: SessionToken,
@@ -34,7 +33,6 @@ impl Reduction {
         }
     }
 
-    /// Records that the header of a vector has arrived.
     pub(crate) fn announce(&mut self, id: VectorId, announcement: Announcement) {
         if let Some(vector) = self.vectors.get_mut(&id) {
             vector.state = VectorState::Announced(announcement);
@@ -81,7 +79,7 @@ impl Reduction {
     pub(crate) fn admit(&mut self) -> Option<AdmittedVector> {
         let streamed = self.vectors.iter().find(|(id, vector)| !vector.is_own() && self.may_stream(**id, vector));
         let id = streamed.map(|(id, _)| *id).or_else(|| self.next_whole())?;
-        let gate = self.shared.as_ref().filter(|shared| shared.members.contains(&id)).map(|shared| shared.gate.clone());
+        let gate = self.exchange_of(id).map(|shared| shared.gate.clone());
         let vector = self.vectors.get_mut(&id)?;
         let Announcement { session, magnitudes, units, reply } = vector.take_announcement()?;
         let first_chunk = vector.request.first_chunk;
@@ -107,14 +105,12 @@ impl Reduction {
         vector.announcement().is_some() && mates.all(is_ready)
     }
 
-    /// Returns whether all leases of a vector are computed.
     pub(super) fn is_computed(&self, vector: &Vector) -> bool {
         vector.leases.iter().all(|lease| self.computed.contains(&lease.id))
     }
 }
 
 impl Vector {
-    /// Takes the announcement, if the vector was announced.
     pub(super) fn take_announcement(&mut self) -> Option<Announcement> {
         match std::mem::replace(&mut self.state, VectorState::Asked) {
             VectorState::Announced(announcement) => Some(announcement),
@@ -125,12 +121,10 @@ impl Vector {
         }
     }
 
-    /// Refuses the vector, if it was announced.
     pub(super) fn withdraw_announcement(&mut self, reason: &str) {
         if let Some(announcement) = self.take_announcement() {
-            let refusal = UploadRefusal::NotHeld { reason: reason.to_owned() };
             // The caller may have stopped waiting for the reply.
-            drop(announcement.reply.send(Err(refusal)));
+            drop(announcement.reply.send(Err(Ok(Receipt::NotHeld { reason: reason.to_owned() }))));
         }
     }
 }

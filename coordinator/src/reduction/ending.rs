@@ -1,4 +1,4 @@
-//! Ends vectors that have arrived or failed, or whose worker was lost.
+//! Ends vectors that have arrived or failed, or whose worker was lost, and finds those that are not worth waiting for.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use ata_scheduler::topology::VectorProgress;
 use ata_types::{CollectionId, VectorId, WorkerId};
 
 use super::vector::{Vector, VectorState};
-use super::{EndedVector, Reduction};
+use super::{Gate, Reduction};
 
 impl Reduction {
     /// Returns whether a worker is still asked for a vector.
@@ -16,13 +16,13 @@ impl Reduction {
 
     /// Records that a vector has arrived whole, with its values if it was assembled. Returns the engine's collections that are complete
     /// with it, or `None` if the vector is no longer wanted.
-    pub(crate) fn arrived(&mut self, id: VectorId, values: Option<Vec<i32>>) -> Option<Vec<EndedVector>> {
+    pub(crate) fn arrived(&mut self, id: VectorId, values: Option<Vec<i32>>) -> Option<Vec<(WorkerId, CollectionId)>> {
         let vector = self.vectors.get_mut(&id)?;
         let (worker, collection) = (vector.worker, vector.part_of);
         match (std::mem::replace(&mut vector.state, VectorState::Whole), values) {
             (VectorState::Filling(filling), Some(values)) => {
                 vector.state = VectorState::Held(Arc::new(vector.held(filling, values)));
-                return Some(vec![EndedVector { worker, collection }]);
+                return Some(vec![(worker, collection)]);
             }
             (VectorState::Open(_), None) => {}
             (other, _) => {
@@ -39,21 +39,21 @@ impl Reduction {
             let mut parts = self.vectors.values().filter(|vector| vector.part_of == collection);
             parts.all(Vector::has_arrived)
         };
-        let ended = mates.into_iter().map(|mate| EndedVector { worker: mate.worker, collection: mate.part_of });
-        Some(ended.filter(|ended| has_arrived(ended.collection)).collect())
+        let ended = mates.into_iter().map(|mate| (mate.worker, mate.part_of));
+        Some(ended.filter(|(_, collection)| has_arrived(*collection)).collect())
     }
 
     /// Removes a vector that will not arrive whole. Returns the engine's collection, which fails.
-    pub(crate) fn failed(&mut self, worker: WorkerId, id: VectorId) -> Option<EndedVector> {
+    pub(crate) fn failed(&mut self, worker: WorkerId, id: VectorId) -> Option<(WorkerId, CollectionId)> {
         let collection = self.vectors.get(&id).filter(|vector| vector.worker == worker)?.part_of;
         self.end(|vector| vector.part_of == collection);
-        Some(EndedVector { worker, collection })
+        Some((worker, collection))
     }
 
     /// Removes the vectors of a worker whose session has ended. Returns the collections that had already arrived whole.
-    pub(crate) fn left(&mut self, worker: WorkerId) -> Vec<EndedVector> {
+    pub(crate) fn left(&mut self, worker: WorkerId) -> Vec<(WorkerId, CollectionId)> {
         let chunks = self.chunks;
-        let is_whole = |vector: &Vector| vector.gate().is_some_and(|gate| gate.close() == chunks);
+        let is_whole = |vector: &Vector| matches!(&vector.state, VectorState::Open(gate) if gate.close() == chunks);
         let of_worker = self.vectors.iter().filter(|(_, vector)| vector.worker == worker);
         let whole: Vec<VectorId> = of_worker.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
         // If the gate of an exchange has let all chunks through, the vectors of all members have arrived.
@@ -79,7 +79,7 @@ impl Reduction {
             let gate = shared.as_ref().filter(|shared| shared.members.contains(&id)).map(|shared| &shared.gate);
             let next = match &vector.state {
                 VectorState::Open(gate) => gate.close(),
-                VectorState::Whole => gate.map_or(self.chunks, super::Gate::close),
+                VectorState::Whole => gate.map_or(self.chunks, Gate::close),
                 _ => vector.request.first_chunk,
             };
             if !self.are_separate && !vector.is_own() {
@@ -95,8 +95,7 @@ impl Reduction {
         let Self { vectors, computed, .. } = self;
         let mut overdue = Vec::new();
         for (id, vector) in vectors.iter_mut() {
-            let is_computed = vector.leases.iter().all(|lease| computed.contains(&lease.id));
-            if is_computed
+            if vector.leases.iter().all(|lease| computed.contains(&lease.id))
                 && matches!(vector.state, VectorState::Asked)
                 && now_s - vector.progress.get_or_insert(VectorProgress::new(now_s)).due_s > timeout_s
             {
@@ -104,5 +103,33 @@ impl Reduction {
             }
         }
         overdue
+    }
+
+    /// Returns the vectors whose tasks other workers could compute again before they arrive, at time `now_s`. `may_pass` says whether a
+    /// chunk may be read, or must wait for other vectors.
+    pub(crate) fn late(&mut self, now_s: f64, may_pass: impl Fn(u64) -> bool) -> Vec<(WorkerId, VectorId)> {
+        let began_s = *self.began_s.get_or_insert(now_s);
+        for vector in self.vectors.values_mut() {
+            if vector.leases.iter().any(|lease| !self.computed.contains(&lease.id)) {
+                continue;
+            }
+            let (next, come, waits) = match &vector.state {
+                VectorState::Asked => (None, 0, false),
+                VectorState::Announced(_) => (None, 0, true),
+                VectorState::Open(gate) => (Some(gate.next()), gate.next(), !may_pass(gate.next())),
+                VectorState::Filling(filling) => (Some(filling.chunks()), filling.bytes(), false),
+                VectorState::Held(_) | VectorState::Whole => (Some(self.chunks), 0, true),
+            };
+            vector.progress.get_or_insert(VectorProgress::new(now_s)).see(now_s, next, come, waits);
+        }
+        let is_late = |(id, vector): &(&VectorId, &Vector)| {
+            let others = self.vectors.values().filter(|other| other.worker != vector.worker);
+            let first_chunk = vector.request.first_chunk;
+            !self.is_shared(**id)
+                && vector.progress.is_some_and(|progress| {
+                    progress.is_late(now_s, began_s, others.map(|other| other.progress), first_chunk, self.chunks)
+                })
+        };
+        self.vectors.iter().filter(is_late).map(|(id, vector)| (vector.worker, *id)).collect()
     }
 }

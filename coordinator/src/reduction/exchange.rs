@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ata_types::{CollectionId, Iteration, Lease, VectorId, WorkerId};
+use ata_scheduler::Collection;
+use ata_types::{CollectionId, Iteration, VectorId, WorkerId};
 use ata_wire::{PeerAddress, SessionToken, ShardMember, Shards, VectorRequest};
 
 use super::vector::Vector;
@@ -17,15 +18,6 @@ pub(super) struct SharedSum {
     pub(super) gate: Gate,
 }
 
-/// A worker that will exchange its vector in shards.
-pub(crate) struct Member {
-    pub(crate) worker: WorkerId,
-    /// The engine's collection.
-    pub(crate) collection: CollectionId,
-    pub(crate) leases: Vec<Lease>,
-    pub(crate) address: PeerAddress,
-}
-
 impl Reduction {
     /// Returns whether the vectors of an iteration may be exchanged in shards among this many workers. None of their chunks may have
     /// arrived, and vectors must not have to be kept separate.
@@ -34,24 +26,24 @@ impl Reduction {
         is_new && !self.are_separate && members as u64 <= self.chunks
     }
 
-    /// Adds the vectors of workers that exchange them in shards. `keys` holds a key for each pair of workers, and each chunk must arrive
+    /// Adds the vectors of collections that are exchanged in shards, by workers at these addresses. `keys` holds a key for each pair of workers, and each chunk must arrive
     /// within `timeout_s`. Returns the requests to the workers.
     pub(crate) fn ask_in_shards(
         &mut self,
         iteration: Iteration,
-        members: Vec<Member>,
+        members: Vec<(Collection, PeerAddress)>,
         keys: &[Vec<SessionToken>],
         timeout_s: f64,
     ) -> Vec<(WorkerId, VectorRequest)> {
-        let addresses: Vec<PeerAddress> = members.iter().map(|member| member.address.clone()).collect();
+        let addresses: Vec<PeerAddress> = members.iter().map(|(_, address)| address.clone()).collect();
         let chunk_timeout = Duration::from_millis((1000.0 * timeout_s) as u64);
         let (mut requests, mut apart) = (Vec::new(), Vec::new());
-        for (place, Member { worker, collection, leases, .. }) in members.into_iter().enumerate() {
+        for (place, (Collection { worker, id, leases }, _)) in members.into_iter().enumerate() {
             // Each worker has one vector in the exchange. Leases that do not fit into it are sent to the coordinator in further vectors.
             let mut vectors = in_vectors(leases).into_iter();
             let Some(leases) = vectors.next() else { continue };
-            let plain = self.add(worker, collection, iteration, leases, 0);
-            apart.extend(vectors.map(|leases| (worker, self.add(worker, collection, iteration, leases, 0))));
+            let plain = self.add(worker, id, iteration, leases, 0);
+            apart.extend(vectors.map(|leases| (worker, self.add(worker, id, iteration, leases, 0))));
             let members = addresses.iter().cloned().zip(&keys[place]);
             let members = members.map(|(address, key)| ShardMember { address, key: *key }).collect();
             let shards = Some(Shards { place, members, chunk_timeout });
@@ -83,9 +75,12 @@ impl Reduction {
         (have_begun && next < self.chunks).then_some((next, owner))
     }
 
-    /// Returns whether a vector is exchanged in shards.
     pub(crate) fn is_shared(&self, id: VectorId) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.members.contains(&id))
+        self.exchange_of(id).is_some()
+    }
+
+    pub(super) fn exchange_of(&self, id: VectorId) -> Option<&SharedSum> {
+        self.shared.as_ref().filter(|shared| shared.members.contains(&id))
     }
 
     /// Returns whether a collection of the engine has a vector that is exchanged in shards.
@@ -95,8 +90,7 @@ impl Reduction {
 
     /// Returns all vectors of the exchange that this one belongs to, or only this one if it is not exchanged.
     pub(crate) fn mates(&self, id: VectorId) -> Vec<VectorId> {
-        let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
-        shared.map_or(vec![id], |shared| shared.members.clone())
+        self.exchange_of(id).map_or(vec![id], |shared| shared.members.clone())
     }
 
     /// Ends the exchange. Returns the requests that replace it: each worker's own sum, starting at the first chunk that has not arrived.

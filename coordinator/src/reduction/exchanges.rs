@@ -25,8 +25,8 @@ const PROBE_TIMEOUT_S: f64 = 3.0 * CONNECT_TIMEOUT.as_secs_f64();
 pub(crate) struct Exchanges {
     /// The plan, which decides whether there are exchanges, and among which workers.
     pub(crate) plan: ShardPlan,
-    /// The predicted time of the step's exchange in seconds.
-    predicted_s: Option<f64>,
+    /// The predicted time of the step's exchange in seconds, if there was one.
+    pub(crate) predicted_s: Option<f64>,
     /// The exchanges that are not over for all of their members, the newest last.
     live: Vec<Exchange>,
     /// The connection that is being tried.
@@ -48,21 +48,19 @@ pub(crate) struct Probe {
 pub(crate) struct ExchangeMember {
     pub(crate) worker: WorkerId,
     pub(crate) machine: MachineId,
-    /// The requested vector.
     pub(crate) vector: VectorId,
     /// Whether the member has reported that it has the parameters.
     pub(crate) has_parameters: bool,
 }
 
 /// An exchange. It is live until all members have its parameters or it has failed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Exchange {
     iteration: Iteration,
     /// The members, in the order of their places.
     members: Vec<ExchangeMember>,
     /// The time within which a chunk must arrive, in seconds.
     timeout_s: f64,
-    /// Whether the exchange was given up.
     is_over: bool,
     /// The time at which all members were known to have begun, in seconds.
     begun_s: Option<f64>,
@@ -141,16 +139,7 @@ impl Exchanges {
         predicted_s: f64,
     ) {
         self.predicted_s = Some(predicted_s);
-        self.live.push(Exchange {
-            iteration,
-            members,
-            timeout_s,
-            is_over: false,
-            begun_s: None,
-            awaited: None,
-            stepped_s: None,
-            suspect: None,
-        });
+        self.live.push(Exchange { iteration, members, timeout_s, ..Exchange::default() });
         let later = self.live.len().saturating_sub(HEARD);
         let mut at = 0;
         // Exchanges that were not given up end within a limited time.
@@ -160,20 +149,11 @@ impl Exchanges {
         });
     }
 
-    /// Takes the predicted time of the step's exchange in seconds, if there was one.
-    pub(crate) fn take_prediction(&mut self) -> Option<f64> {
-        self.predicted_s.take()
-    }
-
     /// Returns the exchanges that are not over and of which a worker is a member.
     pub(crate) fn of(&self, worker: WorkerId) -> Vec<Iteration> {
         let is_member = |exchange: &&Exchange| exchange.members.iter().any(|member| member.worker == worker);
-        self.live
-            .iter()
-            .filter(|exchange| !exchange.is_over)
-            .filter(is_member)
-            .map(|exchange| exchange.iteration)
-            .collect()
+        let live = self.live.iter().filter(|exchange| !exchange.is_over);
+        live.filter(is_member).map(|exchange| exchange.iteration).collect()
     }
 
     /// Returns whether a worker waits for the parameters of an iteration, which other workers pass on.
@@ -182,7 +162,6 @@ impl Exchanges {
         live.any(|exchange| exchange.members.iter().any(|member| member.worker == worker && !member.has_parameters))
     }
 
-    /// Handles a member's report on an exchange.
     pub(crate) fn heard(
         &mut self,
         now_s: f64,

@@ -19,11 +19,9 @@ struct GateState {
     is_open: bool,
     /// The number of chunks of a whole vector.
     chunks: u64,
-    /// The next chunk to pass.
     next: u64,
     /// The chunks that arrived before their turn, if several workers send them.
     early: BTreeMap<u64, Vec<i32>>,
-    /// The magnitudes from the headers of the vectors.
     magnitudes: Vec<Magnitudes>,
 }
 
@@ -57,7 +55,6 @@ impl Gate {
         state.is_open
     }
 
-    /// The next chunk to pass.
     pub(crate) fn next(&self) -> u64 {
         self.state().next
     }
@@ -79,16 +76,6 @@ impl Gate {
 mod tests {
     use super::*;
 
-    #[test]
-    fn nothing_passes_a_closed_gate() {
-        let (gate, mut passed) = (Gate::new(VectorId(1), 3, 9), Vec::new());
-        let mut pass = |gate: &Gate, at| gate.let_through(at, Vec::new(), |chunk| passed.push(chunk.at));
-        assert!(pass(&gate, 3) && pass(&gate.clone(), 4));
-        assert_eq!(gate.close(), 5);
-        assert!(!pass(&gate, 5));
-        assert_eq!((passed, gate.close()), (vec![3, 4], 5));
-    }
-
     /// Each worker sends its own chunks, and the headers take effect once all chunks have passed.
     #[test]
     fn chunks_pass_in_order_and_headers_count_with_the_last() {
@@ -108,15 +95,5 @@ mod tests {
         send(4);
         assert_eq!(passed, [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 2)]);
         assert_eq!(gate.close(), 5);
-    }
-
-    #[test]
-    fn what_has_not_passed_does_not_count() {
-        let gate = Gate::new(VectorId(1), 0, 4);
-        gate.announce(Magnitudes { maxima: vec![3e38], saturated: 0, vanished: 0 });
-        for at in [0, 1, 3] {
-            assert!(gate.let_through(at, Vec::new(), |chunk| assert!(chunk.magnitudes.is_empty(), "chunk {at}")));
-        }
-        assert_eq!(gate.close(), 2);
     }
 }

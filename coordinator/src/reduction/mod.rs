@@ -16,31 +16,27 @@
 //! If a vector ends early, the chunks that have passed its gate count: other workers send the sum of its tasks from the next chunk on.
 //!
 //! # Methods
-//! - The engine asks: `ask`, `own`, `lease_reported`, `lease_ended`; it orders a step: `take_whole`, `ordered`, `stepped`.
+//! - The engine asks: `ask`, `own`, `lease_ended`; it orders a step: `take_whole`, `ordered`, `stepped`.
 //! - Workers answer: `check`, `announce`, `arrived`, `failed`. `admit` says which vectors may be sent now.
 //! - Workers leave: `left`, `lost`. Time passes: `late`, `overdue`, `give_way`.
 //!
 //! # Layout
 //! - here: [`Reduction`], the requests for vectors, and the order of a step; `vector`: the states of a vector
 //! - `admission`: checks headers and admits vectors; `room`: room for vectors that are used whole; `gate`: passes chunks on
-//! - `ending`: ends vectors that arrive, fail, or lose their worker; `late`: vectors that are not worth waiting for
-//! - `exchange`: the sum of exchanged vectors; `exchanges`: the progress of exchanges; `requests`: messages to workers
+//! - `ending`: ends vectors that arrive, fail, or lose their worker; vectors that are not worth waiting for
+//! - `exchange`: the sum of exchanged vectors; `exchanges`: the progress of exchanges
 
 mod admission;
 mod ending;
 mod exchange;
 pub(crate) mod exchanges;
 mod gate;
-mod late;
-mod requests;
-mod room;
+pub(crate) mod room;
 mod vector;
 
 pub(crate) use admission::AdmittedVector;
-pub(crate) use exchange::Member;
 pub(crate) use gate::Gate;
-pub(crate) use requests::Requests;
-pub(crate) use vector::{Announcement, Sink, UploadRefusal, VectorReply};
+pub(crate) use vector::{Announcement, Sink, VectorReply};
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -61,27 +57,19 @@ pub(crate) struct Reduction {
     /// The sum of the vectors that are exchanged in shards.
     shared: Option<SharedSum>,
     /// The computed leases that have not ended.
-    computed: HashSet<LeaseId>,
+    pub(crate) computed: HashSet<LeaseId>,
     /// The number of vectors requested so far.
     asked: u64,
-    /// The number of chunks per vector.
-    chunks: u64,
+    pub(crate) chunks: u64,
     /// Whether vectors are kept separate until all have arrived. If not, the chunks that have arrived from a lost worker count.
-    are_separate: bool,
+    pub(crate) are_separate: bool,
     /// The tasks of vectors that ended early, and the first chunk of their sum that did not pass. Later entries override earlier ones.
     prefixes: Vec<(TaskRange, u64)>,
     room: Room,
     /// Whether the step is taken already, so that no more vectors are needed.
-    is_taken: bool,
+    pub(crate) is_taken: bool,
     /// The time at which the iteration was first checked, in seconds.
     began_s: Option<f64>,
-}
-
-/// A collection of the engine that is complete or has failed, and its worker.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct EndedVector {
-    pub(crate) worker: WorkerId,
-    pub(crate) collection: CollectionId,
 }
 
 impl Reduction {
@@ -102,8 +90,12 @@ impl Reduction {
         }
     }
 
-    /// Adds the vectors of a collection, replacing earlier vectors of the same collection. Returns the messages to the worker.
-    pub(crate) fn ask(&mut self, iteration: Iteration, asked: &ata_scheduler::Collection) -> Requests {
+    /// Adds the vectors of a collection, replacing earlier vectors of the same collection. Returns the vectors to withdraw and to request.
+    pub(crate) fn ask(
+        &mut self,
+        iteration: Iteration,
+        asked: &ata_scheduler::Collection,
+    ) -> (Vec<VectorId>, Vec<VectorRequest>) {
         let ata_scheduler::Collection { worker, id, leases } = asked;
         let (kept, withdrawn) = self.withdraw(*id, leases);
         let mut requests = Vec::new();
@@ -117,17 +109,12 @@ impl Reduction {
                 requests.extend(Some(request).filter(|_| first_chunk < self.chunks));
             }
         }
-        Requests { withdrawn, requests }
+        (withdrawn, requests)
     }
 
     /// Adds the vector that is requested together with a lease, if there is one. Returns its id.
     pub(crate) fn own(&mut self, worker: WorkerId, lease: &Lease) -> Option<VectorId> {
         lease.own.map(|collection| self.add(worker, collection, lease.iteration, vec![*lease], 0).id)
-    }
-
-    /// Records that a worker has computed a lease.
-    pub(crate) fn lease_reported(&mut self, lease: LeaseId) {
-        self.computed.insert(lease);
     }
 
     /// Records that a lease ended. If it was not applied, its own vector is useless. Returns the vectors to withdraw from its worker.
@@ -139,7 +126,6 @@ impl Reduction {
         if is_here { Vec::new() } else { ended }
     }
 
-    /// Adds a vector. Returns the request for it.
     fn add(
         &mut self,
         worker: WorkerId,
@@ -187,17 +173,6 @@ impl Reduction {
         prefixes.find(|(prefix, _)| prefix.overlaps(tasks)).map_or(0, |(_, first_chunk)| *first_chunk)
     }
 
-    /// The number of chunks per vector.
-    pub(crate) fn chunks(&self) -> u64 {
-        self.chunks
-    }
-
-    /// Returns whether vectors are kept separate until all have arrived.
-    pub(crate) fn are_separate(&self) -> bool {
-        self.are_separate
-    }
-
-    /// Returns whether there are vectors of a collection of the engine.
     pub(crate) fn has(&self, collection: CollectionId) -> bool {
         self.vectors.values().any(|vector| vector.part_of == collection)
     }
@@ -239,11 +214,6 @@ impl Reduction {
         apart.chain(sum).map(|(id, first_chunk)| OrderedVector { id, first_chunk }).collect()
     }
 
-    /// Records that the step is taken, although the engine waits for some of its tasks again.
-    pub(crate) fn taken(&mut self) {
-        self.is_taken = true;
-    }
-
     /// Records that the step was committed. Vectors of asynchronous leases that are not part of it remain.
     pub(crate) fn stepped(&mut self) {
         (self.is_taken, self.began_s) = (false, None);
@@ -267,4 +237,17 @@ fn in_vectors(mut leases: Vec<Lease>) -> Vec<Vec<Lease>> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_in_many_ranges_are_several_vectors() {
+        let lease = |first: u64| {
+            let tasks = TaskRange::single(first);
+            Lease { id: LeaseId(first), iteration: Iteration::FIRST, tasks, own: None }
+        };
+        let sizes = |leases: Vec<_>| in_vectors(leases).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes((0..200_000).rev().map(lease).collect()), [200_000], "they are one range");
+        assert_eq!(sizes((0..70_000).map(|at| lease(2 * at)).collect()), [MAX_RANGES, 70_000 - MAX_RANGES]);
+    }
+}

@@ -29,28 +29,18 @@ struct Received {
 #[derive(Debug)]
 pub(crate) struct Whole {
     received: Arc<Received>,
-    ended: CancellationToken,
+    /// Cancelled when the vector is no longer needed.
+    pub(crate) ended: CancellationToken,
     _place: OwnedSemaphorePermit,
 }
 
 impl Whole {
-    /// Records that bytes of the vector have arrived.
     pub(crate) fn receive(&self, bytes: usize) {
         self.received.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Records that a chunk of the vector has arrived.
     pub(crate) fn receive_chunk(&self) {
         self.received.chunks.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Resolves when the vector is no longer needed.
-    pub(crate) async fn ended(&self) {
-        self.ended.cancelled().await;
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_cancelled()
     }
 }
 
@@ -66,12 +56,10 @@ pub(super) struct Filling {
 }
 
 impl Filling {
-    /// The number of chunks that have arrived.
     pub(super) fn chunks(&self) -> u64 {
         self.received.chunks.load(Ordering::Relaxed)
     }
 
-    /// The number of bytes that have arrived.
     pub(super) fn bytes(&self) -> u64 {
         self.received.bytes.load(Ordering::Relaxed)
     }
@@ -102,7 +90,6 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Creates room for `places` vectors.
     pub(super) fn new(places: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(places)), share: (places / 2).max(1) }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ata_scheduler::topology::VectorProgress;
 use ata_sums::{GradientSum, Units};
 use ata_types::{CollectionId, Lease, WorkerId};
-use ata_wire::{SessionToken, Stripe, VectorRequest};
+use ata_wire::{Receipt, SessionToken, Stripe, VectorRequest};
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -21,7 +21,6 @@ pub(super) struct Vector {
     /// The engine's collection that the vector is part of.
     pub(super) part_of: CollectionId,
     pub(super) request: VectorRequest,
-    /// The leases whose tasks are summed.
     pub(super) leases: Vec<Lease>,
     /// The progress of the transfer, once the leases are known to be computed.
     pub(super) progress: Option<VectorProgress>,
@@ -35,7 +34,6 @@ pub(super) struct Vector {
 /// The state of a vector. A vector passes through the states in this order, and may end in any of them.
 #[derive(Debug)]
 pub(super) enum VectorState {
-    /// The vector was requested.
     Asked,
     /// The header has arrived. The vector waits for the reports on its leases, for the units, for its exchange, or for room.
     Announced(Announcement),
@@ -58,8 +56,8 @@ pub(crate) struct Announcement {
     pub(crate) reply: VectorReply,
 }
 
-/// Replies to a worker that is about to send a vector, once it may.
-pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, UploadRefusal>>;
+/// Replies to a worker that is about to send a vector, once it may. If it must not, the error is the response to its call.
+pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, Result<Receipt, Status>>>;
 
 /// The destination of a vector's chunks.
 #[derive(Debug)]
@@ -68,15 +66,6 @@ pub(crate) enum Sink {
     Gate(Gate),
     /// Chunks are assembled, and go to the driver together.
     Whole(Whole),
-}
-
-/// The reason why a vector must not be sent.
-#[derive(Debug)]
-pub(crate) enum UploadRefusal {
-    /// The session does not exist.
-    NoSession(Status),
-    /// The vector would not count.
-    NotHeld { reason: String },
 }
 
 impl Vector {
@@ -90,7 +79,6 @@ impl Vector {
         self.leases.iter().any(|lease| lease.own.is_some())
     }
 
-    /// Returns whether the vector has arrived completely.
     pub(super) fn has_arrived(&self) -> bool {
         matches!(self.state, VectorState::Held(_) | VectorState::Whole)
     }
@@ -98,11 +86,6 @@ impl Vector {
     /// Returns whether the vector is not admitted yet.
     pub(super) fn is_outside(&self) -> bool {
         matches!(self.state, VectorState::Asked | VectorState::Announced(_))
-    }
-
-    /// Returns the gate that the chunks pass through, if it is open.
-    pub(super) fn gate(&self) -> Option<&Gate> {
-        if let VectorState::Open(gate) = &self.state { Some(gate) } else { None }
     }
 
     /// Returns the announcement, if the vector was announced and is not admitted yet.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ata_sums::{GradientSum, TensorSizes, TrainingConfig, TrainingOutcome, TrainingState, Units, add_sums};
+use ata_sums::{GradientSum, TensorSizes, TrainingOutcome, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, VectorId};
 
 use super::{HeldSum, Magnitudes, OrderedVector, StepOrder, StepPace, StepResult, SumChunk};
@@ -29,13 +29,11 @@ pub(super) struct Gathering {
     saturated: u64,
     vanished: u64,
     order: Option<StepOrder>,
-    /// The number of chunks that were stepped.
     stepped: u64,
 }
 
 impl Gathering {
-    pub(super) fn new(keeps_apart: bool, config: &TrainingConfig) -> Self {
-        let sizes = config.sizes.clone();
+    pub(super) fn new(keeps_apart: bool, sizes: TensorSizes) -> Self {
         Self {
             keeps_apart,
             sums: vec![Vec::new(); sizes.values().div_ceil(CHUNK_VALUES)],
@@ -53,28 +51,20 @@ impl Gathering {
 
     /// Clears the state for the next step.
     pub(super) fn clear(&mut self) {
-        self.sums.iter_mut().for_each(Vec::clear);
-        self.maxima.fill(0.0);
-        self.vectors.clear();
-        self.whole.clear();
-        self.arrived.clear();
-        (self.saturated, self.vanished, self.order, self.stepped) = (0, 0, None, 0);
+        *self = Self::new(self.keeps_apart, self.sizes.clone());
     }
 
-    /// Counts the magnitudes of some tasks.
     fn count(&mut self, Magnitudes { maxima, saturated, vanished }: Magnitudes) {
         self.maxima.iter_mut().zip(maxima).for_each(|(most, other)| *most = most.max(other));
         self.saturated = self.saturated.saturating_add(saturated);
         self.vanished = self.vanished.saturating_add(vanished);
     }
 
-    /// Counts the magnitudes of a sum.
     fn count_sum(&mut self, sum: &GradientSum) {
         let (maxima, saturated, vanished) = (sum.maxima.clone(), sum.saturated, sum.vanished);
         self.count(Magnitudes { maxima, saturated, vanished });
     }
 
-    /// Adds a whole sum.
     fn add_sum(&mut self, sum: &GradientSum) {
         self.count_sum(sum);
         for (total, chunk) in self.sums.iter_mut().zip(sum.values.chunks(CHUNK_VALUES)) {
@@ -82,7 +72,6 @@ impl Gathering {
         }
     }
 
-    /// Adds a chunk of a vector.
     pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
         let SumChunk { vector: id, at, sums, magnitudes } = chunk;
         if self.keeps_apart {
@@ -184,7 +173,6 @@ impl Gathering {
         outcome
     }
 
-    /// Returns the sum of the tasks' gradients.
     fn gradient(&mut self, order: &StepOrder, units: Option<&Units>) -> Vec<f32> {
         if !self.keeps_apart
             && let Some(late) = self.whole.pop()
@@ -215,7 +203,6 @@ fn add(total: &mut Vec<i32>, chunk: Cow<'_, [i32]>) {
     }
 }
 
-/// Returns the index range of a chunk's values.
 fn range(at: u64, values: usize) -> Range<usize> {
     let first = at as usize * CHUNK_VALUES;
     first..values.min(first + CHUNK_VALUES)

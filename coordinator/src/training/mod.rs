@@ -27,11 +27,9 @@ use gathering::Gathering;
 pub(crate) enum Work {
     /// Use these units for the gradients of the first step.
     Units(Units),
-    /// Add a chunk of a vector.
     Chunk(SumChunk),
     /// Add an assembled vector to the next step.
     Add(Arc<HeldSum>),
-    /// Compare two vectors of the same tasks.
     Compare(Comparison),
     /// Take the step, once all of its vectors have arrived. Replaces an earlier order for the same step.
     Step(StepOrder),
@@ -69,7 +67,6 @@ pub(crate) struct HeldSum {
     pub(crate) units: Units,
 }
 
-/// A step to take.
 pub(crate) struct StepOrder {
     pub(crate) iteration: Iteration,
     /// The number of tasks whose gradients make up the step.
@@ -104,13 +101,11 @@ pub(crate) struct Comparison {
     pub(crate) results: [ComparedResult; 2],
 }
 
-/// One of the two vectors of a comparison.
 pub(crate) struct ComparedResult {
     pub(crate) collection: CollectionId,
     pub(crate) held: Arc<HeldSum>,
     /// The sum of the tasks' losses.
     pub(crate) loss: f64,
-    /// Whether the tasks were computed as one batch.
     pub(crate) is_batch: bool,
     /// Whether the worker computes the same bits as other exact workers.
     pub(crate) is_exact: bool,
@@ -129,7 +124,7 @@ pub(crate) enum TrainingEvent {
 }
 
 /// The result of a step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StepResult {
     pub(crate) iteration: Iteration,
     pub(crate) learning_rate: f64,
@@ -172,8 +167,12 @@ pub(crate) fn spawn(
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
-            let thread =
-                Thread { gathering: Gathering::new(keeps_apart, state.config()), state, pace, report: &report };
+            let thread = Thread {
+                gathering: Gathering::new(keeps_apart, state.config().sizes.clone()),
+                state,
+                pace,
+                report: &report,
+            };
             // Without a report, the run would wait forever for a step. The panic itself has been printed.
             if catch_unwind(AssertUnwindSafe(|| thread.run(&receiver))).is_err() {
                 report(TrainingEvent::Failed);

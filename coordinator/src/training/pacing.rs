@@ -16,7 +16,6 @@ pub(crate) struct StepPace(watch::Sender<Option<u64>>);
 pub(crate) struct Paced(watch::Receiver<Option<u64>>);
 
 impl StepPace {
-    /// Returns a follower of the pace.
     pub(crate) fn follow(&self) -> Paced {
         Paced(self.0.subscribe())
     }
@@ -28,12 +27,10 @@ impl StepPace {
 }
 
 impl Paced {
-    /// Returns whether this chunk may be read now.
     pub(crate) fn may_pass(&self, chunk: u64, stripe: Stripe) -> bool {
         is_near(*self.0.borrow(), chunk, stripe)
     }
 
-    /// Waits until this chunk may be read.
     pub(crate) async fn until(&mut self, chunk: u64, stripe: Stripe) {
         // If the training thread is gone, the run is over, which the session reports.
         drop(self.0.wait_for(|next| is_near(*next, chunk, stripe)).await);

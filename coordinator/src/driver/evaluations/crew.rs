@@ -9,7 +9,6 @@ use ata_types::WorkerId;
 pub(in crate::driver) enum CrewMember {
     /// The coordinator itself.
     Head,
-    /// A worker.
     Worker(WorkerId),
 }
 

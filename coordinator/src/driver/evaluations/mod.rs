@@ -17,6 +17,7 @@ use ata_learn::{
 use ata_record::RunEvent;
 use ata_sums::Metadata;
 use ata_types::{Iteration, WorkerId};
+use ata_wire::ToWorker;
 
 use crate::config::{EvaluationConfig, OwnEvaluation};
 use crate::parameters::TrainedParameters;
@@ -29,8 +30,7 @@ pub(super) use crew::{CrewCandidate, CrewMember};
 pub(super) struct Evaluations {
     /// The coordinator's own threads, if it has the test data and the threads have not failed.
     head: Option<EvaluationThreads>,
-    /// Whether workers measure batches.
-    by_workers: bool,
+    pub(super) by_workers: bool,
     /// The number of iterations between two evaluations. The final parameters are always evaluated.
     every: Option<u64>,
     under_way: Option<UnderWay>,
@@ -39,26 +39,10 @@ pub(super) struct Evaluations {
     /// The workers that have measured a batch in their current session.
     experienced: HashSet<WorkerId>,
     /// The last step included in the parameters that were evaluated last.
-    last: Option<Iteration>,
-    last_accuracy: Option<f64>,
-    best: BestEvaluation,
-    /// The error of the last evaluation, if it failed.
-    failed: Option<RunError>,
-}
-
-/// A measured batch.
-pub(super) struct CrewMeasurement {
-    pub(super) member: CrewMember,
-    pub(super) step: Iteration,
-    pub(super) batch: u64,
-    pub(super) outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
-}
-
-/// Batches for a worker to measure.
-pub(super) struct Handed {
-    pub(super) worker: WorkerId,
-    pub(super) step: Iteration,
-    pub(super) batches: Vec<u64>,
+    pub(super) last: Option<Iteration>,
+    pub(super) last_accuracy: Option<f64>,
+    pub(super) best: BestEvaluation,
+    pub(super) failed: Option<RunError>,
 }
 
 /// The best results of the evaluations so far.
@@ -125,27 +109,10 @@ impl Evaluations {
         is_due && self.is_idle()
     }
 
-    /// Returns whether the final parameters still have to be evaluated.
-    pub(super) fn lack(&self, last_step: Iteration) -> bool {
-        self.last != Some(last_step)
-    }
-
-    /// Returns whether no evaluation is in progress.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_none()
     }
 
-    /// Returns whether workers take part in evaluations, so that they must stay while one is in progress.
-    pub(super) fn need_workers(&self) -> bool {
-        self.by_workers
-    }
-
-    /// Leaves the remaining batches to the coordinator's own threads, since all sessions have ended.
-    pub(super) fn do_without_workers(&mut self) {
-        self.by_workers = false;
-    }
-
-    /// Starts an evaluation.
     pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters) {
         self.failed = None;
         self.under_way = Some(UnderWay::new(now_s, parameters, self.batches));
@@ -157,14 +124,14 @@ impl Evaluations {
         Some(under_way.parameters.clone())
     }
 
-    /// Gives the coordinator's own threads batches to measure, and returns the batches for workers. Also returns the result if the
+    /// Gives the coordinator's own threads batches to measure, and returns the requests to workers. Also returns the result if the
     /// evaluation is over. Must be called after every change, and periodically.
     pub(super) fn advance(
         &mut self,
         now_s: f64,
         candidates: &[CrewCandidate],
         is_ending: bool,
-    ) -> (Vec<Handed>, Option<EvaluationRecord>) {
+    ) -> (Vec<(WorkerId, ToWorker)>, Option<EvaluationRecord>) {
         let Some(under_way) = &mut self.under_way else { return (Vec::new(), None) };
         under_way.check(now_s);
         let able = |worker: WorkerId| self.by_workers && under_way.may_measure(CrewMember::Worker(worker));
@@ -177,11 +144,13 @@ impl Evaluations {
             let record = self.finish(now_s, outcome);
             return (Vec::new(), record);
         }
-        let mut handed = Vec::new();
+        let mut requests = Vec::new();
         for member in crew {
             let (step, batches) = (under_way.step(), under_way.hand_out(member));
             match (member, &self.head) {
-                (CrewMember::Worker(worker), _) if !batches.is_empty() => handed.push(Handed { worker, step, batches }),
+                (CrewMember::Worker(worker), _) if !batches.is_empty() => {
+                    requests.push((worker, ToWorker::Evaluate { step, batches }));
+                }
                 (CrewMember::Head, Some(head)) => {
                     for batch in batches {
                         let parameters = Arc::new(under_way.parameters.clone());
@@ -192,12 +161,18 @@ impl Evaluations {
                 _ => {}
             }
         }
-        (handed, None)
+        (requests, None)
     }
 
     /// Records the measurement of a batch. Returns whether it was requested.
-    pub(super) fn measured(&mut self, now_s: f64, measured: CrewMeasurement) -> bool {
-        let CrewMeasurement { member, step, batch, outcome } = measured;
+    pub(super) fn measured(
+        &mut self,
+        now_s: f64,
+        member: CrewMember,
+        step: Iteration,
+        batch: u64,
+        outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
+    ) -> bool {
         let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.step() == step) else {
             return false;
         };
@@ -235,7 +210,7 @@ impl Evaluations {
     /// Ends the evaluation in progress. If it failed, the run continues, and fails only if its final parameters cannot be evaluated.
     fn finish(&mut self, now_s: f64, outcome: Result<Evaluation, EvaluationError>) -> Option<EvaluationRecord> {
         let UnderWay { parameters, .. } = self.under_way.take()?;
-        let iteration = parameters.last_step();
+        let iteration = parameters.last_step;
         let evaluation = match outcome {
             Ok(evaluation) => evaluation,
             Err(error) => {
@@ -251,21 +226,6 @@ impl Evaluations {
         let best_model = self.best.update(loss, accuracy).then(|| (parameters, metadata().collect()));
         let event = RunEvent::Evaluation { time_s: now_s, iteration, loss, accuracy, metrics: evaluation.metrics };
         Some(EvaluationRecord { event, best_model })
-    }
-
-    /// Returns the accuracy of the last evaluation.
-    pub(super) fn last_accuracy(&self) -> Option<f64> {
-        self.last_accuracy
-    }
-
-    /// Returns the highest accuracy so far.
-    pub(super) fn best_accuracy(&self) -> Option<f64> {
-        self.best.accuracy
-    }
-
-    /// Takes the error of the last evaluation, if it failed.
-    pub(super) fn take_error(&mut self) -> Option<RunError> {
-        self.failed.take()
     }
 }
 

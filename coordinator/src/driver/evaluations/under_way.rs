@@ -19,7 +19,6 @@ const STALLED_S: f64 = 600.0;
 /// The time in seconds after which an evaluation without members fails. A worker that lost its connection is back by then.
 const DESERTED_S: f64 = 20.0;
 
-/// An evaluation in progress.
 pub(super) struct UnderWay {
     pub(super) parameters: TrainedParameters,
     pub(super) began_s: f64,
@@ -27,7 +26,6 @@ pub(super) struct UnderWay {
     sum: Option<EvaluationSum>,
     /// The first batch that has never been handed out.
     next: u64,
-    /// The batches whose holders have left.
     returned: Vec<u64>,
     /// The batches and their holders, in the order in which they were handed out.
     held: Vec<(u64, CrewMember)>,
@@ -52,12 +50,10 @@ impl UnderWay {
         }
     }
 
-    /// Returns the last step included in the parameters.
     pub(super) fn step(&self) -> Iteration {
-        self.parameters.last_step()
+        self.parameters.last_step
     }
 
-    /// Returns whether a member can take part.
     pub(super) fn may_measure(&self, member: CrewMember) -> bool {
         !self.failed.contains_key(&member)
     }
@@ -95,7 +91,6 @@ impl UnderWay {
         self.held.iter().map(|(batch, _)| *batch).find(|batch| copies(*batch) == 1)
     }
 
-    /// Returns whether a member holds a batch.
     pub(super) fn is_held(&self, batch: u64, member: CrewMember) -> bool {
         self.held.contains(&(batch, member))
     }
@@ -161,7 +156,6 @@ impl UnderWay {
         }
     }
 
-    /// Returns the division of the test data, if it is known.
     pub(super) fn batches(&self) -> Option<EvaluationBatches> {
         self.sum.as_ref().map(EvaluationSum::batches)
     }
@@ -208,8 +202,15 @@ mod tests {
         UnderWay::new(0.0, parameters, batches)
     }
 
-    fn measured(loss: f64) -> (EvaluationBatches, Measurement) {
-        (BATCHES, Measurement::of_loss(loss))
+    fn measured(under_way: &mut UnderWay, member: CrewMember, batch: u64, loss: f64) {
+        under_way.measured(1.0, member, batch, Ok((BATCHES, Measurement::of_loss(loss))));
+    }
+
+    /// Checks that a worker gets the first two batches, in any order.
+    fn takes_two(under_way: &mut UnderWay, member: CrewMember) {
+        let mut taken = under_way.hand_out(member);
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1]);
     }
 
     #[test]
@@ -217,21 +218,21 @@ mod tests {
         let mut under_way = evaluation(None);
         assert_eq!(under_way.hand_out(worker(1)), [0], "their number is not known yet");
         assert!(under_way.hand_out(worker(2)) == [0], "the first may hang");
-        under_way.measured(1.0, worker(1), 0, Ok(measured(1.0)));
+        measured(&mut under_way, worker(1), 0, 1.0);
         assert!(!under_way.is_held(0, worker(2)), "the copy came too late");
-        under_way.measured(1.0, worker(2), 0, Ok(measured(9.0)));
+        measured(&mut under_way, worker(2), 0, 9.0);
         assert_eq!(under_way.hand_out(worker(1)), [1, 2]);
         assert_eq!(under_way.hand_out(CrewMember::Head), [3]);
         // Worker 2 was not asked to measure this batch.
-        under_way.measured(1.0, worker(2), 3, Ok(measured(9.0)));
+        measured(&mut under_way, worker(2), 3, 9.0);
         under_way.leave(worker(1));
         assert_eq!(under_way.hand_out(worker(2)), [2, 1]);
         for (member, batch) in [(CrewMember::Head, 3), (worker(2), 1), (worker(2), 2)] {
             assert!(under_way.outcome(1.0, false, true).is_none());
-            under_way.measured(1.0, member, batch, Ok(measured(batch as f64 + 1.0)));
+            measured(&mut under_way, member, batch, batch as f64 + 1.0);
         }
         assert_eq!(under_way.hand_out(worker(2)), [4]);
-        under_way.measured(1.0, worker(2), 4, Ok(measured(5.0)));
+        measured(&mut under_way, worker(2), 4, 5.0);
         assert_eq!(under_way.outcome(1.0, false, true).unwrap().unwrap().loss, 3.0);
     }
 
@@ -241,12 +242,9 @@ mod tests {
         assert_eq!(under_way.hand_out(worker(1)), [0, 1]);
         under_way.measured(1.0, worker(1), 1, Err(EvaluationError::Workers("it is broken".into())));
         assert!(!under_way.may_measure(worker(1)) && under_way.may_measure(worker(2)));
-        let mut taken = under_way.hand_out(worker(2));
-        taken.sort_unstable();
-        assert_eq!(taken, [0, 1]);
+        takes_two(&mut under_way, worker(2));
         let other = EvaluationBatches { samples: 51, ..BATCHES };
-        let result = Ok((other, Measurement::of_loss(1.0)));
-        under_way.measured(1.0, worker(2), 0, result);
+        under_way.measured(1.0, worker(2), 0, Ok((other, Measurement::of_loss(1.0))));
         assert!(!under_way.may_measure(worker(2)), "it has other test data");
         assert!(under_way.outcome(1.0 + DESERTED_S / 2.0, true, true).is_none(), "another one may come");
         let error = under_way.outcome(1.0, true, false).unwrap().unwrap_err().to_string();
@@ -257,17 +255,14 @@ mod tests {
     fn nobody_is_waited_for_without_end() {
         let mut deserted = evaluation(Some(BATCHES));
         assert!(deserted.outcome(DESERTED_S - 1.0, true, true).is_none());
-        assert!(
-            deserted.outcome(DESERTED_S, true, true).unwrap().unwrap_err().to_string().contains("no worker is present")
-        );
+        let error = deserted.outcome(DESERTED_S, true, true).unwrap().unwrap_err().to_string();
+        assert!(error.contains("no worker is present"), "{error}");
         let mut stalled = evaluation(Some(BATCHES));
         assert_eq!(stalled.hand_out(worker(1)), [0, 1]);
         stalled.check(STALLED_S - 1.0);
         assert!(stalled.may_measure(worker(1)));
         stalled.check(STALLED_S);
         assert!(!stalled.may_measure(worker(1)));
-        let mut left = stalled.hand_out(worker(2));
-        left.sort_unstable();
-        assert_eq!(left, [0, 1]);
+        takes_two(&mut stalled, worker(2));
     }
 }

@@ -2,24 +2,20 @@
 //!
 //! # Layout
 //! - here: [`Sessions`], the table of all sessions
-//! - `session`: one session; `presence`: when its worker was last heard from
+//! - `session`: one session, and whether its worker is alive
 //! - `names`: the workers' names and numbers
 
 mod names;
-mod presence;
 mod session;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use names::{Claim, Names};
-pub(crate) use presence::Presence;
-pub(crate) use session::Session;
+pub(crate) use session::{Presence, Session};
 
 use std::collections::HashMap;
 
 use ata_sums::Units;
 use ata_types::{Iteration, MachineId, WorkerId};
-use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
+use ata_wire::{Hello, SessionToken, ToWorker};
 use rand::TryRng;
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -31,12 +27,10 @@ use crate::parameters::ParameterSet;
 #[derive(Debug)]
 pub(crate) struct SessionHandle {
     pub(crate) token: SessionToken,
-    /// The messages to send to the worker.
     pub(crate) messages: mpsc::Receiver<ToWorker>,
     pub(crate) presence: Presence,
 }
 
-/// The result of [`Sessions::open`].
 pub(crate) struct OpenedSession {
     pub(crate) handle: SessionHandle,
     pub(crate) claim: Claim,
@@ -49,15 +43,19 @@ pub(crate) struct OpenedSession {
 pub(crate) struct Sessions {
     by_token: HashMap<SessionToken, Session>,
     by_worker: HashMap<WorkerId, SessionToken>,
-    names: Names,
+    pub(crate) names: Names,
     /// The workers with a non-empty outbox. May contain duplicates.
     dirty: Vec<WorkerId>,
 }
 
 impl Sessions {
-    /// Opens a session.
+    /// Creates the sessions of a resumed run, in which no worker is present yet.
+    pub(crate) fn restored(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
+
     pub(crate) fn open(&mut self, now_s: f64, hello: &Hello, machine: MachineId) -> Result<OpenedSession, Status> {
-        if let Some(why) = self.names.expelled(&hello.name) {
+        if let Some(why) = self.names.why_expelled(&hello.name) {
             let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
             return Err(Status::permission_denied(text));
         }
@@ -66,22 +64,18 @@ impl Sessions {
             .names
             .arrive(&hello.name, hello.number)
             .ok_or_else(|| Status::resource_exhausted("the maximum number of workers is connected; try again later"))?;
-        let old = self.by_worker.get(&claim.worker).and_then(|token| self.by_token.get(token));
-        if let Some(old) = old
-            && !old.is_of_instance(hello.instance)
-        {
+        if self.of_worker(claim.worker).is_some_and(|old| old.instance != hello.instance) {
             let text = format!("another worker named '{}' is connected: choose another --name", hello.name);
             return Err(Status::already_exists(text));
         }
         let replaced = self.remove(claim.worker);
         let (session, messages) = Session::new(now_s, claim.worker, machine, hello);
-        let handle = SessionHandle { token, messages, presence: session.presence() };
+        let handle = SessionHandle { token, messages, presence: session.presence.clone() };
         self.by_worker.insert(claim.worker, token);
         self.by_token.insert(token, session);
         Ok(OpenedSession { handle, claim, replaced })
     }
 
-    /// Returns the session of a token.
     pub(crate) fn of_token(&mut self, token: SessionToken) -> Result<&mut Session, Status> {
         self.by_token.get_mut(&token).ok_or_else(|| Status::unauthenticated("no such session"))
     }
@@ -91,7 +85,6 @@ impl Sessions {
         self.by_token.get(&token)?.units_of(iteration)
     }
 
-    /// Returns the session of a worker.
     pub(crate) fn of_worker(&mut self, worker: WorkerId) -> Option<&mut Session> {
         self.by_token.get_mut(self.by_worker.get(&worker)?)
     }
@@ -102,14 +95,8 @@ impl Sessions {
         self.of_worker(worker)
     }
 
-    /// Returns the sessions whose workers are ready to compute.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &Session> {
-        self.by_token.values().filter(|session| session.is_ready())
-    }
-
-    /// Returns whether all workers that are ready can be reached by other workers.
-    pub(crate) fn are_all_reachable(&self) -> bool {
-        self.ready().all(|session| session.peer_address().is_some())
+        self.by_token.values().filter(|session| session.is_ready)
     }
 
     /// Sends the parameters of the current iteration again to the workers that compute at them and were sent the next ones.
@@ -117,10 +104,9 @@ impl Sessions {
         self.by_token.values_mut().for_each(|session| session.send_again(current));
     }
 
-    /// Adds a message to a worker's outbox.
     pub(crate) fn send(&mut self, worker: WorkerId, message: ToWorker) {
         if let Some(session) = self.addressed(worker) {
-            session.push(message);
+            session.outbox.push(message);
         }
     }
 
@@ -135,16 +121,14 @@ impl Sessions {
         broken
     }
 
-    /// Ends a session by its token.
     pub(crate) fn close_token(&mut self, token: SessionToken) -> Option<Session> {
-        let worker = self.by_token.get(&token)?.worker();
+        let worker = self.by_token.get(&token)?.worker;
         self.close(worker)
     }
 
-    /// Ends the session of a worker.
     pub(crate) fn close(&mut self, worker: WorkerId) -> Option<Session> {
         let session = self.remove(worker)?;
-        self.names.leave(session.name());
+        self.names.leave(&session.name);
         Some(session)
     }
 
@@ -155,18 +139,13 @@ impl Sessions {
         session
     }
 
-    /// Returns the names that are refused, and why.
-    pub(crate) fn expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
-        self.names.all_expelled()
-    }
-
     fn remove(&mut self, worker: WorkerId) -> Option<Session> {
         self.by_token.remove(&self.by_worker.remove(&worker)?)
     }
 
     /// Ends the sessions whose workers are silent or do not read, and returns them with the reasons.
     pub(crate) fn close_overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Vec<(Session, &'static str)> {
-        let overdue = |session: &mut Session| Some((session.worker(), session.overdue(now_s, timeouts)?));
+        let overdue = |session: &mut Session| Some((session.worker, session.overdue(now_s, timeouts)?));
         let mut overdue: Vec<_> = self.by_token.values_mut().filter_map(overdue).collect();
         overdue.sort_unstable();
         overdue.into_iter().filter_map(|(worker, why)| Some((self.close(worker)?, why))).collect()
@@ -174,7 +153,7 @@ impl Sessions {
 
     /// Ends the sessions that keep the oldest version of the parameters in memory, if it is older than `current`.
     pub(crate) fn close_oldest(&mut self, current: Iteration) -> Vec<Session> {
-        let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker())));
+        let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker)));
         let versions: Vec<_> = versions.filter(|(version, _)| *version < current).collect();
         let Some(oldest) = versions.iter().map(|(version, _)| *version).min() else { return Vec::new() };
         let mut workers: Vec<_> = versions.into_iter().filter(|(version, _)| *version == oldest).collect();
@@ -182,34 +161,12 @@ impl Sessions {
         workers.into_iter().filter_map(|(_, worker)| self.close(worker)).collect()
     }
 
-    /// Forgets the workers that have been absent the longest, if there are many. Returns their numbers, which are free for other workers.
-    pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
-        self.names.forget_long_absent()
-    }
-
-    /// Ends all sessions.
     pub(crate) fn close_all(&mut self) -> Vec<Session> {
         self.by_worker.clear();
         self.by_token.drain().map(|(_, session)| session).collect()
     }
-
-    /// Creates the sessions of a resumed run, in which no worker is present yet.
-    pub(crate) fn restored(names: Names) -> Self {
-        Self { names, ..Self::default() }
-    }
-
-    /// Returns the numbers and names of all workers that took part. The longest absent come first, and present workers last.
-    pub(crate) fn names_by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
-        self.names.by_departure()
-    }
-
-    /// Returns the numbers and names of all workers that took part, except those whose number was reassigned.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
-        self.names.iter()
-    }
 }
 
-/// Returns a new secret token.
 pub(crate) fn random_token() -> Result<SessionToken, Status> {
     let mut token = [0; 16];
     rand::rngs::SysRng
@@ -217,3 +174,6 @@ pub(crate) fn random_token() -> Result<SessionToken, Status> {
         .map_err(|error| Status::internal(format!("no randomness for a session token: {error}")))?;
     Ok(SessionToken(token))
 }
+
+#[cfg(test)]
+mod tests;

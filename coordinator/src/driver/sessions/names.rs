@@ -27,7 +27,7 @@ pub(crate) struct Names {
     first_free: usize,
     /// The names that are refused, and why, the latest last. There are at most [`MAX_WORKERS`]; beyond that, the oldest is dropped and may
     /// join again.
-    expelled: VecDeque<(WorkerName, String)>,
+    pub(crate) expelled: VecDeque<(WorkerName, String)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,6 @@ impl Names {
         Some(worker)
     }
 
-    /// Marks a worker as absent.
     pub(crate) fn leave(&mut self, name: &WorkerName) {
         if let Some(entry) = self.by_name.get_mut(name)
             && entry.left.is_none()
@@ -106,14 +105,8 @@ impl Names {
         }
     }
 
-    /// Returns why a name is refused, if it is.
-    pub(crate) fn expelled(&self, name: &WorkerName) -> Option<&str> {
+    pub(crate) fn why_expelled(&self, name: &WorkerName) -> Option<&str> {
         self.expelled.iter().find(|(expelled, _)| expelled == name).map(|(_, why)| why.as_str())
-    }
-
-    /// Returns the names that are refused, and why.
-    pub(crate) fn all_expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
-        self.expelled.iter()
     }
 
     /// Restores the names of a resumed run from the absent workers, the longest absent first, and the refused names.
@@ -171,6 +164,11 @@ mod tests {
         claim.worker.number()
     }
 
+    fn come_and_go(names: &mut Names, text: &str) {
+        assert!(names.arrive(&name(text), None).is_some(), "{text}");
+        names.leave(&name(text));
+    }
+
     #[test]
     fn numbers_are_as_asked_or_the_first_free_and_stay_with_the_name() {
         let mut names = Names::default();
@@ -199,11 +197,6 @@ mod tests {
         let again = names.arrive(&name("w7"), None).unwrap();
         assert_eq!((again.worker.number(), again.is_taken_over), (4, true), "it was forgotten");
         assert_eq!(names.arrive(&name("w3"), None), None);
-    }
-
-    fn come_and_go(names: &mut Names, text: &str) {
-        assert!(names.arrive(&name(text), None).is_some(), "{text}");
-        names.leave(&name(text));
     }
 
     #[test]
@@ -248,46 +241,30 @@ mod tests {
         }
         names.leave(&name("c"));
         names.leave(&name("a"));
-        let saved: Vec<(WorkerId, WorkerName)> =
-            names.by_departure().map(|(number, name)| (number, name.clone())).collect();
+        let saved: Vec<_> = names.by_departure().map(|(number, name)| (number, name.clone())).collect();
         assert_eq!(saved.iter().map(|(worker, _)| worker.number()).collect::<Vec<_>>(), [2, 1, 4]);
         let mut restored = Names::restored(saved.into_iter(), std::iter::empty());
         assert_eq!(number(&mut restored, "d", None), 3);
         assert_eq!((number(&mut restored, "b", None), number(&mut restored, "c", Some(9))), (4, 2));
     }
 
+    /// Twice as many workers as a run may have join one after the other within an iteration, each under its own name, and are expelled. The
+    /// number of remembered names stays limited.
     #[test]
     fn an_expelled_name_is_refused_even_after_a_resume() {
         let mut names = Names::default();
-        for i in 0..=MAX_WORKERS {
+        for i in 0..2 * MAX_WORKERS {
             let text = name(&format!("w{i}"));
             let claim = names.arrive(&text, None).unwrap();
             names.leave(&text);
             names.expel(claim.worker, "mismatches");
             if i == 0 {
-                let restored = Names::restored(std::iter::empty(), names.all_expelled().cloned());
-                assert_eq!(
-                    (restored.expelled(&name("w0")), restored.expelled(&name("w1"))),
-                    (Some("mismatches"), None)
-                );
+                let restored = Names::restored(std::iter::empty(), names.expelled.iter().cloned());
+                let why = ["w0", "w1"].map(|text| restored.why_expelled(&name(text)));
+                assert_eq!(why, [Some("mismatches"), None]);
             }
         }
-        assert_eq!((names.expelled.len(), names.expelled(&name("w0"))), (MAX_WORKERS, None), "memory is bounded");
-    }
-
-    /// Twice as many workers as a run may have join one after the other within an iteration, each under its own name. Each gets a number,
-    /// and the number of remembered names stays limited.
-    #[test]
-    fn any_number_of_names_over_a_run() {
-        let mut names = Names::default();
-        for i in 0..2 * MAX_WORKERS {
-            let text = name(&format!("w{i}"));
-            assert!(names.arrive(&text, None).is_some(), "{text}");
-            names.leave(&text);
-        }
-        assert_eq!(
-            (names.by_name.len(), names.by_number.len(), names.absent.len()),
-            (MAX_WORKERS, MAX_WORKERS, MAX_WORKERS)
-        );
+        assert_eq!((names.expelled.len(), names.why_expelled(&name("w0"))), (MAX_WORKERS, None), "memory is bounded");
+        assert_eq!([names.by_name.len(), names.by_number.len(), names.absent.len()], [MAX_WORKERS; 3]);
     }
 }

@@ -1,9 +1,6 @@
 //! The session of one connected worker.
 
-mod outbox;
-mod units;
-
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use ata_net::limits::CONNECTIONS_PER_WORKER;
@@ -11,36 +8,35 @@ use ata_net::{KeepOpen, Peer};
 use ata_sums::Units;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{MAX_BATCH, MAX_QUEUED_MESSAGES};
-use ata_wire::{Assignment, Hello, PeerAddress, Reader, ToWorker, WorkerName};
+use ata_wire::{Assignment, FarewellReason, Hello, PeerAddress, Reader, ToWorker, WorkerName};
+use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
-use super::presence::{Liveness, Presence};
 use crate::config::Timeouts;
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
 
 /// The driver's side of a worker's session. Dropping it ends the session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    worker: WorkerId,
+    pub(crate) worker: WorkerId,
     /// The machine that the worker connected from.
-    machine: MachineId,
-    name: WorkerName,
-    device: String,
+    pub(crate) machine: MachineId,
+    pub(crate) name: WorkerName,
+    pub(crate) device: String,
     /// A random number that identifies the worker's process.
-    instance: u64,
-    is_ready: bool,
+    pub(crate) instance: u64,
+    pub(crate) is_ready: bool,
     /// Whether the worker's gradients are the same bits as those of other exact workers.
-    is_exact: bool,
+    pub(crate) is_exact: bool,
     /// The address at which other workers reach this one, if they can.
-    peer_address: Option<PeerAddress>,
+    pub(crate) peer_address: Option<PeerAddress>,
     /// Whether the worker may hold only a part of a set, so that the next one must be sent whole.
     needs_whole: bool,
     /// The time at which the worker was last heard from, in seconds of the run's clock.
-    heard_s: f64,
-    /// The number of leases that the worker holds.
-    leases: usize,
+    pub(crate) heard_s: f64,
+    pub(crate) leases: usize,
     /// The iteration of the lease that the worker was assigned last.
     worked: Option<Iteration>,
     /// The first and the last lease that the worker was assigned.
@@ -51,17 +47,17 @@ pub(crate) struct Session {
     due: DueParameters,
     /// The iteration of the parameters that became due last.
     sent: Option<Iteration>,
-    /// The units that the worker was sent last, and their iteration.
-    units_sent: Option<(Iteration, Units)>,
+    /// The units that the worker has, and their iteration.
+    pub(crate) units: Option<(Iteration, Units)>,
     download: Option<Download>,
     /// A call for the parameters of an evaluation.
     evaluated: Option<Download>,
     /// A mark shared with the task that sends the training data, if there is one.
     data: Weak<()>,
     /// The messages to send once all effects are carried out.
-    outbox: Vec<ToWorker>,
+    pub(crate) outbox: Vec<ToWorker>,
     messages: mpsc::Sender<ToWorker>,
-    presence: Presence,
+    pub(crate) presence: Presence,
     /// Ends the service's tasks for the session when it is dropped.
     _ends: DropGuard,
 }
@@ -125,7 +121,7 @@ impl Session {
             connections: Vec::new(),
             due: DueParameters::default(),
             sent: None,
-            units_sent: None,
+            units: None,
             download: None,
             evaluated: None,
             data: Weak::new(),
@@ -135,42 +131,6 @@ impl Session {
             presence,
         };
         (session, receiver)
-    }
-
-    pub(crate) fn worker(&self) -> WorkerId {
-        self.worker
-    }
-
-    pub(crate) fn machine(&self) -> MachineId {
-        self.machine
-    }
-
-    pub(crate) fn name(&self) -> &WorkerName {
-        &self.name
-    }
-
-    pub(crate) fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// Returns whether the session belongs to this process of a worker.
-    pub(crate) fn is_of_instance(&self, instance: u64) -> bool {
-        self.instance == instance
-    }
-
-    /// Returns whether the worker has reported Ready.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.is_ready
-    }
-
-    /// Returns whether the worker's gradients are the same bits as those of other exact workers.
-    pub(crate) fn is_exact(&self) -> bool {
-        self.is_exact
-    }
-
-    /// Returns the address at which other workers reach this one, if they can.
-    pub(crate) fn peer_address(&self) -> Option<&PeerAddress> {
-        self.peer_address.as_ref()
     }
 
     /// Records that the worker is ready, whether it computes a lease as one batch, and the address at which other workers reach it. The
@@ -191,16 +151,6 @@ impl Session {
         true
     }
 
-    /// Records that the worker was heard from.
-    pub(crate) fn hear(&mut self, now_s: f64) {
-        self.heard_s = now_s;
-    }
-
-    /// Returns the handle for the gRPC handlers.
-    pub(crate) fn presence(&self) -> Presence {
-        self.presence.clone()
-    }
-
     /// Keeps a connection open for as long as the session lasts. Connections beyond [`CONNECTIONS_PER_WORKER`] do not become part of the
     /// session, whatever is called on them.
     pub(crate) fn admit(&mut self, peer: &Peer) {
@@ -210,9 +160,8 @@ impl Session {
         }
     }
 
-    /// Returns why the session must end, if it must.
     pub(crate) fn overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Option<&'static str> {
-        let Liveness { heard, is_idle, .. } = &*self.presence.liveness;
+        let Liveness { heard, is_idle } = &*self.presence.liveness;
         if heard.swap(false, Ordering::Relaxed) {
             self.heard_s = now_s;
         }
@@ -255,12 +204,21 @@ impl Session {
         }
     }
 
-    /// Sends the parameters of the next iteration while they are being written, since the worker is likely to need them.
-    pub(crate) fn send_ahead(&mut self, next: &ParameterSet) {
-        self.put(next);
+    /// Sends the units of an iteration, if the worker does not have them.
+    pub(crate) fn send_units(&mut self, iteration: Iteration, units: &Units) {
+        if self.units_of(iteration).is_none() {
+            self.units = Some((iteration, units.clone()));
+            let (units, shifts) = (units.exponents().to_vec(), Bytes::copy_from_slice(units.shifts()));
+            self.outbox.push(ToWorker::Units { iteration, units, shifts });
+        }
     }
 
-    fn put(&mut self, set: &ParameterSet) {
+    pub(crate) fn units_of(&self, iteration: Iteration) -> Option<&Units> {
+        self.units.as_ref().filter(|(sent, _)| *sent == iteration).map(|(_, units)| units)
+    }
+
+    /// Sends a set of parameters, which may still be being written.
+    pub(crate) fn put(&mut self, set: &ParameterSet) {
         self.sent = Some(set.iteration);
         let is_whole = std::mem::take(&mut self.needs_whole);
         self.due.put(if is_whole { set.whole() } else { set.clone() });
@@ -295,7 +253,6 @@ impl Session {
         self.given.is_some_and(|(first, last)| (first..=last).contains(&lease))
     }
 
-    /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: &Lease) {
         // The lease may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
@@ -308,11 +265,9 @@ impl Session {
     /// Returns the parameters to send to the worker, as they become due. An error says why the worker must not ask for them.
     pub(crate) fn parameters(&mut self, now_s: f64, reader: Reader) -> Result<DueSets, Status> {
         self.admit(reader.peer());
-        let sets = self.due.receiver();
-        let sets =
-            sets.ok_or_else(|| Status::resource_exhausted("this session's parameters are being sent already"))?;
-        let taken = reader.taken();
-        self.download = Some(Download { reader, taken, since_s: now_s });
+        let sending = || Status::resource_exhausted("this session's parameters are being sent already");
+        let sets = self.due.receiver().ok_or_else(sending)?;
+        self.download = Some(Download { taken: reader.taken(), reader, since_s: now_s });
         Ok(sets)
     }
 
@@ -322,14 +277,8 @@ impl Session {
         if self.evaluated.as_ref().is_some_and(|download| download.reader.sending().is_some()) {
             return Err(Status::resource_exhausted("this session is being sent an evaluation's parameters already"));
         }
-        let taken = reader.taken();
-        self.evaluated = Some(Download { reader, taken, since_s: now_s });
+        self.evaluated = Some(Download { taken: reader.taken(), reader, since_s: now_s });
         Ok(())
-    }
-
-    /// Returns whether the worker holds leases.
-    pub(crate) fn has_leases(&self) -> bool {
-        self.leases > 0
     }
 
     /// Returns whether the worker had no lease in an iteration and the one before.
@@ -345,5 +294,51 @@ impl Session {
         let sending = Arc::new(());
         self.data = Arc::downgrade(&sending);
         Ok(sending)
+    }
+
+    /// Sends the messages of the outbox. Returns `false` if the worker does not read them fast enough, or has left.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
+    }
+
+    pub(crate) fn farewell(mut self, reason: FarewellReason, detail: impl Into<String>) {
+        self.outbox.push(ToWorker::Farewell { reason, detail: detail.into() });
+        // The session ends whether or not the worker receives it.
+        self.flush();
+    }
+}
+
+/// A handle that the gRPC handlers share with a session, so that a heartbeat needs no command to the driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Presence {
+    liveness: Arc<Liveness>,
+    /// Cancelled when the session has ended.
+    pub(crate) ended: CancellationToken,
+}
+
+/// Liveness flags, shared with the gRPC handlers.
+#[derive(Debug)]
+struct Liveness {
+    /// Whether the worker was heard from since the driver last checked.
+    heard: AtomicBool,
+    /// Whether the worker's last heartbeat said that it has no work.
+    is_idle: AtomicBool,
+}
+
+impl Presence {
+    fn new() -> Self {
+        let (heard, is_idle) = (AtomicBool::new(false), AtomicBool::new(true));
+        let liveness = Arc::new(Liveness { heard, is_idle });
+        Self { liveness, ended: CancellationToken::new() }
+    }
+
+    pub(crate) fn hear(&self) {
+        self.liveness.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Records a heartbeat. An idle worker sends its next one later.
+    pub(crate) fn hear_heartbeat(&self, is_idle: bool) {
+        self.liveness.is_idle.store(is_idle, Ordering::Relaxed);
+        self.hear();
     }
 }

@@ -2,30 +2,35 @@ use super::*;
 
 /// An event of a worker's vector.
 enum Happens {
+    /// The vector begins.
     Begins,
-    EndsBurst,
+    /// The vector begins, and its burst is over at once.
+    Opens,
     Receives(u64),
     Waits(bool),
     Ends,
 }
-use Happens::{Begins, Ends, EndsBurst, Receives, Waits};
+use Happens::{Begins, Ends, Opens, Receives, Waits};
 
 /// Returns the observations of these events at `until_s`.
 fn metered(until_s: u64, happened: &[(u64, usize, Happens)]) -> Vec<Observed> {
     let began = Instant::now();
-    let mut state = MeterState { since: began, vectors: (1, 1), ..MeterState::default() };
+    let mut state = MeterState { vectors: (1, 1), ..MeterState::default() };
     let mut names = HashMap::new();
     for (at_s, slot, happens) in happened {
         let (now, worker) = (began + Duration::from_secs(*at_s), WorkerId::from_slot(*slot));
         match happens {
             Begins => drop(names.insert(*slot, state.begin(now, worker))),
-            EndsBurst => state.end_burst(now, names[slot]),
+            Opens => {
+                names.insert(*slot, state.begin(now, worker));
+                state.end_burst(now, names[slot]);
+            }
             Receives(bytes) => state.receive(now, names[slot], *bytes as f64),
             Waits(is_waiting) => state.wait(now, names[slot], *is_waiting),
             Ends => state.end(now, names[slot]),
         }
     }
-    state.stepped(began + Duration::from_secs(until_s), None).unwrap().observed
+    state.stepped(began + Duration::from_secs(until_s), None).unwrap().0
 }
 
 fn gradient(slot: usize, bytes: f64, seconds: f64, seen: Seen) -> Observed {
@@ -37,11 +42,9 @@ fn vectors_arrive_alone_and_together() {
     let found = metered(
         9,
         &[
-            (0, 0, Begins),
-            (0, 0, EndsBurst),
+            (0, 0, Opens),
             (2, 0, Receives(20)),
-            (2, 1, Begins),
-            (2, 1, EndsBurst),
+            (2, 1, Opens),
             (6, 0, Receives(30)),
             (6, 1, Receives(10)),
             (6, 0, Ends),
@@ -65,10 +68,8 @@ fn who_is_held_back_is_told_from_who_holds_up() {
     let found = metered(
         10,
         &[
-            (0, 0, Begins),
-            (0, 0, EndsBurst),
-            (0, 1, Begins),
-            (0, 1, EndsBurst),
+            (0, 0, Opens),
+            (0, 1, Opens),
             (1, 0, Receives(8)),
             (1, 0, Waits(true)),
             (7, 1, Receives(8)),
@@ -88,7 +89,7 @@ fn who_is_held_back_is_told_from_who_holds_up() {
 /// A vector that is incomplete counts with the bytes that have arrived.
 #[test]
 fn what_still_arrives_counts() {
-    let found = metered(50, &[(0, 3, Begins), (0, 3, EndsBurst), (10, 3, Receives(1))]);
+    let found = metered(50, &[(0, 3, Opens), (10, 3, Receives(1))]);
     assert_eq!(found, [gradient(3, 1.0, 50.0, Seen::Alone)]);
     assert_eq!(MeterState::default().stepped(Instant::now(), None), None, "nothing has arrived");
 }
@@ -98,7 +99,7 @@ fn what_still_arrives_counts() {
 fn the_first_bytes_of_a_vector_do_not_count() {
     let mut happened = vec![(0, 0, Begins), (3, 0, Receives(1000)), (5, 0, Receives(2))];
     assert_eq!(metered(5, &happened), [gradient(0, 2.0, 2.0, Seen::Alone)]);
-    happened.splice(1..1, [(0, 1, Begins), (0, 1, EndsBurst)]);
+    happened.splice(1..1, [(0, 1, Opens)]);
     let together = Observed::Together { bytes: 1002.0, seconds: 5.0, vector_seconds: 10.0 };
     let expected = [gradient(0, 2.0, 2.0, Seen::Among), gradient(1, 0.0, 5.0, Seen::Among), together];
     assert_eq!(metered(5, &happened), expected);
@@ -110,10 +111,10 @@ fn an_exchange_in_shards_is_measured_as_a_whole() {
     let meter = LinkMeter::default();
     meter.of(WorkerId::from_slot(0)).begin(true).finish();
     let shards: Vec<Transfer> = (0..3).map(|slot| meter.of(WorkerId::from_slot(slot)).begin(false)).collect();
-    let still_open = meter.stepped(Some(0.5)).unwrap().observed;
+    let still_open = meter.stepped(Some(0.5)).unwrap().0;
     assert!(!still_open.iter().any(|observed| matches!(observed, Observed::Shards { .. })));
     drop(shards);
     (0..3).for_each(|slot| meter.of(WorkerId::from_slot(slot)).begin(false).finish());
-    let observed = meter.stepped(Some(0.5)).unwrap().observed;
+    let observed = meter.stepped(Some(0.5)).unwrap().0;
     assert!(matches!(observed[..], [Observed::Shards { seconds, predicted_s: 0.5 }] if seconds < 60.0), "{observed:?}");
 }

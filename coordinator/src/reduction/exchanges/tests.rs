@@ -21,11 +21,9 @@ fn exchanges(members: usize) -> Exchanges {
 }
 
 fn begin(exchanges: &mut Exchanges, iteration: u64, members: usize) {
-    let member = |worker: WorkerId| ExchangeMember {
-        worker,
-        machine: MachineId::from(worker),
-        vector: id(iteration, worker),
-        has_parameters: false,
+    let member = |worker: WorkerId| {
+        let (machine, vector) = (MachineId::from(worker), id(iteration, worker));
+        ExchangeMember { worker, machine, vector, has_parameters: false }
     };
     exchanges.begin(Iteration(iteration), all(members).into_iter().map(member).collect(), 1.0, 1.0);
 }
@@ -82,13 +80,10 @@ fn an_exchange_lives_until_all_have_its_parameters() {
     assert_eq!([0, 1].map(|slot| exchanges.awaits(worker(slot), Iteration(3))), [false, true]);
     assert_eq!(exchanges.of(worker(1)), [2, 3].map(Iteration));
     assert_eq!(hear(&mut exchanges, 2, 1, Some((2, PairFault::Late))).unwrap().fails, Some(Iteration(2)));
-    let lacking: Vec<bool> =
-        exchanges.fail(Iteration(3), Iteration(2)).iter().map(|member| !member.has_parameters).collect();
-    assert_eq!(lacking, [false, true, true]);
+    let have: Vec<bool> = exchanges.fail(Iteration(3), Iteration(2)).iter().map(|it| it.has_parameters).collect();
+    assert_eq!(have, [true, false, false]);
     assert_eq!(exchanges.of(worker(1)), [Iteration(3)]);
-    for slot in 0..3 {
-        hear(&mut exchanges, 3, slot, None);
-    }
+    (0..3).for_each(|slot| drop(hear(&mut exchanges, 3, slot, None)));
     assert_eq!(exchanges.of(worker(1)), []);
 }
 

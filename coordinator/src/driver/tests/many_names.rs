@@ -24,11 +24,11 @@ fn what_is_saved_does_not_grow_with_workers_long_gone() {
         let mut guest = rig.join(&format!("guest-{number}"), 1).unwrap();
         iterate(&mut rig, &mut [&mut stays, &mut guest]);
         iterate(&mut rig, &mut [&mut stays, &mut guest]);
-        assert!(rig.leave(0.0, guest.token).is_none());
+        assert!(rig.leave(guest.token).is_none());
         if number % 400 == 0 {
-            let known = rig.run.statistics().iter().filter(|known| known.observed > 0).count();
-            let saved = serde_json::to_string(&rig.run.saved_engine()).unwrap().len();
-            sizes.push((rig.run.names(), known, rig.run.statistics().len()));
+            let known = rig.driver.engine.statistics().iter().filter(|known| known.observed > 0).count();
+            let saved = serde_json::to_string(&rig.driver.engine.save()).unwrap().len();
+            sizes.push((rig.driver.sessions.names.iter().count(), known, rig.driver.engine.statistics().len()));
             saved_bytes.push(saved);
         }
         // The guest's tasks are computed, and a step without guests is taken.

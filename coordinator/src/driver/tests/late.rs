@@ -6,18 +6,14 @@ use super::*;
 const LONG_S: f64 = 4.0;
 
 fn rig() -> Rig {
-    let folder = tempfile::tempdir().unwrap();
-    let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", 6, 1);
-    config.engine.min_workers = 3;
-    Rig::of(config, folder)
+    Rig::changed(LARGE, "uta", 6, 1, |config| config.engine.min_workers = 3)
 }
 
 /// Lets time pass while all workers send heartbeats. Returns whether a worker was assigned tasks again.
 fn pass(rig: &mut Rig, clients: &mut [VirtualWorker], seconds: f64) -> bool {
-    let end_s = (seconds / 0.25) as usize;
-    for _ in 0..end_s {
-        clients.iter().for_each(VirtualWorker::hear);
-        assert!(rig.run.pass(0.25).is_none());
+    for _ in 0..(seconds / 0.25) as usize {
+        hear(clients);
+        assert!(rig.pass(0.25).is_none());
     }
     clients.iter_mut().any(|client| {
         client.read();
@@ -27,7 +23,7 @@ fn pass(rig: &mut Rig, clients: &mut [VirtualWorker], seconds: f64) -> bool {
 
 fn arrive(rig: &mut Rig, client: &mut VirtualWorker) {
     let asked = client.asked.remove(0);
-    let (receipt, ending) = rig.run.send_vector(client.token, &asked, sum(&asked));
+    let (receipt, ending) = rig.send_vector(client.token, &asked);
     assert!(receipt == Some(Receipt::Accepted) && ending.is_none());
 }
 
@@ -35,28 +31,24 @@ fn arrive(rig: &mut Rig, client: &mut VirtualWorker) {
 /// timeout, and the result is the same.
 #[test]
 fn tasks_of_vectors_that_do_not_arrive_are_computed_by_others() {
-    let chunks = Rig::large("uta", 6, 1).run.chunks();
+    let chunks = Rig::large("uta", 6, 1).chunks();
     for stalled in 1..=2 {
         for sent in [None, Some(0), Some(1), Some(chunks - 1)] {
             let mut rig = rig();
             let mut clients = asked(&mut rig, ["a", "b", "c"]);
             for client in &clients[..stalled] {
                 if let Some(sent) = sent {
-                    let upload = rig.run.announce_vector(client.token, &client.asked[0]).upload().unwrap();
-                    rig.run.send_chunks(&upload, sum(&client.asked[0]), 0..sent);
+                    let upload = rig.announce(client.token, &client.asked[0]).upload().unwrap();
+                    rig.send_chunks(&upload, sum(&client.asked[0]), 0..sent);
                 }
             }
-            let others = &mut clients[stalled..];
-            for client in others {
+            for client in &mut clients[stalled..] {
                 arrive(&mut rig, client);
             }
             assert!(!pass(&mut rig, &mut clients, 1.5), "a pause is no failure");
             assert!(pass(&mut rig, &mut clients, LONG_S), "{stalled} at {sent:?}");
-            rig.run
-                .wait_for("the refusals", |state| state.refused == [(RefusalKind::NotReceived, stalled as u64)].into());
-            let (ending, sha256) = finish(&mut rig, clients.last_mut().unwrap());
-            assert_eq!(sha256, honest_end(Rig::large("uta", 6, 1)));
-            rig.run.end(ending);
+            rig.wait_for("the refusals", |state| state.refused == [(RefusalKind::NotReceived, stalled as u64)].into());
+            assert_eq!(finished(&mut rig, clients.last_mut()), honest(Rig::large("uta", 6, 1)));
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Tests of runs that are stopped at any moment and resume from their checkpoints, which hold whole steps.
 
-use ata_coordinator::{Checkpoint, RunError, newest};
-
 use super::*;
+use crate::checkpoint::{Checkpoint, newest};
 
 const BUDGET: u64 = 6;
 const ITERATIONS: u64 = 5;
@@ -28,13 +27,9 @@ struct Counts {
 
 fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpoint> {
     let (store, table) = (FolderStore::new(folder.path().join(CHECKPOINTS)), builtin_model(MODEL).unwrap().table());
-    Some(newest(&store, &table, &training(format)).unwrap()?.checkpoint)
-}
-
-/// Returns the training configuration of the runs.
-fn training(format: WireFormat) -> ata_sums::TrainingConfig {
-    let (optimizer, sizes) = (Optimizer::default(), TensorSizes::from(&builtin_model(MODEL).unwrap().table()));
-    ata_sums::TrainingConfig { optimizer, sizes, format, budget: BUDGET }
+    let (optimizer, sizes) = (Optimizer::default(), TensorSizes::from(&table));
+    let training = ata_sums::TrainingConfig { optimizer, sizes, format, budget: BUDGET };
+    Some(newest(&store, &table, &training).unwrap()?.checkpoint)
 }
 
 /// Begins the run in a folder, or resumes it.
@@ -44,15 +39,15 @@ fn go_on(folder: TempDir, policy: &str, cadence: Cadence, format: WireFormat) ->
         std::fs::remove_dir_all(folder.path()).unwrap();
         std::fs::create_dir(folder.path()).unwrap();
     }
-    let mut config = config(folder.path(), MODEL, start, cadence, policy, BUDGET, ITERATIONS);
-    config.training.format = format;
-    Rig::of(config, folder)
+    let mut config = config(folder.path(), MODEL, policy, BUDGET, ITERATIONS);
+    (config.training.start, config.training.format, config.checkpoints.cadence) = (start, format, cadence);
+    Rig::begin(config, folder)
 }
 
 /// Continues a run for a while, and stops it.
 fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, counts: &mut Counts) -> TempDir {
     let mut clients = Vec::new();
-    if rig.run.pass(0.0).is_some() {
+    if rig.pass(0.0).is_some() {
         // The run has already finished, and all iterations are saved.
         return rig.folder;
     }
@@ -61,25 +56,21 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
     }
     for _ in 0..rng.random_range(0..12) {
         let client = &mut clients[rng.random_range(0..2)];
-        client.hear();
+        client.presence.hear();
         client.read();
-        let ending = if is_busy(client) && rng.random_bool(0.8) { rig.work(client) } else { rig.step() };
+        let ending = if client.is_busy() && rng.random_bool(0.8) { rig.work(client) } else { rig.step() };
         if ending.is_some() {
             break;
         }
     }
-    counts.with_a_step_under_way += u64::from(rig.run.is_step_under_way());
+    counts.with_a_step_under_way += u64::from(rig.driver.steps.is_under_way);
     counts.in_the_middle += u64::from(clients.iter().any(|client| !client.leases.is_empty()));
     let ending = match how {
         Stop::Killed => return rig.folder,
         Stop::Requested => Ending::Stop(StopReason::Stopped),
-        Stop::DiskFull => {
-            let cause = Arc::new(std::io::ErrorKind::StorageFull.into());
-            Ending::RecordFailed(RecordError { path: "events.jsonl".into(), cause })
-        }
+        Stop::DiskFull => Ending::RecordFailed(disk_full()),
     };
-    let Rig { run, folder } = rig;
-    let report = run.end(ending);
+    let (report, folder) = rig.end(ending);
     assert_eq!(report.ended.is_err(), how == Stop::DiskFull);
     assert_eq!(report.not_saved, None);
     let saved = checkpoint(&folder, format);
@@ -94,8 +85,7 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
 #[test]
 fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
     let formats = [WireFormat::F32Exact, WireFormat::Compact];
-    let undisturbed =
-        formats.map(|format| honest_end(go_on(tempfile::tempdir().unwrap(), "uta", Cadence::Never, format)));
+    let undisturbed = formats.map(|format| honest(go_on(tempfile::tempdir().unwrap(), "uta", Cadence::Never, format)));
     let mut counts = Counts::default();
     for seed in 0..100 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -108,16 +98,15 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
             folder = stop(&mut rng, go_on(folder, policy, cadence, format), how, format, &mut counts);
         }
         let mut rig = go_on(folder, policy, cadence, format);
-        let (ending, sha256) = if let Some(ending) = rig.run.pass(0.0) {
-            (ending, rig.run.parameters_sha256())
+        let (ending, sha256) = if let Some(ending) = rig.pass(0.0) {
+            (ending, rig.parameters_sha256())
         } else {
             let mut last = rig.join("last", 9).unwrap();
-            finish(&mut rig, &mut last)
+            finish(&mut rig, [&mut last])
         };
         assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}: {ending:?}");
         assert_eq!(sha256, expected, "seed {seed}");
-        let Rig { run, folder } = rig;
-        let report = run.end(ending);
+        let (report, folder) = rig.end(ending);
         assert_eq!((report.state.iterations, report.state.tasks_applied), (ITERATIONS, ITERATIONS * BUDGET));
         assert!(folder.path().join(ata_record::MODEL_FILE).exists());
     }
@@ -128,13 +117,14 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
 /// If the training thread fails while the run ends, the run does not wait for the step.
 #[test]
 fn a_step_that_fails_at_the_end_is_not_waited_for() {
-    let mut rig = Rig::saving(Cadence::Seconds(60.0), "uta", BUDGET, ITERATIONS);
+    let mut rig = go_on(tempfile::tempdir().unwrap(), "uta", Cadence::Seconds(60.0), WireFormat::F32Exact);
     let mut client = rig.join("a", 1).unwrap();
     rig.work_off(&mut client);
-    assert!(rig.run.is_step_under_way());
-    rig.run.break_training_thread();
-    let Rig { run, folder } = rig;
-    let report = run.end(Ending::Stop(StopReason::Stopped));
+    assert!(rig.driver.steps.is_under_way);
+    // The units of another model make the thread panic.
+    let none = Units::from_exponents(&[], &TensorSizes::new([])).unwrap();
+    rig.training.send(Work::Units(none)).unwrap();
+    let (report, folder) = rig.end(Ending::Stop(StopReason::Stopped));
     assert!(matches!(report.ended, Err(RunError::Training)), "{:?}", report.ended);
     assert!(checkpoint(&folder, WireFormat::F32Exact).is_none(), "nothing was saved");
 }

@@ -5,7 +5,7 @@ use super::*;
 /// The run continues whatever workers do, and ends with the parameters of an undisturbed run.
 #[test]
 fn any_order_of_events_comes_to_the_same_parameters() {
-    let expected = honest_end(Rig::large("uta", 6, 4));
+    let expected = honest(Rig::large("uta", 6, 4));
     for seed in 0..200 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut rig = Rig::large(["uta", "ata-auto", "ata-empirical"][seed as usize % 3], 6, 4);
@@ -16,14 +16,14 @@ fn any_order_of_events_comes_to_the_same_parameters() {
                 break;
             }
             ending = random_event(&mut rng, &mut rig, &mut clients, &mut failures);
-            assert!(rig.run.names() <= 4, "seed {seed}");
+            assert!(rig.driver.sessions.names.iter().count() <= 4, "seed {seed}");
         }
         let ending = ending.unwrap_or_else(|| {
             // The other workers fall silent, and one honest worker finishes the run alone.
             let mut last = rig.join("last", 9).unwrap();
-            finish(&mut rig, &mut last).0
+            finish(&mut rig, [&mut last]).0
         });
-        let sha256 = rig.run.parameters_sha256();
+        let sha256 = rig.parameters_sha256();
         assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}: {ending:?}");
         assert_eq!(sha256, expected, "seed {seed}");
         check_end(rig, ending, seed, 24);
@@ -50,7 +50,7 @@ fn random_event(
         }
         (2, Some(at)) => {
             let client = clients.swap_remove(at);
-            rig.leave(0.1, client.token)
+            rig.leave(client.token)
         }
         // Messages of this worker no longer arrive.
         (3, Some(at)) => {
@@ -60,25 +60,25 @@ fn random_event(
         (4, Some(at)) if !clients[at].leases.is_empty() && *failures < 2 => {
             *failures += 1;
             let (session, lease) = (clients[at].token, clients[at].leases.remove(0).id);
-            rig.run.fail(0.1, session, lease, RefusalKind::NotFinite)
+            rig.say(session, FromWorker::LeaseFailed { lease, reason: "a test".into(), uncomputable: true })
         }
         (5, Some(at)) if !clients[at].leases.is_empty() => {
             let (token, lease) = (clients[at].token, clients[at].leases[0]);
             // The lease is reported again later.
-            rig.run.report(token, &lease)
+            rig.report(token, &lease)
         }
         (6, Some(at)) if !clients[at].asked.is_empty() => {
             let mut client = clients.swap_remove(at);
             send_a_part(rng, rig, &mut client);
             // The session ends now, or when the worker has been silent for too long.
-            if rng.random_bool(0.5) { rig.leave(0.1, client.token) } else { None }
+            if rng.random_bool(0.5) { rig.leave(client.token) } else { None }
         }
-        (6..9, Some(at)) if is_busy(&clients[at]) => rig.work(&mut clients[at]),
+        (6..9, Some(at)) if clients[at].is_busy() => rig.work(&mut clients[at]),
         (9, Some(at)) => {
-            clients[at].hear();
-            rig.run.pass(0.3)
+            clients[at].presence.hear();
+            rig.pass(0.3)
         }
-        (10, _) => rig.run.pass(rng.random_range(0.0..3.0)),
+        (10, _) => rig.pass(rng.random_range(0.0..3.0)),
         _ => rig.step(),
     }
 }
@@ -86,8 +86,8 @@ fn random_event(
 /// Sends the first chunks of a requested vector, or all of it, without reporting that it has arrived.
 fn send_a_part(rng: &mut ChaCha8Rng, rig: &mut Rig, client: &mut VirtualWorker) {
     let asked = client.asked.remove(0);
-    if let Some(upload) = rig.run.announce_vector(client.token, &asked).upload() {
-        let end = rng.random_range(asked.first_chunk..=rig.run.chunks());
-        rig.run.send_chunks(&upload, sum(&asked), asked.first_chunk..end);
+    if let Some(upload) = rig.announce(client.token, &asked).upload() {
+        let end = rng.random_range(asked.first_chunk..=rig.chunks());
+        rig.send_chunks(&upload, sum(&asked), asked.first_chunk..end);
     }
 }

@@ -1,30 +1,73 @@
 //! Tests of checkpoints that are written, found and damaged.
 
-use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
+use std::sync::mpsc;
 
-use ata_coordinator::testing::{sample_checkpoint, save_checkpoints};
-use ata_coordinator::{
-    Checkpoint, Damage, FolderStore, FoundCheckpoint, Progress, Retention, Store, go_on_from, newest, newest_settings,
-};
-use ata_data::hex;
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
 use ata_policies::build_policy;
 use ata_scheduler::{Engine, EngineConfig, PolicyContext};
-use ata_sums::{Metadata, Optimizer, ParameterTable, Rule, TensorSizes, TrainingConfig, Units};
-use ata_types::{Iteration, WireFormat, WorkerId};
-use sha2::{Digest, Sha256};
+use ata_sums::{Optimizer, Rule};
+use ata_types::WireFormat;
 use tempfile::TempDir;
 
-const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", STATE];
+use super::*;
 
-const STATE: &str = "state.json";
-
-/// The beginning of `state.json`, before the 64 digits of its SHA-256.
-const PREFIX: &str = "{\"sha256\":\"";
+const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
 
 const PARAMETERS: usize = 3000;
+
+/// Returns a state after `iteration` steps, in which every number depends on `iteration`.
+pub(super) fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
+    let sizes = TensorSizes::new([parameters]);
+    let units = Units::from_exponents(&[-20], &sizes).expect("one tensor");
+    let config = TrainingConfig { optimizer: Optimizer::default(), sizes, format: WireFormat::F32Exact, budget: 2 };
+    let mut training = TrainingState::new(config, vec![0.5; parameters]);
+    training.set_units(units);
+    for step in 0..iteration {
+        let sum = (0..parameters).map(|at| (at as u64 + step) as f32).collect();
+        training.step_whole(sum, 2, 0.1, true);
+        training.commit_step(&[1.0]);
+    }
+    let policy = build_policy("ata-auto", &PolicyContext::default()).expect("a policy");
+    let progress = Progress {
+        version: VERSION,
+        run_id: "run".into(),
+        iteration: Iteration(iteration),
+        epoch: 1,
+        time_s: 0.1 + 0.2,
+        samples: 96 * iteration,
+        data: "synthetic, seed 1".into(),
+        best_accuracy: Some(0.1),
+        workers: vec![(WorkerId::from_slot(1), "b".into()), (WorkerId::from_slot(0), "a".into())],
+        expelled: vec![("c".into(), "mismatches".into())],
+        engine: Engine::new(EngineConfig::default(), policy).save(),
+        settings: "budget = 16\n".into(),
+    };
+    Checkpoint { training, progress }
+}
+
+/// Writes checkpoints through the saver thread, one after the other. Returns whether each was written, or why not.
+pub(super) fn save_checkpoints(
+    store: Box<dyn Store>,
+    retention: Retention,
+    table: &ParameterTable,
+    checkpoints: impl IntoIterator<Item = Checkpoint>,
+) -> Vec<Result<Iteration, String>> {
+    let saver = Saver { store, retention, table: table.clone(), metadata: Metadata::new() };
+    let (reports, received) = mpsc::channel();
+    let jobs = saver.spawn(move |result| reports.send(result).unwrap_or(()));
+    for Checkpoint { training: state, progress } in checkpoints {
+        let (copy, training) = mpsc::sync_channel(1);
+        copy.send(state).expect("there is room for one");
+        jobs.send(SaveJob::Checkpoint { training, progress: Box::new(progress) }).expect("the saver runs");
+    }
+    drop(jobs);
+    let outcome = |result| match result {
+        SaveResult::Checkpoint { iteration, saved } => saved.map(|_| iteration),
+        SaveResult::Model { .. } => unreachable!("no model is written"),
+    };
+    received.into_iter().map(outcome).collect()
+}
 
 fn table() -> ParameterTable {
     ParameterTable::vector("theta", PARAMETERS)
@@ -73,111 +116,65 @@ fn what_is_saved_is_found_and_old_ones_are_dropped() {
     assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000002");
 }
 
-/// Every file is truncated at every 4 KiB, and gets one bit flipped per KiB. The damage is found and reported, and the previous checkpoint
-/// is used.
-#[test]
-fn damage_is_detected_and_the_one_before_is_used() {
-    let folder = TempDir::new().unwrap();
-    save(folder.path(), TWO, &[4, 5]);
-    for file in FILES {
-        let path = folder.path().join("step-000005").join(file);
-        let whole = std::fs::read(&path).unwrap();
-        let truncated = (0..whole.len()).step_by(4096).map(|length| whole[..length].to_vec());
-        let flipped = (0..whole.len()).step_by(1024).enumerate().map(|(bit, start)| {
-            let mut bytes = whole.clone();
-            let at = (start + 37 * bit % 1024).min(whole.len() - 1);
-            bytes[at] ^= 1 << (bit % 8);
-            bytes
-        });
-        for damaged in truncated.chain(flipped).chain([Vec::new(), [&whole[..], b"x"].concat()]) {
-            std::fs::write(&path, damaged).unwrap();
-            let found = find(folder.path()).unwrap().unwrap();
-            assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000004", 1), "{file}");
-            assert_eq!((found.damaged[0].0.as_str(), found.damaged[0].1.file), ("step-000005", file));
-        }
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000004");
-        std::fs::write(&path, &whole).unwrap();
-    }
-    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000005");
-}
-
-/// A store that keeps checkpoints in memory, by name.
-struct Memory(BTreeMap<String, Vec<(&'static str, Vec<u8>)>>);
-
-impl Store for Memory {
-    fn put(&self, _: &str, _: &[(&str, Vec<u8>)]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.0.keys().cloned().collect())
-    }
-
-    fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>> {
-        let (_, content) = self.0[name].iter().find(|(found, _)| *found == file).ok_or(io::ErrorKind::NotFound)?;
-        Ok(content.clone())
-    }
-
-    fn remove(&self, _: &str) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn set_latest(&self, _: &str) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn latest(&self) -> io::Result<Option<String>> {
-        Ok(None)
-    }
-
-    fn describe(&self, name: &str) -> String {
-        name.into()
-    }
-}
-
-/// Every file of a small checkpoint is truncated at every byte, and gets every bit flipped. The damage is found and reported, and the
-/// previous checkpoint is used.
+/// Every file of a small checkpoint is truncated at every byte, gets every bit flipped, grows and disappears. The damage is found and
+/// reported, and the previous checkpoint is used.
 #[test]
 fn damage_at_any_byte_and_bit_is_detected() {
     const SMALL: usize = 6;
-    let table = ParameterTable::vector("theta", SMALL);
-    let files = |iteration| sample_checkpoint(SMALL, iteration).encode(&table, &Metadata::new()).to_vec();
-    let config = config(SMALL);
-    let mut store = Memory([4, 5].map(|iteration| (name_of(iteration), files(iteration))).into());
+    let folder = TempDir::new().unwrap();
+    let (store, table, config) =
+        (FolderStore::new(folder.path()), ParameterTable::vector("theta", SMALL), config(SMALL));
+    for iteration in [4, 5] {
+        let files = sample_checkpoint(SMALL, iteration).encode(&table, &Metadata::new());
+        store.put(&name_of(iteration), &files).unwrap();
+    }
     let mut damaged = 0;
-    for (at, (file, whole)) in store.0[&name_of(5)].clone().into_iter().enumerate() {
-        let truncated = truncations(&whole).map(<[u8]>::to_vec);
-        let longer = [&whole[..], b"x"].concat();
-        for content in truncated.chain(bit_flips(&whole)).chain([longer]) {
-            store.0.get_mut(&name_of(5)).unwrap()[at].1 = content;
+    for file in FILES {
+        let path = folder.path().join(name_of(5)).join(file);
+        let whole = std::fs::read(&path).unwrap();
+        let mut check = || {
             let found = newest(&store, &table, &config).unwrap().unwrap();
             assert_eq!((found.name, found.damaged.len()), (name_of(4), 1), "{file}");
             assert_eq!((&found.damaged[0].0, found.damaged[0].1.file), (&name_of(5), file));
             damaged += 1;
+        };
+        let truncated = truncations(&whole).map(<[u8]>::to_vec);
+        let longer = [&whole[..], b"x"].concat();
+        for content in truncated.chain(bit_flips(&whole)).chain([longer]) {
+            std::fs::write(&path, content).unwrap();
+            check();
         }
-        store.0.get_mut(&name_of(5)).unwrap()[at].1 = whole;
+        std::fs::remove_file(&path).unwrap();
+        check();
+        std::fs::write(&path, &whole).unwrap();
     }
     assert_eq!(newest(&store, &table, &config).unwrap().unwrap().name, name_of(5));
     println!("{damaged} damaged checkpoints");
     assert!(damaged > 10_000);
 }
 
+/// Decodes a checkpoint from its files.
+fn decode(files: &[(&str, Vec<u8>)], config: &TrainingConfig) -> Result<Checkpoint, Damage> {
+    let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
+    Checkpoint::decode(&table(), config, read)
+}
+
+/// Encodes a checkpoint, and decodes it.
+fn decoded(checkpoint: &Checkpoint, config: &TrainingConfig) -> Result<Checkpoint, Damage> {
+    decode(&checkpoint.encode(&table(), &Metadata::new()), config)
+}
+
 /// Any content of `state.json`, even with a valid SHA-256, is either refused, or passed to an engine that starts from it or refuses it.
 #[test]
 fn a_state_that_was_edited_does_no_harm() {
-    let (table, config) = (table(), config(PARAMETERS));
-    let files = checkpoint(3).encode(&table, &Metadata::new());
+    let config = config(PARAMETERS);
+    let mut files = checkpoint(3).encode(&table(), &Metadata::new());
     let content = files[2].1[PREFIX.len() + 64..].to_vec();
     let tokens = ["null", "-1", "1e308", "18446744073709551615", "[", "{", "\"", "0.0", "[[1,\"a\"]]"];
     let mutator = Mutator::new(1, vec![content]).with_tokens(&tokens);
     feed(mutator, 20_000, |rest| {
-        let state = [PREFIX.as_bytes(), hex(&Sha256::digest(rest)).as_bytes(), rest].concat();
-        let read = |name: &str| {
-            let whole = || files.iter().find(|(file, _)| *file == name).unwrap().1.clone();
-            Ok(if name == STATE { state.clone() } else { whole() })
-        };
-        let Ok(checkpoint) = Checkpoint::decode(&table, &config, read) else { return false };
+        files[2].1 = [PREFIX.as_bytes(), sha256(rest).as_bytes(), rest].concat();
+        let Ok(checkpoint) = decode(&files, &config) else { return false };
         let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
         Engine::restore(EngineConfig::default(), policy, checkpoint.progress.engine).is_ok()
     });
@@ -228,9 +225,7 @@ fn numbers_that_no_run_reaches_are_refused() {
     let refused = |change: fn(&mut Progress), message: &str| {
         let mut checkpoint = checkpoint(1);
         change(&mut checkpoint.progress);
-        let files = checkpoint.encode(&table(), &Metadata::new());
-        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
-        let damage = Checkpoint::decode(&table(), &config(PARAMETERS), read).unwrap_err().to_string();
+        let damage = decoded(&checkpoint, &config(PARAMETERS)).unwrap_err().to_string();
         assert!(damage.contains(message), "{damage}");
     };
     refused(|progress| progress.epoch = u64::MAX, "epoch is 18446744073709551615");
@@ -261,9 +256,7 @@ fn finer_units_are_saved() {
     for shifts in [vec![], vec![0xc1; PARAMETERS.div_ceil(512)]] {
         let units = Units::new(&[-20], &shifts, &sizes).unwrap();
         saved.training.set_units(units.clone());
-        let files = saved.encode(&table(), &Metadata::new());
-        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
-        let found = Checkpoint::decode(&table(), &config(PARAMETERS), read).unwrap();
+        let found = decoded(&saved, &config(PARAMETERS)).unwrap();
         assert_eq!(found, saved);
         assert_eq!(found.training.units(), Some(&units));
     }
@@ -274,16 +267,8 @@ fn another_release_optimizer_and_format_are_refused() {
     let mut other = checkpoint(1);
     // The previous release had no units of blocks.
     other.progress.version = 4;
-    let decoded = |checkpoint: &Checkpoint, config: &TrainingConfig| {
-        let files = checkpoint.encode(&table(), &Metadata::new());
-        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
-        Checkpoint::decode(&table(), config, read)
-    };
-    let decode = |checkpoint: &Checkpoint, config: &TrainingConfig| {
-        decoded(checkpoint, config).map_err(|damage| damage.to_string())
-    };
     let config = config(PARAMETERS);
-    assert_eq!(decode(&checkpoint(1), &config), Ok(checkpoint(1)));
+    assert_eq!(decoded(&checkpoint(1), &config), Ok(checkpoint(1)));
     let release = format!("this release reads version {}", checkpoint(1).progress.version);
     let refused = decoded(&other, &config).unwrap_err();
     assert!(
@@ -294,7 +279,7 @@ fn another_release_optimizer_and_format_are_refused() {
     let refused = decoded(&checkpoint(1), &sgd).unwrap_err();
     assert!(!refused.is_of_other_release && refused.reason.contains("saved by another optimizer"));
     let compact = TrainingConfig { format: WireFormat::Compact, ..config };
-    assert!(decode(&checkpoint(1), &compact).unwrap_err().contains("another wire format"));
+    assert!(decoded(&checkpoint(1), &compact).unwrap_err().reason.contains("another wire format"));
 }
 
 /// If a folder cannot be written, as on a full disk, earlier checkpoints remain, and no partial one is left.

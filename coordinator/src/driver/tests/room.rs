@@ -2,42 +2,41 @@
 
 use ata_wire::limits::{LEAST_UPLOAD_BYTES_PER_S, UPLOAD_GUARD_WINDOW};
 
-use ata_coordinator::testing::{VectorAnnouncement, VectorUploading};
-use ata_scheduler::Verify;
-
 use super::*;
+use crate::reduction::Reduction;
+use crate::reduction::room::Whole;
+
+fn limit_room(rig: &mut Rig, places: usize) {
+    rig.driver.reduction = Reduction::new(rig.chunks(), rig.driver.reduction.are_separate, places);
+}
 
 /// Returns a run with room for `places` vectors, and workers that have each computed a lease with its own vector.
 fn rig<const N: usize>(places: usize) -> (Rig, [VirtualWorker; N]) {
     let mut rig = Rig::new("asgd", 1, 20);
-    rig.run.limit_room(places);
-    let clients = std::array::from_fn(|at| join(&mut rig, at));
+    limit_room(&mut rig, places);
+    let clients = std::array::from_fn(|at| {
+        let mut client = rig.join(["a", "b", "c", "d"][at], 1).unwrap();
+        client.read();
+        rig.report_all(&mut client);
+        assert_eq!(client.asked.len(), 1, "its vector is asked for with the lease");
+        client
+    });
     (rig, clients)
 }
 
-fn join(rig: &mut Rig, at: usize) -> VirtualWorker {
-    let mut client = rig.join(["a", "b", "c", "d"][at], 1).unwrap();
-    client.read();
-    let lease = client.leases.remove(0);
-    assert!(rig.run.report(client.token, &lease).is_none());
-    assert_eq!(client.asked.len(), 1, "its vector is asked for with the lease");
-    client
+fn announce(rig: &mut Rig, client: &VirtualWorker) -> Announced {
+    rig.announce(client.token, &client.asked[0])
 }
 
-fn announce(rig: &mut Rig, client: &VirtualWorker) -> VectorAnnouncement {
-    rig.run.announce_vector(client.token, &client.asked[0])
-}
-
-fn room(announcement: &mut VectorAnnouncement) -> VectorUploading {
-    let upload = announcement.upload().expect("room");
-    assert!(upload.is_whole());
-    upload
+fn room(announced: &mut Announced) -> Whole {
+    let Sink::Whole(whole) = announced.upload().expect("room").sink else { panic!("it is assembled") };
+    whole
 }
 
 /// Lets one second pass, in which all workers send heartbeats.
 fn second(rig: &mut Rig, clients: &[VirtualWorker]) {
-    clients.iter().for_each(VirtualWorker::hear);
-    assert!(rig.run.pass(1.0).is_none());
+    hear(clients);
+    assert!(rig.pass(1.0).is_none());
 }
 
 #[test]
@@ -51,19 +50,19 @@ fn a_worker_that_sends_too_slowly_while_others_wait_gives_way() {
     }
     let mut waiting = announce(&mut rig, &clients[2]);
     for _ in 0..=UPLOAD_GUARD_WINDOW.as_secs() {
-        assert!(waiting.is_waiting() && !slow.is_over());
+        assert!(waiting.is_waiting() && !slow.ended.is_cancelled());
         slow.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
         quick.receive(20 * LEAST_UPLOAD_BYTES_PER_S as usize);
         second(&mut rig, &clients);
     }
-    assert!(slow.is_over() && !quick.is_over());
+    assert!(slow.ended.is_cancelled() && !quick.ended.is_cancelled());
     // The service drops the upload, too. Its room goes to the waiting vector.
     drop(slow);
     second(&mut rig, &clients);
     drop(room(&mut waiting));
-    assert!(rig.run.is_open(clients[0].token), "its session goes on");
+    assert!(rig.is_open(clients[0].token), "its session goes on");
     let refused = BTreeMap::from([(RefusalKind::NotReceived, 1)]);
-    rig.run.wait_for("the refusal", |state| state.refused == refused);
+    rig.wait_for("the refusal", |state| state.refused == refused);
 }
 
 /// If all vectors arrive slowly, the coordinator's link is full, and no worker gains from another worker's failure.
@@ -79,19 +78,7 @@ fn nobody_gives_way_if_all_are_slow() {
         second(&mut rig, &clients);
     }
     assert!(waiting.is_waiting());
-    assert_eq!(rooms.map(|room| room.is_over()), [false, false]);
-}
-
-#[test]
-fn a_vector_that_is_not_needed_any_more_waits_no_longer() {
-    let (mut rig, clients) = rig::<3>(2);
-    let rooms = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
-    let mut waiting = announce(&mut rig, &clients[2]);
-    assert!(waiting.is_waiting());
-    assert!(rig.leave(0.1, clients[2].token).is_none());
-    assert!(waiting.is_refused());
-    assert!(rig.leave(0.1, clients[1].token).is_none());
-    assert_eq!(rooms.map(|room| room.is_over()), [false, true]);
+    assert_eq!(rooms.map(|room| room.ended.is_cancelled()), [false, false]);
 }
 
 /// Room goes to the vectors that were announced first, and is freed once a vector has arrived or failed.
@@ -100,14 +87,14 @@ fn room_is_given_in_turn() {
     let (mut rig, clients) = rig::<4>(1);
     let mut announced = [2, 0, 1, 3].map(|at| announce(&mut rig, &clients[at]));
     let first = room(&mut announced[0]);
-    assert!(announced[1..].iter_mut().all(VectorAnnouncement::is_waiting));
+    assert!(announced[1..].iter_mut().all(Announced::is_waiting));
     // The service drops the upload, too.
     drop(first);
     let asked = &clients[2].asked[0];
-    assert_eq!(rig.run.arrived(clients[2].token, asked, Some(sum(asked))).0, Some(Receipt::Accepted));
+    assert_eq!(rig.arrived(clients[2].token, asked, Some(sum(asked))).0, Some(Receipt::Accepted));
     let next = room(&mut announced[1]);
     drop(next);
-    assert!(rig.run.fail_vector(clients[0].token, &clients[0].asked[0], RefusalKind::NotReceived).is_none());
+    assert!(rig.fail_vector(clients[0].token, &clients[0].asked[0]).is_none());
     let _third = room(&mut announced[2]);
     assert!(announced[3].is_waiting());
 }
@@ -115,15 +102,14 @@ fn room_is_given_in_turn() {
 /// A worker never has all of the room. With checks, each worker holds its own lease and a copy of the other worker's.
 #[test]
 fn a_worker_has_half_of_the_room() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut config = config(folder.path(), MODEL, Start::Random, Cadence::Never, "uta", 2, 20);
-    config.engine.min_workers = 2;
-    config.engine.verify = Some(Verify { share: 1.0, secret: 7 });
-    let mut rig = Rig::of(config, folder);
-    rig.run.limit_room(2);
+    let mut rig = Rig::changed(MODEL, "uta", 2, 20, |config| {
+        config.engine.min_workers = 2;
+        config.engine.verify = Some(Verify { share: 1.0, secret: 7 });
+    });
+    limit_room(&mut rig, 2);
     let [one, other] = computed(&mut rig, ["a", "b"]);
     assert_eq!([one.asked.len(), other.asked.len()], [2, 2]);
-    let mut announce = |client: &VirtualWorker, at: usize| rig.run.announce_vector(client.token, &client.asked[at]);
+    let mut announce = |client: &VirtualWorker, at: usize| rig.announce(client.token, &client.asked[at]);
     let (mut first, mut second, mut third) = (announce(&one, 0), announce(&one, 1), announce(&other, 0));
     let _rooms = [room(&mut first), room(&mut third)];
     assert!(second.is_waiting());
