@@ -175,8 +175,8 @@ impl From<DeviceError> for Failure {
 impl From<LawError> for Failure {
     fn from(error: LawError) -> Self {
         match error {
-            LawError::Trace { .. } => Self::data(error),
-            LawError::Syntax { .. } | LawError::BadParameter { .. } => Self::usage(error),
+            LawError::Trace(_) => Self::data(error),
+            LawError::Invalid(_) => Self::usage(error),
         }
     }
 }

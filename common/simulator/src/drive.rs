@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, Report, WorkerStatistics};
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
-use crate::agenda::Agenda;
-use crate::appointment::Appointment;
+use crate::agenda::{Agenda, Appointment};
 use crate::change::{Change, Moment, in_order};
 use crate::cluster::{Cluster, Occurrence};
 use crate::error::SimulationError;
@@ -159,7 +158,9 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             }
             Effect::Committed { .. } => self.committed(),
             Effect::Finish { .. } => return Some(self.ended(Ok(self.now))),
-            Effect::Abort { reason } => return Some(self.ended(Err(SimulationError::Aborted(reason)))),
+            Effect::Abort { reason } => {
+                return Some(self.ended(Err(SimulationError(format!("the run was aborted: {reason}")))));
+            }
             Effect::ProbeLink { worker, bytes } => self.cluster.probe_link(self.now, worker, bytes),
             Effect::Rest { .. } | Effect::Wait { .. } => {}
         }
@@ -191,8 +192,8 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 _ => self.change(change),
             }
         }
-        let changes = self.changed;
-        self.observer.started(&IterationStart { iteration, workers, decision, changes, speeds: &self.cluster });
+        let (changes, means) = (self.changed, |worker, of_laws: &[f64]| self.cluster.mean(worker, of_laws));
+        self.observer.started(&IterationStart { iteration, workers, decision, changes, means: &means });
     }
 
     fn change(&mut self, change: Change) {
@@ -316,7 +317,10 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
     fn occur(&mut self) -> Result<(), SimulationError> {
         let delivers = self.cluster.delivers();
         let Some((at, occurrence)) = self.cluster.pop(self.engine, self.observer) else {
-            return Err(SimulationError::NobodyLeft { at: self.now, iteration: self.engine.iteration().number() });
+            let (at, iteration) = (self.now, self.engine.iteration());
+            return Err(SimulationError(format!(
+                "at time {at}, in iteration {iteration}, the run cannot continue: no worker computes, and none will join"
+            )));
         };
         self.now = self.now.max(at);
         self.clock = self.clock.max(self.now - self.ahead);
@@ -337,13 +341,8 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                     self.end_step();
                 }
             }
-            Occurrence::CollectionFailed(worker, collection) => {
-                self.handle(Event::CollectionFailed { worker, collection });
-            }
             Occurrence::Joined(worker, machine) => self.joined(worker, machine),
-            Occurrence::Lost(worker) => self.handle(Event::WorkerLost { worker }),
-            Occurrence::Forgotten(worker) => self.handle(Event::WorkerForgotten { worker }),
-            Occurrence::Observed(observed) => self.handle(Event::LinkObserved(observed)),
+            Occurrence::Event(event) => self.handle(event),
             Occurrence::Unnoticed => {}
         }
         Ok(())
@@ -355,7 +354,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         self.cluster.settle(self.now);
         self.effects.clear();
         self.done = 0;
-        self.orders.clear();
+        self.orders = Orders::default();
         self.outstanding = Outstanding::default();
         self.appointments.retain(|next| matches!(next, Appointment::Change(_)));
         self.is_down = true;
@@ -364,7 +363,8 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
 
     fn restart(&mut self) -> Result<(), SimulationError> {
         let Some(Restart { engine, clock, machines }) = self.observer.restart(self.now) else {
-            return Err(SimulationError::CoordinatorDown { at: self.now });
+            let at = self.now;
+            return Err(SimulationError(format!("at time {at}, the coordinator is down, and does not start again")));
         };
         *self.engine = engine;
         self.clock = clock;

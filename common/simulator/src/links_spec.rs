@@ -4,8 +4,8 @@ use ata_scheduler::Topology;
 use ata_types::{ExchangeChoice, WireFormat};
 use serde::{Deserialize, Serialize};
 
+use crate::error::SettingError;
 use crate::links::Links;
-use crate::setting::SettingError;
 
 /// The units of rates, in bytes per second: bits are decimal, as network devices count them.
 const RATES: [(&str, f64); 7] =

@@ -65,10 +65,4 @@ impl Orders {
         }
         Some(order)
     }
-
-    /// Drops the orders, because the coordinator is gone.
-    pub(crate) fn clear(&mut self) {
-        self.open = None;
-        self.delivered.clear();
-    }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Collection, Engine, LinkSetting, LinkTimes, Observed, Report};
+use ata_scheduler::{Collection, Engine, Event, LinkSetting, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence};
 use crate::change::Change;
 use crate::links::{CurrentLinks, LinkUpload, Links, Uploads};
-use crate::observer::{Observer, SpeedView};
+use crate::observer::Observer;
 use crate::order::Order;
 use crate::shards::{ShardExchange, VectorPart};
 use crate::times::TaskTimes;
@@ -141,7 +141,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         let occurrence = match upload.key {
             Parcel::Probe => {
                 let LinkUpload { worker, bytes, began, .. } = upload;
-                Occurrence::Observed(Observed::Probed { worker, bytes, seconds: at - began })
+                Occurrence::Event(Event::LinkObserved(Observed::Probed { worker, bytes, seconds: at - began }))
             }
             Parcel::Collection(collection) => {
                 self.arrived.insert(collection, upload.began);
@@ -196,6 +196,10 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         self.has_asked = false;
         self.shards = None;
         self.workers.begins(iteration);
+    }
+
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        self.workers.mean(worker, of_laws)
     }
 
     fn fuses(&self, worker: WorkerId) -> bool {
@@ -302,11 +306,5 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         } else {
             self.computed()
         }
-    }
-}
-
-impl<T> SpeedView for LinkedCluster<'_, T> {
-    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
-        self.workers.mean(worker, of_laws)
     }
 }

@@ -15,7 +15,7 @@ use super::{Cluster, Occurrence};
 use crate::agenda::Agenda;
 use crate::change::Change;
 use crate::network::{Direction, Message, VirtualNetwork, VirtualSession};
-use crate::observer::{Observer, SpeedView};
+use crate::observer::Observer;
 use crate::times::TaskTimes;
 
 /// The interval between heartbeats, in seconds.
@@ -245,6 +245,10 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         self.workers.begins(iteration);
     }
 
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        self.workers.mean(worker, of_laws)
+    }
+
     fn fuses(&self, worker: WorkerId) -> bool {
         self.workers.fuses(worker)
     }
@@ -332,11 +336,5 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         let restarts = self.coordinator.restarts + 1;
         self.coordinator =
             Coordinator { restarts, machines, opened: self.coordinator.opened, ..Coordinator::default() };
-    }
-}
-
-impl<T> SpeedView for RemoteCluster<'_, T> {
-    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
-        self.workers.mean(worker, of_laws)
     }
 }

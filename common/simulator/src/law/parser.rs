@@ -81,7 +81,7 @@ impl<'a> Parser<'a> {
             Some(c) => format!("'{c}'"),
             None => "the end".into(),
         };
-        LawError::Syntax { text: self.text.into(), position: position + 1, expected: expected.into(), found }
+        LawError::Invalid(format!("'{}': at character {}, expected {expected}, found {found}", self.text, position + 1))
     }
 
     fn rest(&self) -> &'a str {

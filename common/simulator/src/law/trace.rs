@@ -11,6 +11,7 @@
 //! Either is replayed exactly, in a loop. With `block=L`, seeds after an experiment's first one replay a resample: see
 //! [`Trace::resample`].
 
+use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,8 +105,8 @@ pub fn columns(path: &Path, workers: u32) -> Result<Vec<Vec<f64>>, LawError> {
     if columns.iter().any(Vec::is_empty) { Err(error(path, "holds no times")) } else { Ok(columns) }
 }
 
-fn error(path: &Path, reason: impl Into<String>) -> LawError {
-    LawError::Trace { path: path.into(), reason: reason.into() }
+fn error(path: &Path, reason: impl Display) -> LawError {
+    LawError::Trace(format!("{}: {reason}", path.display()))
 }
 
 fn read(path: &Path) -> Result<String, LawError> {
