@@ -202,10 +202,8 @@ impl From<ExperimentError> for Failure {
         match error {
             ExperimentError::Law(error) => error.into(),
             ExperimentError::Figure(FigureError::Write { .. }) => Self::disk(error),
-            ExperimentError::Figure(_) | ExperimentError::Run { .. } | ExperimentError::Learning { .. } => {
-                Self::internal(error)
-            }
-            _ => Self::usage(error),
+            ExperimentError::Figure(_) | ExperimentError::Run(_) => Self::internal(error),
+            ExperimentError::Invalid(_) | ExperimentError::Setting(_) => Self::usage(error),
         }
     }
 }

@@ -24,40 +24,21 @@ const IMPOSSIBLE: f64 = 1e-22;
 /// # Panics
 /// Panics if there is no rate, or a rate is not positive and finite.
 pub(crate) fn mean_of_maximum(rates: &[f64]) -> f64 {
-    let law = Law::of_maximum(rates);
-    law.mean() / law.unit
-}
-
-/// The distribution of the maximum, as the nodes and weights of a quadrature.
-struct Law {
-    /// The smallest rate. Times are multiples of its reciprocal, which makes the mean at least 1.
-    unit: f64,
-    nodes: Vec<(f64, f64)>,
-}
-
-impl Law {
-    fn of_maximum(rates: &[f64]) -> Self {
-        assert!(!rates.is_empty(), "the maximum of no times is not defined");
-        assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0), "rates must be positive and finite");
-        let mut rates = rates.to_vec();
-        rates.sort_unstable_by(f64::total_cmp);
-        let unit = rates[0];
-        for rate in &mut rates {
-            *rate /= unit;
-        }
-        let spread = libm::log(rates.len() as f64);
-        let step = step(spread);
-        let last = libm::log(spread + CERTAIN);
-        let nodes = (0_u32..)
-            .map(|k| libm::exp(last - f64::from(k) * step))
-            .map_while(|t| density(&rates, t).map(|density| (t, step * t * density)))
-            .collect();
-        Self { unit, nodes }
+    assert!(!rates.is_empty(), "the maximum of no times is not defined");
+    assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0), "rates must be positive and finite");
+    let mut rates = rates.to_vec();
+    rates.sort_unstable_by(f64::total_cmp);
+    // Times are multiples of the reciprocal of the smallest rate, which makes the mean at least 1.
+    let unit = rates[0];
+    for rate in &mut rates {
+        *rate /= unit;
     }
-
-    fn mean(&self) -> f64 {
-        self.nodes.iter().map(|&(t, weight)| weight * t).sum()
-    }
+    let spread = libm::log(rates.len() as f64);
+    let step = step(spread);
+    let last = libm::log(spread + CERTAIN);
+    let times = (0_u32..).map(|k| libm::exp(last - f64::from(k) * step));
+    let mean: f64 = times.map_while(|t| density(&rates, t).map(|density| step * t * density * t)).sum();
+    mean / unit
 }
 
 /// The distance between nodes in ln t, where `spread` is ln r.

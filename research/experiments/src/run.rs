@@ -90,11 +90,11 @@ impl Experiment {
         Ok(match self.learning {
             None | Some(LearningSpec::Cnn { .. }) => None,
             Some(LearningSpec::Quadratic { dimension, sigma, step }) => {
-                Some(DescentCache::descent(std::sync::Arc::new(Quadratic::new(dimension, sigma, self.seed)?), step))
+                Some(DescentCache::descent(Arc::new(Quadratic::new(dimension, sigma, self.seed)?), step))
             }
             Some(LearningSpec::LinearRegression { samples, dimension, batch, step }) => {
                 let sizes = RegressionSizes { samples, dimension, batch };
-                Some(DescentCache::descent(std::sync::Arc::new(LinearRegression::new(sizes, self.seed)?), step))
+                Some(DescentCache::descent(Arc::new(LinearRegression::new(sizes, self.seed)?), step))
             }
         })
     }
@@ -140,8 +140,9 @@ impl Experiment {
         let means = case.law.parse::<TimeLaws>()?.means(case.workers)?;
         let truth = truth.or_else(|| Some(Arc::new(means.clone()?)));
         let context = PolicyContext { means, workers: Some(case.workers), truth };
-        let wrong = |cause| ExperimentError::Policy { policy: case.policy.into(), workers: case.workers, cause };
-        let policy = policies(case.policy, &context).map_err(wrong)?;
+        let policy = policies(case.policy, &context).map_err(|cause| {
+            ExperimentError::Invalid(format!("policy {}, {} workers: {cause}", case.policy, case.workers))
+        })?;
         if policy.name() == "adaptive-k-sync" && self.learning.is_none() {
             let expected = "a problem, because it looks at gradients: add --problem quadratic, or a [learning] section";
             return Err(SettingError::new("policy adaptive-k-sync", "nothing is learned", expected).into());
@@ -239,15 +240,14 @@ fn simulate<T: TaskTimes>(
         ..EngineConfig::default()
     };
     let mut engine = Engine::new(config, policy);
-    simulation.run(&mut engine, &mut course).map_err(|cause| ExperimentError::Run {
-        policy: case.policy.into(),
-        law: case.law.into(),
-        workers: case.workers,
-        seed: case.seed,
-        cause,
+    simulation.run(&mut engine, &mut course).map_err(|cause| {
+        let Case { policy, law, workers, seed, .. } = case;
+        ExperimentError::Run(format!("policy {policy}, law {law}, {workers} workers, seed {seed}: {cause}"))
     })?;
     let Course { regret, tracer, exchange_time, allocation, objective, failed, progress, .. } = course;
-    failed.map_or(Ok(()), |reason| Err(ExperimentError::Learning { reason }))?;
+    if let Some(reason) = failed {
+        return Err(ExperimentError::Run(format!("learning failed: {reason}")));
+    }
     let ledger = engine.ledger();
     let per_iteration = |sum: f64| sum / ledger.iterations.max(1) as f64;
     let mut mean_allocation: Vec<f64> =
