@@ -7,7 +7,7 @@ use crate::{Figure, Plot, Point, Scale, Series, thin};
 
 /// The largest number of points of a series in a CSV file, which spreadsheets and pages can load. A longer series is
 /// thinned to the extremes of enough columns, and its non-finite points are omitted.
-pub const CSV_POINTS: usize = 20_000;
+pub(crate) const CSV_POINTS: usize = 20_000;
 
 /// Renders the data of a figure, with at most `limit` points per series.
 pub(crate) fn text(figure: &Figure, limit: usize) -> String {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{FigureError, csv, svg};
+use crate::{FigureError, csv, draw};
 
 /// A figure: a plot with its axes and texts.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,14 +112,14 @@ impl Point {
 }
 
 impl Figure {
-    /// Returns the data, one point per row. It is exact, except that a series of more than [`crate::CSV_POINTS`] points is thinned.
+    /// Returns the data, one point per row. It is exact, except that a series of more than 20,000 points is thinned.
     pub fn csv(&self) -> String {
         csv::text(self, csv::CSV_POINTS)
     }
 
     /// Renders the drawing as an SVG document.
     pub fn svg(&self) -> Result<String, FigureError> {
-        svg::document(self)
+        draw::svg(self)
     }
 
     /// Writes `NAME.svg` and `NAME.csv` into the folder, which is created if it is missing.

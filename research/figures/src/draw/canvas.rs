@@ -2,17 +2,14 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
-use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
-use plotters::drawing::DrawingArea;
 use plotters::element::{Circle, PathElement, Polygon, Rectangle};
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, RGBColor, WHITE};
 
-use super::axis::Span;
-use super::px;
+use super::{Area, px};
 use crate::palette::Shape;
+use crate::ticks::Span;
 use crate::{FigureError, text};
 
 /// A place in units of the drawing.
@@ -22,8 +19,8 @@ pub(super) type Spot = (i32, i32);
 pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
 
 /// A drawing with its axes.
-pub(super) struct Canvas<'a, DB: DrawingBackend> {
-    pub(super) area: &'a DrawingArea<DB, Shift>,
+pub(super) struct Canvas<'a> {
+    pub(super) area: Area<'a>,
     pub(super) x: Span,
     pub(super) y: Span,
     /// The columns inside the frame, in units of the drawing.
@@ -31,7 +28,7 @@ pub(super) struct Canvas<'a, DB: DrawingBackend> {
     pub(super) rows: Range<i32>,
 }
 
-impl<DB: DrawingBackend> Canvas<'_, DB> {
+impl Canvas<'_> {
     /// Returns the position of a point, given its places on the axes. A point beyond the frame is moved to its edge.
     pub(super) fn at(&self, x: f64, y: f64) -> Spot {
         let column = self.x.map(&x, (self.columns.start, self.columns.end));

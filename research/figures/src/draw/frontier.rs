@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::HPos;
 
 use super::canvas::{Canvas, INK, Spot};
 use super::frame::TICK_PX;
 use super::legend::{Legend, Swatch};
 use super::lines::{noted, place};
-use super::px;
+use super::{Scene, px};
 use crate::palette::Palette;
 use crate::scale::Margin;
 use crate::{Curve, FigureError, Point, Scale, text};
@@ -46,36 +45,8 @@ impl Frontier {
         Self { names, curves: placed, labels_suffice }
     }
 
-    pub(super) fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
-        let points = || self.curves.iter().flatten().map(|(_, point)| point);
-        let values = points().flat_map(|point| [point.y, point.low, point.high]);
-        Some((x.range(points().map(|point| point.x), Margin::Marks)?, y.range(values, Margin::Marks)?))
-    }
-
-    pub(super) fn legend(&self) -> Legend {
-        let names = if self.labels_suffice { Vec::new() } else { self.names.clone() };
-        Legend::of(names, self.palette(), |_, index| Swatch::Line(Some(Palette::shape(index))))
-    }
-
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
-        for (index, curve) in self.curves.iter().enumerate() {
-            let colour = self.palette().colour(index);
-            if curve.len() > 1 {
-                let spots = curve.iter().map(|(_, point)| canvas.at(point.x, point.y)).collect();
-                canvas.line(spots, colour, LINE_PX)?;
-            }
-            for (_, point) in curve.iter().filter(|(_, point)| point.low < point.high) {
-                canvas.line(vec![canvas.at(point.x, point.low), canvas.at(point.x, point.high)], colour, LINE_PX)?;
-            }
-            for (_, point) in curve {
-                canvas.mark(Palette::shape(index), canvas.at(point.x, point.y), colour, RADIUS_PX)?;
-            }
-        }
-        self.draw_labels(canvas)
-    }
-
     /// Draws each label where it covers the least, as near to its point as possible.
-    fn draw_labels<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
+    fn draw_labels(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
         let mut taken = self.obstacles(canvas);
         let frame = [canvas.columns.start, canvas.rows.start, canvas.columns.end, canvas.rows.end];
         for (label, point) in self.curves.iter().flatten().filter(|(label, _)| !label.is_empty()) {
@@ -98,7 +69,7 @@ impl Frontier {
     }
 
     /// Returns the boxes that labels should avoid: marks, whiskers and, in small pieces, the lines between marks.
-    fn obstacles<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Vec<Box4> {
+    fn obstacles(&self, canvas: &Canvas<'_>) -> Vec<Box4> {
         let around = |(x, y): Spot, radius: i32| [x - radius, y - radius, x + radius, y + radius];
         let mut boxes = Vec::new();
         for curve in &self.curves {
@@ -120,6 +91,36 @@ impl Frontier {
 
     fn palette(&self) -> Palette {
         Palette::of_lines(self.curves.len())
+    }
+}
+
+impl Scene for Frontier {
+    fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
+        let points = || self.curves.iter().flatten().map(|(_, point)| point);
+        let values = points().flat_map(|point| [point.y, point.low, point.high]);
+        Some((x.range(points().map(|point| point.x), Margin::Marks)?, y.range(values, Margin::Marks)?))
+    }
+
+    fn legend(&self) -> Legend {
+        let names = if self.labels_suffice { Vec::new() } else { self.names.clone() };
+        Legend::of(names, self.palette(), |_, index| Swatch::Line(Some(Palette::shape(index))))
+    }
+
+    fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
+        for (index, curve) in self.curves.iter().enumerate() {
+            let colour = self.palette().colour(index);
+            if curve.len() > 1 {
+                let spots = curve.iter().map(|(_, point)| canvas.at(point.x, point.y)).collect();
+                canvas.line(spots, colour, LINE_PX)?;
+            }
+            for (_, point) in curve.iter().filter(|(_, point)| point.low < point.high) {
+                canvas.line(vec![canvas.at(point.x, point.low), canvas.at(point.x, point.high)], colour, LINE_PX)?;
+            }
+            for (_, point) in curve {
+                canvas.mark(Palette::shape(index), canvas.at(point.x, point.y), colour, RADIUS_PX)?;
+            }
+        }
+        self.draw_labels(canvas)
     }
 }
 

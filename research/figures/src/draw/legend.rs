@@ -1,7 +1,5 @@
 //! The legend to the right of the frame: a row for each series, or a colour ramp for many.
 
-use plotters::backend::DrawingBackend;
-
 use super::canvas::{Canvas, INK, Spot};
 use super::frame::TICK_PX;
 use super::px;
@@ -54,7 +52,7 @@ impl Legend {
         }
     }
 
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
+    pub(super) fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
         if self.palette.is_ramp() && !self.names.is_empty() {
             return self.draw_ramp(canvas);
         }
@@ -66,7 +64,7 @@ impl Legend {
         Ok(())
     }
 
-    fn draw_row<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>, index: usize, at: Spot) -> Result<(), FigureError> {
+    fn draw_row(&self, canvas: &Canvas<'_>, index: usize, at: Spot) -> Result<(), FigureError> {
         let (left, middle) = at;
         let (colour, right) = (self.palette.colour(index), left + px(SWATCH_PX) as i32);
         match (self.swatch)(self.palette, index) {
@@ -84,7 +82,7 @@ impl Legend {
         canvas.text(&self.names[index], TICK_PX, (right + px(8.0) as i32, middle))
     }
 
-    fn draw_ramp<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
+    fn draw_ramp(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
         let count = self.names.len();
         let edge = |step: usize| {
             let part = step as f64 / count as f64;
@@ -108,6 +106,6 @@ impl Legend {
 }
 
 /// Returns the left edge of the legend, `below_px` below the top of the frame.
-fn place<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, below_px: f64) -> Spot {
+fn place(canvas: &Canvas<'_>, below_px: f64) -> Spot {
     (canvas.columns.end + px(GAP_PX) as i32, canvas.rows.start + px(below_px) as i32)
 }

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
-
+use super::Scene;
 use super::canvas::Canvas;
 use super::frame::TICK_PX;
 use super::legend::{Legend, Swatch};
@@ -36,33 +35,7 @@ impl Lines {
         Self { names, points, palette: Palette::of_lines(series.len()) }
     }
 
-    pub(super) fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
-        let points = || self.points.iter().flatten();
-        let values = points().flat_map(|point| [point.y, point.low, point.high]);
-        Some((x.range(points().map(|point| point.x), Margin::Tight)?, y.range(values, Margin::Line)?))
-    }
-
-    pub(super) fn legend(&self) -> Legend {
-        Legend::of(self.names.clone(), self.palette, |palette, index| Swatch::Line(palette.marker(index)))
-    }
-
-    /// Draws all bands first, so that none covers a line.
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
-        for (index, line) in self.points.iter().enumerate() {
-            self.draw_band(canvas, index, line)?;
-        }
-        for (index, line) in self.points.iter().enumerate() {
-            self.draw_line(canvas, index, line)?;
-        }
-        Ok(())
-    }
-
-    fn draw_band<DB: DrawingBackend>(
-        &self,
-        canvas: &Canvas<'_, DB>,
-        index: usize,
-        line: &[Point],
-    ) -> Result<(), FigureError> {
+    fn draw_band(&self, canvas: &Canvas<'_>, index: usize, line: &[Point]) -> Result<(), FigureError> {
         let colour = self.palette.colour(index);
         if line.iter().all(|point| point.low == point.high) {
             return Ok(());
@@ -75,12 +48,7 @@ impl Lines {
         canvas.fill(upper.chain(lower).collect(), colour, BAND_OPACITY)
     }
 
-    fn draw_line<DB: DrawingBackend>(
-        &self,
-        canvas: &Canvas<'_, DB>,
-        index: usize,
-        line: &[Point],
-    ) -> Result<(), FigureError> {
+    fn draw_line(&self, canvas: &Canvas<'_>, index: usize, line: &[Point]) -> Result<(), FigureError> {
         let colour = self.palette.colour(index);
         if let [point] = line {
             return canvas.mark(Shape::Circle, canvas.at(point.x, point.y), colour, 4.5);
@@ -98,6 +66,29 @@ impl Lines {
             if let Some(point) = nearest {
                 canvas.mark(shape, canvas.at(point.x, point.y), colour, 4.5)?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl Scene for Lines {
+    fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
+        let points = || self.points.iter().flatten();
+        let values = points().flat_map(|point| [point.y, point.low, point.high]);
+        Some((x.range(points().map(|point| point.x), Margin::Tight)?, y.range(values, Margin::Line)?))
+    }
+
+    fn legend(&self) -> Legend {
+        Legend::of(self.names.clone(), self.palette, |palette, index| Swatch::Line(palette.marker(index)))
+    }
+
+    /// Draws all bands first, so that none covers a line.
+    fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
+        for (index, line) in self.points.iter().enumerate() {
+            self.draw_band(canvas, index, line)?;
+        }
+        for (index, line) in self.points.iter().enumerate() {
+            self.draw_line(canvas, index, line)?;
         }
         Ok(())
     }

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
-
+use super::Scene;
 use super::canvas::Canvas;
 use super::legend::{Legend, Swatch};
 use crate::palette::Palette;
@@ -32,18 +31,31 @@ impl Stacked {
         Self { names, columns: grid.columns, sums }
     }
 
-    pub(super) fn ranges(&self, x: Scale) -> Option<(Range<f64>, Range<f64>)> {
+    /// Returns the outer edges of the areas. A single column becomes a bar in the middle of the frame.
+    fn edges(&self, canvas: &Canvas<'_>) -> (f64, f64) {
+        let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
+        let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
+        (first - half, last + half)
+    }
+
+    fn palette(&self) -> Palette {
+        Palette::of_areas(self.names.len())
+    }
+}
+
+impl Scene for Stacked {
+    fn ranges(&self, x: Scale, _y: Scale) -> Option<(Range<f64>, Range<f64>)> {
         let totals = self.sums.last()?.iter().copied().filter(|total| total.is_finite());
         let top = Scale::Linear.range(totals.chain([0.0]), Margin::Line)?.end;
         Some((x.range(self.columns.iter().copied(), Margin::Tight)?, 0.0..top))
     }
 
-    pub(super) fn legend(&self) -> Legend {
+    fn legend(&self) -> Legend {
         Legend::of(self.names.clone(), self.palette(), |_, _| Swatch::Area).upwards()
     }
 
     /// Draws from the whole down to the first series, each over the previous one, because adjacent areas would show a seam.
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
+    fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
         for (index, sums) in self.sums.iter().enumerate().rev() {
             let (first, last) = self.edges(canvas);
             let mut corners = vec![canvas.at(first, 0.0), canvas.at(first, sums[0])];
@@ -53,17 +65,6 @@ impl Stacked {
             canvas.fill(corners, self.palette().colour(index), 1.0)?;
         }
         Ok(())
-    }
-
-    /// Returns the outer edges of the areas. A single column becomes a bar in the middle of the frame.
-    fn edges<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> (f64, f64) {
-        let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
-        let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
-        (first - half, last + half)
-    }
-
-    fn palette(&self) -> Palette {
-        Palette::of_areas(self.names.len())
     }
 }
 
