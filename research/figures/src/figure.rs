@@ -117,6 +117,16 @@ impl Figure {
         csv::text(self, csv::CSV_POINTS)
     }
 
+    /// Returns the name of each series or curve, and its number of points.
+    pub(crate) fn sizes(&self) -> Vec<(&str, usize)> {
+        match &self.plot {
+            Plot::Lines(series) | Plot::Stacked(series) => {
+                series.iter().map(|one| (one.name.as_str(), one.points.len())).collect()
+            }
+            Plot::Frontier(curves) => curves.iter().map(|one| (one.name.as_str(), one.marks.len())).collect(),
+        }
+    }
+
     /// Renders the drawing as an SVG document.
     pub fn svg(&self) -> Result<String, FigureError> {
         draw::svg(self)

@@ -33,7 +33,8 @@ pub(crate) enum Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     series: usize,
-    ramp: bool,
+    /// Whether the colours run along a ramp.
+    pub(crate) ramp: bool,
 }
 
 impl Palette {
@@ -45,11 +46,6 @@ impl Palette {
     /// Returns the palette for areas, which differ only by colour.
     pub(crate) fn of_areas(series: usize) -> Self {
         Self { series, ramp: series > COLOURS.len() }
-    }
-
-    /// Whether the colours run along a ramp.
-    pub(crate) fn is_ramp(self) -> bool {
-        self.ramp
     }
 
     pub(crate) fn colour(self, index: usize) -> RGBColor {

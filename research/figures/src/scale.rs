@@ -22,16 +22,6 @@ pub(crate) enum Margin {
     Marks,
 }
 
-impl Margin {
-    fn parts(self) -> f64 {
-        match self {
-            Self::Tight => 0.0,
-            Self::Line => 0.04,
-            Self::Marks => 0.1,
-        }
-    }
-}
-
 impl Scale {
     /// Returns the place of a value: the value itself, or its decimal logarithm. `None` if the axis has no such place.
     pub(crate) fn place(self, value: f64) -> Option<f64> {
@@ -56,7 +46,12 @@ impl Scale {
             };
             return Some(low - around..high + around);
         }
-        let room = margin.parts() * (high - low);
+        let part = match margin {
+            Margin::Tight => 0.0,
+            Margin::Line => 0.04,
+            Margin::Marks => 0.1,
+        };
+        let room = part * (high - low);
         let (mut from, to) = (low - room, high + room);
         // If 0 is near, positive values are compared with it. The axis must not show negative values that cannot occur.
         let starts_at_zero = matches!(margin, Margin::Line) && low <= 0.3 * high;

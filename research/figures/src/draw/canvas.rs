@@ -54,31 +54,21 @@ impl Canvas<'_> {
     }
 
     fn shape(&self, shape: Shape, (x, y): Spot, colour: RGBColor, radius_px: f64) -> Result<(), FigureError> {
-        let corners = |radius_px: f64, parts: &[(f64, f64)]| {
+        let polygon = |size: f64, parts: &[(f64, f64)]| {
+            let radius_px = size * radius_px;
             let spot = |(dx, dy): &(f64, f64)| (x + px(dx * radius_px) as i32, y + px(dy * radius_px) as i32);
-            parts.iter().map(spot).collect()
+            self.fill(parts.iter().map(spot).collect(), colour, 1.0)
         };
         match shape {
             Shape::Circle => Ok(self.area.draw(&Circle::new((x, y), px(radius_px) as i32, colour.filled()))?),
-            Shape::Square => {
-                self.fill(corners(0.9 * radius_px, &[(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)]), colour, 1.0)
-            }
-            Shape::Triangle => {
-                self.fill(corners(1.2 * radius_px, &[(0.0, -1.0), (0.95, 0.7), (-0.95, 0.7)]), colour, 1.0)
-            }
-            Shape::Diamond => {
-                self.fill(corners(1.3 * radius_px, &[(0.0, -1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)]), colour, 1.0)
-            }
+            Shape::Square => polygon(0.9, &[(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)]),
+            Shape::Triangle => polygon(1.2, &[(0.0, -1.0), (0.95, 0.7), (-0.95, 0.7)]),
+            Shape::Diamond => polygon(1.3, &[(0.0, -1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)]),
         }
     }
 
-    /// Draws text whose left edge, halfway up, is at a place.
-    pub(super) fn text(&self, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
-        self.text_from(HPos::Left, text, size, at)
-    }
-
     /// Draws text whose left edge, centre or right edge is at a place.
-    pub(super) fn text_from(&self, edge: HPos, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
+    pub(super) fn text(&self, edge: HPos, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
         Ok(self.area.draw_text(text, &text::style(size, INK, (edge, VPos::Center)), at)?)
     }
 }

@@ -27,6 +27,7 @@ const LEADER_PX: f64 = 1.0;
 pub(super) struct Frontier {
     names: Vec<String>,
     curves: Vec<Vec<(String, Point)>>,
+    palette: Palette,
     /// Whether each curve is a single labelled point, which makes a legend redundant.
     labels_suffice: bool,
 }
@@ -42,7 +43,7 @@ impl Frontier {
         let placed: Vec<Vec<(String, Point)>> = curves.iter().map(marks).collect();
         let names = curves.iter().zip(&placed).map(|(curve, marks)| noted(&curve.name, marks.is_empty())).collect();
         let labels_suffice = placed.iter().all(|marks| matches!(marks.as_slice(), [(label, _)] if !label.is_empty()));
-        Self { names, curves: placed, labels_suffice }
+        Self { names, curves: placed, palette: Palette::of_lines(curves.len()), labels_suffice }
     }
 
     /// Draws each label where it covers the least, as near to its point as possible.
@@ -60,9 +61,9 @@ impl Frontier {
             };
             let Some(best) = places.min_by_key(covered) else { continue };
             if best.away_px > DISTANCES_PX[0] {
-                canvas.line(vec![best.from(spot), best.to(spot)], INK, LEADER_PX)?;
+                canvas.line(best.leader(spot), INK, LEADER_PX)?;
             }
-            canvas.text_from(best.edge, &label, size, best.anchor())?;
+            canvas.text(best.edge, &label, size, best.anchor())?;
             taken.push(best.at);
         }
         Ok(())
@@ -88,10 +89,6 @@ impl Frontier {
         }
         boxes
     }
-
-    fn palette(&self) -> Palette {
-        Palette::of_lines(self.curves.len())
-    }
 }
 
 impl Scene for Frontier {
@@ -103,12 +100,12 @@ impl Scene for Frontier {
 
     fn legend(&self) -> Legend {
         let names = if self.labels_suffice { Vec::new() } else { self.names.clone() };
-        Legend::of(names, self.palette(), |_, index| Swatch::Line(Some(Palette::shape(index))))
+        Legend::of(names, self.palette, false, |_, index| Swatch::Line(Some(Palette::shape(index))))
     }
 
     fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
         for (index, curve) in self.curves.iter().enumerate() {
-            let colour = self.palette().colour(index);
+            let colour = self.palette.colour(index);
             if curve.len() > 1 {
                 let spots = curve.iter().map(|(_, point)| canvas.at(point.x, point.y)).collect();
                 canvas.line(spots, colour, LINE_PX)?;
@@ -144,24 +141,17 @@ impl Place {
         (x, i32::midpoint(top, bottom))
     }
 
-    /// Returns the start of a line to the label, at the rim of the mark.
-    fn from(&self, spot: Spot) -> Spot {
-        let to = self.to(spot);
-        let (dx, dy) = (f64::from(to.0 - spot.0), f64::from(to.1 - spot.1));
-        let part = px(RADIUS_PX + 2.0) / dx.hypot(dy).max(1.0);
-        (spot.0 + (part * dx) as i32, spot.1 + (part * dy) as i32)
-    }
-
-    /// Returns the end of a line to the label.
-    fn to(&self, (_, y): Spot) -> Spot {
-        let [_, top, _, bottom] = self.at;
-        let gap = px(2.0) as i32;
-        let x = match self.edge {
-            HPos::Left => self.at[0] - gap,
-            HPos::Center => i32::midpoint(self.at[0], self.at[2]),
-            HPos::Right => self.at[2] + gap,
+    /// Returns a line from the rim of the mark to the label.
+    fn leader(&self, (x, y): Spot) -> Vec<Spot> {
+        let gap = match self.edge {
+            HPos::Left => -px(2.0) as i32,
+            HPos::Center => 0,
+            HPos::Right => px(2.0) as i32,
         };
-        (x, y.clamp(top, bottom))
+        let to = (self.anchor().0 + gap, y.clamp(self.at[1], self.at[3]));
+        let (dx, dy) = (f64::from(to.0 - x), f64::from(to.1 - y));
+        let part = px(RADIUS_PX + 2.0) / dx.hypot(dy).max(1.0);
+        vec![(x + (part * dx) as i32, y + (part * dy) as i32), to]
     }
 }
 

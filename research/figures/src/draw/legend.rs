@@ -1,5 +1,7 @@
 //! The legend to the right of the frame: a row for each series, or a colour ramp for many.
 
+use plotters::style::text_anchor::HPos;
+
 use super::canvas::{Canvas, INK, Spot};
 use super::frame::TICK_PX;
 use super::px;
@@ -33,27 +35,25 @@ pub(super) struct Legend {
 
 impl Legend {
     /// Creates a legend, which is empty if there are no series to distinguish.
-    pub(super) fn of(names: Vec<String>, palette: Palette, swatch: fn(Palette, usize) -> Swatch) -> Self {
+    pub(super) fn of(
+        names: Vec<String>,
+        palette: Palette,
+        upwards: bool,
+        swatch: fn(Palette, usize) -> Swatch,
+    ) -> Self {
         let names = if names.len() < 2 { Vec::new() } else { names };
         let fitted = names.iter().map(|name| text::fit(name, TICK_PX, TICK_PX, MOST_NAME_PX).0);
-        Self { names: fitted.collect(), palette, upwards: false, swatch }
-    }
-
-    pub(super) fn upwards(self) -> Self {
-        Self { upwards: true, ..self }
+        Self { names: fitted.collect(), palette, upwards, swatch }
     }
 
     /// Returns the width of the legend, including the gap to the frame.
     pub(super) fn width_px(&self) -> f64 {
         let widths = self.names.iter().map(|name| text::width(name, TICK_PX));
-        match widths.reduce(f64::max) {
-            Some(widest) => GAP_PX + SWATCH_PX + 8.0 + widest + GAP_PX / 2.0,
-            None => 0.0,
-        }
+        widths.reduce(f64::max).map_or(0.0, |widest| GAP_PX + SWATCH_PX + 8.0 + widest + GAP_PX / 2.0)
     }
 
     pub(super) fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
-        if self.palette.is_ramp() && !self.names.is_empty() {
+        if self.palette.ramp && !self.names.is_empty() {
             return self.draw_ramp(canvas);
         }
         let count = self.names.len();
@@ -79,7 +79,7 @@ impl Legend {
                 canvas.rectangle([(left, middle - half), (right, middle + half)], colour)?;
             }
         }
-        canvas.text(&self.names[index], TICK_PX, (right + px(8.0) as i32, middle))
+        canvas.text(HPos::Left, &self.names[index], TICK_PX, (right + px(8.0) as i32, middle))
     }
 
     fn draw_ramp(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
@@ -99,7 +99,7 @@ impl Legend {
             let index = step * (count - 1) / (RAMP_NAMES - 1);
             let middle = i32::midpoint(edge(index).1, edge(index + 1).1);
             canvas.line(vec![(right, middle), (right + px(4.0) as i32, middle)], INK, 1.0)?;
-            canvas.text(&self.names[index], TICK_PX, (right + px(8.0) as i32, middle))?;
+            canvas.text(HPos::Left, &self.names[index], TICK_PX, (right + px(8.0) as i32, middle))?;
         }
         Ok(())
     }

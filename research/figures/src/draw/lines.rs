@@ -30,7 +30,12 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn of(series: &[Series], x: Scale, y: Scale) -> Self {
-        let points: Vec<Vec<Point>> = series.iter().map(|one| shortened(placed(&one.points, x, y))).collect();
+        let placed = |one: &Series| {
+            let mut placed: Vec<Point> = one.points.iter().filter_map(|point| place(point, x, y)).collect();
+            placed.sort_by(|a, b| a.x.total_cmp(&b.x));
+            if placed.len() <= MOST_POINTS { placed } else { thin::thin(&placed, COLUMNS, |x| x) }
+        };
+        let points: Vec<Vec<Point>> = series.iter().map(placed).collect();
         let names = series.iter().zip(&points).map(|(one, line)| noted(&one.name, line.is_empty())).collect();
         Self { names, points, palette: Palette::of_lines(series.len()) }
     }
@@ -79,7 +84,7 @@ impl Scene for Lines {
     }
 
     fn legend(&self) -> Legend {
-        Legend::of(self.names.clone(), self.palette, |palette, index| Swatch::Line(palette.marker(index)))
+        Legend::of(self.names.clone(), self.palette, false, |palette, index| Swatch::Line(palette.marker(index)))
     }
 
     /// Draws all bands first, so that none covers a line.
@@ -96,10 +101,7 @@ impl Scene for Lines {
 
 /// Returns the name for the legend, with a note if the series has no visible points.
 pub(super) fn noted(name: &str, empty: bool) -> String {
-    if !empty {
-        return name.to_owned();
-    }
-    format!("{} (off scale)", text::fit(name, TICK_PX, TICK_PX, NOTED_PX).0)
+    if empty { format!("{} (off scale)", text::fit(name, TICK_PX, TICK_PX, NOTED_PX).0) } else { name.to_owned() }
 }
 
 /// Converts a point to places on the axes, if it has any. An edge of the band that has none is moved to the point.
@@ -108,14 +110,4 @@ pub(super) fn place(point: &Point, x: Scale, y: Scale) -> Option<Point> {
     let edge = |value: f64| y.place(value).unwrap_or(middle);
     let (low, high) = (edge(point.low).min(middle), edge(point.high).max(middle));
     Some(Point { x: x.place(point.x)?, y: middle, low, high })
-}
-
-fn placed(points: &[Point], x: Scale, y: Scale) -> Vec<Point> {
-    let mut placed: Vec<Point> = points.iter().filter_map(|point| place(point, x, y)).collect();
-    placed.sort_by(|a, b| a.x.total_cmp(&b.x));
-    placed
-}
-
-fn shortened(points: Vec<Point>) -> Vec<Point> {
-    if points.len() <= MOST_POINTS { points } else { thin::thin(&points, COLUMNS, |x| x) }
 }

@@ -85,18 +85,14 @@ pub(crate) fn svg(figure: &Figure) -> Result<String, FigureError> {
     ))
 }
 
-fn check(Figure { name, y, plot, .. }: &Figure) -> Result<(), String> {
+fn check(figure: &Figure) -> Result<(), String> {
+    let Figure { name, y, plot, .. } = figure;
     let named = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.starts_with('.') || !name.chars().all(named) {
         let expected = "expected a file stem of letters, digits, '-', '_' and '.', not starting with '.'";
         return Err(format!("name {name:?}: {expected}"));
     }
-    let sizes: Vec<(&str, usize)> = match plot {
-        Plot::Lines(series) | Plot::Stacked(series) => {
-            series.iter().map(|s| (s.name.as_str(), s.points.len())).collect()
-        }
-        Plot::Frontier(curves) => curves.iter().map(|c| (c.name.as_str(), c.marks.len())).collect(),
-    };
+    let sizes = figure.sizes();
     match sizes.iter().find(|(_, size)| *size == 0) {
         Some((series, _)) => {
             let advice = "leave it out, or find out why its run recorded nothing";

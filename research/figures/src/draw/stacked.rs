@@ -15,6 +15,7 @@ const COLUMNS: usize = 250;
 /// The sums of the series from the bottom up, at each column.
 pub(super) struct Stacked {
     names: Vec<String>,
+    palette: Palette,
     columns: Vec<f64>,
     sums: Vec<Vec<f64>>,
 }
@@ -28,18 +29,7 @@ impl Stacked {
             sums.push(below.into_iter().zip(grid.means(one, scale)).map(|(sum, mean)| sum + mean).collect());
         }
         let names = series.iter().map(|one| one.name.clone()).collect();
-        Self { names, columns: grid.columns, sums }
-    }
-
-    /// Returns the outer edges of the areas. A single column becomes a bar in the middle of the frame.
-    fn edges(&self, canvas: &Canvas<'_>) -> (f64, f64) {
-        let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
-        let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
-        (first - half, last + half)
-    }
-
-    fn palette(&self) -> Palette {
-        Palette::of_areas(self.names.len())
+        Self { names, palette: Palette::of_areas(series.len()), columns: grid.columns, sums }
     }
 }
 
@@ -51,18 +41,21 @@ impl Scene for Stacked {
     }
 
     fn legend(&self) -> Legend {
-        Legend::of(self.names.clone(), self.palette(), |_, _| Swatch::Area).upwards()
+        Legend::of(self.names.clone(), self.palette, true, |_, _| Swatch::Area)
     }
 
     /// Draws from the whole down to the first series, each over the previous one, because adjacent areas would show a seam.
     fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
+        let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
+        // A single column becomes a bar in the middle of the frame.
+        let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
+        let (first, last) = (first - half, last + half);
         for (index, sums) in self.sums.iter().enumerate().rev() {
-            let (first, last) = self.edges(canvas);
             let mut corners = vec![canvas.at(first, 0.0), canvas.at(first, sums[0])];
             corners.extend(self.columns.iter().zip(sums).map(|(x, sum)| canvas.at(*x, *sum)));
             corners.extend([canvas.at(last, sums[sums.len() - 1]), canvas.at(last, 0.0)]);
             corners.dedup();
-            canvas.fill(corners, self.palette().colour(index), 1.0)?;
+            canvas.fill(corners, self.palette.colour(index), 1.0)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ mod table;
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::{Figure, FigureError, Plot, csv, figure, number};
+use crate::{Figure, FigureError, csv, figure, number};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -68,12 +68,9 @@ impl Report {
 }
 
 fn figure_html(figure: &Figure) -> Result<String, FigureError> {
-    let series = match &figure.plot {
-        Plot::Lines(series) | Plot::Stacked(series) => series.iter().map(|one| one.points.len()).collect(),
-        Plot::Frontier(curves) => curves.iter().map(|curve| curve.marks.len()).collect::<Vec<usize>>(),
-    };
-    let data = csv::text(figure, MOST_ROWS / series.len().max(1));
-    let (rows, points) = (data.lines().count() - 1, series.iter().sum::<usize>());
+    let sizes = figure.sizes();
+    let data = csv::text(figure, MOST_ROWS / sizes.len().max(1));
+    let (rows, points) = (data.lines().count() - 1, sizes.iter().map(|(_, size)| size).sum::<usize>());
     let count = |count: usize| number::with_commas(&count.to_string());
     let left_out = if points > rows { format!(" of {}", count(points)) } else { String::new() };
     let summary = format!("{}{left_out} points", count(rows));
