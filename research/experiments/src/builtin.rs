@@ -30,14 +30,9 @@ pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
     ("many-workers", hard_case!("many-workers.toml")),
 ];
 
-pub(super) fn find(name: &str) -> Option<&'static str> {
-    BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
-}
-
 pub(super) fn names() -> String {
-    let suites = super::suite::SUITES.iter().map(|(name, _)| *name);
-    let names: Vec<&str> = BUILTIN_EXPERIMENTS.iter().map(|(name, _)| *name).chain(suites).collect();
-    names.join(", ")
+    let all = BUILTIN_EXPERIMENTS.iter().chain(super::suite::SUITES);
+    all.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

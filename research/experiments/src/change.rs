@@ -46,6 +46,8 @@ pub struct ChangeSpec {
 /// The largest number of changes in a run, and in the expansion of one entry: more than a run needs, and 32 MB.
 pub(super) const MAX_CHANGES: u64 = 1_000_000;
 
+type OfWorker<'a> = &'a dyn Fn(WorkerId) -> Change;
+
 impl ChangeSpec {
     /// Expands the entry to single changes in a run of `iterations` iterations of `workers` workers. Error messages
     /// refer to the entry as `name`.
@@ -104,24 +106,22 @@ impl ChangeSpec {
         if let Some([a, b]) = self.swap {
             kinds.push(vec![Change::Swap(worker(name, a, workers)?, worker(name, b, workers)?)]);
         }
-        let mut slower = |slow: &Option<Workers>, change: fn(WorkerId, f64) -> Change| {
-            let Some(slow) = slow else { return Ok(()) };
-            let factor = self.factor.unwrap_or(f64::NAN);
-            check(name, &format!("factor {factor}"), factor.is_finite() && factor > 0.0, "a positive factor")?;
-            kinds.push(slow.expand(name, workers)?.into_iter().map(|worker| change(worker, factor)).collect());
-            Ok::<_, ExperimentError>(())
-        };
-        slower(&self.slow_down, Change::SlowDown)?;
-        slower(&self.slow_link, Change::SlowLink)?;
-        let mut of_each = |affected: &Option<Workers>, change: fn(WorkerId) -> Change| {
-            let Some(affected) = affected else { return Ok(()) };
-            kinds.push(affected.expand(name, workers)?.into_iter().map(change).collect());
-            Ok::<_, ExperimentError>(())
-        };
-        of_each(&self.leave, Change::Leave)?;
-        of_each(&self.join, Change::Join)?;
-        of_each(&self.hang, Change::Hang)?;
-        of_each(&self.fail, Change::Fail)?;
+        let factor = self.factor.unwrap_or(f64::NAN);
+        let is_good = factor.is_finite() && factor > 0.0 || self.slow_down.is_none() && self.slow_link.is_none();
+        check(name, &format!("factor {factor}"), is_good, "a positive factor")?;
+        let of_each: [(&Option<Workers>, OfWorker<'_>); 6] = [
+            (&self.slow_down, &|worker| Change::SlowDown(worker, factor)),
+            (&self.slow_link, &|worker| Change::SlowLink(worker, factor)),
+            (&self.leave, &Change::Leave),
+            (&self.join, &Change::Join),
+            (&self.hang, &Change::Hang),
+            (&self.fail, &Change::Fail),
+        ];
+        for (affected, change) in of_each {
+            if let Some(affected) = affected {
+                kinds.push(affected.expand(name, workers)?.into_iter().map(change).collect());
+            }
+        }
         match (kinds.pop(), kinds.is_empty()) {
             (Some(changes), true) => Ok(changes),
             _ => bad(

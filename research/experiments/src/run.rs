@@ -9,7 +9,7 @@ use ata_scheduler::{
 };
 use ata_simulator::{
     ClusterTruth, ExchangeTime, IterationStart, LawError, LawTimes, LinksSpec, Observer, OracleTimes, SettingError,
-    Simulation, Step, TaskTimes, TimeLaws, WorkerLaw,
+    Simulation, Step, TaskTimes, TimeLaws,
 };
 use ata_types::WorkerId;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -167,13 +167,6 @@ pub fn run(
     cases.par_iter().map(|case| run_case(experiment, case, policies, learning, progress)).collect()
 }
 
-/// Returns the spot checks of a case, if its policy allows them.
-fn verify(experiment: &Experiment, case: &Case<'_>) -> Option<Verify> {
-    let waits = POLICIES.kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
-    // The secret must differ from the seed, which other things are drawn with.
-    (waits && experiment.verify > 0.0).then_some(Verify { share: experiment.verify, secret: !case.seed })
-}
-
 fn run_case(
     experiment: &Experiment,
     case: &Case<'_>,
@@ -186,7 +179,7 @@ fn run_case(
         experiment,
         workers: case.workers,
         progress,
-        regret: regret(&laws, case.workers, experiment.budget)?,
+        regret: Regret::new(&laws, case.workers, experiment.budget)?,
         tracer: Tracer::new(experiment.iterations, case.with_allocation),
         learning: learning.map(DescentCache::begin),
         exchange_time: ExchangeTime::default(),
@@ -228,6 +221,8 @@ fn simulate<T: TaskTimes>(
     let (changes, priors) = (experiment.changes(case.workers)?, priors(experiment, case)?);
     let links = experiment.links.as_ref().map(LinksSpec::links).transpose()?;
     let mut simulation = Simulation { overhead, changes, priors, links, ..Simulation::new(case.workers, times) };
+    let waits = POLICIES.kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
+    let is_checked = waits && experiment.verify > 0.0;
     let config = EngineConfig {
         budget: experiment.budget,
         iterations: experiment.iterations,
@@ -235,7 +230,8 @@ fn simulate<T: TaskTimes>(
         seed: case.seed,
         overcommit: case.overcommit,
         lease_timeout_s: experiment.lease_timeout,
-        verify: verify(experiment, case),
+        // The secret must differ from the seed, which other things are drawn with.
+        verify: is_checked.then_some(Verify { share: experiment.verify, secret: !case.seed }),
         limits: experiment.limits.limits(),
         ..EngineConfig::default()
     };
@@ -331,13 +327,6 @@ impl Observer for Course<'_> {
         }
         StepOutcome::default()
     }
-}
-
-fn regret(laws: &TimeLaws, workers: u32, budget: u64) -> Result<Regret, ExperimentError> {
-    let of_workers = (1..=workers).map(|worker| laws.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;
-    let means = of_workers.iter().map(WorkerLaw::mean).collect();
-    let rates = of_workers.iter().map(WorkerLaw::exponential_rate).collect();
-    Ok(Regret::new(means, rates, budget))
 }
 
 /// Returns the statistics that an earlier run under the law `warm_start` would have learned.

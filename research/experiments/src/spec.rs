@@ -6,7 +6,8 @@ use ata_scheduler::Limits;
 use ata_simulator::{Change, LinksSpec, MAX_BUDGET, Moment, SettingError, TimeLaws};
 use serde::Deserialize;
 
-use super::change::{ChangeSpec, MAX_CHANGES};
+use crate::builtin::{self, BUILTIN_EXPERIMENTS};
+use crate::change::{ChangeSpec, MAX_CHANGES};
 use crate::error::ExperimentError;
 
 /// An experiment: every policy on every law, number of workers and seed. Times have no unit.
@@ -151,11 +152,11 @@ pub enum LearningSpec {
 impl Experiment {
     /// Opens a built-in experiment, or reads one from a file.
     pub fn open(name: &str) -> Result<Self, ExperimentError> {
-        if let Some(text) = super::builtin::find(name) {
+        if let Some((_, text)) = BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name) {
             return Self::parse(text, name);
         }
         let text = std::fs::read_to_string(name).map_err(|cause| {
-            let names = super::builtin::names();
+            let names = builtin::names();
             ExperimentError::Invalid(format!("experiment {name}: {cause}. Built-in experiments: {names}"))
         })?;
         Self::parse(&text, name)

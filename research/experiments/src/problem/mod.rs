@@ -31,15 +31,9 @@ pub(crate) trait Problem: Send + Sync {
     /// loss there.
     ///
     /// Its randomness depends only on the problem's seed, the iteration and the index.
-    ///
-    /// # Panics
-    /// Panics if `parameters` or `gradient` differs in length from [`Problem::initial`].
     fn add_gradient(&self, parameters: &[f64], iteration: u64, index: u64, gradient: &mut [f64]) -> f64;
 
     /// Returns the excess of the expected loss at `parameters` over its minimum, without noise and without cancellation.
-    ///
-    /// # Panics
-    /// Panics if `parameters` differs in length from [`Problem::initial`].
     fn objective(&self, parameters: &[f64]) -> f64;
 }
 
