@@ -7,7 +7,7 @@ use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, Re
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
 use crate::agenda::{Agenda, Appointment};
-use crate::change::{Change, Moment, in_order};
+use crate::change::{Change, Moment};
 use crate::cluster::{Cluster, Occurrence};
 use crate::error::SimulationError;
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
@@ -71,11 +71,13 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             ahead: 0.0,
             is_down: false,
         };
-        for (moment, change) in in_order(changes).into_iter().rev() {
-            match moment {
-                Moment::Iteration(iteration) if change.is_of_speed() => driver.speeds.push((iteration, change)),
-                Moment::Iteration(iteration) => driver.at_iterations.push((iteration, change)),
-                Moment::Time(time) => driver.appointments.add_first(time, Appointment::Change(change)),
+        let mut changes = changes.to_vec();
+        changes.sort_by(|(a, _), (b, _)| a.partial_cmp(b).expect("times are numbers"));
+        for (moment, change) in changes.into_iter().rev() {
+            match (moment, change) {
+                (Moment::Iteration(at), Change::Swap(..) | Change::SlowDown(..)) => driver.speeds.push((at, change)),
+                (Moment::Iteration(at), _) => driver.at_iterations.push((at, change)),
+                (Moment::Time(at), _) => driver.appointments.add_first(at, Appointment::Change(change)),
             }
         }
         driver
@@ -109,9 +111,9 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 self.crash(down);
                 return None;
             }
-            let end = self.carry_out(effect);
-            if end.is_some() {
-                return end;
+            if let Some(end) = self.carry_out(effect) {
+                assert_eq!(self.done, self.effects.len(), "effects after the end: {:?}", &self.effects[self.done..]);
+                return Some(end);
             }
         }
         self.effects.clear();
@@ -157,9 +159,9 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 self.end_step();
             }
             Effect::Committed { .. } => self.committed(),
-            Effect::Finish { .. } => return Some(self.ended(Ok(self.now))),
+            Effect::Finish { .. } => return Some(Ok(self.now)),
             Effect::Abort { reason } => {
-                return Some(self.ended(Err(SimulationError(format!("the run was aborted: {reason}")))));
+                return Some(Err(SimulationError(format!("the run was aborted: {reason}"))));
             }
             Effect::ProbeLink { worker, bytes } => self.cluster.probe_link(self.now, worker, bytes),
             Effect::Rest { .. } | Effect::Wait { .. } => {}
@@ -177,11 +179,6 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             _ => {}
         }
         self.outstanding.ended(lease.iteration);
-    }
-
-    fn ended(&self, end: RunEnd) -> RunEnd {
-        assert_eq!(self.done, self.effects.len(), "effects after the end: {:?}", &self.effects[self.done..]);
-        end
     }
 
     /// Handles the start of an iteration. Changes of health apply from its first task on, those of membership once its tasks are assigned.

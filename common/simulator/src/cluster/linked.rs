@@ -8,26 +8,18 @@ use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome,
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence};
 use crate::change::Change;
-use crate::links::{CurrentLinks, LinkUpload, Links, Uploads};
+use crate::links::{CurrentLinks, LinkUpload, Links, Parcel, Uploads};
 use crate::observer::Observer;
 use crate::order::Order;
 use crate::shards::{ShardExchange, VectorPart};
 use crate::times::TaskTimes;
-
-/// The content of an upload.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Parcel {
-    Collection(CollectionId),
-    /// Bytes that measure the link.
-    Probe,
-}
 
 pub(crate) struct LinkedCluster<'a, T> {
     workers: VirtualWorkers<'a, T>,
     links: CurrentLinks,
     /// The links that the engine assumes.
     known: LinkTimes,
-    uploads: Uploads<Parcel>,
+    uploads: Uploads,
     /// The observations of the links since the last step.
     observed: Vec<Observed>,
     /// The times at which the uploads of collections began that have arrived but are in no step yet.
@@ -55,7 +47,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             workers,
             links: CurrentLinks::new(links, count as usize),
             known: LinkTimes::default(),
-            uploads: Uploads::new(),
+            uploads: Uploads::default(),
             observed: Vec::new(),
             arrived: BTreeMap::new(),
             kept: BTreeSet::new(),
@@ -135,15 +127,13 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     /// Handles a gradient that arrives.
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let (at, mut upload) = self.uploads.end(&self.links)?;
-        if upload.key != Parcel::Probe {
-            self.observed.extend(upload.observe());
-        }
-        let occurrence = match upload.key {
+        let occurrence = match upload.parcel {
             Parcel::Probe => {
                 let LinkUpload { worker, bytes, began, .. } = upload;
                 Occurrence::Event(Event::LinkObserved(Observed::Probed { worker, bytes, seconds: at - began }))
             }
             Parcel::Collection(collection) => {
+                self.observed.extend(upload.observe());
                 self.arrived.insert(collection, upload.began);
                 Occurrence::Delivered(upload.worker, collection)
             }
@@ -277,7 +267,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
 
     fn observed(&mut self, now: f64) -> Vec<Observed> {
         let mut observed = std::mem::take(&mut self.observed);
-        observed.extend(self.uploads.observe(&self.links, now, Parcel::Probe));
+        observed.extend(self.uploads.observe(&self.links, now));
         let Links { up_bytes, down_bytes, topology, .. } = self.links.links;
         observed.push(Observed::Step { up_bytes, down_bytes, topology });
         observed

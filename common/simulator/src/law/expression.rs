@@ -4,7 +4,7 @@ use super::LawError;
 use super::parser::Parser;
 
 /// A parsed expression of numbers, `i`, `n`, `+ - * /`, parentheses, `sqrt` and `ln`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Expression {
     Number(f64),
     Worker,
@@ -15,7 +15,7 @@ pub(super) enum Expression {
     Binary(Operator, Box<Expression>, Box<Expression>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Operator {
     Add,
     Subtract,

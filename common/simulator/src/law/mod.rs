@@ -34,13 +34,10 @@ pub enum LawError {
 }
 
 /// The laws of a cluster, as written.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TimeLaws {
-    text: String,
-    laws: Vec<(&'static LawKind, LawArguments)>,
-}
+#[derive(Clone, Debug)]
+pub struct TimeLaws(Vec<(&'static LawKind, LawArguments)>);
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum LawArguments {
     Numbers(Vec<Expression>),
     Trace(TraceArguments),
@@ -53,7 +50,7 @@ impl TimeLaws {
     /// If `worker` is 0.
     pub fn of_worker(&self, worker: u32, workers: u32) -> Result<WorkerLaw, LawError> {
         let turn = worker.checked_sub(1).expect("workers are numbered from 1") as usize;
-        let (kind, arguments) = &self.laws[turn % self.laws.len()];
+        let (kind, arguments) = &self.0[turn % self.0.len()];
         match arguments {
             LawArguments::Trace(arguments) => Ok(WorkerLaw::from_trace(arguments.of_worker(worker)?)),
             LawArguments::Numbers(expressions) => {
@@ -66,7 +63,7 @@ impl TimeLaws {
 
     /// Returns whether any worker's times are multiples of the real computation time.
     pub fn is_relative(&self) -> bool {
-        self.laws.iter().any(|(kind, _)| kind.name == "scale")
+        self.0.iter().any(|(kind, _)| kind.name == "scale")
     }
 
     /// Returns the mean time of each of `workers` workers, if they can be compared: either all laws give absolute times, or all
@@ -88,16 +85,10 @@ impl FromStr for TimeLaws {
         loop {
             laws.push(parse_law(&mut parser)?);
             if parser.at_end() {
-                return Ok(Self { text: text.trim().into(), laws });
+                return Ok(Self(laws));
             }
             parser.expect(';')?;
         }
-    }
-}
-
-impl std::fmt::Display for TimeLaws {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

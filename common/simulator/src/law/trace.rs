@@ -23,7 +23,7 @@ use super::parser::Parser;
 use super::{LONGEST, LawError};
 
 /// The arguments of `trace`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct TraceArguments {
     path: PathBuf,
     by_iteration: bool,
@@ -134,22 +134,14 @@ pub(super) struct Trace {
     /// The times, which are shared because a law that is looked up ahead is cloned.
     times: Arc<[f64]>,
     /// Whether a line stands for an iteration, and not for a task.
-    by_iteration: bool,
+    pub(super) by_iteration: bool,
     block: Option<NonZeroUsize>,
     /// The mean of the file, even for a resample.
-    mean: f64,
+    pub(super) mean: f64,
     next: usize,
 }
 
 impl Trace {
-    pub(super) fn mean(&self) -> f64 {
-        self.mean
-    }
-
-    pub(super) fn is_by_iteration(&self) -> bool {
-        self.by_iteration
-    }
-
     /// Prepares for iteration `iteration`, counted from 1, which is about to begin.
     pub(super) fn begins(&mut self, iteration: u64) {
         if self.by_iteration {

@@ -7,7 +7,7 @@ use super::trace::Trace;
 use super::{LONGEST, LawError};
 
 /// A law's name and the names of its parameters.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct LawKind {
     pub(super) name: &'static str,
     pub(super) parameters: &'static [&'static str],
@@ -85,7 +85,7 @@ impl WorkerLaw {
 
     /// Returns the law that replays a trace.
     pub(super) fn from_trace(trace: Trace) -> Self {
-        Self { shift: 0.0, mean: trace.mean(), noise: LawNoise::Trace(Box::new(trace)) }
+        Self { shift: 0.0, mean: trace.mean, noise: LawNoise::Trace(Box::new(trace)) }
     }
 
     /// Prepares laws that depend on the iteration for iteration `iteration`, counted from 1.
@@ -97,7 +97,7 @@ impl WorkerLaw {
 
     /// Returns whether times depend on the iteration, so that [`WorkerLaw::begins`] must be called for each.
     pub fn is_by_iteration(&self) -> bool {
-        matches!(&self.noise, LawNoise::Trace(trace) if trace.is_by_iteration())
+        matches!(&self.noise, LawNoise::Trace(trace) if trace.by_iteration)
     }
 
     /// Replaces a trace with blocks by another one that could have been recorded as well; does nothing to other laws.
