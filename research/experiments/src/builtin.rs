@@ -34,18 +34,3 @@ pub(super) fn names() -> String {
     let all = BUILTIN_EXPERIMENTS.iter().chain(super::suite::SUITES);
     all.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Experiment;
-
-    #[test]
-    fn each_is_a_good_experiment() {
-        for (name, text) in BUILTIN_EXPERIMENTS {
-            let experiment = Experiment::parse(text, name).unwrap();
-            experiment.check().unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert!(!experiment.title.is_empty() && !experiment.about.is_empty(), "{name} says what it is");
-        }
-    }
-}

@@ -83,28 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_series_look_the_same() {
+    fn no_two_series_and_no_two_marks_look_the_same() {
         for count in [1, 8, 9, 20, 51] {
             let palette = Palette::of_lines(count);
-            let looks: Vec<_> = (0..count).map(|k| (palette.colour(k), palette.marker(k))).collect();
-            for (k, look) in looks.iter().enumerate() {
-                assert!(!looks[..k].contains(look), "{count}: {k}");
+            let lines: Vec<_> = (0..count).map(|k| (palette.colour(k), palette.marker(k))).collect();
+            let marks = (0..count).map(|k| (palette.colour(k), Some(Palette::shape(k)))).collect();
+            for (looks, k) in [lines, marks].iter().flat_map(|looks| (0..count).map(move |k| (looks, k))) {
+                assert!(!looks[..k].contains(&looks[k]), "{count}: {k}");
             }
         }
-    }
-
-    #[test]
-    fn no_two_marks_look_the_same() {
-        let palette = Palette::of_lines(MOST_ROWS);
-        let looks: Vec<_> = (0..MOST_ROWS).map(|k| (palette.colour(k), Palette::shape(k))).collect();
-        for (k, look) in looks.iter().enumerate() {
-            assert!(!looks[..k].contains(look), "{k}");
-        }
-    }
-
-    #[test]
-    fn the_ramp_ends_where_it_should() {
-        assert_eq!((ramp(0.0), ramp(1.0)), (RAMP[0], RAMP[4]));
-        assert_eq!(Palette::of_areas(51).colour(50), RGBColor(253, 231, 37));
     }
 }

@@ -60,11 +60,4 @@ mod tests {
         let kept = thin(&points, 100, f64::log10);
         assert!(kept.iter().filter(|point| point.x < 100.0).count() > 20);
     }
-
-    #[test]
-    fn one_place_is_one_column() {
-        let points: Vec<Point> = (0..10).map(|k| Point::new(1.0, f64::from(k))).collect();
-        assert_eq!(thin(&points, 4, |x| x), [points[0], points[9]]);
-        assert_eq!(thin(&[], 4, |x| x), []);
-    }
 }

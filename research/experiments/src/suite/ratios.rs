@@ -297,12 +297,4 @@ mod tests {
     fn ratios_are_short() {
         assert_eq!([0.004_21, 0.123, 1.0, 12.34, 506.4].map(number), ["0.0042", "0.12", "1.00", "12.3", "506"]);
     }
-
-    #[test]
-    fn the_figure_has_a_mark_per_policy() {
-        let figure = result().figure();
-        let Plot::Frontier(curves) = &figure.plot else { panic!("{figure:?}") };
-        assert_eq!(curves.iter().map(|curve| curve.name.as_str()).collect::<Vec<_>>(), [REFERENCE, "gta"]);
-        figure.svg().unwrap();
-    }
 }

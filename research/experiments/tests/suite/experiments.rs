@@ -20,6 +20,8 @@ fn run(experiment: &Experiment) -> Vec<RunResult> {
 fn built_in_experiments_run_and_are_drawn() {
     for (name, text) in BUILTIN_EXPERIMENTS {
         let mut experiment = Experiment::parse(text, name).unwrap();
+        assert!(!experiment.title.is_empty() && !experiment.about.is_empty(), "{name} says what it is");
+        experiment.check().unwrap_or_else(|error| panic!("{name}: {error}"));
         (experiment.iterations, experiment.seeds) = (40, 2);
         experiment.workers.truncate(1);
         experiment.laws.truncate(1);
@@ -42,28 +44,22 @@ fn built_in_experiments_run_and_are_drawn() {
 fn a_narrow_link_is_worth_fewer_workers() {
     let links = "[links]\nlink = '200Mbit'\nmodel_bytes = '8.9MB'\nexchange = 'star'\n";
     let laws = "workers = [4]\niterations = 200\nlaws = ['const(20); const(40); const(80); const(160)']\npolicies = ['fta', 'ata-auto']\n";
-    let time_of = |text: &str, policy: &str| {
-        let results = run(&experiment(text));
-        results.iter().find(|run| run.policy == policy).unwrap().mean_iteration_time
-    };
     let with = format!("{laws}{links}");
-    assert!((time_of(laws, "fta") - 260.0).abs() < 1.0, "{}", time_of(laws, "fta"));
-    assert!(time_of(&with, "fta") > 4.0 * 356.0, "{}", time_of(&with, "fta"));
-    assert!((816.0..900.0).contains(&time_of(&with, "ata-auto")), "{}", time_of(&with, "ata-auto"));
     let compact = with.replace("[links]", "[links]\nwire = 'compact'");
-    assert!((550.0..700.0).contains(&time_of(&compact, "ata-auto")), "{}", time_of(&compact, "ata-auto"));
     // In shards, the exchange of four workers takes 1.75 times as long as one gradient, or 1.375 times if parameters take half as long.
     let sharded = |text: &str| text.replace("exchange = 'star'\n", "");
-    assert!(
-        (time_of(&sharded(&with), "fta") - (260.0 + 1.75 * 356.0)).abs() < 5.0,
-        "{}",
-        time_of(&sharded(&with), "fta")
-    );
-    assert!(
-        (504.0..530.0).contains(&time_of(&sharded(&compact), "ata-auto")),
-        "{}",
-        time_of(&sharded(&compact), "ata-auto")
-    );
+    for (text, policy, expected) in [
+        (laws, "fta", 259.0..261.0),
+        (&with, "fta", 4.0 * 356.0..f64::INFINITY),
+        (&with, "ata-auto", 816.0..900.0),
+        (&compact, "ata-auto", 550.0..700.0),
+        (&sharded(&with), "fta", 878.0..888.0),
+        (&sharded(&compact), "ata-auto", 504.0..530.0),
+    ] {
+        let results = run(&experiment(text));
+        let time = results.iter().find(|run| run.policy == policy).unwrap().mean_iteration_time;
+        assert!(expected.contains(&time), "{text}, {policy}: {time}");
+    }
 }
 
 /// In the whole comparison, with ten iterations per case, every case has a row, and the reference's ratio to itself is 1.
@@ -87,6 +83,7 @@ fn the_comparison_has_every_case_for_every_policy() {
         assert!(mean.policy != "clairvoyant" || mean.runtime_ratio < 1.1, "{mean:?}");
     }
     assert_eq!(result.tables().len(), 2 + 8 + 1);
+    result.figure().svg().unwrap();
     assert!(SUITES.iter().any(|(name, _)| *name == "comparison") && Suite::open("drift", None).is_none());
     let two = suite.compare(["gta", REFERENCE].into_iter());
     assert!(two.cases.iter().all(|case| case.experiment.policies == [REFERENCE, "gta"]));
@@ -290,17 +287,6 @@ fn a_warm_start_helps_and_a_wrong_one_only_delays() {
         let said = format!("{policy}: cold {cold}, right {right}, wrong {wrong}");
         assert!(right < helps * cold && wrong < delays * cold, "{said}");
     }
-}
-
-#[test]
-fn progress_adds_up() {
-    let experiment = experiment("policies = ['uta', 'gta']\nworkers = [3]\niterations = 700\nseeds = 3");
-    let done = AtomicU64::new(0);
-    let progress = |iterations| {
-        done.fetch_add(iterations, Ordering::Relaxed);
-    };
-    ata_experiments::run(&experiment, build_policy, None, &progress).unwrap();
-    assert_eq!(done.into_inner(), experiment.total_iterations());
 }
 
 #[test]
