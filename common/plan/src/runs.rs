@@ -63,7 +63,7 @@ impl Runs<'_> {
             machines: workers,
             step_s: iteration_ms / 1e3,
             worker_time_s: worker_time_ms / 1e3,
-            transfer_share: mean(exchanges.total()) / iteration_ms,
+            transfer_share: mean(exchanges.total) / iteration_ms,
         };
         Ok(SimulatedRun { cost, allocation })
     }

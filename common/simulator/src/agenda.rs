@@ -4,7 +4,6 @@ use ata_types::WorkerId;
 
 use crate::change::Change;
 
-/// Something that the driver has to do at some time.
 #[derive(Clone, Copy)]
 pub(crate) enum Appointment {
     Change(Change),

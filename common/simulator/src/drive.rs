@@ -11,8 +11,7 @@ use crate::change::{Change, Moment};
 use crate::cluster::{Cluster, Occurrence};
 use crate::error::SimulationError;
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
-use crate::order::{Order, Orders};
-use crate::outstanding::Outstanding;
+use crate::order::{Order, Orders, Outstanding};
 
 /// The result of a run: the virtual time at its end.
 type RunEnd = Result<f64, SimulationError>;
@@ -274,7 +273,6 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         self.handle(Event::Proceed);
     }
 
-    /// Advances to the next occurrence, appointment or timeout.
     fn advance(&mut self) -> Result<(), SimulationError> {
         let occurrence = self.cluster.next_at();
         let appointment = self.appointments.next_at();

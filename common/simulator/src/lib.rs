@@ -6,7 +6,7 @@
 //! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for policies that may know them
 //! - `change`: [`Change`], a change that happens to a cluster during a run
 //! - `simulation`: [`Simulation`], a cluster and its run; `observer`: [`Observer`], the caller's side of a run
-//! - `drive`: the driver; `agenda`: what it has to do at some time; `outstanding`: the leases that are assigned; `order`: the next step
+//! - `drive`: the driver; `agenda`: what it has to do at some time; `order`: the next step, and the leases that are assigned
 //! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
 //! - `links`: [`Links`], on which gradients and parameters travel; `links_spec`: [`LinksSpec`], the links as users write
 //!   them; `shards`: the exchange of vectors among workers
@@ -24,7 +24,6 @@ mod links_spec;
 mod network;
 mod observer;
 mod order;
-mod outstanding;
 mod shards;
 mod simulation;
 mod times;

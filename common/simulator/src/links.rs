@@ -61,7 +61,6 @@ impl CurrentLinks {
     }
 }
 
-/// The content of an upload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Parcel {
     Collection(CollectionId),
@@ -69,7 +68,6 @@ pub(crate) enum Parcel {
     Probe,
 }
 
-/// An upload from a worker to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinkUpload {
     pub(crate) worker: WorkerId,
@@ -121,7 +119,6 @@ impl Uploads {
         }
     }
 
-    /// Begins an upload of a worker.
     pub(crate) fn begin(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, parcel: Parcel, bytes: f64) {
         self.advance(links, now);
         let (at_own, at_less) = ((0.0, 0.0), (0.0, 0.0));
@@ -153,12 +150,10 @@ impl Uploads {
         ends.zip(0..).min_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
-    /// Returns the time at which the next upload ends.
     pub(crate) fn next_at(&self) -> Option<f64> {
         self.next().map(|(at, _)| at)
     }
 
-    /// Ends the next upload.
     pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, LinkUpload)> {
         let (at, next) = self.next()?;
         self.advance(links, at);
@@ -196,7 +191,6 @@ impl Uploads {
 }
 
 impl LinkUpload {
-    /// Returns what was observed about the upload since the last call.
     pub(crate) fn observe(&mut self) -> impl Iterator<Item = Observed> + use<> {
         let worker = self.worker;
         let seen = [(std::mem::take(&mut self.at_own), Seen::Alone), (std::mem::take(&mut self.at_less), Seen::Among)];

@@ -125,14 +125,8 @@ pub struct Step<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExchangeTime {
     ordered_at: f64,
-    total: f64,
-}
-
-impl ExchangeTime {
-    /// Returns the sum, in the unit of the laws' times.
-    pub fn total(&self) -> f64 {
-        self.total
-    }
+    /// The sum, in the unit of the laws' times.
+    pub total: f64,
 }
 
 impl Observer for ExchangeTime {

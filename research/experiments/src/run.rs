@@ -209,7 +209,6 @@ fn times(experiment: &Experiment, case: &Case<'_>, laws: &TimeLaws, seed: u64) -
     Ok(times)
 }
 
-/// Simulates one run.
 fn simulate<T: TaskTimes>(
     case: &Case<'_>,
     policy: Box<dyn Policy>,
@@ -265,7 +264,7 @@ fn simulate<T: TaskTimes>(
         tasks_wasted: ledger.tasks_wasted,
         mean_results: ledger.mean_results(),
         employments: ledger.employments,
-        mean_exchange_time: per_iteration(exchange_time.total()),
+        mean_exchange_time: per_iteration(exchange_time.total),
         mean_allocation,
         final_objective: objective,
         final_allocation: allocation,

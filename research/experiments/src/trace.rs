@@ -35,7 +35,6 @@ pub struct Trace {
     pub allocation: Vec<(u64, Vec<f64>)>,
 }
 
-/// A builder of a [`Trace`].
 pub(super) struct Tracer {
     trace: Trace,
     iterations: u64,

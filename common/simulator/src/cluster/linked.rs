@@ -61,12 +61,10 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// Returns the links that the engine assumes.
     pub(crate) fn setting(&self) -> LinkSetting {
         self.links.setting()
     }
 
-    /// Lets a worker send a collection.
     fn send(&mut self, now: f64, (worker, collection): VectorPart) {
         self.uploads.begin(&self.links, now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
     }
@@ -110,7 +108,6 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// Handles a lease that a worker has computed.
     fn computed(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let ended = self.workers.next_ended()?;
         let (at, worker, lease) = (ended.at, ended.worker, ended.lease);
@@ -124,7 +121,6 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         Some((at, Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported })))
     }
 
-    /// Handles a gradient that arrives.
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let (at, mut upload) = self.uploads.end(&self.links)?;
         let occurrence = match upload.parcel {

@@ -36,7 +36,6 @@ pub(crate) struct RemoteCluster<'a, T> {
     arrived: Vec<f64>,
 }
 
-/// The state of a worker's process.
 #[derive(Default)]
 struct Process {
     /// A number that changes with every start; `None` while the worker is down.
@@ -152,18 +151,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     fn receive(&mut self, now: f64, worker: WorkerId, message: &Message) -> bool {
         let process = &mut self.processes[worker.slot()];
         match *message {
-            Message::Welcome(number, session) => {
-                let is_expected = process.number == Some(number) && process.session.is_none();
-                if is_expected {
-                    (process.session, process.heard_s) = (Some(session), now);
-                    process.kept.clear();
-                    process.asked.clear();
-                    // The worker finishes the job that it is computing.
-                    let waiting: Vec<LeaseId> = process.jobs.keys().skip(1).copied().collect();
-                    self.discard(now, worker, &waiting);
-                }
-                is_expected
-            }
+            Message::Welcome(number, _) if process.number != Some(number) || process.session.is_some() => return false,
             Message::Alive(session)
             | Message::Gone(session)
             | Message::Assign(session, _)
@@ -171,12 +159,17 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
             | Message::Collect(session, ..)
                 if process.number.is_none() || process.session != Some(session) =>
             {
-                false
+                return false;
             }
-            Message::Gone(_) => {
-                process.session = None;
-                true
+            Message::Welcome(_, session) => {
+                (process.session, process.heard_s) = (Some(session), now);
+                process.kept.clear();
+                process.asked.clear();
+                // The worker finishes the job that it is computing.
+                let waiting: Vec<LeaseId> = process.jobs.keys().skip(1).copied().collect();
+                self.discard(now, worker, &waiting);
             }
+            Message::Gone(_) => process.session = None,
             Message::Assign(session, lease) => {
                 process.heard_s = now;
                 let job = LeaseId(self.jobs);
@@ -184,25 +177,20 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 process.jobs.insert(job, RemoteJob { session, lease });
                 process.asked.extend(lease.own.map(|own| (own, vec![lease.id])));
                 self.workers.assign(now, worker, Lease { id: job, ..lease });
-                true
             }
             Message::Cancel(session, lease) => {
                 let is_cancelled = |job: &RemoteJob| (job.session, job.lease.id) == (session, lease);
                 let jobs = process.jobs.iter().filter(|(_, job)| is_cancelled(job)).map(|(number, _)| *number);
                 let jobs: Vec<LeaseId> = jobs.collect();
                 self.discard(now, worker, &jobs);
-                true
             }
             Message::Collect(_, collection, ref leases) => {
                 process.asked.insert(collection, leases.clone());
                 self.send_sums(now, worker);
-                true
             }
-            _ => {
-                process.heard_s = now;
-                true
-            }
+            _ => process.heard_s = now,
         }
+        true
     }
 
     /// Stops a worker from computing some jobs.

@@ -148,7 +148,6 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.assigned -= 1;
     }
 
-    /// Returns the next lease that ends by itself.
     pub(super) fn next_ended(&mut self) -> Option<VirtualLeaseEnd<'_>> {
         let reported = self.reported.take();
         self.recycle(reported);

@@ -18,13 +18,11 @@ impl<'a> Parser<'a> {
         self.position
     }
 
-    /// Returns whether the text is used up.
     pub(super) fn at_end(&mut self) -> bool {
         self.skip_spaces();
         self.rest().is_empty()
     }
 
-    /// Consumes `symbol` if it is next.
     pub(super) fn accept(&mut self, symbol: char) -> bool {
         self.skip_spaces();
         let found = self.rest().starts_with(symbol);

@@ -22,7 +22,6 @@ use rand::{RngExt, SeedableRng};
 use super::parser::Parser;
 use super::{LONGEST, LawError};
 
-/// The arguments of `trace`.
 #[derive(Clone, Debug)]
 pub(super) struct TraceArguments {
     path: PathBuf,
@@ -34,30 +33,25 @@ impl TraceArguments {
     /// Parses the arguments after the opening parenthesis.
     pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, LawError> {
         let path = parser.until(&[',', ')']).trim().into();
-        let mut arguments = Self { path, by_iteration: false, block: None };
-        let mut order = None;
+        let (mut order, mut block) = (None, None);
         while parser.accept(',') {
             let at = parser.position();
             match parser.word() {
                 found @ ("own" | "wall") if order.is_none() => order = Some(found),
-                "block" if arguments.block.is_none() => {
+                "block" if block.is_none() => {
                     parser.expect('=')?;
                     let at = parser.position();
                     // Larger numbers of lines than a file can have are refused together with the file.
                     let lines = parser.number()?.filter(|lines| lines.fract() == 0.0).map(|lines| lines as usize);
-                    arguments.block = lines.and_then(NonZeroUsize::new);
-                    if arguments.block.is_none() {
-                        return Err(parser.error_at(at, "a whole number of lines"));
-                    }
+                    block = lines.and_then(NonZeroUsize::new);
+                    block.ok_or_else(|| parser.error_at(at, "a whole number of lines"))?;
                 }
                 _ => return Err(parser.error_at(at, "own, wall (one of them) or block=LINES")),
             }
         }
-        arguments.by_iteration = order == Some("wall");
-        Ok(arguments)
+        Ok(Self { path, by_iteration: order == Some("wall"), block })
     }
 
-    /// Returns the times of worker `worker`.
     pub(super) fn of_worker(&self, worker: u32) -> Result<Trace, LawError> {
         let error = |reason: String| error(&self.path, reason);
         let times = column(&self.path, worker)?;
@@ -74,7 +68,6 @@ impl TraceArguments {
     }
 }
 
-/// Returns one worker's column of a file of times.
 fn column(path: &Path, worker: u32) -> Result<Vec<f64>, LawError> {
     let text = read(path)?;
     let mut times = Vec::new();
@@ -128,7 +121,6 @@ fn fields(row: &str) -> Vec<&str> {
     row.split([',', ' ', '\t']).filter(|field| !field.is_empty()).collect()
 }
 
-/// One worker's recorded times.
 #[derive(Clone, Debug)]
 pub(super) struct Trace {
     /// The times, which are shared because a law that is looked up ahead is cloned.
@@ -149,7 +141,6 @@ impl Trace {
         }
     }
 
-    /// Returns the time of the next task.
     pub(super) fn draw(&mut self) -> f64 {
         let time = self.times[self.next];
         if !self.by_iteration {

@@ -83,7 +83,6 @@ impl WorkerLaw {
         if has_mean { Ok(Self { shift, noise, mean }) } else { Err(bad("its mean", mean, POSITIVE)) }
     }
 
-    /// Returns the law that replays a trace.
     pub(super) fn from_trace(trace: Trace) -> Self {
         Self { shift: 0.0, mean: trace.mean, noise: LawNoise::Trace(Box::new(trace)) }
     }

@@ -17,7 +17,6 @@ const MAX_BATCH: usize = 1_000_000;
 /// The largest number of values in all samples: 1 GiB.
 const MAX_VALUES: usize = 1 << 27;
 
-/// The sizes of a [`LinearRegression`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegressionSizes {
     /// The number of samples, m.

@@ -121,7 +121,6 @@ impl Scene for Frontier {
     }
 }
 
-/// A possible place of a label.
 struct Place {
     at: Box4,
     /// The edge of the text that is nearest to its mark.

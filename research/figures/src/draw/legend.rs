@@ -24,7 +24,6 @@ pub(super) enum Swatch {
     Area,
 }
 
-/// The legend of a figure.
 pub(super) struct Legend {
     names: Vec<String>,
     palette: Palette,

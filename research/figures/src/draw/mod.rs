@@ -33,7 +33,6 @@ const SIZE_PX: (u32, u32) = (1000, 620);
 /// Units of the drawing per CSS pixel. Coordinates are integers, and with whole pixels lines would be jagged.
 const UNITS_PER_PX: u32 = 4;
 
-/// Converts a length in CSS pixels to units of the drawing.
 pub(crate) fn px(length: f64) -> f64 {
     length * f64::from(UNITS_PER_PX)
 }
