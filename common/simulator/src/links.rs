@@ -203,12 +203,6 @@ impl LinkUpload {
 mod tests {
     use super::*;
 
-    fn links() -> CurrentLinks {
-        let links =
-            Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
-        CurrentLinks::new(links, 5)
-    }
-
     fn worker(number: u32) -> WorkerId {
         WorkerId::new(number).unwrap()
     }
@@ -217,44 +211,12 @@ mod tests {
         Parcel::Collection(CollectionId(number))
     }
 
-    fn ends(uploads: &mut Uploads) -> Vec<(f64, Parcel)> {
-        std::iter::from_fn(|| uploads.end(&links()).map(|(at, upload)| (at, upload.parcel))).collect()
-    }
-
-    /// Returns when uploads of different workers end that begin at these times.
-    fn ends_of(begins: &[f64]) -> Vec<f64> {
-        let mut uploads = Uploads::default();
-        let mut found = Vec::new();
-        for (number, begins) in (1..).zip(begins) {
-            while uploads.next_at().is_some_and(|at| at <= *begins) {
-                found.extend(uploads.end(&links()).map(|(at, _)| at));
-            }
-            uploads.begin(&links(), *begins, worker(number), parcel(number.into()), 100.0);
-        }
-        found.extend(ends(&mut uploads).into_iter().map(|(at, _)| at));
-        found
-    }
-
-    #[test]
-    fn uploads_share_the_coordinators_link() {
-        for (begins, expected) in [
-            (&[0.0][..], &[10.0][..]),
-            (&[0.0, 0.0], &[10.0, 10.0]),
-            (&[0.0, 0.0, 0.0, 0.0], &[20.0, 20.0, 20.0, 20.0]),
-            (&[0.0, 10.0, 20.0], &[10.0, 20.0, 30.0]),
-            // At 4, the first two uploads have 60 left, which take 9 at 20/3; the third then has 40 left.
-            (&[0.0, 0.0, 4.0], &[13.0, 13.0, 17.0]),
-        ] {
-            let found = ends_of(begins);
-            let is_close = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9;
-            assert!(found.len() == expected.len() && found.iter().zip(expected).all(is_close), "{begins:?}: {found:?}");
-        }
-    }
-
     /// Two links of rate 10 and one of rate 2 share one of 20: the fast ones get 9 each.
     #[test]
     fn a_slow_link_leaves_its_part_to_others() {
-        let mut links = links();
+        let links =
+            Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
+        let mut links = CurrentLinks::new(links, 3);
         links.rates[2] /= 5.0;
         let mut uploads = Uploads::default();
         (1..=3).for_each(|number| uploads.begin(&links, 0.0, worker(number), parcel(number.into()), 90.0));

@@ -101,39 +101,6 @@ mod tests {
         mean
     }
 
-    /// Computes the mean of the maximum of groups of equal rates from the time of the first to finish and the maximum of the others. No
-    /// term is negative, so the result is exact for any number of rates.
-    fn first_to_finish(groups: [(usize, f64); 2]) -> f64 {
-        let [(many, rate), (others, other)] = groups;
-        let mut known = vec![vec![0.0; others + 1]; many + 1];
-        for (i, j) in (0..=many).flat_map(|i| (0..=others).map(move |j| (i, j))).skip(1) {
-            let total = i as f64 * rate + j as f64 * other;
-            let mut mean = 1.0 / total;
-            if i > 0 {
-                mean += i as f64 * rate / total * known[i - 1][j];
-            }
-            if j > 0 {
-                mean += j as f64 * other / total * known[i][j - 1];
-            }
-            known[i][j] = mean;
-        }
-        known[many][others]
-    }
-
-    #[test]
-    fn many_unequal_rates() {
-        for groups in [
-            [(10, 1.0), (10, 1.5)],
-            [(20, 1.0), (20, 0.3)],
-            [(1, 1.0), (1000, 7.0)],
-            [(500, 1.0), (500, 1.01)],
-            [(3, 1e-3), (400, 1.0)],
-        ] {
-            let rates: Vec<f64> = groups.iter().flat_map(|&(count, rate)| vec![rate; count]).collect();
-            assert_close(mean_of_maximum(&rates), first_to_finish(groups), 1e-12, &format!("mean of {groups:?}"));
-        }
-    }
-
     #[test]
     fn extreme_rates() {
         assert_close(mean_of_maximum(&[1e-300, 1e300]), 1e300, 1e-12, "mean");

@@ -329,30 +329,20 @@ mod tests {
     use ata_types::{Iteration, TaskRange};
 
     use super::*;
-
-    /// Task times that are all equal.
-    struct Constant;
-
-    impl TaskTimes for Constant {
-        fn draw(&mut self, _worker: WorkerId) -> f64 {
-            1.0
-        }
-    }
+    use crate::times::LawTimes;
 
     /// At the end of each iteration of a greedy policy, nearly all workers are cancelled.
     #[test]
     fn many_that_are_cancelled_at_once_are_looked_at_once() {
         const WORKERS: u32 = 10_000;
-        let (mut times, mut overhead) = (Constant, Constant);
+        let times = || LawTimes::new(&"const(1)".parse().unwrap(), WORKERS, 1).unwrap();
+        let (mut times, mut overhead) = (times(), times());
         let mut cluster = VirtualWorkers::new(WORKERS, &mut times, Some(&mut overhead));
-        let leases: Vec<(WorkerId, Lease)> = (0..u64::from(WORKERS))
-            .map(|at| {
-                (
-                    WorkerId::from_slot(at as usize),
-                    Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at), own: None },
-                )
-            })
-            .collect();
+        let lease = |at| {
+            let lease = Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at), own: None };
+            (WorkerId::from_slot(at as usize), lease)
+        };
+        let leases: Vec<(WorkerId, Lease)> = (0..WORKERS.into()).map(lease).collect();
         for (worker, lease) in &leases {
             cluster.assign(0.0, *worker, *lease);
         }

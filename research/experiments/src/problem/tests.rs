@@ -91,18 +91,6 @@ fn tasks_are_repeatable_and_distinct() {
     }
 }
 
-#[test]
-fn gradients_are_added() {
-    for (name, problem) in problems() {
-        let at = somewhere(&*problem);
-        let (_, alone) = gradient(&*problem, &at, 1, 1);
-        let mut sum = vec![1e3; at.len()];
-        problem.add_gradient(&at, 1, 1, &mut sum);
-        let error: Vec<f64> = sum.iter().zip(&alone).map(|(s, g)| s - 1e3 - g).collect();
-        assert!(norm(&error) < 1e-12 * (1e3 + norm(&alone)) * at.len() as f64, "{name}");
-    }
-}
-
 /// The bits are pinned because a change of them changes every figure.
 #[test]
 fn seeded_tasks_are_pinned() {

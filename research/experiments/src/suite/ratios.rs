@@ -266,22 +266,6 @@ mod tests {
 
     /// Means are taken within a group, then over the groups: √(1·4) = 2, √(2·8) = 4.
     #[test]
-    fn groups_count_the_same_however_many_cases_they_have() {
-        let means = result().means();
-        let found: Vec<_> = means
-            .iter()
-            .filter(|mean| mean.policy == "gta")
-            .map(|mean| (mean.group.as_str(), mean.runtime_ratio, mean.worker_time_ratio))
-            .collect();
-        for ((group, x, y), (name, runtime, worker_time)) in
-            found.into_iter().zip([("a", 2.0, 2.0), ("b", 8.0, 0.5), (ALL, 4.0, 1.0)])
-        {
-            assert_eq!(group, name);
-            assert!((x - runtime).abs() < 1e-12 && (y - worker_time).abs() < 1e-12, "{group}: {x} {y}");
-        }
-    }
-
-    #[test]
     fn tables_name_every_case_and_markdown_begins_with_the_means() {
         let tables = result().tables();
         assert_eq!(tables.len(), 3);
