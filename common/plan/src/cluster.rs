@@ -5,12 +5,10 @@ use crate::{Machine, Plan, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth, siz
 
 /// Every number of machines up to this one is simulated; beyond it, each simulated number is about a quarter larger than the last.
 const EACH_UP_TO: u32 = 32;
-
 pub(crate) const ATA: &str = "ata-auto";
 
 /// A policy that knows the times of future tasks. A plan's times are constant, so its shares are the best fixed ones.
 const FIXED: &str = "clairvoyant";
-
 const EQUAL: &str = "uta";
 
 /// Simulates the alternatives.

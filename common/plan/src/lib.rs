@@ -108,10 +108,8 @@ pub const WORTHWHILE: f64 = 0.02;
 
 /// The most tasks per step: beyond this, a plan takes minutes.
 const MAX_PLANNED_BUDGET: u64 = 100_000;
-
 /// The most machines in all: about as many as one coordinator serves well, and few enough for a plan to take seconds.
 const MAX_MACHINES: u64 = 1000;
-
 /// The most kinds of machines. Each kind is also simulated alone.
 const MAX_KINDS: u64 = 100;
 

@@ -20,10 +20,8 @@ pub struct TaskSize {
 /// The sizes that are tried, relative to the given one. Tasks of an eighth of the size allow shares that are rounded to an eighth
 /// of a task.
 const SIZES: [f64; 6] = [0.5, 0.25, 0.125, 2.0, 4.0, 8.0];
-
 /// The least gain that is worth another setting.
 const LEAST_GAIN: f64 = 0.05;
-
 /// The tolerance around the best size, as a share of its step time: of the sizes within it, the one nearest to the given size is proposed.
 const NEAR: f64 = 0.02;
 

@@ -10,10 +10,8 @@ use std::f64::consts::PI;
 
 /// The rule's error is e^(−`ERROR_EXPONENT`) times a factor of a few hundred.
 const ERROR_EXPONENT: f64 = 40.0;
-
 /// A task that is unfinished with probability e^(−`CERTAIN`) does not measurably change the mean.
 const CERTAIN: f64 = 50.0;
-
 /// The density is negligible before the time at which the maximum is reached with this probability.
 const IMPOSSIBLE: f64 = 1e-22;
 

@@ -9,10 +9,8 @@ use crate::trace::Checkpoint;
 
 /// The largest number of allocations over time that are drawn for one group.
 const MAX_ALLOCATIONS: usize = 4;
-
 /// The share of runs that the band over seeds excludes at either end.
 const BAND: f64 = 0.1;
-
 /// The number of points of a minibatch loss that are averaged.
 const SMOOTHED: usize = 20;
 

@@ -80,7 +80,6 @@ struct Case<'a> {
 
 /// The largest number of workers whose allocation is kept over time: more cannot be distinguished in a figure.
 const MAX_TRACED_WORKERS: u32 = 200;
-
 /// The number of iterations between two reports of progress.
 const PROGRESS_EVERY: u64 = 256;
 

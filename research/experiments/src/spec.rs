@@ -246,16 +246,12 @@ impl Experiment {
 
 /// The largest number of iterations: with more, no run would ever end.
 const MAX_ITERATIONS: u64 = 1_000_000_000_000;
-
 /// The largest number of runs, one for each policy, law, number of workers and seed: each takes 20 kB until the end.
 const MAX_RUNS: u64 = 100_000;
-
 /// The largest first seed: as in a real run, and later seeds cannot overflow.
 const MAX_SEED: u64 = u64::MAX >> 1;
-
 /// The largest number of tasks that were observed beforehand: with more, the mean of a worker's times is practically known.
 const MAX_WARM_TASKS: u64 = 1_000_000;
-
 /// The largest number of workers: each takes a few hundred bytes.
 const MAX_WORKERS: u32 = 1_000_000;
 

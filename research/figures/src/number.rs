@@ -57,13 +57,8 @@ pub(crate) fn with_commas(whole: &str) -> String {
 }
 
 fn superscript(power: i32) -> String {
-    let raised = |digit: char| match digit {
-        '-' => '⁻',
-        '1' => '¹',
-        '2' => '²',
-        '3' => '³',
-        other => char::from_u32(u32::from('⁰') + other.to_digit(10).unwrap_or(0)).unwrap_or(other),
-    };
+    const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    let raised = |digit: char| digit.to_digit(10).map_or('⁻', |digit| DIGITS[digit as usize]);
     power.to_string().chars().map(raised).collect()
 }
 

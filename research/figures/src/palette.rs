@@ -16,7 +16,6 @@ const COLOURS: [(u8, u8, u8); 8] = [
 
 /// The Viridis palette at five points. Its lightness changes evenly, even in greyscale print.
 const RAMP: [(u8, u8, u8); 5] = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)];
-
 /// The largest number of series with a legend row each; more are distinguished by their place on a ramp.
 const MOST_ROWS: usize = 20;
 

@@ -7,7 +7,6 @@ use crate::Scale;
 /// The largest absolute value: beyond it, padding an axis could overflow f64.
 const LARGEST: f64 = 1e300;
 const SMALLEST: f64 = 1e-300;
-
 /// The smallest span as a fraction of the values: below it, tick labels would need too many digits.
 const FINEST: f64 = 1e-9;
 

@@ -26,10 +26,9 @@ pub(crate) fn thin(points: &[Point], columns: usize, place: impl Fn(f64) -> f64)
 fn extremes(points: &[Point]) -> Vec<Point> {
     let mut kept = [0; 4];
     for (index, point) in points.iter().enumerate() {
-        let better = |best: usize, value: fn(&Point) -> f64| value(point) < value(&points[best]);
         let values: [fn(&Point) -> f64; 4] = [|p| p.y, |p| -p.y, |p| p.low, |p| -p.high];
         for (best, value) in kept.iter_mut().zip(values) {
-            if better(*best, value) {
+            if value(point) < value(&points[*best]) {
                 *best = index;
             }
         }

@@ -20,7 +20,6 @@ use crate::times::TaskTimes;
 
 /// The interval between heartbeats, in seconds.
 const HEARTBEAT_S: f64 = 0.5;
-
 /// Seconds without a message after which either side ends a session.
 const SILENCE_S: f64 = 2.0;
 

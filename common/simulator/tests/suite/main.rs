@@ -10,8 +10,18 @@ mod lockstep;
 mod mutated;
 mod saved;
 
-use ata_scheduler::{Effect, StepOutcome};
+use std::sync::Arc;
+
+use ata_policies::build_policy;
+use ata_scheduler::{Effect, Policy, PolicyContext, StepOutcome, Truth};
 use ata_simulator::{Observer, Step};
+
+/// Returns a policy that knows its workers, whose means are 1, 2, 3, …
+fn informed(name: &str, workers: u32) -> Box<dyn Policy> {
+    let means: Vec<f64> = (1..=workers).map(f64::from).collect();
+    let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
+    build_policy(name, &PolicyContext { means: Some(means), workers: Some(workers), truth }).unwrap()
+}
 
 /// Records the time of each iteration.
 #[derive(Default)]

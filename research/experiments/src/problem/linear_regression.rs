@@ -10,10 +10,8 @@ use crate::error::ExperimentError;
 
 /// The largest number of parameters: their normal equations take 128 MiB and are solved within a minute.
 const MAX_DIMENSION: usize = 4096;
-
 /// The largest number of samples in a task: its gradient takes about a second.
 const MAX_BATCH: usize = 1_000_000;
-
 /// The largest number of values in all samples: 1 GiB.
 const MAX_VALUES: usize = 1 << 27;
 

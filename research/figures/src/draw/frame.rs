@@ -16,13 +16,11 @@ const LABEL_PX: f64 = 17.0;
 pub(super) const TICK_PX: f64 = 15.5;
 /// The smallest size of titles and labels; text that is still too wide is truncated.
 const LEAST_PX: f64 = 15.0;
-
 const MARGIN_PX: f64 = 18.0;
 const TOP_PX: f64 = 58.0;
 const BOTTOM_PX: f64 = 66.0;
 /// The margin for half a tick label at the end of an axis without a legend next to it.
 const RIGHT_PX: f64 = 42.0;
-
 const GRID: RGBColor = RGBColor(214, 214, 214);
 const MINOR_GRID: RGBColor = RGBColor(238, 238, 238);
 

@@ -14,11 +14,9 @@ use crate::scale::Margin;
 use crate::{Curve, FigureError, Point, Scale, text};
 
 const RADIUS_PX: f64 = 6.0;
-
 /// The smallest distance of a label from other marks, which makes clear what it belongs to.
 const CLEAR_PX: f64 = 3.5;
 const LINE_PX: f64 = 2.0;
-
 /// The distances of a label from its mark; from the second one on, a thin line connects the two.
 const DISTANCES_PX: [f64; 3] = [4.0, 18.0, 34.0];
 const LEADER_PX: f64 = 1.0;

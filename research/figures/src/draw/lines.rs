@@ -13,11 +13,9 @@ use crate::{FigureError, Point, Scale, Series, text, thin};
 /// The number of columns of a thinned line, each of at most four points: about two points per pixel of the frame.
 const COLUMNS: usize = 400;
 const MOST_POINTS: usize = 1_000;
-
 const BAND_OPACITY: f64 = 0.18;
 const LINE_PX: f64 = 2.25;
 const MARKERS: usize = 8;
-
 /// The width in the legend of a name that is followed by a note.
 const NOTED_PX: f64 = 140.0;
 

@@ -6,7 +6,6 @@ use std::path::Path;
 use crate::{Figure, FigureError, csv, figure, number};
 
 const STYLE: &str = include_str!("style.css");
-
 /// The largest number of data rows under one figure, for all series together: more would make the page slow on a phone.
 const MOST_ROWS: usize = 2_000;
 
