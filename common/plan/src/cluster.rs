@@ -1,7 +1,7 @@
 //! Simulates the fastest 1, 2, 3, … machines, to find how many are worth starting and what each kind adds.
 
 use crate::runs::{Runs, SimulatedRun};
-use crate::{Machine, Plan, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth, sizes};
+use crate::{Machine, Plan, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth};
 
 /// Every number of machines up to this one is simulated; beyond it, each simulated number is about a quarter larger than the last.
 const EACH_UP_TO: u32 = 32;
@@ -11,7 +11,7 @@ pub(crate) const ATA: &str = "ata-auto";
 const FIXED: &str = "clairvoyant";
 const EQUAL: &str = "uta";
 
-/// Simulates the alternatives.
+/// Simulates the alternatives with tasks of the given size.
 pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
     let alone = |machine| {
         let run = Runs { links: None, ..runs }.of(EQUAL, &laws(&[machine], 1.0, 0.0), &[1])?;
@@ -39,7 +39,7 @@ pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
         ata: all.cost.clone(),
         machines: worths(&machines, &ata, started.machines),
         started_step_s: started.step_s,
-        task_size: sizes::better(spec, &all.cost, runs)?,
+        task_size: None,
     })
 }
 

@@ -140,7 +140,9 @@ impl PlanSpec {
     /// [`Self::total_iterations`].
     pub fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Plan, PlanError> {
         self.check()?;
-        cluster::plan(self, Runs { budget: self.budget, links: self.links.as_ref(), policies, progress })
+        let runs = Runs { budget: self.budget, links: self.links.as_ref(), policies, progress };
+        let plan = cluster::plan(self, runs)?;
+        Ok(Plan { task_size: sizes::better(self, &plan.ata, runs)?, ..plan })
     }
 
     /// Returns roughly how many iterations [`Self::run`] simulates, to display progress.

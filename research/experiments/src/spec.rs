@@ -116,7 +116,7 @@ impl LimitsSpec {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "problem", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LearningSpec {
-    /// The problem [`crate::Quadratic`].
+    /// The quadratic of the ATA paper.
     Quadratic {
         /// The number of parameters, d.
         dimension: usize,
@@ -125,7 +125,7 @@ pub enum LearningSpec {
         /// Step size, γ.
         step: f64,
     },
-    /// The problem [`crate::LinearRegression`].
+    /// The linear regression of the bandit paper.
     LinearRegression {
         /// The number of samples, m.
         samples: usize,
