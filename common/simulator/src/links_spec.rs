@@ -2,7 +2,7 @@
 
 use ata_scheduler::Topology;
 use ata_types::{ExchangeChoice, WireFormat};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::SettingError;
 use crate::links::Links;
@@ -26,12 +26,13 @@ const SIZES: [(&str, f64); 7] = [
 const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 
 /// The links that gradients and parameters travel on.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinksSpec {
     /// The rate of a worker's link in each direction, such as `1Gbit` or `100MB/s`.
     pub link: String,
     /// The rate of the coordinator's link; a worker's rate if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_link: Option<String>,
     /// The size of the parameters as f32, such as `100MB`.
     pub model_bytes: String,
