@@ -201,8 +201,7 @@ impl From<ExperimentError> for Failure {
     fn from(error: ExperimentError) -> Self {
         match error {
             ExperimentError::Law(error) => error.into(),
-            ExperimentError::Figure(FigureError::Write { .. }) => Self::disk(error),
-            ExperimentError::Figure(_) | ExperimentError::Run(_) => Self::internal(error),
+            ExperimentError::Run(_) => Self::internal(error),
             ExperimentError::Invalid(_) | ExperimentError::Setting(_) => Self::usage(error),
         }
     }
@@ -210,7 +209,10 @@ impl From<ExperimentError> for Failure {
 
 impl From<FigureError> for Failure {
     fn from(error: FigureError) -> Self {
-        ExperimentError::Figure(error).into()
+        match error {
+            FigureError::Write { .. } => Self::disk(error),
+            FigureError::Invalid(_) | FigureError::Draw(_) => Self::internal(error),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Errors of experiments.
 
-use ata_figures::FigureError;
 use ata_simulator::{LawError, SettingError};
 
 /// An error of an experiment.
@@ -18,7 +17,4 @@ pub enum ExperimentError {
     /// A run ended early with an error, or a gradient could not be computed.
     #[error("{0}")]
     Run(String),
-    /// Figures cannot be made.
-    #[error(transparent)]
-    Figure(#[from] FigureError),
 }

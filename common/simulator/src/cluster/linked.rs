@@ -109,13 +109,12 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     }
 
     fn computed(&mut self) -> Option<(f64, Occurrence<'_>)> {
-        let ended = self.workers.next_ended()?;
-        let (at, worker, lease) = (ended.at, ended.worker, ended.lease);
-        let Some(busy) = ended.busy else {
+        let (at, worker, lease, report) = self.workers.next_ended()?;
+        let Report::Done { busy_s } = report else {
             return Some((at, Occurrence::Report(worker, lease, Report::Failed { uncomputable: false })));
         };
         self.reported.clear();
-        self.reported.extend_from_slice(busy);
+        self.reported.extend_from_slice(busy_s);
         self.kept.insert(lease);
         self.send_computed(at, worker);
         Some((at, Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported })))

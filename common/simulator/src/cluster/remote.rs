@@ -7,7 +7,7 @@ mod coordinator;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Collection, Engine};
+use ata_scheduler::{Collection, Engine, Report};
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
@@ -99,17 +99,16 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
 
     /// Handles a job that a worker has computed, on which it reports.
     fn computed(&mut self) -> f64 {
-        let ended = self.workers.next_ended().expect("it is the next event");
-        let (at, worker) = (ended.at, ended.worker);
+        let (at, worker, job, report) = self.workers.next_ended().expect("it is the next event");
         let process = &mut self.processes[worker.slot()];
-        let RemoteJob { session, lease } = process.jobs.remove(&ended.lease).expect("it was assigned");
-        let message = match ended.busy {
-            Some(busy) if !self.network.fails(at) => {
+        let RemoteJob { session, lease } = process.jobs.remove(&job).expect("it was assigned");
+        let message = match report {
+            Report::Done { busy_s } if !self.network.fails(at) => {
                 if process.session == Some(session) {
                     process.kept.insert(lease.id);
                 }
                 let factor = self.network.misreport();
-                Message::Done(session, lease, busy.iter().map(|time| factor * time).collect())
+                Message::Done(session, lease, busy_s.iter().map(|time| factor * time).collect())
             }
             _ => Message::Failed(session, lease.id),
         };

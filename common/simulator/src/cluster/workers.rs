@@ -56,15 +56,6 @@ enum Health {
     Fails,
 }
 
-/// A lease that ended by itself.
-pub(super) struct VirtualLeaseEnd<'a> {
-    pub(super) at: f64,
-    pub(super) worker: WorkerId,
-    pub(super) lease: LeaseId,
-    /// The time of each of its tasks, or of the whole batch; `None` if it failed.
-    pub(super) busy: Option<&'a [f64]>,
-}
-
 impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
     pub(crate) fn new(workers: u32, times: &'a mut T, overhead: Option<&'a mut T>) -> Self {
         let worker = |slot| VirtualWorker {
@@ -148,18 +139,19 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.assigned -= 1;
     }
 
-    pub(super) fn next_ended(&mut self) -> Option<VirtualLeaseEnd<'_>> {
+    /// Returns the next lease that ends by itself.
+    pub(super) fn next_ended(&mut self) -> Option<(f64, WorkerId, LeaseId, Report<'_>)> {
         let reported = self.reported.take();
         self.recycle(reported);
         self.next_at()?;
         let Completion { at, lease, worker, ending, .. } = self.completions.pop()?;
         self.release(worker);
-        let busy = match self.reported.insert(ending) {
-            CompletionKind::One(time) => Some(std::slice::from_ref(&*time)),
-            CompletionKind::Several(place) => Some(&self.busy[*place as usize][..]),
-            CompletionKind::Failure => None,
+        let report = match self.reported.insert(ending) {
+            CompletionKind::One(time) => Report::Done { busy_s: std::slice::from_ref(&*time) },
+            CompletionKind::Several(place) => Report::Done { busy_s: &self.busy[*place as usize] },
+            CompletionKind::Failure => Report::Failed { uncomputable: false },
         };
-        Some(VirtualLeaseEnd { at, worker, lease, busy })
+        Some((at, worker, lease, report))
     }
 
     fn recycle(&mut self, ending: Option<CompletionKind>) {
@@ -318,8 +310,7 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
     }
 
     fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
-        let VirtualLeaseEnd { at, worker, lease, busy } = self.next_ended()?;
-        let report = busy.map_or(Report::Failed { uncomputable: false }, |busy_s| Report::Done { busy_s });
+        let (at, worker, lease, report) = self.next_ended()?;
         Some((at, Occurrence::Report(worker, lease, report)))
     }
 }
@@ -351,7 +342,7 @@ mod tests {
         }
         cluster.settle(1.0);
         assert!(cluster.completions.looked_at <= leases.len(), "{} looks", cluster.completions.looked_at);
-        assert_eq!(cluster.next_ended().unwrap().lease, LeaseId(0));
+        assert_eq!(cluster.next_ended().unwrap().2, LeaseId(0));
         assert!(cluster.next_ended().is_none(), "the others are void");
     }
 }
