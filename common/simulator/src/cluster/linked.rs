@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Collection, Engine, Event, LinkSetting, LinkTimes, Observed, Report};
+use ata_scheduler::{Collection, Engine, Event, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
@@ -16,7 +16,7 @@ use crate::times::TaskTimes;
 
 pub(crate) struct LinkedCluster<'a, T> {
     workers: VirtualWorkers<'a, T>,
-    links: CurrentLinks,
+    pub(crate) links: CurrentLinks,
     /// The links that the engine assumes.
     known: LinkTimes,
     uploads: Uploads,
@@ -59,10 +59,6 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             iteration: Iteration::FIRST,
             reported: Vec::new(),
         }
-    }
-
-    pub(crate) fn setting(&self) -> LinkSetting {
-        self.links.setting()
     }
 
     fn send(&mut self, now: f64, (worker, collection): VectorPart) {

@@ -58,27 +58,23 @@ impl Legend {
         let count = self.names.len();
         for row in 0..count {
             let index = if self.upwards { count - 1 - row } else { row };
-            self.draw_row(canvas, index, place(canvas, (row as f64 + 0.5) * ROW_PX))?;
-        }
-        Ok(())
-    }
-
-    fn draw_row(&self, canvas: &Canvas<'_>, index: usize, at: Spot) -> Result<(), FigureError> {
-        let (left, middle) = at;
-        let (colour, right) = (self.palette.colour(index), left + px(SWATCH_PX) as i32);
-        match (self.swatch)(self.palette, index) {
-            Swatch::Line(shape) => {
-                canvas.line(vec![at, (right, middle)], colour, 3.0)?;
-                if let Some(shape) = shape {
-                    canvas.mark(shape, (i32::midpoint(left, right), middle), colour, 5.0)?;
+            let (left, middle) = place(canvas, (row as f64 + 0.5) * ROW_PX);
+            let (colour, right) = (self.palette.colour(index), left + px(SWATCH_PX) as i32);
+            match (self.swatch)(self.palette, index) {
+                Swatch::Line(shape) => {
+                    canvas.line(vec![(left, middle), (right, middle)], colour, 3.0)?;
+                    if let Some(shape) = shape {
+                        canvas.mark(shape, (i32::midpoint(left, right), middle), colour, 5.0)?;
+                    }
+                }
+                Swatch::Area => {
+                    let half = px(7.0) as i32;
+                    canvas.rectangle([(left, middle - half), (right, middle + half)], colour)?;
                 }
             }
-            Swatch::Area => {
-                let half = px(7.0) as i32;
-                canvas.rectangle([(left, middle - half), (right, middle + half)], colour)?;
-            }
+            canvas.text(HPos::Left, &self.names[index], TICK_PX, (right + px(8.0) as i32, middle))?;
         }
-        canvas.text(HPos::Left, &self.names[index], TICK_PX, (right + px(8.0) as i32, middle))
+        Ok(())
     }
 
     fn draw_ramp(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
