@@ -165,8 +165,8 @@ impl From<DeviceError> for Failure {
 impl From<LawError> for Failure {
     fn from(error: LawError) -> Self {
         match error {
-            LawError::Trace { .. } => Self::data(error),
-            LawError::Syntax { .. } | LawError::BadParameter { .. } => Self::usage(error),
+            LawError::Trace(_) => Self::data(error),
+            LawError::Invalid(_) => Self::usage(error),
         }
     }
 }
@@ -191,18 +191,18 @@ impl From<ExperimentError> for Failure {
     fn from(error: ExperimentError) -> Self {
         match error {
             ExperimentError::Law(error) => error.into(),
-            ExperimentError::Figure(FigureError::Write { .. }) => Self::disk(error),
-            ExperimentError::Figure(_) | ExperimentError::Run { .. } | ExperimentError::Learning { .. } => {
-                Self::internal(error)
-            }
-            _ => Self::usage(error),
+            ExperimentError::Run(_) => Self::internal(error),
+            ExperimentError::Invalid(_) | ExperimentError::Setting(_) => Self::usage(error),
         }
     }
 }
 
 impl From<FigureError> for Failure {
     fn from(error: FigureError) -> Self {
-        ExperimentError::Figure(error).into()
+        match error {
+            FigureError::Write { .. } => Self::disk(error),
+            FigureError::Invalid(_) | FigureError::Draw(_) => Self::internal(error),
+        }
     }
 }
 

@@ -9,7 +9,6 @@ fuzz_target!(|text: &str| {
     if !text.contains("trace")
         && let Ok(laws) = text.parse::<TimeLaws>()
     {
-        assert_eq!(laws.to_string().parse::<TimeLaws>().expect("it was parsed before"), laws);
         drop(laws.means(3));
     }
 });

@@ -177,7 +177,7 @@ impl Replay {
         simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).map_err(Failure::internal)?;
         let ledger = engine.ledger().clone();
         let tasks = ledger.tasks_applied + ledger.tasks_wasted;
-        Ok((ledger, simulation.times.bootstrapped() as f64 / tasks.max(1) as f64))
+        Ok((ledger, simulation.times.bootstrapped as f64 / tasks.max(1) as f64))
     }
 }
 

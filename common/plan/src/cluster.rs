@@ -1,107 +1,63 @@
 //! Simulates the fastest 1, 2, 3, … machines, to find how many are worth starting and what each kind adds.
 
-use ata_scheduler::PolicyResolver;
-
 use crate::runs::{Runs, SimulatedRun};
-use crate::{Machine, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth};
+use crate::{Machine, Plan, PlanError, PlanSpec, StepCost, WORTHWHILE, Worth};
 
 /// Every number of machines up to this one is simulated; beyond it, each simulated number is about a quarter larger than the last.
 const EACH_UP_TO: u32 = 32;
-
 pub(crate) const ATA: &str = "ata-auto";
 
 /// A policy that knows the times of future tasks. A plan's times are constant, so its shares are the best fixed ones.
 const FIXED: &str = "clairvoyant";
-
 const EQUAL: &str = "uta";
 
-/// Simulates one machine of each kind without a network. Returns the kinds, the fastest first.
-pub(super) fn alone<'a>(
-    spec: &'a PlanSpec,
-    policies: PolicyResolver,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<(&'a Machine, StepCost)>, PlanError> {
-    let run = |machine: &'a Machine| {
-        let law = machine.law(1.0, 0.0);
-        let runs = Runs { links: None, ..spec.runs(spec.budget, &law) }.of(EQUAL, &[1], policies, progress)?;
-        Ok((machine, StepCost::of(&runs[0])))
+/// Simulates the alternatives with tasks of the given size.
+pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
+    let alone = |machine| {
+        let run = Runs { links: None, ..runs }.of(EQUAL, &laws(&[machine], 1.0, 0.0), &[1])?;
+        Ok((machine, run[0].cost.clone()))
     };
-    let mut alone = spec.machines.iter().map(run).collect::<Result<Vec<_>, PlanError>>()?;
+    let mut alone = spec.machines.iter().map(alone).collect::<Result<Vec<(&Machine, StepCost)>, PlanError>>()?;
     alone.sort_by(|(_, a), (_, b)| a.step_s.total_cmp(&b.step_s));
-    Ok(alone)
+    let machines: Vec<&Machine> = alone.iter().map(|(machine, _)| *machine).collect();
+    let law = laws(&machines, 1.0, 0.0);
+    let counts = counts(spec.total(), &machines, spec.budget);
+    let equal = runs.of(EQUAL, &law, &[spec.total()])?;
+    let fixed = runs.of(FIXED, &law, &counts)?.into_iter().map(|run| run.cost);
+    let fixed = fixed.min_by(|a, b| a.step_s.total_cmp(&b.step_s)).expect("there is a machine");
+    let ata = runs.of(ATA, &law, &counts)?;
+    let all = ata.last().expect("there is a machine");
+    let best = ata.iter().map(|run| run.cost.step_s).fold(f64::INFINITY, f64::min);
+    let is_near = |run: &&SimulatedRun| run.cost.step_s * (1.0 - WORTHWHILE) <= best;
+    let started = &ata.iter().find(is_near).unwrap_or(all).cost;
+    Ok(Plan {
+        budget: spec.budget,
+        fastest: machines[0].name.clone(),
+        alone: alone[0].1.clone(),
+        equal: equal[0].cost.clone(),
+        fixed,
+        ata: all.cost.clone(),
+        machines: worths(&machines, &ata, started.machines),
+        started_step_s: started.step_s,
+        task_size: None,
+    })
 }
 
-/// The simulated runs of the fastest machines.
-pub(super) struct PlannedRuns<'a> {
-    /// The machines, the fastest first.
-    machines: Vec<&'a Machine>,
-    /// The runs of ata, by ascending number of machines.
-    ata: Vec<SimulatedRun>,
-    costs: Vec<StepCost>,
-    fixed: Vec<StepCost>,
-    equal: StepCost,
-}
-
-impl<'a> PlannedRuns<'a> {
-    pub(super) fn run(
-        spec: &'a PlanSpec,
-        alone: &[(&'a Machine, StepCost)],
-        policies: PolicyResolver,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Self, PlanError> {
-        let machines: Vec<&Machine> = alone.iter().map(|(machine, _)| *machine).collect();
-        let law = laws(&machines, 1.0, 0.0);
-        let counts = counts(total(&machines), &machines, spec.budget);
-        let runs = spec.runs(spec.budget, &law);
-        let run = |counts: &[u32], policy| runs.of(policy, counts, policies, progress);
-        let equal = run(&[total(&machines)], EQUAL)?;
-        let fixed = run(&counts, FIXED)?;
-        let ata = run(&counts, ATA)?;
-        let costs = |runs: &[SimulatedRun]| runs.iter().map(StepCost::of).collect::<Vec<_>>();
-        Ok(Self { machines, costs: costs(&ata), ata, fixed: costs(&fixed), equal: StepCost::of(&equal[0]) })
-    }
-
-    /// Returns the cost of a step of ata with all machines.
-    pub(super) fn all(&self) -> &StepCost {
-        self.costs.last().expect("there is a machine")
-    }
-
-    /// Returns the cost of a step of ata with the fewest machines that come near the best.
-    pub(super) fn started(&self) -> &StepCost {
-        let best = self.costs.iter().map(|cost| cost.step_s).fold(f64::INFINITY, f64::min);
-        let is_near = |cost: &&StepCost| cost.step_s * (1.0 - WORTHWHILE) <= best;
-        self.costs.iter().find(is_near).unwrap_or(self.all())
-    }
-
-    pub(super) fn equal(&self) -> StepCost {
-        self.equal.clone()
-    }
-
-    pub(super) fn fixed(&self) -> StepCost {
-        let best = self.fixed.iter().min_by(|a, b| a.step_s.total_cmp(&b.step_s));
-        best.expect("there is a machine").clone()
-    }
-
-    pub(super) fn worths(&self) -> Vec<Worth> {
-        let all = self.ata.last().expect("there is a machine");
-        let started = self.started().machines;
-        let (mut before, mut last_s) = (0, None);
-        let worth = |machine: &&Machine| {
-            let until = before + machine.count;
-            let with =
-                self.costs.iter().find(|cost| cost.machines == until).expect("each kind's last machine is simulated");
-            let tasks = all.allocation[before as usize..until as usize].iter().sum();
-            let gain = last_s.replace(with.step_s).map(|last_s: f64| 1.0 - with.step_s / last_s);
-            let start = started.saturating_sub(before).min(machine.count);
-            before = until;
-            Worth { machine: (*machine).clone(), tasks, step_s: with.step_s, gain, start }
-        };
-        self.machines.iter().map(worth).collect()
-    }
-}
-
-fn total(machines: &[&Machine]) -> u32 {
-    machines.iter().map(|machine| machine.count).sum()
+/// Returns what each kind of machine adds, given the runs of ata by ascending number of machines, of which `started` are worth it.
+fn worths(machines: &[&Machine], ata: &[SimulatedRun], started: u32) -> Vec<Worth> {
+    let all = ata.last().expect("there is a machine");
+    let (mut before, mut last_s) = (0, None);
+    let worth = |machine: &&Machine| {
+        let until = before + machine.count;
+        let with = ata.iter().find(|run| run.cost.machines == until).expect("each kind's last machine is simulated");
+        let step_s = with.cost.step_s;
+        let tasks = all.allocation[before as usize..until as usize].iter().sum();
+        let gain = last_s.replace(step_s).map(|last_s: f64| 1.0 - step_s / last_s);
+        let start = started.saturating_sub(before).min(machine.count);
+        before = until;
+        Worth { machine: (*machine).clone(), tasks, step_s, gain, start }
+    };
+    machines.iter().map(worth).collect()
 }
 
 /// Returns the time laws of these machines in milliseconds, separated by `;`.

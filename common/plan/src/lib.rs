@@ -6,23 +6,20 @@
 //! - `runs`: simulated runs; `cluster`: runs of the fastest 1, 2, 3, … machines; `sizes`: runs with smaller and larger tasks
 
 mod cluster;
-mod error;
 mod machine;
 mod runs;
 mod sizes;
 
-pub use error::PlanError;
 pub use machine::Machine;
 pub use sizes::TaskSize;
 
 use std::collections::BTreeSet;
 
-use ata_scheduler::PolicyResolver;
-use ata_simulator::{LinksSpec, SettingError};
+use ata_scheduler::{PolicyError, PolicyResolver};
+use ata_simulator::{LawError, LinksSpec, SettingError, SimulationError};
 use serde::Serialize;
 
-use cluster::PlannedRuns;
-use runs::{Runs, SimulatedRun};
+use runs::Runs;
 
 /// The question: the machines that are available, and the work they are to do.
 #[derive(Clone, Debug)]
@@ -89,52 +86,49 @@ pub struct Plan {
     pub task_size: Option<TaskSize>,
 }
 
+/// The reason why a plan is refused or cannot be computed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A setting is invalid.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A machine's times do not form a valid law.
+    #[error(transparent)]
+    Law(#[from] LawError),
+    /// A policy cannot be built.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A run did not reach its end.
+    #[error(transparent)]
+    Run(#[from] SimulationError),
+}
+
 /// The least total share by which machines must shorten a step to be worth starting. Measured speeds are no more precise than this.
 pub const WORTHWHILE: f64 = 0.02;
 
 /// The most tasks per step: beyond this, a plan takes minutes.
 const MAX_PLANNED_BUDGET: u64 = 100_000;
-
 /// The most machines in all: about as many as one coordinator serves well, and few enough for a plan to take seconds.
 const MAX_MACHINES: u64 = 1000;
-
 /// The most kinds of machines. Each kind is also simulated alone.
-const MAX_KINDS: usize = 100;
+const MAX_KINDS: u64 = 100;
 
 impl PlanSpec {
     /// Checks everything that can be checked without a simulation.
     pub fn check(&self) -> Result<(), PlanError> {
         SettingError::check("machines", &"none", !self.machines.is_empty(), "at least one, as in gpu1=20ms")?;
-        let kinds = self.machines.len();
-        SettingError::check(
-            "machines",
-            &format!("{kinds} kinds"),
-            kinds <= MAX_KINDS,
-            &format!("at most {MAX_KINDS}"),
-        )?;
         let total: u64 = self.machines.iter().map(|machine| u64::from(machine.count)).sum();
-        SettingError::check(
-            "machines",
-            &format!("{total} in all"),
-            total <= MAX_MACHINES,
-            &format!("at most {MAX_MACHINES}"),
-        )?;
+        for (found, what, most) in [(self.machines.len() as u64, "kinds", MAX_KINDS), (total, "in all", MAX_MACHINES)] {
+            SettingError::check("machines", &format!("{found} {what}"), found <= most, &format!("at most {most}"))?;
+        }
         let mut names = BTreeSet::new();
         for Machine { name, task_s, .. } in &self.machines {
-            SettingError::check(
-                name,
-                &"two machines of this name",
-                names.insert(name),
-                "a name for each, or a number, as in 2xgpu=20ms",
-            )?;
+            let expected = "a name for each, or a number, as in 2xgpu=20ms";
+            SettingError::check(name, &"two machines of this name", names.insert(name), expected)?;
             let found = format!("{}s, and {name} takes {task_s}s", self.task_overhead_s);
+            let is_less = (0.0..*task_s).contains(&self.task_overhead_s);
             let expected = "less than the time of a task on every machine";
-            SettingError::check(
-                "the overhead of a task",
-                &found,
-                (0.0..*task_s).contains(&self.task_overhead_s),
-                expected,
-            )?;
+            SettingError::check("the overhead of a task", &found, is_less, expected)?;
         }
         let expected = format!("a whole number from 1 to {MAX_PLANNED_BUDGET}");
         SettingError::check("budget", &self.budget, (1..=MAX_PLANNED_BUDGET).contains(&self.budget), &expected)?;
@@ -146,51 +140,26 @@ impl PlanSpec {
     /// [`Self::total_iterations`].
     pub fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Plan, PlanError> {
         self.check()?;
-        let alone = cluster::alone(self, policies, progress)?;
-        let cluster = PlannedRuns::run(self, &alone, policies, progress)?;
-        let task_size = sizes::run(self, cluster.all(), policies, progress)?;
-        let (fastest, cost) = alone.first().expect("there is a machine");
-        Ok(Plan {
-            budget: self.budget,
-            fastest: fastest.name.clone(),
-            alone: cost.clone(),
-            equal: cluster.equal(),
-            fixed: cluster.fixed(),
-            ata: cluster.all().clone(),
-            machines: cluster.worths(),
-            started_step_s: cluster.started().step_s,
-            task_size,
-        })
+        let runs = Runs { budget: self.budget, links: self.links.as_ref(), policies, progress };
+        let plan = cluster::plan(self, runs)?;
+        Ok(Plan { task_size: sizes::better(self, &plan.ata, runs)?, ..plan })
     }
 
     /// Returns roughly how many iterations [`Self::run`] simulates, to display progress.
     pub fn total_iterations(&self) -> u64 {
-        let total: u64 = self.machines.iter().map(|machine| u64::from(machine.count)).sum();
-        let cases = self.machines.len() + 3 * cluster::counts(total as u32, &[], self.budget).len();
+        let cases = self.machines.len() + 3 * cluster::counts(self.total(), &[], self.budget).len();
         iterations(self.budget) * cases as u64
     }
 
-    /// Describes runs on a law whose times are in milliseconds.
-    fn runs<'a>(&'a self, budget: u64, law: &'a str) -> Runs<'a> {
-        Runs { budget, law, iterations: iterations(budget), links: self.links.as_ref() }
+    /// Returns the number of machines in all.
+    fn total(&self) -> u32 {
+        self.machines.iter().map(|machine| machine.count).sum()
     }
 }
 
 /// Returns the number of iterations of a run: enough for means within a percent, and fewer if an iteration has very many tasks.
 fn iterations(budget: u64) -> u64 {
     (2_000_000 / budget).clamp(100, 1000)
-}
-
-impl StepCost {
-    /// Returns the means of a run whose times are in milliseconds.
-    fn of(run: &SimulatedRun) -> Self {
-        Self {
-            machines: run.workers,
-            step_s: run.iteration_ms / 1e3,
-            worker_time_s: run.worker_time_ms / 1e3,
-            transfer_share: run.exchange_ms / run.iteration_ms,
-        }
-    }
 }
 
 #[cfg(test)]

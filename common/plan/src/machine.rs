@@ -108,11 +108,4 @@ mod tests {
             assert!(error.contains(message), "{text}: {error}");
         }
     }
-
-    #[test]
-    fn a_larger_task_has_its_overhead_once() {
-        let law = |text: &str, size, overhead_s| text.parse::<Machine>().unwrap().law(size, overhead_s);
-        assert_eq!(law("cpu=20ms", 2.0, 0.004), "const(36)");
-        assert_eq!(law("gpu=15ms+2ms", 0.5, 0.0), "affine(15, 1)");
-    }
 }

@@ -1,9 +1,9 @@
 //! Runs with smaller and larger tasks but the same samples per step, for finer shares or fewer overheads.
 
-use ata_scheduler::PolicyResolver;
 use ata_simulator::MAX_BUDGET;
 use serde::Serialize;
 
+use crate::runs::Runs;
 use crate::{Machine, PlanError, PlanSpec, StepCost, cluster};
 
 /// Another size of tasks.
@@ -20,20 +20,13 @@ pub struct TaskSize {
 /// The sizes that are tried, relative to the given one. Tasks of an eighth of the size allow shares that are rounded to an eighth
 /// of a task.
 const SIZES: [f64; 6] = [0.5, 0.25, 0.125, 2.0, 4.0, 8.0];
-
 /// The least gain that is worth another setting.
 const LEAST_GAIN: f64 = 0.05;
-
 /// The tolerance around the best size, as a share of its step time: of the sizes within it, the one nearest to the given size is proposed.
 const NEAR: f64 = 0.02;
 
 /// Returns the size to use instead of the given one, whose step costs `given`, if that is worth it.
-pub(super) fn run(
-    spec: &PlanSpec,
-    given: &StepCost,
-    policies: PolicyResolver,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Option<TaskSize>, PlanError> {
+pub(super) fn better(spec: &PlanSpec, given: &StepCost, runs: Runs<'_>) -> Result<Option<TaskSize>, PlanError> {
     let machines: Vec<&Machine> = spec.machines.iter().collect();
     let mut sizes = Vec::new();
     for size in SIZES {
@@ -43,9 +36,8 @@ pub(super) fn run(
         }
         let budget = budget as u64;
         let law = cluster::laws(&machines, size, spec.task_overhead_s);
-        let runs = spec.runs(budget, &law).of(cluster::ATA, &[given.machines], policies, progress)?;
-        let step_s = StepCost::of(&runs[0]).step_s;
-        sizes.push(TaskSize { size, budget, step_s });
+        let run = Runs { budget, ..runs }.of(cluster::ATA, &law, &[given.machines])?;
+        sizes.push(TaskSize { size, budget, step_s: run[0].cost.step_s });
     }
     let best = sizes.iter().map(|size| size.step_s).fold(f64::INFINITY, f64::min);
     let is_worth_it =

@@ -1,4 +1,24 @@
-//! A queue of future occurrences, in order of time.
+//! What the driver has to do at some virtual time, and a queue of such things.
+
+use ata_scheduler::Event;
+use ata_types::WorkerId;
+
+use crate::change::Change;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Appointment {
+    Change(Change),
+    /// A worker that was evicted returns.
+    Return(WorkerId),
+    /// The step of this order is taken, unless the order was replaced.
+    StepEnd(u64),
+    /// The wait of the next iteration, as requested by the observer, ends.
+    WaitEnd,
+    /// Two results are compared.
+    Compared(Event),
+    /// The coordinator starts again.
+    Restart,
+}
 
 /// A queue by time, in which entries of the same time keep the order in which they were added.
 pub(crate) struct Agenda<T> {

@@ -3,7 +3,7 @@
 use ata_types::WorkerId;
 
 /// The time of a change.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Moment {
     /// The change happens as this iteration begins, before its tasks do.
     Iteration(u64),
@@ -28,23 +28,4 @@ pub enum Change {
     SlowLink(WorkerId, f64),
     /// A worker fails from now on: its leases fail at the time at which they would have been done.
     Fail(WorkerId),
-}
-
-impl Change {
-    /// Returns whether it only changes how long tasks take.
-    pub(crate) fn is_of_speed(&self) -> bool {
-        matches!(self, Self::Swap(..) | Self::SlowDown(..))
-    }
-}
-
-/// Returns the changes at iterations followed by those at times, each kind in order.
-pub(crate) fn in_order(changes: &[(Moment, Change)]) -> Vec<(Moment, Change)> {
-    let mut ordered = changes.to_vec();
-    ordered.sort_by(|(a, _), (b, _)| match (a, b) {
-        (Moment::Iteration(a), Moment::Iteration(b)) => a.cmp(b),
-        (Moment::Time(a), Moment::Time(b)) => a.total_cmp(b),
-        (Moment::Iteration(_), Moment::Time(_)) => std::cmp::Ordering::Less,
-        (Moment::Time(_), Moment::Iteration(_)) => std::cmp::Ordering::Greater,
-    });
-    ordered
 }

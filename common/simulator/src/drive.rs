@@ -6,14 +6,12 @@ use std::sync::Arc;
 use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, Report, WorkerStatistics};
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
-use crate::agenda::Agenda;
-use crate::appointment::Appointment;
-use crate::change::{Change, Moment, in_order};
+use crate::agenda::{Agenda, Appointment};
+use crate::change::{Change, Moment};
 use crate::cluster::{Cluster, Occurrence};
 use crate::error::SimulationError;
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
-use crate::order::{Order, Orders};
-use crate::outstanding::Outstanding;
+use crate::order::{Order, Orders, Outstanding};
 
 /// The result of a run: the virtual time at its end.
 type RunEnd = Result<f64, SimulationError>;
@@ -72,11 +70,13 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             ahead: 0.0,
             is_down: false,
         };
-        for (moment, change) in in_order(changes).into_iter().rev() {
-            match moment {
-                Moment::Iteration(iteration) if change.is_of_speed() => driver.speeds.push((iteration, change)),
-                Moment::Iteration(iteration) => driver.at_iterations.push((iteration, change)),
-                Moment::Time(time) => driver.appointments.add_first(time, Appointment::Change(change)),
+        let mut changes = changes.to_vec();
+        changes.sort_by(|(a, _), (b, _)| a.partial_cmp(b).expect("times are numbers"));
+        for (moment, change) in changes.into_iter().rev() {
+            match (moment, change) {
+                (Moment::Iteration(at), Change::Swap(..) | Change::SlowDown(..)) => driver.speeds.push((at, change)),
+                (Moment::Iteration(at), _) => driver.at_iterations.push((at, change)),
+                (Moment::Time(at), _) => driver.appointments.add_first(at, Appointment::Change(change)),
             }
         }
         driver
@@ -110,9 +110,9 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 self.crash(down);
                 return None;
             }
-            let end = self.carry_out(effect);
-            if end.is_some() {
-                return end;
+            if let Some(end) = self.carry_out(effect) {
+                assert_eq!(self.done, self.effects.len(), "effects after the end: {:?}", &self.effects[self.done..]);
+                return Some(end);
             }
         }
         self.effects.clear();
@@ -163,8 +163,10 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 self.end_step();
             }
             Effect::Committed { .. } => self.committed(),
-            Effect::Finish { .. } => return Some(self.ended(Ok(self.now))),
-            Effect::Abort { reason } => return Some(self.ended(Err(SimulationError::Aborted(reason)))),
+            Effect::Finish { .. } => return Some(Ok(self.now)),
+            Effect::Abort { reason } => {
+                return Some(Err(SimulationError(format!("the run was aborted: {reason}"))));
+            }
             Effect::ProbeLink { worker, bytes } => self.cluster.probe_link(self.now, worker, bytes),
             Effect::Rest { .. } | Effect::Wait { .. } => {}
         }
@@ -183,11 +185,6 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         self.outstanding.ended(lease.iteration);
     }
 
-    fn ended(&self, end: RunEnd) -> RunEnd {
-        assert_eq!(self.done, self.effects.len(), "effects after the end: {:?}", &self.effects[self.done..]);
-        end
-    }
-
     /// Handles the start of an iteration. Changes of health apply from its first task on, those of membership once its tasks are assigned.
     fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
         while let Some((_, change)) = self.at_iterations.pop_if(|(at, _)| *at <= iteration) {
@@ -196,8 +193,8 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 _ => self.change(change),
             }
         }
-        let changes = self.changed;
-        self.observer.started(&IterationStart { iteration, workers, decision, changes, speeds: &self.cluster });
+        let (changes, means) = (self.changed, |worker, of_laws: &[f64]| self.cluster.mean(worker, of_laws));
+        self.observer.started(&IterationStart { iteration, workers, decision, changes, means: &means });
     }
 
     fn change(&mut self, change: Change) {
@@ -281,7 +278,6 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         self.handle(Event::Proceed);
     }
 
-    /// Advances to the next occurrence, appointment or timeout.
     fn advance(&mut self) -> Result<(), SimulationError> {
         let occurrence = self.cluster.next_at();
         let appointment = self.appointments.next_at();
@@ -322,7 +318,10 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
     fn occur(&mut self) -> Result<(), SimulationError> {
         let delivers = self.cluster.delivers();
         let Some((at, occurrence)) = self.cluster.pop(self.engine, self.observer) else {
-            return Err(SimulationError::NobodyLeft { at: self.now, iteration: self.engine.iteration().number() });
+            let (at, iteration) = (self.now, self.engine.iteration());
+            return Err(SimulationError(format!(
+                "at time {at}, in iteration {iteration}, the run cannot continue: no worker computes, and none will join"
+            )));
         };
         self.now = self.now.max(at);
         self.clock = self.clock.max(self.now - self.ahead);
@@ -343,13 +342,8 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                     self.end_step();
                 }
             }
-            Occurrence::CollectionFailed(worker, collection) => {
-                self.handle(Event::CollectionFailed { worker, collection });
-            }
             Occurrence::Joined(worker, machine) => self.joined(worker, machine),
-            Occurrence::Lost(worker) => self.handle(Event::WorkerLost { worker }),
-            Occurrence::Forgotten(worker) => self.handle(Event::WorkerForgotten { worker }),
-            Occurrence::Observed(observed) => self.handle(Event::LinkObserved(observed)),
+            Occurrence::Event(event) => self.handle(event),
             Occurrence::Unnoticed => {}
         }
         Ok(())
@@ -361,7 +355,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
         self.cluster.settle(self.now);
         self.effects.clear();
         self.done = 0;
-        self.orders.clear();
+        self.orders = Orders::default();
         self.outstanding = Outstanding::default();
         self.appointments.retain(|next| matches!(next, Appointment::Change(_)));
         self.is_down = true;
@@ -370,7 +364,8 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
 
     fn restart(&mut self) -> Result<(), SimulationError> {
         let Some(Restart { engine, clock, machines }) = self.observer.restart(self.now) else {
-            return Err(SimulationError::CoordinatorDown { at: self.now });
+            let at = self.now;
+            return Err(SimulationError(format!("at time {at}, the coordinator is down, and does not start again")));
         };
         *self.engine = engine;
         self.clock = clock;

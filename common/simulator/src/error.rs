@@ -1,25 +1,29 @@
-//! Why a simulated run ends early.
+//! The errors of settings and runs.
 
-use ata_scheduler::AbortReason;
+use std::fmt::Display;
 
 /// The reason why a simulated run did not reach its end.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SimulationError {
-    /// The engine aborted the run.
-    #[error("the run was aborted: {0}")]
-    Aborted(AbortReason),
-    /// All workers left, and none will join; or the remaining workers hang, and there is no lease timeout.
-    #[error("at time {at}, in iteration {iteration}, the run cannot continue: no worker computes, and none will join")]
-    NobodyLeft {
-        /// The virtual time.
-        at: f64,
-        /// The iteration, k.
-        iteration: u64,
-    },
-    /// The coordinator crashed, and did not start again.
-    #[error("at time {at}, the coordinator is down, and does not start again")]
-    CoordinatorDown {
-        /// The virtual time.
-        at: f64,
-    },
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SimulationError(pub(crate) String);
+
+/// The error of an invalid setting.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {found}, expected {expected}")]
+pub struct SettingError {
+    setting: String,
+    found: String,
+    expected: String,
+}
+
+impl SettingError {
+    /// Creates the error of this setting.
+    pub fn new(setting: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { setting: setting.into(), found: found.into(), expected: expected.into() }
+    }
+
+    /// Returns an error unless the setting is `good`.
+    pub fn check(setting: &str, found: &dyn Display, good: bool, expected: &str) -> Result<(), Self> {
+        if good { Ok(()) } else { Err(Self::new(setting, found.to_string(), expected)) }
+    }
 }

@@ -1,7 +1,7 @@
 //! The links between workers and coordinator, and the vectors that travel on them.
 
 use ata_scheduler::{LinkSetting, LinkTimes, Observed, OwnTimes, Seen, Topology};
-use ata_types::WorkerId;
+use ata_types::{CollectionId, WorkerId};
 
 /// The links of a cluster: one for each worker, and one for the coordinator. In a star, the workers share the coordinator's link.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,11 +29,6 @@ pub(crate) struct CurrentLinks {
 impl CurrentLinks {
     pub(crate) fn new(links: Links, workers: usize) -> Self {
         Self { links, rates: vec![links.worker_rate; workers] }
-    }
-
-    /// Makes vectors take this many times as long on a worker's link.
-    fn slow_down(&mut self, worker: WorkerId, factor: f64) {
-        self.rates[worker.slot()] /= factor;
     }
 
     fn rate(&self, worker: WorkerId) -> f64 {
@@ -66,11 +61,17 @@ impl CurrentLinks {
     }
 }
 
-/// An upload from a worker to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LinkUpload<K> {
+pub(crate) enum Parcel {
+    Collection(CollectionId),
+    /// Bytes that measure the link.
+    Probe,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LinkUpload {
     pub(crate) worker: WorkerId,
-    pub(crate) key: K,
+    pub(crate) parcel: Parcel,
     /// The time at which it started; until then, it waits for earlier uploads of its worker.
     pub(crate) began: f64,
     pub(crate) bytes: f64,
@@ -84,20 +85,16 @@ pub(crate) struct LinkUpload<K> {
 
 /// The running uploads. Workers with fast links evenly share what the others leave of the coordinator's link. A worker sends one
 /// upload at a time.
-#[derive(Debug)]
-pub(crate) struct Uploads<K> {
+#[derive(Debug, Default)]
+pub(crate) struct Uploads {
     /// The time of this state.
     at: f64,
-    under_way: Vec<LinkUpload<K>>,
+    under_way: Vec<LinkUpload>,
     /// The uploads that their workers send next.
-    waiting: Vec<LinkUpload<K>>,
+    waiting: Vec<LinkUpload>,
 }
 
-impl<K: Copy + PartialEq> Uploads<K> {
-    pub(crate) fn new() -> Self {
-        Self { at: 0.0, under_way: Vec::new(), waiting: Vec::new() }
-    }
-
+impl Uploads {
     /// Advances the time, during which no upload begins or ends.
     fn advance(&mut self, links: &CurrentLinks, now: f64) {
         let passed = now - self.at;
@@ -122,11 +119,10 @@ impl<K: Copy + PartialEq> Uploads<K> {
         }
     }
 
-    /// Begins an upload of a worker.
-    pub(crate) fn begin(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, key: K, bytes: f64) {
+    pub(crate) fn begin(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, parcel: Parcel, bytes: f64) {
         self.advance(links, now);
         let (at_own, at_less) = ((0.0, 0.0), (0.0, 0.0));
-        self.waiting.push(LinkUpload { worker, key, began: now, bytes, left: bytes, rate: 0.0, at_own, at_less });
+        self.waiting.push(LinkUpload { worker, parcel, began: now, bytes, left: bytes, rate: 0.0, at_own, at_less });
         self.begin_next(worker);
         self.share(links);
     }
@@ -144,7 +140,7 @@ impl<K: Copy + PartialEq> Uploads<K> {
     /// Makes a worker's uploads take this many times as long from now on.
     pub(crate) fn change(&mut self, links: &mut CurrentLinks, now: f64, worker: WorkerId, factor: f64) {
         self.advance(links, now);
-        links.slow_down(worker, factor);
+        links.rates[worker.slot()] /= factor;
         self.share(links);
     }
 
@@ -154,13 +150,11 @@ impl<K: Copy + PartialEq> Uploads<K> {
         ends.zip(0..).min_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
-    /// Returns the time at which the next upload ends.
     pub(crate) fn next_at(&self) -> Option<f64> {
         self.next().map(|(at, _)| at)
     }
 
-    /// Ends the next upload.
-    pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, LinkUpload<K>)> {
+    pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, LinkUpload)> {
         let (at, next) = self.next()?;
         self.advance(links, at);
         let ended = self.under_way.remove(next);
@@ -169,43 +163,35 @@ impl<K: Copy + PartialEq> Uploads<K> {
         Some((at, ended))
     }
 
-    /// Returns what was observed about running uploads since the last call, except for `probe`.
-    pub(crate) fn observe(&mut self, links: &CurrentLinks, now: f64, probe: K) -> Vec<Observed> {
+    /// Returns what was observed about running uploads since the last call, except for probes.
+    pub(crate) fn observe(&mut self, links: &CurrentLinks, now: f64) -> Vec<Observed> {
         self.advance(links, now);
-        self.under_way.iter_mut().filter(|upload| upload.key != probe).flat_map(LinkUpload::observe).collect()
+        self.under_way
+            .iter_mut()
+            .filter(|upload| upload.parcel != Parcel::Probe)
+            .flat_map(LinkUpload::observe)
+            .collect()
     }
 
-    /// Cancels an upload that is no longer needed; returns whether there was one.
-    pub(crate) fn cancel(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, key: K) -> bool {
-        self.remove(links, now, worker, |other| *other == key)
-    }
-
-    /// Removes the uploads of a worker that is gone.
-    pub(crate) fn lose(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId) {
-        self.remove(links, now, worker, |_| true);
-    }
-
-    /// Returns whether a worker sends this upload, or will send it.
-    pub(crate) fn has(&self, worker: WorkerId, key: K) -> bool {
-        self.under_way.iter().chain(&self.waiting).any(|upload| upload.worker == worker && upload.key == key)
-    }
-
-    fn remove(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, is_removed: impl Fn(&K) -> bool) -> bool {
+    /// Cancels the upload of a parcel, or all uploads of a worker.
+    pub(crate) fn cancel(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, parcel: Option<Parcel>) {
         self.advance(links, now);
-        let before = self.under_way.len() + self.waiting.len();
-        let is_kept = |upload: &LinkUpload<K>| upload.worker != worker || !is_removed(&upload.key);
+        let is_kept =
+            |upload: &LinkUpload| upload.worker != worker || parcel.is_some_and(|parcel| upload.parcel != parcel);
         self.waiting.retain(is_kept);
         self.under_way.retain(is_kept);
-        let is_found = self.under_way.len() + self.waiting.len() < before;
         self.begin_next(worker);
         self.share(links);
-        is_found
+    }
+
+    /// Returns whether a worker sends this, or will send it.
+    pub(crate) fn has(&self, worker: WorkerId, parcel: Parcel) -> bool {
+        self.under_way.iter().chain(&self.waiting).any(|upload| upload.worker == worker && upload.parcel == parcel)
     }
 }
 
-impl<K> LinkUpload<K> {
-    /// Returns what was observed about the upload since the last call.
-    pub(crate) fn observe(&mut self) -> impl Iterator<Item = Observed> + use<K> {
+impl LinkUpload {
+    pub(crate) fn observe(&mut self) -> impl Iterator<Item = Observed> + use<> {
         let worker = self.worker;
         let seen = [(std::mem::take(&mut self.at_own), Seen::Alone), (std::mem::take(&mut self.at_less), Seen::Among)];
         let observed = seen.into_iter().filter(|((bytes, _), _)| *bytes > 0.0);
@@ -217,100 +203,34 @@ impl<K> LinkUpload<K> {
 mod tests {
     use super::*;
 
-    fn links() -> CurrentLinks {
-        let links =
-            Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
-        CurrentLinks::new(links, 5)
-    }
-
     fn worker(number: u32) -> WorkerId {
         WorkerId::new(number).unwrap()
     }
 
-    fn ends(uploads: &mut Uploads<u32>) -> Vec<(f64, u32)> {
-        std::iter::from_fn(|| uploads.end(&links()).map(|(at, upload)| (at, upload.key))).collect()
-    }
-
-    /// Returns when uploads of different workers end that begin at these times.
-    fn ends_of(begins: &[f64]) -> Vec<f64> {
-        let mut uploads = Uploads::new();
-        let mut found = Vec::new();
-        for (number, begins) in (1..).zip(begins) {
-            while uploads.next_at().is_some_and(|at| at <= *begins) {
-                found.extend(uploads.end(&links()).map(|(at, _)| at));
-            }
-            uploads.begin(&links(), *begins, worker(number), number, 100.0);
-        }
-        found.extend(ends(&mut uploads).into_iter().map(|(at, _)| at));
-        found
-    }
-
-    #[test]
-    fn uploads_share_the_coordinators_link() {
-        for (begins, expected) in [
-            (&[0.0][..], &[10.0][..]),
-            (&[0.0, 0.0], &[10.0, 10.0]),
-            (&[0.0, 0.0, 0.0, 0.0], &[20.0, 20.0, 20.0, 20.0]),
-            (&[0.0, 10.0, 20.0], &[10.0, 20.0, 30.0]),
-            // At 4, the first two uploads have 60 left, which take 9 at 20/3; the third then has 40 left.
-            (&[0.0, 0.0, 4.0], &[13.0, 13.0, 17.0]),
-        ] {
-            let found = ends_of(begins);
-            let is_close = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9;
-            assert!(found.len() == expected.len() && found.iter().zip(expected).all(is_close), "{begins:?}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn a_worker_sends_one_gradient_at_a_time() {
-        let mut uploads = Uploads::new();
-        uploads.begin(&links(), 0.0, worker(1), 1, 100.0);
-        uploads.begin(&links(), 0.0, worker(1), 2, 100.0);
-        assert_eq!(ends(&mut uploads), [(10.0, 1), (20.0, 2)]);
-    }
-
-    #[test]
-    fn what_a_lost_worker_sends_vanishes() {
-        let mut uploads = Uploads::new();
-        (1..=4).for_each(|number| uploads.begin(&links(), 0.0, worker(number), number, 100.0));
-        uploads.begin(&links(), 0.0, worker(1), 5, 100.0);
-        uploads.lose(&links(), 10.0, worker(1));
-        assert!(uploads.cancel(&links(), 10.0, worker(2), 2) && !uploads.cancel(&links(), 10.0, worker(2), 2));
-        assert_eq!(ends(&mut uploads), [(15.0, 3), (15.0, 4)], "half was received at 5 a second");
+    fn parcel(number: u64) -> Parcel {
+        Parcel::Collection(CollectionId(number))
     }
 
     /// Two links of rate 10 and one of rate 2 share one of 20: the fast ones get 9 each.
     #[test]
     fn a_slow_link_leaves_its_part_to_others() {
-        let mut links = links();
-        links.slow_down(worker(3), 5.0);
-        let mut uploads = Uploads::new();
-        (1..=3).for_each(|number| uploads.begin(&links, 0.0, worker(number), number, 90.0));
-        let observed = uploads.observe(&links, 5.0, 9);
+        let links =
+            Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
+        let mut links = CurrentLinks::new(links, 3);
+        links.rates[2] /= 5.0;
+        let mut uploads = Uploads::default();
+        (1..=3).for_each(|number| uploads.begin(&links, 0.0, worker(number), parcel(number.into()), 90.0));
+        let observed = uploads.observe(&links, 5.0);
         let gradient = |number, bytes, seen| Observed::Gradient { worker: worker(number), bytes, seconds: 5.0, seen };
         let expected = [gradient(1, 45.0, Seen::Among), gradient(2, 45.0, Seen::Among), gradient(3, 10.0, Seen::Alone)];
         assert_eq!(observed, expected);
-        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.key)), Some((10.0, 1)));
-        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.key)), Some((10.0, 2)));
+        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.parcel)), Some((10.0, parcel(1))));
+        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.parcel)), Some((10.0, parcel(2))));
         uploads.change(&mut links, 20.0, worker(3), 0.2);
-        assert!(uploads.has(worker(3), 3) && !uploads.has(worker(3), 2));
+        assert!(uploads.has(worker(3), parcel(3)) && !uploads.has(worker(3), parcel(2)));
         let (at, mut last) = uploads.end(&links).unwrap();
         assert_eq!(at, 25.0);
         let rest = Observed::Gradient { worker: worker(3), bytes: 80.0, seconds: 20.0, seen: Seen::Alone };
         assert_eq!(last.observe().collect::<Vec<_>>(), [rest]);
-    }
-
-    #[test]
-    fn the_engine_counts_with_the_slowest_part() {
-        let mut links = links();
-        links.slow_down(worker(2), 10.0);
-        let LinkSetting { times, up_bytes, down_bytes } = links.setting();
-        assert_eq!((times.up_s, times.down_s, up_bytes, down_bytes), (5.0, 2.5, 100.0, 50.0));
-        let own = [OwnTimes { up_s: 10.0, down_s: 5.0 }, OwnTimes { up_s: 100.0, down_s: 50.0 }];
-        assert_eq!(times.of([worker(1), worker(2)]), own);
-        assert_eq!((times.others, links.download(worker(1)), links.download(worker(2))), (own[0], 5.0, 50.0));
-        let fast = [1, 3, 4].map(worker);
-        assert_eq!([1, 4].map(|sets| links.downloads(sets, fast.into_iter())), [5.0, 10.0]);
-        assert_eq!(links.downloads(1, [worker(2)].into_iter()), 50.0);
     }
 }

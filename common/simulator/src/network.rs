@@ -8,7 +8,6 @@ use rand::{RngExt, SeedableRng};
 
 /// The range of delays of most messages, in seconds.
 const DELAY_S: std::ops::Range<f64> = 0.001..0.02;
-
 /// The range of delays of straggling messages, in seconds.
 const STRAGGLER_DELAY_S: std::ops::Range<f64> = 0.001..4.0;
 

@@ -100,13 +100,14 @@ pub struct IterationStart<'a> {
     pub decision: &'a Decision,
     /// The number of changes that happened so far.
     pub changes: usize,
-    pub(crate) speeds: &'a dyn SpeedView,
+    /// The current mean of a worker, given the laws' means.
+    pub(crate) means: &'a dyn Fn(WorkerId, &[f64]) -> f64,
 }
 
 impl IterationStart<'_> {
     /// Returns the current mean time of each of [`Self::workers`], where `of_laws` are the laws' means by slot.
     pub fn means(&self, of_laws: &[f64]) -> Vec<f64> {
-        self.workers.iter().map(|&worker| self.speeds.mean(worker, of_laws)).collect()
+        self.workers.iter().map(|&worker| (self.means)(worker, of_laws)).collect()
     }
 }
 
@@ -130,14 +131,8 @@ pub struct Step<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExchangeTime {
     ordered_at: f64,
-    total: f64,
-}
-
-impl ExchangeTime {
-    /// Returns the sum, in the unit of the laws' times.
-    pub fn total(&self) -> f64 {
-        self.total
-    }
+    /// The sum, in the unit of the laws' times.
+    pub total: f64,
 }
 
 impl Observer for ExchangeTime {
@@ -151,10 +146,4 @@ impl Observer for ExchangeTime {
         self.total += step.now - self.ordered_at;
         StepOutcome::default()
     }
-}
-
-/// The view of a cluster that an observer gets.
-pub(crate) trait SpeedView {
-    /// Returns the current mean of a worker, given the laws' means.
-    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
 }

@@ -1,6 +1,6 @@
-//! The step that the engine ordered, until it is taken.
+//! The step that the engine ordered, until it is taken, and the leases that no step has taken.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use ata_types::{CollectionId, Iteration, Lease, WorkerId};
 
@@ -65,10 +65,33 @@ impl Orders {
         }
         Some(order)
     }
+}
 
-    /// Drops the orders, because the coordinator is gone.
-    pub(crate) fn clear(&mut self) {
-        self.open = None;
-        self.delivered.clear();
+/// The number of outstanding leases of each iteration.
+#[derive(Default)]
+pub(crate) struct Outstanding {
+    /// The numbers by iteration, ascending.
+    leases: VecDeque<(Iteration, u64)>,
+}
+
+impl Outstanding {
+    pub(crate) fn assigned(&mut self, iteration: Iteration) {
+        match self.leases.back_mut() {
+            Some((last, count)) if *last == iteration => *count += 1,
+            _ => self.leases.push_back((iteration, 1)),
+        }
+    }
+
+    pub(crate) fn ended(&mut self, iteration: Iteration) {
+        let at = self.leases.partition_point(|(other, _)| *other < iteration);
+        self.leases[at].1 -= 1;
+        while self.leases.len() > 1 && self.leases[0].1 == 0 {
+            self.leases.pop_front();
+        }
+    }
+
+    /// Returns the earliest iteration whose parameters a lease is computed with; `None` if no lease is assigned.
+    pub(crate) fn oldest_iteration(&self) -> Option<Iteration> {
+        self.leases.iter().find(|(_, count)| *count > 0).map(|(iteration, _)| *iteration)
     }
 }

@@ -73,7 +73,7 @@ impl<T: TaskTimes> Simulation<T> {
             (None, None) => VirtualDriver::new(engine, observer, workers, &self.changes, &self.priors).run(&at_first),
             (None, Some(links)) => {
                 let cluster = LinkedCluster::new(workers, self.workers, links);
-                engine.know_links(cluster.setting());
+                engine.know_links(cluster.links.setting());
                 VirtualDriver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
             }
             (Some(_), Some(_)) => panic!("links are for runs without a network"),

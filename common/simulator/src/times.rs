@@ -32,7 +32,7 @@ pub trait TaskTimes {
 /// other workers.
 #[derive(Debug)]
 pub struct LawTimes {
-    workers: Vec<TimeSource>,
+    pub(crate) workers: Vec<TimeSource>,
     /// Whether any law's times depend on the iteration.
     by_iteration: bool,
 }
@@ -41,7 +41,7 @@ pub struct LawTimes {
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct TimeSource {
-    law: WorkerLaw,
+    pub(crate) law: WorkerLaw,
     rng: Xoshiro256PlusPlus,
 }
 
@@ -61,23 +61,9 @@ impl LawTimes {
             source.law.resample(seed);
         }
     }
-
-    /// Returns the number of workers.
-    pub(crate) fn workers(&self) -> usize {
-        self.workers.len()
-    }
-
-    /// Returns a worker's law and stream in their current state.
-    pub(crate) fn source(&self, worker: WorkerId) -> &TimeSource {
-        &self.workers[worker.slot()]
-    }
 }
 
 impl TimeSource {
-    pub(crate) fn law(&self) -> &WorkerLaw {
-        &self.law
-    }
-
     pub(crate) fn draw(&mut self) -> f64 {
         self.law.sample(1.0, &mut self.rng)
     }
@@ -122,7 +108,8 @@ pub fn worker_rng(seed: u64, worker: u32) -> Xoshiro256PlusPlus {
 #[derive(Clone, Debug)]
 pub struct RecordedTimes {
     workers: Vec<Playback>,
-    bootstrapped: u64,
+    /// The number of tasks so far whose time was drawn with replacement.
+    pub bootstrapped: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -139,11 +126,6 @@ impl RecordedTimes {
             (!times.is_empty()).then(|| Playback { times, next: 0, rng: worker_rng(seed, worker) })
         };
         Some(Self { workers: (1..).zip(workers).map(playback).collect::<Option<_>>()?, bootstrapped: 0 })
-    }
-
-    /// Returns the number of tasks so far whose time was drawn with replacement.
-    pub fn bootstrapped(&self) -> u64 {
-        self.bootstrapped
     }
 }
 
@@ -168,9 +150,9 @@ mod tests {
         let (first, second) = (WorkerId::from_slot(0), WorkerId::from_slot(1));
         let mut times = RecordedTimes::new(vec![vec![1.0, 2.0, 3.0], vec![7.0]], 1).unwrap();
         assert_eq!([(); 3].map(|()| times.draw(first)), [1.0, 2.0, 3.0]);
-        assert_eq!(times.bootstrapped(), 0);
+        assert_eq!(times.bootstrapped, 0);
         assert!((0..50).all(|_| [1.0, 2.0, 3.0].contains(&times.draw(first))));
-        assert_eq!(([(); 3].map(|()| times.draw(second)), times.bootstrapped()), ([7.0; 3], 52));
+        assert_eq!(([(); 3].map(|()| times.draw(second)), times.bootstrapped), ([7.0; 3], 52));
         assert!(RecordedTimes::new(vec![vec![1.0], vec![]], 1).is_none());
     }
 }

@@ -8,40 +8,14 @@
 //! Groups: laws1000, laws100, hard, held, surprises, margin. For each case, it prints the ratios of each policy's runtime and worker time
 //! to those of RAS on the true means, and then their geometric means. All cases have the same weight, although groups differ in size.
 
-use ata_experiments::{Experiment, run};
+use ata_experiments::suite::{Suite, SuiteCase};
+use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, run};
 use ata_policies::build_policy;
 use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
 const ORACLE: &str = "fta:means=current";
 
 const GROUPS: [&str; 6] = ["laws1000", "laws100", "hard", "held", "surprises", "margin"];
-
-/// The laws of the suite `comparison`.
-const LAWS: [&str; 12] = [
-    "shifted_exp(29*i, 29*i)",
-    "shifted_exp(29*sqrt(i), 29*sqrt(i))",
-    "exp(58*i)",
-    "uniform(29*i, 87*i)",
-    "half_normal(29*i, 36*i)",
-    "lognormal(0, ln(50*i), 0.5)",
-    "gamma(10*i, 2, 24*i)",
-    "const(58*i)",
-    "exp(58*i); uniform(29*i, 87*i); gamma(0, 0.5, 116*i); const(58*i); lognormal(0, ln(30*i), 1.2)",
-    "gamma(0, 0.5, 116*i)",
-    "weibull(0, 0.5, 29*i)",
-    "lognormal(0, ln(30*i), 1.2)",
-];
-
-const HARD: [&str; 8] = [
-    "common-mode",
-    "drift",
-    "near-ties",
-    "heavy-tails",
-    "hidden-gem",
-    "small-tasks",
-    "independent-changes",
-    "many-workers",
-];
 
 /// Held-out laws, on which no constant was tuned, each with a change during the run.
 const HELD: [(&str, &str); 7] = [
@@ -69,30 +43,30 @@ struct Costs {
 
 struct Case {
     group: &'static str,
-    /// The name of a built-in experiment.
-    name: &'static str,
+    /// The name of the suite's case.
+    name: String,
     experiment: Experiment,
 }
 
 fn case(group: &'static str, law: &str, (workers, budget, iterations): (u32, u64, u64), changes: &str) -> Case {
     let text = format!("laws=[\"{law}\"]\nworkers=[{workers}]\nbudget={budget}\niterations={iterations}\n{changes}");
     let experiment = Experiment::parse(&text, group).unwrap_or_else(|error| panic!("{text}: {error}"));
-    Case { group, name: "", experiment }
+    Case { group, name: String::new(), experiment }
 }
 
 fn cases() -> Vec<Case> {
     let mut all = Vec::new();
-    for (group, iterations) in [("laws1000", 1000), ("laws100", 100)] {
-        for law in LAWS {
-            all.extend([17, 51, 153].map(|n| case(group, law, (n, 23, iterations), "")));
-        }
-    }
-    for name in HARD {
-        let whole = Experiment::open(name).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for law in &whole.laws {
-            for n in &whole.workers {
-                let experiment = Experiment { laws: vec![law.clone()], workers: vec![*n], ..whole.clone() };
-                all.push(Case { group: "hard", name, experiment });
+    let suite = Suite::open("comparison", None).expect("a suite").unwrap_or_else(|error| panic!("{error}"));
+    for SuiteCase { name, experiment, .. } in suite.cases {
+        let group = match experiment.iterations {
+            _ if BUILTIN_EXPERIMENTS.iter().any(|(known, _)| *known == name) => "hard",
+            100 => "laws100",
+            _ => "laws1000",
+        };
+        for law in &experiment.laws {
+            for n in &experiment.workers {
+                let experiment = Experiment { laws: vec![law.clone()], workers: vec![*n], ..experiment.clone() };
+                all.push(Case { group, name: name.clone(), experiment });
             }
         }
     }

@@ -46,9 +46,8 @@ impl DescentStep {
             }
             adjacent
         });
-        let (iteration, lr_factor) = (step.iteration, step.lr_factor);
-        let oldest_iteration = step.oldest_iteration.min(iteration + 1);
-        Self { iteration, tasks, lr_factor, oldest_iteration }
+        let oldest_iteration = step.oldest_iteration.min(step.iteration + 1);
+        Self { iteration: step.iteration, tasks, lr_factor: step.lr_factor, oldest_iteration }
     }
 
     /// Returns the hash of the sequence that ends with this step, where `before` is the hash of the steps before it.
@@ -86,12 +85,15 @@ impl DescentCache {
     }
 
     /// Creates an empty cache of stochastic gradient descent on a problem.
-    pub fn descent(problem: Arc<dyn Problem>, step_size: f64) -> Self {
-        Self::new(move || Box::new(GradientDescent::new(Arc::clone(&problem), step_size)))
+    pub(crate) fn descent(problem: Arc<dyn Problem>, step_size: f64) -> Self {
+        Self::new(move || {
+            let (problem, parameters) = (Arc::clone(&problem), BTreeMap::from([(1, problem.initial())]));
+            Box::new(GradientDescent { problem, step_size, parameters, last_gradient: None })
+        })
     }
 
     /// Returns the position at the beginning of a run.
-    pub fn begin(&self) -> CachedDescent<'_> {
+    pub(crate) fn begin(&self) -> CachedDescent<'_> {
         CachedDescent { cache: self, hash: 0, skipped: Vec::new(), descent: None }
     }
 
@@ -102,7 +104,7 @@ impl DescentCache {
 }
 
 /// One run's position in its sequence of steps.
-pub struct CachedDescent<'a> {
+pub(crate) struct CachedDescent<'a> {
     cache: &'a DescentCache,
     hash: u64,
     /// Steps that other runs computed, in case this run diverges from them.
@@ -112,7 +114,7 @@ pub struct CachedDescent<'a> {
 
 impl CachedDescent<'_> {
     /// Returns the result of a step, which is computed unless another run has done so.
-    pub fn step(&mut self, step: &Step<'_>) -> Result<StepResult, String> {
+    pub(crate) fn step(&mut self, step: &Step<'_>) -> Result<StepResult, String> {
         let step = DescentStep::new(step);
         self.hash = step.hash_after(self.hash);
         let known = self.cache.known.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hash).copied();
@@ -137,13 +139,6 @@ struct GradientDescent {
     /// The parameters by the iteration whose gradients are computed at them.
     parameters: BTreeMap<u64, Vec<f64>>,
     last_gradient: Option<Vec<f64>>,
-}
-
-impl GradientDescent {
-    fn new(problem: Arc<dyn Problem>, step_size: f64) -> Self {
-        let parameters = BTreeMap::from([(1, problem.initial())]);
-        Self { problem, step_size, parameters, last_gradient: None }
-    }
 }
 
 impl Descent for GradientDescent {

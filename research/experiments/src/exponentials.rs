@@ -10,10 +10,8 @@ use std::f64::consts::PI;
 
 /// The rule's error is e^(−`ERROR_EXPONENT`) times a factor of a few hundred.
 const ERROR_EXPONENT: f64 = 40.0;
-
 /// A task that is unfinished with probability e^(−`CERTAIN`) does not measurably change the mean.
 const CERTAIN: f64 = 50.0;
-
 /// The density is negligible before the time at which the maximum is reached with this probability.
 const IMPOSSIBLE: f64 = 1e-22;
 
@@ -24,40 +22,21 @@ const IMPOSSIBLE: f64 = 1e-22;
 /// # Panics
 /// Panics if there is no rate, or a rate is not positive and finite.
 pub(crate) fn mean_of_maximum(rates: &[f64]) -> f64 {
-    let law = Law::of_maximum(rates);
-    law.mean() / law.unit
-}
-
-/// The distribution of the maximum, as the nodes and weights of a quadrature.
-struct Law {
-    /// The smallest rate. Times are multiples of its reciprocal, which makes the mean at least 1.
-    unit: f64,
-    nodes: Vec<(f64, f64)>,
-}
-
-impl Law {
-    fn of_maximum(rates: &[f64]) -> Self {
-        assert!(!rates.is_empty(), "the maximum of no times is not defined");
-        assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0), "rates must be positive and finite");
-        let mut rates = rates.to_vec();
-        rates.sort_unstable_by(f64::total_cmp);
-        let unit = rates[0];
-        for rate in &mut rates {
-            *rate /= unit;
-        }
-        let spread = libm::log(rates.len() as f64);
-        let step = step(spread);
-        let last = libm::log(spread + CERTAIN);
-        let nodes = (0_u32..)
-            .map(|k| libm::exp(last - f64::from(k) * step))
-            .map_while(|t| density(&rates, t).map(|density| (t, step * t * density)))
-            .collect();
-        Self { unit, nodes }
+    assert!(!rates.is_empty(), "the maximum of no times is not defined");
+    assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0), "rates must be positive and finite");
+    let mut rates = rates.to_vec();
+    rates.sort_unstable_by(f64::total_cmp);
+    // Times are multiples of the reciprocal of the smallest rate, which makes the mean at least 1.
+    let unit = rates[0];
+    for rate in &mut rates {
+        *rate /= unit;
     }
-
-    fn mean(&self) -> f64 {
-        self.nodes.iter().map(|&(t, weight)| weight * t).sum()
-    }
+    let spread = libm::log(rates.len() as f64);
+    let step = step(spread);
+    let last = libm::log(spread + CERTAIN);
+    let times = (0_u32..).map(|k| libm::exp(last - f64::from(k) * step));
+    let mean: f64 = times.map_while(|t| density(&rates, t).map(|density| step * t * density * t)).sum();
+    mean / unit
 }
 
 /// The distance between nodes in ln t, where `spread` is ln r.
@@ -94,9 +73,6 @@ fn density(rates: &[f64], t: f64) -> Option<f64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rand::SeedableRng;
-    use rand::rngs::ChaCha8Rng;
-    use rand_distr::{Distribution, Exp1};
 
     fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
         let error = (found / expected - 1.0).abs();
@@ -123,68 +99,10 @@ mod tests {
         mean
     }
 
-    /// Computes the mean of the maximum of groups of equal rates from the time of the first to finish and the maximum of the others. No
-    /// term is negative, so the result is exact for any number of rates.
-    fn first_to_finish(groups: [(usize, f64); 2]) -> f64 {
-        let [(many, rate), (others, other)] = groups;
-        let mut known = vec![vec![0.0; others + 1]; many + 1];
-        for (i, j) in (0..=many).flat_map(|i| (0..=others).map(move |j| (i, j))).skip(1) {
-            let total = i as f64 * rate + j as f64 * other;
-            let mut mean = 1.0 / total;
-            if i > 0 {
-                mean += i as f64 * rate / total * known[i - 1][j];
-            }
-            if j > 0 {
-                mean += j as f64 * other / total * known[i][j - 1];
-            }
-            known[i][j] = mean;
-        }
-        known[many][others]
-    }
-
-    #[test]
-    fn many_unequal_rates() {
-        for groups in [
-            [(10, 1.0), (10, 1.5)],
-            [(20, 1.0), (20, 0.3)],
-            [(1, 1.0), (1000, 7.0)],
-            [(500, 1.0), (500, 1.01)],
-            [(3, 1e-3), (400, 1.0)],
-        ] {
-            let rates: Vec<f64> = groups.iter().flat_map(|&(count, rate)| vec![rate; count]).collect();
-            assert_close(mean_of_maximum(&rates), first_to_finish(groups), 1e-12, &format!("mean of {groups:?}"));
-        }
-    }
-
-    /// The result is within 5 standard errors of the mean of 20,000 draws, for the means of the ATA paper's workers.
-    #[test]
-    fn distinct_rates_agree_with_draws() {
-        let rates: Vec<f64> = (1..=40).map(|i| 1.0 / f64::from(29 * i)).collect();
-        let mut rng = ChaCha8Rng::seed_from_u64(2);
-        let mut task = |rate: &f64| Distribution::<f64>::sample(&Exp1, &mut rng) / rate;
-        let draws: Vec<f64> = (0..20_000).map(|_| rates.iter().map(&mut task).fold(0.0, f64::max)).collect();
-        let average = |of: &dyn Fn(f64) -> f64| draws.iter().map(|&t| of(t)).sum::<f64>() / draws.len() as f64;
-        let mean = mean_of_maximum(&rates);
-        let variance = average(&|t| (t - mean).powi(2));
-        assert!((average(&|t| t - mean)).abs() < 5.0 * (variance / draws.len() as f64).sqrt());
-    }
-
     #[test]
     fn extreme_rates() {
         assert_close(mean_of_maximum(&[1e-300, 1e300]), 1e300, 1e-12, "mean");
         assert_close(mean_of_maximum(&[1e300, 2e300]), 7.0 / 6.0 * 1e-300, 1e-12, "mean");
-    }
-
-    #[test]
-    #[should_panic(expected = "positive and finite")]
-    fn a_rate_of_zero_is_refused() {
-        mean_of_maximum(&[1.0, 0.0]);
-    }
-
-    #[test]
-    #[should_panic(expected = "no times")]
-    fn no_rate_is_refused() {
-        mean_of_maximum(&[]);
     }
 
     proptest! {

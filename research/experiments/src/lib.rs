@@ -4,8 +4,8 @@
 //! - `spec`: [`Experiment`], the file; `change`: changes during its runs; `error`: errors of experiments
 //! - `builtin`: the built-in experiments
 //! - `run`: runs all cases in parallel
-//! - `problem`: [`Problem`], the learning problem of a simulated run; `descent`: [`DescentCache`], gradients computed once per distinct
-//!   sequence of steps
+//! - `problem`: the learning problems of simulated runs; `descent`: [`DescentCache`], gradients computed once per distinct sequence of
+//!   steps
 //! - `regret`: the excess cost of an allocation over the best one; `exponentials`: the maximum of exponential times
 //! - `trace`: the progress of a run, at some of its iterations
 //! - `summary`: means over seeds, as a table
@@ -28,10 +28,9 @@ mod trace;
 
 pub use builtin::BUILTIN_EXPERIMENTS;
 pub use change::{ChangeSpec, Workers};
-pub use descent::{CachedDescent, Descent, DescentCache, DescentStep, StepResult};
+pub use descent::{Descent, DescentCache, DescentStep, StepResult};
 pub use error::ExperimentError;
 pub use plots::figures;
-pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};
 pub use run::{RunResult, run};
 pub use spec::{Experiment, LearningSpec, LimitsSpec};
 pub use summary::{Group, Row, groups};

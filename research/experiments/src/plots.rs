@@ -1,6 +1,6 @@
 //! Figures of an experiment.
 
-use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Series};
+use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Scale, Series};
 
 use crate::run::RunResult;
 use crate::spec::{Experiment, LearningSpec};
@@ -9,10 +9,8 @@ use crate::trace::Checkpoint;
 
 /// The largest number of allocations over time that are drawn for one group.
 const MAX_ALLOCATIONS: usize = 4;
-
 /// The share of runs that the band over seeds excludes at either end.
 const BAND: f64 = 0.1;
-
 /// The number of points of a minibatch loss that are averaged.
 const SMOOTHED: usize = 20;
 
@@ -28,6 +26,9 @@ pub fn figures(experiment: &Experiment, results: &[RunResult]) -> Vec<Figure> {
     figures.collect()
 }
 
+/// A label, and the value at a checkpoint.
+type Quantity<T> = (&'static str, fn(&Checkpoint) -> T);
+
 struct GroupFigures<'a> {
     experiment: &'a Experiment,
     group: &'a Group<'a>,
@@ -37,49 +38,34 @@ struct GroupFigures<'a> {
 
 impl GroupFigures<'_> {
     fn all(&self) -> Vec<Figure> {
+        let k: Quantity<f64> = ("iteration k", |at| at.iteration as f64);
+        let runtime: Quantity<f64> = ("runtime (units of time)", |at| at.runtime);
+        let total: Quantity<f64> = ("total worker time (units of time)", |at| at.worker_time);
+        let mean_time: Quantity<Option<f64>> =
+            ("mean of C_1 … C_k (units of time)", |at| Some(at.runtime / at.iteration as f64));
+        let mean_total: Quantity<Option<f64>> =
+            ("mean total worker time (units of time)", |at| Some(at.worker_time / at.iteration as f64));
+        let mean_regret: Quantity<Option<f64>> =
+            ("cumulative regret / k (units of time)", |at| Some(at.regret? / at.iteration as f64));
+        let loss: Quantity<Option<f64>> = (self.experiment.loss_label(), |at| at.objective);
         let mut figures = vec![
-            self.course(
-                "iteration-time",
-                "Average iteration time",
-                ("iteration k", |at| at.iteration as f64),
-                ("mean of C_1 … C_k (units of time)", |at| Some(at.runtime / at.iteration as f64)),
-            ),
-            self.course(
-                "worker-time",
-                "Average total worker time",
-                ("iteration k", |at| at.iteration as f64),
-                ("mean total worker time (units of time)", |at| Some(at.worker_time / at.iteration as f64)),
-            ),
-            self.course(
-                "regret",
-                "Averaged cumulative regret",
-                ("iteration k", |at| at.iteration as f64),
-                ("cumulative regret / k (units of time)", |at| Some(at.regret? / at.iteration as f64)),
-            ),
+            self.course("iteration-time", "Average iteration time", k, mean_time),
+            self.course("worker-time", "Average total worker time", k, mean_total),
+            self.course("regret", "Averaged cumulative regret", k, mean_regret),
+            self.course("loss-runtime", "Loss against runtime", runtime, loss),
+            self.course("loss-worker-time", "Loss against total worker time", total, loss),
         ];
-        for (name, title, x, of) in [
-            (
-                "loss-runtime",
-                "Loss against runtime",
-                "runtime (units of time)",
-                (|at| at.runtime) as fn(&Checkpoint) -> f64,
-            ),
-            ("loss-worker-time", "Loss against total worker time", "total worker time (units of time)", |at| {
-                at.worker_time
-            }),
-        ] {
-            figures.push(self.course(name, title, (x, of), (self.experiment.loss_label(), |at| at.objective)));
-        }
-        figures.retain(has_points);
-        if matches!(self.experiment.learning, Some(LearningSpec::Cnn { .. })) {
-            figures.iter_mut().filter(|figure| figure.name.starts_with("loss")).for_each(smooth);
-        }
+        figures.retain(|figure| matches!(&figure.plot, Plot::Lines(series) if !series.is_empty()));
         for figure in figures.iter_mut().filter(|figure| figure.name.starts_with("loss")) {
-            figure.x.scale = ata_figures::Scale::Linear;
+            figure.x.scale = Scale::Linear;
+            if matches!(self.experiment.learning, Some(LearningSpec::Cnn { .. })) {
+                smooth(figure);
+            }
         }
         figures.extend(self.windows());
         figures.extend(self.frontier());
-        figures.extend(self.allocations());
+        let traced = self.group.rows.iter().filter(|row| !row.runs[0].trace.allocation.is_empty());
+        figures.extend(traced.take(MAX_ALLOCATIONS).map(|row| self.allocation(row)));
         figures
     }
 
@@ -96,8 +82,8 @@ impl GroupFigures<'_> {
         &self,
         name: &str,
         title: &str,
-        (x_label, x): (&str, fn(&Checkpoint) -> f64),
-        (y_label, y): (&str, fn(&Checkpoint) -> Option<f64>),
+        (x_label, x): Quantity<f64>,
+        (y_label, y): Quantity<Option<f64>>,
     ) -> Figure {
         let series = self.group.rows.iter().map(|row| Series { name: row.name.clone(), points: course(row, x, y) });
         let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
@@ -118,9 +104,8 @@ impl GroupFigures<'_> {
 
     /// Returns a figure of runtime against total worker time, if there are several rows to compare.
     fn frontier(&self) -> Option<Figure> {
-        if self.experiment.overcommit.len() < 2
-            && !self.group.rows.iter().any(|row| dial(&row.runs[0].policy).is_some())
-        {
+        let overcommits = self.experiment.overcommit.len() >= 2;
+        if !overcommits && !self.group.rows.iter().any(|row| dial(&row.runs[0].policy).is_some()) {
             return None;
         }
         let mut curves: Vec<Curve> = Vec::new();
@@ -130,7 +115,7 @@ impl GroupFigures<'_> {
             let (y, _) = row.moments(|run| run.mean_total_worker_time);
             let (name, label) = match dial(&run.policy) {
                 Some((name, worth)) => (name, format!("W = {worth}")),
-                None if self.experiment.overcommit.len() < 2 => (run.policy.as_str(), "default".into()),
+                None if !overcommits => (run.policy.as_str(), "default".into()),
                 None => (run.policy.as_str(), format!("+{:.0} %", run.overcommit * 100.0)),
             };
             let mark = Mark { label, point: Point::new(x, y) };
@@ -147,11 +132,6 @@ impl GroupFigures<'_> {
         let (x, y) = ("mean iteration time (units of time)", "mean total worker time (units of time)");
         let title = "Runtime against total worker time";
         Some(self.figure("frontier", title, Axis::linear(x), Axis::log(y), Plot::Frontier(curves)))
-    }
-
-    fn allocations(&self) -> Vec<Figure> {
-        let rows = self.group.rows.iter().filter(|row| !row.runs[0].trace.allocation.is_empty());
-        rows.take(MAX_ALLOCATIONS).map(|row| self.allocation(row)).collect()
     }
 
     /// Returns a figure of each worker's tasks over time, for the first seed.
@@ -193,10 +173,6 @@ fn smooth(figure: &mut Figure) {
     figure.caption = format!("{} Means of the last {SMOOTHED} points.", figure.caption);
 }
 
-fn has_points(figure: &Figure) -> bool {
-    matches!(&figure.plot, Plot::Lines(series) if !series.is_empty())
-}
-
 /// Returns the mean and the band over seeds, at each checkpoint that all runs reached.
 fn course(row: &Row<'_>, x: fn(&Checkpoint) -> f64, y: fn(&Checkpoint) -> Option<f64>) -> Vec<Point> {
     let shortest = row.runs.iter().map(|run| run.trace.checkpoints.len()).min().unwrap_or(0);
@@ -231,6 +207,7 @@ fn banded(x: f64, mut values: Vec<f64>) -> Point {
     let y = values.iter().sum::<f64>() / values.len() as f64;
     Point { x, y, low: quantile(BAND).min(y), high: quantile(1.0 - BAND).max(y) }
 }
+
 /// Splits a policy into its specification without the price of a second and that price.
 fn dial(policy: &str) -> Option<(&str, &str)> {
     policy.split_once(":time_price=")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ata_scheduler::{Collect, Rule, SchedulerRng, ras};
-use ata_simulator::IterationStart;
+use ata_simulator::{IterationStart, LawError, TimeLaws, WorkerLaw};
 use ata_types::WorkerId;
 use rand::SeedableRng;
 
@@ -12,6 +12,7 @@ use crate::exponentials::mean_of_maximum;
 /// The sum of the regret of a policy's allocations, if it is defined. The reference is the best allocation to the
 /// available workers by the true means at the time.
 pub(super) struct Regret {
+    /// The means of the workers' laws, by slot.
     of_laws: Vec<f64>,
     /// The rates of the workers, if all times are exponential.
     rates: Option<Vec<f64>>,
@@ -34,10 +35,13 @@ struct Best {
 }
 
 impl Regret {
-    /// Creates an empty sum. `means` and `rates` belong to the workers' laws, by slot.
-    pub(super) fn new(means: Vec<f64>, rates: Option<Vec<f64>>, budget: u64) -> Self {
+    /// Creates an empty sum.
+    pub(super) fn new(laws: &TimeLaws, workers: u32, budget: u64) -> Result<Self, LawError> {
+        let laws = (1..=workers).map(|worker| laws.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;
+        let of_laws = laws.iter().map(WorkerLaw::mean).collect();
+        let rates = laws.iter().map(WorkerLaw::exponential_rate).collect();
         let employed = (Vec::new(), 0.0);
-        Self { of_laws: means, rates, budget, best: None, employed, pending: Some(0.0), sum: Some(0.0) }
+        Ok(Self { of_laws, rates, budget, best: None, employed, pending: Some(0.0), sum: Some(0.0) })
     }
 
     /// Returns the sum so far; `None` if it is not defined for this policy.

@@ -9,7 +9,7 @@ use ata_scheduler::{
 };
 use ata_simulator::{
     ClusterTruth, ExchangeTime, IterationStart, LawError, LawTimes, LinksSpec, Observer, OracleTimes, SettingError,
-    Simulation, Step, TaskTimes, TimeLaws, WorkerLaw,
+    Simulation, Step, TaskTimes, TimeLaws,
 };
 use ata_types::WorkerId;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -69,18 +69,17 @@ pub struct RunResult {
 
 #[derive(Clone, Debug)]
 struct Case<'a> {
+    experiment: &'a Experiment,
     policy: &'a str,
     law: &'a str,
     workers: u32,
     overcommit: f64,
     warm_start: &'a str,
     seed: u64,
-    with_allocation: bool,
 }
 
 /// The largest number of workers whose allocation is kept over time: more cannot be distinguished in a figure.
 const MAX_TRACED_WORKERS: u32 = 200;
-
 /// The number of iterations between two reports of progress.
 const PROGRESS_EVERY: u64 = 256;
 
@@ -90,11 +89,11 @@ impl Experiment {
         Ok(match self.learning {
             None | Some(LearningSpec::Cnn { .. }) => None,
             Some(LearningSpec::Quadratic { dimension, sigma, step }) => {
-                Some(DescentCache::descent(std::sync::Arc::new(Quadratic::new(dimension, sigma, self.seed)?), step))
+                Some(DescentCache::descent(Arc::new(Quadratic::new(dimension, sigma, self.seed)?), step))
             }
             Some(LearningSpec::LinearRegression { samples, dimension, batch, step }) => {
                 let sizes = RegressionSizes { samples, dimension, batch };
-                Some(DescentCache::descent(std::sync::Arc::new(LinearRegression::new(sizes, self.seed)?), step))
+                Some(DescentCache::descent(Arc::new(LinearRegression::new(sizes, self.seed)?), step))
             }
         })
     }
@@ -113,40 +112,16 @@ impl Experiment {
                     let waits = POLICIES.kind(policy) == PolicyKind::Barrier;
                     for &overcommit in self.overcommit.iter().take(if waits { usize::MAX } else { 1 }) {
                         for warm_start in &self.warm_start {
-                            cases.extend((self.seed..self.seed + self.seeds).map(|seed| Case {
-                                policy,
-                                law,
-                                workers,
-                                overcommit,
-                                warm_start,
-                                seed,
-                                with_allocation: seed == self.seed && workers <= MAX_TRACED_WORKERS,
-                            }));
+                            let seeds = self.seed..self.seed + self.seeds;
+                            let case =
+                                |seed| Case { experiment: self, policy, law, workers, overcommit, warm_start, seed };
+                            cases.extend(seeds.map(case));
                         }
                     }
                 }
             }
         }
         cases
-    }
-
-    /// Builds the case's policy, with access to `truth` or, if the case is only checked, to the laws' means.
-    fn build(
-        &self,
-        case: &Case<'_>,
-        policies: PolicyResolver,
-        truth: Option<Arc<dyn Truth>>,
-    ) -> Result<Box<dyn Policy>, ExperimentError> {
-        let means = case.law.parse::<TimeLaws>()?.means(case.workers)?;
-        let truth = truth.or_else(|| Some(Arc::new(means.clone()?)));
-        let context = PolicyContext { means, workers: Some(case.workers), truth };
-        let wrong = |cause| ExperimentError::Policy { policy: case.policy.into(), workers: case.workers, cause };
-        let policy = policies(case.policy, &context).map_err(wrong)?;
-        if policy.name() == "adaptive-k-sync" && self.learning.is_none() {
-            let expected = "a problem, because it looks at gradients: add --problem quadratic, or a [learning] section";
-            return Err(SettingError::new("policy adaptive-k-sync", "nothing is learned", expected).into());
-        }
-        Ok(policy)
     }
 }
 
@@ -161,32 +136,45 @@ pub fn run(
     experiment.check()?;
     let cases = experiment.cases();
     for case in cases.iter().filter(|case| case.seed == experiment.seed) {
-        experiment.build(case, policies, None)?;
+        build(case, policies, None)?;
     }
-    cases.par_iter().map(|case| run_case(experiment, case, policies, learning, progress)).collect()
+    cases.par_iter().map(|case| run_case(case, policies, learning, progress)).collect()
 }
 
-/// Returns the spot checks of a case, if its policy allows them.
-fn verify(experiment: &Experiment, case: &Case<'_>) -> Option<Verify> {
-    let waits = POLICIES.kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
-    // The secret must differ from the seed, which other things are drawn with.
-    (waits && experiment.verify > 0.0).then_some(Verify { share: experiment.verify, secret: !case.seed })
+/// Builds the case's policy, with access to `truth` or, if the case is only checked, to the laws' means.
+fn build(
+    case: &Case<'_>,
+    policies: PolicyResolver,
+    truth: Option<Arc<dyn Truth>>,
+) -> Result<Box<dyn Policy>, ExperimentError> {
+    let Case { experiment, policy, law, workers, .. } = *case;
+    let means = law.parse::<TimeLaws>()?.means(workers)?;
+    let truth = truth.or_else(|| Some(Arc::new(means.clone()?)));
+    let context = PolicyContext { means, workers: Some(workers), truth };
+    let wrong = |cause| ExperimentError::Invalid(format!("policy {policy}, {workers} workers: {cause}"));
+    let policy = policies(policy, &context).map_err(wrong)?;
+    if policy.name() == "adaptive-k-sync" && experiment.learning.is_none() {
+        let expected = "a problem, because it looks at gradients: add --problem quadratic, or a [learning] section";
+        return Err(SettingError::new("policy adaptive-k-sync", "nothing is learned", expected).into());
+    }
+    Ok(policy)
 }
 
 fn run_case(
-    experiment: &Experiment,
     case: &Case<'_>,
     policies: PolicyResolver,
     learning: Option<&DescentCache>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<RunResult, ExperimentError> {
+    let experiment = case.experiment;
+    let with_allocation = case.seed == experiment.seed && case.workers <= MAX_TRACED_WORKERS;
     let laws: TimeLaws = case.law.parse()?;
     let course = Course {
         experiment,
         workers: case.workers,
         progress,
-        regret: regret(&laws, case.workers, experiment.budget)?,
-        tracer: Tracer::new(experiment.iterations, case.with_allocation),
+        regret: Regret::new(&laws, case.workers, experiment.budget)?,
+        tracer: Tracer::new(experiment.iterations, with_allocation),
         learning: learning.map(DescentCache::begin),
         exchange_time: ExchangeTime::default(),
         allocation: Vec::new(),
@@ -195,10 +183,10 @@ fn run_case(
     };
     // The seed of the overhead must differ from that of the task times.
     let overhead = experiment.overhead.as_ref();
-    let overhead = overhead.map(|law| times(experiment, case, &law.parse()?, !case.seed)).transpose()?;
-    let times = times(experiment, case, &laws, case.seed)?;
+    let overhead = overhead.map(|law| times(case, &law.parse()?, !case.seed)).transpose()?;
+    let times = times(case, &laws, case.seed)?;
     let truth = ClusterTruth { times: OracleTimes::new(times), overhead: overhead.map(OracleTimes::new) };
-    let policy = experiment.build(case, policies, Some(Arc::new(truth.clone())))?;
+    let policy = build(case, policies, Some(Arc::new(truth.clone())))?;
     // If the policy has not kept the true times, the simulation avoids their cost.
     match truth.into_times() {
         Ok((times, overhead)) => simulate(case, policy, times, overhead, course),
@@ -207,15 +195,14 @@ fn run_case(
 }
 
 /// Returns the task times of a case's workers. The first seed plays traces as they are; further seeds resample those that have blocks.
-fn times(experiment: &Experiment, case: &Case<'_>, laws: &TimeLaws, seed: u64) -> Result<LawTimes, LawError> {
+fn times(case: &Case<'_>, laws: &TimeLaws, seed: u64) -> Result<LawTimes, LawError> {
     let mut times = LawTimes::new(laws, case.workers, seed)?;
-    if case.seed != experiment.seed {
+    if case.seed != case.experiment.seed {
         times.resample(case.seed);
     }
     Ok(times)
 }
 
-/// Simulates one run.
 fn simulate<T: TaskTimes>(
     case: &Case<'_>,
     policy: Box<dyn Policy>,
@@ -223,53 +210,54 @@ fn simulate<T: TaskTimes>(
     overhead: Option<T>,
     mut course: Course<'_>,
 ) -> Result<RunResult, ExperimentError> {
-    let experiment = course.experiment;
-    let (changes, priors) = (experiment.changes(case.workers)?, priors(experiment, case)?);
+    let Case { experiment, policy: name, law, workers, overcommit, warm_start, seed } = *case;
+    let (changes, priors) = (experiment.changes(workers)?, priors(case)?);
     let links = experiment.links.as_ref().map(LinksSpec::links).transpose()?;
-    let mut simulation = Simulation { overhead, changes, priors, links, ..Simulation::new(case.workers, times) };
+    let mut simulation = Simulation { overhead, changes, priors, links, ..Simulation::new(workers, times) };
+    let waits = POLICIES.kind(name) == PolicyKind::Barrier && overcommit == 0.0;
+    let is_checked = waits && experiment.verify > 0.0;
     let config = EngineConfig {
         budget: experiment.budget,
         iterations: experiment.iterations,
         min_workers: simulation.present_at_first().max(1),
-        seed: case.seed,
-        overcommit: case.overcommit,
+        seed,
+        overcommit,
         lease_timeout_s: experiment.lease_timeout,
-        verify: verify(experiment, case),
+        // The secret must differ from the seed, which other things are drawn with.
+        verify: is_checked.then_some(Verify { share: experiment.verify, secret: !seed }),
         limits: experiment.limits.limits(),
         ..EngineConfig::default()
     };
     let mut engine = Engine::new(config, policy);
-    simulation.run(&mut engine, &mut course).map_err(|cause| ExperimentError::Run {
-        policy: case.policy.into(),
-        law: case.law.into(),
-        workers: case.workers,
-        seed: case.seed,
-        cause,
+    simulation.run(&mut engine, &mut course).map_err(|cause| {
+        ExperimentError::Run(format!("policy {name}, law {law}, {workers} workers, seed {seed}: {cause}"))
     })?;
     let Course { regret, tracer, exchange_time, allocation, objective, failed, progress, .. } = course;
-    failed.map_or(Ok(()), |reason| Err(ExperimentError::Learning { reason }))?;
+    if let Some(reason) = failed {
+        return Err(ExperimentError::Run(format!("learning failed: {reason}")));
+    }
     let ledger = engine.ledger();
     let per_iteration = |sum: f64| sum / ledger.iterations.max(1) as f64;
     let mut mean_allocation: Vec<f64> =
         ledger.workers.iter().map(|worker| per_iteration(worker.tasks_applied as f64)).collect();
-    mean_allocation.resize(case.workers as usize, 0.0);
+    mean_allocation.resize(workers as usize, 0.0);
     progress(experiment.iterations - ledger.iterations / PROGRESS_EVERY * PROGRESS_EVERY);
     Ok(RunResult {
-        policy: case.policy.into(),
-        law: case.law.into(),
-        workers: case.workers,
+        policy: name.into(),
+        law: law.into(),
+        workers,
         budget: experiment.budget,
         iterations: ledger.iterations,
-        seed: case.seed,
-        overcommit: case.overcommit,
-        warm_start: case.warm_start.into(),
+        seed,
+        overcommit,
+        warm_start: warm_start.into(),
         mean_iteration_time: ledger.mean_iteration_s(),
         mean_total_worker_time: ledger.mean_total_worker_time_s(),
         cumulative_regret: regret.sum(),
         tasks_wasted: ledger.tasks_wasted,
         mean_results: ledger.mean_results(),
         employments: ledger.employments,
-        mean_exchange_time: per_iteration(exchange_time.total()),
+        mean_exchange_time: per_iteration(exchange_time.total),
         mean_allocation,
         final_objective: objective,
         final_allocation: allocation,
@@ -333,15 +321,8 @@ impl Observer for Course<'_> {
     }
 }
 
-fn regret(laws: &TimeLaws, workers: u32, budget: u64) -> Result<Regret, ExperimentError> {
-    let of_workers = (1..=workers).map(|worker| laws.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;
-    let means = of_workers.iter().map(WorkerLaw::mean).collect();
-    let rates = of_workers.iter().map(WorkerLaw::exponential_rate).collect();
-    Ok(Regret::new(means, rates, budget))
-}
-
 /// Returns the statistics that an earlier run under the law `warm_start` would have learned.
-fn priors(experiment: &Experiment, case: &Case<'_>) -> Result<Vec<WorkerStatistics>, ExperimentError> {
+fn priors(case: &Case<'_>) -> Result<Vec<WorkerStatistics>, ExperimentError> {
     if case.warm_start == "none" {
         return Ok(Vec::new());
     }
@@ -349,7 +330,7 @@ fn priors(experiment: &Experiment, case: &Case<'_>) -> Result<Vec<WorkerStatisti
     let mut times = LawTimes::new(&case.warm_start.parse()?, case.workers, case.seed ^ (1 << 63))?;
     let prior = |slot: usize| {
         let mut statistics = WorkerStatistics::default();
-        for _ in 0..experiment.warm_tasks {
+        for _ in 0..case.experiment.warm_tasks {
             statistics.observe(times.draw(WorkerId::from_slot(slot)));
         }
         statistics

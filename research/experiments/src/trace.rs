@@ -4,10 +4,8 @@ use ata_scheduler::Ledger;
 
 /// The number of checkpoints for a linear axis.
 const LINEAR: u64 = 200;
-
 /// The number of checkpoints per decade for a logarithmic axis.
 const PER_DECADE: f64 = 30.0;
-
 /// The number of windows of the allocation over time.
 const WINDOWS: u64 = 100;
 
@@ -35,7 +33,6 @@ pub struct Trace {
     pub allocation: Vec<(u64, Vec<f64>)>,
 }
 
-/// A builder of a [`Trace`].
 pub(super) struct Tracer {
     trace: Trace,
     iterations: u64,

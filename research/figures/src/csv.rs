@@ -7,7 +7,7 @@ use crate::{Figure, Plot, Point, Scale, Series, thin};
 
 /// The largest number of points of a series in a CSV file, which spreadsheets and pages can load. A longer series is
 /// thinned to the extremes of enough columns, and its non-finite points are omitted.
-pub const CSV_POINTS: usize = 20_000;
+pub(crate) const CSV_POINTS: usize = 20_000;
 
 /// Renders the data of a figure, with at most `limit` points per series.
 pub(crate) fn text(figure: &Figure, limit: usize) -> String {
@@ -62,7 +62,7 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Axis, Curve, Mark};
+    use crate::Axis;
 
     fn figure(plot: Plot) -> Figure {
         let (x, y) = (Axis::linear("time (s)"), Axis::linear("loss, nats"));
@@ -74,13 +74,6 @@ mod tests {
         let points = vec![Point { x: 0.1, y: 1e-30, low: f64::NAN, high: 1e300 }];
         let figure = figure(Plot::Lines(vec![Series { name: "a \"b\"".into(), points }]));
         assert_eq!(figure.csv(), "series,time (s),\"loss, nats\",low,high\n\"a \"\"b\"\"\",0.1,1e-30,NaN,1e300\n");
-    }
-
-    #[test]
-    fn marks_carry_their_labels() {
-        let marks = vec![Mark { label: "ATA".into(), point: Point::new(2.0, 3.0) }];
-        let figure = figure(Plot::Frontier(vec![Curve { name: "c".into(), marks }]));
-        assert_eq!(figure.csv().lines().nth(1), Some("c,ATA,2,3,3,3"));
     }
 
     #[test]

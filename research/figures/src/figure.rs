@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{FigureError, csv, svg};
+use crate::{FigureError, csv, draw};
 
 /// A figure: a plot with its axes and texts.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,14 +112,24 @@ impl Point {
 }
 
 impl Figure {
-    /// Returns the data, one point per row. It is exact, except that a series of more than [`crate::CSV_POINTS`] points is thinned.
+    /// Returns the data, one point per row. It is exact, except that a series of more than 20,000 points is thinned.
     pub fn csv(&self) -> String {
         csv::text(self, csv::CSV_POINTS)
     }
 
+    /// Returns the name of each series or curve, and its number of points.
+    pub(crate) fn sizes(&self) -> Vec<(&str, usize)> {
+        match &self.plot {
+            Plot::Lines(series) | Plot::Stacked(series) => {
+                series.iter().map(|one| (one.name.as_str(), one.points.len())).collect()
+            }
+            Plot::Frontier(curves) => curves.iter().map(|one| (one.name.as_str(), one.marks.len())).collect(),
+        }
+    }
+
     /// Renders the drawing as an SVG document.
     pub fn svg(&self) -> Result<String, FigureError> {
-        svg::document(self)
+        draw::svg(self)
     }
 
     /// Writes `NAME.svg` and `NAME.csv` into the folder, which is created if it is missing.

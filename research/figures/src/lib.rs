@@ -6,8 +6,7 @@
 //! - `figure`: [`Figure`] and its parts
 //! - `scale`, `ticks`, `number`: from values to places on an axis and to their labels
 //! - `thin`: shortens long series without losing their extremes
-//! - `draw`: draws a figure
-//! - `svg`, `csv`: the files
+//! - `draw`, `csv`: the files of a figure
 //! - `report`: [`Report`], the page
 
 mod csv;
@@ -18,15 +17,10 @@ mod number;
 mod palette;
 mod report;
 mod scale;
-mod svg;
 mod text;
 mod thin;
 mod ticks;
 
-pub use csv::CSV_POINTS;
 pub use error::FigureError;
 pub use figure::{Axis, Curve, Figure, Mark, Plot, Point, Scale, Series};
 pub use report::{Report, Table};
-
-/// The width and the height of every figure in CSS pixels.
-pub const SIZE_PX: (u32, u32) = (1000, 620);

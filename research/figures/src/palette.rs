@@ -16,7 +16,6 @@ const COLOURS: [(u8, u8, u8); 8] = [
 
 /// The Viridis palette at five points. Its lightness changes evenly, even in greyscale print.
 const RAMP: [(u8, u8, u8); 5] = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)];
-
 /// The largest number of series with a legend row each; more are distinguished by their place on a ramp.
 const MOST_ROWS: usize = 20;
 
@@ -33,7 +32,8 @@ pub(crate) enum Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     series: usize,
-    ramp: bool,
+    /// Whether the colours run along a ramp.
+    pub(crate) ramp: bool,
 }
 
 impl Palette {
@@ -45,11 +45,6 @@ impl Palette {
     /// Returns the palette for areas, which differ only by colour.
     pub(crate) fn of_areas(series: usize) -> Self {
         Self { series, ramp: series > COLOURS.len() }
-    }
-
-    /// Whether the colours run along a ramp.
-    pub(crate) fn is_ramp(self) -> bool {
-        self.ramp
     }
 
     pub(crate) fn colour(self, index: usize) -> RGBColor {
@@ -87,28 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_series_look_the_same() {
+    fn no_two_series_and_no_two_marks_look_the_same() {
         for count in [1, 8, 9, 20, 51] {
             let palette = Palette::of_lines(count);
-            let looks: Vec<_> = (0..count).map(|k| (palette.colour(k), palette.marker(k))).collect();
-            for (k, look) in looks.iter().enumerate() {
-                assert!(!looks[..k].contains(look), "{count}: {k}");
+            let lines: Vec<_> = (0..count).map(|k| (palette.colour(k), palette.marker(k))).collect();
+            let marks = (0..count).map(|k| (palette.colour(k), Some(Palette::shape(k)))).collect();
+            for (looks, k) in [lines, marks].iter().flat_map(|looks| (0..count).map(move |k| (looks, k))) {
+                assert!(!looks[..k].contains(&looks[k]), "{count}: {k}");
             }
         }
-    }
-
-    #[test]
-    fn no_two_marks_look_the_same() {
-        let palette = Palette::of_lines(MOST_ROWS);
-        let looks: Vec<_> = (0..MOST_ROWS).map(|k| (palette.colour(k), Palette::shape(k))).collect();
-        for (k, look) in looks.iter().enumerate() {
-            assert!(!looks[..k].contains(look), "{k}");
-        }
-    }
-
-    #[test]
-    fn the_ramp_ends_where_it_should() {
-        assert_eq!((ramp(0.0), ramp(1.0)), (RAMP[0], RAMP[4]));
-        assert_eq!(Palette::of_areas(51).colour(50), RGBColor(253, 231, 37));
     }
 }

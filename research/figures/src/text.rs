@@ -10,7 +10,6 @@ use crate::draw::px;
 
 /// The font family in an SVG, which selects the reader's own font, and the name under which the font for measuring is registered.
 const FAMILY: &str = "sans-serif";
-
 /// The ratio of a font's height to its em: the drawing library expects the height, but a size in pixels means the em.
 const HEIGHT_PER_EM: f64 = 1.24;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ata_figures::{Axis, Curve, Figure, FigureError, Mark, Plot, Point, Report, Scale, Series, Table};
+use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Report, Scale, Series, Table};
 
 fn figure(name: &str, x: Axis, y: Axis, plot: Plot) -> Figure {
     let (title, caption) = ("Loss & <time>".to_owned(), "Five \"seeds\".".to_owned());
@@ -102,7 +102,7 @@ fn check_drawn(points: &[Point], scale: Scale) {
     for figure in figures {
         match figure.svg() {
             Ok(svg) => assert!(!svg.contains("NaN") && svg.contains("</svg>"), "{points:?} {scale:?}"),
-            Err(error) => assert!(matches!(error, FigureError::NothingToDraw { .. }), "{points:?} {scale:?}: {error}"),
+            Err(error) => assert!(error.to_string().contains("no point can be drawn"), "{points:?} {scale:?}: {error}"),
         }
     }
 }
@@ -116,7 +116,7 @@ fn what_cannot_be_drawn_is_said() {
     assert!(with(Plot::Lines(series(vec![Point::new(1.0, 0.0)]))).contains("above 0"));
     assert!(with(Plot::Stacked(series(vec![Point::new(1.0, 1.0)]))).contains("linear y axis"));
     let unnamed = Figure { name: "../f".into(), ..lines(1) };
-    assert!(matches!(unnamed.svg(), Err(FigureError::Name(_))));
+    assert!(unnamed.svg().unwrap_err().to_string().contains("expected a file stem"));
 }
 
 #[test]
@@ -155,5 +155,6 @@ fn a_report_is_complete_in_itself() {
     assert!(html.contains("<p>a &lt; b</p>") && html.contains("Five &quot;seeds&quot;."));
     assert!(html.len() < 1_000_000, "{} bytes", html.len());
     assert_eq!(read("lines.svg"), lines(5).svg().unwrap());
-    assert_eq!(read("frontier.csv").lines().count(), 4);
+    let csv = read("frontier.csv");
+    assert_eq!((csv.lines().count(), csv.lines().nth(1)), (4, Some("ATA,n = 17,1,9,9,9")));
 }

@@ -91,7 +91,6 @@ impl Completions {
         }
     }
 
-    /// Removes and returns some results.
     pub(super) fn take(&mut self, is_wanted: impl Fn(&Completion) -> bool) -> Vec<Completion> {
         let mut removed: Vec<Completion> = self.sorted.extract_if(.., |next| is_wanted(next)).collect();
         let (late, left) = self.late.drain().partition(|Reverse(late)| is_wanted(late));
@@ -100,28 +99,23 @@ impl Completions {
         removed
     }
 
-    fn sort(&mut self) {
+    fn is_late_next(&mut self) -> bool {
         if !self.is_sorted {
             self.sorted.sort_unstable_by(|a, b| b.cmp(a));
             self.is_sorted = true;
         }
-    }
-
-    pub(super) fn peek(&mut self) -> Option<&Completion> {
-        self.sort();
         match (self.sorted.last(), self.late.peek()) {
-            (Some(sorted), Some(Reverse(late))) => Some(sorted.min(late)),
-            (sorted, late) => sorted.or(late.map(|Reverse(late)| late)),
+            (Some(sorted), Some(Reverse(late))) => late < sorted,
+            (sorted, _) => sorted.is_none(),
         }
     }
 
+    pub(super) fn peek(&mut self) -> Option<&Completion> {
+        if self.is_late_next() { self.late.peek().map(|Reverse(late)| late) } else { self.sorted.last() }
+    }
+
     pub(super) fn pop(&mut self) -> Option<Completion> {
-        self.sort();
-        let late_first = match (self.sorted.last(), self.late.peek()) {
-            (Some(sorted), Some(Reverse(late))) => late < sorted,
-            (sorted, _) => sorted.is_none(),
-        };
-        if late_first { self.late.pop().map(|Reverse(late)| late) } else { self.sorted.pop() }
+        if self.is_late_next() { self.late.pop().map(|Reverse(late)| late) } else { self.sorted.pop() }
     }
 }
 

@@ -2,32 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Collection, Engine, LinkSetting, LinkTimes, Observed, Report};
+use ata_scheduler::{Collection, Engine, Event, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence};
 use crate::change::Change;
-use crate::links::{CurrentLinks, LinkUpload, Links, Uploads};
-use crate::observer::{Observer, SpeedView};
+use crate::links::{CurrentLinks, LinkUpload, Links, Parcel, Uploads};
+use crate::observer::Observer;
 use crate::order::Order;
 use crate::shards::{ShardExchange, VectorPart};
 use crate::times::TaskTimes;
 
-/// The content of an upload.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Parcel {
-    Collection(CollectionId),
-    /// Bytes that measure the link.
-    Probe,
-}
-
 pub(crate) struct LinkedCluster<'a, T> {
     workers: VirtualWorkers<'a, T>,
-    links: CurrentLinks,
+    pub(crate) links: CurrentLinks,
     /// The links that the engine assumes.
     known: LinkTimes,
-    uploads: Uploads<Parcel>,
+    uploads: Uploads,
     /// The observations of the links since the last step.
     observed: Vec<Observed>,
     /// The times at which the uploads of collections began that have arrived but are in no step yet.
@@ -55,7 +47,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             workers,
             links: CurrentLinks::new(links, count as usize),
             known: LinkTimes::default(),
-            uploads: Uploads::new(),
+            uploads: Uploads::default(),
             observed: Vec::new(),
             arrived: BTreeMap::new(),
             kept: BTreeSet::new(),
@@ -69,12 +61,6 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// Returns the links that the engine assumes.
-    pub(crate) fn setting(&self) -> LinkSetting {
-        self.links.setting()
-    }
-
-    /// Lets a worker send a collection.
     fn send(&mut self, now: f64, (worker, collection): VectorPart) {
         self.uploads.begin(&self.links, now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
     }
@@ -118,32 +104,27 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         }
     }
 
-    /// Handles a lease that a worker has computed.
     fn computed(&mut self) -> Option<(f64, Occurrence<'_>)> {
-        let ended = self.workers.next_ended()?;
-        let (at, worker, lease) = (ended.at, ended.worker, ended.lease);
-        let Some(busy) = ended.busy else {
+        let (at, worker, lease, report) = self.workers.next_ended()?;
+        let Report::Done { busy_s } = report else {
             return Some((at, Occurrence::Report(worker, lease, Report::Failed { uncomputable: false })));
         };
         self.reported.clear();
-        self.reported.extend_from_slice(busy);
+        self.reported.extend_from_slice(busy_s);
         self.kept.insert(lease);
         self.send_computed(at, worker);
         Some((at, Occurrence::Report(worker, lease, Report::Done { busy_s: &self.reported })))
     }
 
-    /// Handles a gradient that arrives.
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
         let (at, mut upload) = self.uploads.end(&self.links)?;
-        if upload.key != Parcel::Probe {
-            self.observed.extend(upload.observe());
-        }
-        let occurrence = match upload.key {
+        let occurrence = match upload.parcel {
             Parcel::Probe => {
                 let LinkUpload { worker, bytes, began, .. } = upload;
-                Occurrence::Observed(Observed::Probed { worker, bytes, seconds: at - began })
+                Occurrence::Event(Event::LinkObserved(Observed::Probed { worker, bytes, seconds: at - began }))
             }
             Parcel::Collection(collection) => {
+                self.observed.extend(upload.observe());
                 self.arrived.insert(collection, upload.began);
                 Occurrence::Delivered(upload.worker, collection)
             }
@@ -167,7 +148,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         if self.shards.as_ref().is_some_and(|shards| shards.has_member(worker) && !shards.is_delivered()) {
             self.give_up_shards(now, worker);
         }
-        self.uploads.lose(&self.links, now, worker);
+        self.uploads.cancel(&self.links, now, worker, None);
         self.asked.retain(|(holder, _), _| *holder != worker);
         self.parameters[worker.slot()] = None;
     }
@@ -196,6 +177,10 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         self.has_asked = false;
         self.shards = None;
         self.workers.begins(iteration);
+    }
+
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        self.workers.mean(worker, of_laws)
     }
 
     fn fuses(&self, worker: WorkerId) -> bool {
@@ -255,7 +240,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         if let Some(own) = lease.own {
             self.asked.remove(&(worker, own));
             self.arrived.remove(&own);
-            self.uploads.cancel(&self.links, now, worker, Parcel::Collection(own));
+            self.uploads.cancel(&self.links, now, worker, Some(Parcel::Collection(own)));
         }
         self.workers.end(now, worker, lease, outcome, is_computed);
     }
@@ -273,7 +258,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
 
     fn observed(&mut self, now: f64) -> Vec<Observed> {
         let mut observed = std::mem::take(&mut self.observed);
-        observed.extend(self.uploads.observe(&self.links, now, Parcel::Probe));
+        observed.extend(self.uploads.observe(&self.links, now));
         let Links { up_bytes, down_bytes, topology, .. } = self.links.links;
         observed.push(Observed::Step { up_bytes, down_bytes, topology });
         observed
@@ -302,11 +287,5 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         } else {
             self.computed()
         }
-    }
-}
-
-impl<T> SpeedView for LinkedCluster<'_, T> {
-    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
-        self.workers.mean(worker, of_laws)
     }
 }

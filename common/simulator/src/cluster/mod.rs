@@ -14,7 +14,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 
-use ata_scheduler::{Collection, Engine, LinkTimes, Observed, Report};
+use ata_scheduler::{Collection, Engine, Event, LinkTimes, Observed, Report};
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 pub(crate) use linked::LinkedCluster;
@@ -22,11 +22,11 @@ pub(crate) use remote::RemoteCluster;
 pub(crate) use workers::VirtualWorkers;
 
 use crate::change::Change;
-use crate::observer::{Observer, SpeedView};
+use crate::observer::Observer;
 use crate::order::Order;
 
 /// The workers of a run, as its coordinator reaches them.
-pub(crate) trait Cluster: SpeedView + Sized {
+pub(crate) trait Cluster {
     /// Starts a worker; returns its machine if the coordinator notices it at once.
     fn start(&mut self, now: f64, worker: WorkerId) -> Option<MachineId>;
 
@@ -38,6 +38,9 @@ pub(crate) trait Cluster: SpeedView + Sized {
 
     /// Prepares for iteration `iteration`, which is about to begin.
     fn begins(&mut self, iteration: u64);
+
+    /// Returns the current mean time of a worker's tasks, given the laws' means.
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
 
     /// Returns whether a worker computes a lease as one batch.
     fn fuses(&self, worker: WorkerId) -> bool;
@@ -100,16 +103,10 @@ pub(crate) enum Occurrence<'a> {
     Report(WorkerId, LeaseId, Report<'a>),
     /// A worker's collection arrived.
     Delivered(WorkerId, CollectionId),
-    /// A worker gives up a collection.
-    CollectionFailed(WorkerId, CollectionId),
-    /// A link was observed.
-    Observed(Observed),
     /// A worker joins.
     Joined(WorkerId, MachineId),
-    /// A worker is lost.
-    Lost(WorkerId),
-    /// A worker's number is given to another machine.
-    Forgotten(WorkerId),
+    /// Another event of the engine.
+    Event(Event),
     /// Nothing happens that concerns the coordinator.
     Unnoticed,
 }

@@ -7,7 +7,7 @@ mod coordinator;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Collection, Engine};
+use ata_scheduler::{Collection, Engine, Report};
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
@@ -15,12 +15,11 @@ use super::{Cluster, Occurrence};
 use crate::agenda::Agenda;
 use crate::change::Change;
 use crate::network::{Direction, Message, VirtualNetwork, VirtualSession};
-use crate::observer::{Observer, SpeedView};
+use crate::observer::Observer;
 use crate::times::TaskTimes;
 
 /// The interval between heartbeats, in seconds.
 const HEARTBEAT_S: f64 = 0.5;
-
 /// Seconds without a message after which either side ends a session.
 const SILENCE_S: f64 = 2.0;
 
@@ -36,7 +35,6 @@ pub(crate) struct RemoteCluster<'a, T> {
     arrived: Vec<f64>,
 }
 
-/// The state of a worker's process.
 #[derive(Default)]
 struct Process {
     /// A number that changes with every start; `None` while the worker is down.
@@ -101,17 +99,16 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
 
     /// Handles a job that a worker has computed, on which it reports.
     fn computed(&mut self) -> f64 {
-        let ended = self.workers.next_ended().expect("it is the next event");
-        let (at, worker) = (ended.at, ended.worker);
+        let (at, worker, job, report) = self.workers.next_ended().expect("it is the next event");
         let process = &mut self.processes[worker.slot()];
-        let RemoteJob { session, lease } = process.jobs.remove(&ended.lease).expect("it was assigned");
-        let message = match ended.busy {
-            Some(busy) if !self.network.fails(at) => {
+        let RemoteJob { session, lease } = process.jobs.remove(&job).expect("it was assigned");
+        let message = match report {
+            Report::Done { busy_s } if !self.network.fails(at) => {
                 if process.session == Some(session) {
                     process.kept.insert(lease.id);
                 }
                 let factor = self.network.misreport();
-                Message::Done(session, lease, busy.iter().map(|time| factor * time).collect())
+                Message::Done(session, lease, busy_s.iter().map(|time| factor * time).collect())
             }
             _ => Message::Failed(session, lease.id),
         };
@@ -152,18 +149,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     fn receive(&mut self, now: f64, worker: WorkerId, message: &Message) -> bool {
         let process = &mut self.processes[worker.slot()];
         match *message {
-            Message::Welcome(number, session) => {
-                let is_expected = process.number == Some(number) && process.session.is_none();
-                if is_expected {
-                    (process.session, process.heard_s) = (Some(session), now);
-                    process.kept.clear();
-                    process.asked.clear();
-                    // The worker finishes the job that it is computing.
-                    let waiting: Vec<LeaseId> = process.jobs.keys().skip(1).copied().collect();
-                    self.discard(now, worker, &waiting);
-                }
-                is_expected
-            }
+            Message::Welcome(number, _) if process.number != Some(number) || process.session.is_some() => return false,
             Message::Alive(session)
             | Message::Gone(session)
             | Message::Assign(session, _)
@@ -171,12 +157,17 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
             | Message::Collect(session, ..)
                 if process.number.is_none() || process.session != Some(session) =>
             {
-                false
+                return false;
             }
-            Message::Gone(_) => {
-                process.session = None;
-                true
+            Message::Welcome(_, session) => {
+                (process.session, process.heard_s) = (Some(session), now);
+                process.kept.clear();
+                process.asked.clear();
+                // The worker finishes the job that it is computing.
+                let waiting: Vec<LeaseId> = process.jobs.keys().skip(1).copied().collect();
+                self.discard(now, worker, &waiting);
             }
+            Message::Gone(_) => process.session = None,
             Message::Assign(session, lease) => {
                 process.heard_s = now;
                 let job = LeaseId(self.jobs);
@@ -184,25 +175,20 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 process.jobs.insert(job, RemoteJob { session, lease });
                 process.asked.extend(lease.own.map(|own| (own, vec![lease.id])));
                 self.workers.assign(now, worker, Lease { id: job, ..lease });
-                true
             }
             Message::Cancel(session, lease) => {
                 let is_cancelled = |job: &RemoteJob| (job.session, job.lease.id) == (session, lease);
                 let jobs = process.jobs.iter().filter(|(_, job)| is_cancelled(job)).map(|(number, _)| *number);
                 let jobs: Vec<LeaseId> = jobs.collect();
                 self.discard(now, worker, &jobs);
-                true
             }
             Message::Collect(_, collection, ref leases) => {
                 process.asked.insert(collection, leases.clone());
                 self.send_sums(now, worker);
-                true
             }
-            _ => {
-                process.heard_s = now;
-                true
-            }
+            _ => process.heard_s = now,
         }
+        true
     }
 
     /// Stops a worker from computing some jobs.
@@ -244,6 +230,10 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
 
     fn begins(&mut self, iteration: u64) {
         self.workers.begins(iteration);
+    }
+
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        self.workers.mean(worker, of_laws)
     }
 
     fn fuses(&self, worker: WorkerId) -> bool {
@@ -334,11 +324,5 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         let restarts = self.coordinator.restarts + 1;
         self.coordinator =
             Coordinator { restarts, machines, opened: self.coordinator.opened, ..Coordinator::default() };
-    }
-}
-
-impl<T> SpeedView for RemoteCluster<'_, T> {
-    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
-        self.workers.mean(worker, of_laws)
     }
 }

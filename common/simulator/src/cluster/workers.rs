@@ -7,7 +7,7 @@ use super::completions::{Completion, CompletionKind, Completions};
 use super::{Cluster, Occurrence};
 use crate::change::Change;
 use crate::law::LONGEST;
-use crate::observer::{Observer, SpeedView};
+use crate::observer::Observer;
 use crate::times::TaskTimes;
 
 /// The number of void results up to which they are not removed.
@@ -54,15 +54,6 @@ enum Health {
     Good,
     Hangs,
     Fails,
-}
-
-/// A lease that ended by itself.
-pub(super) struct VirtualLeaseEnd<'a> {
-    pub(super) at: f64,
-    pub(super) worker: WorkerId,
-    pub(super) lease: LeaseId,
-    /// The time of each of its tasks, or of the whole batch; `None` if it failed.
-    pub(super) busy: Option<&'a [f64]>,
 }
 
 impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
@@ -149,18 +140,18 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
     }
 
     /// Returns the next lease that ends by itself.
-    pub(super) fn next_ended(&mut self) -> Option<VirtualLeaseEnd<'_>> {
+    pub(super) fn next_ended(&mut self) -> Option<(f64, WorkerId, LeaseId, Report<'_>)> {
         let reported = self.reported.take();
         self.recycle(reported);
         self.next_at()?;
         let Completion { at, lease, worker, ending, .. } = self.completions.pop()?;
         self.release(worker);
-        let busy = match self.reported.insert(ending) {
-            CompletionKind::One(time) => Some(std::slice::from_ref(&*time)),
-            CompletionKind::Several(place) => Some(&self.busy[*place as usize][..]),
-            CompletionKind::Failure => None,
+        let report = match self.reported.insert(ending) {
+            CompletionKind::One(time) => Report::Done { busy_s: std::slice::from_ref(&*time) },
+            CompletionKind::Several(place) => Report::Done { busy_s: &self.busy[*place as usize] },
+            CompletionKind::Failure => Report::Failed { uncomputable: false },
         };
-        Some(VirtualLeaseEnd { at, worker, lease, busy })
+        Some((at, worker, lease, report))
     }
 
     fn recycle(&mut self, ending: Option<CompletionKind>) {
@@ -210,24 +201,10 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.completions.push(Completion { at, lease: lease.id, worker, interrupts, ending });
     }
 
-    /// Lets the two workers draw from each other's laws from now on.
-    fn swap(&mut self, a: WorkerId, b: WorkerId) {
-        let (first, second) = (self.workers[a.slot()], self.workers[b.slot()]);
-        (self.workers[a.slot()].law, self.workers[a.slot()].slowness) = (second.law, second.slowness);
-        (self.workers[b.slot()].law, self.workers[b.slot()].slowness) = (first.law, first.slowness);
-        self.changed(a);
-        self.changed(b);
-    }
-
-    /// Makes the worker's tasks take `factor` times as long from now on.
-    fn slow_down(&mut self, worker: WorkerId, factor: f64) {
-        let slowness = &mut self.workers[worker.slot()].slowness;
-        *slowness = (*slowness * factor).clamp(1.0 / LONGEST, LONGEST);
-        self.changed(worker);
-    }
-
-    fn changed(&mut self, worker: WorkerId) {
-        let VirtualWorker { law, slowness, .. } = self.workers[worker.slot()];
+    /// Lets a worker draw from a law from now on, and take `slowness` times as long.
+    fn set_speed(&mut self, worker: WorkerId, law: WorkerId, slowness: f64) {
+        let state = &mut self.workers[worker.slot()];
+        (state.law, state.slowness) = (law, slowness);
         self.times.changed(worker, law, slowness);
     }
 
@@ -238,12 +215,6 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
             self.any_hung = true;
             self.interrupt(now, worker);
         }
-    }
-
-    /// Returns when a worker that was evicted comes back: when it finishes its leases, or at once if it hangs.
-    fn back_at(&self, now: f64, worker: WorkerId) -> f64 {
-        let state = &self.workers[worker.slot()];
-        if state.health == Health::Hangs { now } else { state.free_at.max(now) }
     }
 }
 
@@ -260,8 +231,15 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
 
     fn change(&mut self, now: f64, change: Change) {
         match change {
-            Change::Swap(a, b) => self.swap(a, b),
-            Change::SlowDown(worker, factor) => self.slow_down(worker, factor),
+            Change::Swap(a, b) => {
+                let (first, second) = (self.workers[a.slot()], self.workers[b.slot()]);
+                self.set_speed(a, second.law, second.slowness);
+                self.set_speed(b, first.law, first.slowness);
+            }
+            Change::SlowDown(worker, factor) => {
+                let VirtualWorker { law, slowness, .. } = self.workers[worker.slot()];
+                self.set_speed(worker, law, (slowness * factor).clamp(1.0 / LONGEST, LONGEST));
+            }
             Change::Hang(worker) => self.set_health(now, worker, Health::Hangs),
             Change::Fail(worker) => self.set_health(now, worker, Health::Fails),
             Change::Join(worker) => self.set_health(now, worker, Health::Good),
@@ -276,6 +254,11 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
         }
     }
 
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        let worker = &self.workers[worker.slot()];
+        worker.slowness * of_laws[worker.law.slot()]
+    }
+
     fn fuses(&self, worker: WorkerId) -> bool {
         self.workers[worker.slot()].fuses
     }
@@ -288,20 +271,15 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
         match outcome {
             TaskOutcome::Cancelled if !is_computed => self.cancel(worker, lease.id),
             TaskOutcome::Lost if !is_computed => self.lose(now, worker),
-            TaskOutcome::Applied
-            | TaskOutcome::Cancelled
-            | TaskOutcome::Lost
-            | TaskOutcome::Ignored
-            | TaskOutcome::Failed
-            | TaskOutcome::Mismatched
-            | TaskOutcome::Disputed => {}
+            _ => {}
         }
     }
 
     fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
-        let back_at = self.back_at(now, worker);
+        let VirtualWorker { free_at, health, .. } = self.workers[worker.slot()];
         self.interrupt(now, worker);
-        Some(back_at)
+        // The worker comes back when it finishes its leases, or at once if it hangs.
+        Some(if health == Health::Hangs { now } else { free_at.max(now) })
     }
 
     /// Stops workers from computing what was cancelled, and lets them continue with the other leases they hold. Often many leases of
@@ -332,22 +310,8 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
     }
 
     fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
-        let VirtualLeaseEnd { at, worker, lease, busy } = self.next_ended()?;
-        Some((
-            at,
-            Occurrence::Report(
-                worker,
-                lease,
-                busy.map_or(Report::Failed { uncomputable: false }, |busy_s| Report::Done { busy_s }),
-            ),
-        ))
-    }
-}
-
-impl<T> SpeedView for VirtualWorkers<'_, T> {
-    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
-        let worker = &self.workers[worker.slot()];
-        worker.slowness * of_laws[worker.law.slot()]
+        let (at, worker, lease, report) = self.next_ended()?;
+        Some((at, Occurrence::Report(worker, lease, report)))
     }
 }
 
@@ -356,30 +320,20 @@ mod tests {
     use ata_types::{Iteration, TaskRange};
 
     use super::*;
-
-    /// Task times that are all equal.
-    struct Constant;
-
-    impl TaskTimes for Constant {
-        fn draw(&mut self, _worker: WorkerId) -> f64 {
-            1.0
-        }
-    }
+    use crate::times::LawTimes;
 
     /// At the end of each iteration of a greedy policy, nearly all workers are cancelled.
     #[test]
     fn many_that_are_cancelled_at_once_are_looked_at_once() {
         const WORKERS: u32 = 10_000;
-        let (mut times, mut overhead) = (Constant, Constant);
+        let times = || LawTimes::new(&"const(1)".parse().unwrap(), WORKERS, 1).unwrap();
+        let (mut times, mut overhead) = (times(), times());
         let mut cluster = VirtualWorkers::new(WORKERS, &mut times, Some(&mut overhead));
-        let leases: Vec<(WorkerId, Lease)> = (0..u64::from(WORKERS))
-            .map(|at| {
-                (
-                    WorkerId::from_slot(at as usize),
-                    Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at), own: None },
-                )
-            })
-            .collect();
+        let lease = |at| {
+            let lease = Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at), own: None };
+            (WorkerId::from_slot(at as usize), lease)
+        };
+        let leases: Vec<(WorkerId, Lease)> = (0..WORKERS.into()).map(lease).collect();
         for (worker, lease) in &leases {
             cluster.assign(0.0, *worker, *lease);
         }
@@ -388,7 +342,7 @@ mod tests {
         }
         cluster.settle(1.0);
         assert!(cluster.completions.looked_at <= leases.len(), "{} looks", cluster.completions.looked_at);
-        assert_eq!(cluster.next_ended().unwrap().lease, LeaseId(0));
+        assert_eq!(cluster.next_ended().unwrap().2, LeaseId(0));
         assert!(cluster.next_ended().is_none(), "the others are void");
     }
 }

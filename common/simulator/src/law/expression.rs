@@ -4,7 +4,7 @@ use super::LawError;
 use super::parser::Parser;
 
 /// A parsed expression of numbers, `i`, `n`, `+ - * /`, parentheses, `sqrt` and `ln`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Expression {
     Number(f64),
     Worker,
@@ -15,7 +15,7 @@ pub(super) enum Expression {
     Binary(Operator, Box<Expression>, Box<Expression>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Operator {
     Add,
     Subtract,
@@ -28,7 +28,6 @@ pub(super) enum Operator {
 const MAX_TERMS: u32 = 256;
 
 impl Expression {
-    /// Returns the value for worker `i` of `n`.
     pub(super) fn evaluate(&self, i: f64, n: f64) -> f64 {
         match self {
             Self::Number(number) => *number,
@@ -100,7 +99,6 @@ fn factor(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawErr
     }
 }
 
-/// Parses the rest of a parenthesis.
 fn closed(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
     let inner = sum(parser, terms)?;
     parser.expect(')')?;

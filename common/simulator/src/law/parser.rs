@@ -18,13 +18,11 @@ impl<'a> Parser<'a> {
         self.position
     }
 
-    /// Returns whether the text is used up.
     pub(super) fn at_end(&mut self) -> bool {
         self.skip_spaces();
         self.rest().is_empty()
     }
 
-    /// Consumes `symbol` if it is next.
     pub(super) fn accept(&mut self, symbol: char) -> bool {
         self.skip_spaces();
         let found = self.rest().starts_with(symbol);
@@ -81,7 +79,7 @@ impl<'a> Parser<'a> {
             Some(c) => format!("'{c}'"),
             None => "the end".into(),
         };
-        LawError::Syntax { text: self.text.into(), position: position + 1, expected: expected.into(), found }
+        LawError::Invalid(format!("'{}': at character {}, expected {expected}, found {found}", self.text, position + 1))
     }
 
     fn rest(&self) -> &'a str {

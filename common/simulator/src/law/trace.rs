@@ -11,6 +11,7 @@
 //! Either is replayed exactly, in a loop. With `block=L`, seeds after an experiment's first one replay a resample: see
 //! [`Trace::resample`].
 
+use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,8 +22,7 @@ use rand::{RngExt, SeedableRng};
 use super::parser::Parser;
 use super::{LONGEST, LawError};
 
-/// The arguments of `trace`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct TraceArguments {
     path: PathBuf,
     by_iteration: bool,
@@ -33,30 +33,25 @@ impl TraceArguments {
     /// Parses the arguments after the opening parenthesis.
     pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, LawError> {
         let path = parser.until(&[',', ')']).trim().into();
-        let mut arguments = Self { path, by_iteration: false, block: None };
-        let mut order = None;
+        let (mut order, mut block) = (None, None);
         while parser.accept(',') {
             let at = parser.position();
             match parser.word() {
                 found @ ("own" | "wall") if order.is_none() => order = Some(found),
-                "block" if arguments.block.is_none() => {
+                "block" if block.is_none() => {
                     parser.expect('=')?;
                     let at = parser.position();
                     // Larger numbers of lines than a file can have are refused together with the file.
                     let lines = parser.number()?.filter(|lines| lines.fract() == 0.0).map(|lines| lines as usize);
-                    arguments.block = lines.and_then(NonZeroUsize::new);
-                    if arguments.block.is_none() {
-                        return Err(parser.error_at(at, "a whole number of lines"));
-                    }
+                    block = lines.and_then(NonZeroUsize::new);
+                    block.ok_or_else(|| parser.error_at(at, "a whole number of lines"))?;
                 }
                 _ => return Err(parser.error_at(at, "own, wall (one of them) or block=LINES")),
             }
         }
-        arguments.by_iteration = order == Some("wall");
-        Ok(arguments)
+        Ok(Self { path, by_iteration: order == Some("wall"), block })
     }
 
-    /// Returns the times of worker `worker`.
     pub(super) fn of_worker(&self, worker: u32) -> Result<Trace, LawError> {
         let error = |reason: String| error(&self.path, reason);
         let times = column(&self.path, worker)?;
@@ -73,7 +68,6 @@ impl TraceArguments {
     }
 }
 
-/// Returns one worker's column of a file of times.
 fn column(path: &Path, worker: u32) -> Result<Vec<f64>, LawError> {
     let text = read(path)?;
     let mut times = Vec::new();
@@ -104,8 +98,8 @@ pub fn columns(path: &Path, workers: u32) -> Result<Vec<Vec<f64>>, LawError> {
     if columns.iter().any(Vec::is_empty) { Err(error(path, "holds no times")) } else { Ok(columns) }
 }
 
-fn error(path: &Path, reason: impl Into<String>) -> LawError {
-    LawError::Trace { path: path.into(), reason: reason.into() }
+fn error(path: &Path, reason: impl Display) -> LawError {
+    LawError::Trace(format!("{}: {reason}", path.display()))
 }
 
 fn read(path: &Path) -> Result<String, LawError> {
@@ -127,28 +121,19 @@ fn fields(row: &str) -> Vec<&str> {
     row.split([',', ' ', '\t']).filter(|field| !field.is_empty()).collect()
 }
 
-/// One worker's recorded times.
 #[derive(Clone, Debug)]
 pub(super) struct Trace {
     /// The times, which are shared because a law that is looked up ahead is cloned.
     times: Arc<[f64]>,
     /// Whether a line stands for an iteration, and not for a task.
-    by_iteration: bool,
+    pub(super) by_iteration: bool,
     block: Option<NonZeroUsize>,
     /// The mean of the file, even for a resample.
-    mean: f64,
+    pub(super) mean: f64,
     next: usize,
 }
 
 impl Trace {
-    pub(super) fn mean(&self) -> f64 {
-        self.mean
-    }
-
-    pub(super) fn is_by_iteration(&self) -> bool {
-        self.by_iteration
-    }
-
     /// Prepares for iteration `iteration`, counted from 1, which is about to begin.
     pub(super) fn begins(&mut self, iteration: u64) {
         if self.by_iteration {
@@ -156,7 +141,6 @@ impl Trace {
         }
     }
 
-    /// Returns the time of the next task.
     pub(super) fn draw(&mut self) -> f64 {
         let time = self.times[self.next];
         if !self.by_iteration {
@@ -219,16 +203,6 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_stand_for_an_iteration() {
-        let mut law = law("1 10\n2 20\n3 30\n", 2, " , wall").unwrap();
-        assert_eq!((law.mean(), law.is_by_iteration()), (20.0, true));
-        for (iteration, time) in [(1, 10.0), (2, 20.0), (3, 30.0), (4, 10.0), (9, 30.0)] {
-            law.begins(iteration);
-            assert_eq!(draws(&mut law), [time; 3], "iteration {iteration}");
-        }
-    }
-
-    #[test]
     fn a_bad_trace_is_refused_with_its_line() {
         for (content, message) in [
             ("", "holds no times"),
@@ -269,18 +243,5 @@ mod tests {
                 prop_assert!(at % block == 0 || *a == first[at - 1] + 1.0, "in order within a block");
             }
         }
-    }
-
-    #[test]
-    fn seeds_differ_and_a_trace_without_blocks_does_not() {
-        let content = (1..=100).map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
-        let resampled = |arguments: &str, seed| {
-            let mut law = law(&content, 1, arguments).unwrap();
-            law.resample(seed);
-            draws::<100>(&mut law)
-        };
-        assert_ne!(resampled(", block=5", 1), resampled(", block=5", 2));
-        assert_eq!(resampled(", block=5", 1), resampled(", block=5", 1));
-        assert_eq!(resampled("", 1), resampled("", 2));
     }
 }

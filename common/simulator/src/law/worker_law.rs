@@ -7,7 +7,7 @@ use super::trace::Trace;
 use super::{LONGEST, LawError};
 
 /// A law's name and the names of its parameters.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct LawKind {
     pub(super) name: &'static str,
     pub(super) parameters: &'static [&'static str],
@@ -29,17 +29,6 @@ pub(super) const KINDS: &[LawKind] = &[
     LawKind { name: "trace", parameters: &[], optional: 0 },
 ];
 
-impl LawKind {
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
-        KINDS.iter().find(|kind| kind.name == name)
-    }
-
-    /// Returns whether the law's argument is a file name.
-    pub(super) fn takes_file(&self) -> bool {
-        self.parameters.is_empty()
-    }
-}
-
 /// The law of the times of one worker's tasks. It is small, because there may be a million: data for only a few laws is boxed.
 #[derive(Clone, Debug)]
 pub struct WorkerLaw {
@@ -51,13 +40,11 @@ pub struct WorkerLaw {
 #[derive(Clone, Debug)]
 enum LawNoise {
     None,
-    Exponential {
-        mean: f64,
-    },
+    /// Exponential times of this mean.
+    Exponential(f64),
     Uniform(Box<Uniform<f64>>),
-    HalfNormal {
-        sigma: f64,
-    },
+    /// The absolute value of normal numbers of this standard deviation.
+    HalfNormal(f64),
     LogNormal(Box<LogNormal<f64>>),
     Gamma(Box<Gamma<f64>>),
     Weibull(Box<Weibull<f64>>),
@@ -77,12 +64,6 @@ struct BatchLaw {
 }
 
 impl BatchLaw {
-    /// Creates the law; `None` if no noise has this coefficient of variation.
-    fn new(fixed: f64, per_task: f64, cv: f64) -> Option<Self> {
-        let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose().ok()?;
-        Some(Self { fixed, per_task, noise })
-    }
-
     fn sample(&self, tasks: u64, rng: &mut impl Rng) -> f64 {
         let noise = self.noise.as_ref().map_or(1.0, |noise| noise.sample(rng));
         noise * (self.fixed + tasks as f64 * self.per_task)
@@ -90,25 +71,20 @@ impl BatchLaw {
 }
 
 impl WorkerLaw {
-    pub(super) fn new(kind: &'static LawKind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
-        let bad = |parameter: &'static str, value: f64, expected: &'static str| LawError::BadParameter {
-            law: kind.name,
-            worker,
-            workers,
-            parameter,
-            value,
-            expected,
+    pub(super) fn new(kind: &LawKind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
+        let bad = |parameter: &str, value: f64, expected: &str| {
+            let place = format!("'{}', worker {worker} of {workers}", kind.name);
+            LawError::Invalid(format!("{place}: {parameter} is {value}, expected {expected}"))
         };
-        let wrong = |index: usize, expected: &'static str| bad(kind.parameters[index], values[index], expected);
+        let wrong = |index: usize, expected: &str| bad(kind.parameters[index], values[index], expected);
         let (shift, noise, mean) = parts(kind, values, wrong)?;
         // Regret and policies need a mean.
         let has_mean = mean > 0.0 && is_time(mean);
         if has_mean { Ok(Self { shift, noise, mean }) } else { Err(bad("its mean", mean, POSITIVE)) }
     }
 
-    /// Returns the law that replays a trace.
     pub(super) fn from_trace(trace: Trace) -> Self {
-        Self { shift: 0.0, mean: trace.mean(), noise: LawNoise::Trace(Box::new(trace)) }
+        Self { shift: 0.0, mean: trace.mean, noise: LawNoise::Trace(Box::new(trace)) }
     }
 
     /// Prepares laws that depend on the iteration for iteration `iteration`, counted from 1.
@@ -120,7 +96,7 @@ impl WorkerLaw {
 
     /// Returns whether times depend on the iteration, so that [`WorkerLaw::begins`] must be called for each.
     pub fn is_by_iteration(&self) -> bool {
-        matches!(&self.noise, LawNoise::Trace(trace) if trace.is_by_iteration())
+        matches!(&self.noise, LawNoise::Trace(trace) if trace.by_iteration)
     }
 
     /// Replaces a trace with blocks by another one that could have been recorded as well; does nothing to other laws.
@@ -138,7 +114,7 @@ impl WorkerLaw {
     /// Returns the rate of exponential times, one over their mean; `None` for any other law.
     pub fn exponential_rate(&self) -> Option<f64> {
         match self.noise {
-            LawNoise::Exponential { mean } if self.shift == 0.0 => Some(1.0 / mean),
+            LawNoise::Exponential(mean) if self.shift == 0.0 => Some(1.0 / mean),
             _ => None,
         }
     }
@@ -166,15 +142,9 @@ impl WorkerLaw {
     pub fn sample(&mut self, computed: f64, rng: &mut impl Rng) -> f64 {
         let noise = match &mut self.noise {
             LawNoise::None => 0.0,
-            LawNoise::Exponential { mean } => {
-                let unit: f64 = Exp1.sample(rng);
-                *mean * unit
-            }
+            LawNoise::Exponential(mean) => *mean * Distribution::<f64>::sample(&Exp1, rng),
             LawNoise::Uniform(uniform) => uniform.sample(rng),
-            LawNoise::HalfNormal { sigma } => {
-                let unit: f64 = StandardNormal.sample(rng);
-                *sigma * unit.abs()
-            }
+            LawNoise::HalfNormal(sigma) => *sigma * Distribution::<f64>::sample(&StandardNormal, rng).abs(),
             LawNoise::LogNormal(noise) => noise.sample(rng),
             LawNoise::Gamma(noise) => noise.sample(rng),
             LawNoise::Weibull(noise) => noise.sample(rng),
@@ -198,9 +168,9 @@ fn is_time(value: f64) -> bool {
 fn parts(
     kind: &LawKind,
     values: &[f64],
-    wrong: impl Fn(usize, &'static str) -> LawError,
+    wrong: impl Fn(usize, &str) -> LawError,
 ) -> Result<(f64, LawNoise, f64), LawError> {
-    let of = |index: usize, good: bool, expected: &'static str| {
+    let of = |index: usize, good: bool, expected: &str| {
         if good { Ok(values[index]) } else { Err(wrong(index, expected)) }
     };
     let positive = |index: usize| of(index, values[index] > 0.0 && is_time(values[index]), POSITIVE);
@@ -208,10 +178,10 @@ fn parts(
     let finite = |index: usize| of(index, values[index].is_finite(), "a finite number");
     Ok(match kind.name {
         "const" => (positive(0)?, LawNoise::None, positive(0)?),
-        "exp" => (0.0, LawNoise::Exponential { mean: positive(0)? }, positive(0)?),
+        "exp" => (0.0, LawNoise::Exponential(positive(0)?), positive(0)?),
         "shifted_exp" => {
             let (shift, mean) = (not_negative(0)?, positive(1)?);
-            (shift, LawNoise::Exponential { mean }, shift + mean)
+            (shift, LawNoise::Exponential(mean), shift + mean)
         }
         "uniform" => {
             let (lo, hi) = (not_negative(0)?, positive(1)?);
@@ -220,7 +190,7 @@ fn parts(
         }
         "half_normal" => {
             let (shift, sigma) = (not_negative(0)?, positive(1)?);
-            (shift, LawNoise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
+            (shift, LawNoise::HalfNormal(sigma), shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
         }
         "lognormal" => {
             let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
@@ -241,8 +211,9 @@ fn parts(
         "affine" => {
             let (fixed, per_task) = (not_negative(0)?, positive(1)?);
             let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
-            let batch = BatchLaw::new(fixed, per_task, cv).ok_or_else(|| wrong(2, "a number of at least 0"))?;
-            (0.0, LawNoise::Batch(Box::new(batch)), fixed + per_task)
+            let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose();
+            let noise = noise.map_err(|_| wrong(2, "a number of at least 0"))?;
+            (0.0, LawNoise::Batch(Box::new(BatchLaw { fixed, per_task, noise })), fixed + per_task)
         }
         _ => unreachable!("the parser takes no other law with numbers"),
     })
@@ -278,13 +249,6 @@ mod tests {
             assert!((mean - law.mean()).abs() <= error, "{text}: {mean} for {}", law.mean());
             assert!(draws.iter().all(|x| *x >= 0.0));
         }
-    }
-
-    #[test]
-    fn scale_is_a_multiple_of_the_real_time() {
-        let mut law = "scale(2*i)".parse::<TimeLaws>().unwrap().of_worker(3, 3).unwrap();
-        assert!(law.is_relative());
-        assert_eq!(law.sample(0.5, &mut ChaCha8Rng::seed_from_u64(0)), 3.0);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! A device whose batches cost o + a·s, next to ordinary workers: `ata-auto` learns the best split.
 
 use ata_policies::build_policy;
-use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome};
-use ata_simulator::{Change, LawTimes, Moment, Observer, Simulation, Step, TaskTimes, TimeLaws, worker_rng};
+use ata_scheduler::{Engine, EngineConfig, PolicyContext};
+use ata_simulator::{Change, LawTimes, Moment, Simulation, TaskTimes, TimeLaws, worker_rng};
 use ata_types::WorkerId;
+
+use crate::Clock;
 
 /// The fixed cost of the device: 20 ms for a batch. Each of its tasks adds half a millisecond.
 const FIXED: f64 = 20.0;
@@ -20,22 +22,6 @@ const CERTAINTY: usize = 80;
 const ITERATIONS: usize = 260;
 
 const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];
-
-/// Records the time of each iteration.
-#[derive(Default)]
-struct Clock(Vec<f64>);
-
-impl Observer for Clock {
-    fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
-        StepOutcome::default()
-    }
-
-    fn effect(&mut self, _now: f64, effect: &Effect) {
-        if let Effect::Committed { cost } = effect {
-            self.0.push(cost.runtime_s);
-        }
-    }
-}
 
 /// Returns the times of `ata-auto`'s iterations.
 fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(Moment, Change)>) -> Vec<f64> {

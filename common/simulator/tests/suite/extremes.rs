@@ -1,14 +1,11 @@
 //! Whatever numbers a saved engine or an earlier run's statistics contain, they are refused, or the run continues with them.
 
-use std::sync::Arc;
-
 use ata_policies::POLICIES;
-use ata_policies::build_policy;
-use ata_scheduler::{
-    Effect, Engine, EngineConfig, Policy, PolicyContext, SavedEngine, StepOutcome, Truth, WorkerStatistics,
-};
+use ata_scheduler::{Effect, Engine, EngineConfig, SavedEngine, StepOutcome, WorkerStatistics};
 use ata_simulator::{EngineTime, LawTimes, Observer, Simulation, Step, TimeLaws};
 use serde_json::{Value, json};
+
+use crate::informed;
 
 const WORKERS: u32 = 5;
 
@@ -31,12 +28,6 @@ impl Observer for Saver {
         }
         None
     }
-}
-
-fn policy(name: &str) -> Box<dyn Policy> {
-    let means: Vec<f64> = (1..=WORKERS).map(f64::from).collect();
-    let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
-    build_policy(name, &PolicyContext { means: Some(means), workers: Some(WORKERS), truth }).unwrap()
 }
 
 fn config() -> EngineConfig {
@@ -114,10 +105,10 @@ fn a_saved_engine_may_hold_any_number() {
     let (mut refused, mut accepted) = (0, 0);
     for entry in POLICIES.entries() {
         let priors = vec![known(); WORKERS as usize - 1];
-        let saved = run(&mut Engine::new(config(), policy(entry.name)), priors).unwrap();
+        let saved = run(&mut Engine::new(config(), informed(entry.name, WORKERS)), priors).unwrap();
         for changed in changed(&serde_json::to_value(saved).unwrap()) {
             let changed = serde_json::from_value::<SavedEngine>(changed);
-            match changed.map(|changed| Engine::restore(config(), policy(entry.name), changed)) {
+            match changed.map(|changed| Engine::restore(config(), informed(entry.name, WORKERS), changed)) {
                 Ok(Ok(mut engine)) => {
                     run(&mut engine, Vec::new());
                     accepted += 1;
@@ -137,7 +128,7 @@ fn an_earlier_run_may_have_learned_any_number() {
             let Ok(earlier) = serde_json::from_value::<WorkerStatistics>(earlier) else { continue };
             // Either one worker is known among others that are not, or all are known.
             for known in [1, WORKERS as usize] {
-                run(&mut Engine::new(config(), policy(entry.name)), vec![earlier; known]);
+                run(&mut Engine::new(config(), informed(entry.name, WORKERS)), vec![earlier; known]);
             }
         }
     }

@@ -2,11 +2,11 @@
 
 use ata_policies::build_policy;
 use ata_scheduler::policy::{Round, SchedulerRng};
-use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, LinkTimes, OwnTimes, Policy, PolicyContext, Rule, StepOutcome, Topology,
-};
-use ata_simulator::{Change, LawTimes, Links, Moment, Observer, Simulation, Step, TimeLaws};
+use ata_scheduler::{Decision, Engine, EngineConfig, LinkTimes, OwnTimes, Policy, PolicyContext, Rule, Topology};
+use ata_simulator::{Change, LawTimes, Links, Moment, Simulation, TimeLaws};
 use ata_types::WorkerId;
+
+use crate::Clock;
 
 /// The number of tasks of a step.
 const BUDGET: u64 = 23;
@@ -22,22 +22,6 @@ const MEASURED: usize = 40;
 const LINKS: Links =
     Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
 
-/// Records the time of each iteration.
-#[derive(Default)]
-struct Clock(Vec<f64>);
-
-impl Observer for Clock {
-    fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
-        StepOutcome::default()
-    }
-
-    fn effect(&mut self, _now: f64, effect: &Effect) {
-        if let Effect::Committed { cost } = effect {
-            self.0.push(cost.runtime_s);
-        }
-    }
-}
-
 /// A policy that gives each worker the same share in each iteration.
 struct Fixed(Vec<u64>);
 
@@ -51,20 +35,8 @@ impl Policy for Fixed {
     }
 }
 
-/// Returns the times of the iterations of workers with these task times.
+/// Returns the times of the iterations of workers with these laws.
 fn run(
-    policy: Box<dyn Policy>,
-    sizes: (u64, usize),
-    times: &[f64],
-    links: Option<Links>,
-    changes: Vec<(Moment, Change)>,
-) -> Vec<f64> {
-    let laws: Vec<String> = times.iter().map(|time| format!("const({time})")).collect();
-    run_laws(policy, sizes, &laws, links, changes)
-}
-
-/// Returns the same for workers with these laws.
-fn run_laws(
     policy: Box<dyn Policy>,
     (budget, iterations): (u64, usize),
     laws: &[String],
@@ -83,17 +55,21 @@ fn run_laws(
     clock.0
 }
 
+fn constant(times: &[f64]) -> Vec<String> {
+    times.iter().map(|time| format!("const({time})")).collect()
+}
+
+fn policy(name: &str, workers: usize) -> Box<dyn Policy> {
+    build_policy(name, &PolicyContext { workers: Some(workers as u32), ..PolicyContext::default() }).unwrap()
+}
+
+/// Returns the times of three iterations with these shares.
 fn fixed(shares: &[u64], times: &[f64], links: Option<Links>, changes: Vec<(Moment, Change)>) -> Vec<f64> {
-    run(Box::new(Fixed(shares.to_vec())), (shares.iter().sum(), 3), times, links, changes)
+    run(Box::new(Fixed(shares.to_vec())), (shares.iter().sum(), 3), &constant(times), links, changes)
 }
 
-fn named(policy: &str, iterations: usize, times: &[f64], links: Option<Links>) -> Vec<f64> {
-    named_of(policy, (BUDGET, iterations), times, links)
-}
-
-fn named_of(policy: &str, sizes: (u64, usize), times: &[f64], links: Option<Links>) -> Vec<f64> {
-    let context = PolicyContext { workers: Some(times.len() as u32), ..PolicyContext::default() };
-    run(build_policy(policy, &context).unwrap(), sizes, times, links, Vec::new())
+fn named(name: &str, sizes: (u64, usize), times: &[f64], links: Links) -> Vec<f64> {
+    run(policy(name, times.len()), sizes, &constant(times), Some(links), Vec::new())
 }
 
 fn assert_close(found: &[f64], expected: &[f64], what: &str) {
@@ -101,10 +77,16 @@ fn assert_close(found: &[f64], expected: &[f64], what: &str) {
     assert!(is_close, "{what}: {found:?}, expected {expected:?}");
 }
 
-/// The first iteration begins with a download.
+/// Links on which a gradient takes 10 on any link, and the parameters 5.
+const SHARDS: Links = Links { head_rate: 10.0, topology: Topology::Shards, ..LINKS };
+
+/// The first iteration begins with a download. In shards, four workers need 10 + 3/4 · 5, and two need 10 + 1/2 · 5.
 #[test]
 fn a_step_ends_with_its_last_vector() {
     let broad_down = Links { up_bytes: 1.0, down_bytes: 100.0, ..LINKS };
+    let broad_shards = Links { up_bytes: 50.0, down_bytes: 100.0, ..SHARDS };
+    let narrow_head = Links { head_rate: 5.0, ..SHARDS };
+    let wide_head = Links { head_rate: 20.0, ..SHARDS };
     for (links, shares, times, expected) in [
         (LINKS, &[1][..], &[20.0][..], [35.0, 30.0, 30.0]),
         (LINKS, &[2, 1], &[10.0, 20.0], [35.0, 30.0, 30.0]),
@@ -113,10 +95,47 @@ fn a_step_ends_with_its_last_vector() {
         (LINKS, &[1, 1], &[20.0, 60.0], [75.0, 70.0, 70.0]),
         // Four sets of parameters follow the last gradient.
         (broad_down, &[1, 1, 1, 1], &[20.0; 4], [50.0, 40.0, 40.0]),
+        (SHARDS, &[1], &[20.0], [35.0, 30.0, 30.0]),
+        (SHARDS, &[1, 1], &[20.0, 20.0], [37.5, 32.5, 32.5]),
+        (SHARDS, &[2, 1], &[20.0, 60.0], [77.5, 72.5, 72.5]),
+        (SHARDS, &[1, 1, 1, 1], &[20.0; 4], [38.75, 33.75, 33.75]),
+        (SHARDS, &[1, 1, 1, 1], &[20.0, 5.0, 90.0, 40.0], [108.75, 103.75, 103.75]),
+        (broad_shards, &[1, 1, 1, 1], &[20.0; 4], [43.75, 33.75, 33.75]),
+        // The coordinator's link takes 20 for one gradient, and 10 for a download.
+        (narrow_head, &[1, 1, 1, 1], &[20.0; 4], [50.0, 40.0, 40.0]),
+        // A star takes 20, and 10 if the workers finish in turn.
+        (wide_head, &[1, 1, 1, 1], &[20.0; 4], [45.0, 40.0, 40.0]),
     ] {
-        assert_close(&fixed(shares, times, Some(links), Vec::new()), &expected, &format!("{shares:?}"));
+        assert_close(&fixed(shares, times, Some(links), Vec::new()), &expected, &format!("{shares:?}, {links:?}"));
     }
     assert_close(&fixed(&[2, 1], &[10.0, 20.0], None, Vec::new()), &[20.0; 3], "without links");
+}
+
+/// Two workers have computed their tasks by 7. In shards, the sums arrive by 17, and parameters would arrive by 19.5; in a star, both
+/// gradients arrive by 27.
+#[test]
+fn a_worker_that_leaves_or_joins_changes_when_a_step_ends() {
+    let star = Links { head_rate: 10.0, ..LINKS };
+    let leave = |at, slot| vec![(Moment::Time(at), Change::Leave(WorkerId::from_slot(slot)))];
+    for (links, leaves_at, expected) in [
+        // Worker 1 computes the other task by 9, and sends it after its own, which it does by 17.
+        (SHARDS, 4.0, 27.0),
+        // Worker 1 sends its own by 19, and the other by 29.
+        (SHARDS, 9.0, 29.0),
+        // Everything has arrived.
+        (SHARDS, 18.0, 19.5),
+        // Worker 1 sends its own by 18, as it has the link alone, and the other by 28.
+        (star, 9.0, 28.0),
+    ] {
+        let found = fixed(&[1, 1], &[2.0; 2], Some(links), leave(leaves_at, 1));
+        assert_close(&found, &[expected, 12.0, 12.0], &format!("{links:?}, {leaves_at}"));
+    }
+    // Workers 1 and 2 share the two tasks of worker 3 at 9. Their own vectors arrive by 29, and those of the two tasks by 49.
+    let found = fixed(&[1, 1, 2], &[2.0, 2.0, 20.0], Some(SHARDS), leave(9.0, 2));
+    assert_close(&found[..1], &[49.0], "a star of two, twice");
+    let join = vec![(Moment::Iteration(2), Change::Join(WorkerId::from_slot(1)))];
+    let found = fixed(&[1, 1], &[20.0; 2], Some(LINKS), join);
+    assert_close(&found, &[35.0, 30.0, 35.0], "worker 2 waits for the parameters in iteration 3");
 }
 
 /// Returns the time of vectors on equal links.
@@ -156,7 +175,7 @@ fn steps_take_as_long_as_predicted() {
 
 /// Returns the simulated time of a step.
 fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
-    let found = named_of("ata-auto", (budget, LEARNING + MEASURED), times, Some(links));
+    let found = named("ata-auto", (budget, LEARNING + MEASURED), times, links);
     let found = found[LEARNING..].iter().sum::<f64>() / MEASURED as f64;
     let expected = predicted(times, budget, &known(links));
     let ratio = found / expected;
@@ -175,63 +194,12 @@ fn shards_make_use_of_more_workers_than_a_star() {
     }
 }
 
-/// Links on which a gradient takes 10 on any link, and the parameters 5.
-const SHARDS: Links = Links { head_rate: 10.0, topology: Topology::Shards, ..LINKS };
-
-/// The first iteration begins with a download. Four workers in shards need 10 + 3/4 · 5, and two need 10 + 1/2 · 5.
-#[test]
-fn an_exchange_in_shards_begins_with_the_last_worker() {
-    let broad_down = Links { up_bytes: 50.0, down_bytes: 100.0, ..SHARDS };
-    let narrow_head = Links { head_rate: 5.0, ..SHARDS };
-    let wide_head = Links { head_rate: 20.0, ..SHARDS };
-    for (links, shares, times, expected) in [
-        (SHARDS, &[1][..], &[20.0][..], [35.0, 30.0, 30.0]),
-        (SHARDS, &[1, 1], &[20.0, 20.0], [37.5, 32.5, 32.5]),
-        (SHARDS, &[2, 1], &[20.0, 60.0], [77.5, 72.5, 72.5]),
-        (SHARDS, &[1, 1, 1, 1], &[20.0; 4], [38.75, 33.75, 33.75]),
-        (SHARDS, &[1, 1, 1, 1], &[20.0, 5.0, 90.0, 40.0], [108.75, 103.75, 103.75]),
-        (broad_down, &[1, 1, 1, 1], &[20.0; 4], [43.75, 33.75, 33.75]),
-        // The coordinator's link takes 20 for one gradient, and 10 for a download.
-        (narrow_head, &[1, 1, 1, 1], &[20.0; 4], [50.0, 40.0, 40.0]),
-        // A star takes 20, and 10 if the workers finish in turn.
-        (wide_head, &[1, 1, 1, 1], &[20.0; 4], [45.0, 40.0, 40.0]),
-    ] {
-        assert_close(&fixed(shares, times, Some(links), Vec::new()), &expected, &format!("{shares:?}, {links:?}"));
-    }
-}
-
-/// Both have computed their tasks by 7, and the sums arrive by 17; parameters would arrive by 19.5.
-#[test]
-fn an_exchange_in_shards_without_a_member_becomes_a_star() {
-    for (leaves_at, expected, what) in [
-        (
-            4.0,
-            27.0,
-            "what worker 2 would have computed by 7, worker 1 does by 9, and sends after its own, which it does by 17",
-        ),
-        (9.0, 29.0, "worker 1 sends its own by 19, and the other by 29"),
-        (18.0, 19.5, "everything has arrived"),
-    ] {
-        let leave = vec![(Moment::Time(leaves_at), Change::Leave(WorkerId::from_slot(1)))];
-        assert_close(&fixed(&[1, 1], &[2.0; 2], Some(SHARDS), leave), &[expected, 12.0, 12.0], what);
-    }
-}
-
-/// Workers 1 and 2 have computed by 7, and share the two tasks of worker 3 at 9. Their own vectors arrive by 29, and those of the two
-/// tasks by 49.
-#[test]
-fn later_sums_of_a_step_go_to_the_coordinator() {
-    let leave = vec![(Moment::Time(9.0), Change::Leave(WorkerId::from_slot(2)))];
-    let found = fixed(&[1, 1, 2], &[2.0, 2.0, 20.0], Some(SHARDS), leave);
-    assert_close(&found[..1], &[49.0], "a star of two, twice");
-}
-
 /// One of four hangs, and there is no lease timeout: others compute its tasks, and the step ends as a star.
 #[test]
 fn shards_do_not_wait_for_a_worker_that_is_overtaken() {
     let hang = vec![(Moment::Iteration(LEARNING as u64), Change::Hang(WorkerId::from_slot(0)))];
-    let policy = build_policy("ata-auto", &PolicyContext { workers: Some(4), ..PolicyContext::default() }).unwrap();
-    let found = run(policy, (BUDGET, LEARNING + MEASURED), &[20.0; 4], Some(SHARDS), hang);
+    let policy = policy("ata-auto", 4);
+    let found = run(policy, (BUDGET, LEARNING + MEASURED), &constant(&[20.0; 4]), Some(SHARDS), hang);
     let (before, hung) = (found[LEARNING - 2], found[LEARNING - 1]);
     assert!((before - (6.0 * 20.0 + 13.75)).abs() < 1e-9, "{before}");
     assert!(hung > before + 20.0 && hung < 4.0 * before, "{hung} after {before}");
@@ -243,29 +211,18 @@ fn shards_are_not_given_up_for_little() {
     let mean_of = |topology| {
         let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 40.0, down_bytes: 20.0, topology };
         let laws = (1..=24).map(|i| format!("gamma(0, 4, {})", [5, 10, 20, 40][i % 4])).collect::<Vec<_>>();
-        let context = PolicyContext { workers: Some(24), ..PolicyContext::default() };
-        let policy = build_policy("ata-auto", &context).unwrap();
-        let found = run_laws(policy, (256, 100), &laws, Some(links), Vec::new());
+        let found = run(policy("ata-auto", 24), (256, 100), &laws, Some(links), Vec::new());
         found[LEARNING..].iter().sum::<f64>() / (found.len() - LEARNING) as f64
     };
     let (star, shards) = (mean_of(Topology::Star), mean_of(Topology::Shards));
     assert!(shards < 0.9 * star, "{shards} and {star}");
 }
 
-/// The workers that `ata-auto` employs are worth the time of their vectors; those of a fixed allocation may not be.
-#[test]
-fn a_narrow_link_is_worth_fewer_workers() {
-    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 356.0, down_bytes: 356.0, ..LINKS };
-    let all = fixed(&[13, 6, 3, 1], &TASK, Some(links), Vec::new())[2];
-    let best = *named("ata-auto", LEARNING, &TASK, Some(links)).last().unwrap();
-    assert!(best < 0.6 * all, "{best} and {all}");
-}
-
 /// The worker of a greedy policy sends one sum per step; the worker of an asynchronous policy waits until its gradient has arrived.
 #[test]
 fn a_step_of_one_worker_takes_one_vector() {
     for (policy, tasks) in [("gta", 23.0), ("asgd", 1.0)] {
-        let found = named(policy, 3, &TASK[..1], Some(LINKS));
+        let found = named(policy, (BUDGET, 3), &TASK[..1], LINKS);
         assert_close(&found[1..], &[tasks * 20.0 + 10.0; 2], policy);
     }
 }
@@ -276,7 +233,7 @@ fn a_step_of_one_worker_takes_one_vector() {
 fn workers_send_once_it_is_known_who_was_first() {
     let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 30.0, down_bytes: 15.0, ..LINKS };
     for (policy, expected) in [("gta", 260.0 + 4.0 * 30.0), ("k-sync:k=2", 40.0 + 2.0 * 30.0)] {
-        assert_close(&named(policy, 3, &TASK, Some(links))[1..], &[expected; 2], policy);
+        assert_close(&named(policy, (BUDGET, 3), &TASK, links)[1..], &[expected; 2], policy);
     }
 }
 
@@ -285,26 +242,7 @@ fn workers_send_once_it_is_known_who_was_first() {
 #[test]
 fn a_gradient_that_waits_for_its_step_does_not_change_the_one_before() {
     let broad_down = Links { up_bytes: 1.0, down_bytes: 100.0, ..LINKS };
-    assert_close(&named("asgd", 4, &[20.0, 25.0], Some(broad_down)), &[30.1, 9.9, 20.1, 10.0], "asgd");
-}
-
-#[test]
-fn a_worker_that_did_not_contribute_waits_for_the_parameters() {
-    let join = vec![(Moment::Iteration(2), Change::Join(WorkerId::from_slot(1)))];
-    assert_close(&fixed(&[1, 1], &[20.0; 2], Some(LINKS), join), &[35.0, 30.0, 35.0], "worker 2 from iteration 3 on");
-}
-
-/// Both have computed their tasks by 7, and would have sent the gradients by 27.
-#[test]
-fn the_gradient_of_a_lost_worker_is_computed_again() {
-    let links = Links { head_rate: 10.0, ..LINKS };
-    let leave = vec![(Moment::Time(9.0), Change::Leave(WorkerId::from_slot(1)))];
-    let found = fixed(&[1, 1], &[2.0; 2], Some(links), leave);
-    assert_close(
-        &found,
-        &[28.0, 12.0, 12.0],
-        "worker 1 sends its own by 18, as it has the link alone, and the other by 28",
-    );
+    assert_close(&named("asgd", (BUDGET, 4), &[20.0, 25.0], broad_down), &[30.1, 9.9, 20.1, 10.0], "asgd");
 }
 
 /// A worker that did not contribute to the last step waits once for its parameters, which take 71.2 here. This does not count against it.
@@ -313,7 +251,7 @@ fn a_worker_that_was_idle_is_not_dearer() {
     let links =
         Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 71.2, down_bytes: 71.2, topology: Topology::Shards };
     let times: Vec<f64> = (1..=16).map(|i| f64::from(20 * i)).collect();
-    let found = named_of("ata-auto", (BUDGET, LEARNING + MEASURED), &times, Some(links));
+    let found = named("ata-auto", (BUDGET, LEARNING + MEASURED), &times, links);
     let best = fixed(&[9, 4, 3, 2, 1, 1, 1, 1, 1], &times[..9], Some(links), Vec::new());
     let (found, best) = (found.last().unwrap(), best.last().unwrap());
     assert!(*found <= 1.01 * best, "{found} is over {best}");
@@ -329,9 +267,8 @@ fn a_worker_with_a_slow_link_is_left_out_until_it_recovers() {
         for (head_rate, rate) in [(1e6, 200.0), (1e6, 20.0), (125e3, 200.0), (125e3, 20.0), (1e6, 1.0)] {
             let links = Links { worker_rate: 125e3, head_rate, up_bytes: 270e3, down_bytes: 135e3, topology };
             let of = |workers: usize, iterations, changes| {
-                let context = PolicyContext { workers: Some(workers as u32), ..PolicyContext::default() };
-                let policy = build_policy("ata-auto", &context).unwrap();
-                run(policy, (24, iterations), &[20.0; 3][..workers], Some(links), changes)
+                let laws = constant(&[20.0; 3][..workers]);
+                run(policy("ata-auto", workers), (24, iterations), &laws, Some(links), changes)
             };
             let factor = links.worker_rate / rate;
             let changes = [(20, factor), (150, 1.0 / factor)];

@@ -1,12 +1,40 @@
 //! The engine in virtual time: under faults, over links, with extreme numbers.
 
 mod affine;
-mod competitors;
+mod costs;
 mod extremes;
 mod failures;
 mod faults;
 mod links;
 mod lockstep;
 mod mutated;
-mod published_figures;
 mod saved;
+
+use std::sync::Arc;
+
+use ata_policies::build_policy;
+use ata_scheduler::{Effect, Policy, PolicyContext, StepOutcome, Truth};
+use ata_simulator::{Observer, Step};
+
+/// Returns a policy that knows its workers, whose means are 1, 2, 3, …
+fn informed(name: &str, workers: u32) -> Box<dyn Policy> {
+    let means: Vec<f64> = (1..=workers).map(f64::from).collect();
+    let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
+    build_policy(name, &PolicyContext { means: Some(means), workers: Some(workers), truth }).unwrap()
+}
+
+/// Records the time of each iteration.
+#[derive(Default)]
+struct Clock(Vec<f64>);
+
+impl Observer for Clock {
+    fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
+        StepOutcome::default()
+    }
+
+    fn effect(&mut self, _now: f64, effect: &Effect) {
+        if let Effect::Committed { cost } = effect {
+            self.0.push(cost.runtime_s);
+        }
+    }
+}

@@ -19,7 +19,7 @@ fn has_times(laws: &TimeLaws) -> bool {
     let of_workers: Result<Vec<_>, _> = (1..=3).map(|worker| laws.of_worker(worker, 3)).collect();
     let Ok(of_workers) = of_workers else { return false };
     for law in of_workers {
-        assert!(law.mean() > 0.0 && law.mean().is_finite(), "{laws} has the mean {}", law.mean());
+        assert!(law.mean() > 0.0 && law.mean().is_finite(), "{laws:?} has the mean {}", law.mean());
     }
     true
 }
@@ -37,9 +37,7 @@ fn mutated_time_laws_do_no_harm() {
     let fed = feed(mutator(1, &valid), COUNT, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return false };
         // A law that names a file is tested below.
-        let Ok(laws) = text.parse::<TimeLaws>() else { return false };
-        assert_eq!(laws.to_string().parse::<TimeLaws>().unwrap(), laws);
-        has_times(&laws)
+        text.parse().is_ok_and(|laws| has_times(&laws))
     });
     println!("{fed:?}");
 }

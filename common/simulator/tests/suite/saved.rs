@@ -1,17 +1,16 @@
 //! Tests that a run, whatever happens to it, continues as if it had not been interrupted if it is saved between two iterations and restored
 //! into a new engine.
 
-use std::sync::Arc;
-
 use ata_policies::POLICIES;
-use ata_policies::build_policy;
 use ata_scheduler::{
-    Collection, Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine,
-    StepOutcome, Truth, WorkerStatistics,
+    Collection, Effect, Engine, EngineConfig, Event, IterationCost, PolicyKind, SavedEngine, StepOutcome,
+    WorkerStatistics,
 };
 use ata_simulator::{Change, EngineTime, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
-use ata_types::{CollectionId, Lease, WorkerId};
+use ata_types::{CollectionId, Lease, TaskOutcome, WorkerId};
 use proptest::prelude::*;
+
+use crate::informed;
 
 const WORKERS: u32 = 6;
 const ITERATIONS: u64 = 14;
@@ -60,7 +59,7 @@ impl Observer for Log<'_> {
         }
         if self.what == Break::Restore {
             let saved: SavedEngine = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
-            *engine = Engine::restore(self.config, policy(self.policy), saved).unwrap();
+            *engine = Engine::restore(self.config, informed(self.policy, WORKERS), saved).unwrap();
         }
         for &worker in &present {
             let (machine, prior) = (worker.into(), prior(worker));
@@ -98,17 +97,6 @@ impl Observer for Log<'_> {
 /// Each engine numbers its collections from 1 on.
 fn unnumbered(lease: &Lease) -> Lease {
     Lease { own: lease.own.map(|_| CollectionId(0)), ..*lease }
-}
-
-fn policy(name: &str) -> Box<dyn ata_scheduler::Policy> {
-    policy_of(WORKERS, name)
-}
-
-fn policy_of(workers: u32, name: &str) -> Box<dyn ata_scheduler::Policy> {
-    let means: Vec<f64> = (1..=workers).map(f64::from).collect();
-    let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
-    let context = PolicyContext { means: Some(means), workers: Some(workers), truth };
-    build_policy(name, &context).unwrap()
 }
 
 /// Half of the workers were known before, one of them wrongly.
@@ -164,17 +152,13 @@ fn run(scenario: &Scenario, after: u64, what: Break) -> (Vec<(f64, Effect)>, Res
     simulation.changes.clone_from(&scenario.changes);
     simulation.priors = (0..WORKERS as usize).map(|slot| prior(WorkerId::from_slot(slot))).collect();
     let at_first = simulation.present_at_first();
-    let mut engine = Engine::new(EngineConfig { min_workers: at_first, ..config }, policy(scenario.policy));
+    let mut engine = Engine::new(EngineConfig { min_workers: at_first, ..config }, informed(scenario.policy, WORKERS));
     let mut log = Log { policy: scenario.policy, config, after, what, committed: 0, effects: Vec::new() };
     // A run may be aborted, or lose all its workers: it must end the same way.
     let end = simulation.run(&mut engine, &mut log).map_err(|error| error.to_string());
-    log.effects.retain(|(_, effect)| !is_of_the_break(effect));
+    // Leases that were lost end with the break.
+    log.effects.retain(|(_, effect)| !matches!(effect, Effect::End { outcome: TaskOutcome::Lost, .. }));
     (log.effects, end)
-}
-
-/// Returns whether an effect is the end of a lease that was lost.
-fn is_of_the_break(effect: &Effect) -> bool {
-    matches!(effect, Effect::End { outcome: ata_types::TaskOutcome::Lost, .. })
 }
 
 proptest! {
@@ -235,7 +219,7 @@ fn nothing_is_saved_of_workers_that_are_forgotten() {
         simulation.priors = vec![known; MANY as usize];
         let mut forgetting = Forgetting::default();
         let min_workers = MANY as usize;
-        let mut engine = Engine::new(EngineConfig { min_workers, ..config }, policy_of(MANY, entry.name));
+        let mut engine = Engine::new(EngineConfig { min_workers, ..config }, informed(entry.name, MANY));
         // With this few workers left, some policies cannot continue.
         drop(simulation.run(&mut engine, &mut forgetting));
         let [before, after] = forgetting.0[..] else { panic!("{}: {:?}", entry.name, forgetting.0) };

@@ -15,13 +15,15 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use linear_regression::{LinearRegression, RegressionSizes};
-pub use quadratic::Quadratic;
+pub(crate) use linear_regression::{LinearRegression, RegressionSizes};
+pub(crate) use quadratic::Quadratic;
+
+use crate::error::ExperimentError;
 
 /// A function to minimize by stochastic gradients.
 ///
 /// The same arguments give the same bits, on every platform and in any order of calls.
-pub trait Problem: Send + Sync {
+pub(crate) trait Problem: Send + Sync {
     /// The parameters before the first step.
     fn initial(&self) -> Vec<f64>;
 
@@ -29,42 +31,13 @@ pub trait Problem: Send + Sync {
     /// loss there.
     ///
     /// Its randomness depends only on the problem's seed, the iteration and the index.
-    ///
-    /// # Panics
-    /// Panics if `parameters` or `gradient` differs in length from [`Problem::initial`].
     fn add_gradient(&self, parameters: &[f64], iteration: u64, index: u64, gradient: &mut [f64]) -> f64;
 
     /// Returns the excess of the expected loss at `parameters` over its minimum, without noise and without cancellation.
-    ///
-    /// # Panics
-    /// Panics if `parameters` differs in length from [`Problem::initial`].
     fn objective(&self, parameters: &[f64]) -> f64;
 }
 
-/// An error of setting up a problem.
-#[derive(Debug, thiserror::Error)]
-pub enum ProblemError {
-    /// A setting is invalid.
-    #[error("{problem} problem: {setting} is {found}, expected {expected}")]
-    BadSetting {
-        /// The problem.
-        problem: &'static str,
-        /// The name of the setting.
-        setting: &'static str,
-        /// The value of the setting.
-        found: f64,
-        /// The expected values.
-        expected: &'static str,
-    },
-    /// The minimizer of the regression is not unique.
-    #[error(
-        "linear regression problem: its {samples} samples of dimension {dimension} do not determine the parameters, \
-         expected more samples"
-    )]
-    DependentSamples {
-        /// The number of samples.
-        samples: usize,
-        /// The dimension of a sample.
-        dimension: usize,
-    },
+/// Returns the error of an invalid setting of a problem.
+fn bad(problem: &str, setting: &str, found: f64, expected: &str) -> ExperimentError {
+    ExperimentError::Invalid(format!("{problem} problem: {setting} is {found}, expected {expected}"))
 }

@@ -4,7 +4,8 @@
 //! in the latter.
 
 use super::stream::{self, Normals};
-use super::{Problem, ProblemError};
+use super::{Problem, bad};
+use crate::error::ExperimentError;
 
 /// The largest number of parameters: 8 MB per stored iterate.
 const MAX_DIMENSION: usize = 1_000_000;
@@ -15,30 +16,20 @@ const MAX_DIMENSION: usize = 1_000_000;
 /// A task's loss is f(x) + ξᵀx, its gradient A·x − b + ξ, with ξ drawn from N(0, σ²) in each coordinate. The
 /// eigenvalues of A are between 0 and 1, so steps below 2 converge.
 #[derive(Clone, Debug)]
-pub struct Quadratic {
+pub(crate) struct Quadratic {
     dimension: usize,
     sigma: f64,
     seed: u64,
 }
 
 impl Quadratic {
-    /// The usual d.
-    pub const DIMENSION: usize = 100;
-    /// The usual σ.
-    pub const SIGMA: f64 = 0.01;
-    /// A step size that converges. With the usual d and σ, the excess falls to about 0.002 divided by the number of
-    /// tasks per iteration.
-    pub const STEP: f64 = 0.5;
-
     /// Creates a problem with `dimension` parameters and gradient noise of standard deviation `sigma` per coordinate.
-    pub fn new(dimension: usize, sigma: f64, seed: u64) -> Result<Self, ProblemError> {
-        let bad =
-            |setting, found, expected| ProblemError::BadSetting { problem: "quadratic", setting, found, expected };
+    pub(crate) fn new(dimension: usize, sigma: f64, seed: u64) -> Result<Self, ExperimentError> {
         if !(1..=MAX_DIMENSION).contains(&dimension) {
-            return Err(bad("dimension", dimension as f64, "a whole number from 1 to 1000000"));
+            return Err(bad("quadratic", "dimension", dimension as f64, "a whole number from 1 to 1000000"));
         }
         if !(sigma.is_finite() && sigma >= 0.0) {
-            return Err(bad("sigma", sigma, "a number of at least 0"));
+            return Err(bad("quadratic", "sigma", sigma, "a number of at least 0"));
         }
         Ok(Self { dimension, sigma, seed })
     }

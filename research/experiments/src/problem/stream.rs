@@ -74,14 +74,4 @@ mod tests {
             assert!((mean - expected).abs() < error, "moment {power}: {mean}");
         }
     }
-
-    #[test]
-    fn every_number_of_a_key_counts() {
-        let first = |mut rng: ChaCha8Rng| rng.next_u64();
-        let all = [of_task(1, 2, 3), of_task(1, 3, 2), of_task(2, 1, 3), of_task(1, 0, 0), of_data(1), of_data(2)];
-        let mut all = all.map(first).to_vec();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 6);
-    }
 }

@@ -56,7 +56,6 @@ const HARD_CASES: [&str; 8] = [
 
 /// The number of seeds per case: few are enough, as there are many cases.
 const SEEDS: u64 = 10;
-
 /// The numbers of iterations on [`LAWS`]: enough to learn the speeds, and hardly enough.
 const ITERATIONS: [u64; 2] = [1000, 100];
 

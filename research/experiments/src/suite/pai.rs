@@ -17,16 +17,12 @@ pub(super) const TITLE: &str = "Recorded times of production jobs (needs --data)
 /// The number of each job, and the numbers of tasks per iteration that it is run with. Job 4's workers differ by a
 /// factor of five, are noisy and drift; those of the other jobs are nearly equal, so their results hardly depend on B.
 const JOBS: [(u32, &[u64]); 4] = [(1, &[23, 92]), (2, &[23, 92]), (3, &[23, 92]), (4, &[23, 46, 92])];
-
 /// The number of workers of each job.
 const WORKERS: u32 = 10;
-
 /// The number of lines in a block of a resampled job: more than its slow spells last, and few compared with its drift.
 const BLOCK: u32 = 25;
-
 /// The smallest number of iterations: a shorter run would consist of the learning phase alone.
 const FEWEST_ITERATIONS: u64 = 50;
-
 /// The number of seeds of each case: the recorded job, and resamples of it.
 const SEEDS: u64 = 10;
 

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_experiments::suite::{CONTENDERS, REFERENCE, SUITES, Suite};
-use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, ExperimentError, RunResult};
+use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, RunResult};
 use ata_policies::build_policy;
-use ata_simulator::SimulationError;
 
 fn experiment(text: &str) -> Experiment {
     Experiment::parse(text, "test").unwrap()
@@ -16,11 +15,23 @@ fn run(experiment: &Experiment) -> Vec<RunResult> {
     ata_experiments::run(experiment, build_policy, learning.as_ref(), &|_| {}).unwrap()
 }
 
+/// Runs policies under a law, with further settings.
+fn runs(policies: &str, law: &str, (workers, budget, iterations): (u32, u64, u64), more: &str) -> Vec<RunResult> {
+    let sizes = format!("workers = [{workers}]\nbudget = {budget}\niterations = {iterations}");
+    run(&experiment(&format!("policies = [{policies}]\nlaws = ['{law}']\n{sizes}\n{more}")))
+}
+
+fn times(runs: &[RunResult]) -> Vec<f64> {
+    runs.iter().map(|run| run.mean_iteration_time).collect()
+}
+
 /// Every built-in experiment is run, shortened, with every policy that it names. Experiments with a CNN are run without learning.
 #[test]
 fn built_in_experiments_run_and_are_drawn() {
     for (name, text) in BUILTIN_EXPERIMENTS {
         let mut experiment = Experiment::parse(text, name).unwrap();
+        assert!(!experiment.title.is_empty() && !experiment.about.is_empty(), "{name} says what it is");
+        experiment.check().unwrap_or_else(|error| panic!("{name}: {error}"));
         (experiment.iterations, experiment.seeds) = (40, 2);
         experiment.workers.truncate(1);
         experiment.laws.truncate(1);
@@ -43,28 +54,22 @@ fn built_in_experiments_run_and_are_drawn() {
 fn a_narrow_link_is_worth_fewer_workers() {
     let links = "[links]\nlink = '200Mbit'\nmodel_bytes = '8.9MB'\nexchange = 'star'\n";
     let laws = "workers = [4]\niterations = 200\nlaws = ['const(20); const(40); const(80); const(160)']\npolicies = ['fta', 'ata-auto']\n";
-    let time_of = |text: &str, policy: &str| {
-        let results = run(&experiment(text));
-        results.iter().find(|run| run.policy == policy).unwrap().mean_iteration_time
-    };
     let with = format!("{laws}{links}");
-    assert!((time_of(laws, "fta") - 260.0).abs() < 1.0, "{}", time_of(laws, "fta"));
-    assert!(time_of(&with, "fta") > 4.0 * 356.0, "{}", time_of(&with, "fta"));
-    assert!((816.0..900.0).contains(&time_of(&with, "ata-auto")), "{}", time_of(&with, "ata-auto"));
     let compact = with.replace("[links]", "[links]\nwire = 'compact'");
-    assert!((550.0..700.0).contains(&time_of(&compact, "ata-auto")), "{}", time_of(&compact, "ata-auto"));
     // In shards, the exchange of four workers takes 1.75 times as long as one gradient, or 1.375 times if parameters take half as long.
     let sharded = |text: &str| text.replace("exchange = 'star'\n", "");
-    assert!(
-        (time_of(&sharded(&with), "fta") - (260.0 + 1.75 * 356.0)).abs() < 5.0,
-        "{}",
-        time_of(&sharded(&with), "fta")
-    );
-    assert!(
-        (504.0..530.0).contains(&time_of(&sharded(&compact), "ata-auto")),
-        "{}",
-        time_of(&sharded(&compact), "ata-auto")
-    );
+    for (text, policy, expected) in [
+        (laws, "fta", 259.0..261.0),
+        (&with, "fta", 4.0 * 356.0..f64::INFINITY),
+        (&with, "ata-auto", 816.0..900.0),
+        (&compact, "ata-auto", 550.0..700.0),
+        (&sharded(&with), "fta", 878.0..888.0),
+        (&sharded(&compact), "ata-auto", 504.0..530.0),
+    ] {
+        let results = run(&experiment(text));
+        let time = results.iter().find(|run| run.policy == policy).unwrap().mean_iteration_time;
+        assert!(expected.contains(&time), "{text}, {policy}: {time}");
+    }
 }
 
 /// In the whole comparison, with ten iterations per case, every case has a row, and the reference's ratio to itself is 1.
@@ -88,6 +93,7 @@ fn the_comparison_has_every_case_for_every_policy() {
         assert!(mean.policy != "clairvoyant" || mean.runtime_ratio < 1.1, "{mean:?}");
     }
     assert_eq!(result.tables().len(), 2 + 8 + 1);
+    result.figure().svg().unwrap();
     assert!(SUITES.iter().any(|(name, _)| *name == "comparison") && Suite::open("drift", None).is_none());
     let two = suite.compare(["gta", REFERENCE].into_iter());
     assert!(two.cases.iter().all(|case| case.experiment.policies == [REFERENCE, "gta"]));
@@ -128,9 +134,7 @@ fn gradients_are_computed_once_per_distinct_sequence_of_steps() {
 #[test]
 fn what_an_assignment_costs_is_in_the_runtime_only() {
     let costs = |overhead: &str| {
-        let run = &run(&experiment(&format!(
-            "policies = ['fta']\nlaws = ['const(i)']\nworkers = [2]\nbudget = 3\niterations = 10\n{overhead}"
-        )))[0];
+        let run = &runs("'fta'", "const(i)", (2, 3, 10), overhead)[0];
         (run.mean_iteration_time, run.mean_total_worker_time)
     };
     assert_eq!(costs(""), (2.0, 4.0));
@@ -141,9 +145,7 @@ fn what_an_assignment_costs_is_in_the_runtime_only() {
 #[test]
 fn speeds_change_at_their_iterations() {
     let swap = "[[change]]\niteration = 6\nswap = [1, 2]";
-    let run = &run(&experiment(&format!(
-        "policies = ['fta']\nlaws = ['const(2*i-1)']\nworkers = [2]\nbudget = 4\niterations = 10\n{swap}"
-    )))[0];
+    let run = &runs("'fta'", "const(2*i-1)", (2, 4, 10), swap)[0];
     // The allocation (3, 1) takes 3 before the change and 3·3 = 9 after it.
     assert!((run.mean_iteration_time - f64::midpoint(3.0, 9.0)).abs() < 1e-9);
     assert!((run.cumulative_regret.unwrap() - 5.0 * 6.0).abs() < 1e-9);
@@ -153,13 +155,10 @@ fn speeds_change_at_their_iterations() {
 #[test]
 fn oracles_see_changes_of_speed_in_the_iteration_in_which_they_happen() {
     let swap = "[[change]]\niteration = 6\nswap = [1, 2]\n[[change]]\niteration = 8\nslow_down = 1\nfactor = 3.0";
-    for policy in ["fta:means=current", "clairvoyant"] {
-        let run = &run(&experiment(&format!(
-            "policies = ['{policy}']\nlaws = ['const(2*i-1)']\nworkers = [2]\nbudget = 4\niterations = 10\n{swap}"
-        )))[0];
+    for run in runs("'fta:means=current', 'clairvoyant'", "const(2*i-1)", (2, 4, 10), swap) {
         // From iteration 8 on, tasks take 9 and 1.
-        assert!((run.mean_iteration_time - (7.0 * 3.0 + 3.0 * 4.0) / 10.0).abs() < 1e-9, "{policy}");
-        assert_eq!(run.cumulative_regret, Some(0.0), "{policy}");
+        assert!((run.mean_iteration_time - (7.0 * 3.0 + 3.0 * 4.0) / 10.0).abs() < 1e-9, "{}", run.policy);
+        assert_eq!(run.cumulative_regret, Some(0.0), "{}", run.policy);
     }
 }
 
@@ -177,15 +176,6 @@ fn the_clairvoyant_is_faster_than_all_who_wait_for_as_much() {
             assert!(of_law[1..].iter().all(|run| run.mean_iteration_time >= least), "{overhead}, {}", of_law[0].law);
         }
     }
-}
-
-/// A policy that holds the true times but does not use them gets the same times as without them.
-#[test]
-fn looking_times_up_changes_nothing() {
-    let text = "policies = ['fta', 'fta:means=current']\nlaws = ['exp(i); gamma(0, 0.5, i)']\nworkers = [9]\niterations = 300\noverhead = 'exp(1)'";
-    let results = run(&experiment(text));
-    assert_eq!(results[0].mean_iteration_time, results[1].mean_iteration_time);
-    assert_eq!(results[0].final_allocation, results[1].final_allocation);
 }
 
 #[test]
@@ -214,14 +204,9 @@ fn crossing() -> (tempfile::NamedTempFile, String) {
 #[test]
 fn a_trace_is_played_by_iterations_or_by_tasks() {
     let (_file, path) = crossing();
-    let times = |order: &str| -> Vec<f64> {
-        let text = format!(
-            "policies = ['fta', 'clairvoyant']\nlaws = ['trace({path}, {order})']\nworkers = [2]\nbudget = 4\niterations = 12"
-        );
-        run(&experiment(&text)).iter().map(|run| run.mean_iteration_time).collect()
-    };
-    assert_eq!(times("wall"), [6.0, 3.0]);
-    let own = times("own");
+    let of = |order: &str| times(&runs("'fta', 'clairvoyant'", &format!("trace({path}, {order})"), (2, 4, 12), ""));
+    assert_eq!(of("wall"), [6.0, 3.0]);
+    let own = of("own");
     assert_eq!(own[0], 6.0, "two tasks each: worker 2's first half, then worker 1's second half, and again");
     assert!(own[1] < 6.0 && own[1] != 3.0, "{own:?}");
 }
@@ -230,16 +215,14 @@ fn a_trace_is_played_by_iterations_or_by_tasks() {
 #[test]
 fn further_seeds_resample_a_trace_with_blocks() {
     let (_file, path) = crossing();
-    let times = |block: &str, seed: u64| -> Vec<f64> {
-        let text = format!(
-            "policies = ['clairvoyant']\nlaws = ['trace({path}, own{block})']\nworkers = [2]\nbudget = 4\niterations = 4\nseed = {seed}\nseeds = 4"
-        );
-        run(&experiment(&text)).iter().map(|run| run.mean_iteration_time).collect()
+    let of = |block: &str, seed: u64| {
+        let law = format!("trace({path}, own{block})");
+        times(&runs("'clairvoyant'", &law, (2, 4, 4), &format!("seed = {seed}\nseeds = 4")))
     };
-    let exact = times("", 1);
+    let exact = of("", 1);
     assert!(exact.iter().all(|time| *time == exact[0]));
     for seed in [1, 5] {
-        let resampled = times(", block=2", seed);
+        let resampled = of(", block=2", seed);
         assert_eq!(resampled[0], exact[0]);
         assert!(resampled[1..].iter().any(|time| *time != exact[0]), "{resampled:?}");
     }
@@ -247,10 +230,7 @@ fn further_seeds_resample_a_trace_with_blocks() {
 
 #[test]
 fn workers_come_and_go() {
-    let text = |changes: &str| {
-        format!("policies = ['uta']\nlaws = ['const(1)']\nworkers = [2]\nbudget = 2\niterations = 10\n{changes}")
-    };
-    let time = |changes: &str| run(&experiment(&text(changes)))[0].mean_iteration_time;
+    let time = |changes: &str| runs("'uta'", "const(1)", (2, 2, 10), changes)[0].mean_iteration_time;
     assert_eq!(time(""), 1.0);
     // Worker 2 leaves in the middle of iteration 6. Worker 1 computes its task after its own, and so in all later
     // iterations.
@@ -259,22 +239,19 @@ fn workers_come_and_go() {
     let late = time("[[change]]\niteration = 4\njoin = 2");
     assert!((late - (3.0 * 2.0 + 2.0 + 6.0) / 10.0).abs() < 1e-9, "{late}");
 
-    let nobody = experiment(&text("[[change]]\ntime = 5.5\nleave = 2\n[[change]]\ntime = 7.5\nleave = 1"));
+    let nobody = experiment(
+        "policies = ['uta']\nlaws = ['const(1)']\nworkers = [2]\nbudget = 2\niterations = 10\n\
+         [[change]]\ntime = 5.5\nleave = 2\n[[change]]\ntime = 7.5\nleave = 1",
+    );
     let error = ata_experiments::run(&nobody, build_policy, None, &|_| {}).unwrap_err();
-    let ExperimentError::Run { cause, .. } = error else { panic!("{error}") };
-    assert_eq!(cause, SimulationError::NobodyLeft { at: 7.5, iteration: 7 });
+    assert!(error.to_string().contains("at time 7.5, in iteration 7, the run cannot continue"), "{error}");
 }
 
 #[test]
 fn limits_end_a_run() {
-    let iterations = |limit: &str| {
-        let text = format!(
-            "policies = ['uta']\nlaws = ['const(1)']\nworkers = [2]\nbudget = 2\niterations = 100\n[limits]\n{limit}"
-        );
-        run(&experiment(&text))[0].iterations
-    };
     for (limit, expected) in [("", 100), ("runtime = 7.0", 7), ("total_worker_time = 7.0", 4), ("employments = 9", 5)] {
-        assert_eq!(iterations(limit), expected, "{limit}");
+        let runs = runs("'uta'", "const(1)", (2, 2, 100), &format!("[limits]\n{limit}"));
+        assert_eq!(runs[0].iterations, expected, "{limit}");
     }
 }
 
@@ -292,17 +269,6 @@ fn a_warm_start_helps_and_a_wrong_one_only_delays() {
         let said = format!("{policy}: cold {cold}, right {right}, wrong {wrong}");
         assert!(right < helps * cold && wrong < delays * cold, "{said}");
     }
-}
-
-#[test]
-fn progress_adds_up() {
-    let experiment = experiment("policies = ['uta', 'gta']\nworkers = [3]\niterations = 700\nseeds = 3");
-    let done = AtomicU64::new(0);
-    let progress = |iterations| {
-        done.fetch_add(iterations, Ordering::Relaxed);
-    };
-    ata_experiments::run(&experiment, build_policy, None, &progress).unwrap();
-    assert_eq!(done.into_inner(), experiment.total_iterations());
 }
 
 #[test]

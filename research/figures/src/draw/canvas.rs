@@ -2,17 +2,14 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
-use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
-use plotters::drawing::DrawingArea;
 use plotters::element::{Circle, PathElement, Polygon, Rectangle};
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, RGBColor, WHITE};
 
-use super::axis::Span;
-use super::px;
+use super::{Area, px};
 use crate::palette::Shape;
+use crate::ticks::Span;
 use crate::{FigureError, text};
 
 /// A place in units of the drawing.
@@ -22,8 +19,8 @@ pub(super) type Spot = (i32, i32);
 pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
 
 /// A drawing with its axes.
-pub(super) struct Canvas<'a, DB: DrawingBackend> {
-    pub(super) area: &'a DrawingArea<DB, Shift>,
+pub(super) struct Canvas<'a> {
+    pub(super) area: Area<'a>,
     pub(super) x: Span,
     pub(super) y: Span,
     /// The columns inside the frame, in units of the drawing.
@@ -31,7 +28,7 @@ pub(super) struct Canvas<'a, DB: DrawingBackend> {
     pub(super) rows: Range<i32>,
 }
 
-impl<DB: DrawingBackend> Canvas<'_, DB> {
+impl Canvas<'_> {
     /// Returns the position of a point, given its places on the axes. A point beyond the frame is moved to its edge.
     pub(super) fn at(&self, x: f64, y: f64) -> Spot {
         let column = self.x.map(&x, (self.columns.start, self.columns.end));
@@ -57,31 +54,21 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
     }
 
     fn shape(&self, shape: Shape, (x, y): Spot, colour: RGBColor, radius_px: f64) -> Result<(), FigureError> {
-        let corners = |radius_px: f64, parts: &[(f64, f64)]| {
+        let polygon = |size: f64, parts: &[(f64, f64)]| {
+            let radius_px = size * radius_px;
             let spot = |(dx, dy): &(f64, f64)| (x + px(dx * radius_px) as i32, y + px(dy * radius_px) as i32);
-            parts.iter().map(spot).collect()
+            self.fill(parts.iter().map(spot).collect(), colour, 1.0)
         };
         match shape {
             Shape::Circle => Ok(self.area.draw(&Circle::new((x, y), px(radius_px) as i32, colour.filled()))?),
-            Shape::Square => {
-                self.fill(corners(0.9 * radius_px, &[(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)]), colour, 1.0)
-            }
-            Shape::Triangle => {
-                self.fill(corners(1.2 * radius_px, &[(0.0, -1.0), (0.95, 0.7), (-0.95, 0.7)]), colour, 1.0)
-            }
-            Shape::Diamond => {
-                self.fill(corners(1.3 * radius_px, &[(0.0, -1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)]), colour, 1.0)
-            }
+            Shape::Square => polygon(0.9, &[(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)]),
+            Shape::Triangle => polygon(1.2, &[(0.0, -1.0), (0.95, 0.7), (-0.95, 0.7)]),
+            Shape::Diamond => polygon(1.3, &[(0.0, -1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)]),
         }
     }
 
-    /// Draws text whose left edge, halfway up, is at a place.
-    pub(super) fn text(&self, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
-        self.text_from(HPos::Left, text, size, at)
-    }
-
     /// Draws text whose left edge, centre or right edge is at a place.
-    pub(super) fn text_from(&self, edge: HPos, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
+    pub(super) fn text(&self, edge: HPos, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
         Ok(self.area.draw_text(text, &text::style(size, INK, (edge, VPos::Center)), at)?)
     }
 }

@@ -2,24 +2,21 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::HPos;
 
 use super::canvas::{Canvas, INK, Spot};
 use super::frame::TICK_PX;
 use super::legend::{Legend, Swatch};
 use super::lines::{noted, place};
-use super::px;
+use super::{Scene, px};
 use crate::palette::Palette;
 use crate::scale::Margin;
 use crate::{Curve, FigureError, Point, Scale, text};
 
 const RADIUS_PX: f64 = 6.0;
-
 /// The smallest distance of a label from other marks, which makes clear what it belongs to.
 const CLEAR_PX: f64 = 3.5;
 const LINE_PX: f64 = 2.0;
-
 /// The distances of a label from its mark; from the second one on, a thin line connects the two.
 const DISTANCES_PX: [f64; 3] = [4.0, 18.0, 34.0];
 const LEADER_PX: f64 = 1.0;
@@ -28,6 +25,7 @@ const LEADER_PX: f64 = 1.0;
 pub(super) struct Frontier {
     names: Vec<String>,
     curves: Vec<Vec<(String, Point)>>,
+    palette: Palette,
     /// Whether each curve is a single labelled point, which makes a legend redundant.
     labels_suffice: bool,
 }
@@ -43,39 +41,11 @@ impl Frontier {
         let placed: Vec<Vec<(String, Point)>> = curves.iter().map(marks).collect();
         let names = curves.iter().zip(&placed).map(|(curve, marks)| noted(&curve.name, marks.is_empty())).collect();
         let labels_suffice = placed.iter().all(|marks| matches!(marks.as_slice(), [(label, _)] if !label.is_empty()));
-        Self { names, curves: placed, labels_suffice }
-    }
-
-    pub(super) fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
-        let points = || self.curves.iter().flatten().map(|(_, point)| point);
-        let values = points().flat_map(|point| [point.y, point.low, point.high]);
-        Some((x.range(points().map(|point| point.x), Margin::Marks)?, y.range(values, Margin::Marks)?))
-    }
-
-    pub(super) fn legend(&self) -> Legend {
-        let names = if self.labels_suffice { Vec::new() } else { self.names.clone() };
-        Legend::of(names, self.palette(), |_, index| Swatch::Line(Some(Palette::shape(index))))
-    }
-
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
-        for (index, curve) in self.curves.iter().enumerate() {
-            let colour = self.palette().colour(index);
-            if curve.len() > 1 {
-                let spots = curve.iter().map(|(_, point)| canvas.at(point.x, point.y)).collect();
-                canvas.line(spots, colour, LINE_PX)?;
-            }
-            for (_, point) in curve.iter().filter(|(_, point)| point.low < point.high) {
-                canvas.line(vec![canvas.at(point.x, point.low), canvas.at(point.x, point.high)], colour, LINE_PX)?;
-            }
-            for (_, point) in curve {
-                canvas.mark(Palette::shape(index), canvas.at(point.x, point.y), colour, RADIUS_PX)?;
-            }
-        }
-        self.draw_labels(canvas)
+        Self { names, curves: placed, palette: Palette::of_lines(curves.len()), labels_suffice }
     }
 
     /// Draws each label where it covers the least, as near to its point as possible.
-    fn draw_labels<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
+    fn draw_labels(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
         let mut taken = self.obstacles(canvas);
         let frame = [canvas.columns.start, canvas.rows.start, canvas.columns.end, canvas.rows.end];
         for (label, point) in self.curves.iter().flatten().filter(|(label, _)| !label.is_empty()) {
@@ -89,16 +59,16 @@ impl Frontier {
             };
             let Some(best) = places.min_by_key(covered) else { continue };
             if best.away_px > DISTANCES_PX[0] {
-                canvas.line(vec![best.from(spot), best.to(spot)], INK, LEADER_PX)?;
+                canvas.line(best.leader(spot), INK, LEADER_PX)?;
             }
-            canvas.text_from(best.edge, &label, size, best.anchor())?;
+            canvas.text(best.edge, &label, size, best.anchor())?;
             taken.push(best.at);
         }
         Ok(())
     }
 
     /// Returns the boxes that labels should avoid: marks, whiskers and, in small pieces, the lines between marks.
-    fn obstacles<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Vec<Box4> {
+    fn obstacles(&self, canvas: &Canvas<'_>) -> Vec<Box4> {
         let around = |(x, y): Spot, radius: i32| [x - radius, y - radius, x + radius, y + radius];
         let mut boxes = Vec::new();
         for curve in &self.curves {
@@ -117,13 +87,38 @@ impl Frontier {
         }
         boxes
     }
+}
 
-    fn palette(&self) -> Palette {
-        Palette::of_lines(self.curves.len())
+impl Scene for Frontier {
+    fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
+        let points = || self.curves.iter().flatten().map(|(_, point)| point);
+        let values = points().flat_map(|point| [point.y, point.low, point.high]);
+        Some((x.range(points().map(|point| point.x), Margin::Marks)?, y.range(values, Margin::Marks)?))
+    }
+
+    fn legend(&self) -> Legend {
+        let names = if self.labels_suffice { Vec::new() } else { self.names.clone() };
+        Legend::of(names, self.palette, false, |_, index| Swatch::Line(Some(Palette::shape(index))))
+    }
+
+    fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
+        for (index, curve) in self.curves.iter().enumerate() {
+            let colour = self.palette.colour(index);
+            if curve.len() > 1 {
+                let spots = curve.iter().map(|(_, point)| canvas.at(point.x, point.y)).collect();
+                canvas.line(spots, colour, LINE_PX)?;
+            }
+            for (_, point) in curve.iter().filter(|(_, point)| point.low < point.high) {
+                canvas.line(vec![canvas.at(point.x, point.low), canvas.at(point.x, point.high)], colour, LINE_PX)?;
+            }
+            for (_, point) in curve {
+                canvas.mark(Palette::shape(index), canvas.at(point.x, point.y), colour, RADIUS_PX)?;
+            }
+        }
+        self.draw_labels(canvas)
     }
 }
 
-/// A possible place of a label.
 struct Place {
     at: Box4,
     /// The edge of the text that is nearest to its mark.
@@ -143,24 +138,17 @@ impl Place {
         (x, i32::midpoint(top, bottom))
     }
 
-    /// Returns the start of a line to the label, at the rim of the mark.
-    fn from(&self, spot: Spot) -> Spot {
-        let to = self.to(spot);
-        let (dx, dy) = (f64::from(to.0 - spot.0), f64::from(to.1 - spot.1));
-        let part = px(RADIUS_PX + 2.0) / dx.hypot(dy).max(1.0);
-        (spot.0 + (part * dx) as i32, spot.1 + (part * dy) as i32)
-    }
-
-    /// Returns the end of a line to the label.
-    fn to(&self, (_, y): Spot) -> Spot {
-        let [_, top, _, bottom] = self.at;
-        let gap = px(2.0) as i32;
-        let x = match self.edge {
-            HPos::Left => self.at[0] - gap,
-            HPos::Center => i32::midpoint(self.at[0], self.at[2]),
-            HPos::Right => self.at[2] + gap,
+    /// Returns a line from the rim of the mark to the label.
+    fn leader(&self, (x, y): Spot) -> Vec<Spot> {
+        let gap = match self.edge {
+            HPos::Left => -px(2.0) as i32,
+            HPos::Center => 0,
+            HPos::Right => px(2.0) as i32,
         };
-        (x, y.clamp(top, bottom))
+        let to = (self.anchor().0 + gap, y.clamp(self.at[1], self.at[3]));
+        let (dx, dy) = (f64::from(to.0 - x), f64::from(to.1 - y));
+        let part = px(RADIUS_PX + 2.0) / dx.hypot(dy).max(1.0);
+        vec![(x + (part * dx) as i32, y + (part * dy) as i32), to]
     }
 }
 

@@ -1,6 +1,6 @@
 //! The legend to the right of the frame: a row for each series, or a colour ramp for many.
 
-use plotters::backend::DrawingBackend;
+use plotters::style::text_anchor::HPos;
 
 use super::canvas::{Canvas, INK, Spot};
 use super::frame::TICK_PX;
@@ -24,7 +24,6 @@ pub(super) enum Swatch {
     Area,
 }
 
-/// The legend of a figure.
 pub(super) struct Legend {
     names: Vec<String>,
     palette: Palette,
@@ -35,56 +34,50 @@ pub(super) struct Legend {
 
 impl Legend {
     /// Creates a legend, which is empty if there are no series to distinguish.
-    pub(super) fn of(names: Vec<String>, palette: Palette, swatch: fn(Palette, usize) -> Swatch) -> Self {
+    pub(super) fn of(
+        names: Vec<String>,
+        palette: Palette,
+        upwards: bool,
+        swatch: fn(Palette, usize) -> Swatch,
+    ) -> Self {
         let names = if names.len() < 2 { Vec::new() } else { names };
         let fitted = names.iter().map(|name| text::fit(name, TICK_PX, TICK_PX, MOST_NAME_PX).0);
-        Self { names: fitted.collect(), palette, upwards: false, swatch }
-    }
-
-    pub(super) fn upwards(self) -> Self {
-        Self { upwards: true, ..self }
+        Self { names: fitted.collect(), palette, upwards, swatch }
     }
 
     /// Returns the width of the legend, including the gap to the frame.
     pub(super) fn width_px(&self) -> f64 {
         let widths = self.names.iter().map(|name| text::width(name, TICK_PX));
-        match widths.reduce(f64::max) {
-            Some(widest) => GAP_PX + SWATCH_PX + 8.0 + widest + GAP_PX / 2.0,
-            None => 0.0,
-        }
+        widths.reduce(f64::max).map_or(0.0, |widest| GAP_PX + SWATCH_PX + 8.0 + widest + GAP_PX / 2.0)
     }
 
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
-        if self.palette.is_ramp() && !self.names.is_empty() {
+    pub(super) fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
+        if self.palette.ramp && !self.names.is_empty() {
             return self.draw_ramp(canvas);
         }
         let count = self.names.len();
         for row in 0..count {
             let index = if self.upwards { count - 1 - row } else { row };
-            self.draw_row(canvas, index, place(canvas, (row as f64 + 0.5) * ROW_PX))?;
+            let (left, middle) = place(canvas, (row as f64 + 0.5) * ROW_PX);
+            let (colour, right) = (self.palette.colour(index), left + px(SWATCH_PX) as i32);
+            match (self.swatch)(self.palette, index) {
+                Swatch::Line(shape) => {
+                    canvas.line(vec![(left, middle), (right, middle)], colour, 3.0)?;
+                    if let Some(shape) = shape {
+                        canvas.mark(shape, (i32::midpoint(left, right), middle), colour, 5.0)?;
+                    }
+                }
+                Swatch::Area => {
+                    let half = px(7.0) as i32;
+                    canvas.rectangle([(left, middle - half), (right, middle + half)], colour)?;
+                }
+            }
+            canvas.text(HPos::Left, &self.names[index], TICK_PX, (right + px(8.0) as i32, middle))?;
         }
         Ok(())
     }
 
-    fn draw_row<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>, index: usize, at: Spot) -> Result<(), FigureError> {
-        let (left, middle) = at;
-        let (colour, right) = (self.palette.colour(index), left + px(SWATCH_PX) as i32);
-        match (self.swatch)(self.palette, index) {
-            Swatch::Line(shape) => {
-                canvas.line(vec![at, (right, middle)], colour, 3.0)?;
-                if let Some(shape) = shape {
-                    canvas.mark(shape, (i32::midpoint(left, right), middle), colour, 5.0)?;
-                }
-            }
-            Swatch::Area => {
-                let half = px(7.0) as i32;
-                canvas.rectangle([(left, middle - half), (right, middle + half)], colour)?;
-            }
-        }
-        canvas.text(&self.names[index], TICK_PX, (right + px(8.0) as i32, middle))
-    }
-
-    fn draw_ramp<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
+    fn draw_ramp(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
         let count = self.names.len();
         let edge = |step: usize| {
             let part = step as f64 / count as f64;
@@ -101,13 +94,13 @@ impl Legend {
             let index = step * (count - 1) / (RAMP_NAMES - 1);
             let middle = i32::midpoint(edge(index).1, edge(index + 1).1);
             canvas.line(vec![(right, middle), (right + px(4.0) as i32, middle)], INK, 1.0)?;
-            canvas.text(&self.names[index], TICK_PX, (right + px(8.0) as i32, middle))?;
+            canvas.text(HPos::Left, &self.names[index], TICK_PX, (right + px(8.0) as i32, middle))?;
         }
         Ok(())
     }
 }
 
 /// Returns the left edge of the legend, `below_px` below the top of the frame.
-fn place<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, below_px: f64) -> Spot {
+fn place(canvas: &Canvas<'_>, below_px: f64) -> Spot {
     (canvas.columns.end + px(GAP_PX) as i32, canvas.rows.start + px(below_px) as i32)
 }

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
-
+use super::Scene;
 use super::canvas::Canvas;
 use super::frame::TICK_PX;
 use super::legend::{Legend, Swatch};
@@ -14,11 +13,9 @@ use crate::{FigureError, Point, Scale, Series, text, thin};
 /// The number of columns of a thinned line, each of at most four points: about two points per pixel of the frame.
 const COLUMNS: usize = 400;
 const MOST_POINTS: usize = 1_000;
-
 const BAND_OPACITY: f64 = 0.18;
 const LINE_PX: f64 = 2.25;
 const MARKERS: usize = 8;
-
 /// The width in the legend of a name that is followed by a note.
 const NOTED_PX: f64 = 140.0;
 
@@ -31,38 +28,17 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn of(series: &[Series], x: Scale, y: Scale) -> Self {
-        let points: Vec<Vec<Point>> = series.iter().map(|one| shortened(placed(&one.points, x, y))).collect();
+        let placed = |one: &Series| {
+            let mut placed: Vec<Point> = one.points.iter().filter_map(|point| place(point, x, y)).collect();
+            placed.sort_by(|a, b| a.x.total_cmp(&b.x));
+            if placed.len() <= MOST_POINTS { placed } else { thin::thin(&placed, COLUMNS, |x| x) }
+        };
+        let points: Vec<Vec<Point>> = series.iter().map(placed).collect();
         let names = series.iter().zip(&points).map(|(one, line)| noted(&one.name, line.is_empty())).collect();
         Self { names, points, palette: Palette::of_lines(series.len()) }
     }
 
-    pub(super) fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
-        let points = || self.points.iter().flatten();
-        let values = points().flat_map(|point| [point.y, point.low, point.high]);
-        Some((x.range(points().map(|point| point.x), Margin::Tight)?, y.range(values, Margin::Line)?))
-    }
-
-    pub(super) fn legend(&self) -> Legend {
-        Legend::of(self.names.clone(), self.palette, |palette, index| Swatch::Line(palette.marker(index)))
-    }
-
-    /// Draws all bands first, so that none covers a line.
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
-        for (index, line) in self.points.iter().enumerate() {
-            self.draw_band(canvas, index, line)?;
-        }
-        for (index, line) in self.points.iter().enumerate() {
-            self.draw_line(canvas, index, line)?;
-        }
-        Ok(())
-    }
-
-    fn draw_band<DB: DrawingBackend>(
-        &self,
-        canvas: &Canvas<'_, DB>,
-        index: usize,
-        line: &[Point],
-    ) -> Result<(), FigureError> {
+    fn draw_band(&self, canvas: &Canvas<'_>, index: usize, line: &[Point]) -> Result<(), FigureError> {
         let colour = self.palette.colour(index);
         if line.iter().all(|point| point.low == point.high) {
             return Ok(());
@@ -75,12 +51,7 @@ impl Lines {
         canvas.fill(upper.chain(lower).collect(), colour, BAND_OPACITY)
     }
 
-    fn draw_line<DB: DrawingBackend>(
-        &self,
-        canvas: &Canvas<'_, DB>,
-        index: usize,
-        line: &[Point],
-    ) -> Result<(), FigureError> {
+    fn draw_line(&self, canvas: &Canvas<'_>, index: usize, line: &[Point]) -> Result<(), FigureError> {
         let colour = self.palette.colour(index);
         if let [point] = line {
             return canvas.mark(Shape::Circle, canvas.at(point.x, point.y), colour, 4.5);
@@ -103,12 +74,32 @@ impl Lines {
     }
 }
 
+impl Scene for Lines {
+    fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)> {
+        let points = || self.points.iter().flatten();
+        let values = points().flat_map(|point| [point.y, point.low, point.high]);
+        Some((x.range(points().map(|point| point.x), Margin::Tight)?, y.range(values, Margin::Line)?))
+    }
+
+    fn legend(&self) -> Legend {
+        Legend::of(self.names.clone(), self.palette, false, |palette, index| Swatch::Line(palette.marker(index)))
+    }
+
+    /// Draws all bands first, so that none covers a line.
+    fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
+        for (index, line) in self.points.iter().enumerate() {
+            self.draw_band(canvas, index, line)?;
+        }
+        for (index, line) in self.points.iter().enumerate() {
+            self.draw_line(canvas, index, line)?;
+        }
+        Ok(())
+    }
+}
+
 /// Returns the name for the legend, with a note if the series has no visible points.
 pub(super) fn noted(name: &str, empty: bool) -> String {
-    if !empty {
-        return name.to_owned();
-    }
-    format!("{} (off scale)", text::fit(name, TICK_PX, TICK_PX, NOTED_PX).0)
+    if empty { format!("{} (off scale)", text::fit(name, TICK_PX, TICK_PX, NOTED_PX).0) } else { name.to_owned() }
 }
 
 /// Converts a point to places on the axes, if it has any. An edge of the band that has none is moved to the point.
@@ -117,14 +108,4 @@ pub(super) fn place(point: &Point, x: Scale, y: Scale) -> Option<Point> {
     let edge = |value: f64| y.place(value).unwrap_or(middle);
     let (low, high) = (edge(point.low).min(middle), edge(point.high).max(middle));
     Some(Point { x: x.place(point.x)?, y: middle, low, high })
-}
-
-fn placed(points: &[Point], x: Scale, y: Scale) -> Vec<Point> {
-    let mut placed: Vec<Point> = points.iter().filter_map(|point| place(point, x, y)).collect();
-    placed.sort_by(|a, b| a.x.total_cmp(&b.x));
-    placed
-}
-
-fn shortened(points: Vec<Point>) -> Vec<Point> {
-    if points.len() <= MOST_POINTS { points } else { thin::thin(&points, COLUMNS, |x| x) }
 }

@@ -1,13 +1,11 @@
-//! Draws a figure, for every format.
+//! Draws figures as SVG documents.
 //!
 //! # Layout
-//! - `axis`: ranges of places with their ticks
 //! - `canvas`: shapes at places on the axes
 //! - `frame`: title, axes, ticks and grid
 //! - `legend`: the legend next to the frame
 //! - `lines`, `stacked`, `frontier`: the plots inside it
 
-mod axis;
 mod canvas;
 mod frame;
 mod frontier;
@@ -17,104 +15,90 @@ mod stacked;
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
-use plotters::drawing::IntoDrawingArea;
+use plotters::backend::SVGBackend;
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
 use plotters::style::WHITE;
 
-use crate::{Figure, FigureError, Plot, text};
+use crate::{Figure, FigureError, Plot, Scale, report, text};
 use canvas::Canvas;
-use frame::Frame;
 use frontier::Frontier;
 use legend::Legend;
 use lines::Lines;
 use stacked::Stacked;
 
+/// The width and the height of every figure in CSS pixels.
+const SIZE_PX: (u32, u32) = (1000, 620);
 /// Units of the drawing per CSS pixel. Coordinates are integers, and with whole pixels lines would be jagged.
-pub(crate) const UNITS_PER_PX: u32 = 4;
+const UNITS_PER_PX: u32 = 4;
 
-/// Converts a length in CSS pixels to units of the drawing.
 pub(crate) fn px(length: f64) -> f64 {
     length * f64::from(UNITS_PER_PX)
 }
 
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
 /// A plot whose values have been converted to places on the axes.
-enum Scene {
-    Lines(Lines),
-    Stacked(Stacked),
-    Frontier(Frontier),
+trait Scene {
+    /// Returns the ranges of the axes with these scales; `None` if there is nothing to draw.
+    fn ranges(&self, x: Scale, y: Scale) -> Option<(Range<f64>, Range<f64>)>;
+
+    fn legend(&self) -> Legend;
+
+    fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError>;
 }
 
-impl Scene {
-    fn of(figure: &Figure) -> Self {
-        let (x, y) = (figure.x.scale, figure.y.scale);
-        match &figure.plot {
-            Plot::Lines(series) => Self::Lines(Lines::of(series, x, y)),
-            Plot::Stacked(series) => Self::Stacked(Stacked::of(series, x)),
-            Plot::Frontier(curves) => Self::Frontier(Frontier::of(curves, x, y)),
-        }
-    }
-
-    /// Returns the ranges of the axes; `None` if there is nothing to draw.
-    fn ranges(&self, figure: &Figure) -> Option<(Range<f64>, Range<f64>)> {
-        match self {
-            Self::Lines(lines) => lines.ranges(figure.x.scale, figure.y.scale),
-            Self::Stacked(stacked) => stacked.ranges(figure.x.scale),
-            Self::Frontier(frontier) => frontier.ranges(figure.x.scale, figure.y.scale),
-        }
-    }
-
-    fn legend(&self) -> Legend {
-        match self {
-            Self::Lines(lines) => lines.legend(),
-            Self::Stacked(stacked) => stacked.legend(),
-            Self::Frontier(frontier) => frontier.legend(),
-        }
-    }
-
-    fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
-        match self {
-            Self::Lines(lines) => lines.draw(canvas),
-            Self::Stacked(stacked) => stacked.draw(canvas),
-            Self::Frontier(frontier) => frontier.draw(canvas),
-        }
-    }
-}
-
-/// Draws a figure.
-pub(crate) fn figure<DB: DrawingBackend>(figure: &Figure, backend: DB) -> Result<(), FigureError> {
-    check(figure)?;
+/// Renders a figure as one `<svg>` element.
+pub(crate) fn svg(figure: &Figure) -> Result<String, FigureError> {
+    check(figure).map_err(FigureError::Invalid)?;
     text::register()?;
-    let scene = Scene::of(figure);
-    let ranges = scene.ranges(figure).ok_or_else(|| FigureError::NothingToDraw { figure: figure.name.clone() })?;
+    let (x, y) = (figure.x.scale, figure.y.scale);
+    let scene: Box<dyn Scene> = match &figure.plot {
+        Plot::Lines(series) => Box::new(Lines::of(series, x, y)),
+        Plot::Stacked(series) => Box::new(Stacked::of(series, x)),
+        Plot::Frontier(curves) => Box::new(Frontier::of(curves, x, y)),
+    };
+    let expected = "no point can be drawn; expected at least one that is finite, and above 0 on a log axis";
+    let nothing = || FigureError::Invalid(format!("{}: {expected}", figure.name));
+    let ranges = scene.ranges(x, y).ok_or_else(nothing)?;
     let legend = scene.legend();
-    let frame = Frame::of(figure, ranges, legend.width_px());
 
-    let area = backend.into_drawing_area();
+    let (width, height) = (SIZE_PX.0 * UNITS_PER_PX, SIZE_PX.1 * UNITS_PER_PX);
+    let mut drawing = String::new();
+    let area = SVGBackend::with_string(&mut drawing, (width, height)).into_drawing_area();
     area.fill(&WHITE)?;
-    let canvas = frame.draw(&area)?;
+    let canvas = frame::draw(area, figure, ranges, legend.width_px())?;
     scene.draw(&canvas)?;
     legend.draw(&canvas)?;
-    area.present()?;
-    Ok(())
+    canvas.area.present()?;
+    drop(canvas);
+    // The library's opening tag is replaced because it lacks a size in CSS pixels and a label for screen readers.
+    let content = drawing.split_once('>').map_or("", |(_, content)| content);
+    Ok(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+         aria-label=\"{}\" stroke-linejoin=\"round\">{content}",
+        SIZE_PX.0,
+        SIZE_PX.1,
+        report::escape(&figure.title)
+    ))
 }
 
-fn check(figure: &Figure) -> Result<(), FigureError> {
+fn check(figure: &Figure) -> Result<(), String> {
+    let Figure { name, y, plot, .. } = figure;
     let named = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if figure.name.is_empty() || figure.name.starts_with('.') || !figure.name.chars().all(named) {
-        return Err(FigureError::Name(figure.name.clone()));
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(named) {
+        let expected = "expected a file stem of letters, digits, '-', '_' and '.', not starting with '.'";
+        return Err(format!("name {name:?}: {expected}"));
     }
-    let sizes: Vec<(&str, usize)> = match &figure.plot {
-        Plot::Lines(series) | Plot::Stacked(series) => {
-            series.iter().map(|s| (s.name.as_str(), s.points.len())).collect()
-        }
-        Plot::Frontier(curves) => curves.iter().map(|c| (c.name.as_str(), c.marks.len())).collect(),
-    };
-    let name = figure.name.clone();
+    let sizes = figure.sizes();
     match sizes.iter().find(|(_, size)| *size == 0) {
-        Some((series, _)) => Err(FigureError::EmptySeries { figure: name, series: (*series).to_owned() }),
-        None if sizes.is_empty() => Err(FigureError::NoSeries { figure: name }),
-        None if matches!(figure.plot, Plot::Stacked(_)) && figure.y.scale == crate::Scale::Log => {
-            Err(FigureError::StackedOnLog { figure: name })
+        Some((series, _)) => {
+            let advice = "leave it out, or find out why its run recorded nothing";
+            Err(format!("{name}: series {series:?} has no points; {advice}"))
+        }
+        None if sizes.is_empty() => Err(format!("{name} has no series: add at least one, or leave the figure out")),
+        None if matches!(plot, Plot::Stacked(_)) && y.scale == Scale::Log => {
+            Err(format!("{name}: stacked shares need a linear y axis; set the scale of y to Linear"))
         }
         None => Ok(()),
     }

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use plotters::backend::DrawingBackend;
-
+use super::Scene;
 use super::canvas::Canvas;
 use super::legend::{Legend, Swatch};
 use crate::palette::Palette;
@@ -16,6 +15,7 @@ const COLUMNS: usize = 250;
 /// The sums of the series from the bottom up, at each column.
 pub(super) struct Stacked {
     names: Vec<String>,
+    palette: Palette,
     columns: Vec<f64>,
     sums: Vec<Vec<f64>>,
 }
@@ -29,41 +29,35 @@ impl Stacked {
             sums.push(below.into_iter().zip(grid.means(one, scale)).map(|(sum, mean)| sum + mean).collect());
         }
         let names = series.iter().map(|one| one.name.clone()).collect();
-        Self { names, columns: grid.columns, sums }
+        Self { names, palette: Palette::of_areas(series.len()), columns: grid.columns, sums }
     }
+}
 
-    pub(super) fn ranges(&self, x: Scale) -> Option<(Range<f64>, Range<f64>)> {
+impl Scene for Stacked {
+    fn ranges(&self, x: Scale, _y: Scale) -> Option<(Range<f64>, Range<f64>)> {
         let totals = self.sums.last()?.iter().copied().filter(|total| total.is_finite());
         let top = Scale::Linear.range(totals.chain([0.0]), Margin::Line)?.end;
         Some((x.range(self.columns.iter().copied(), Margin::Tight)?, 0.0..top))
     }
 
-    pub(super) fn legend(&self) -> Legend {
-        Legend::of(self.names.clone(), self.palette(), |_, _| Swatch::Area).upwards()
+    fn legend(&self) -> Legend {
+        Legend::of(self.names.clone(), self.palette, true, |_, _| Swatch::Area)
     }
 
     /// Draws from the whole down to the first series, each over the previous one, because adjacent areas would show a seam.
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
+    fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
+        let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
+        // A single column becomes a bar in the middle of the frame.
+        let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
+        let (first, last) = (first - half, last + half);
         for (index, sums) in self.sums.iter().enumerate().rev() {
-            let (first, last) = self.edges(canvas);
             let mut corners = vec![canvas.at(first, 0.0), canvas.at(first, sums[0])];
             corners.extend(self.columns.iter().zip(sums).map(|(x, sum)| canvas.at(*x, *sum)));
             corners.extend([canvas.at(last, sums[sums.len() - 1]), canvas.at(last, 0.0)]);
             corners.dedup();
-            canvas.fill(corners, self.palette().colour(index), 1.0)?;
+            canvas.fill(corners, self.palette.colour(index), 1.0)?;
         }
         Ok(())
-    }
-
-    /// Returns the outer edges of the areas. A single column becomes a bar in the middle of the frame.
-    fn edges<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> (f64, f64) {
-        let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
-        let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
-        (first - half, last + half)
-    }
-
-    fn palette(&self) -> Palette {
-        Palette::of_areas(self.names.len())
     }
 }
 

@@ -1,14 +1,11 @@
 //! Self-contained pages of text, tables and figures, without scripts or links.
 
-mod table;
-
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::{Figure, FigureError, Plot, csv, figure, number};
+use crate::{Figure, FigureError, csv, figure, number};
 
 const STYLE: &str = include_str!("style.css");
-
 /// The largest number of data rows under one figure, for all series together: more would make the page slow on a phone.
 const MOST_ROWS: usize = 2_000;
 
@@ -67,13 +64,49 @@ impl Report {
     }
 }
 
+impl Table {
+    fn html(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).fold(self.header.len(), usize::max);
+        let right: Vec<bool> = (0..columns).map(|column| self.is_numeric(column)).collect();
+        let row = |cells: &[String], tag: &str| {
+            let empty = String::new();
+            let cell = |(column, right): (usize, &bool)| {
+                let text = escape(cells.get(column).unwrap_or(&empty));
+                let class = if *right { " class=\"number\"" } else { "" };
+                format!("<{tag}{class}>{text}</{tag}>")
+            };
+            format!("<tr>{}</tr>\n", right.iter().enumerate().map(cell).collect::<String>())
+        };
+        let mut html = format!("<section>\n<h2>{}</h2>\n<div class=\"scroll\"><table>\n<thead>\n", escape(&self.title));
+        let _ = write!(html, "{}</thead>\n<tbody>\n", row(&self.header, "th"));
+        for cells in &self.rows {
+            html.push_str(&row(cells, "td"));
+        }
+        html.push_str("</tbody>\n</table></div>\n</section>\n");
+        html
+    }
+
+    fn is_numeric(&self, column: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !is_blank(cell)).peekable();
+        cells.peek().is_some() && cells.all(|cell| is_number(cell))
+    }
+}
+
+/// Whether a cell has no value, and so does not determine the alignment of its column.
+fn is_blank(cell: &str) -> bool {
+    matches!(cell.trim(), "" | "-" | "–" | "—")
+}
+
+/// Whether a cell is a number, with an optional sign before it and an optional unit or spread after it.
+fn is_number(cell: &str) -> bool {
+    let unsigned = cell.trim().trim_start_matches(['+', '-', '−', '±', '~', '≤', '≥', '<', '>', '×', ' ']);
+    unsigned.starts_with(|c: char| c.is_ascii_digit()) || matches!(unsigned, "inf" | "NaN" | "∞")
+}
+
 fn figure_html(figure: &Figure) -> Result<String, FigureError> {
-    let series = match &figure.plot {
-        Plot::Lines(series) | Plot::Stacked(series) => series.iter().map(|one| one.points.len()).collect(),
-        Plot::Frontier(curves) => curves.iter().map(|curve| curve.marks.len()).collect::<Vec<usize>>(),
-    };
-    let data = csv::text(figure, MOST_ROWS / series.len().max(1));
-    let (rows, points) = (data.lines().count() - 1, series.iter().sum::<usize>());
+    let sizes = figure.sizes();
+    let data = csv::text(figure, MOST_ROWS / sizes.len().max(1));
+    let (rows, points) = (data.lines().count() - 1, sizes.iter().map(|(_, size)| size).sum::<usize>());
     let count = |count: usize| number::with_commas(&count.to_string());
     let left_out = if points > rows { format!(" of {}", count(points)) } else { String::new() };
     let summary = format!("{}{left_out} points", count(rows));
@@ -110,5 +143,25 @@ mod tests {
     #[test]
     fn markup_becomes_text() {
         assert_eq!(escape("<a href='x'>\"&\"\u{0}</a>"), "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot; &lt;/a&gt;");
+    }
+
+    fn table(rows: &[&[&str]]) -> Table {
+        let rows = rows.iter().map(|row| row.iter().map(|&cell| cell.to_owned()).collect()).collect();
+        Table { title: "a < b".into(), header: vec!["policy".into(), "time (s)".into()], rows }
+    }
+
+    #[test]
+    fn numbers_stand_on_the_right() {
+        let html = table(&[&["ATA", "−1.5 ± 0.2"], &["GTA", "–"]]).html();
+        assert!(html.contains("<th>policy</th><th class=\"number\">time (s)</th>"), "{html}");
+        assert!(html.contains("<td>ATA</td><td class=\"number\">−1.5 ± 0.2</td>"), "{html}");
+        assert!(html.contains("<h2>a &lt; b</h2>"), "{html}");
+    }
+
+    #[test]
+    fn short_and_long_rows_are_squared() {
+        let html = table(&[&["ATA"], &["GTA", "1", "2"]]).html();
+        assert_eq!(html.matches("<td").count(), 6);
+        assert_eq!(html.matches("<th").count(), 1 + 3);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ata_scheduler::{Engine, Report};
+use ata_scheduler::{Engine, Event, Report};
 use ata_types::{CollectionId, LeaseId, MachineId, WorkerId};
 
 use super::{ClusterEvent, Coordinator, Occurrence, OpenSession, RemoteCluster, SILENCE_S};
@@ -79,7 +79,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
     fn given_up(&mut self, worker: WorkerId, collection: CollectionId) -> (bool, Occurrence<'static>) {
         let open = self.coordinator.sessions.get_mut(&worker);
         match open.and_then(|open| open.collections.remove(&collection)) {
-            Some(_) => (true, Occurrence::CollectionFailed(worker, collection)),
+            Some(_) => (true, Occurrence::Event(Event::CollectionFailed { worker, collection })),
             None => (false, Occurrence::Unnoticed),
         }
     }
@@ -94,13 +94,13 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
             Some(_) => {
                 sessions.remove(&worker);
                 self.events.add_first(now, (worker, again));
-                return (true, Occurrence::Lost(worker));
+                return (true, Occurrence::Event(Event::WorkerLost { worker }));
             }
             None => {}
         }
         if machines.insert(worker, machine).is_some_and(|before| before != machine) {
             self.events.add_first(now, (worker, again));
-            return (true, Occurrence::Forgotten(worker));
+            return (true, Occurrence::Event(Event::WorkerForgotten { worker }));
         }
         let session = VirtualSession { restarts: *restarts, number: *opened };
         *opened += 1;
@@ -119,7 +119,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
         let until_s = open.heard_s + SILENCE_S;
         if now >= until_s {
             sessions.remove(&worker);
-            return Occurrence::Lost(worker);
+            return Occurrence::Event(Event::WorkerLost { worker });
         }
         self.events.add(until_s, (worker, ClusterEvent::Silence(session)));
         Occurrence::Unnoticed
