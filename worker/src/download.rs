@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_data::DataError;
 use ata_wire::proto::DataRequest;
-use ata_wire::{Assembler, Connection, SessionToken, receive_chunk, receive_header};
+use ata_wire::{Connection, FileReceiver, SessionToken};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
@@ -73,22 +73,14 @@ impl DataLink {
         let mut file = unfinished(cache).map_err(DataError::cache(cache))?;
         let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
         let opened = connection.coordinator().data(request).await;
-        let mut parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();
-        let received = async {
-            let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;
-            let mut digest = Sha256::new();
-            while let Some(chunk) = receive_chunk(&mut parts).await? {
-                assembler.check(&chunk)?;
-                digest.update(&chunk.data);
-                each(&chunk.data);
-                if let Err(cause) = file.write_all(&chunk.data) {
-                    return Ok(Err(DataError::cache(cache)(cause)));
-                }
-            }
-            assembler.finish()?;
-            Ok(Ok(digest))
-        };
-        let digest = received.await.map_err(SessionError::fetch)??;
+        let parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();
+        let mut receiver = FileReceiver::begin(parts, bytes).await.map_err(SessionError::fetch)?;
+        let mut digest = Sha256::new();
+        while let Some(data) = receiver.chunk().await.map_err(SessionError::fetch)? {
+            digest.update(&data);
+            each(&data);
+            file.write_all(&data).map_err(DataError::cache(cache))?;
+        }
         if digest.finalize()[..] != sha256 {
             return Err(SessionError::NoData("the data arrived damaged: its SHA-256 differs".into()));
         }

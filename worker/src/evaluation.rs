@@ -171,7 +171,7 @@ async fn parameters(
     step: Iteration,
     count: u64,
 ) -> Result<Arc<Vec<f32>>, SessionError> {
-    let opened = bulk.evaluated_parameters(session, step).await;
+    let opened = bulk.parameters(session, Some(step)).await;
     let mut stream = opened.map_err(|status| SessionError::call(&status))?;
     let mut parameters = Parameters::new(count);
     loop {

@@ -98,7 +98,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             Ok(FarewellReason::Evicted | FarewellReason::Expelled) => {
                 ("the coordinator evicted this worker".into(), backoff.next().min(left))
             }
-            Ok(FarewellReason::Stopping) => ("the coordinator stopped".into(), backoff.next().min(left)),
+            Ok(_) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
             Err(SessionError::NoData(cause)) => match fetching.next(config.retry_for) {
                 Some(wait) => (cause, wait),

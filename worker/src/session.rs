@@ -179,7 +179,7 @@ async fn prepare_and_work(
     history: &mut History,
 ) -> Result<FarewellReason, SessionError> {
     let Served { config, peers, welcome, has_work } = served;
-    let opened = bulk.parameters(welcome.session).await;
+    let opened = bulk.parameters(welcome.session, None).await;
     let stream = opened.map_err(|status| SessionError::call(&status))?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
     let History { data, test_data, link, worked, .. } = history;

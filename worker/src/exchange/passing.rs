@@ -34,7 +34,7 @@ pub(super) struct Passing {
 impl Passing {
     /// Receives all chunks.
     pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), OwnerFailure> {
-        let opened = connection.parameters(key).await;
+        let opened = connection.parameters(key, None).await;
         let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;
         let stripe = self.expected.stripe.unwrap_or(Stripe::ALL);
         let own: Vec<u64> = self.own.chunks(0, self.expected.chunks).collect();

@@ -1,4 +1,4 @@
-//! The coordinator's side of the service `Transfers`.
+//! Routes and answers the calls.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
+use http_body_util::StreamBody;
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::body::Body;
@@ -152,7 +153,8 @@ async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result
 
 async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
     let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::from_body(body, peer)).await?.into();
-    Ok(response(UnaryBody { message: Some(prefixed(&receipt)), is_over: false }))
+    let frames = [Frame::data(prefixed(&receipt)), trailers(&Status::ok(""))];
+    Ok(response(StreamBody::new(tokio_stream::iter(frames.map(Ok)))))
 }
 
 fn response<B>(body: B) -> Response<Body>
@@ -170,27 +172,4 @@ pub(super) fn trailers(status: &Status) -> Frame<Bytes> {
     // A text that is no valid header value is left out.
     drop(status.add_header(&mut trailers));
     Frame::trailers(trailers)
-}
-
-/// The body of an answer with one message and the trailers.
-struct UnaryBody {
-    message: Option<Bytes>,
-    is_over: bool,
-}
-
-impl http_body::Body for UnaryBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(message) = self.message.take() {
-            return Poll::Ready(Some(Ok(Frame::data(message))));
-        }
-        let was_over = std::mem::replace(&mut self.is_over, true);
-        Poll::Ready((!was_over).then(|| Ok(trailers(&Status::ok("")))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.is_over
-    }
 }

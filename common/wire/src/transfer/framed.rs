@@ -7,7 +7,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tokio_stream::{Stream, StreamExt};
 
-use super::checksum::crc32c;
 use super::chunk;
 use super::decoder::{CHUNK_HEAD_BYTES, CHUNK_TAG, CRC_TAG, DATA_TAG, PREFIX_BYTES};
 use crate::limits::MAX_CHUNK_BYTES;
@@ -89,7 +88,7 @@ fn chunk_head(data: &[u8]) -> Bytes {
     bytes.put_u8(CHUNK_TAG);
     prost::encode_length_delimiter(chunk, &mut bytes).expect(room);
     bytes.put_u8(CRC_TAG);
-    bytes.put_u32_le(crc32c(data));
+    bytes.put_u32_le(crc_fast::crc32_iscsi(data));
     bytes.put_u8(DATA_TAG);
     prost::encode_length_delimiter(data.len(), &mut bytes).expect(room);
     bytes.freeze()

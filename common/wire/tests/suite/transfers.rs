@@ -165,10 +165,10 @@ async fn at(transfers: impl Transfers) -> Connection {
 
 /// Checks our client against either server.
 async fn check_client(connection: &Connection) {
-    let stranger = connection.parameters(SessionToken([0; 16])).await;
+    let stranger = connection.parameters(SessionToken([0; 16]), None).await;
     assert_eq!(stranger.unwrap_err().code(), Code::Unauthenticated);
     for (session, received) in [(SESSION, SIZES.len()), (UNLUCKY, 1)] {
-        let mut sets = connection.parameters(session).await.unwrap();
+        let mut sets = connection.parameters(session, None).await.unwrap();
         for (iteration, received) in [(7, SIZES.len()), (8, received)] {
             assert_eq!(sets.next().await.unwrap(), ParameterPart::Set(set_header(iteration)));
             for (at, data) in vector(iteration).take(received).enumerate() {
