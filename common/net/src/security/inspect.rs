@@ -20,7 +20,7 @@ pub struct Validity {
 /// Returns the period in which all certificates of a PEM file are valid.
 pub fn validity(path: &Path) -> Result<Validity, SecurityError> {
     let of = |certificate: &CertificateDer<'_>| {
-        validity_of(certificate).map_err(|cause| SecurityError::tls(path, &format!("{cause:?}")))
+        validity_of(certificate).map_err(|cause| SecurityError::file(path, &format!("{cause:?}")))
     };
     let all = certificates(path)?.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     let common =

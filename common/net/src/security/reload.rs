@@ -108,7 +108,7 @@ mod tests {
         let ((reading, begun), (go_on, gate)) = (mpsc::channel(), mpsc::channel::<()>());
         let (path, gate) = (file.clone(), Mutex::new(gate));
         let read = move || {
-            let text = std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, cause))?;
+            let text = std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, &cause))?;
             reading.send(()).unwrap();
             if text == "new" {
                 gate.lock().unwrap().recv().unwrap();
@@ -144,9 +144,9 @@ mod tests {
         let (path, tries) = (file.clone(), AtomicUsize::new(0));
         let read = move || {
             if (1..3).contains(&tries.fetch_add(1, Ordering::Relaxed)) {
-                return Err(SecurityError::file(&path, std::io::ErrorKind::ResourceBusy.into()));
+                return Err(SecurityError::file(&path, &std::io::ErrorKind::ResourceBusy));
             }
-            std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, cause))
+            std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, &cause))
         };
         let reloaded = Reloaded::new(vec![file.clone()], read).unwrap();
         std::fs::write(&replacement, "new").unwrap();

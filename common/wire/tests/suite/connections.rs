@@ -107,7 +107,7 @@ async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
 }
 
 fn refusal(error: ConnectError) -> String {
-    let ConnectError::Distrusted { reason, .. } = error else { panic!("{error:?}") };
+    let ConnectError::Distrusted(_, reason) = error else { panic!("{error:?}") };
     reason
 }
 
