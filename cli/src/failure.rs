@@ -248,9 +248,9 @@ impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
         let kind = match error {
             WorkerError::Unreachable { .. } => Kind::Unreachable,
-            WorkerError::Refused(_) | WorkerError::Distrusted(_) => Kind::Refused,
-            WorkerError::Connect(_)
-            | WorkerError::NameTaken(_)
+            WorkerError::Refused(_) => Kind::Refused,
+            WorkerError::Connect(error) => return error.into(),
+            WorkerError::NameTaken(_)
             | WorkerError::Model(_)
             | WorkerError::PeerListen { .. }
             | WorkerError::TaskTime(_) => Kind::Usage,

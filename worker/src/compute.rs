@@ -12,21 +12,22 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{Learner, LearnerError, with_own_threads};
 use ata_sums::{GradientSum, Quantizer, TensorSizes, Units};
-use ata_types::{Iteration, LeaseId, TaskRange, VectorId, WireFormat};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, VectorId, WireFormat};
 use ata_wire::{ComputedLease, LeaseTimes, RunSpec, VectorRequest};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
-use crate::held_lease::HeldLease;
 use crate::kept::{KeptGradients, KeptSum};
+use crate::transfer::CollectedSum;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
     /// Uses these parameters from now on.
     Load(Arc<Vec<f32>>),
     /// Computes a lease in these units, unless it is cancelled by then. If there are no units, the first task of the
-    /// iteration determines them.
-    Compute { lease: HeldLease, cancelled: CancelFlag, units: Option<Units> },
+    /// iteration determines them. The round is the number of vectors that the session had requested when the lease was assigned: leases of
+    /// the same round are requested together.
+    Compute { lease: Lease, round: u64, cancelled: CancelFlag, units: Option<Units> },
     /// Drops the gradient of a computed lease.
     Discard(LeaseId),
     /// Hands over a vector in these units, unless it is withdrawn by then.
@@ -48,9 +49,9 @@ pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
     /// A lease was computed, and its gradient is kept.
-    Computed { lease: HeldLease, computed: ComputedLease },
+    Computed(ComputedLease),
     /// A vector is ready to be sent.
-    Collected { vector: VectorId, sum: CollectedSum },
+    Collected(CollectedSum),
     /// Tasks of a vector could not be computed again.
     VectorFailed { vector: VectorId, reason: String, uncomputable: bool },
     /// A lease could not be computed. `uncomputable` says whether its tasks fail on any worker.
@@ -59,18 +60,12 @@ pub(crate) enum ComputeEvent {
     Broken(String),
 }
 
-/// A sum of gradients and its units. The sum is the total of its parts.
-pub(crate) struct CollectedSum {
-    pub(crate) sums: Vec<Arc<GradientSum>>,
-    pub(crate) units: Units,
-}
-
 /// A handle to the running thread.
 pub(crate) struct Compute {
     /// Whether the thread computes a lease as one batch.
     pub(crate) fuses: bool,
     /// The tensors of the model.
-    sizes: TensorSizes,
+    pub(crate) sizes: TensorSizes,
     jobs: std_mpsc::Sender<Job>,
     thread: JoinHandle<()>,
 }
@@ -96,14 +91,13 @@ impl Compute {
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
-                    let kept = KeptGradients::default();
                     let worker = Worker {
                         learner: learner(),
                         fuses,
                         task_time,
                         events: &events,
                         rounding,
-                        kept,
+                        kept: KeptGradients::default(),
                         skips_bad_samples,
                         skipped: BTreeSet::new(),
                     };
@@ -121,11 +115,6 @@ impl Compute {
             })
             .expect("a thread can be started");
         Self { fuses, sizes, jobs, thread }
-    }
-
-    /// The tensors of the model.
-    pub(crate) fn sizes(&self) -> &TensorSizes {
-        &self.sizes
     }
 
     /// Queues a job.
@@ -190,7 +179,7 @@ impl Worker<'_> {
         for job in jobs {
             match job {
                 Job::Load(parameters) => self.learner.load(&parameters),
-                Job::Compute { lease, cancelled, units } => self.compute(lease, &cancelled, units)?,
+                Job::Compute { lease, round, cancelled, units } => self.compute(&lease, round, &cancelled, units)?,
                 Job::Discard(lease) => self.kept.discard(lease),
                 Job::Collect { request, withdrawn, units } => self.collect(&request, &withdrawn, units)?,
             }
@@ -204,49 +193,54 @@ impl Worker<'_> {
     }
 
     /// Computes a lease and reports it.
-    fn compute(&mut self, lease: HeldLease, cancelled: &CancelFlag, units: Option<Units>) -> Result<(), String> {
+    fn compute(
+        &mut self,
+        lease: &Lease,
+        round: u64,
+        cancelled: &CancelFlag,
+        units: Option<Units>,
+    ) -> Result<(), String> {
         let mut sum = self.kept.empty_sum(&self.rounding.sizes);
-        let computed = self.sum(&lease, cancelled, units, &mut sum);
-        match computed {
+        match self.sum(lease, cancelled, units, &mut sum) {
             Ok((computed, units)) => {
-                self.kept.add(lease.iteration(), &units, KeptSum::of(&lease, sum));
-                self.report(ComputeEvent::Computed { lease, computed });
+                self.kept.add(lease.iteration, &units, KeptSum::of(lease, round, sum));
+                self.report(ComputeEvent::Computed(computed));
+                Ok(())
             }
             Err(stop) => {
                 self.kept.give_back(sum);
-                self.stopped(&lease, stop)?;
+                let lease = lease.id;
+                self.stopped(stop, |reason, uncomputable| ComputeEvent::Failed { lease, reason, uncomputable })
             }
         }
-        Ok(())
     }
 
-    fn stopped(&self, lease: &HeldLease, stop: Stop) -> Result<(), String> {
+    /// Reports tasks that were not computed as `failed`, unless they were cancelled.
+    fn stopped(&self, stop: Stop, failed: impl FnOnce(String, bool) -> ComputeEvent) -> Result<(), String> {
         match stop {
-            Stop::Cancelled => Ok(()),
-            Stop::Failed { reason, uncomputable } => {
-                self.report(ComputeEvent::Failed { lease: lease.id(), reason, uncomputable });
-                Ok(())
-            }
-            Stop::Broken(reason) => Err(reason),
+            Stop::Cancelled => {}
+            Stop::Failed { reason, uncomputable } => self.report(failed(reason, uncomputable)),
+            Stop::Broken(reason) => return Err(reason),
         }
+        Ok(())
     }
 
     /// Computes the tasks of a lease, and adds their gradients to `sum`. Also returns the units.
     fn sum(
         &mut self,
-        lease: &HeldLease,
+        lease: &Lease,
         cancelled: &CancelFlag,
         units: Option<Units>,
         sum: &mut GradientSum,
     ) -> Result<(ComputedLease, Units), Stop> {
-        let quantizer = self.quantizer(lease.iteration(), units, cancelled)?;
+        let quantizer = self.quantizer(lease.iteration, units, cancelled)?;
         let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
-        self.add(lease.iteration(), lease.tasks(), cancelled, &quantizer, sum, |at_once, measured| {
+        self.add(lease.iteration, lease.tasks, cancelled, &quantizer, sum, |at_once, measured| {
             times.busy_s.push(measured.busy.as_secs_f64());
             times.outlasted += if measured.is_outlasted { at_once } else { 0 };
             losses.push(measured.loss);
         })?;
-        Ok((ComputedLease { lease: lease.id(), times, losses }, quantizer.units().clone()))
+        Ok((ComputedLease { lease: lease.id, times, losses }, quantizer.units().clone()))
     }
 
     /// Computes tasks, adds their gradients to `sum`, and measures each batch.

@@ -106,8 +106,8 @@ fn open(model: &dyn Model, source: &DataSource, split: Split) -> Result<Arc<dyn 
 fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
     let file = DataFile::identify(&model.locate(own, split)?)?;
     if file.sha256 != sha256 {
-        let (found, expected) = (hex(&file.sha256), hex(&sha256));
-        return Err(WorkerError::OtherData { path: file.path, found, expected });
+        let digests = format!("SHA-256 {}, expected {}", hex(&file.sha256), hex(&sha256));
+        return Err(WorkerError::OtherData(file.path, digests));
     }
     open(model, &DataSource::File(file.path), split)
 }

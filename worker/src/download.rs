@@ -22,10 +22,10 @@ pub(crate) fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
 }
 
 /// The link over which data is downloaded. It outlives sessions, since data does too.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DataLink(Arc<Inner>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inner {
     session: Mutex<Option<(Connection, SessionToken)>>,
     /// Serializes downloads, since a coordinator sends one file at a time to a session.
@@ -38,12 +38,6 @@ pub(crate) struct OpenLink<'a>(&'a DataLink);
 impl Drop for OpenLink<'_> {
     fn drop(&mut self) {
         *self.0.session() = None;
-    }
-}
-
-impl std::fmt::Debug for DataLink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DataLink").field("is_open", &self.session().is_some()).finish()
     }
 }
 

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use ata_sums::{GradientSum, TensorSizes, Units};
-use ata_types::{Iteration, LeaseId, TaskRanges};
-
-use crate::held_lease::HeldLease;
+use ata_types::{Iteration, Lease, LeaseId, TaskRanges};
 
 /// The number of newest leases whose sums are kept separate. Another worker may have finished their tasks first, and a worker may have
 /// begun the next lease but one when it is notified. The sum of the earlier leases may be requested then.
@@ -44,9 +42,8 @@ pub(crate) struct KeptSum {
 
 impl KeptSum {
     /// Creates the sum of a single lease.
-    pub(crate) fn of(lease: &HeldLease, sum: GradientSum) -> Self {
-        let (tasks, sum) = (lease.tasks().into(), Arc::new(sum));
-        Self { tasks, lease: Some(lease.id()), round: Some(lease.round), sum }
+    pub(crate) fn of(lease: &Lease, round: u64, sum: GradientSum) -> Self {
+        Self { tasks: lease.tasks.into(), lease: Some(lease.id), round: Some(round), sum: Arc::new(sum) }
     }
 
     /// Returns whether `other` may be added to this sum: both must be of the same round, and this one must not be in use by an upload.

@@ -13,7 +13,6 @@
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
 //! - `parameters`: the parameters that arrive from the coordinator
 //! - `exchange`: exchanges of vectors in shards among workers
-//! - `held_lease`: a lease and its round
 //! - `heartbeats`: the schedule of heartbeats
 //! - `backoff`: waits between attempts
 
@@ -26,7 +25,6 @@ mod error;
 mod evaluation;
 mod exchange;
 mod heartbeats;
-mod held_lease;
 mod kept;
 mod parameters;
 mod session;

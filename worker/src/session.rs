@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ata_data::{Split, Tasks};
 use ata_net::limits::MAX_UPLOADS;
 use ata_sums::{TensorSizes, Units, UnitsError};
-use ata_types::{Iteration, LeaseId, WireFormat};
+use ata_types::{Iteration, Lease, LeaseId, VectorId, WireFormat};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
     Assignment, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart, ParameterStream, Receipt,
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
+use crate::compute::{CancelFlag, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
 use crate::data::{SessionData, SplitSource};
 use crate::download::DataLink;
@@ -31,10 +31,8 @@ use crate::error::{SessionError, WorkerError};
 use crate::evaluation::WorkerEvaluations;
 use crate::exchange::{Connections, ExchangeEvent, MemberExchange, Outcome, PeerServer};
 use crate::heartbeats::Heartbeats;
-use crate::held_lease::HeldLease;
 use crate::parameters::Parameters;
-use crate::transfer;
-use crate::transfer::Upload;
+use crate::transfer::{CollectedSum, chunks};
 use active::ActiveSession;
 use sharing::Sharing;
 
@@ -239,7 +237,8 @@ async fn prepare(
     let model = (config.models)(&run.model)?;
     let (here, table) = (model.parameter_count() as u64, model.table());
     if here != run.parameters {
-        return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
+        let counts = format!("'{}' has {here} parameters here, but {}", run.model, run.parameters);
+        return Err(WorkerError::OtherModel(counts).into());
     }
     let data = match opened {
         Some(opened) if opened.is_of(&run.model, &run.data) => opened.data.clone(),

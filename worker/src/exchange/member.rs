@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use ata_wire::{
 use bytes::Bytes;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
 
 use super::owner::{Owner, OwnerFailure};
@@ -190,15 +191,10 @@ impl MemberExchange {
     pub(crate) fn begin_set(&mut self, header: &SetHeader) {
         let (own, from_coordinator) = mpsc::unbounded_channel();
         let (own_count, own_counted) = watch::channel(0);
-        let mut sources: Vec<ChunkSource> = Vec::new();
-        let mut from_coordinator = Some(from_coordinator);
-        for place in 0..self.shards.members.len() {
-            if place == self.shards.place {
-                sources.extend(from_coordinator.take().map(ChunkSource::Coordinator));
-                continue;
-            }
+        let mut sources: Vec<Pin<Box<dyn Stream<Item = Bytes> + Send>>> = Vec::new();
+        for place in self.others() {
             let (chunks, source) = mpsc::channel(QUEUED_CHUNKS);
-            sources.push(ChunkSource::Member(source));
+            sources.push(Box::pin(ReceiverStream::new(source)));
             let passing = Passing {
                 place,
                 own: self.shards.of(self.shards.place),
@@ -211,6 +207,7 @@ impl MemberExchange {
             let (connection, key) = (self.connection(place), self.shards.members[place].key);
             self.attempt(async move { passing.receive(connection.await?, key).await });
         }
+        sources.insert(self.shards.place, Box::pin(UnboundedReceiverStream::new(from_coordinator)));
         let (events, vector, chunks) = (self.events.clone(), self.vector, header.chunks);
         self.tasks.spawn(async move {
             for at in 0..chunks {
@@ -288,20 +285,5 @@ impl MemberExchange {
 impl Drop for MemberExchange {
     fn drop(&mut self) {
         self.shards.members.iter().for_each(|member| self.peers.close(member.key));
-    }
-}
-
-/// A source of chunks of the next parameters.
-enum ChunkSource {
-    Coordinator(mpsc::UnboundedReceiver<Bytes>),
-    Member(mpsc::Receiver<Bytes>),
-}
-
-impl ChunkSource {
-    async fn next(&mut self) -> Option<Bytes> {
-        match self {
-            Self::Coordinator(chunks) => chunks.recv().await,
-            Self::Member(chunks) => chunks.recv().await,
-        }
     }
 }

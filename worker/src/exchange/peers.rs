@@ -127,7 +127,7 @@ impl PeerServer {
     pub(crate) async fn start(config: &PeerConfig, coordinator: &Endpoint) -> Result<Self, WorkerError> {
         let PeerConfig { listen, host } = config;
         let listen = *listen;
-        let failed = |cause: String| WorkerError::PeerListen { address: listen, cause };
+        let failed = |cause: String| WorkerError::PeerListen(listen, cause);
         // A machine without IPv6 cannot listen on both address families.
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
         let listener = match TcpListener::bind(listen).await {

@@ -2,7 +2,6 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_types::VectorId;
 use ata_wire::{ExchangeReport, SetHeader};
 
 /// A session in progress.
@@ -17,8 +16,8 @@ pub(super) struct ActiveSession<'a> {
     pub(super) compute: &'a Compute,
     /// The iteration of the parameters that the thread has loaded.
     pub(super) loaded: Option<Iteration>,
-    /// The leases that wait for their parameters.
-    pub(super) waiting: Vec<HeldLease>,
+    /// The leases that wait for their parameters, and their rounds.
+    pub(super) waiting: Vec<(Lease, u64)>,
     /// The units of the gradients of an iteration.
     pub(super) units: Option<(Iteration, Units)>,
     /// The leases that were given to the thread.
@@ -63,7 +62,7 @@ impl ActiveSession<'_> {
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
                     ToWorker::Units { iteration, units, shifts } => {
-                        let units = Units::new(&units, &shifts, self.compute.sizes());
+                        let units = Units::new(&units, &shifts, &self.compute.sizes);
                         let wrong = |error: UnitsError| SessionError::protocol(error.to_string());
                         self.units = Some((iteration, units.map_err(wrong)?));
                     }
@@ -117,26 +116,24 @@ impl ActiveSession<'_> {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
-        let own = assignment.request();
-        let lease = HeldLease { lease: assignment.lease, round: self.rounds };
-        if let Some(request) = own {
+        let (lease, round) = (assignment.lease, self.rounds);
+        if let Some(request) = assignment.request() {
             self.rounds += 1;
-            self.asked.push(AskedVector { request, of: Some(lease.id()), withdrawn: CancelFlag::default() });
+            self.asked.push(AskedVector { request, of: Some(lease.id), withdrawn: CancelFlag::default() });
         }
-        if self.loaded == Some(lease.iteration()) {
-            self.give(lease);
+        if self.loaded == Some(lease.iteration) {
+            self.give(lease, round);
         } else {
-            self.waiting.push(lease);
+            self.waiting.push((lease, round));
         }
     }
 
-    fn give(&mut self, lease: HeldLease) {
+    fn give(&mut self, lease: Lease, round: u64) {
         let cancelled = CancelFlag::default();
-        let id = lease.id();
-        self.given.insert(id, cancelled.clone());
-        let units = self.units_of(lease.iteration());
-        self.compute.push(Job::Compute { lease, cancelled, units });
-        if let Some(asked) = self.asked.iter().find(|asked| asked.of == Some(id)) {
+        self.given.insert(lease.id, cancelled.clone());
+        let units = self.units_of(lease.iteration);
+        self.compute.push(Job::Compute { lease, round, cancelled, units });
+        if let Some(asked) = self.asked.iter().find(|asked| asked.of == Some(lease.id)) {
             self.order(asked);
         }
     }
@@ -178,7 +175,7 @@ impl ActiveSession<'_> {
 
     fn cancelled(&mut self, leases: &[LeaseId]) {
         let leases: HashSet<LeaseId> = leases.iter().copied().collect();
-        self.waiting.retain(|waiting| !leases.contains(&waiting.id()));
+        self.waiting.retain(|(lease, _)| !leases.contains(&lease.id));
         for lease in leases {
             match self.given.remove(&lease) {
                 Some(flag) => self.compute.cancel(&flag),
@@ -191,11 +188,15 @@ impl ActiveSession<'_> {
     fn loads(&mut self, iteration: Iteration, values: Arc<Vec<f32>>) {
         self.loaded = Some(iteration);
         self.compute.push(Job::Load(values));
-        for lease in std::mem::take(&mut self.waiting) {
-            match lease.iteration().cmp(&iteration) {
-                cmp::Ordering::Less => self.superseded(&lease),
-                cmp::Ordering::Equal => self.give(lease),
-                cmp::Ordering::Greater => self.waiting.push(lease),
+        for (lease, round) in std::mem::take(&mut self.waiting) {
+            match lease.iteration.cmp(&iteration) {
+                cmp::Ordering::Less => {
+                    // Only leases that are being cancelled are superseded.
+                    let reason = format!("the parameters of iteration {} never arrived", lease.iteration);
+                    self.send(FromWorker::LeaseFailed { lease: lease.id, reason, uncomputable: false });
+                }
+                cmp::Ordering::Equal => self.give(lease, round),
+                cmp::Ordering::Greater => self.waiting.push((lease, round)),
             }
         }
         for asked in self.asked.extract_if(.., |asked| asked.request.iteration < iteration) {
@@ -209,19 +210,17 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// Fails a lease whose parameters were skipped. This happens only to cancelled leases.
-    fn superseded(&self, lease: &HeldLease) {
-        let reason = format!("the parameters of iteration {} never arrived", lease.iteration());
-        self.send(FromWorker::LeaseFailed { lease: lease.id(), reason, uncomputable: false });
-    }
-
     fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
         match event {
             ComputeEvent::Ready => {
                 self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() });
             }
-            ComputeEvent::Computed { lease, computed } => self.computed(&lease, computed),
-            ComputeEvent::Collected { vector, sum } => self.collected(vector, sum),
+            ComputeEvent::Computed(computed) => match self.given.remove(&computed.lease) {
+                Some(_) => self.progress.push(computed),
+                // The lease was cancelled meanwhile.
+                None => self.compute.push(Job::Discard(computed.lease)),
+            },
+            ComputeEvent::Collected(sum) => self.collected(sum),
             ComputeEvent::VectorFailed { vector, reason, uncomputable } => {
                 if self.take_asked(vector).is_some() {
                     self.send(FromWorker::VectorFailed { vector, reason, uncomputable });
@@ -236,15 +235,6 @@ impl ActiveSession<'_> {
         Ok(())
     }
 
-    fn computed(&mut self, lease: &HeldLease, computed: ComputedLease) {
-        // The gradient is not needed if the lease was cancelled meanwhile.
-        if self.given.remove(&lease.id()).is_none() {
-            self.compute.push(Job::Discard(lease.id()));
-            return;
-        }
-        self.progress.push(computed);
-    }
-
     /// Takes the request for a vector, if it is still open.
     fn take_asked(&mut self, vector: VectorId) -> Option<VectorRequest> {
         let mut asked = self.asked.extract_if(.., |asked| asked.request.id == vector);
@@ -252,23 +242,20 @@ impl ActiveSession<'_> {
     }
 
     /// Sends a vector, if it is still requested.
-    fn collected(&mut self, vector: VectorId, sum: CollectedSum) {
-        let Some(VectorRequest { id, first_chunk, shards, .. }) = self.take_asked(vector) else { return };
-        let CollectedSum { sums, units } = sum;
-        let upload = Upload { vector: id, first_chunk, sums, units };
-        if shards.is_some() {
-            return self.exchange(id, upload);
+    fn collected(&mut self, sum: CollectedSum) {
+        let Some(VectorRequest { first_chunk, shards, .. }) = self.take_asked(sum.vector) else { return };
+        let (header, bulk) = (sum.header(self.welcome.session), self.bulk.clone());
+        if shards.is_none() {
+            let chunks = tokio_stream::iter(chunks(sum.sums, first_chunk, self.welcome.run.format));
+            self.uploads.spawn(async move {
+                let receipt = bulk.submit_gradient(header, chunks).await.map_err(SessionError::receive)?;
+                Ok(is_accepted(&receipt))
+            });
+            return;
         }
-        let sent = transfer::submit(self.bulk.clone(), self.welcome.session, self.welcome.run.format, upload);
-        self.uploads.spawn(async move { Ok(is_accepted(&sent.await?)) });
-    }
-
-    /// Adds a sum to those of the other members of its exchange, and sends the totals of this worker's chunks to the coordinator.
-    fn exchange(&mut self, vector: VectorId, upload: Upload) {
-        let Some(exchange) = self.sharing.exchange(vector) else { return };
-        let (header, sums) = upload.into_parts(self.welcome.session);
-        let (totals, over) = exchange.send(&header, &sums);
-        let bulk = self.bulk.clone();
+        // The sum is added to those of the other members, and the coordinator gets the totals of this worker's chunks.
+        let Some(exchange) = self.sharing.exchange(sum.vector) else { return };
+        let (totals, over) = exchange.send(&header, &sum.sums);
         self.uploads.spawn(async move {
             tokio::select! {
                 receipt = bulk.submit_gradient(header, totals) => {

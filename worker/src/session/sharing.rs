@@ -2,7 +2,6 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_types::VectorId;
 use ata_wire::{ExchangeReport, PeerAddress, SetHeader, Stripe};
 use bytes::Bytes;
 
