@@ -178,17 +178,6 @@ mod tests {
         assert!(!kept.has_computed(ITERATION, &tasks(&[6, 7])) && !kept.has_computed(Iteration(5), &tasks(&[1])));
     }
 
-    /// The cancellation arrives two leases late, so the tasks before the cancelled lease are computed again without it.
-    #[test]
-    fn a_lease_in_the_total_that_is_not_asked_for_is_in_no_sum() {
-        let mut kept = kept(1..=4);
-        kept.discard(LeaseId(102));
-        assert!(kept.has_computed(ITERATION, &tasks(&[1, 3, 4])));
-        assert_eq!(found(&kept, &[1, 3, 4]), (0b1_1000, tasks(&[1])));
-        kept.add(ITERATION, &units(0), KeptSum { lease: None, round: None, ..sum(1, 0) });
-        assert_eq!(found(&kept, &[1, 3, 4]), (0b1_1010, tasks(&[])), "it takes the total's place");
-    }
-
     /// A lease that loses a race is cancelled before its worker has computed the next lease but one.
     #[test]
     fn a_lease_that_was_cancelled_is_not_added_to_others() {
@@ -210,16 +199,6 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_computed_again_counts_once() {
-        let mut kept = kept([1, 2]);
-        kept.add(ITERATION, &units(0), sum(2, 0));
-        assert_eq!(found(&kept, &[1, 2]), (0b110, tasks(&[])));
-        let both = KeptSum { tasks: tasks(&[2, 3]), ..sum(3, 0) };
-        kept.add(ITERATION, &units(0), both);
-        assert_eq!(found(&kept, &[1, 2, 3]), (0b1010, tasks(&[])), "one sum holds both");
-    }
-
-    #[test]
     fn another_iteration_begins_anew() {
         let mut kept = kept([1, 2]);
         kept.add(Iteration(5), &units(0), sum(3, 0));
@@ -236,16 +215,5 @@ mod tests {
         assert_eq!((kept.sums.len(), found(&kept, &[1, 2, 3])), (MAX_SUMS, (0b1110, tasks(&[]))));
         (10..30).for_each(|task| kept.add(ITERATION, &units(0), sum(task, task)));
         assert_eq!((kept.sums.len(), found(&kept, &[1])), (MAX_SUMS, (0, tasks(&[1]))), "and can be computed again");
-    }
-
-    /// The units of the first iteration become known while it is computed, and later leases have these units.
-    #[test]
-    fn tasks_in_other_units_are_computed_again() {
-        let mut kept = kept([1, 2]);
-        kept.add(ITERATION, &units(7), sum(3, 0));
-        assert!(kept.has_computed(ITERATION, &tasks(&[1, 2, 3])));
-        let (sums, missing) = kept.select(&tasks(&[1, 2, 3]), &units(7));
-        assert_eq!((sums.len(), missing), (1, tasks(&[1, 2])));
-        assert_eq!(found(&kept, &[3]), (0, tasks(&[3])));
     }
 }

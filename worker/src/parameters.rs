@@ -93,12 +93,8 @@ mod tests {
     use ata_sums::{encode_differences, encode_parameters};
 
     fn set(iteration: u64, base: Option<u64>, chunks: u64) -> ParameterPart {
-        ParameterPart::Set(SetHeader {
-            iteration: Iteration(iteration),
-            base: base.map(Iteration),
-            chunks,
-            stripe: None,
-        })
+        let (iteration, base) = (Iteration(iteration), base.map(Iteration));
+        ParameterPart::Set(SetHeader { iteration, base, chunks, stripe: None })
     }
 
     fn chunk(at: u64, data: Vec<u8>) -> ParameterPart {

@@ -299,8 +299,9 @@ fn now() -> SystemTime {
 mod tests {
     use super::*;
 
-    /// Returns a shard of two images, and a cache whose worker has no session.
-    fn rig() -> (tempfile::TempDir, tokio::runtime::Runtime, ShardCache, Shard) {
+    /// The lock is held while a shard is fetched, which may take a long time.
+    #[test]
+    fn a_shard_that_is_ready_is_opened_while_others_are_fetched() {
         let (folder, runtime) = (tempfile::tempdir().unwrap(), tokio::runtime::Runtime::new().unwrap());
         let cache = ShardCache::of_coordinator(DataLink::default(), runtime.handle().clone(), folder.path(), u64::MAX);
         let content = b"image1image2";
@@ -308,29 +309,12 @@ mod tests {
         let shard = Shard { number: 3, offset: 0, bytes: content.len() as u64, image_bytes: 6, sha256 };
         std::fs::create_dir(&cache.shared.folder).unwrap();
         std::fs::write(cache.shared.folder.join(hex(&sha256)), content).unwrap();
-        (folder, runtime, cache, shard)
-    }
-
-    /// The lock is held while a shard is fetched, which may take a long time.
-    #[test]
-    fn a_shard_that_is_ready_is_opened_while_others_are_fetched() {
-        let (_folder, _runtime, cache, shard) = rig();
         cache.open(&shard).unwrap();
-        let _lock = cache.shared.lock().unwrap();
-        assert!(cache.shared.ready(&shard).is_some());
+        let lock = cache.shared.lock().unwrap();
         cache.open(&shard).unwrap();
-    }
-
-    #[test]
-    fn a_shard_that_is_said_to_be_damaged_is_checked_and_fetched_again() {
-        let (_folder, _runtime, cache, shard) = rig();
-        cache.open(&shard).unwrap();
+        drop(lock);
         cache.recheck(&shard);
-        assert!(cache.shared.ready(&shard).is_none());
-        cache.open(&shard).unwrap();
-        std::fs::write(cache.shared.folder.join(hex(&shard.sha256)), b"image1image3").unwrap();
-        cache.open(&shard).expect("each image is checked when it is read");
-        cache.recheck(&shard);
+        std::fs::write(cache.shared.folder.join(hex(&sha256)), b"image1image3").unwrap();
         let error = cache.open(&shard).unwrap_err().to_string();
         assert!(error.contains("shard 3 cannot be fetched: ") && error.contains("there is no session"), "{error}");
     }

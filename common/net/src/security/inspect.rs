@@ -74,24 +74,4 @@ mod tests {
         std::fs::write(&path, "no certificate").unwrap();
         assert!(validity(&path).unwrap_err().to_string().contains("PEM"));
     }
-
-    #[test]
-    fn a_key_must_be_that_of_its_certificate() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let params = CertificateParams::new(vec!["rig".to_owned()]).unwrap();
-        std::fs::write(path("rig.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-        for (name, key) in [("rig.key", &key), ("other.key", &other)] {
-            std::fs::write(path(name), key.serialize_pem()).unwrap();
-            #[cfg(unix)]
-            {
-                use std::os::unix::fs::PermissionsExt;
-                std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o600)).unwrap();
-            }
-        }
-        check_key(&path("rig.pem"), &path("rig.key")).unwrap();
-        assert!(check_key(&path("rig.pem"), &path("other.key")).is_err());
-        assert!(check_key(&path("rig.pem"), &path("missing")).is_err());
-    }
 }

@@ -22,7 +22,7 @@ pub(super) const CRC_TAG: u8 = 1 << 3 | 5;
 pub(super) const DATA_TAG: u8 = 2 << 3 | 2;
 
 /// A piece of a bulk call.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) enum Item {
     /// A whole message that is not a chunk in the usual encoding, whose fields ascend.
     Message(Bytes),
@@ -152,84 +152,5 @@ impl ChunkHead {
         }
         let data_bytes = whole(&mut rest)?;
         Some(Self { crc32c, data_bytes })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::proto::{Chunk, GradientHeader, GradientPart, gradient_part::Kind};
-    use proptest::prelude::*;
-    use prost::Message;
-
-    /// Returns all items that a decoder finds in `bytes` that arrive in pieces, with the data of each chunk joined.
-    fn decode(bytes: &[u8], pieces: &[usize]) -> Result<Vec<Item>, Status> {
-        let mut decoder = Decoder::default();
-        let (mut items, mut rest) = (Vec::new(), bytes);
-        let mut pieces = pieces.iter().cycle();
-        while !rest.is_empty() {
-            let (piece, later) = rest.split_at((*pieces.next().unwrap()).clamp(1, rest.len()));
-            rest = later;
-            let mut piece = Bytes::copy_from_slice(piece);
-            while let Some(item) = decoder.next(&mut piece)? {
-                match (items.last_mut(), item) {
-                    (Some(Item::Data(before)), Item::Data(more)) => *before = [&before[..], &more].concat().into(),
-                    (_, item) => items.push(item),
-                }
-            }
-            assert!(piece.is_empty());
-        }
-        assert!(decoder.is_between_messages());
-        Ok(items)
-    }
-
-    fn prefixed(message: &[u8]) -> Vec<u8> {
-        [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
-    }
-
-    proptest! {
-        /// Parts in the encoding of generated code are decoded from pieces of any size.
-        #[test]
-        fn pieces_do_not_matter(
-            sizes in prop::collection::vec(1usize..300, 0..5),
-            pieces in prop::collection::vec(1usize..100, 1..5),
-            crc32c in prop_oneof![Just(0), any::<u32>()],
-        ) {
-            let header = GradientPart { kind: Some(Kind::Header(GradientHeader { vector: 7, ..Default::default() })) };
-            let mut bytes = prefixed(&header.encode_to_vec());
-            let mut expected = vec![Item::Message(header.encode_to_vec().into())];
-            for size in sizes {
-                let data = Bytes::from(vec![size as u8; size]);
-                let part = GradientPart { kind: Some(Kind::Chunk(Chunk { crc32c, data: data.clone() })) };
-                bytes.extend(prefixed(&part.encode_to_vec()));
-                expected.extend([Item::Chunk { crc32c, bytes: size }, Item::Data(data)]);
-            }
-            prop_assert_eq!(decode(&bytes, &pieces).unwrap(), expected);
-        }
-
-        /// Any input is either decoded or refused, and no more is gathered than a message may hold.
-        #[test]
-        fn any_bytes_are_accepted_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut decoder = Decoder::default();
-            let mut bytes = Bytes::from(bytes);
-            while let Ok(Some(_)) = decoder.next(&mut bytes) {}
-        }
-    }
-
-    /// A conforming encoder may write fields in any order.
-    #[test]
-    fn an_unusual_encoding_is_a_message() {
-        let chunk = [&[DATA_TAG, 3, 1, 2, 3, CRC_TAG][..], &9_u32.to_le_bytes()].concat();
-        let part = [&[CHUNK_TAG, chunk.len() as u8][..], &chunk].concat();
-        let expected = GradientPart { kind: Some(Kind::Chunk(Chunk { crc32c: 9, data: vec![1, 2, 3].into() })) };
-        assert_eq!(GradientPart::decode(&part[..]).unwrap(), expected);
-        assert_eq!(decode(&prefixed(&part), &[4]).unwrap(), [Item::Message(part.into())]);
-    }
-
-    #[test]
-    fn what_is_too_long_or_compressed_is_refused() {
-        let long = [&[0], &(MESSAGE_BYTES as u32 + 1).to_be_bytes()[..]].concat();
-        assert_eq!(decode(&long, &[9]).unwrap_err().code(), tonic::Code::ResourceExhausted);
-        assert_eq!(decode(&[1, 0, 0, 0, 1, 0], &[9]).unwrap_err().code(), tonic::Code::Unimplemented);
     }
 }

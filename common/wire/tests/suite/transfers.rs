@@ -38,19 +38,12 @@ fn vector(seed: u64) -> impl Iterator<Item = Bytes> + Send + 'static {
 
 fn set_header(iteration: u64) -> SetHeader {
     let base = (iteration == 8).then_some(Iteration(7));
-    SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64, stripe: None }
+    SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64, ..SetHeader::default() }
 }
 
 fn header(vector: u64) -> GradientHeader {
-    GradientHeader {
-        session: SESSION,
-        vector: VectorId(vector),
-        maxima: vec![0.5, 2.0],
-        units: vec![-20, 3],
-        units_crc32c: 7,
-        saturated: 1,
-        vanished: 2,
-    }
+    let (maxima, units) = (vec![0.5, 2.0], vec![-20, 3]);
+    GradientHeader { session: SESSION, vector: VectorId(vector), maxima, units, ..GradientHeader::default() }
 }
 
 /// A server that sends two sets and expects the gradient of [`header`] and [`vector`]. It never answers vector 2.
