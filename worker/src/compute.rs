@@ -22,16 +22,24 @@ use crate::transfer::CollectedSum;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    /// Uses these parameters from now on.
     Load(Arc<Vec<f32>>),
     /// Computes a lease in these units, unless it is cancelled by then. If there are no units, the first task of the
     /// iteration determines them. The round is the number of vectors that the session had requested when the lease was assigned: leases of
     /// the same round are requested together.
-    Compute { lease: Lease, round: u64, cancelled: CancelFlag, units: Option<Units> },
+    Compute {
+        lease: Lease,
+        round: u64,
+        cancelled: CancelFlag,
+        units: Option<Units>,
+    },
     /// Drops the gradient of a computed lease.
     Discard(LeaseId),
     /// Hands over a vector in these units, unless it is withdrawn by then.
-    Collect { request: VectorRequest, withdrawn: CancelFlag, units: Option<Units> },
+    Collect {
+        request: VectorRequest,
+        withdrawn: CancelFlag,
+        units: Option<Units>,
+    },
 }
 
 /// A flag that a lease was cancelled or a vector withdrawn, shared with the thread.
@@ -44,27 +52,28 @@ impl CancelFlag {
     }
 }
 
-/// A message from the thread.
 pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
-    /// A lease was computed, and its gradient is kept.
     Computed(ComputedLease),
-    /// A vector is ready to be sent.
     Collected(CollectedSum),
-    /// Tasks of a vector could not be computed again.
-    VectorFailed { vector: VectorId, reason: String, uncomputable: bool },
+    VectorFailed {
+        vector: VectorId,
+        reason: String,
+        uncomputable: bool,
+    },
     /// A lease could not be computed. `uncomputable` says whether its tasks fail on any worker.
-    Failed { lease: LeaseId, reason: String, uncomputable: bool },
+    Failed {
+        lease: LeaseId,
+        reason: String,
+        uncomputable: bool,
+    },
     /// The device failed; the thread ends.
     Broken(String),
 }
 
-/// A handle to the running thread.
 pub(crate) struct Compute {
-    /// Whether the thread computes a lease as one batch.
     pub(crate) fuses: bool,
-    /// The tensors of the model.
     pub(crate) sizes: TensorSizes,
     jobs: std_mpsc::Sender<Job>,
     thread: JoinHandle<()>,
@@ -84,8 +93,8 @@ impl Compute {
     ) -> Self {
         let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
         let (parameters, largest) = (run.parameters as usize, if fuses { run.budget } else { 1 });
-        let rounding = Rounding { format: run.format, budget: run.budget, sizes: sizes.clone(), quantizer: None };
-        let skips_bad_samples = run.skip_bad_samples;
+        let (format, budget, skips_bad_samples) = (run.format, run.budget, run.skip_bad_samples);
+        let tensors = sizes.clone();
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
@@ -96,7 +105,10 @@ impl Compute {
                         fuses,
                         task_time,
                         events: &events,
-                        rounding,
+                        format,
+                        budget,
+                        sizes: tensors,
+                        quantizer: None,
                         kept: KeptGradients::default(),
                         skips_bad_samples,
                         skipped: BTreeSet::new(),
@@ -117,7 +129,6 @@ impl Compute {
         Self { fuses, sizes, jobs, thread }
     }
 
-    /// Queues a job.
     pub(crate) fn push(&self, job: Job) {
         // If the thread has ended, it has reported why.
         drop(self.jobs.send(job));
@@ -147,21 +158,16 @@ struct Worker<'a> {
     fuses: bool,
     task_time: Option<TaskTime>,
     events: &'a mpsc::Sender<ComputeEvent>,
-    rounding: Rounding,
-    kept: KeptGradients,
-    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
-    skips_bad_samples: bool,
-    /// The samples that were left out so far, each of which is logged once.
-    skipped: BTreeSet<u64>,
-}
-
-/// The rounding of gradients to integers.
-struct Rounding {
     format: WireFormat,
     budget: u64,
     sizes: TensorSizes,
     /// The quantizer of the last iteration.
     quantizer: Option<(Iteration, Quantizer)>,
+    kept: KeptGradients,
+    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
+    skips_bad_samples: bool,
+    /// The samples that were left out so far, each of which is logged once.
+    skipped: BTreeSet<u64>,
 }
 
 impl Worker<'_> {
@@ -192,7 +198,6 @@ impl Worker<'_> {
         drop(self.events.blocking_send(event));
     }
 
-    /// Computes a lease and reports it.
     fn compute(
         &mut self,
         lease: &Lease,
@@ -200,7 +205,7 @@ impl Worker<'_> {
         cancelled: &CancelFlag,
         units: Option<Units>,
     ) -> Result<(), String> {
-        let mut sum = self.kept.empty_sum(&self.rounding.sizes);
+        let mut sum = self.kept.empty_sum(&self.sizes);
         match self.sum(lease, cancelled, units, &mut sum) {
             Ok((computed, units)) => {
                 self.kept.add(lease.iteration, &units, KeptSum::of(lease, round, sum));
@@ -263,14 +268,13 @@ impl Worker<'_> {
         if cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
     }
 
-    /// Returns the quantizer that rounds the gradients of an iteration.
     fn quantizer(
         &mut self,
         iteration: Iteration,
         units: Option<Units>,
         cancelled: &CancelFlag,
     ) -> Result<Quantizer, Stop> {
-        if let Some((known, quantizer)) = &self.rounding.quantizer
+        if let Some((known, quantizer)) = &self.quantizer
             && *known == iteration
             && units.as_ref().is_none_or(|units| units == quantizer.units())
         {
@@ -281,11 +285,10 @@ impl Worker<'_> {
         } else {
             // All workers compute the same task for this, whatever tasks they hold.
             let maxima = self.first_maxima(iteration, cancelled).map_err(|error| stop(&error, cancelled))?;
-            Units::first(&maxima, self.rounding.budget)
+            Units::first(&maxima, self.budget)
         };
-        let Rounding { format, budget, sizes, .. } = &self.rounding;
-        let quantizer = Quantizer::new(units, sizes.clone(), *budget, *format);
-        self.rounding.quantizer = Some((iteration, quantizer.clone()));
+        let quantizer = Quantizer::new(units, self.sizes.clone(), self.budget, self.format);
+        self.quantizer = Some((iteration, quantizer.clone()));
         Ok(quantizer)
     }
 
@@ -317,23 +320,21 @@ impl Worker<'_> {
 /// The loss of tasks that were computed as one batch, and their time.
 struct MeasuredTask {
     loss: f64,
-    /// The busy time, including emulated slowness.
     busy: Duration,
     /// Whether the computation took longer than the emulated time.
     is_outlasted: bool,
 }
 
-/// The reason why a lease was not computed.
 enum Stop {
-    /// The lease was cancelled.
     Cancelled,
     /// The data cannot be read, or the tasks fail on any worker.
-    Failed { reason: String, uncomputable: bool },
-    /// The device failed.
+    Failed {
+        reason: String,
+        uncomputable: bool,
+    },
     Broken(String),
 }
 
-/// Converts a learner's error to the reason why tasks were not computed.
 fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,

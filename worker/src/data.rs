@@ -22,17 +22,13 @@ pub(crate) struct SessionData {
     pub(crate) data: Arc<dyn Dataset>,
 }
 
-/// The places in which to look for a split.
 pub(crate) struct SplitSource {
     pub(crate) split: Split,
     pub(crate) spec: DataSpec,
     /// The user's own copy, as `--data` names it.
     pub(crate) own: Option<PathBuf>,
-    /// The folder for data from the coordinator.
     pub(crate) cache: PathBuf,
-    /// The size in bytes of the shards that the folder may hold.
     pub(crate) cache_bytes: u64,
-    /// The link for downloads.
     pub(crate) link: DataLink,
 }
 
@@ -42,7 +38,6 @@ impl SessionData {
         self.model == model && self.spec == *spec
     }
 
-    /// Obtains a split, and opens it for the model called `name`.
     pub(crate) async fn obtain(name: String, model: Arc<dyn Model>, source: SplitSource) -> Result<Self, SessionError> {
         let spec = source.spec.clone();
         let data = obtain(model, source).await?;
@@ -93,7 +88,6 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     .await
 }
 
-/// Opens the object store with the shards.
 fn objects(url: &str) -> Result<Objects, DataError> {
     Objects::open(url).map_err(|reason| DataError::Problem(format!("the shards of the data are in {url}: {reason}")))
 }
@@ -102,7 +96,6 @@ fn open(model: &dyn Model, source: &DataSource, split: Split) -> Result<Arc<dyn 
     Ok(model.open(source, split)?)
 }
 
-/// Opens the user's own copy.
 fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
     let file = DataFile::identify(&model.locate(own, split)?)?;
     if file.sha256 != sha256 {

@@ -16,7 +16,6 @@ use crate::error::SessionError;
 /// The prefix of the names of files that are being downloaded.
 pub(crate) const UNFINISHED: &str = ".unfinished-";
 
-/// Creates a temporary file for a download.
 pub(crate) fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use ata_data::DataError;
 use ata_learn::ModelError;
 use ata_net::{ConnectError, Endpoint};
-use ata_sums::CodecError;
 use ata_wire::{ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 
@@ -68,15 +67,17 @@ pub enum WorkerError {
 }
 
 /// The error that ended a session.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
     /// The connection broke, or could not be made. The worker tries again.
+    #[error("{0}")]
     Broken(String),
     /// The coordinator responds but lacks its training data. The worker tries again later.
+    #[error("{0}")]
     NoData(String),
-    /// The name is taken. The worker waits for it, or tries another one.
+    #[error("the worker's name is taken")]
     NameTaken,
-    /// A retry would not help.
+    #[error("{0}")]
     Fatal(WorkerError),
 }
 
@@ -100,7 +101,6 @@ impl SessionError {
         }
     }
 
-    /// Converts the status of a failed call.
     pub(crate) fn call(status: &Status) -> Self {
         // The coordinator checks the worker's certificate at the end of the TLS handshake, in the first call.
         if let Some(reason) = ata_net::why_refused(status) {
@@ -128,7 +128,6 @@ impl SessionError {
         }
     }
 
-    /// Converts the error of a failed transfer from the coordinator.
     pub(crate) fn receive(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) => Self::call(&status),
@@ -137,20 +136,6 @@ impl SessionError {
             ReceiveError::Stalled | ReceiveError::Content(_) => {
                 Self::Broken(format!("a transfer from the coordinator failed: {error}"))
             }
-        }
-    }
-
-    /// Makes the error for a set of parameters that cannot be read.
-    pub(crate) fn parameters(error: CodecError) -> Self {
-        Self::protocol(format!("parameters that cannot be read: {error}"))
-    }
-
-    /// Returns a description, for a failure that ends only a part of the session.
-    pub(crate) fn into_text(self) -> String {
-        match self {
-            Self::Broken(cause) | Self::NoData(cause) => cause,
-            Self::NameTaken => "the worker's name is taken".into(),
-            Self::Fatal(error) => error.to_string(),
         }
     }
 

@@ -40,16 +40,13 @@ pub(crate) struct WorkerEvaluations<'a> {
     step: Option<Iteration>,
     /// The batches that wait for these parameters.
     waiting: Vec<u64>,
-    /// The parameters that are being fetched.
     fetching: JoinSet<Result<Fetched, String>>,
     threads: Option<EvaluationThreads>,
-    /// The parameters, once they were fetched.
     parameters: Option<Arc<Vec<f32>>>,
     measured: mpsc::Receiver<MeasuredBatch>,
     report: mpsc::Sender<MeasuredBatch>,
 }
 
-/// The data that an evaluation needs.
 struct Fetched {
     data: SessionData,
     values: Arc<Vec<f32>>,
@@ -124,11 +121,10 @@ impl<'a> WorkerEvaluations<'a> {
                 };
                 Ok(Fetched { data, values: parameters(&bulk, session, step, count).await? })
             };
-            fetched.await.map_err(SessionError::into_text)
+            fetched.await.map_err(|error: SessionError| error.to_string())
         }
     }
 
-    /// Starts to measure the batches that waited for parameters.
     fn begin(&mut self, fetched: Fetched) {
         let Fetched { data, values } = fetched;
         self.threads.get_or_insert_with(|| spawn(data.data.clone(), self.config.device.clone(), self.report.clone()));
@@ -137,7 +133,6 @@ impl<'a> WorkerEvaluations<'a> {
         self.queue();
     }
 
-    /// Hands the waiting batches to the threads.
     fn queue(&mut self) {
         let Some(step) = self.step else { return };
         // Threads that panicked are not restarted in this session.
@@ -153,7 +148,6 @@ impl<'a> WorkerEvaluations<'a> {
         }
     }
 
-    /// Reports that the waiting batches cannot be measured.
     fn fail(&mut self, reason: &str) {
         tracing::warn!(reason, "cannot take part in an evaluation");
         let Some(step) = self.step else { return };
@@ -164,7 +158,6 @@ impl<'a> WorkerEvaluations<'a> {
     }
 }
 
-/// Receives the parameters after a step.
 async fn parameters(
     bulk: &Connection,
     session: SessionToken,
@@ -182,7 +175,6 @@ async fn parameters(
     }
 }
 
-/// Starts the threads, which report their measurements.
 fn spawn(data: Arc<dyn Dataset>, device: OpenDevice, report: mpsc::Sender<MeasuredBatch>) -> EvaluationThreads {
     let make = move || data.clone().evaluator(&device);
     EvaluationThreads::spawn(make, move |BatchResult { step, batch, outcome }| {

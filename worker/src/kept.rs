@@ -41,7 +41,6 @@ pub(crate) struct KeptSum {
 }
 
 impl KeptSum {
-    /// Creates the sum of a single lease.
     pub(crate) fn of(lease: &Lease, round: u64, sum: GradientSum) -> Self {
         Self { tasks: lease.tasks.into(), lease: Some(lease.id), round: Some(round), sum: Arc::new(sum) }
     }
@@ -53,7 +52,6 @@ impl KeptSum {
 }
 
 impl KeptGradients {
-    /// Returns an empty sum.
     pub(crate) fn empty_sum(&mut self, sizes: &TensorSizes) -> GradientSum {
         let Some(mut sum) = self.spare.pop() else { return GradientSum::new(sizes) };
         sum.clear();

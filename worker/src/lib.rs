@@ -68,7 +68,7 @@ pub enum WorkerEnd {
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
-    let peers = peer_server(&config).await?;
+    let peers = PeerServer::start(config.peers.as_ref(), &config.endpoint).await?;
     let mut history = History::new(Instant::now());
     let mut name_taken_since: Option<Instant> = None;
     // The last logged cause, which is not logged again at every attempt.
@@ -125,12 +125,5 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             () = tokio::time::sleep(wait) => {}
             () = &mut stop => return Ok(WorkerEnd::Stopped),
         }
-    }
-}
-
-async fn peer_server(config: &WorkerConfig) -> Result<Option<PeerServer>, WorkerError> {
-    match &config.peers {
-        Some(peers) => PeerServer::start(peers, &config.endpoint).await.map(Some),
-        None => Ok(None),
     }
 }

@@ -8,24 +8,19 @@ use ata_wire::{ParameterPart, SetHeader};
 
 use crate::error::SessionError;
 
-/// A complete set, and its iteration.
 pub(crate) type CompleteSet = (Iteration, Arc<Vec<f32>>);
 
-/// Assembles sets of parameters.
 #[derive(Debug)]
 pub(crate) struct Parameters {
     /// The parameters of the last complete set. They are partly overwritten while another set arrives.
     held: Arc<Vec<f32>>,
-    /// The iteration of the last complete set.
     iteration: Option<Iteration>,
-    /// The set that is arriving.
     arriving: Option<SetHeader>,
     /// Whether a set broke off. Later sets may be differences from it, and are ignored until a whole one arrives.
     is_cut_off: bool,
 }
 
 impl Parameters {
-    /// Creates `count` parameters, none of which has arrived.
     pub(crate) fn new(count: u64) -> Self {
         Self { held: Arc::new(vec![0.0; count as usize]), iteration: None, arriving: None, is_cut_off: false }
     }
@@ -49,11 +44,8 @@ impl Parameters {
         let held = Arc::make_mut(&mut self.held);
         let end = held.len().min(first + CHUNK_VALUES);
         let values = &mut held[first..end];
-        if base.is_some() {
-            apply_differences(values, &data).map_err(SessionError::parameters)?;
-        } else {
-            decode_parameters(&data, values).map_err(SessionError::parameters)?;
-        }
+        let read = if base.is_some() { apply_differences(values, &data) } else { decode_parameters(&data, values) };
+        read.map_err(|error| SessionError::protocol(format!("parameters that cannot be read: {error}")))?;
         if at + 1 < chunks {
             return Ok(None);
         }
@@ -74,7 +66,6 @@ impl Parameters {
         Ok(())
     }
 
-    /// Returns whether a set is arriving.
     pub(crate) fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }

@@ -53,14 +53,11 @@ pub(crate) struct History {
     pub(crate) worked: bool,
     /// The training data of the last run, so that it is not checked again when a coordinator returns.
     pub(crate) data: Option<SessionData>,
-    /// The test data of the last run, if it was needed.
     pub(crate) test_data: Option<SessionData>,
-    /// The link for downloads of data.
     pub(crate) link: DataLink,
 }
 
 impl History {
-    /// Creates the history of a worker that has had no session yet.
     pub(crate) fn new(now: Instant) -> Self {
         Self { contact: now, worked: false, data: None, test_data: None, link: DataLink::default() }
     }
@@ -160,7 +157,6 @@ async fn heartbeats(
     }
 }
 
-/// The context of a session.
 struct Served<'a> {
     config: &'a WorkerConfig,
     peers: Option<&'a PeerServer>,

@@ -16,7 +16,6 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::download::{DataLink, UNFINISHED, unfinished};
-use crate::error::SessionError;
 
 /// The wait for a shard after which a message is logged, since shards arrive more slowly than they are needed.
 const NOTABLE_WAIT: Duration = Duration::from_secs(1);
@@ -42,7 +41,6 @@ struct CacheState {
     expected: Mutex<HashSet<[u8; 32]>>,
 }
 
-/// The origin of shards.
 #[derive(Debug)]
 enum Origin {
     Coordinator(DataLink),
@@ -128,7 +126,7 @@ impl Origin {
         let each = |piece: &[u8]| images.add(piece);
         let file = match self {
             Self::Coordinator(link) => {
-                link.download(folder, shard.sha256, shard.bytes, each).await.map_err(SessionError::into_text)
+                link.download(folder, shard.sha256, shard.bytes, each).await.map_err(|error| error.to_string())
             }
             Self::Objects(objects, split) => {
                 let name = split.packed_name();
@@ -266,7 +264,6 @@ impl CacheState {
         Ok(())
     }
 
-    /// Runs work that may wait for the disk.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, DataError> + Send + 'static,

@@ -48,7 +48,6 @@ impl Admission {
         strangers.push_back((origin(address), Arc::downgrade(state)));
     }
 
-    /// Closes a stranger.
     pub(crate) fn expel(&self) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         strangers.retain(is_stranger);

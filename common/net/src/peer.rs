@@ -30,15 +30,12 @@ pub struct Peer {
 /// Records what keeps a connection open, and what is in progress on it.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
-    /// The number of [`KeepOpen`]s.
     claims: watch::Sender<usize>,
     closed: CancellationToken,
-    /// The number of gradients that are arriving.
     uploads: AtomicUsize,
 }
 
 impl ConnectionState {
-    /// Returns `true` if nothing keeps the connection open.
     pub(crate) fn is_stranger(&self) -> bool {
         *self.claims.borrow() == 0
     }
@@ -48,7 +45,6 @@ impl ConnectionState {
         self.closed.cancel();
     }
 
-    /// Returns `true` if the connection must be closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }

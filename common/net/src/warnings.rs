@@ -24,7 +24,6 @@ pub(crate) struct Warnings {
 }
 
 impl Warnings {
-    /// Creates the warnings about the connections of a port.
     pub(crate) fn about(protocol: Protocol) -> Self {
         Self { protocol, logged: Mutex::default() }
     }

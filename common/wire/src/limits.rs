@@ -38,7 +38,7 @@ pub const MAX_SHIFT_BYTES: usize = MAX_SHIFTED_BLOCKS / 2;
 /// The maximum budget B, in tasks per iteration: beyond this, a task would be less than a millisecond of the largest cluster's work.
 pub const MAX_BUDGET: u64 = 1 << 24;
 
-/// The maximum number of samples per task: 2^20 images are 12 GiB of f32, more than a device holds.
+/// The maximum number of samples per task, and in a batch of an evaluation: 2^20 images are 12 GiB of f32, more than a device holds.
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
 /// The maximum number of leases per message, which take at most 350 kB. The tasks of a large iteration still fit in a few messages.
@@ -60,9 +60,6 @@ pub const MAX_EVALUATED_BATCHES: usize = 16;
 
 /// The maximum number of classes in a measurement. Their two counts take five bytes at most, so all of them fit in [`REQUEST_BYTES`].
 pub const MAX_CLASSES: usize = 1 << 17;
-
-/// The maximum number of samples in a batch of an evaluation: that of a task.
-pub const MAX_EVALUATION_BATCH: u32 = MAX_TASK_BATCH;
 
 /// The maximum length of a worker's name, in characters: a host name has at most 63.
 pub const MAX_NAME_CHARS: usize = 64;

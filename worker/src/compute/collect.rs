@@ -33,7 +33,6 @@ impl Worker<'_> {
         }
     }
 
-    /// Collects the sums that are kept, and computes the missing tasks again.
     fn vector(
         &mut self,
         VectorRequest { id, iteration, tasks, .. }: &VectorRequest,
@@ -60,7 +59,7 @@ impl Worker<'_> {
         withdrawn: &CancelFlag,
         quantizer: &Quantizer,
     ) -> Result<Arc<GradientSum>, Stop> {
-        let mut sum = self.kept.empty_sum(&self.rounding.sizes);
+        let mut sum = self.kept.empty_sum(&self.sizes);
         for range in tasks.iter() {
             if let Err(stop) = self.add(iteration, range, withdrawn, quantizer, &mut sum, |_, _| {}) {
                 self.kept.give_back(sum);

@@ -28,7 +28,6 @@ use crate::transfer::total;
 /// The number of chunks that may be queued between two tasks, which is enough that they do not wait for each other.
 const QUEUED_CHUNKS: usize = 8;
 
-/// A connection that is made on first use.
 type LazyConnection = Arc<OnceCell<Connection>>;
 
 /// The connections to other workers, by address.
@@ -36,7 +35,6 @@ type LazyConnection = Arc<OnceCell<Connection>>;
 pub(crate) struct Connections(HashMap<String, LazyConnection>);
 
 impl Connections {
-    /// Returns the connections to the members of an exchange.
     fn of(&mut self, shards: &Shards) -> Vec<LazyConnection> {
         self.0.retain(|_, connection| connection.initialized());
         shards.members.iter().map(|member| self.to(&member.address)).collect()
@@ -56,34 +54,33 @@ impl Connections {
         }
     }
 
-    /// Drops the connection to a worker after a failure.
     pub(crate) fn forget(&mut self, address: &str) {
         self.0.remove(address);
     }
 }
 
-/// An event of an exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeEvent {
-    /// The requested vector.
     pub(crate) vector: VectorId,
     pub(crate) outcome: Outcome,
 }
 
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The next chunk of the parameters arrived.
-    Chunk { at: u64, data: Bytes },
+    Chunk {
+        at: u64,
+        data: Bytes,
+    },
     /// The work with another member failed.
-    Failed { place: usize },
+    Failed {
+        place: usize,
+    },
 }
 
 /// This worker's membership in an exchange, which ends when it is dropped.
 pub(crate) struct MemberExchange {
     pub(crate) vector: VectorId,
-    /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
-    /// Whether the exchange was reported to the coordinator.
     has_reported: bool,
     shards: Shards,
     tally: WayTally,
@@ -93,7 +90,6 @@ pub(crate) struct MemberExchange {
     uploads: Option<mpsc::Receiver<PeerUpload>>,
     /// This worker's chunks of the next parameters, for the other members.
     set: watch::Sender<Option<FramedSet>>,
-    /// The set of parameters that is arriving, if there is one.
     arriving: Option<Arriving>,
     events: mpsc::Sender<ExchangeEvent>,
     peers: Peers,
@@ -106,7 +102,6 @@ pub(crate) struct MemberExchange {
 struct Arriving {
     for_others: SetProducer,
     own: mpsc::UnboundedSender<Bytes>,
-    /// The number of these chunks that have arrived.
     own_count: watch::Sender<usize>,
 }
 
@@ -249,7 +244,6 @@ impl MemberExchange {
         Some(ExchangeReport { vector: self.vector, has_failed, members })
     }
 
-    /// The address of the member at this place.
     pub(crate) fn address(&self, place: usize) -> String {
         self.shards.members.get(place).map(|member| member.address.to_string()).unwrap_or_default()
     }

@@ -22,17 +22,14 @@ pub(super) struct Passing {
     pub(super) own: Stripe,
     /// The number of these chunks that have arrived.
     pub(super) own_counted: watch::Receiver<usize>,
-    /// The header of the member's set.
     pub(super) expected: SetHeader,
     /// The time within which a chunk must arrive once the member has it.
     pub(super) timeout: Duration,
     pub(super) tally: WayTally,
-    /// The channel for the received chunks.
     pub(super) chunks: mpsc::Sender<Bytes>,
 }
 
 impl Passing {
-    /// Receives all chunks.
     pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), OwnerFailure> {
         let opened = connection.parameters(key, None).await;
         let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;

@@ -4,7 +4,6 @@
 use super::*;
 use ata_wire::{ExchangeReport, SetHeader};
 
-/// A session in progress.
 pub(super) struct ActiveSession<'a> {
     pub(super) bulk: Connection,
     pub(super) stream: ParameterStream,
@@ -18,13 +17,9 @@ pub(super) struct ActiveSession<'a> {
     pub(super) loaded: Option<Iteration>,
     /// The leases that wait for their parameters, and their rounds.
     pub(super) waiting: Vec<(Lease, u64)>,
-    /// The units of the gradients of an iteration.
     pub(super) units: Option<(Iteration, Units)>,
-    /// The leases that were given to the thread.
     pub(super) given: HashMap<LeaseId, CancelFlag>,
-    /// The requested vectors that have not been sent.
     pub(super) asked: Vec<AskedVector>,
-    /// The number of vectors requested so far.
     pub(super) rounds: u64,
     /// The computed leases that have not been reported.
     pub(super) progress: Vec<ComputedLease>,
@@ -32,13 +27,11 @@ pub(super) struct ActiveSession<'a> {
     pub(super) uploads: JoinSet<Result<bool, SessionError>>,
     /// The probe of the link, if one is in progress.
     pub(super) probes: JoinSet<Option<(u64, f64)>>,
-    /// Whether any gradient of the session counted.
     pub(super) worked: &'a mut bool,
     /// Whether the worker has work, which its heartbeats report.
     pub(super) has_work: &'a AtomicBool,
 }
 
-/// A requested vector.
 pub(super) struct AskedVector {
     request: VectorRequest,
     /// The lease with which the vector was requested, if it was.
@@ -161,7 +154,6 @@ impl ActiveSession<'_> {
         self.compute.push(Job::Collect { request, withdrawn, units });
     }
 
-    /// Withdraws a vector that is no longer needed.
     fn withdraw(&mut self, vector: VectorId) {
         for asked in self.asked.extract_if(.., |asked| asked.request.id == vector) {
             self.compute.cancel(&asked.withdrawn);
@@ -266,7 +258,6 @@ impl ActiveSession<'_> {
         });
     }
 
-    /// Handles a part of a set from the coordinator.
     fn part(&mut self, part: ParameterPart) -> Result<(), SessionError> {
         // The previous set is useless without its last chunks. A whole set replaces it. If the new set consists of differences, the report
         // makes the coordinator send a whole one.
@@ -344,7 +335,6 @@ impl ActiveSession<'_> {
     }
 }
 
-/// Returns whether a vector counts.
 fn is_accepted(receipt: &Receipt) -> bool {
     match receipt {
         Receipt::Accepted => tracing::debug!("vector accepted"),

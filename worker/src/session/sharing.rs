@@ -11,9 +11,7 @@ pub(super) struct Sharing<'a> {
     connections: Connections,
     events: mpsc::Sender<ExchangeEvent>,
     exchanges: Vec<MemberExchange>,
-    /// The set that is arriving in shards.
     arriving: Option<ArrivingSet>,
-    /// The connection attempts that the coordinator requested.
     probes: JoinSet<FromWorker>,
 }
 
@@ -32,12 +30,10 @@ impl<'a> Sharing<'a> {
         Self { peers, connections, events, exchanges: Vec::new(), arriving: None, probes }
     }
 
-    /// The address at which other workers reach this one.
     pub(super) fn address(&self) -> Option<PeerAddress> {
         self.peers.map(|server| server.address.clone())
     }
 
-    /// Joins the exchange that a request names, if it names one.
     pub(super) fn open(&mut self, request: &VectorRequest, format: WireFormat) {
         let Some(PeerServer { peers, .. }) = self.peers else { return };
         let opened = MemberExchange::open(request, format, peers, &mut self.connections, &self.events);
@@ -53,7 +49,6 @@ impl<'a> Sharing<'a> {
         self.probes.spawn(async move { FromWorker::Reached { probe, outcome: reached.await } });
     }
 
-    /// Returns the result of the next finished connection attempt.
     pub(super) async fn reached(&mut self) -> Option<FromWorker> {
         self.probes.join_next().await?.ok()
     }
@@ -70,7 +65,6 @@ impl<'a> Sharing<'a> {
         self.exchange(vector)?.report(has_failed)
     }
 
-    /// Returns the exchange of a requested vector.
     pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut MemberExchange> {
         self.exchanges.iter_mut().find(|exchange| exchange.vector == vector)
     }

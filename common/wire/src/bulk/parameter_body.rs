@@ -17,14 +17,11 @@ use crate::transfer::{FramedSet, SetReader};
 pub(super) struct ParameterBody<S> {
     /// The sets to send next; `None` once the trailers have been sent.
     coming: Option<Pin<Box<S>>>,
-    /// The set that is being sent now.
     current: Option<SetReader>,
-    /// Tracks how far the peer has read.
     reader: Reader,
 }
 
 impl<S> ParameterBody<S> {
-    /// Creates a body that sends `sets` and tracks them in `reader`.
     pub(super) fn new(sets: S, reader: Reader) -> Self {
         Self { coming: Some(Box::pin(sets)), current: None, reader }
     }
@@ -58,7 +55,7 @@ impl<S: Stream<Item = FramedSet>> http_body::Body for ParameterBody<S> {
                         reader.waits(false);
                         return Poll::Ready(Some(Ok(Frame::data(piece))));
                     }
-                    Some(Err(_)) => return Poll::Ready(Some(Ok(self.end("the parameters will not be complete")))),
+                    Some(Err(())) => return Poll::Ready(Some(Ok(self.end("the parameters will not be complete")))),
                     None => {}
                 }
             }

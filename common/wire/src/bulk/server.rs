@@ -111,16 +111,18 @@ where
         }
         let transfers = self.transfers.clone();
         Box::pin(async move {
-            if !is_grpc(request.headers()) {
+            let content_type = request.headers().get(CONTENT_TYPE);
+            if !content_type.is_some_and(|found| found.as_bytes().starts_with(GRPC.as_bytes())) {
                 let mut response = Response::default();
                 *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
                 return Ok(response);
             }
             let (peer, body) = (Peer::of(request.extensions()), request.into_body());
+            let or_status = |answer: Result<_, Status>| Ok(answer.unwrap_or_else(Status::into_http));
             if is_parameters {
-                soon(async { Ok(or_status(parameters(transfers, body, peer).await)) }).await
+                soon(async { or_status(parameters(transfers, body, peer).await) }).await
             } else {
-                Ok(or_status(submit_gradient(transfers, body, peer).await))
+                or_status(submit_gradient(transfers, body, peer).await)
             }
         })
     }
@@ -130,14 +132,6 @@ where
 async fn soon(answer: impl Future<Output = Result<Response<Body>, Infallible>>) -> Result<Response<Body>, Infallible> {
     let late = |_| Ok(Status::deadline_exceeded("the request did not arrive in time").into_http());
     tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(late)
-}
-
-fn or_status(answer: Result<Response<Body>, Status>) -> Response<Body> {
-    answer.unwrap_or_else(Status::into_http)
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|found| found.as_bytes().starts_with(GRPC.as_bytes()))
 }
 
 async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ata_types::{Iteration, LeaseId, MAX_LEASE_TASKS, MAX_METRIC_NAME_BYTES, MAX_METRICS, VectorId};
 
 use super::{WireError, as_many, at_most, in_range, invalid, truncated};
-use crate::limits::{MAX_CLASSES, MAX_EVALUATION_BATCH, MAX_SHARDS, MAX_TIME};
+use crate::limits::{MAX_CLASSES, MAX_SHARDS, MAX_TASK_BATCH, MAX_TIME};
 use crate::proto;
 
 pub use crate::proto::member_report::Fault as PairFault;
@@ -100,7 +100,7 @@ impl BatchFigures {
     fn from_wire(message: proto::Measured) -> Result<Self, WireError> {
         let proto::Measured { samples, batch_samples, loss, class_samples, class_correct, .. } = message;
         in_range("samples", samples, u64::MAX)?;
-        in_range("batch_samples", batch_samples.into(), MAX_EVALUATION_BATCH.into())?;
+        in_range("batch_samples", batch_samples.into(), MAX_TASK_BATCH.into())?;
         at_most("number of classes", class_samples.len() as u64, MAX_CLASSES as u64)?;
         let (found, expected) = (class_correct.len(), class_samples.len());
         if found != expected {

@@ -13,7 +13,6 @@ pub(super) struct ChunkReceiver {
     received: u64,
     /// The size of the current chunk, in bytes.
     bytes: usize,
-    /// The announced checksum of the current chunk.
     announced: u32,
     /// The checksum of the part of the chunk that has arrived.
     crc32c: Digest,
@@ -22,18 +21,15 @@ pub(super) struct ChunkReceiver {
 }
 
 impl ChunkReceiver {
-    /// Creates a receiver for a new vector.
     pub(super) fn new() -> Self {
         let crc32c = Digest::new(CrcAlgorithm::Crc32Iscsi);
         Self { received: 0, bytes: 0, announced: 0, crc32c, gathered: Vec::new() }
     }
 
-    /// Returns how many chunks have arrived.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Begins a chunk.
     pub(super) fn begin(&mut self, crc32c: u32, bytes: usize) -> Result<(), TransferError> {
         if !(1..=MAX_CHUNK_BYTES).contains(&bytes) {
             return Err(TransferError::Chunk(bytes));

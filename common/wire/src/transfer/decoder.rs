@@ -33,7 +33,6 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// Returns the number of bytes that the item holds.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Message(bytes) | Self::Data(bytes) => bytes.len(),
@@ -72,8 +71,10 @@ impl Decoder {
             return Err(Status::resource_exhausted(text));
         }
         while !self.is_other {
-            if let Some(head) = ChunkHead::read(&self.gathered[PREFIX_BYTES..], length) {
-                return Ok(Some(self.chunk(&head)));
+            if let Some((crc32c, bytes)) = chunk_head(&self.gathered[PREFIX_BYTES..], length) {
+                self.gathered.clear();
+                self.data_left = bytes;
+                return Ok(Some(Item::Chunk { crc32c, bytes }));
             }
             self.is_other = self.gathered.len() == PREFIX_BYTES + length.min(CHUNK_HEAD_BYTES);
             // Gathered byte by byte, so that the data of a chunk is not gathered.
@@ -95,13 +96,6 @@ impl Decoder {
         self.data_left == 0 && self.gathered.is_empty()
     }
 
-    /// Begins a chunk, whose head has just been gathered.
-    fn chunk(&mut self, head: &ChunkHead) -> Item {
-        self.gathered.clear();
-        self.data_left = head.data_bytes;
-        Item::Chunk { crc32c: head.crc32c, bytes: head.data_bytes }
-    }
-
     fn data(&mut self, bytes: &mut Bytes) -> Option<Item> {
         if bytes.is_empty() {
             return None;
@@ -120,37 +114,27 @@ impl Decoder {
     }
 }
 
-/// The beginning of a part that holds a chunk in the usual encoding.
-struct ChunkHead {
-    crc32c: u32,
-    data_bytes: usize,
-}
-
-impl ChunkHead {
-    /// Reads the first bytes of a message of `length` bytes. Returns `None` if they are incomplete, or not the beginning of a chunk.
-    fn read(first: &[u8], length: usize) -> Option<Self> {
-        let mut rest = first;
-        let take = |rest: &mut &[u8], tag: u8| {
-            let found = rest.first() == Some(&tag);
-            if found {
-                rest.advance(1);
-            }
-            found
-        };
-        let whole = |rest: &mut &[u8]| {
-            let announced = prost::decode_length_delimiter(&mut *rest).ok()?;
-            (announced > 0 && announced == length - (first.len() - rest.len())).then_some(announced)
-        };
-        if !take(&mut rest, CHUNK_TAG) {
-            return None;
-        }
-        whole(&mut rest)?;
-        // The encoding leaves out a field that is zero.
-        let crc32c = if take(&mut rest, CRC_TAG) { rest.try_get_u32_le().ok()? } else { 0 };
-        if !take(&mut rest, DATA_TAG) {
-            return None;
-        }
-        let data_bytes = whole(&mut rest)?;
-        Some(Self { crc32c, data_bytes })
+/// Reads the first bytes of a message of `length` bytes. Returns the checksum of a chunk in the usual encoding, and the size of its data;
+/// `None` if the bytes are incomplete, or not the beginning of a chunk.
+fn chunk_head(first: &[u8], length: usize) -> Option<(u32, usize)> {
+    let mut rest = first;
+    let take = |rest: &mut &[u8], tag: u8| {
+        let found = rest.first() == Some(&tag);
+        rest.advance(found.into());
+        found
+    };
+    let whole = |rest: &mut &[u8]| {
+        let announced = prost::decode_length_delimiter(&mut *rest).ok()?;
+        (announced > 0 && announced == length - (first.len() - rest.len())).then_some(announced)
+    };
+    if !take(&mut rest, CHUNK_TAG) {
+        return None;
     }
+    whole(&mut rest)?;
+    // The encoding leaves out a field that is zero.
+    let crc32c = if take(&mut rest, CRC_TAG) { rest.try_get_u32_le().ok()? } else { 0 };
+    if !take(&mut rest, DATA_TAG) {
+        return None;
+    }
+    Some((crc32c, whole(&mut rest)?))
 }

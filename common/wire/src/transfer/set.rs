@@ -62,7 +62,6 @@ impl SetProducer {
 #[derive(Clone, Debug)]
 pub struct FramedSet {
     header: SetHeader,
-    /// The chunks to send.
     sent: Stripe,
     pieces: Pieces,
     changes: watch::Receiver<()>,
@@ -82,15 +81,9 @@ impl FramedSet {
     }
 }
 
-/// The error of a set whose producer was dropped before the set was complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Incomplete;
-
-/// Reads the pieces of a set for one call.
 pub(crate) struct SetReader {
     pieces: Pieces,
     sent: Stripe,
-    /// The number of the next chunk.
     chunk: u64,
     /// Pieces to read before the next chunk, the last of them first.
     before: Vec<Bytes>,
@@ -104,8 +97,8 @@ impl SetReader {
         Self { pieces, sent, chunk: sent.first, before: vec![header], changes: WatchStream::from_changes(changes) }
     }
 
-    /// Returns the next piece as soon as it has been produced, and `None` after the last.
-    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Incomplete>>> {
+    /// Returns the next piece as soon as it has been produced, and `None` after the last. An error means that the producer was dropped before.
+    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ()>>> {
         loop {
             if let Some(piece) = self.before.pop() {
                 return Poll::Ready(Some(Ok(piece)));
@@ -115,7 +108,7 @@ impl SetReader {
                 self.chunk += self.sent.stride;
                 self.before.extend([data.clone(), head.clone()]);
             } else if ready!(Pin::new(&mut self.changes).poll_next(cx)).is_none() {
-                return Poll::Ready(Some(Err(Incomplete)));
+                return Poll::Ready(Some(Err(())));
             }
         }
     }

@@ -10,9 +10,8 @@ use ata_types::{
 };
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNK_TIMEOUT_MS, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES,
-    MAX_EVALUATED_BATCHES, MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES,
-    MAX_SHARDS, MAX_SHIFT_BYTES, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
-    REQUEST_BYTES,
+    MAX_EVALUATED_BATCHES, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES, MAX_SHARDS, MAX_SHIFT_BYTES,
+    MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::proto::coordinator_message::Kind as To;
 use ata_wire::proto::worker_message::Kind as From;
@@ -74,7 +73,7 @@ fn what_a_worker_says_arrives() {
     let member = |fault| MemberReport { place: MAX_SHARDS - 1, bytes: 7, seconds: 0.5, waiting_s: 1e9, fault };
     let figures = BatchFigures {
         samples: u64::MAX,
-        batch_samples: MAX_EVALUATION_BATCH,
+        batch_samples: MAX_TASK_BATCH,
         loss: -4.5,
         classes: vec![(3, 1), (0, 0)],
         metrics: [("top 5".to_owned(), 0.25), ("top 1".to_owned(), 0.125)].into(),
@@ -229,7 +228,7 @@ fn what_a_worker_must_not_say_is_refused_with_the_field() {
         (measured(&|m| m.step = 0), "step is 0"),
         (measured(&|m| m.samples = 0), "samples is 0"),
         (measured(&|m| m.batch_samples = 0), "batch_samples is 0"),
-        (measured(&|m| m.batch_samples = MAX_EVALUATION_BATCH + 1), "batch_samples is "),
+        (measured(&|m| m.batch_samples = MAX_TASK_BATCH + 1), "batch_samples is "),
         (measured(&|m| m.class_samples = vec![1; MAX_CLASSES + 1]), "number of classes is "),
         (measured(&|m| m.class_samples = vec![1]), "class_correct is 0 counts"),
         (names(&["top"; MAX_METRICS + 1], MAX_METRICS + 1), "number of metrics is "),
