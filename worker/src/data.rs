@@ -1,6 +1,5 @@
 //! Obtains a split of the data from the disk, the cache, or the coordinator.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use ata_objects::{Objects, is_url};
 use ata_wire::DataSpec;
 use tokio::runtime::Handle;
 
-use crate::download::DataLink;
+use crate::download::{DataLink, lock_file};
 use crate::error::{SessionError, WorkerError};
 use crate::shard_cache::ShardCache;
 
@@ -66,7 +65,9 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
         Split::Train => "train",
         Split::Test => "test",
     });
-    let _lock = lock(&folder, sha256).await?;
+    // No other process fetches the same data at the same time.
+    let (locked, lock) = (folder.clone(), format!("{}.lock", hex(&sha256)));
+    let _lock = blocking(move || Ok(lock_file(&locked, &lock)?)).await?;
     let path = folder.join(format!("{}.bin", hex(&sha256)));
     let cached = path.clone();
     if !blocking(move || is_cached(&cached, sha256)).await? {
@@ -115,18 +116,6 @@ fn is_cached(path: &Path, sha256: [u8; 32]) -> Result<bool, WorkerError> {
         tracing::warn!(path = %path.display(), "the cached data is damaged; fetching it again");
     }
     Ok(is_whole)
-}
-
-/// Waits until no other process is fetching the same data. The lock is released when the file is closed.
-async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
-    let cache = cache.to_owned();
-    blocking(move || {
-        std::fs::create_dir_all(&cache).map_err(DataError::cache(&cache))?;
-        let path = cache.join(format!("{}.lock", hex(&sha256)));
-        let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        Ok(locked.map_err(DataError::cache(path))?)
-    })
-    .await
 }
 
 /// Runs blocking work without delaying the heartbeats.

@@ -1,5 +1,6 @@
 //! Downloads from the coordinator, over the current session.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,14 @@ pub(crate) const UNFINISHED: &str = ".unfinished-";
 
 pub(crate) fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
+}
+
+/// Waits until no other process holds this file of a folder locked. The lock is released when the file is closed.
+pub(crate) fn lock_file(folder: &Path, name: &str) -> Result<File, DataError> {
+    std::fs::create_dir_all(folder).map_err(DataError::cache(folder))?;
+    let path = folder.join(name);
+    let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(DataError::cache(path))
 }
 
 /// The link over which data is downloaded. It outlives sessions, since data does too.

@@ -79,7 +79,7 @@ pub(crate) async fn run(
         device: config.device.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
     });
-    drop(to_coordinator.try_send(hello.into()));
+    send(&to_coordinator, hello);
     let opened = tokio::time::timeout(WELCOME_TIMEOUT, async {
         let mut incoming = control.session(ReceiverStream::new(outgoing)).await?.into_inner();
         let first = incoming.message().await?;
@@ -138,6 +138,11 @@ fn ended(reason: FarewellReason, detail: String) -> Result<FarewellReason, Sessi
     Ok(reason)
 }
 
+/// Queues a message. If the queue is full, the connection is in trouble, and the control stream will report it.
+fn send(to_coordinator: &mpsc::Sender<WorkerMessage>, message: FromWorker) {
+    drop(to_coordinator.try_send(message.into()));
+}
+
 /// Sends heartbeats for as long as the session lasts.
 async fn heartbeats(
     to_coordinator: mpsc::Sender<WorkerMessage>,
@@ -151,8 +156,7 @@ async fn heartbeats(
     loop {
         ticks.tick().await;
         if let Some(idle) = heartbeats.due(Instant::now(), has_work.load(Ordering::Relaxed)) {
-            // If the queue is full, the connection is in trouble, and the control stream will report it.
-            drop(to_coordinator.try_send(FromWorker::Heartbeat { idle }.into()));
+            send(&to_coordinator, FromWorker::Heartbeat { idle });
         }
     }
 }
@@ -193,7 +197,7 @@ async fn prepare_and_work(
     let mut active = ActiveSession {
         stream,
         parameters: Parameters::new(welcome.run.parameters),
-        sharing: Sharing::new(peers, events),
+        sharing: Sharing::new(peers, to_coordinator.clone(), events),
         evaluations: WorkerEvaluations::new(config, welcome, bulk.clone(), link.clone(), test_data),
         bulk,
         welcome,

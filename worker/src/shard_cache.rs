@@ -15,10 +15,13 @@ use tempfile::NamedTempFile;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::download::{DataLink, UNFINISHED, unfinished};
+use crate::download::{DataLink, UNFINISHED, lock_file, unfinished};
 
 /// The wait for a shard after which a message is logged, since shards arrive more slowly than they are needed.
 const NOTABLE_WAIT: Duration = Duration::from_secs(1);
+
+/// The file that is locked while shards are fetched or removed.
+const LOCK: &str = "lock";
 
 /// A cache of shards in a folder, which other processes on the machine may share.
 #[derive(Debug)]
@@ -170,7 +173,7 @@ impl CacheState {
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<ShardFile, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
         // The lock is held until the file is open, so that no process fetches the shard a second time, or removes it.
-        let folder = self.blocking(Self::lock).await?;
+        let folder = self.blocking(|shared| lock_file(&shared.folder, LOCK)).await?;
         let cached = path.clone();
         let found = self.blocking(move |shared| shared.check(&cached, &shard)).await?;
         let is_here = found.is_some();
@@ -196,14 +199,6 @@ impl CacheState {
             Ok(ShardFile::new(file, checksums))
         })
         .await
-    }
-
-    /// Waits until no other process fetches or removes shards. The lock is released when the file is closed.
-    fn lock(&self) -> Result<File, DataError> {
-        std::fs::create_dir_all(&self.folder).map_err(DataError::cache(&self.folder))?;
-        let path = self.folder.join("lock");
-        let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        locked.map_err(DataError::cache(path))
     }
 
     /// Returns the checksums of a shard's images, if the shard is in the cache and intact.
@@ -307,7 +302,7 @@ mod tests {
         std::fs::create_dir(&cache.shared.folder).unwrap();
         std::fs::write(cache.shared.folder.join(hex(&sha256)), content).unwrap();
         cache.open(&shard).unwrap();
-        let lock = cache.shared.lock().unwrap();
+        let lock = lock_file(&cache.shared.folder, LOCK).unwrap();
         cache.open(&shard).unwrap();
         drop(lock);
         cache.recheck(&shard);

@@ -2,7 +2,7 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_wire::{ExchangeReport, SetHeader};
+use ata_wire::SetHeader;
 
 pub(super) struct ActiveSession<'a> {
     pub(super) bulk: Connection,
@@ -81,7 +81,6 @@ impl ActiveSession<'_> {
                     permit.send(FromWorker::progress(&mut self.progress).into());
                 }
                 part = self.stream.next() => self.part(part.map_err(SessionError::receive)?)?,
-                Some(reached) = self.sharing.reached() => self.send(reached),
                 Some(event) = exchanged.recv() => self.exchange_event(event),
                 measured = self.evaluations.next() => self.send(FromWorker::Measured(measured)),
                 Some(probed) = self.probes.join_next() => {
@@ -158,9 +157,7 @@ impl ActiveSession<'_> {
         for asked in self.asked.extract_if(.., |asked| asked.request.id == vector) {
             self.compute.cancel(&asked.withdrawn);
         }
-        let (report, awaited) = self.sharing.leave(vector);
-        self.report(report);
-        if awaited {
+        if self.sharing.leave(vector) {
             self.parameters.cut_off();
         }
     }
@@ -298,8 +295,7 @@ impl ActiveSession<'_> {
                     }
                 } else if !self.parameters.is_arriving() {
                     self.sharing.stop_awaiting(vector);
-                    let report = self.sharing.report(vector, false);
-                    self.report(report);
+                    self.sharing.report(vector, false);
                 }
             }
             Outcome::Failed { place } => self.member_failed(vector, place),
@@ -316,22 +312,14 @@ impl ActiveSession<'_> {
 
     /// Ends this worker's part in an exchange that failed.
     fn fail_exchange(&mut self, vector: VectorId) {
-        let report = self.sharing.report(vector, true);
-        self.report(report);
+        self.sharing.report(vector, true);
         if self.sharing.stop_awaiting(vector) {
             self.parameters.cut_off();
         }
     }
 
-    fn report(&self, report: Option<ExchangeReport>) {
-        if let Some(report) = report {
-            self.send(FromWorker::ExchangeReport(report));
-        }
-    }
-
     fn send(&self, message: FromWorker) {
-        // If the queue is full, the connection is in trouble, and the control stream will report it.
-        drop(self.to_coordinator.try_send(message.into()));
+        send(&self.to_coordinator, message);
     }
 }
 

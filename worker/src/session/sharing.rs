@@ -2,17 +2,18 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_wire::{ExchangeReport, PeerAddress, SetHeader, Stripe};
+use ata_wire::{PeerAddress, SetHeader, Stripe};
 use bytes::Bytes;
 
 /// The exchanges of a session: the one whose parameters arrive, and the next one.
 pub(super) struct Sharing<'a> {
     peers: Option<&'a PeerServer>,
     connections: Connections,
+    to_coordinator: mpsc::Sender<WorkerMessage>,
     events: mpsc::Sender<ExchangeEvent>,
     exchanges: Vec<MemberExchange>,
     arriving: Option<ArrivingSet>,
-    probes: JoinSet<FromWorker>,
+    probes: JoinSet<()>,
 }
 
 /// A set of which the coordinator sends only this worker's chunks.
@@ -25,9 +26,13 @@ struct ArrivingSet {
 }
 
 impl<'a> Sharing<'a> {
-    pub(super) fn new(peers: Option<&'a PeerServer>, events: mpsc::Sender<ExchangeEvent>) -> Self {
+    pub(super) fn new(
+        peers: Option<&'a PeerServer>,
+        to_coordinator: mpsc::Sender<WorkerMessage>,
+        events: mpsc::Sender<ExchangeEvent>,
+    ) -> Self {
         let (connections, probes) = (Connections::default(), JoinSet::new());
-        Self { peers, connections, events, exchanges: Vec::new(), arriving: None, probes }
+        Self { peers, connections, to_coordinator, events, exchanges: Vec::new(), arriving: None, probes }
     }
 
     pub(super) fn address(&self) -> Option<PeerAddress> {
@@ -43,26 +48,28 @@ impl<'a> Sharing<'a> {
         self.exchanges.push(exchange);
     }
 
-    /// Connects to another worker, as the coordinator requested.
+    /// Connects to another worker, as the coordinator requested, and reports the outcome.
     pub(super) fn reach(&mut self, probe: u64, address: &PeerAddress) {
-        let reached = self.connections.reach(address);
-        self.probes.spawn(async move { FromWorker::Reached { probe, outcome: reached.await } });
+        while self.probes.try_join_next().is_some() {}
+        let (reached, to_coordinator) = (self.connections.reach(address), self.to_coordinator.clone());
+        self.probes.spawn(async move {
+            let outcome = reached.await;
+            send(&to_coordinator, FromWorker::Reached { probe, outcome });
+        });
     }
 
-    pub(super) async fn reached(&mut self) -> Option<FromWorker> {
-        self.probes.join_next().await?.ok()
-    }
-
-    /// Leaves an exchange that is over. Returns the report to the coordinator, and whether parameters were awaited from the exchange.
-    pub(super) fn leave(&mut self, vector: VectorId) -> (Option<ExchangeReport>, bool) {
-        let report = self.report(vector, true);
+    /// Leaves an exchange that is over, and reports it. Returns whether parameters were awaited from it.
+    pub(super) fn leave(&mut self, vector: VectorId) -> bool {
+        self.report(vector, true);
         self.exchanges.retain(|exchange| exchange.vector != vector);
-        (report, self.stop_awaiting(vector))
+        self.stop_awaiting(vector)
     }
 
-    /// Returns the report on an exchange to the coordinator, unless it was already reported.
-    pub(super) fn report(&mut self, vector: VectorId, has_failed: bool) -> Option<ExchangeReport> {
-        self.exchange(vector)?.report(has_failed)
+    /// Reports an exchange to the coordinator, unless it was already reported.
+    pub(super) fn report(&mut self, vector: VectorId, has_failed: bool) {
+        if let Some(report) = self.exchange(vector).and_then(|exchange| exchange.report(has_failed)) {
+            send(&self.to_coordinator, FromWorker::ExchangeReport(report));
+        }
     }
 
     pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut MemberExchange> {
