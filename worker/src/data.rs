@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_data::{DataError, DataFile, DataSource, ShardIndex, Split, hex, sha256_of_file};
-use ata_learn::{Dataset, Model};
+use ata_learn::{Dataset, Model, ModelResolver};
 use ata_objects::{Objects, is_url};
-use ata_wire::DataSpec;
+use ata_wire::{DataSpec, RunSpec};
 use tokio::runtime::Handle;
 
+use crate::config::WorkerConfig;
 use crate::download::{DataLink, lock_file};
 use crate::error::{SessionError, WorkerError};
 use crate::shard_cache::ShardCache;
@@ -21,31 +22,43 @@ pub(crate) struct SessionData {
     pub(crate) data: Arc<dyn Dataset>,
 }
 
+/// A split of a run's data, and the places in which to look for it.
 pub(crate) struct SplitSource {
-    pub(crate) split: Split,
-    pub(crate) spec: DataSpec,
+    model: String,
+    models: ModelResolver,
+    split: Split,
+    spec: DataSpec,
     /// The user's own copy, as `--data` names it.
-    pub(crate) own: Option<PathBuf>,
-    pub(crate) cache: PathBuf,
-    pub(crate) cache_bytes: u64,
-    pub(crate) link: DataLink,
+    own: Option<PathBuf>,
+    cache: PathBuf,
+    cache_bytes: u64,
+    link: DataLink,
 }
 
-impl SessionData {
-    /// Returns whether the data was opened for this model, and has the content that the run needs.
-    pub(crate) fn is_of(&self, model: &str, spec: &DataSpec) -> bool {
-        self.model == model && self.spec == *spec
+impl SplitSource {
+    pub(crate) fn new(config: &WorkerConfig, run: &RunSpec, split: Split, link: &DataLink) -> Self {
+        let spec = match split {
+            Split::Train => run.data.clone(),
+            Split::Test => run.test_data.clone(),
+        };
+        let WorkerConfig { models, cache_bytes, .. } = *config;
+        let (own, cache, link) = (config.data.clone(), config.cache.clone(), link.clone());
+        Self { model: run.model.clone(), models, split, spec, own, cache, cache_bytes, link }
     }
 
-    pub(crate) async fn obtain(name: String, model: Arc<dyn Model>, source: SplitSource) -> Result<Self, SessionError> {
-        let spec = source.spec.clone();
-        let data = obtain(model, source).await?;
-        Ok(Self { model: name, spec, data })
+    /// Returns the split, which may have been opened for an earlier session.
+    pub(crate) async fn open(self, opened: Option<SessionData>) -> Result<SessionData, SessionError> {
+        if let Some(opened) = opened.filter(|opened| opened.model == self.model && opened.spec == self.spec) {
+            return Ok(opened);
+        }
+        let (model, spec) = (self.model.clone(), self.spec.clone());
+        let data = obtain((self.models)(&model)?, self).await?;
+        Ok(SessionData { model, spec, data })
     }
 }
 
 async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Dataset>, SessionError> {
-    let SplitSource { split, spec, own, cache, cache_bytes, link } = source;
+    let SplitSource { split, spec, own, cache, cache_bytes, link, .. } = source;
     let (sha256, bytes, shards_url) = match spec {
         DataSpec::Generated { seed } => {
             return blocking(move || open(&*model, &DataSource::Generated { seed }, split)).await;

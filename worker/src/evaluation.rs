@@ -108,17 +108,12 @@ impl<'a> WorkerEvaluations<'a> {
 
     fn fetch(&self, step: Iteration) -> impl Future<Output = Result<Fetched, String>> + Send + use<> {
         let run = &self.welcome.run;
-        let (opened, model, spec) = (self.opened.clone(), run.model.clone(), run.test_data.clone());
-        let (models, bulk, session) = (self.config.models, self.bulk.clone(), self.welcome.session);
-        let (own, cache, count) = (self.config.data.clone(), self.config.cache.clone(), run.parameters);
-        let (link, cache_bytes) = (self.link.clone(), self.config.cache_bytes);
+        let source = SplitSource::new(self.config, run, Split::Test, &self.link);
+        let (opened, bulk, session) = (self.opened.clone(), self.bulk.clone(), self.welcome.session);
+        let count = run.parameters;
         async move {
-            let source = SplitSource { split: Split::Test, spec, own, cache, cache_bytes, link };
             let fetched = async {
-                let data = match opened.filter(|opened| opened.is_of(&model, &source.spec)) {
-                    Some(opened) => opened,
-                    None => SessionData::obtain(model.clone(), models(&model)?, source).await?,
-                };
+                let data = source.open(opened).await?;
                 Ok(Fetched { data, values: parameters(&bulk, session, step, count).await? })
             };
             fetched.await.map_err(|error: SessionError| error.to_string())

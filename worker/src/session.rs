@@ -240,16 +240,8 @@ async fn prepare(
         let counts = format!("'{}' has {here} parameters here, but {}", run.model, run.parameters);
         return Err(WorkerError::OtherModel(counts).into());
     }
-    let data = match opened {
-        Some(opened) if opened.is_of(&run.model, &run.data) => opened.data.clone(),
-        _ => {
-            let (own, cache) = (config.data.clone(), config.cache.clone());
-            let (spec, link, cache_bytes) = (run.data.clone(), link.clone(), config.cache_bytes);
-            let source = SplitSource { split: Split::Train, spec, own, cache, cache_bytes, link };
-            let obtained = SessionData::obtain(run.model.clone(), model, source).await?;
-            opened.insert(obtained).data.clone()
-        }
-    };
+    let source = SplitSource::new(config, run, Split::Train, link);
+    let data = opened.insert(source.open(opened.clone()).await?).data.clone();
     let tasks = Tasks { seed: run.seed, budget: run.budget, task_batch: run.task_batch };
     let task_time = config.task_times.as_ref().map(|of| of(welcome.worker, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;

@@ -1,4 +1,4 @@
-//! Tests that the calls that carry vectors keep to the contract: each end works with generated code at the other.
+//! Tests that the calls that carry vectors keep to the contract: our server answers generated clients as it answers ours.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
