@@ -29,7 +29,7 @@ use crate::data::{SessionData, SplitSource};
 use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
 use crate::evaluation::WorkerEvaluations;
-use crate::exchange::{Connections, ExchangeEvent, MemberExchange, Outcome, PeerServer};
+use crate::exchange::{Connections, ExchangeEvent, MemberExchange, PeerServer};
 use crate::heartbeats::Heartbeats;
 use crate::parameters::Parameters;
 use crate::transfer::{CollectedSum, chunks};

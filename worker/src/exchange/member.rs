@@ -6,12 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ata_net::ConnectError;
 use ata_sums::{GradientSum, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
-    Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress, ReceiveError, SetHeader,
-    SetProducer, Shards, VectorRequest, connect,
+    Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress, SetHeader, SetProducer, Shards,
+    VectorRequest, connect,
 };
 use bytes::Bytes;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
@@ -60,21 +59,11 @@ impl Connections {
 }
 
 #[derive(Debug)]
-pub(crate) struct ExchangeEvent {
-    pub(crate) vector: VectorId,
-    pub(crate) outcome: Outcome,
-}
-
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Chunk {
-        at: u64,
-        data: Bytes,
-    },
+pub(crate) enum ExchangeEvent {
+    /// The next chunk of the parameters arrived.
+    Chunk { vector: VectorId, at: u64, data: Bytes },
     /// The work with another member failed.
-    Failed {
-        place: usize,
-    },
+    Failed { vector: VectorId, place: usize },
 }
 
 /// This worker's membership in an exchange, which ends when it is dropped.
@@ -163,9 +152,7 @@ impl MemberExchange {
             let of_it = of_it.map(move |at| Bytes::from(encode_sums(format, &total(&sums, at))));
             self.attempt(async move {
                 let sent = connection.await?.submit_gradient(header, tokio_stream::iter(of_it)).await;
-                let broken =
-                    |error: ReceiveError| OwnerFailure { place, fault: PairFault::Broken, reason: error.to_string() };
-                sent.map(drop).map_err(broken)
+                sent.map(drop).map_err(|error| OwnerFailure::new(place, PairFault::Broken, &error))
             });
         }
         let (totals, of_coordinator) = mpsc::channel(QUEUED_CHUNKS);
@@ -209,7 +196,7 @@ impl MemberExchange {
                 let source = at as usize % sources.len();
                 // If the source ends early, its failure is reported.
                 let Some(data) = sources[source].next().await else { return };
-                if events.send(ExchangeEvent { vector, outcome: Outcome::Chunk { at, data } }).await.is_err() {
+                if events.send(ExchangeEvent::Chunk { vector, at, data }).await.is_err() {
                     return;
                 }
             }
@@ -257,9 +244,7 @@ impl MemberExchange {
         let (connection, endpoint) = (self.connections[place].clone(), self.shards.members[place].address.endpoint());
         async move {
             let made = connection.get_or_try_init(|| connect(&endpoint)).await;
-            let unreachable =
-                |error: ConnectError| OwnerFailure { place, fault: PairFault::Unreachable, reason: error.to_string() };
-            made.cloned().map_err(unreachable)
+            made.cloned().map_err(|error| OwnerFailure::new(place, PairFault::Unreachable, &error))
         }
     }
 
@@ -270,7 +255,7 @@ impl MemberExchange {
             if let Err(OwnerFailure { place, fault, reason }) = work.await {
                 tally.fault(place, fault, reason);
                 // If the receiver is closed, the session is over.
-                drop(events.send(ExchangeEvent { vector, outcome: Outcome::Failed { place } }).await);
+                drop(events.send(ExchangeEvent::Failed { vector, place }).await);
             }
         });
     }

@@ -22,6 +22,12 @@ pub(super) struct OwnerFailure {
     pub(super) reason: String,
 }
 
+impl OwnerFailure {
+    pub(super) fn new(place: usize, fault: PairFault, reason: &(impl ToString + ?Sized)) -> Self {
+        Self { place, fault, reason: reason.to_string() }
+    }
+}
+
 /// Adds up this worker's chunks of the sums of all members.
 pub(super) struct Owner {
     pub(super) own: Vec<Arc<GradientSum>>,
@@ -52,11 +58,8 @@ impl Owner {
                 // If the reader has ended, the exchange is over.
                 let Some(data) = chunks.recv().await else { return Ok(()) };
                 read.clear();
-                decode_sums(self.format, &data?, total.len(), &mut read).map_err(|error| OwnerFailure {
-                    place,
-                    fault: PairFault::Undecodable,
-                    reason: error.to_string(),
-                })?;
+                decode_sums(self.format, &data?, total.len(), &mut read)
+                    .map_err(|error| OwnerFailure::new(place, PairFault::Undecodable, &error))?;
                 add_sums(&mut total, &read);
             }
             if self.totals.send(encode_sums(self.format, &total).into()).await.is_err() {
@@ -89,8 +92,7 @@ impl Owner {
             let Some(sum) = uploads.recv().await else { return Ok(Vec::new()) };
             let place = sum.place;
             if senders.iter().any(|other| other.place == place) {
-                let reason = "it sends its sum twice".into();
-                return Err(OwnerFailure { place, fault: PairFault::Undecodable, reason });
+                return Err(OwnerFailure::new(place, PairFault::Undecodable, "it sends its sum twice"));
             }
             self.tally.stop(place, Part::Sum);
             senders.push(sum);
@@ -115,13 +117,12 @@ async fn read_ahead(
     tally: WayTally,
     chunks: mpsc::Sender<Result<Bytes, OwnerFailure>>,
 ) {
-    let failed = |fault, reason| Err(OwnerFailure { place, fault, reason });
     for _ in 0..count {
         tally.wait(place, Part::Sum, Instant::now());
         let chunk = match timeout(limit, upload.chunk(|_| {})).await {
-            Err(_) => failed(PairFault::Late, "a chunk did not come in time".into()),
-            Ok(Err(error)) => failed(PairFault::Broken, error.to_string()),
-            Ok(Ok(None)) => failed(PairFault::Undecodable, "its sum ended early".into()),
+            Err(_) => Err(OwnerFailure::new(place, PairFault::Late, "a chunk did not come in time")),
+            Ok(Err(error)) => Err(OwnerFailure::new(place, PairFault::Broken, &error)),
+            Ok(Ok(None)) => Err(OwnerFailure::new(place, PairFault::Undecodable, "its sum ended early")),
             Ok(Ok(Some(data))) => {
                 tally.came(place, Part::Sum, data.len(), Instant::now());
                 Ok(data)

@@ -32,7 +32,7 @@ pub(super) struct Passing {
 impl Passing {
     pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), OwnerFailure> {
         let opened = connection.parameters(key, None).await;
-        let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;
+        let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message()))?;
         let stripe = self.expected.stripe.unwrap_or(Stripe::ALL);
         let own: Vec<u64> = self.own.chunks(0, self.expected.chunks).collect();
         for at in stripe.chunks(0, self.expected.chunks) {
@@ -55,7 +55,7 @@ impl Passing {
                     data?
                 } else {
                     self.tally.wait(self.place, Part::Parameters, Instant::now());
-                    let late = |_| self.failed(PairFault::Late, "its parameters did not come in time".into());
+                    let late = |_| self.failed(PairFault::Late, "its parameters did not come in time");
                     timeout(limit, chunk).await.map_err(late)??
                 }
             };
@@ -69,15 +69,15 @@ impl Passing {
 
     async fn chunk(&self, stream: &mut ParameterStream) -> Result<Bytes, OwnerFailure> {
         loop {
-            match stream.next().await.map_err(|error| self.failed(PairFault::Broken, error.to_string()))? {
+            match stream.next().await.map_err(|error| self.failed(PairFault::Broken, &error))? {
                 ParameterPart::Set(found) if found == self.expected => {}
-                ParameterPart::Set(_) => return Err(self.failed(PairFault::Broken, "it has other parameters".into())),
+                ParameterPart::Set(_) => return Err(self.failed(PairFault::Broken, "it has other parameters")),
                 ParameterPart::Chunk { data, .. } => return Ok(data),
             }
         }
     }
 
-    fn failed(&self, fault: PairFault, reason: String) -> OwnerFailure {
-        OwnerFailure { place: self.place, fault, reason }
+    fn failed(&self, fault: PairFault, reason: &(impl ToString + ?Sized)) -> OwnerFailure {
+        OwnerFailure::new(self.place, fault, reason)
     }
 }

@@ -283,10 +283,9 @@ impl ActiveSession<'_> {
     }
 
     fn exchange_event(&mut self, event: ExchangeEvent) {
-        let ExchangeEvent { vector, outcome } = event;
-        match outcome {
-            Outcome::Chunk { .. } if !self.sharing.awaits(vector) => {}
-            Outcome::Chunk { at, data } => {
+        match event {
+            ExchangeEvent::Chunk { vector, .. } if !self.sharing.awaits(vector) => {}
+            ExchangeEvent::Chunk { vector, at, data } => {
                 // The chunk was passed on by another member, which is at fault if the chunk cannot be decoded.
                 if self.add(ParameterPart::Chunk { at, data }).is_err() {
                     let exchange = self.sharing.exchange(vector);
@@ -298,7 +297,7 @@ impl ActiveSession<'_> {
                     self.sharing.report(vector, false);
                 }
             }
-            Outcome::Failed { place } => self.member_failed(vector, place),
+            ExchangeEvent::Failed { vector, place } => self.member_failed(vector, place),
         }
     }
 

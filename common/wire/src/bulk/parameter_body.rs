@@ -9,8 +9,7 @@ use http_body::Frame;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::Reader;
-use super::server::trailers;
+use super::{Reader, trailers};
 use crate::transfer::{FramedSet, SetReader};
 
 /// Sends sets of parameters as they come, then the trailers.
