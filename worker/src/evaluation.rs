@@ -47,10 +47,8 @@ pub(crate) struct WorkerEvaluations<'a> {
     report: mpsc::Sender<MeasuredBatch>,
 }
 
-struct Fetched {
-    data: SessionData,
-    values: Arc<Vec<f32>>,
-}
+/// The data of an evaluation, and the parameters.
+type Fetched = (SessionData, Arc<Vec<f32>>);
 
 impl<'a> WorkerEvaluations<'a> {
     /// Creates a session's evaluations. `opened` keeps the test data for the next session.
@@ -114,14 +112,13 @@ impl<'a> WorkerEvaluations<'a> {
         async move {
             let fetched = async {
                 let data = source.open(opened).await?;
-                Ok(Fetched { data, values: parameters(&bulk, session, step, count).await? })
+                Ok((data, parameters(&bulk, session, step, count).await?))
             };
             fetched.await.map_err(|error: SessionError| error.to_string())
         }
     }
 
-    fn begin(&mut self, fetched: Fetched) {
-        let Fetched { data, values } = fetched;
+    fn begin(&mut self, (data, values): Fetched) {
         self.threads.get_or_insert_with(|| spawn(data.data.clone(), self.config.device.clone(), self.report.clone()));
         self.parameters = Some(values);
         *self.opened = Some(data);

@@ -14,11 +14,12 @@ use crate::warnings::origin;
 #[derive(Debug)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
-    /// The connections that nothing kept open when they arrived, with their [`origin`]s, in order of arrival. Those that have closed, or are
-    /// kept open by now, are skipped.
+    /// The connections that nothing kept open when they arrived, in order of arrival. Those that have closed, or are kept open by now, are
+    /// skipped.
     strangers: Mutex<VecDeque<Stranger>>,
 }
 
+/// The [`origin`] of a connection, and its state.
 type Stranger = (IpAddr, Weak<ConnectionState>);
 
 impl Admission {

@@ -117,8 +117,8 @@ pub(crate) struct PeerServer {
 }
 
 impl PeerServer {
-    /// Starts to listen for the other workers of a coordinator, if they may reach this one. If the connection to the coordinator is encrypted, so are theirs, with a
-    /// key and secret that this process generates.
+    /// Starts to listen for the other workers of a coordinator, if they may reach this one. If the connection to the coordinator is
+    /// encrypted, so are theirs, with a key and secret that this process generates.
     pub(crate) async fn start(
         config: Option<&PeerConfig>,
         coordinator: &Endpoint,

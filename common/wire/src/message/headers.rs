@@ -68,7 +68,7 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
 
 /// Decodes the largest magnitudes of the tensors. NaN and -0 are not magnitudes.
 fn maxima_of(bytes: &Bytes) -> Result<Vec<f32>, WireError> {
-    at_most("bytes of maxima", bytes.len() as u64, 4 * MAX_TENSORS as u64)?;
+    at_most("bytes of maxima", bytes.len(), 4 * MAX_TENSORS)?;
     let maximum = |bytes: &[u8]| {
         let value = f32::from_le_bytes(array("maximum", bytes)?);
         let is_valid = value.is_finite() && value.is_sign_positive();

@@ -65,11 +65,11 @@ fn missing(field: &str) -> WireError {
     invalid(field, "missing", "a value")
 }
 
-fn in_range(field: &str, value: u64, max: u64) -> Result<u64, WireError> {
-    if (1..=max).contains(&value) { Ok(value) } else { Err(invalid(field, value, format!("1 to {max}"))) }
+fn in_range<T: Copy + PartialOrd + fmt::Display + From<u8>>(field: &str, value: T, max: T) -> Result<T, WireError> {
+    if (T::from(1)..=max).contains(&value) { Ok(value) } else { Err(invalid(field, value, format!("1 to {max}"))) }
 }
 
-fn at_most(field: &str, value: u64, max: u64) -> Result<u64, WireError> {
+fn at_most<T: Copy + PartialOrd + fmt::Display>(field: &str, value: T, max: T) -> Result<T, WireError> {
     if value <= max { Ok(value) } else { Err(invalid(field, value, format!("{max} at most"))) }
 }
 
@@ -95,14 +95,14 @@ fn first_batch<T>(items: &mut Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<T> {
 
 /// Checks that a message holds items within these limits.
 fn check_batch<T>(field: &str, items: &[T], entries: impl Fn(&T) -> usize) -> Result<(), WireError> {
-    in_range(field, items.len() as u64, MAX_BATCH as u64)?;
-    at_most("number of entries", items.iter().map(entries).sum::<usize>() as u64, MAX_BATCH_ENTRIES as u64)?;
+    in_range(field, items.len(), MAX_BATCH)?;
+    at_most("number of entries", items.iter().map(entries).sum::<usize>(), MAX_BATCH_ENTRIES)?;
     Ok(())
 }
 
 /// Checks the exponents of the tensors' units.
 fn units_of(exponents: Vec<i32>) -> Result<Vec<i16>, WireError> {
-    at_most("number of units", exponents.len() as u64, MAX_TENSORS as u64)?;
+    at_most("number of units", exponents.len(), MAX_TENSORS)?;
     let unit = |exponent: i32| i16::try_from(exponent).map_err(|_| invalid("unit", exponent, "an exponent of 16 bits"));
     exponents.into_iter().map(unit).collect()
 }

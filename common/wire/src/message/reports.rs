@@ -100,8 +100,8 @@ impl BatchFigures {
     fn from_wire(message: proto::Measured) -> Result<Self, WireError> {
         let proto::Measured { samples, batch_samples, loss, class_samples, class_correct, .. } = message;
         in_range("samples", samples, u64::MAX)?;
-        in_range("batch_samples", batch_samples.into(), MAX_TASK_BATCH.into())?;
-        at_most("number of classes", class_samples.len() as u64, MAX_CLASSES as u64)?;
+        in_range("batch_samples", batch_samples, MAX_TASK_BATCH)?;
+        at_most("number of classes", class_samples.len(), MAX_CLASSES)?;
         let (found, expected) = (class_correct.len(), class_samples.len());
         if found != expected {
             return Err(invalid("class_correct", format!("{found} counts"), format!("{expected} counts")));
@@ -113,13 +113,13 @@ impl BatchFigures {
 }
 
 fn metrics(names: Vec<String>, values: Vec<f64>) -> Result<BTreeMap<String, f64>, WireError> {
-    at_most("number of metrics", names.len() as u64, MAX_METRICS as u64)?;
+    at_most("number of metrics", names.len(), MAX_METRICS)?;
     let (found, expected) = (values.len(), names.len());
     if found != expected {
         return Err(invalid("metric_values", format!("{found} values"), format!("{expected} values")));
     }
     for name in &names {
-        in_range("length of a metric's name", name.len() as u64, MAX_METRIC_NAME_BYTES as u64)?;
+        in_range("length of a metric's name", name.len(), MAX_METRIC_NAME_BYTES)?;
     }
     let metrics: BTreeMap<String, f64> = names.into_iter().zip(values).collect();
     if metrics.len() < expected {
@@ -166,7 +166,7 @@ impl ExchangeReport {
     }
 
     pub(super) fn from_wire(report: proto::ExchangeReport) -> Result<Self, WireError> {
-        at_most("number of members", report.members.len() as u64, MAX_SHARDS as u64)?;
+        at_most("number of members", report.members.len(), MAX_SHARDS)?;
         let members = report.members.into_iter().map(MemberReport::from_wire).collect::<Result<_, _>>()?;
         Ok(Self { vector: VectorId(report.vector), has_failed: report.failed, members })
     }

@@ -73,7 +73,7 @@ impl RunSpec {
             parameters: in_range("parameters", run.parameters, MAX_PARAMETERS)?,
             seed: run.seed,
             budget: in_range("budget", run.budget, MAX_BUDGET)?,
-            task_batch: in_range("task_batch", run.task_batch.into(), MAX_TASK_BATCH.into())? as u32,
+            task_batch: in_range("task_batch", run.task_batch, MAX_TASK_BATCH)?,
             skip_bad_samples: run.skip_bad_samples,
             data: DataSpec::from_wire(run.data.ok_or_else(|| missing("data"))?)?,
             test_data: DataSpec::from_wire(run.test_data.ok_or_else(|| missing("test_data"))?)?,

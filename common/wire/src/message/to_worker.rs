@@ -167,27 +167,27 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
             Kind::Units(proto::Units { iteration, exponents, shifts }) => Self::Units {
                 iteration: Iteration(in_range("iteration", iteration, u64::MAX)?),
                 units: units_of(exponents)?,
-                shifts: at_most("bytes of shifts", shifts.len() as u64, MAX_SHIFT_BYTES as u64).map(|_| shifts)?,
+                shifts: at_most("bytes of shifts", shifts.len(), MAX_SHIFT_BYTES).map(|_| shifts)?,
             },
             Kind::Welcome(welcome) => Self::Welcome(Welcome::from_wire(welcome)?),
             Kind::Assign(proto::Assignments { leases }) => {
-                in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
+                in_range("number of leases", leases.len(), MAX_BATCH)?;
                 Self::Assign(leases.into_iter().map(Assignment::from_wire).collect::<Result<_, _>>()?)
             }
             Kind::Evaluate(proto::Evaluate { step, batches }) => {
-                in_range("number of batches", batches.len() as u64, MAX_EVALUATED_BATCHES as u64)?;
+                in_range("number of batches", batches.len(), MAX_EVALUATED_BATCHES)?;
                 Self::Evaluate { step: Iteration(in_range("step", step, u64::MAX - 1)?), batches }
             }
             Kind::ProbeLink(proto::ProbeLink { bytes }) => {
                 Self::ProbeLink { bytes: in_range("bytes", bytes, MAX_PROBE_BYTES)? }
             }
             Kind::Cancel(proto::Cancellations { leases }) => {
-                in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
+                in_range("number of leases", leases.len(), MAX_BATCH)?;
                 Self::Cancel(leases.into_iter().map(LeaseId).collect())
             }
             Kind::Collect(proto::Collect { requests, withdrawn }) => {
                 let requests = requests.into_iter().map(VectorRequest::from_wire).collect::<Result<Vec<_>, _>>()?;
-                at_most("number of withdrawn vectors", withdrawn.len() as u64, MAX_BATCH as u64)?;
+                at_most("number of withdrawn vectors", withdrawn.len(), MAX_BATCH)?;
                 if withdrawn.is_empty() || !requests.is_empty() {
                     check_batch("number of requests", &requests, entries)?;
                 }
@@ -205,13 +205,16 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
 
 impl Welcome {
     fn from_wire(welcome: proto::Welcome) -> Result<Self, WireError> {
-        let positive = |field, value: u32| in_range(field, value.into(), u32::MAX.into()).map(|value| value as u32);
         Ok(Self {
             session: SessionToken::from_wire(&welcome.session)?,
             worker: WorkerId::new(welcome.number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?,
             run_id: truncated(welcome.run_id),
-            heartbeat_interval_ms: positive("heartbeat_interval_ms", welcome.heartbeat_interval_ms)?,
-            idle_heartbeat_interval_ms: positive("idle_heartbeat_interval_ms", welcome.idle_heartbeat_interval_ms)?,
+            heartbeat_interval_ms: in_range("heartbeat_interval_ms", welcome.heartbeat_interval_ms, u32::MAX)?,
+            idle_heartbeat_interval_ms: in_range(
+                "idle_heartbeat_interval_ms",
+                welcome.idle_heartbeat_interval_ms,
+                u32::MAX,
+            )?,
             run: RunSpec::from_wire(welcome.run)?,
         })
     }

@@ -51,7 +51,7 @@ impl VectorRequest {
 
 /// Decodes ranges of tasks. Each set of tasks has one form, whose ranges ascend with gaps between them.
 fn unpacked(packed: &[u64]) -> Result<TaskRanges, WireError> {
-    in_range("number of ranges", packed.len().div_ceil(2) as u64, MAX_RANGES as u64)?;
+    in_range("number of ranges", packed.len().div_ceil(2), MAX_RANGES)?;
     let mut end = 0_u64;
     let range = |(at, pair): (usize, &[u64])| {
         let &[gap, count] = pair else { return Err(invalid("tasks", "an odd number of values", "pairs")) };
@@ -103,8 +103,8 @@ impl Shards {
 
     fn from_wire(shards: proto::Shards) -> Result<Self, WireError> {
         let proto::Shards { keys, place, members, chunk_timeout_ms } = shards;
-        let count = in_range("number of members", members.len() as u64, MAX_SHARDS as u64)?;
-        if count < 2 || u64::from(place) >= count {
+        let count = in_range("number of members", members.len(), MAX_SHARDS)?;
+        if count < 2 || place as usize >= count {
             return Err(invalid("place", format!("{place} of {count}"), format!("one of 2 to {MAX_SHARDS}")));
         }
         if keys.len() != members.len() {
@@ -113,11 +113,11 @@ impl Shards {
         let member = |(address, key): (&String, &Bytes)| {
             Ok(ShardMember { address: PeerAddress::from_wire(address)?, key: SessionToken::from_wire(key)? })
         };
-        let timeout_ms = in_range("chunk_timeout_ms", chunk_timeout_ms.into(), MAX_CHUNK_TIMEOUT_MS.into())?;
+        let timeout_ms = in_range("chunk_timeout_ms", chunk_timeout_ms, MAX_CHUNK_TIMEOUT_MS)?;
         Ok(Self {
             place: place as usize,
             members: members.iter().zip(&keys).map(member).collect::<Result<_, _>>()?,
-            chunk_timeout: Duration::from_millis(timeout_ms),
+            chunk_timeout: Duration::from_millis(timeout_ms.into()),
         })
     }
 }

@@ -97,7 +97,7 @@ impl SetReader {
         Self { pieces, sent, chunk: sent.first, before: vec![header], changes: WatchStream::from_changes(changes) }
     }
 
-    /// Returns the next piece as soon as it has been produced, and `None` after the last. An error means that the producer was dropped before.
+    /// Returns the next piece as soon as it has been produced, and `None` after the last; an error if the producer is dropped before.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ()>>> {
         loop {
             if let Some(piece) = self.before.pop() {
