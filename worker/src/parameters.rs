@@ -81,7 +81,7 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ata_sums::{encode_differences, encode_parameters};
+    use ata_sums::encode_parameters;
 
     fn set(iteration: u64, base: Option<u64>, chunks: u64) -> ParameterPart {
         let (iteration, base) = (Iteration(iteration), base.map(Iteration));
@@ -90,26 +90,6 @@ mod tests {
 
     fn chunk(at: u64, data: Vec<u8>) -> ParameterPart {
         ParameterPart::Chunk { at, data: data.into() }
-    }
-
-    #[test]
-    fn whole_sets_and_differences_add_up() {
-        let first: Vec<f32> = (0..CHUNK_VALUES + 9).map(|at| at as f32).collect();
-        let (mut held, next): (Vec<f32>, Vec<f32>) = (first.clone(), first.iter().map(|value| value + 0.5).collect());
-        let mut parameters = Parameters::new(first.len() as u64);
-        parameters.add(set(1, None, 2)).unwrap();
-        let [one, two] = [&first[..CHUNK_VALUES], &first[CHUNK_VALUES..]].map(encode_parameters);
-        assert!(parameters.add(chunk(0, one)).unwrap().is_none());
-        let (iteration, whole) = parameters.add(chunk(1, two)).unwrap().unwrap();
-        assert_eq!((iteration, &*whole), (Iteration(1), &first));
-        parameters.add(set(2, Some(1), 2)).unwrap();
-        for (at, range) in [(0, 0..CHUNK_VALUES), (1, CHUNK_VALUES..first.len())] {
-            let bytes = encode_differences(&mut held[range.clone()], &next[range]);
-            if let Some((iteration, set)) = parameters.add(chunk(at, bytes)).unwrap() {
-                assert_eq!((iteration, &*set, &*whole), (Iteration(2), &held, &first));
-            }
-        }
-        assert_eq!(parameters.iteration, Some(Iteration(2)));
     }
 
     /// The members that send the rest of a set are lost. The coordinator may send differences from the set before it knows that.
