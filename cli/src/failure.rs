@@ -238,9 +238,9 @@ impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
         let exit = match error {
             WorkerError::Unreachable { .. } => Exit::UNREACHABLE,
-            WorkerError::Refused(_) | WorkerError::Distrusted(_) => Exit::REFUSED,
-            WorkerError::Connect(_)
-            | WorkerError::NameTaken(_)
+            WorkerError::Refused(_) => Exit::REFUSED,
+            WorkerError::Connect(error) => return error.into(),
+            WorkerError::NameTaken(_)
             | WorkerError::Model(_)
             | WorkerError::PeerListen { .. }
             | WorkerError::TaskTime(_) => Exit::USAGE,

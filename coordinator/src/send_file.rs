@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ata_data::{DataFile, FileState};
 use ata_net::Peer;
+use ata_wire::SessionToken;
 use ata_wire::limits::FILE_CHUNK_BYTES;
-use ata_wire::proto::{TransferPart, transfer_part};
-use ata_wire::{SessionToken, file_parts};
+use ata_wire::proto::{TransferHeader, TransferPart, transfer_part};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Status;
@@ -122,9 +122,8 @@ impl DataTransfer {
         let served = &self.file.served;
         let state = blocking(served, ServedFile::unchanged).await?;
         let bytes = served.file.bytes;
-        for header in file_parts(bytes, []) {
-            self.send_part(header).await?;
-        }
+        let header = transfer_part::Kind::Header(TransferHeader { bytes });
+        self.send_part(TransferPart { kind: Some(header) }).await?;
         let (mut sent, mut digest) = (0, Sha256::new());
         while sent < bytes {
             let (data, so_far) = blocking(served, move |served| Ok(served.chunk(sent, digest)?)).await?;

@@ -31,14 +31,12 @@ impl Backoff {
         Self { first, longest, wait: first, rng }
     }
 
-    /// Returns the next wait.
     pub(crate) fn next(&mut self) -> Duration {
         let wait = self.rng.random_range(self.wait / 2..self.wait);
         self.wait = (self.wait * 2).min(self.longest);
         wait
     }
 
-    /// Starts over after a success.
     pub(crate) fn reset(&mut self) {
         self.wait = self.first;
     }
@@ -63,7 +61,6 @@ impl Attempts {
         Some(self.backoff.next().min(left))
     }
 
-    /// Starts over after a success.
     pub(crate) fn reset(&mut self) {
         self.since = None;
         self.backoff.reset();

@@ -12,25 +12,34 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{Learner, LearnerError, with_own_threads};
 use ata_sums::{GradientSum, Quantizer, TensorSizes, Units};
-use ata_types::{Iteration, LeaseId, TaskRange, VectorId, WireFormat};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, VectorId, WireFormat};
 use ata_wire::{ComputedLease, LeaseTimes, RunSpec, VectorRequest};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
-use crate::held_lease::HeldLease;
 use crate::kept::{KeptGradients, KeptSum};
+use crate::transfer::CollectedSum;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    /// Uses these parameters from now on.
     Load(Arc<Vec<f32>>),
     /// Computes a lease in these units, unless it is cancelled by then. If there are no units, the first task of the
-    /// iteration determines them.
-    Compute { lease: HeldLease, cancelled: CancelFlag, units: Option<Units> },
+    /// iteration determines them. The round is the number of vectors that the session had requested when the lease was assigned: leases of
+    /// the same round are requested together.
+    Compute {
+        lease: Lease,
+        round: u64,
+        cancelled: CancelFlag,
+        units: Option<Units>,
+    },
     /// Drops the gradient of a computed lease.
     Discard(LeaseId),
     /// Hands over a vector in these units, unless it is withdrawn by then.
-    Collect { request: VectorRequest, withdrawn: CancelFlag, units: Option<Units> },
+    Collect {
+        request: VectorRequest,
+        withdrawn: CancelFlag,
+        units: Option<Units>,
+    },
 }
 
 /// A flag that a lease was cancelled or a vector withdrawn, shared with the thread.
@@ -43,34 +52,29 @@ impl CancelFlag {
     }
 }
 
-/// A message from the thread.
 pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
-    /// A lease was computed, and its gradient is kept.
-    Computed { lease: HeldLease, computed: ComputedLease },
-    /// A vector is ready to be sent.
-    Collected { vector: VectorId, sum: CollectedSum },
-    /// Tasks of a vector could not be computed again.
-    VectorFailed { vector: VectorId, reason: String, uncomputable: bool },
+    Computed(ComputedLease),
+    Collected(CollectedSum),
+    VectorFailed {
+        vector: VectorId,
+        reason: String,
+        uncomputable: bool,
+    },
     /// A lease could not be computed. `uncomputable` says whether its tasks fail on any worker.
-    Failed { lease: LeaseId, reason: String, uncomputable: bool },
+    Failed {
+        lease: LeaseId,
+        reason: String,
+        uncomputable: bool,
+    },
     /// The device failed; the thread ends.
     Broken(String),
 }
 
-/// A sum of gradients and its units. The sum is the total of its parts.
-pub(crate) struct CollectedSum {
-    pub(crate) sums: Vec<Arc<GradientSum>>,
-    pub(crate) units: Units,
-}
-
-/// A handle to the running thread.
 pub(crate) struct Compute {
-    /// Whether the thread computes a lease as one batch.
     pub(crate) fuses: bool,
-    /// The tensors of the model.
-    sizes: TensorSizes,
+    pub(crate) sizes: TensorSizes,
     jobs: std_mpsc::Sender<Job>,
     thread: JoinHandle<()>,
 }
@@ -89,21 +93,23 @@ impl Compute {
     ) -> Self {
         let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
         let (parameters, largest) = (run.parameters as usize, if fuses { run.budget } else { 1 });
-        let rounding = Rounding { format: run.format, budget: run.budget, sizes: sizes.clone(), quantizer: None };
-        let skips_bad_samples = run.skip_bad_samples;
+        let (format, budget, skips_bad_samples) = (run.format, run.budget, run.skip_bad_samples);
+        let tensors = sizes.clone();
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
-                    let kept = KeptGradients::default();
                     let worker = Worker {
                         learner: learner(),
                         fuses,
                         task_time,
                         events: &events,
-                        rounding,
-                        kept,
+                        format,
+                        budget,
+                        sizes: tensors,
+                        quantizer: None,
+                        kept: KeptGradients::default(),
                         skips_bad_samples,
                         skipped: BTreeSet::new(),
                     };
@@ -123,12 +129,6 @@ impl Compute {
         Self { fuses, sizes, jobs, thread }
     }
 
-    /// The tensors of the model.
-    pub(crate) fn sizes(&self) -> &TensorSizes {
-        &self.sizes
-    }
-
-    /// Queues a job.
     pub(crate) fn push(&self, job: Job) {
         // If the thread has ended, it has reported why.
         drop(self.jobs.send(job));
@@ -158,21 +158,16 @@ struct Worker<'a> {
     fuses: bool,
     task_time: Option<TaskTime>,
     events: &'a mpsc::Sender<ComputeEvent>,
-    rounding: Rounding,
-    kept: KeptGradients,
-    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
-    skips_bad_samples: bool,
-    /// The samples that were left out so far, each of which is logged once.
-    skipped: BTreeSet<u64>,
-}
-
-/// The rounding of gradients to integers.
-struct Rounding {
     format: WireFormat,
     budget: u64,
     sizes: TensorSizes,
     /// The quantizer of the last iteration.
     quantizer: Option<(Iteration, Quantizer)>,
+    kept: KeptGradients,
+    /// Whether samples without a finite loss or gradient are left out of the mean of their task.
+    skips_bad_samples: bool,
+    /// The samples that were left out so far, each of which is logged once.
+    skipped: BTreeSet<u64>,
 }
 
 impl Worker<'_> {
@@ -190,7 +185,7 @@ impl Worker<'_> {
         for job in jobs {
             match job {
                 Job::Load(parameters) => self.learner.load(&parameters),
-                Job::Compute { lease, cancelled, units } => self.compute(lease, &cancelled, units)?,
+                Job::Compute { lease, round, cancelled, units } => self.compute(&lease, round, &cancelled, units)?,
                 Job::Discard(lease) => self.kept.discard(lease),
                 Job::Collect { request, withdrawn, units } => self.collect(&request, &withdrawn, units)?,
             }
@@ -203,50 +198,54 @@ impl Worker<'_> {
         drop(self.events.blocking_send(event));
     }
 
-    /// Computes a lease and reports it.
-    fn compute(&mut self, lease: HeldLease, cancelled: &CancelFlag, units: Option<Units>) -> Result<(), String> {
-        let mut sum = self.kept.empty_sum(&self.rounding.sizes);
-        let computed = self.sum(&lease, cancelled, units, &mut sum);
-        match computed {
+    fn compute(
+        &mut self,
+        lease: &Lease,
+        round: u64,
+        cancelled: &CancelFlag,
+        units: Option<Units>,
+    ) -> Result<(), String> {
+        let mut sum = self.kept.empty_sum(&self.sizes);
+        match self.sum(lease, cancelled, units, &mut sum) {
             Ok((computed, units)) => {
-                self.kept.add(lease.iteration(), &units, KeptSum::of(&lease, sum));
-                self.report(ComputeEvent::Computed { lease, computed });
+                self.kept.add(lease.iteration, &units, KeptSum::of(lease, round, sum));
+                self.report(ComputeEvent::Computed(computed));
+                Ok(())
             }
             Err(stop) => {
                 self.kept.give_back(sum);
-                self.stopped(&lease, stop)?;
+                let lease = lease.id;
+                self.stopped(stop, |reason, uncomputable| ComputeEvent::Failed { lease, reason, uncomputable })
             }
         }
-        Ok(())
     }
 
-    fn stopped(&self, lease: &HeldLease, stop: Stop) -> Result<(), String> {
+    /// Reports tasks that were not computed as `failed`, unless they were cancelled.
+    fn stopped(&self, stop: Stop, failed: impl FnOnce(String, bool) -> ComputeEvent) -> Result<(), String> {
         match stop {
-            Stop::Cancelled => Ok(()),
-            Stop::Failed { reason, uncomputable } => {
-                self.report(ComputeEvent::Failed { lease: lease.id(), reason, uncomputable });
-                Ok(())
-            }
-            Stop::Broken(reason) => Err(reason),
+            Stop::Cancelled => {}
+            Stop::Failed { reason, uncomputable } => self.report(failed(reason, uncomputable)),
+            Stop::Broken(reason) => return Err(reason),
         }
+        Ok(())
     }
 
     /// Computes the tasks of a lease, and adds their gradients to `sum`. Also returns the units.
     fn sum(
         &mut self,
-        lease: &HeldLease,
+        lease: &Lease,
         cancelled: &CancelFlag,
         units: Option<Units>,
         sum: &mut GradientSum,
     ) -> Result<(ComputedLease, Units), Stop> {
-        let quantizer = self.quantizer(lease.iteration(), units, cancelled)?;
+        let quantizer = self.quantizer(lease.iteration, units, cancelled)?;
         let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
-        self.add(lease.iteration(), lease.tasks(), cancelled, &quantizer, sum, |at_once, measured| {
+        self.add(lease.iteration, lease.tasks, cancelled, &quantizer, sum, |at_once, measured| {
             times.busy_s.push(measured.busy.as_secs_f64());
             times.outlasted += if measured.is_outlasted { at_once } else { 0 };
             losses.push(measured.loss);
         })?;
-        Ok((ComputedLease { lease: lease.id(), times, losses }, quantizer.units().clone()))
+        Ok((ComputedLease { lease: lease.id, times, losses }, quantizer.units().clone()))
     }
 
     /// Computes tasks, adds their gradients to `sum`, and measures each batch.
@@ -269,14 +268,13 @@ impl Worker<'_> {
         if cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
     }
 
-    /// Returns the quantizer that rounds the gradients of an iteration.
     fn quantizer(
         &mut self,
         iteration: Iteration,
         units: Option<Units>,
         cancelled: &CancelFlag,
     ) -> Result<Quantizer, Stop> {
-        if let Some((known, quantizer)) = &self.rounding.quantizer
+        if let Some((known, quantizer)) = &self.quantizer
             && *known == iteration
             && units.as_ref().is_none_or(|units| units == quantizer.units())
         {
@@ -287,11 +285,10 @@ impl Worker<'_> {
         } else {
             // All workers compute the same task for this, whatever tasks they hold.
             let maxima = self.first_maxima(iteration, cancelled).map_err(|error| stop(&error, cancelled))?;
-            Units::first(&maxima, self.rounding.budget)
+            Units::first(&maxima, self.budget)
         };
-        let Rounding { format, budget, sizes, .. } = &self.rounding;
-        let quantizer = Quantizer::new(units, sizes.clone(), *budget, *format);
-        self.rounding.quantizer = Some((iteration, quantizer.clone()));
+        let quantizer = Quantizer::new(units, self.sizes.clone(), self.budget, self.format);
+        self.quantizer = Some((iteration, quantizer.clone()));
         Ok(quantizer)
     }
 
@@ -323,23 +320,21 @@ impl Worker<'_> {
 /// The loss of tasks that were computed as one batch, and their time.
 struct MeasuredTask {
     loss: f64,
-    /// The busy time, including emulated slowness.
     busy: Duration,
     /// Whether the computation took longer than the emulated time.
     is_outlasted: bool,
 }
 
-/// The reason why a lease was not computed.
 enum Stop {
-    /// The lease was cancelled.
     Cancelled,
     /// The data cannot be read, or the tasks fail on any worker.
-    Failed { reason: String, uncomputable: bool },
-    /// The device failed.
+    Failed {
+        reason: String,
+        uncomputable: bool,
+    },
     Broken(String),
 }
 
-/// Converts a learner's error to the reason why tasks were not computed.
 fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,

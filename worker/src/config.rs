@@ -76,22 +76,11 @@ const MAX_NAMES: u32 = 1000;
 impl WorkerConfig {
     /// Changes to the next name: `host-2` after `host`, then `host-3` and so on.
     pub(crate) fn next_name(&mut self) -> Result<(), WorkerError> {
-        if self.name_is_fixed {
-            return Err(WorkerError::NameTaken(self.name.clone()));
-        }
         let text = self.name.to_string();
-        let (stem, number) = match text.rsplit_once('-') {
-            Some((stem, number)) => match number.parse::<u32>() {
-                Ok(number) => (stem, number),
-                Err(_) => (text.as_str(), 1),
-            },
-            None => (text.as_str(), 1),
-        };
-        if number >= MAX_NAMES {
-            return Err(WorkerError::NameTaken(self.name.clone()));
-        }
-        let next = format!("{stem}-{}", number + 1);
-        self.name = next.parse().map_err(|_| WorkerError::NameTaken(self.name.clone()))?;
+        let numbered = text.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?)));
+        let (stem, number) = numbered.unwrap_or((&text, 1));
+        let next = (number < MAX_NAMES).then(|| format!("{stem}-{}", number + 1).parse().ok()).flatten();
+        self.name = next.ok_or_else(|| WorkerError::NameTaken(self.name.clone()))?;
         Ok(())
     }
 }

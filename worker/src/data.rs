@@ -1,16 +1,16 @@
 //! Obtains a split of the data from the disk, the cache, or the coordinator.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_data::{DataError, DataFile, DataSource, ShardIndex, Split, hex, sha256_of_file};
-use ata_learn::{Dataset, Model};
+use ata_learn::{Dataset, Model, ModelResolver};
 use ata_objects::{Objects, is_url};
-use ata_wire::DataSpec;
+use ata_wire::{DataSpec, RunSpec};
 use tokio::runtime::Handle;
 
-use crate::download::DataLink;
+use crate::config::WorkerConfig;
+use crate::download::{DataLink, lock_file};
 use crate::error::{SessionError, WorkerError};
 use crate::shard_cache::ShardCache;
 
@@ -22,36 +22,43 @@ pub(crate) struct SessionData {
     pub(crate) data: Arc<dyn Dataset>,
 }
 
-/// The places in which to look for a split.
+/// A split of a run's data, and the places in which to look for it.
 pub(crate) struct SplitSource {
-    pub(crate) split: Split,
-    pub(crate) spec: DataSpec,
+    model: String,
+    models: ModelResolver,
+    split: Split,
+    spec: DataSpec,
     /// The user's own copy, as `--data` names it.
-    pub(crate) own: Option<PathBuf>,
-    /// The folder for data from the coordinator.
-    pub(crate) cache: PathBuf,
-    /// The size in bytes of the shards that the folder may hold.
-    pub(crate) cache_bytes: u64,
-    /// The link for downloads.
-    pub(crate) link: DataLink,
+    own: Option<PathBuf>,
+    cache: PathBuf,
+    cache_bytes: u64,
+    link: DataLink,
 }
 
-impl SessionData {
-    /// Returns whether the data was opened for this model, and has the content that the run needs.
-    pub(crate) fn is_of(&self, model: &str, spec: &DataSpec) -> bool {
-        self.model == model && self.spec == *spec
+impl SplitSource {
+    pub(crate) fn new(config: &WorkerConfig, run: &RunSpec, split: Split, link: &DataLink) -> Self {
+        let spec = match split {
+            Split::Train => run.data.clone(),
+            Split::Test => run.test_data.clone(),
+        };
+        let WorkerConfig { models, cache_bytes, .. } = *config;
+        let (own, cache, link) = (config.data.clone(), config.cache.clone(), link.clone());
+        Self { model: run.model.clone(), models, split, spec, own, cache, cache_bytes, link }
     }
 
-    /// Obtains a split, and opens it for the model called `name`.
-    pub(crate) async fn obtain(name: String, model: Arc<dyn Model>, source: SplitSource) -> Result<Self, SessionError> {
-        let spec = source.spec.clone();
-        let data = obtain(model, source).await?;
-        Ok(Self { model: name, spec, data })
+    /// Returns the split, which may have been opened for an earlier session.
+    pub(crate) async fn open(self, opened: Option<SessionData>) -> Result<SessionData, SessionError> {
+        if let Some(opened) = opened.filter(|opened| opened.model == self.model && opened.spec == self.spec) {
+            return Ok(opened);
+        }
+        let (model, spec) = (self.model.clone(), self.spec.clone());
+        let data = obtain((self.models)(&model)?, self).await?;
+        Ok(SessionData { model, spec, data })
     }
 }
 
 async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Dataset>, SessionError> {
-    let SplitSource { split, spec, own, cache, cache_bytes, link } = source;
+    let SplitSource { split, spec, own, cache, cache_bytes, link, .. } = source;
     let (sha256, bytes, shards_url) = match spec {
         DataSpec::Generated { seed } => {
             return blocking(move || open(&*model, &DataSource::Generated { seed }, split)).await;
@@ -71,7 +78,9 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
         Split::Train => "train",
         Split::Test => "test",
     });
-    let _lock = lock(&folder, sha256).await?;
+    // No other process fetches the same data at the same time.
+    let (locked, lock) = (folder.clone(), format!("{}.lock", hex(&sha256)));
+    let _lock = blocking(move || Ok(lock_file(&locked, &lock)?)).await?;
     let path = folder.join(format!("{}.bin", hex(&sha256)));
     let cached = path.clone();
     if !blocking(move || is_cached(&cached, sha256)).await? {
@@ -93,7 +102,6 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     .await
 }
 
-/// Opens the object store with the shards.
 fn objects(url: &str) -> Result<Objects, DataError> {
     Objects::open(url).map_err(|reason| DataError::Problem(format!("the shards of the data are in {url}: {reason}")))
 }
@@ -102,12 +110,11 @@ fn open(model: &dyn Model, source: &DataSource, split: Split) -> Result<Arc<dyn 
     Ok(model.open(source, split)?)
 }
 
-/// Opens the user's own copy.
 fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
     let file = DataFile::identify(&model.locate(own, split)?)?;
     if file.sha256 != sha256 {
-        let (found, expected) = (hex(&file.sha256), hex(&sha256));
-        return Err(WorkerError::OtherData { path: file.path, found, expected });
+        let digests = format!("SHA-256 {}, expected {}", hex(&file.sha256), hex(&sha256));
+        return Err(WorkerError::OtherData(file.path, digests));
     }
     open(model, &DataSource::File(file.path), split)
 }
@@ -122,18 +129,6 @@ fn is_cached(path: &Path, sha256: [u8; 32]) -> Result<bool, WorkerError> {
         tracing::warn!(path = %path.display(), "the cached data is damaged; fetching it again");
     }
     Ok(is_whole)
-}
-
-/// Waits until no other process is fetching the same data. The lock is released when the file is closed.
-async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
-    let cache = cache.to_owned();
-    blocking(move || {
-        std::fs::create_dir_all(&cache).map_err(DataError::cache(&cache))?;
-        let path = cache.join(format!("{}.lock", hex(&sha256)));
-        let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        Ok(locked.map_err(DataError::cache(path))?)
-    })
-    .await
 }
 
 /// Runs blocking work without delaying the heartbeats.

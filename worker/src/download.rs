@@ -1,12 +1,13 @@
 //! Downloads from the coordinator, over the current session.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_data::DataError;
 use ata_wire::proto::DataRequest;
-use ata_wire::{Assembler, Connection, SessionToken, receive_chunk, receive_header};
+use ata_wire::{Connection, FileReceiver, SessionToken};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
@@ -16,16 +17,23 @@ use crate::error::SessionError;
 /// The prefix of the names of files that are being downloaded.
 pub(crate) const UNFINISHED: &str = ".unfinished-";
 
-/// Creates a temporary file for a download.
 pub(crate) fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
 }
 
+/// Waits until no other process holds this file of a folder locked. The lock is released when the file is closed.
+pub(crate) fn lock_file(folder: &Path, name: &str) -> Result<File, DataError> {
+    std::fs::create_dir_all(folder).map_err(DataError::cache(folder))?;
+    let path = folder.join(name);
+    let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(DataError::cache(path))
+}
+
 /// The link over which data is downloaded. It outlives sessions, since data does too.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DataLink(Arc<Inner>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inner {
     session: Mutex<Option<(Connection, SessionToken)>>,
     /// Serializes downloads, since a coordinator sends one file at a time to a session.
@@ -38,12 +46,6 @@ pub(crate) struct OpenLink<'a>(&'a DataLink);
 impl Drop for OpenLink<'_> {
     fn drop(&mut self) {
         *self.0.session() = None;
-    }
-}
-
-impl std::fmt::Debug for DataLink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DataLink").field("is_open", &self.session().is_some()).finish()
     }
 }
 
@@ -73,22 +75,14 @@ impl DataLink {
         let mut file = unfinished(cache).map_err(DataError::cache(cache))?;
         let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
         let opened = connection.coordinator().data(request).await;
-        let mut parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();
-        let received = async {
-            let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;
-            let mut digest = Sha256::new();
-            while let Some(chunk) = receive_chunk(&mut parts).await? {
-                assembler.check(&chunk)?;
-                digest.update(&chunk.data);
-                each(&chunk.data);
-                if let Err(cause) = file.write_all(&chunk.data) {
-                    return Ok(Err(DataError::cache(cache)(cause)));
-                }
-            }
-            assembler.finish()?;
-            Ok(Ok(digest))
-        };
-        let digest = received.await.map_err(SessionError::fetch)??;
+        let parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();
+        let mut receiver = FileReceiver::begin(parts, bytes).await.map_err(SessionError::fetch)?;
+        let mut digest = Sha256::new();
+        while let Some(data) = receiver.chunk().await.map_err(SessionError::fetch)? {
+            digest.update(&data);
+            each(&data);
+            file.write_all(&data).map_err(DataError::cache(cache))?;
+        }
         if digest.finalize()[..] != sha256 {
             return Err(SessionError::NoData("the data arrived damaged: its SHA-256 differs".into()));
         }

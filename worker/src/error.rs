@@ -1,12 +1,12 @@
 //! The errors that end a worker or a session.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ata_data::DataError;
 use ata_learn::ModelError;
 use ata_net::{ConnectError, Endpoint};
-use ata_sums::CodecError;
 use ata_wire::{ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 
@@ -26,10 +26,7 @@ pub enum WorkerError {
     /// The coordinator refused this worker, and a retry would not help.
     #[error("the coordinator refused this worker: {0}")]
     Refused(String),
-    /// This worker refused the coordinator before it sent anything.
-    #[error("{0}")]
-    Distrusted(ConnectError),
-    /// The settings of the connection are not valid.
+    /// The settings of the connection are not valid, or this worker refused the coordinator before it sent anything.
     #[error("{0}")]
     Connect(ConnectError),
     /// Another worker has the name.
@@ -42,33 +39,14 @@ pub enum WorkerError {
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The worker's model differs from the coordinator's.
-    #[error(
-        "model '{model}' has {here} parameters here, but {there} at the coordinator: use the same build on all machines"
-    )]
-    OtherModel {
-        /// The model's specification.
-        model: String,
-        /// The number of parameters at the worker.
-        here: u64,
-        /// The number of parameters at the coordinator.
-        there: u64,
-    },
+    #[error("model {0} at the coordinator: use the same build on all machines")]
+    OtherModel(String),
     /// The data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The data differs from the coordinator's.
-    #[error(
-        "{path} is not the coordinator's training data: SHA-256 {found}, expected {expected}. Leave out --data to \
-         have it sent"
-    )]
-    OtherData {
-        /// The worker's file.
-        path: std::path::PathBuf,
-        /// The digest of the worker's file.
-        found: String,
-        /// The digest of the coordinator's file.
-        expected: String,
-    },
+    /// The worker's file differs from the coordinator's.
+    #[error("{0} is not the coordinator's training data: {1}. Leave out --data to have it sent")]
+    OtherData(PathBuf, String),
     /// The coordinator has not sent its training data in time.
     #[error("{cause}; gave up after {} s (--retry-for)", tried.as_secs())]
     NoData {
@@ -81,28 +59,25 @@ pub enum WorkerError {
     #[error("{0}")]
     TaskTime(String),
     /// Other workers cannot reach this one.
-    #[error("cannot listen for other workers at {address} (--peer-listen): {cause}")]
-    PeerListen {
-        /// The address to listen on.
-        address: SocketAddr,
-        /// The reason for the failure.
-        cause: String,
-    },
+    #[error("cannot listen for other workers at {0} (--peer-listen): {1}")]
+    PeerListen(SocketAddr, String),
     /// The compute thread failed.
     #[error("the device failed: {0}")]
     Device(String),
 }
 
 /// The error that ended a session.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
     /// The connection broke, or could not be made. The worker tries again.
+    #[error("{0}")]
     Broken(String),
     /// The coordinator responds but lacks its training data. The worker tries again later.
+    #[error("{0}")]
     NoData(String),
-    /// The name is taken. The worker waits for it, or tries another one.
+    #[error("the worker's name is taken")]
     NameTaken,
-    /// A retry would not help.
+    #[error("{0}")]
     Fatal(WorkerError),
 }
 
@@ -122,12 +97,10 @@ impl SessionError {
     pub(crate) fn connect(error: ConnectError) -> Self {
         match error {
             ConnectError::Unreachable { .. } => Self::Broken(error.to_string()),
-            ConnectError::Distrusted { .. } => Self::Fatal(WorkerError::Distrusted(error)),
-            ConnectError::Address(_) | ConnectError::Certificates { .. } => Self::Fatal(WorkerError::Connect(error)),
+            _ => Self::Fatal(WorkerError::Connect(error)),
         }
     }
 
-    /// Converts the status of a failed call.
     pub(crate) fn call(status: &Status) -> Self {
         // The coordinator checks the worker's certificate at the end of the TLS handshake, in the first call.
         if let Some(reason) = ata_net::why_refused(status) {
@@ -155,7 +128,6 @@ impl SessionError {
         }
     }
 
-    /// Converts the error of a failed transfer from the coordinator.
     pub(crate) fn receive(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) => Self::call(&status),
@@ -164,20 +136,6 @@ impl SessionError {
             ReceiveError::Stalled | ReceiveError::Content(_) => {
                 Self::Broken(format!("a transfer from the coordinator failed: {error}"))
             }
-        }
-    }
-
-    /// Makes the error for a set of parameters that cannot be read.
-    pub(crate) fn parameters(error: CodecError) -> Self {
-        Self::protocol(format!("parameters that cannot be read: {error}"))
-    }
-
-    /// Returns a description, for a failure that ends only a part of the session.
-    pub(crate) fn into_text(self) -> String {
-        match self {
-            Self::Broken(cause) | Self::NoData(cause) => cause,
-            Self::NameTaken => "the worker's name is taken".into(),
-            Self::Fatal(error) => error.to_string(),
         }
     }
 

@@ -40,20 +40,15 @@ pub(crate) struct WorkerEvaluations<'a> {
     step: Option<Iteration>,
     /// The batches that wait for these parameters.
     waiting: Vec<u64>,
-    /// The parameters that are being fetched.
     fetching: JoinSet<Result<Fetched, String>>,
     threads: Option<EvaluationThreads>,
-    /// The parameters, once they were fetched.
     parameters: Option<Arc<Vec<f32>>>,
     measured: mpsc::Receiver<MeasuredBatch>,
     report: mpsc::Sender<MeasuredBatch>,
 }
 
-/// The data that an evaluation needs.
-struct Fetched {
-    data: SessionData,
-    values: Arc<Vec<f32>>,
-}
+/// The data of an evaluation, and the parameters.
+type Fetched = (SessionData, Arc<Vec<f32>>);
 
 impl<'a> WorkerEvaluations<'a> {
     /// Creates a session's evaluations. `opened` keeps the test data for the next session.
@@ -111,33 +106,25 @@ impl<'a> WorkerEvaluations<'a> {
 
     fn fetch(&self, step: Iteration) -> impl Future<Output = Result<Fetched, String>> + Send + use<> {
         let run = &self.welcome.run;
-        let (opened, model, spec) = (self.opened.clone(), run.model.clone(), run.test_data.clone());
-        let (models, bulk, session) = (self.config.models, self.bulk.clone(), self.welcome.session);
-        let (own, cache, count) = (self.config.data.clone(), self.config.cache.clone(), run.parameters);
-        let (link, cache_bytes) = (self.link.clone(), self.config.cache_bytes);
+        let source = SplitSource::new(self.config, run, Split::Test, &self.link);
+        let (opened, bulk, session) = (self.opened.clone(), self.bulk.clone(), self.welcome.session);
+        let count = run.parameters;
         async move {
-            let source = SplitSource { split: Split::Test, spec, own, cache, cache_bytes, link };
             let fetched = async {
-                let data = match opened.filter(|opened| opened.is_of(&model, &source.spec)) {
-                    Some(opened) => opened,
-                    None => SessionData::obtain(model.clone(), models(&model)?, source).await?,
-                };
-                Ok(Fetched { data, values: parameters(&bulk, session, step, count).await? })
+                let data = source.open(opened).await?;
+                Ok((data, parameters(&bulk, session, step, count).await?))
             };
-            fetched.await.map_err(SessionError::into_text)
+            fetched.await.map_err(|error: SessionError| error.to_string())
         }
     }
 
-    /// Starts to measure the batches that waited for parameters.
-    fn begin(&mut self, fetched: Fetched) {
-        let Fetched { data, values } = fetched;
+    fn begin(&mut self, (data, values): Fetched) {
         self.threads.get_or_insert_with(|| spawn(data.data.clone(), self.config.device.clone(), self.report.clone()));
         self.parameters = Some(values);
         *self.opened = Some(data);
         self.queue();
     }
 
-    /// Hands the waiting batches to the threads.
     fn queue(&mut self) {
         let Some(step) = self.step else { return };
         // Threads that panicked are not restarted in this session.
@@ -153,7 +140,6 @@ impl<'a> WorkerEvaluations<'a> {
         }
     }
 
-    /// Reports that the waiting batches cannot be measured.
     fn fail(&mut self, reason: &str) {
         tracing::warn!(reason, "cannot take part in an evaluation");
         let Some(step) = self.step else { return };
@@ -164,14 +150,13 @@ impl<'a> WorkerEvaluations<'a> {
     }
 }
 
-/// Receives the parameters after a step.
 async fn parameters(
     bulk: &Connection,
     session: SessionToken,
     step: Iteration,
     count: u64,
 ) -> Result<Arc<Vec<f32>>, SessionError> {
-    let opened = bulk.evaluated_parameters(session, step).await;
+    let opened = bulk.parameters(session, Some(step)).await;
     let mut stream = opened.map_err(|status| SessionError::call(&status))?;
     let mut parameters = Parameters::new(count);
     loop {
@@ -182,7 +167,6 @@ async fn parameters(
     }
 }
 
-/// Starts the threads, which report their measurements.
 fn spawn(data: Arc<dyn Dataset>, device: OpenDevice, report: mpsc::Sender<MeasuredBatch>) -> EvaluationThreads {
     let make = move || data.clone().evaluator(&device);
     EvaluationThreads::spawn(make, move |BatchResult { step, batch, outcome }| {

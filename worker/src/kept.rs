@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use ata_sums::{GradientSum, TensorSizes, Units};
-use ata_types::{Iteration, LeaseId, TaskRanges};
-
-use crate::held_lease::HeldLease;
+use ata_types::{Iteration, Lease, LeaseId, TaskRanges};
 
 /// The number of newest leases whose sums are kept separate. Another worker may have finished their tasks first, and a worker may have
 /// begun the next lease but one when it is notified. The sum of the earlier leases may be requested then.
@@ -43,10 +41,8 @@ pub(crate) struct KeptSum {
 }
 
 impl KeptSum {
-    /// Creates the sum of a single lease.
-    pub(crate) fn of(lease: &HeldLease, sum: GradientSum) -> Self {
-        let (tasks, sum) = (lease.tasks().into(), Arc::new(sum));
-        Self { tasks, lease: Some(lease.id()), round: Some(lease.round), sum }
+    pub(crate) fn of(lease: &Lease, round: u64, sum: GradientSum) -> Self {
+        Self { tasks: lease.tasks.into(), lease: Some(lease.id), round: Some(round), sum: Arc::new(sum) }
     }
 
     /// Returns whether `other` may be added to this sum: both must be of the same round, and this one must not be in use by an upload.
@@ -56,7 +52,6 @@ impl KeptSum {
 }
 
 impl KeptGradients {
-    /// Returns an empty sum.
     pub(crate) fn empty_sum(&mut self, sizes: &TensorSizes) -> GradientSum {
         let Some(mut sum) = self.spare.pop() else { return GradientSum::new(sizes) };
         sum.clear();
@@ -181,17 +176,6 @@ mod tests {
         assert!(!kept.has_computed(ITERATION, &tasks(&[6, 7])) && !kept.has_computed(Iteration(5), &tasks(&[1])));
     }
 
-    /// The cancellation arrives two leases late, so the tasks before the cancelled lease are computed again without it.
-    #[test]
-    fn a_lease_in_the_total_that_is_not_asked_for_is_in_no_sum() {
-        let mut kept = kept(1..=4);
-        kept.discard(LeaseId(102));
-        assert!(kept.has_computed(ITERATION, &tasks(&[1, 3, 4])));
-        assert_eq!(found(&kept, &[1, 3, 4]), (0b1_1000, tasks(&[1])));
-        kept.add(ITERATION, &units(0), KeptSum { lease: None, round: None, ..sum(1, 0) });
-        assert_eq!(found(&kept, &[1, 3, 4]), (0b1_1010, tasks(&[])), "it takes the total's place");
-    }
-
     /// A lease that loses a race is cancelled before its worker has computed the next lease but one.
     #[test]
     fn a_lease_that_was_cancelled_is_not_added_to_others() {
@@ -213,16 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_computed_again_counts_once() {
-        let mut kept = kept([1, 2]);
-        kept.add(ITERATION, &units(0), sum(2, 0));
-        assert_eq!(found(&kept, &[1, 2]), (0b110, tasks(&[])));
-        let both = KeptSum { tasks: tasks(&[2, 3]), ..sum(3, 0) };
-        kept.add(ITERATION, &units(0), both);
-        assert_eq!(found(&kept, &[1, 2, 3]), (0b1010, tasks(&[])), "one sum holds both");
-    }
-
-    #[test]
     fn another_iteration_begins_anew() {
         let mut kept = kept([1, 2]);
         kept.add(Iteration(5), &units(0), sum(3, 0));
@@ -239,16 +213,5 @@ mod tests {
         assert_eq!((kept.sums.len(), found(&kept, &[1, 2, 3])), (MAX_SUMS, (0b1110, tasks(&[]))));
         (10..30).for_each(|task| kept.add(ITERATION, &units(0), sum(task, task)));
         assert_eq!((kept.sums.len(), found(&kept, &[1])), (MAX_SUMS, (0, tasks(&[1]))), "and can be computed again");
-    }
-
-    /// The units of the first iteration become known while it is computed, and later leases have these units.
-    #[test]
-    fn tasks_in_other_units_are_computed_again() {
-        let mut kept = kept([1, 2]);
-        kept.add(ITERATION, &units(7), sum(3, 0));
-        assert!(kept.has_computed(ITERATION, &tasks(&[1, 2, 3])));
-        let (sums, missing) = kept.select(&tasks(&[1, 2, 3]), &units(7));
-        assert_eq!((sums.len(), missing), (1, tasks(&[1, 2])));
-        assert_eq!(found(&kept, &[3]), (0, tasks(&[3])));
     }
 }

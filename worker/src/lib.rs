@@ -13,7 +13,6 @@
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
 //! - `parameters`: the parameters that arrive from the coordinator
 //! - `exchange`: exchanges of vectors in shards among workers
-//! - `held_lease`: a lease and its round
 //! - `heartbeats`: the schedule of heartbeats
 //! - `backoff`: waits between attempts
 
@@ -26,7 +25,6 @@ mod error;
 mod evaluation;
 mod exchange;
 mod heartbeats;
-mod held_lease;
 mod kept;
 mod parameters;
 mod session;
@@ -70,7 +68,7 @@ pub enum WorkerEnd {
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
-    let peers = peer_server(&config).await?;
+    let peers = PeerServer::start(config.peers.as_ref(), &config.endpoint).await?;
     let mut history = History::new(Instant::now());
     let mut name_taken_since: Option<Instant> = None;
     // The last logged cause, which is not logged again at every attempt.
@@ -98,7 +96,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             Ok(FarewellReason::Evicted | FarewellReason::Expelled) => {
                 ("the coordinator evicted this worker".into(), backoff.next().min(left))
             }
-            Ok(FarewellReason::Stopping) => ("the coordinator stopped".into(), backoff.next().min(left)),
+            Ok(_) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
             Err(SessionError::NoData(cause)) => match fetching.next(config.retry_for) {
                 Some(wait) => (cause, wait),
@@ -127,12 +125,5 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             () = tokio::time::sleep(wait) => {}
             () = &mut stop => return Ok(WorkerEnd::Stopped),
         }
-    }
-}
-
-async fn peer_server(config: &WorkerConfig) -> Result<Option<PeerServer>, WorkerError> {
-    match &config.peers {
-        Some(peers) => PeerServer::start(peers, &config.endpoint).await.map(Some),
-        None => Ok(None),
     }
 }

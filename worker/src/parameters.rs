@@ -8,24 +8,19 @@ use ata_wire::{ParameterPart, SetHeader};
 
 use crate::error::SessionError;
 
-/// A complete set, and its iteration.
 pub(crate) type CompleteSet = (Iteration, Arc<Vec<f32>>);
 
-/// Assembles sets of parameters.
 #[derive(Debug)]
 pub(crate) struct Parameters {
     /// The parameters of the last complete set. They are partly overwritten while another set arrives.
     held: Arc<Vec<f32>>,
-    /// The iteration of the last complete set.
     iteration: Option<Iteration>,
-    /// The set that is arriving.
     arriving: Option<SetHeader>,
     /// Whether a set broke off. Later sets may be differences from it, and are ignored until a whole one arrives.
     is_cut_off: bool,
 }
 
 impl Parameters {
-    /// Creates `count` parameters, none of which has arrived.
     pub(crate) fn new(count: u64) -> Self {
         Self { held: Arc::new(vec![0.0; count as usize]), iteration: None, arriving: None, is_cut_off: false }
     }
@@ -49,11 +44,8 @@ impl Parameters {
         let held = Arc::make_mut(&mut self.held);
         let end = held.len().min(first + CHUNK_VALUES);
         let values = &mut held[first..end];
-        if base.is_some() {
-            apply_differences(values, &data).map_err(SessionError::parameters)?;
-        } else {
-            decode_parameters(&data, values).map_err(SessionError::parameters)?;
-        }
+        let read = if base.is_some() { apply_differences(values, &data) } else { decode_parameters(&data, values) };
+        read.map_err(|error| SessionError::protocol(format!("parameters that cannot be read: {error}")))?;
         if at + 1 < chunks {
             return Ok(None);
         }
@@ -74,7 +66,6 @@ impl Parameters {
         Ok(())
     }
 
-    /// Returns whether a set is arriving.
     pub(crate) fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }
@@ -90,39 +81,15 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ata_sums::{encode_differences, encode_parameters};
+    use ata_sums::encode_parameters;
 
     fn set(iteration: u64, base: Option<u64>, chunks: u64) -> ParameterPart {
-        ParameterPart::Set(SetHeader {
-            iteration: Iteration(iteration),
-            base: base.map(Iteration),
-            chunks,
-            stripe: None,
-        })
+        let (iteration, base) = (Iteration(iteration), base.map(Iteration));
+        ParameterPart::Set(SetHeader { iteration, base, chunks, stripe: None })
     }
 
     fn chunk(at: u64, data: Vec<u8>) -> ParameterPart {
         ParameterPart::Chunk { at, data: data.into() }
-    }
-
-    #[test]
-    fn whole_sets_and_differences_add_up() {
-        let first: Vec<f32> = (0..CHUNK_VALUES + 9).map(|at| at as f32).collect();
-        let (mut held, next): (Vec<f32>, Vec<f32>) = (first.clone(), first.iter().map(|value| value + 0.5).collect());
-        let mut parameters = Parameters::new(first.len() as u64);
-        parameters.add(set(1, None, 2)).unwrap();
-        let [one, two] = [&first[..CHUNK_VALUES], &first[CHUNK_VALUES..]].map(encode_parameters);
-        assert!(parameters.add(chunk(0, one)).unwrap().is_none());
-        let (iteration, whole) = parameters.add(chunk(1, two)).unwrap().unwrap();
-        assert_eq!((iteration, &*whole), (Iteration(1), &first));
-        parameters.add(set(2, Some(1), 2)).unwrap();
-        for (at, range) in [(0, 0..CHUNK_VALUES), (1, CHUNK_VALUES..first.len())] {
-            let bytes = encode_differences(&mut held[range.clone()], &next[range]);
-            if let Some((iteration, set)) = parameters.add(chunk(at, bytes)).unwrap() {
-                assert_eq!((iteration, &*set, &*whole), (Iteration(2), &held, &first));
-            }
-        }
-        assert_eq!(parameters.iteration, Some(Iteration(2)));
     }
 
     /// The members that send the rest of a set are lost. The coordinator may send differences from the set before it knows that.

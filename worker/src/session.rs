@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ata_data::{Split, Tasks};
 use ata_net::limits::MAX_UPLOADS;
 use ata_sums::{TensorSizes, Units, UnitsError};
-use ata_types::{Iteration, LeaseId, WireFormat};
+use ata_types::{Iteration, Lease, LeaseId, VectorId, WireFormat};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
     Assignment, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart, ParameterStream, Receipt,
@@ -23,18 +23,16 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
+use crate::compute::{CancelFlag, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
 use crate::data::{SessionData, SplitSource};
 use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
 use crate::evaluation::WorkerEvaluations;
-use crate::exchange::{Connections, ExchangeEvent, MemberExchange, Outcome, PeerServer};
+use crate::exchange::{Connections, ExchangeEvent, MemberExchange, PeerServer};
 use crate::heartbeats::Heartbeats;
-use crate::held_lease::HeldLease;
 use crate::parameters::Parameters;
-use crate::transfer;
-use crate::transfer::Upload;
+use crate::transfer::{CollectedSum, chunks};
 use active::ActiveSession;
 use sharing::Sharing;
 
@@ -55,14 +53,11 @@ pub(crate) struct History {
     pub(crate) worked: bool,
     /// The training data of the last run, so that it is not checked again when a coordinator returns.
     pub(crate) data: Option<SessionData>,
-    /// The test data of the last run, if it was needed.
     pub(crate) test_data: Option<SessionData>,
-    /// The link for downloads of data.
     pub(crate) link: DataLink,
 }
 
 impl History {
-    /// Creates the history of a worker that has had no session yet.
     pub(crate) fn new(now: Instant) -> Self {
         Self { contact: now, worked: false, data: None, test_data: None, link: DataLink::default() }
     }
@@ -84,7 +79,7 @@ pub(crate) async fn run(
         device: config.device.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
     });
-    drop(to_coordinator.try_send(hello.into()));
+    send(&to_coordinator, hello);
     let opened = tokio::time::timeout(WELCOME_TIMEOUT, async {
         let mut incoming = control.session(ReceiverStream::new(outgoing)).await?.into_inner();
         let first = incoming.message().await?;
@@ -143,6 +138,11 @@ fn ended(reason: FarewellReason, detail: String) -> Result<FarewellReason, Sessi
     Ok(reason)
 }
 
+/// Queues a message. If the queue is full, the connection is in trouble, and the control stream will report it.
+fn send(to_coordinator: &mpsc::Sender<WorkerMessage>, message: FromWorker) {
+    drop(to_coordinator.try_send(message.into()));
+}
+
 /// Sends heartbeats for as long as the session lasts.
 async fn heartbeats(
     to_coordinator: mpsc::Sender<WorkerMessage>,
@@ -156,13 +156,11 @@ async fn heartbeats(
     loop {
         ticks.tick().await;
         if let Some(idle) = heartbeats.due(Instant::now(), has_work.load(Ordering::Relaxed)) {
-            // If the queue is full, the connection is in trouble, and the control stream will report it.
-            drop(to_coordinator.try_send(FromWorker::Heartbeat { idle }.into()));
+            send(&to_coordinator, FromWorker::Heartbeat { idle });
         }
     }
 }
 
-/// The context of a session.
 struct Served<'a> {
     config: &'a WorkerConfig,
     peers: Option<&'a PeerServer>,
@@ -179,7 +177,7 @@ async fn prepare_and_work(
     history: &mut History,
 ) -> Result<FarewellReason, SessionError> {
     let Served { config, peers, welcome, has_work } = served;
-    let opened = bulk.parameters(welcome.session).await;
+    let opened = bulk.parameters(welcome.session, None).await;
     let stream = opened.map_err(|status| SessionError::call(&status))?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
     let History { data, test_data, link, worked, .. } = history;
@@ -199,7 +197,7 @@ async fn prepare_and_work(
     let mut active = ActiveSession {
         stream,
         parameters: Parameters::new(welcome.run.parameters),
-        sharing: Sharing::new(peers, events),
+        sharing: Sharing::new(peers, to_coordinator.clone(), events),
         evaluations: WorkerEvaluations::new(config, welcome, bulk.clone(), link.clone(), test_data),
         bulk,
         welcome,
@@ -239,18 +237,11 @@ async fn prepare(
     let model = (config.models)(&run.model)?;
     let (here, table) = (model.parameter_count() as u64, model.table());
     if here != run.parameters {
-        return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
+        let counts = format!("'{}' has {here} parameters here, but {}", run.model, run.parameters);
+        return Err(WorkerError::OtherModel(counts).into());
     }
-    let data = match opened {
-        Some(opened) if opened.is_of(&run.model, &run.data) => opened.data.clone(),
-        _ => {
-            let (own, cache) = (config.data.clone(), config.cache.clone());
-            let (spec, link, cache_bytes) = (run.data.clone(), link.clone(), config.cache_bytes);
-            let source = SplitSource { split: Split::Train, spec, own, cache, cache_bytes, link };
-            let obtained = SessionData::obtain(run.model.clone(), model, source).await?;
-            opened.insert(obtained).data.clone()
-        }
-    };
+    let source = SplitSource::new(config, run, Split::Train, link);
+    let data = opened.insert(source.open(opened.clone()).await?).data.clone();
     let tasks = Tasks { seed: run.seed, budget: run.budget, task_batch: run.task_batch };
     let task_time = config.task_times.as_ref().map(|of| of(welcome.worker, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;

@@ -15,11 +15,13 @@ use tempfile::NamedTempFile;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::download::{DataLink, UNFINISHED, unfinished};
-use crate::error::SessionError;
+use crate::download::{DataLink, UNFINISHED, lock_file, unfinished};
 
 /// The wait for a shard after which a message is logged, since shards arrive more slowly than they are needed.
 const NOTABLE_WAIT: Duration = Duration::from_secs(1);
+
+/// The file that is locked while shards are fetched or removed.
+const LOCK: &str = "lock";
 
 /// A cache of shards in a folder, which other processes on the machine may share.
 #[derive(Debug)]
@@ -42,7 +44,6 @@ struct CacheState {
     expected: Mutex<HashSet<[u8; 32]>>,
 }
 
-/// The origin of shards.
 #[derive(Debug)]
 enum Origin {
     Coordinator(DataLink),
@@ -128,7 +129,7 @@ impl Origin {
         let each = |piece: &[u8]| images.add(piece);
         let file = match self {
             Self::Coordinator(link) => {
-                link.download(folder, shard.sha256, shard.bytes, each).await.map_err(SessionError::into_text)
+                link.download(folder, shard.sha256, shard.bytes, each).await.map_err(|error| error.to_string())
             }
             Self::Objects(objects, split) => {
                 let name = split.packed_name();
@@ -172,7 +173,7 @@ impl CacheState {
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<ShardFile, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
         // The lock is held until the file is open, so that no process fetches the shard a second time, or removes it.
-        let folder = self.blocking(Self::lock).await?;
+        let folder = self.blocking(|shared| lock_file(&shared.folder, LOCK)).await?;
         let cached = path.clone();
         let found = self.blocking(move |shared| shared.check(&cached, &shard)).await?;
         let is_here = found.is_some();
@@ -198,14 +199,6 @@ impl CacheState {
             Ok(ShardFile::new(file, checksums))
         })
         .await
-    }
-
-    /// Waits until no other process fetches or removes shards. The lock is released when the file is closed.
-    fn lock(&self) -> Result<File, DataError> {
-        std::fs::create_dir_all(&self.folder).map_err(DataError::cache(&self.folder))?;
-        let path = self.folder.join("lock");
-        let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        locked.map_err(DataError::cache(path))
     }
 
     /// Returns the checksums of a shard's images, if the shard is in the cache and intact.
@@ -266,7 +259,6 @@ impl CacheState {
         Ok(())
     }
 
-    /// Runs work that may wait for the disk.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, DataError> + Send + 'static,
@@ -299,8 +291,9 @@ fn now() -> SystemTime {
 mod tests {
     use super::*;
 
-    /// Returns a shard of two images, and a cache whose worker has no session.
-    fn rig() -> (tempfile::TempDir, tokio::runtime::Runtime, ShardCache, Shard) {
+    /// The lock is held while a shard is fetched, which may take a long time.
+    #[test]
+    fn a_shard_that_is_ready_is_opened_while_others_are_fetched() {
         let (folder, runtime) = (tempfile::tempdir().unwrap(), tokio::runtime::Runtime::new().unwrap());
         let cache = ShardCache::of_coordinator(DataLink::default(), runtime.handle().clone(), folder.path(), u64::MAX);
         let content = b"image1image2";
@@ -308,29 +301,12 @@ mod tests {
         let shard = Shard { number: 3, offset: 0, bytes: content.len() as u64, image_bytes: 6, sha256 };
         std::fs::create_dir(&cache.shared.folder).unwrap();
         std::fs::write(cache.shared.folder.join(hex(&sha256)), content).unwrap();
-        (folder, runtime, cache, shard)
-    }
-
-    /// The lock is held while a shard is fetched, which may take a long time.
-    #[test]
-    fn a_shard_that_is_ready_is_opened_while_others_are_fetched() {
-        let (_folder, _runtime, cache, shard) = rig();
         cache.open(&shard).unwrap();
-        let _lock = cache.shared.lock().unwrap();
-        assert!(cache.shared.ready(&shard).is_some());
+        let lock = lock_file(&cache.shared.folder, LOCK).unwrap();
         cache.open(&shard).unwrap();
-    }
-
-    #[test]
-    fn a_shard_that_is_said_to_be_damaged_is_checked_and_fetched_again() {
-        let (_folder, _runtime, cache, shard) = rig();
-        cache.open(&shard).unwrap();
+        drop(lock);
         cache.recheck(&shard);
-        assert!(cache.shared.ready(&shard).is_none());
-        cache.open(&shard).unwrap();
-        std::fs::write(cache.shared.folder.join(hex(&shard.sha256)), b"image1image3").unwrap();
-        cache.open(&shard).expect("each image is checked when it is read");
-        cache.recheck(&shard);
+        std::fs::write(cache.shared.folder.join(hex(&sha256)), b"image1image3").unwrap();
         let error = cache.open(&shard).unwrap_err().to_string();
         assert!(error.contains("shard 3 cannot be fetched: ") && error.contains("there is no session"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Sends gradients to the coordinator.
+//! The form in which gradients are sent.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,48 +6,29 @@ use std::sync::Arc;
 
 use ata_sums::{GradientSum, Units, add_sums, encode_sums};
 use ata_types::{CHUNK_VALUES, VectorId, WireFormat};
-use ata_wire::{Connection, GradientHeader, Receipt, SessionToken, units_crc32c};
+use ata_wire::{GradientHeader, SessionToken, units_crc32c};
 use bytes::Bytes;
 
-use crate::error::SessionError;
-
-/// A vector to send.
-pub(crate) struct Upload {
+/// A vector to send: the total of `sums`.
+pub(crate) struct CollectedSum {
     pub(crate) vector: VectorId,
-    pub(crate) first_chunk: u64,
-    /// The sums that make up the vector.
     pub(crate) sums: Vec<Arc<GradientSum>>,
     pub(crate) units: Units,
 }
 
-impl Upload {
-    /// Returns the header, and the sums that make up the chunks.
-    pub(crate) fn into_parts(self, session: SessionToken) -> (GradientHeader, Vec<Arc<GradientSum>>) {
-        let Self { vector, first_chunk: _, sums, units } = self;
-        let header = GradientHeader {
+impl CollectedSum {
+    pub(crate) fn header(&self, session: SessionToken) -> GradientHeader {
+        let Self { vector, sums, units } = self;
+        GradientHeader {
             session,
-            vector,
-            maxima: maxima(&sums),
+            vector: *vector,
+            maxima: maxima(sums),
             units: units.exponents().to_vec(),
             units_crc32c: units_crc32c(units.exponents(), units.shifts()),
             saturated: sums.iter().map(|sum| sum.saturated).sum(),
             vanished: sums.iter().map(|sum| sum.vanished).sum(),
-        };
-        (header, sums)
+        }
     }
-}
-
-/// Sends a vector. Returns whether it counts.
-pub(crate) async fn submit(
-    connection: Connection,
-    session: SessionToken,
-    format: WireFormat,
-    upload: Upload,
-) -> Result<Receipt, SessionError> {
-    let first_chunk = upload.first_chunk;
-    let (header, sums) = upload.into_parts(session);
-    let chunks = tokio_stream::iter(chunks(sums, first_chunk, format));
-    connection.submit_gradient(header, chunks).await.map_err(SessionError::receive)
 }
 
 fn maxima(sums: &[Arc<GradientSum>]) -> Vec<f32> {
@@ -72,7 +53,11 @@ impl AsRef<[u8]> for SentChunk {
 }
 
 /// Returns the chunks of the total. Each is added up and encoded when it is needed.
-fn chunks(sums: Vec<Arc<GradientSum>>, first: u64, format: WireFormat) -> impl Iterator<Item = Bytes> + Send {
+pub(crate) fn chunks(
+    sums: Vec<Arc<GradientSum>>,
+    first: u64,
+    format: WireFormat,
+) -> impl Iterator<Item = Bytes> + Send {
     let values = sums.first().map_or(0, |sum| sum.values.len());
     (first..values.div_ceil(CHUNK_VALUES) as u64).map(move |at| match &sums[..] {
         [sum] if format == WireFormat::F32Exact => {

@@ -14,13 +14,13 @@ use crate::warnings::origin;
 #[derive(Debug)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
-    strangers: Mutex<UnclaimedConnections>,
+    /// The connections that nothing kept open when they arrived, in order of arrival. Those that have closed, or are kept open by now, are
+    /// skipped.
+    strangers: Mutex<VecDeque<Stranger>>,
 }
 
-/// The connections that nothing kept open when they arrived, with their [`origin`]s, in order of arrival. Those that
-/// have closed, or are kept open by now, are skipped.
-#[derive(Debug, Default)]
-struct UnclaimedConnections(VecDeque<(IpAddr, Weak<ConnectionState>)>);
+/// The [`origin`] of a connection, and its state.
+type Stranger = (IpAddr, Weak<ConnectionState>);
 
 impl Admission {
     /// Creates room for at most `connections` connections.
@@ -40,48 +40,38 @@ impl Admission {
     /// Registers a connection that has just arrived. If there are too many strangers, one of them is closed.
     pub(crate) fn enter(&self, address: IpAddr, state: &Arc<ConnectionState>) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        if strangers.0.len() >= MAX_STRANGERS {
-            strangers.forget();
+        if strangers.len() >= MAX_STRANGERS {
+            strangers.retain(is_stranger);
         }
-        if strangers.0.len() >= MAX_STRANGERS {
-            strangers.close_one();
+        if strangers.len() >= MAX_STRANGERS {
+            close_one(&mut strangers);
         }
-        strangers.0.push_back((origin(address), Arc::downgrade(state)));
+        strangers.push_back((origin(address), Arc::downgrade(state)));
     }
 
-    /// Closes a stranger.
     pub(crate) fn expel(&self) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        strangers.forget();
-        strangers.close_one();
+        strangers.retain(is_stranger);
+        close_one(&mut strangers);
     }
 }
 
-impl UnclaimedConnections {
-    /// Forgets connections that are no longer strangers.
-    fn forget(&mut self) {
-        self.0.retain(|(_, connection)| is_stranger(connection).is_some());
+/// Closes the oldest stranger of the origin that has the most, so that a flood from one origin costs no other origin a connection.
+fn close_one(strangers: &mut VecDeque<Stranger>) {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for (origin, _) in &*strangers {
+        *counts.entry(*origin).or_default() += 1;
     }
-
-    /// Closes the oldest stranger of the origin that has the most, so that a flood from one origin costs no other origin a connection.
-    fn close_one(&mut self) {
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for (origin, _) in &self.0 {
-            *counts.entry(*origin).or_default() += 1;
-        }
-        let Some(most) = counts.values().copied().max() else { return };
-        let oldest = self.0.iter().position(|(origin, _)| counts[origin] == most);
-        if let Some((_, oldest)) = oldest.and_then(|at| self.0.remove(at))
-            && let Some(oldest) = oldest.upgrade()
-        {
-            oldest.close();
-        }
+    let Some(most) = counts.values().copied().max() else { return };
+    let oldest = strangers.iter().position(|(origin, _)| counts[origin] == most);
+    if let Some(oldest) = oldest.and_then(|at| strangers.remove(at)?.1.upgrade()) {
+        oldest.close();
     }
 }
 
-/// Returns the connection if it is open and nothing keeps it open.
-fn is_stranger(connection: &Weak<ConnectionState>) -> Option<Arc<ConnectionState>> {
-    connection.upgrade().filter(|state| state.is_stranger())
+/// Returns whether the connection is open and nothing keeps it open.
+fn is_stranger((_, connection): &Stranger) -> bool {
+    connection.upgrade().is_some_and(|state| state.is_stranger())
 }
 
 #[cfg(test)]
@@ -116,42 +106,22 @@ mod tests {
         drop(admission.place().await);
     }
 
-    #[test]
-    fn strangers_are_few() {
-        let admission = Admission::new(10_000);
-        let mut peers: Vec<Peer> = (0..4).map(|_| enter(&admission, HERE)).collect();
-        let _stays = peers[3].keep_open();
-        peers.extend((4..2 * MAX_STRANGERS).map(|_| enter(&admission, HERE)));
-        let closed: Vec<bool> = peers.iter().map(is_closed).collect();
-        assert!(!closed[3], "something lets it stay");
-        assert!(closed[..MAX_STRANGERS].iter().filter(|closed| !**closed).count() <= 2, "the oldest are gone");
-        assert!(closed[MAX_STRANGERS + 1..].iter().all(|closed| !closed));
-        assert!(admission.strangers.lock().unwrap().0.len() <= MAX_STRANGERS);
-    }
-
     /// A host with IPv6 has a whole network of addresses, and a host with IPv4 may connect through a dual-stack socket.
     #[test]
     fn a_flood_from_one_network_closes_no_connection_of_another() {
         let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
         for elsewhere in [v6(1, 1), Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into(), HERE] {
             let admission = Admission::new(10_000);
-            let other = enter(&admission, elsewhere);
+            let (other, known) = (enter(&admission, elsewhere), enter(&admission, v6(2, 0)));
+            let _stays = known.keep_open();
             let flood: Vec<Peer> = (0..2 * MAX_STRANGERS as u16).map(|host| enter(&admission, v6(2, host))).collect();
-            assert!(!is_closed(&other), "{elsewhere}");
+            assert!(!is_closed(&other) && !is_closed(&known), "{elsewhere}");
+            assert!(admission.strangers.lock().unwrap().len() <= MAX_STRANGERS);
+            assert!(!is_closed(flood.last().unwrap()), "the newest may try");
             assert_eq!(flood.iter().filter(|peer| !is_closed(peer)).count(), MAX_STRANGERS - 1);
         }
         let mapped = |address: Ipv4Addr| origin(address.to_ipv6_mapped().into());
         assert_eq!(mapped(Ipv4Addr::LOCALHOST), HERE);
         assert_ne!(mapped(Ipv4Addr::new(10, 0, 0, 1)), mapped(Ipv4Addr::new(10, 0, 0, 2)));
-    }
-
-    #[test]
-    fn a_flood_from_one_address_closes_no_connection_of_another() {
-        let admission = Admission::new(10_000);
-        let elsewhere: Vec<Peer> = (1..=5).map(|at| enter(&admission, Ipv4Addr::new(10, 0, 0, at).into())).collect();
-        let flood: Vec<Peer> = (0..3 * MAX_STRANGERS).map(|_| enter(&admission, HERE)).collect();
-        assert!(!elsewhere.iter().any(is_closed));
-        assert_eq!(flood.iter().filter(|peer| !is_closed(peer)).count(), MAX_STRANGERS - elsewhere.len());
-        assert!(!is_closed(flood.last().unwrap()), "the newest may try");
     }
 }

@@ -46,7 +46,6 @@ impl Endpoint {
 
     /// Connects to the coordinator, without retrying.
     pub async fn connect(&self) -> Result<AuthorizedChannel, ConnectError> {
-        let of = || self.clone();
         let uri: Uri = self.to_string().parse().map_err(|_| ConnectError::Address(self.to_string()))?;
         let [window_bytes, ..] = CONNECTION_WINDOWS;
         let channel = transport::Endpoint::from(uri)
@@ -57,11 +56,11 @@ impl Endpoint {
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
-        let certificates = |error| ConnectError::Certificates { endpoint: of(), cause: innermost(&error) };
+        let certificates = |error| ConnectError::Certificates(self.clone(), innermost(&error));
         let channel = self.trust.apply(channel).map_err(certificates)?.connect().await;
         let channel = channel.map_err(|error| match why_refused(&error) {
-            Some(reason) => ConnectError::Distrusted { endpoint: of(), reason },
-            None => ConnectError::Unreachable { endpoint: of(), cause: innermost(&error) },
+            Some(reason) => ConnectError::Distrusted(self.clone(), reason),
+            None => ConnectError::Unreachable(self.clone(), innermost(&error)),
         })?;
         Ok(AuthorizedChannel::new(channel, self.trust.authorization()))
     }
@@ -98,29 +97,14 @@ pub enum ConnectError {
     )]
     Address(String),
     /// The certificate or the key is not valid.
-    #[error("the certificates for {endpoint} cannot be used: {cause}")]
-    Certificates {
-        /// The address.
-        endpoint: Endpoint,
-        /// The description of the problem.
-        cause: String,
-    },
+    #[error("the certificates for {0} cannot be used: {1}")]
+    Certificates(Endpoint, String),
     /// The coordinator does not answer.
-    #[error("cannot reach the coordinator at {endpoint}: {cause}")]
-    Unreachable {
-        /// The address.
-        endpoint: Endpoint,
-        /// The innermost error.
-        cause: String,
-    },
+    #[error("cannot reach the coordinator at {0}: {1}")]
+    Unreachable(Endpoint, String),
     /// The peer is not trusted. Nothing was sent to it.
-    #[error("the coordinator at {endpoint} is not trusted: {reason}")]
-    Distrusted {
-        /// The address.
-        endpoint: Endpoint,
-        /// The reason.
-        reason: String,
-    },
+    #[error("the coordinator at {0} is not trusted: {1}")]
+    Distrusted(Endpoint, String),
 }
 
 fn innermost(error: &dyn Error) -> String {
@@ -144,17 +128,8 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), shown);
         }
-        for text in [
-            "",
-            "head",
-            "http://head",
-            "https://head:1",
-            "http://head:0",
-            "http://head:99999",
-            "http://:1",
-            "http://h:1/x",
-            "a b:1",
-        ] {
+        for text in ["", "http://head", "https://head:1", "head:0", "head:99999", "http://:1", "http://h:1/x", "a b:1"]
+        {
             assert!(matches!(text.parse::<Endpoint>(), Err(ConnectError::Address(_))), "{text}");
         }
     }

@@ -12,10 +12,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::either::Either;
 
 use crate::admission::Admission;
-use crate::handshake::{HandshakeFailure, LATE, handshake};
+use crate::handshake::{Protocol, Transport, handshake};
 use crate::limits::STRANGER_TIMEOUT;
 use crate::peer::Peer;
-use crate::transport::{Protocol, Transport};
 use crate::warnings::Warnings;
 
 /// A connection whose handshake is done.
@@ -98,24 +97,19 @@ where
         place: OwnedSemaphorePermit,
         since: Instant,
     ) -> Option<AcceptedConnection> {
-        let met = tokio::select! {
-            met = handshake(stream, self.protocol, (self.tls)(), since + STRANGER_TIMEOUT) => met,
-            () = peer.closed() => {
-                peer.warn(format_args!("made room before its handshake was done"));
-                return None;
-            }
+        let done = tokio::select! {
+            done = handshake(stream, self.protocol, (self.tls)(), since + STRANGER_TIMEOUT) => done,
+            () = peer.closed() => Err(Some("made room before its handshake was done".into())),
         };
-        let why = match met {
-            Ok((stream, names)) => {
-                return Some(AcceptedConnection { stream, peer: peer.with_names(names), since, place });
+        match done {
+            Ok((stream, names)) => Some(AcceptedConnection { stream, peer: peer.with_names(names), since, place }),
+            Err(why) => {
+                if let Some(why) = why {
+                    peer.warn(format_args!("{why}"));
+                }
+                None
             }
-            Err(HandshakeFailure::Left) => return None,
-            Err(HandshakeFailure::Silent) if self.protocol == Protocol::Http => return None,
-            Err(HandshakeFailure::Silent) => LATE.into(),
-            Err(HandshakeFailure::Misunderstood(why)) => why,
-        };
-        peer.warn(format_args!("{why}"));
-        None
+        }
     }
 }
 
@@ -133,7 +127,6 @@ mod tests {
         Arc::new(config.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())))
     }
 
-    /// Browsers open connections speculatively, and may never use them.
     #[tokio::test]
     async fn a_silent_browser_is_not_logged() {
         for (protocol, sent, is_logged) in

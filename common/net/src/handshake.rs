@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::security::names_of;
-use crate::transport::{Protocol, Transport};
 
 /// The first byte of a TLS handshake (RFC 8446, section 5.1), which begins no plain request.
 const TLS_HANDSHAKE: u8 = 22;
@@ -27,39 +27,42 @@ const NO_PLAIN_HTTP_HERE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nthis address speaks TLS: https://\n";
 
 /// The warning about a peer that does not finish its handshake in time.
-pub(crate) const LATE: &str = "did not finish its handshake in time";
+const LATE: &str = "did not finish its handshake in time";
+
+/// The protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC, which workers speak.
+    Grpc,
+    /// HTTP/1.1, which browsers speak, for the dashboard.
+    Http,
+}
+
+/// The byte stream of a connection, encrypted or not.
+pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// The transport of a connection, and the names in the certificate that the other end presented.
 type Handshake = (Transport, Option<Vec<String>>);
 
-/// A reason why a handshake failed.
-#[derive(Debug)]
-pub(crate) enum HandshakeFailure {
-    /// The other end closed the connection before it sent anything, as browsers and health checks do.
-    Left,
-    /// The other end sent nothing in time, as happens when a browser opens connections speculatively.
-    Silent,
-    /// The other end did not follow the protocol.
-    Misunderstood(String),
-}
-
-/// Performs the handshake. Fails if the other end does not do its part by the deadline.
+/// Performs the handshake. If the other end does not do its part by the deadline, the error is the warning to log, if it is worth one.
 pub(crate) async fn handshake(
     stream: TcpStream,
     protocol: Protocol,
     tls: Option<Arc<ServerConfig>>,
     deadline: Instant,
-) -> Result<Handshake, HandshakeFailure> {
+) -> Result<Handshake, Option<String>> {
     // Without this, small messages wait for each other for up to 40 ms.
     stream.set_nodelay(true).unwrap_or(());
     let mut first = [0];
-    let peeked = timeout_at(deadline, stream.peek(&mut first)).await.map_err(|_| HandshakeFailure::Silent)?;
-    let peeked = peeked.map_err(|error| HandshakeFailure::Misunderstood(format!("broke: {error}")))?;
-    if peeked == 0 {
-        return Err(HandshakeFailure::Left);
+    let peeked = timeout_at(deadline, stream.peek(&mut first)).await;
+    // Browsers open connections speculatively, and may never use them.
+    let peeked = peeked.map_err(|_| (protocol != Protocol::Http).then(|| LATE.to_owned()))?;
+    if peeked.map_err(|error| Some(format!("broke: {error}")))? == 0 {
+        // The other end left before it sent anything, as browsers and health checks do.
+        return Err(None);
     }
     let agreed = timeout_at(deadline, agree(stream, protocol, tls, first[0] == TLS_HANDSHAKE)).await;
-    agreed.unwrap_or_else(|_| Err(HandshakeFailure::Misunderstood(LATE.into())))
+    agreed.unwrap_or_else(|_| Err(Some(LATE.into())))
 }
 
 async fn agree(
@@ -67,8 +70,8 @@ async fn agree(
     protocol: Protocol,
     tls: Option<Arc<ServerConfig>>,
     speaks_tls: bool,
-) -> Result<Handshake, HandshakeFailure> {
-    let misunderstood = |why: &str| Err(HandshakeFailure::Misunderstood(why.into()));
+) -> Result<Handshake, Option<String>> {
+    let misunderstood = |why: &str| Err(Some(why.into()));
     match tls {
         None if speaks_tls => {
             drop(stream.write_all(&NO_TLS_HERE).await);
@@ -96,8 +99,7 @@ async fn agree(
         }
         Some(tls) => {
             let met = TlsAcceptor::from(tls).accept(stream).await;
-            let stream =
-                met.map_err(|error| HandshakeFailure::Misunderstood(format!("failed in its TLS handshake: {error}")))?;
+            let stream = met.map_err(|error| Some(format!("failed in its TLS handshake: {error}")))?;
             let names = stream.get_ref().1.peer_certificates().and_then(|chain| Some(names_of(chain.first()?)));
             Ok((Either::Right(Box::new(stream)), names))
         }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::transport::Protocol;
+use crate::handshake::Protocol;
 
 /// The minimum time between two warnings about the same address.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -24,7 +24,6 @@ pub(crate) struct Warnings {
 }
 
 impl Warnings {
-    /// Creates the warnings about the connections of a port.
     pub(crate) fn about(protocol: Protocol) -> Self {
         Self { protocol, logged: Mutex::default() }
     }

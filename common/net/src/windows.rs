@@ -9,7 +9,6 @@ use crate::limits::{CONNECTION_WINDOWS, WINDOW_SHARE};
 /// The number of bytes that a permit stands for; all windows are multiples of it.
 const UNIT_BYTES: u32 = 64 << 10;
 
-/// The memory for data that connections send ahead.
 #[derive(Debug)]
 pub(crate) struct ConnectionWindows(Arc<Semaphore>);
 

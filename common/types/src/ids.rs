@@ -91,7 +91,7 @@ impl fmt::Display for Iteration {
 }
 
 /// Identifies one lease; never reused within a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct LeaseId(pub u64);
@@ -114,7 +114,7 @@ impl fmt::Display for CollectionId {
 }
 
 /// Identifies one vector that a worker is asked for; never reused within a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VectorId(pub u64);
 
 impl fmt::Display for VectorId {

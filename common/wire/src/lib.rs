@@ -10,14 +10,12 @@
 //! - `bulk`: the calls that carry vectors
 //! - [`limits`]: every limit, with the reason for its value
 //! - `connection`: [`Connection`], the calls of a worker; `probe`: measures the link to a coordinator
-//! - `seconds`: converts any number of seconds to a duration
 
 mod bulk;
 mod connection;
 pub mod limits;
 mod message;
 mod probe;
-mod seconds;
 mod transfer;
 
 /// Code generated from `proto/ata/v1/coordinator.proto`, where it is documented.
@@ -28,6 +26,7 @@ pub mod proto {
 
 pub use bulk::{Reader, TransferRouter, Transfers};
 pub use connection::{Connection, connect};
+pub use limits::duration;
 pub use message::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, Receipt,
@@ -35,10 +34,9 @@ pub use message::{
     WorkerName, truncated, units_crc32c,
 };
 pub use probe::{ProbeResult, padding};
-pub use seconds::duration;
 pub use transfer::{
-    Assembler, FramedSet, GradientUpload, ParameterPart, ParameterStream, Pool, ReceiveError, SetProducer,
-    TransferError, chunk, f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,
+    FileReceiver, FramedSet, GradientUpload, ParameterPart, ParameterStream, ReceiveError, SetProducer, TransferError,
+    chunk, gradient_parts,
 };
 
 /// The protocol version. A worker with another version is refused.

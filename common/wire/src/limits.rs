@@ -38,7 +38,7 @@ pub const MAX_SHIFT_BYTES: usize = MAX_SHIFTED_BLOCKS / 2;
 /// The maximum budget B, in tasks per iteration: beyond this, a task would be less than a millisecond of the largest cluster's work.
 pub const MAX_BUDGET: u64 = 1 << 24;
 
-/// The maximum number of samples per task: 2^20 images are 12 GiB of f32, more than a device holds.
+/// The maximum number of samples per task, and in a batch of an evaluation: 2^20 images are 12 GiB of f32, more than a device holds.
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
 /// The maximum number of leases per message, which take at most 350 kB. The tasks of a large iteration still fit in a few messages.
@@ -60,9 +60,6 @@ pub const MAX_EVALUATED_BATCHES: usize = 16;
 
 /// The maximum number of classes in a measurement. Their two counts take five bytes at most, so all of them fit in [`REQUEST_BYTES`].
 pub const MAX_CLASSES: usize = 1 << 17;
-
-/// The maximum number of samples in a batch of an evaluation: that of a task.
-pub const MAX_EVALUATION_BATCH: u32 = MAX_TASK_BATCH;
 
 /// The maximum length of a worker's name, in characters: a host name has at most 63.
 pub const MAX_NAME_CHARS: usize = 64;
@@ -130,3 +127,32 @@ pub const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
 /// The maximum time, in milliseconds, in which a chunk from another member of an exchange must arrive: the time for which a worker may read
 /// nothing of what the coordinator sends.
 pub const MAX_CHUNK_TIMEOUT_MS: u32 = 60_000;
+
+/// Converts seconds to a duration: zero if the number is negative or NaN, and at most [`MAX_TIME`]. `Duration` itself panics at such
+/// numbers, and `Instant` panics when a duration that is too long is added to it.
+pub fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).map_or(MAX_TIME, |duration| duration.min(MAX_TIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn any_number_is_a_time() {
+        for (seconds, expected) in [
+            (0.25, Duration::from_millis(250)),
+            (f64::NAN, Duration::ZERO),
+            (-1.0, Duration::ZERO),
+            (f64::NEG_INFINITY, Duration::ZERO),
+            (1e20, MAX_TIME),
+            (f64::MAX, MAX_TIME),
+            (f64::INFINITY, MAX_TIME),
+        ] {
+            assert_eq!(duration(seconds), expected, "{seconds}");
+            assert!(Instant::now() + duration(seconds) + Duration::from_millis(1) > Instant::now());
+        }
+    }
+}

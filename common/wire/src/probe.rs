@@ -82,18 +82,3 @@ pub fn padding(bytes: usize) -> Bytes {
     };
     (0..bytes).map(|_| next()).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn padding_is_sent_in_requests_of_the_permitted_size() {
-        for bytes in [0, 1, 3999, 4000, 4001, MAX_PROBE_BYTES] {
-            let all: Vec<ProbeRequest> = requests(bytes, MAX_PROBE_BYTES).collect();
-            assert!(!all.is_empty());
-            assert_eq!(all.iter().map(|request| request.padding.len() as u64).sum::<u64>(), bytes);
-            assert!(all.iter().all(|request| request.padding.len() <= PROBE_REQUEST_PADDING));
-        }
-    }
-}

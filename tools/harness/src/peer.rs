@@ -95,7 +95,7 @@ impl Peer {
 
     /// Opens the stream of a session's parameters.
     pub async fn parameters(&self, session: &Session) -> Result<ParameterStream, Status> {
-        self.connection.parameters(session.token()).await
+        self.connection.parameters(session.token(), None).await
     }
 
     /// Sends a sum of gradients, through generated code.

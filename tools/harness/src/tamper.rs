@@ -43,7 +43,7 @@ impl Transfers for Tamper {
         session: SessionToken,
         reader: Reader,
     ) -> Result<impl Stream<Item = FramedSet> + Send + 'static, Status> {
-        let mut sets = self.connection().await?.parameters(session).await?;
+        let mut sets = self.connection().await?.parameters(session, None).await?;
         let part = sets.next().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let ParameterPart::Set(header) = part else { return Err(Status::internal("no header")) };
         // The peers' connections stay open.

@@ -6,8 +6,9 @@ use ata_sums::{GradientSum, Quantizer, Units};
 use ata_types::{Iteration, TaskRanges};
 use ata_wire::VectorRequest;
 
-use super::{CancelFlag, CollectedSum, ComputeEvent, Stop, Worker};
+use super::{CancelFlag, ComputeEvent, Stop, Worker};
 use crate::kept::KeptSum;
+use crate::transfer::CollectedSum;
 
 impl Worker<'_> {
     /// Hands over the requested vector, if all of its tasks were computed. An error means that the thread cannot continue.
@@ -22,20 +23,19 @@ impl Worker<'_> {
         }
         let vector = request.id;
         match self.vector(request, withdrawn, units) {
-            Ok(sum) => self.report(ComputeEvent::Collected { vector, sum }),
-            Err(Stop::Cancelled) => {}
-            Err(Stop::Failed { reason, uncomputable }) => {
-                self.report(ComputeEvent::VectorFailed { vector, reason, uncomputable });
+            Ok(sum) => {
+                self.report(ComputeEvent::Collected(sum));
+                Ok(())
             }
-            Err(Stop::Broken(reason)) => return Err(reason),
+            Err(stop) => {
+                self.stopped(stop, |reason, uncomputable| ComputeEvent::VectorFailed { vector, reason, uncomputable })
+            }
         }
-        Ok(())
     }
 
-    /// Collects the sums that are kept, and computes the missing tasks again.
     fn vector(
         &mut self,
-        VectorRequest { iteration, tasks, .. }: &VectorRequest,
+        VectorRequest { id, iteration, tasks, .. }: &VectorRequest,
         withdrawn: &CancelFlag,
         units: Option<Units>,
     ) -> Result<CollectedSum, Stop> {
@@ -48,7 +48,7 @@ impl Worker<'_> {
             );
             sums.push(self.compute_again(*iteration, missing, withdrawn, &quantizer)?);
         }
-        Ok(CollectedSum { sums, units: quantizer.units().clone() })
+        Ok(CollectedSum { vector: *id, sums, units: quantizer.units().clone() })
     }
 
     /// Computes tasks whose gradients are not kept separately, and keeps their sum.
@@ -59,7 +59,7 @@ impl Worker<'_> {
         withdrawn: &CancelFlag,
         quantizer: &Quantizer,
     ) -> Result<Arc<GradientSum>, Stop> {
-        let mut sum = self.kept.empty_sum(&self.rounding.sizes);
+        let mut sum = self.kept.empty_sum(&self.sizes);
         for range in tasks.iter() {
             if let Err(stop) = self.add(iteration, range, withdrawn, quantizer, &mut sum, |_, _| {}) {
                 self.kept.give_back(sum);

@@ -48,11 +48,11 @@ impl Worker<'_> {
         cancelled: &CancelFlag,
     ) -> Result<Vec<f32>, LearnerError> {
         let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0))?;
-        match maxima(&first.gradient, &self.rounding.sizes) {
+        match maxima(&first.gradient, &self.sizes) {
             Ok(maxima) => Ok(maxima),
             Err(error) => {
                 let first = self.without_bad_samples(iteration, 0, error.into(), cancelled)?;
-                Ok(maxima(&first.gradient, &self.rounding.sizes)?)
+                Ok(maxima(&first.gradient, &self.sizes)?)
             }
         }
     }
@@ -87,7 +87,6 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs a computation, and retries it while its samples cannot be read.
     fn retried<T>(
         &mut self,
         cancelled: &CancelFlag,

@@ -1,8 +1,6 @@
-use ata_types::{Lease, TaskRanges};
-use ata_wire::DataSpec;
-
 use ata_data::DataError;
 use ata_learn::TaskGradient;
+use ata_types::TaskRanges;
 
 use super::samples::READ_WAITS_MS;
 use super::*;
@@ -51,17 +49,7 @@ struct Thread {
 
 impl Thread {
     fn start(learner: Scripted) -> Self {
-        let run = RunSpec {
-            model: String::new(),
-            parameters: 1,
-            seed: 1,
-            budget: 8,
-            task_batch: 1,
-            skip_bad_samples: false,
-            data: DataSpec::Generated { seed: 1 },
-            test_data: DataSpec::Generated { seed: 1 },
-            format: WireFormat::F32Exact,
-        };
+        let run = RunSpec { parameters: 1, budget: 8, task_batch: 1, ..RunSpec::default() };
         let (sender, mut events) = mpsc::channel(16);
         let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, sender);
         assert!(matches!(events.blocking_recv(), Some(ComputeEvent::Ready)));
@@ -75,13 +63,13 @@ impl Thread {
     /// Computes a lease, whose id is its first task.
     fn lease(&self, first: u64, count: u64, cancelled: &CancelFlag) {
         let lease = Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, own: None };
-        let lease = HeldLease { lease, round: 0 };
-        self.compute.push(Job::Compute { lease, cancelled: cancelled.clone(), units: None });
+        self.compute.push(Job::Compute { lease, round: 0, cancelled: cancelled.clone(), units: None });
     }
 
     fn ask(&self, vector: u64, tasks: &[u64], withdrawn: &CancelFlag, units: Option<Units>) {
         let tasks: TaskRanges = tasks.iter().copied().map(TaskRange::single).collect();
-        let request = VectorRequest { id: VectorId(vector), iteration: ITERATION, tasks, first_chunk: 0, shards: None };
+        let id = VectorId(vector);
+        let request = VectorRequest { id, iteration: ITERATION, tasks, ..VectorRequest::default() };
         self.compute.push(Job::Collect { request, withdrawn: withdrawn.clone(), units });
     }
 
@@ -89,8 +77,8 @@ impl Thread {
     fn vector(&mut self) -> (u64, f32, u64) {
         loop {
             match self.next() {
-                Some(ComputeEvent::Computed { .. }) => {}
-                Some(ComputeEvent::Collected { vector, sum: CollectedSum { sums, units } }) => {
+                Some(ComputeEvent::Computed(_)) => {}
+                Some(ComputeEvent::Collected(CollectedSum { vector, sums, units })) => {
                     let sum: i32 = sums.iter().map(|sum| sum.values[0]).sum();
                     let unit = 2.0_f32.powi(units.exponents()[0].into());
                     return (vector.0, sum as f32 * unit, sums.iter().map(|sum| sum.tasks).sum());
@@ -115,9 +103,8 @@ fn compute(learner: Scripted) -> Option<ComputeEvent> {
 
 #[test]
 fn data_that_cannot_be_read_is_tried_again() {
-    let is_computed = |unreadable| {
-        matches!(compute(Scripted { unreadable, ..Scripted::default() }), Some(ComputeEvent::Computed { .. }))
-    };
+    let is_computed =
+        |unreadable| matches!(compute(Scripted { unreadable, ..Scripted::default() }), Some(ComputeEvent::Computed(_)));
     assert!(is_computed(3));
     assert!(!is_computed(1 + READ_WAITS_MS.len()), "but not forever");
 }

@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ata_net::ConnectError;
 use ata_sums::{GradientSum, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
-    Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress, ReceiveError, SetHeader,
-    SetProducer, Shards, VectorRequest, connect,
+    Connection, ExchangeReport, FramedSet, GradientHeader, PairFault, PeerAddress, SetHeader, SetProducer, Shards,
+    VectorRequest, connect,
 };
 use bytes::Bytes;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
 
 use super::owner::{Owner, OwnerFailure};
@@ -27,7 +27,6 @@ use crate::transfer::total;
 /// The number of chunks that may be queued between two tasks, which is enough that they do not wait for each other.
 const QUEUED_CHUNKS: usize = 8;
 
-/// A connection that is made on first use.
 type LazyConnection = Arc<OnceCell<Connection>>;
 
 /// The connections to other workers, by address.
@@ -35,7 +34,6 @@ type LazyConnection = Arc<OnceCell<Connection>>;
 pub(crate) struct Connections(HashMap<String, LazyConnection>);
 
 impl Connections {
-    /// Returns the connections to the members of an exchange.
     fn of(&mut self, shards: &Shards) -> Vec<LazyConnection> {
         self.0.retain(|_, connection| connection.initialized());
         shards.members.iter().map(|member| self.to(&member.address)).collect()
@@ -55,34 +53,23 @@ impl Connections {
         }
     }
 
-    /// Drops the connection to a worker after a failure.
     pub(crate) fn forget(&mut self, address: &str) {
         self.0.remove(address);
     }
 }
 
-/// An event of an exchange.
 #[derive(Debug)]
-pub(crate) struct ExchangeEvent {
-    /// The requested vector.
-    pub(crate) vector: VectorId,
-    pub(crate) outcome: Outcome,
-}
-
-#[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ExchangeEvent {
     /// The next chunk of the parameters arrived.
-    Chunk { at: u64, data: Bytes },
+    Chunk { vector: VectorId, at: u64, data: Bytes },
     /// The work with another member failed.
-    Failed { place: usize },
+    Failed { vector: VectorId, place: usize },
 }
 
 /// This worker's membership in an exchange, which ends when it is dropped.
 pub(crate) struct MemberExchange {
     pub(crate) vector: VectorId,
-    /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
-    /// Whether the exchange was reported to the coordinator.
     has_reported: bool,
     shards: Shards,
     tally: WayTally,
@@ -92,7 +79,6 @@ pub(crate) struct MemberExchange {
     uploads: Option<mpsc::Receiver<PeerUpload>>,
     /// This worker's chunks of the next parameters, for the other members.
     set: watch::Sender<Option<FramedSet>>,
-    /// The set of parameters that is arriving, if there is one.
     arriving: Option<Arriving>,
     events: mpsc::Sender<ExchangeEvent>,
     peers: Peers,
@@ -105,7 +91,6 @@ pub(crate) struct MemberExchange {
 struct Arriving {
     for_others: SetProducer,
     own: mpsc::UnboundedSender<Bytes>,
-    /// The number of these chunks that have arrived.
     own_count: watch::Sender<usize>,
 }
 
@@ -167,9 +152,7 @@ impl MemberExchange {
             let of_it = of_it.map(move |at| Bytes::from(encode_sums(format, &total(&sums, at))));
             self.attempt(async move {
                 let sent = connection.await?.submit_gradient(header, tokio_stream::iter(of_it)).await;
-                let broken =
-                    |error: ReceiveError| OwnerFailure { place, fault: PairFault::Broken, reason: error.to_string() };
-                sent.map(drop).map_err(broken)
+                sent.map(drop).map_err(|error| OwnerFailure::new(place, PairFault::Broken, &error))
             });
         }
         let (totals, of_coordinator) = mpsc::channel(QUEUED_CHUNKS);
@@ -190,15 +173,10 @@ impl MemberExchange {
     pub(crate) fn begin_set(&mut self, header: &SetHeader) {
         let (own, from_coordinator) = mpsc::unbounded_channel();
         let (own_count, own_counted) = watch::channel(0);
-        let mut sources: Vec<ChunkSource> = Vec::new();
-        let mut from_coordinator = Some(from_coordinator);
-        for place in 0..self.shards.members.len() {
-            if place == self.shards.place {
-                sources.extend(from_coordinator.take().map(ChunkSource::Coordinator));
-                continue;
-            }
+        let mut sources: Vec<Pin<Box<dyn Stream<Item = Bytes> + Send>>> = Vec::new();
+        for place in self.others() {
             let (chunks, source) = mpsc::channel(QUEUED_CHUNKS);
-            sources.push(ChunkSource::Member(source));
+            sources.push(Box::pin(ReceiverStream::new(source)));
             let passing = Passing {
                 place,
                 own: self.shards.of(self.shards.place),
@@ -211,13 +189,14 @@ impl MemberExchange {
             let (connection, key) = (self.connection(place), self.shards.members[place].key);
             self.attempt(async move { passing.receive(connection.await?, key).await });
         }
+        sources.insert(self.shards.place, Box::pin(UnboundedReceiverStream::new(from_coordinator)));
         let (events, vector, chunks) = (self.events.clone(), self.vector, header.chunks);
         self.tasks.spawn(async move {
             for at in 0..chunks {
                 let source = at as usize % sources.len();
                 // If the source ends early, its failure is reported.
                 let Some(data) = sources[source].next().await else { return };
-                if events.send(ExchangeEvent { vector, outcome: Outcome::Chunk { at, data } }).await.is_err() {
+                if events.send(ExchangeEvent::Chunk { vector, at, data }).await.is_err() {
                     return;
                 }
             }
@@ -252,7 +231,6 @@ impl MemberExchange {
         Some(ExchangeReport { vector: self.vector, has_failed, members })
     }
 
-    /// The address of the member at this place.
     pub(crate) fn address(&self, place: usize) -> String {
         self.shards.members.get(place).map(|member| member.address.to_string()).unwrap_or_default()
     }
@@ -266,9 +244,7 @@ impl MemberExchange {
         let (connection, endpoint) = (self.connections[place].clone(), self.shards.members[place].address.endpoint());
         async move {
             let made = connection.get_or_try_init(|| connect(&endpoint)).await;
-            let unreachable =
-                |error: ConnectError| OwnerFailure { place, fault: PairFault::Unreachable, reason: error.to_string() };
-            made.cloned().map_err(unreachable)
+            made.cloned().map_err(|error| OwnerFailure::new(place, PairFault::Unreachable, &error))
         }
     }
 
@@ -279,7 +255,7 @@ impl MemberExchange {
             if let Err(OwnerFailure { place, fault, reason }) = work.await {
                 tally.fault(place, fault, reason);
                 // If the receiver is closed, the session is over.
-                drop(events.send(ExchangeEvent { vector, outcome: Outcome::Failed { place } }).await);
+                drop(events.send(ExchangeEvent::Failed { vector, place }).await);
             }
         });
     }
@@ -288,20 +264,5 @@ impl MemberExchange {
 impl Drop for MemberExchange {
     fn drop(&mut self) {
         self.shards.members.iter().for_each(|member| self.peers.close(member.key));
-    }
-}
-
-/// A source of chunks of the next parameters.
-enum ChunkSource {
-    Coordinator(mpsc::UnboundedReceiver<Bytes>),
-    Member(mpsc::Receiver<Bytes>),
-}
-
-impl ChunkSource {
-    async fn next(&mut self) -> Option<Bytes> {
-        match self {
-            Self::Coordinator(chunks) => chunks.recv().await,
-            Self::Member(chunks) => chunks.recv().await,
-        }
     }
 }

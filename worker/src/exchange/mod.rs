@@ -21,5 +21,5 @@ mod passing;
 mod peers;
 mod tally;
 
-pub(crate) use member::{Connections, ExchangeEvent, MemberExchange, Outcome};
+pub(crate) use member::{Connections, ExchangeEvent, MemberExchange};
 pub(crate) use peers::PeerServer;

@@ -15,7 +15,6 @@ use super::peers::PeerUpload;
 use super::tally::{Part, WayTally};
 use crate::transfer::total;
 
-/// A failure of another member.
 #[derive(Debug)]
 pub(super) struct OwnerFailure {
     pub(super) place: usize,
@@ -23,28 +22,30 @@ pub(super) struct OwnerFailure {
     pub(super) reason: String,
 }
 
+impl OwnerFailure {
+    pub(super) fn new(place: usize, fault: PairFault, reason: &(impl ToString + ?Sized)) -> Self {
+        Self { place, fault, reason: reason.to_string() }
+    }
+}
+
 /// Adds up this worker's chunks of the sums of all members.
 pub(super) struct Owner {
     pub(super) own: Vec<Arc<GradientSum>>,
     pub(super) stripe: Stripe,
     pub(super) format: WireFormat,
-    /// The channel for the totals.
     pub(super) totals: mpsc::Sender<Bytes>,
     pub(super) tally: WayTally,
     /// The time within which a chunk of another member must arrive, once all members send.
     pub(super) timeout: Duration,
 }
 
-/// Another member's sum.
 struct StripeSource {
     place: usize,
     chunks: mpsc::Receiver<Result<Bytes, OwnerFailure>>,
-    /// The sender that is used once the sum has arrived.
     arrived: oneshot::Sender<()>,
 }
 
 impl Owner {
-    /// Adds up the chunks as they arrive.
     pub(super) async fn run(self, uploads: &mut mpsc::Receiver<PeerUpload>) -> Result<(), OwnerFailure> {
         // There is no timeout here: members send once they have computed, and the coordinator handles those that are late.
         let mut readers = JoinSet::new();
@@ -57,11 +58,8 @@ impl Owner {
                 // If the reader has ended, the exchange is over.
                 let Some(data) = chunks.recv().await else { return Ok(()) };
                 read.clear();
-                decode_sums(self.format, &data?, total.len(), &mut read).map_err(|error| OwnerFailure {
-                    place,
-                    fault: PairFault::Undecodable,
-                    reason: error.to_string(),
-                })?;
+                decode_sums(self.format, &data?, total.len(), &mut read)
+                    .map_err(|error| OwnerFailure::new(place, PairFault::Undecodable, &error))?;
                 add_sums(&mut total, &read);
             }
             if self.totals.send(encode_sums(self.format, &total).into()).await.is_err() {
@@ -76,7 +74,6 @@ impl Owner {
         Ok(())
     }
 
-    /// The number of chunks of a whole vector.
     fn chunks(&self) -> u64 {
         self.own.first().map_or(0, |sum| sum.values.len()).div_ceil(CHUNK_VALUES) as u64
     }
@@ -95,8 +92,7 @@ impl Owner {
             let Some(sum) = uploads.recv().await else { return Ok(Vec::new()) };
             let place = sum.place;
             if senders.iter().any(|other| other.place == place) {
-                let reason = "it sends its sum twice".into();
-                return Err(OwnerFailure { place, fault: PairFault::Undecodable, reason });
+                return Err(OwnerFailure::new(place, PairFault::Undecodable, "it sends its sum twice"));
             }
             self.tally.stop(place, Part::Sum);
             senders.push(sum);
@@ -105,49 +101,37 @@ impl Owner {
         let count = self.stripe.chunks(0, self.chunks()).count();
         let source = |PeerUpload { place, upload, arrived }| {
             let (sender, chunks) = mpsc::channel(1);
-            let reader =
-                StripeReader { place, upload, timeout: self.timeout, tally: self.tally.clone(), chunks: sender };
-            readers.spawn(reader.run(count));
+            readers.spawn(read_ahead(place, upload, count, self.timeout, self.tally.clone(), sender));
             StripeSource { place, chunks, arrived }
         };
         Ok(senders.into_iter().map(source).collect())
     }
 }
 
-/// Reads a member's sum ahead of its use.
-struct StripeReader {
+/// Reads `count` chunks of a member's sum, each while the previous one is added.
+async fn read_ahead(
     place: usize,
-    upload: GradientUpload,
-    /// The time within which a chunk must arrive.
-    timeout: Duration,
+    mut upload: GradientUpload,
+    count: usize,
+    limit: Duration,
     tally: WayTally,
-    /// The channel for the chunks.
     chunks: mpsc::Sender<Result<Bytes, OwnerFailure>>,
-}
-
-impl StripeReader {
-    /// Reads `count` chunks, each while the previous one is added.
-    async fn run(mut self, count: usize) {
-        for _ in 0..count {
-            self.tally.wait(self.place, Part::Sum, Instant::now());
-            let chunk = match timeout(self.timeout, self.upload.chunk(|_| {})).await {
-                Err(_) => self.failed(PairFault::Late, "a chunk did not come in time".into()),
-                Ok(Err(error)) => self.failed(PairFault::Broken, error.to_string()),
-                Ok(Ok(None)) => self.failed(PairFault::Undecodable, "its sum ended early".into()),
-                Ok(Ok(Some(data))) => {
-                    self.tally.came(self.place, Part::Sum, data.len(), Instant::now());
-                    Ok(data)
-                }
-            };
-            let is_last = chunk.is_err();
-            // If the receiver is closed, the exchange is over.
-            if self.chunks.send(chunk).await.is_err() || is_last {
-                return;
+) {
+    for _ in 0..count {
+        tally.wait(place, Part::Sum, Instant::now());
+        let chunk = match timeout(limit, upload.chunk(|_| {})).await {
+            Err(_) => Err(OwnerFailure::new(place, PairFault::Late, "a chunk did not come in time")),
+            Ok(Err(error)) => Err(OwnerFailure::new(place, PairFault::Broken, &error)),
+            Ok(Ok(None)) => Err(OwnerFailure::new(place, PairFault::Undecodable, "its sum ended early")),
+            Ok(Ok(Some(data))) => {
+                tally.came(place, Part::Sum, data.len(), Instant::now());
+                Ok(data)
             }
+        };
+        let is_last = chunk.is_err();
+        // If the receiver is closed, the exchange is over.
+        if chunks.send(chunk).await.is_err() || is_last {
+            return;
         }
-    }
-
-    fn failed(&self, fault: PairFault, reason: String) -> Result<Bytes, OwnerFailure> {
-        Err(OwnerFailure { place: self.place, fault, reason })
     }
 }

@@ -22,20 +22,17 @@ pub(super) struct Passing {
     pub(super) own: Stripe,
     /// The number of these chunks that have arrived.
     pub(super) own_counted: watch::Receiver<usize>,
-    /// The header of the member's set.
     pub(super) expected: SetHeader,
     /// The time within which a chunk must arrive once the member has it.
     pub(super) timeout: Duration,
     pub(super) tally: WayTally,
-    /// The channel for the received chunks.
     pub(super) chunks: mpsc::Sender<Bytes>,
 }
 
 impl Passing {
-    /// Receives all chunks.
     pub(super) async fn receive(self, connection: Connection, key: SessionToken) -> Result<(), OwnerFailure> {
-        let opened = connection.parameters(key).await;
-        let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message().into()))?;
+        let opened = connection.parameters(key, None).await;
+        let mut stream = opened.map_err(|status| self.failed(PairFault::Broken, status.message()))?;
         let stripe = self.expected.stripe.unwrap_or(Stripe::ALL);
         let own: Vec<u64> = self.own.chunks(0, self.expected.chunks).collect();
         for at in stripe.chunks(0, self.expected.chunks) {
@@ -58,7 +55,7 @@ impl Passing {
                     data?
                 } else {
                     self.tally.wait(self.place, Part::Parameters, Instant::now());
-                    let late = |_| self.failed(PairFault::Late, "its parameters did not come in time".into());
+                    let late = |_| self.failed(PairFault::Late, "its parameters did not come in time");
                     timeout(limit, chunk).await.map_err(late)??
                 }
             };
@@ -72,15 +69,15 @@ impl Passing {
 
     async fn chunk(&self, stream: &mut ParameterStream) -> Result<Bytes, OwnerFailure> {
         loop {
-            match stream.next().await.map_err(|error| self.failed(PairFault::Broken, error.to_string()))? {
+            match stream.next().await.map_err(|error| self.failed(PairFault::Broken, &error))? {
                 ParameterPart::Set(found) if found == self.expected => {}
-                ParameterPart::Set(_) => return Err(self.failed(PairFault::Broken, "it has other parameters".into())),
+                ParameterPart::Set(_) => return Err(self.failed(PairFault::Broken, "it has other parameters")),
                 ParameterPart::Chunk { data, .. } => return Ok(data),
             }
         }
     }
 
-    fn failed(&self, fault: PairFault, reason: String) -> OwnerFailure {
-        OwnerFailure { place: self.place, fault, reason }
+    fn failed(&self, fault: PairFault, reason: &(impl ToString + ?Sized)) -> OwnerFailure {
+        OwnerFailure::new(self.place, fault, reason)
     }
 }

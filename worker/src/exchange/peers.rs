@@ -41,7 +41,6 @@ pub(crate) struct Peers {
 pub(super) struct OpenExchange {
     /// The place of the member that knows the key.
     pub(super) place: usize,
-    /// The channel for the members' sums.
     pub(super) uploads: mpsc::Sender<PeerUpload>,
     /// This worker's chunks of the next parameters, once their header is known.
     pub(super) set: watch::Receiver<Option<FramedSet>>,
@@ -49,7 +48,6 @@ pub(super) struct OpenExchange {
 
 /// Another member's sum that is about to arrive.
 pub(super) struct PeerUpload {
-    /// The member's place.
     pub(super) place: usize,
     pub(super) upload: GradientUpload,
     /// The sender that is used once the sum has arrived.
@@ -62,7 +60,6 @@ impl Peers {
         self.open.send_modify(|open| drop(open.insert(key, exchange)));
     }
 
-    /// Stops accepting calls with this key.
     pub(super) fn close(&self, key: SessionToken) {
         self.open.send_modify(|open| drop(open.remove(&key)));
     }
@@ -114,20 +111,20 @@ impl Transfers for Peers {
 /// A server for other workers, which stops when it is dropped.
 pub(crate) struct PeerServer {
     pub(crate) peers: Peers,
-    /// The address at which other workers reach the server.
     pub(crate) address: PeerAddress,
     serving: AbortHandle,
-    /// The folder with the key and secrets.
     _folder: TempDir,
 }
 
 impl PeerServer {
-    /// Starts to listen for the other workers of a coordinator. If the connection to the coordinator is encrypted, so are theirs, with a
-    /// key and secret that this process generates.
-    pub(crate) async fn start(config: &PeerConfig, coordinator: &Endpoint) -> Result<Self, WorkerError> {
-        let PeerConfig { listen, host } = config;
-        let listen = *listen;
-        let failed = |cause: String| WorkerError::PeerListen { address: listen, cause };
+    /// Starts to listen for the other workers of a coordinator, if they may reach this one. If the connection to the coordinator is
+    /// encrypted, so are theirs, with a key and secret that this process generates.
+    pub(crate) async fn start(
+        config: Option<&PeerConfig>,
+        coordinator: &Endpoint,
+    ) -> Result<Option<Self>, WorkerError> {
+        let Some(&PeerConfig { listen, ref host }) = config else { return Ok(None) };
+        let failed = |cause: String| WorkerError::PeerListen(listen, cause);
         // A machine without IPv6 cannot listen on both address families.
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
         let listener = match TcpListener::bind(listen).await {
@@ -156,7 +153,7 @@ impl PeerServer {
         let memory = memory_bytes() / MEMORY_SHARE;
         let serving = serve(listener, Arc::new(security), memory, service, std::future::pending());
         let serving = tokio::spawn(serving).abort_handle();
-        Ok(Self { peers, address, serving, _folder: folder })
+        Ok(Some(Self { peers, address, serving, _folder: folder }))
     }
 }
 

@@ -12,13 +12,10 @@ pub(super) struct WayTally(Arc<Mutex<Vec<Way>>>);
 /// The parts of an exchange that a member sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The member's sum.
     Sum,
-    /// The member's chunks of the parameters.
     Parameters,
 }
 
-/// The transfers from one member.
 #[derive(Clone, Debug, Default)]
 struct Way {
     bytes: u64,
@@ -33,14 +30,12 @@ impl WayTally {
         Self(Arc::new(Mutex::new(vec![Way::default(); members])))
     }
 
-    /// Starts to wait for the next chunk of a member.
     pub(super) fn wait(&self, place: usize, part: Part, now: Instant) {
         if let Some(way) = self.ways().get_mut(place) {
             way.since[part as usize] = Some(now);
         }
     }
 
-    /// Records that a chunk has arrived.
     pub(super) fn came(&self, place: usize, part: Part, bytes: usize, now: Instant) {
         if let Some(way) = self.ways().get_mut(place) {
             way.bytes += bytes as u64;

@@ -2,10 +2,8 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_types::VectorId;
-use ata_wire::{ExchangeReport, SetHeader};
+use ata_wire::SetHeader;
 
-/// A session in progress.
 pub(super) struct ActiveSession<'a> {
     pub(super) bulk: Connection,
     pub(super) stream: ParameterStream,
@@ -17,15 +15,11 @@ pub(super) struct ActiveSession<'a> {
     pub(super) compute: &'a Compute,
     /// The iteration of the parameters that the thread has loaded.
     pub(super) loaded: Option<Iteration>,
-    /// The leases that wait for their parameters.
-    pub(super) waiting: Vec<HeldLease>,
-    /// The units of the gradients of an iteration.
+    /// The leases that wait for their parameters, and their rounds.
+    pub(super) waiting: Vec<(Lease, u64)>,
     pub(super) units: Option<(Iteration, Units)>,
-    /// The leases that were given to the thread.
     pub(super) given: HashMap<LeaseId, CancelFlag>,
-    /// The requested vectors that have not been sent.
     pub(super) asked: Vec<AskedVector>,
-    /// The number of vectors requested so far.
     pub(super) rounds: u64,
     /// The computed leases that have not been reported.
     pub(super) progress: Vec<ComputedLease>,
@@ -33,13 +27,11 @@ pub(super) struct ActiveSession<'a> {
     pub(super) uploads: JoinSet<Result<bool, SessionError>>,
     /// The probe of the link, if one is in progress.
     pub(super) probes: JoinSet<Option<(u64, f64)>>,
-    /// Whether any gradient of the session counted.
     pub(super) worked: &'a mut bool,
     /// Whether the worker has work, which its heartbeats report.
     pub(super) has_work: &'a AtomicBool,
 }
 
-/// A requested vector.
 pub(super) struct AskedVector {
     request: VectorRequest,
     /// The lease with which the vector was requested, if it was.
@@ -63,7 +55,7 @@ impl ActiveSession<'_> {
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
                     ToWorker::Units { iteration, units, shifts } => {
-                        let units = Units::new(&units, &shifts, self.compute.sizes());
+                        let units = Units::new(&units, &shifts, &self.compute.sizes);
                         let wrong = |error: UnitsError| SessionError::protocol(error.to_string());
                         self.units = Some((iteration, units.map_err(wrong)?));
                     }
@@ -89,7 +81,6 @@ impl ActiveSession<'_> {
                     permit.send(FromWorker::progress(&mut self.progress).into());
                 }
                 part = self.stream.next() => self.part(part.map_err(SessionError::receive)?)?,
-                Some(reached) = self.sharing.reached() => self.send(reached),
                 Some(event) = exchanged.recv() => self.exchange_event(event),
                 measured = self.evaluations.next() => self.send(FromWorker::Measured(measured)),
                 Some(probed) = self.probes.join_next() => {
@@ -117,26 +108,24 @@ impl ActiveSession<'_> {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
-        let own = assignment.request();
-        let lease = HeldLease { lease: assignment.lease, round: self.rounds };
-        if let Some(request) = own {
+        let (lease, round) = (assignment.lease, self.rounds);
+        if let Some(request) = assignment.request() {
             self.rounds += 1;
-            self.asked.push(AskedVector { request, of: Some(lease.id()), withdrawn: CancelFlag::default() });
+            self.asked.push(AskedVector { request, of: Some(lease.id), withdrawn: CancelFlag::default() });
         }
-        if self.loaded == Some(lease.iteration()) {
-            self.give(lease);
+        if self.loaded == Some(lease.iteration) {
+            self.give(lease, round);
         } else {
-            self.waiting.push(lease);
+            self.waiting.push((lease, round));
         }
     }
 
-    fn give(&mut self, lease: HeldLease) {
+    fn give(&mut self, lease: Lease, round: u64) {
         let cancelled = CancelFlag::default();
-        let id = lease.id();
-        self.given.insert(id, cancelled.clone());
-        let units = self.units_of(lease.iteration());
-        self.compute.push(Job::Compute { lease, cancelled, units });
-        if let Some(asked) = self.asked.iter().find(|asked| asked.of == Some(id)) {
+        self.given.insert(lease.id, cancelled.clone());
+        let units = self.units_of(lease.iteration);
+        self.compute.push(Job::Compute { lease, round, cancelled, units });
+        if let Some(asked) = self.asked.iter().find(|asked| asked.of == Some(lease.id)) {
             self.order(asked);
         }
     }
@@ -164,21 +153,18 @@ impl ActiveSession<'_> {
         self.compute.push(Job::Collect { request, withdrawn, units });
     }
 
-    /// Withdraws a vector that is no longer needed.
     fn withdraw(&mut self, vector: VectorId) {
         for asked in self.asked.extract_if(.., |asked| asked.request.id == vector) {
             self.compute.cancel(&asked.withdrawn);
         }
-        let (report, awaited) = self.sharing.leave(vector);
-        self.report(report);
-        if awaited {
+        if self.sharing.leave(vector) {
             self.parameters.cut_off();
         }
     }
 
     fn cancelled(&mut self, leases: &[LeaseId]) {
         let leases: HashSet<LeaseId> = leases.iter().copied().collect();
-        self.waiting.retain(|waiting| !leases.contains(&waiting.id()));
+        self.waiting.retain(|(lease, _)| !leases.contains(&lease.id));
         for lease in leases {
             match self.given.remove(&lease) {
                 Some(flag) => self.compute.cancel(&flag),
@@ -191,11 +177,15 @@ impl ActiveSession<'_> {
     fn loads(&mut self, iteration: Iteration, values: Arc<Vec<f32>>) {
         self.loaded = Some(iteration);
         self.compute.push(Job::Load(values));
-        for lease in std::mem::take(&mut self.waiting) {
-            match lease.iteration().cmp(&iteration) {
-                cmp::Ordering::Less => self.superseded(&lease),
-                cmp::Ordering::Equal => self.give(lease),
-                cmp::Ordering::Greater => self.waiting.push(lease),
+        for (lease, round) in std::mem::take(&mut self.waiting) {
+            match lease.iteration.cmp(&iteration) {
+                cmp::Ordering::Less => {
+                    // Only leases that are being cancelled are superseded.
+                    let reason = format!("the parameters of iteration {} never arrived", lease.iteration);
+                    self.send(FromWorker::LeaseFailed { lease: lease.id, reason, uncomputable: false });
+                }
+                cmp::Ordering::Equal => self.give(lease, round),
+                cmp::Ordering::Greater => self.waiting.push((lease, round)),
             }
         }
         for asked in self.asked.extract_if(.., |asked| asked.request.iteration < iteration) {
@@ -209,19 +199,17 @@ impl ActiveSession<'_> {
         }
     }
 
-    /// Fails a lease whose parameters were skipped. This happens only to cancelled leases.
-    fn superseded(&self, lease: &HeldLease) {
-        let reason = format!("the parameters of iteration {} never arrived", lease.iteration());
-        self.send(FromWorker::LeaseFailed { lease: lease.id(), reason, uncomputable: false });
-    }
-
     fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
         match event {
             ComputeEvent::Ready => {
                 self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() });
             }
-            ComputeEvent::Computed { lease, computed } => self.computed(&lease, computed),
-            ComputeEvent::Collected { vector, sum } => self.collected(vector, sum),
+            ComputeEvent::Computed(computed) => match self.given.remove(&computed.lease) {
+                Some(_) => self.progress.push(computed),
+                // The lease was cancelled meanwhile.
+                None => self.compute.push(Job::Discard(computed.lease)),
+            },
+            ComputeEvent::Collected(sum) => self.collected(sum),
             ComputeEvent::VectorFailed { vector, reason, uncomputable } => {
                 if self.take_asked(vector).is_some() {
                     self.send(FromWorker::VectorFailed { vector, reason, uncomputable });
@@ -236,15 +224,6 @@ impl ActiveSession<'_> {
         Ok(())
     }
 
-    fn computed(&mut self, lease: &HeldLease, computed: ComputedLease) {
-        // The gradient is not needed if the lease was cancelled meanwhile.
-        if self.given.remove(&lease.id()).is_none() {
-            self.compute.push(Job::Discard(lease.id()));
-            return;
-        }
-        self.progress.push(computed);
-    }
-
     /// Takes the request for a vector, if it is still open.
     fn take_asked(&mut self, vector: VectorId) -> Option<VectorRequest> {
         let mut asked = self.asked.extract_if(.., |asked| asked.request.id == vector);
@@ -252,23 +231,20 @@ impl ActiveSession<'_> {
     }
 
     /// Sends a vector, if it is still requested.
-    fn collected(&mut self, vector: VectorId, sum: CollectedSum) {
-        let Some(VectorRequest { id, first_chunk, shards, .. }) = self.take_asked(vector) else { return };
-        let CollectedSum { sums, units } = sum;
-        let upload = Upload { vector: id, first_chunk, sums, units };
-        if shards.is_some() {
-            return self.exchange(id, upload);
+    fn collected(&mut self, sum: CollectedSum) {
+        let Some(VectorRequest { first_chunk, shards, .. }) = self.take_asked(sum.vector) else { return };
+        let (header, bulk) = (sum.header(self.welcome.session), self.bulk.clone());
+        if shards.is_none() {
+            let chunks = tokio_stream::iter(chunks(sum.sums, first_chunk, self.welcome.run.format));
+            self.uploads.spawn(async move {
+                let receipt = bulk.submit_gradient(header, chunks).await.map_err(SessionError::receive)?;
+                Ok(is_accepted(&receipt))
+            });
+            return;
         }
-        let sent = transfer::submit(self.bulk.clone(), self.welcome.session, self.welcome.run.format, upload);
-        self.uploads.spawn(async move { Ok(is_accepted(&sent.await?)) });
-    }
-
-    /// Adds a sum to those of the other members of its exchange, and sends the totals of this worker's chunks to the coordinator.
-    fn exchange(&mut self, vector: VectorId, upload: Upload) {
-        let Some(exchange) = self.sharing.exchange(vector) else { return };
-        let (header, sums) = upload.into_parts(self.welcome.session);
-        let (totals, over) = exchange.send(&header, &sums);
-        let bulk = self.bulk.clone();
+        // The sum is added to those of the other members, and the coordinator gets the totals of this worker's chunks.
+        let Some(exchange) = self.sharing.exchange(sum.vector) else { return };
+        let (totals, over) = exchange.send(&header, &sum.sums);
         self.uploads.spawn(async move {
             tokio::select! {
                 receipt = bulk.submit_gradient(header, totals) => {
@@ -279,7 +255,6 @@ impl ActiveSession<'_> {
         });
     }
 
-    /// Handles a part of a set from the coordinator.
     fn part(&mut self, part: ParameterPart) -> Result<(), SessionError> {
         // The previous set is useless without its last chunks. A whole set replaces it. If the new set consists of differences, the report
         // makes the coordinator send a whole one.
@@ -308,10 +283,9 @@ impl ActiveSession<'_> {
     }
 
     fn exchange_event(&mut self, event: ExchangeEvent) {
-        let ExchangeEvent { vector, outcome } = event;
-        match outcome {
-            Outcome::Chunk { .. } if !self.sharing.awaits(vector) => {}
-            Outcome::Chunk { at, data } => {
+        match event {
+            ExchangeEvent::Chunk { vector, .. } if !self.sharing.awaits(vector) => {}
+            ExchangeEvent::Chunk { vector, at, data } => {
                 // The chunk was passed on by another member, which is at fault if the chunk cannot be decoded.
                 if self.add(ParameterPart::Chunk { at, data }).is_err() {
                     let exchange = self.sharing.exchange(vector);
@@ -320,11 +294,10 @@ impl ActiveSession<'_> {
                     }
                 } else if !self.parameters.is_arriving() {
                     self.sharing.stop_awaiting(vector);
-                    let report = self.sharing.report(vector, false);
-                    self.report(report);
+                    self.sharing.report(vector, false);
                 }
             }
-            Outcome::Failed { place } => self.member_failed(vector, place),
+            ExchangeEvent::Failed { vector, place } => self.member_failed(vector, place),
         }
     }
 
@@ -338,26 +311,17 @@ impl ActiveSession<'_> {
 
     /// Ends this worker's part in an exchange that failed.
     fn fail_exchange(&mut self, vector: VectorId) {
-        let report = self.sharing.report(vector, true);
-        self.report(report);
+        self.sharing.report(vector, true);
         if self.sharing.stop_awaiting(vector) {
             self.parameters.cut_off();
         }
     }
 
-    fn report(&self, report: Option<ExchangeReport>) {
-        if let Some(report) = report {
-            self.send(FromWorker::ExchangeReport(report));
-        }
-    }
-
     fn send(&self, message: FromWorker) {
-        // If the queue is full, the connection is in trouble, and the control stream will report it.
-        drop(self.to_coordinator.try_send(message.into()));
+        send(&self.to_coordinator, message);
     }
 }
 
-/// Returns whether a vector counts.
 fn is_accepted(receipt: &Receipt) -> bool {
     match receipt {
         Receipt::Accepted => tracing::debug!("vector accepted"),

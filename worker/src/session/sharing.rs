@@ -2,20 +2,18 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_types::VectorId;
-use ata_wire::{ExchangeReport, PeerAddress, SetHeader, Stripe};
+use ata_wire::{PeerAddress, SetHeader, Stripe};
 use bytes::Bytes;
 
 /// The exchanges of a session: the one whose parameters arrive, and the next one.
 pub(super) struct Sharing<'a> {
     peers: Option<&'a PeerServer>,
     connections: Connections,
+    to_coordinator: mpsc::Sender<WorkerMessage>,
     events: mpsc::Sender<ExchangeEvent>,
     exchanges: Vec<MemberExchange>,
-    /// The set that is arriving in shards.
     arriving: Option<ArrivingSet>,
-    /// The connection attempts that the coordinator requested.
-    probes: JoinSet<FromWorker>,
+    probes: JoinSet<()>,
 }
 
 /// A set of which the coordinator sends only this worker's chunks.
@@ -28,17 +26,19 @@ struct ArrivingSet {
 }
 
 impl<'a> Sharing<'a> {
-    pub(super) fn new(peers: Option<&'a PeerServer>, events: mpsc::Sender<ExchangeEvent>) -> Self {
+    pub(super) fn new(
+        peers: Option<&'a PeerServer>,
+        to_coordinator: mpsc::Sender<WorkerMessage>,
+        events: mpsc::Sender<ExchangeEvent>,
+    ) -> Self {
         let (connections, probes) = (Connections::default(), JoinSet::new());
-        Self { peers, connections, events, exchanges: Vec::new(), arriving: None, probes }
+        Self { peers, connections, to_coordinator, events, exchanges: Vec::new(), arriving: None, probes }
     }
 
-    /// The address at which other workers reach this one.
     pub(super) fn address(&self) -> Option<PeerAddress> {
         self.peers.map(|server| server.address.clone())
     }
 
-    /// Joins the exchange that a request names, if it names one.
     pub(super) fn open(&mut self, request: &VectorRequest, format: WireFormat) {
         let Some(PeerServer { peers, .. }) = self.peers else { return };
         let opened = MemberExchange::open(request, format, peers, &mut self.connections, &self.events);
@@ -48,30 +48,30 @@ impl<'a> Sharing<'a> {
         self.exchanges.push(exchange);
     }
 
-    /// Connects to another worker, as the coordinator requested.
+    /// Connects to another worker, as the coordinator requested, and reports the outcome.
     pub(super) fn reach(&mut self, probe: u64, address: &PeerAddress) {
-        let reached = self.connections.reach(address);
-        self.probes.spawn(async move { FromWorker::Reached { probe, outcome: reached.await } });
+        while self.probes.try_join_next().is_some() {}
+        let (reached, to_coordinator) = (self.connections.reach(address), self.to_coordinator.clone());
+        self.probes.spawn(async move {
+            let outcome = reached.await;
+            send(&to_coordinator, FromWorker::Reached { probe, outcome });
+        });
     }
 
-    /// Returns the result of the next finished connection attempt.
-    pub(super) async fn reached(&mut self) -> Option<FromWorker> {
-        self.probes.join_next().await?.ok()
-    }
-
-    /// Leaves an exchange that is over. Returns the report to the coordinator, and whether parameters were awaited from the exchange.
-    pub(super) fn leave(&mut self, vector: VectorId) -> (Option<ExchangeReport>, bool) {
-        let report = self.report(vector, true);
+    /// Leaves an exchange that is over, and reports it. Returns whether parameters were awaited from it.
+    pub(super) fn leave(&mut self, vector: VectorId) -> bool {
+        self.report(vector, true);
         self.exchanges.retain(|exchange| exchange.vector != vector);
-        (report, self.stop_awaiting(vector))
+        self.stop_awaiting(vector)
     }
 
-    /// Returns the report on an exchange to the coordinator, unless it was already reported.
-    pub(super) fn report(&mut self, vector: VectorId, has_failed: bool) -> Option<ExchangeReport> {
-        self.exchange(vector)?.report(has_failed)
+    /// Reports an exchange to the coordinator, unless it was already reported.
+    pub(super) fn report(&mut self, vector: VectorId, has_failed: bool) {
+        if let Some(report) = self.exchange(vector).and_then(|exchange| exchange.report(has_failed)) {
+            send(&self.to_coordinator, FromWorker::ExchangeReport(report));
+        }
     }
 
-    /// Returns the exchange of a requested vector.
     pub(super) fn exchange(&mut self, vector: VectorId) -> Option<&mut MemberExchange> {
         self.exchanges.iter_mut().find(|exchange| exchange.vector == vector)
     }

@@ -42,7 +42,6 @@ pub enum Security {
 }
 
 impl Security {
-    /// Returns the TLS configuration, if connections are encrypted.
     pub(crate) fn tls(&self) -> Option<&ServerTls> {
         match self {
             Self::Open => None,

@@ -65,7 +65,6 @@ impl Trust {
         }
     }
 
-    /// Returns the header that every request carries.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         let Self::Pinned { secret, .. } = self else { return None };
         let mut value = HeaderValue::try_from(format!("Bearer {secret}")).expect("letters and digits");

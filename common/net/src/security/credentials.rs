@@ -49,7 +49,7 @@ impl Credentials {
     /// Opens the folder, and creates missing files.
     pub fn open(folder: &Path) -> Result<Self, SecurityError> {
         let this = Self { folder: folder.to_owned() };
-        make_folder(folder).map_err(|cause| SecurityError::file(folder, cause))?;
+        make_folder(folder).map_err(|cause| SecurityError::file(folder, &cause))?;
         let _lock = this.lock()?;
         let names = [KEY, CERTIFICATE, Role::Worker.file(), Role::Status.file()];
         for path in names.map(|name| folder.join(name)).iter().filter(|path| path.exists()) {
@@ -120,7 +120,7 @@ impl Credentials {
     }
 
     fn make_key(&self) -> Result<(), SecurityError> {
-        let failed = |cause: rcgen::Error| SecurityError::file(&self.folder, io::Error::other(cause));
+        let failed = |cause: rcgen::Error| SecurityError::file(&self.folder, &cause);
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let params = CertificateParams::new(vec!["ata-coordinator".to_owned()]).map_err(failed)?;
         let certificate = params.self_signed(&key).map_err(failed)?;
@@ -132,7 +132,7 @@ impl Credentials {
     fn lock(&self) -> Result<File, SecurityError> {
         let path = self.path(LOCK);
         let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        locked.map_err(|cause| SecurityError::file(&path, cause))
+        locked.map_err(|cause| SecurityError::file(&path, &cause))
     }
 
     /// Replaces a file atomically, so that a reader finds either the old or the new one. The temporary file is private from the beginning.
@@ -145,7 +145,7 @@ impl Credentials {
             file.persist(&path)?;
             File::open(&self.folder)?.sync_all()
         };
-        write().map_err(|cause: io::Error| SecurityError::file(&path, cause))
+        write().map_err(|cause: io::Error| SecurityError::file(&path, &cause))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -154,7 +154,7 @@ impl Credentials {
 }
 
 pub(crate) fn read_secret(path: &Path) -> Result<Secret, SecurityError> {
-    let text = fs::read_to_string(path).map_err(|cause| SecurityError::file(path, cause))?;
+    let text = fs::read_to_string(path).map_err(|cause| SecurityError::file(path, &cause))?;
     text.trim().parse()
 }
 
@@ -173,7 +173,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 #[cfg(unix)]
 pub(super) fn check_private(path: &Path) -> Result<(), SecurityError> {
     use std::os::unix::fs::PermissionsExt;
-    let metadata = path.metadata().map_err(|cause| SecurityError::file(path, cause))?;
+    let metadata = path.metadata().map_err(|cause| SecurityError::file(path, &cause))?;
     let for_others = metadata.permissions().mode() & 0o077;
     if for_others == 0 { Ok(()) } else { Err(SecurityError::Readable(path.to_owned())) }
 }

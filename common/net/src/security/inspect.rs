@@ -20,7 +20,7 @@ pub struct Validity {
 /// Returns the period in which all certificates of a PEM file are valid.
 pub fn validity(path: &Path) -> Result<Validity, SecurityError> {
     let of = |certificate: &CertificateDer<'_>| {
-        validity_of(certificate).map_err(|cause| SecurityError::tls(path, &format!("{cause:?}")))
+        validity_of(certificate).map_err(|cause| SecurityError::file(path, &format!("{cause:?}")))
     };
     let all = certificates(path)?.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     let common =
@@ -73,25 +73,5 @@ mod tests {
         assert_eq!(validity(&path).unwrap(), Validity { from_s: 1_262_304_000, until_s: 1_893_456_000 });
         std::fs::write(&path, "no certificate").unwrap();
         assert!(validity(&path).unwrap_err().to_string().contains("PEM"));
-    }
-
-    #[test]
-    fn a_key_must_be_that_of_its_certificate() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let params = CertificateParams::new(vec!["rig".to_owned()]).unwrap();
-        std::fs::write(path("rig.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-        for (name, key) in [("rig.key", &key), ("other.key", &other)] {
-            std::fs::write(path(name), key.serialize_pem()).unwrap();
-            #[cfg(unix)]
-            {
-                use std::os::unix::fs::PermissionsExt;
-                std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o600)).unwrap();
-            }
-        }
-        check_key(&path("rig.pem"), &path("rig.key")).unwrap();
-        assert!(check_key(&path("rig.pem"), &path("other.key")).is_err());
-        assert!(check_key(&path("rig.pem"), &path("missing")).is_err());
     }
 }

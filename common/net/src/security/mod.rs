@@ -5,7 +5,7 @@
 //! certificates. Both happen before anything else is sent.
 //!
 //! # Layout
-//! - [`Secret`], [`KeyPin`], [`JoinToken`]: the credentials of peers, and their text form
+//! - `token`: [`Secret`], [`KeyPin`], [`JoinToken`]: the credentials of peers, and their text form; `pin`: trust in a key
 //! - [`Credentials`]: the coordinator's key and secrets in a folder
 //! - `server_tls`: TLS at the coordinator; `reload`: files that may be replaced while the program runs
 //! - `access`: [`Security`], the coordinator's demands, and the check of every request
@@ -18,7 +18,6 @@ mod credentials;
 mod inspect;
 mod pin;
 mod reload;
-mod secret;
 mod server_tls;
 mod token;
 
@@ -27,12 +26,11 @@ pub use access::{Secrets, Security};
 pub use client::{AuthorizedChannel, Trust, why_refused};
 pub use credentials::{Credentials, Role};
 pub use inspect::{Validity, check_key, validity};
-pub use pin::{KeyPin, http_client};
-pub use secret::Secret;
+pub use pin::http_client;
 pub(crate) use server_tls::names_of;
 pub use server_tls::{ServerTls, TlsFiles};
-pub use token::JoinToken;
 pub(crate) use token::address_of;
+pub use token::{JoinToken, KeyPin, Secret};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,33 +50,12 @@ pub enum SecurityError {
     /// The text is not an address.
     #[error("'{0}' is not a coordinator's address: expected HOST:PORT, as in head:7070")]
     Address(String),
-    /// A file cannot be read or written.
-    #[error("{path}: {cause}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The underlying error.
-        cause: io::Error,
-    },
+    /// A file cannot be read or written, or does not contain what it should.
+    #[error("{0}: {1}")]
+    File(PathBuf, String),
     /// A private file can be read by others.
     #[error("{0} can be read by others on this machine: `chmod 600 {0}`, or remove it to have a new one made")]
     Readable(PathBuf),
-    /// A file does not contain what it should.
-    #[error("{path}: {cause}: expected PEM, as in -----BEGIN …-----")]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// The underlying error.
-        cause: rustls::pki_types::pem::Error,
-    },
-    /// The key and the certificates cannot be used for TLS.
-    #[error("{path}: {cause}")]
-    Tls {
-        /// The file.
-        path: PathBuf,
-        /// The underlying error.
-        cause: String,
-    },
     /// A thread cannot be started.
     #[error("cannot start the thread that looks at certificates and secrets: {0}")]
     Thread(io::Error),
@@ -88,18 +65,7 @@ pub enum SecurityError {
 }
 
 impl SecurityError {
-    fn file(path: &Path, cause: io::Error) -> Self {
-        Self::File { path: path.to_owned(), cause }
-    }
-
-    fn pem(path: &Path, cause: rustls::pki_types::pem::Error) -> Self {
-        match cause {
-            rustls::pki_types::pem::Error::Io(cause) => Self::file(path, cause),
-            cause => Self::Pem { path: path.to_owned(), cause },
-        }
-    }
-
-    fn tls(path: &Path, cause: &impl ToString) -> Self {
-        Self::Tls { path: path.to_owned(), cause: cause.to_string() }
+    fn file(path: &Path, cause: &impl ToString) -> Self {
+        Self::File(path.to_owned(), cause.to_string())
     }
 }

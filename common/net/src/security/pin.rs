@@ -1,47 +1,13 @@
-//! The digest of a coordinator's key.
+//! Trust in a peer that holds a certain key.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use data_encoding::BASE32_NOPAD_NOCASE;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme, version};
-use sha2::{Digest, Sha256};
 
-use super::SecurityError;
-
-/// The SHA-256 of a public key in the form of certificates (SubjectPublicKeyInfo, RFC 5280, section 4.1.2.7), as in RFC
-/// 7469. A new certificate for the same key has the same pin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyPin([u8; 32]);
-
-impl KeyPin {
-    /// Returns the pin of a certificate's key.
-    pub fn of_certificate(certificate: &CertificateDer<'_>) -> Result<Self, rustls::Error> {
-        let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
-        Ok(Self(Sha256::digest(&key).into()))
-    }
-}
-
-impl fmt::Display for KeyPin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&BASE32_NOPAD_NOCASE.encode(&self.0).to_lowercase())
-    }
-}
-
-impl FromStr for KeyPin {
-    type Err = SecurityError;
-
-    fn from_str(text: &str) -> Result<Self, SecurityError> {
-        let decoded = BASE32_NOPAD_NOCASE.decode(text.as_bytes()).ok();
-        let bytes = decoded.and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Self).ok_or(SecurityError::Pin)
-    }
-}
+use super::KeyPin;
 
 /// The coordinator has another key than the join token names.
 #[derive(Debug, thiserror::Error)]

@@ -99,62 +99,69 @@ mod tests {
     /// A timeout that no check exceeds.
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// The content is available even if the file system does not answer.
-    #[test]
-    fn nobody_waits_for_the_files() {
+    /// Returns a folder, its file with the content "old", and a function that replaces it by "new".
+    fn files() -> (tempfile::TempDir, PathBuf, impl FnOnce()) {
         let folder = tempfile::tempdir().unwrap();
         let (file, replacement) = (folder.path().join("secret"), folder.path().join("new"));
         std::fs::write(&file, "old").unwrap();
+        let replaced = file.clone();
+        let replace = move || {
+            std::fs::write(&replacement, "new").unwrap();
+            std::fs::rename(replacement, replaced).unwrap();
+        };
+        (folder, file, replace)
+    }
+
+    fn wait_until_new(current: impl Fn() -> Arc<String>) {
+        let asked = Instant::now();
+        while *current() != "new" {
+            assert!(asked.elapsed() < DEADLINE, "what was read does not count");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The content is available even if the file system does not answer.
+    #[test]
+    fn nobody_waits_for_the_files() {
+        let (_folder, file, replace) = files();
         let ((reading, begun), (go_on, gate)) = (mpsc::channel(), mpsc::channel::<()>());
         let (path, gate) = (file.clone(), Mutex::new(gate));
         let read = move || {
-            let text = std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, cause))?;
+            let text = std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, &cause))?;
             reading.send(()).unwrap();
             if text == "new" {
                 gate.lock().unwrap().recv().unwrap();
             }
             Ok(text)
         };
-        let reloaded = Arc::new(Reloaded::new(vec![file.clone()], read).unwrap());
+        let reloaded = Arc::new(Reloaded::new(vec![file], read).unwrap());
         let ask = || {
             let (reloaded, (answer, answered)) = (reloaded.clone(), mpsc::channel());
             thread::spawn(move || drop(answer.send(reloaded.current())));
             answered.recv_timeout(DEADLINE).expect("an answer")
         };
         begun.recv().unwrap();
-        std::fs::write(&replacement, "new").unwrap();
-        std::fs::rename(replacement, file).unwrap();
+        replace();
         assert_eq!(*ask(), "old");
         begun.recv_timeout(DEADLINE).expect("the new file is being read");
         assert_eq!(*ask(), "old");
         go_on.send(()).unwrap();
-        let asked = Instant::now();
-        while *ask() != "new" {
-            assert!(asked.elapsed() < DEADLINE, "what was read does not count");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until_new(ask);
     }
 
     /// A file that could not be read because its disk was briefly unavailable is read later.
     #[test]
     fn what_could_not_be_read_once_is_read_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, replacement) = (folder.path().join("secret"), folder.path().join("new"));
-        std::fs::write(&file, "old").unwrap();
+        let (_folder, file, replace) = files();
         let (path, tries) = (file.clone(), AtomicUsize::new(0));
         let read = move || {
             if (1..3).contains(&tries.fetch_add(1, Ordering::Relaxed)) {
-                return Err(SecurityError::file(&path, std::io::ErrorKind::ResourceBusy.into()));
+                return Err(SecurityError::file(&path, &std::io::ErrorKind::ResourceBusy));
             }
-            std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, cause))
+            std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, &cause))
         };
-        let reloaded = Reloaded::new(vec![file.clone()], read).unwrap();
-        std::fs::write(&replacement, "new").unwrap();
-        std::fs::rename(replacement, file).unwrap();
-        let asked = Instant::now();
-        while *reloaded.current() != "new" {
-            assert!(asked.elapsed() < DEADLINE, "the new file was not read");
-            thread::sleep(Duration::from_millis(5));
-        }
+        let reloaded = Reloaded::new(vec![file], read).unwrap();
+        replace();
+        wait_until_new(|| reloaded.current());
     }
 }

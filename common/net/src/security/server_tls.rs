@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, version};
@@ -56,7 +56,7 @@ impl TlsFiles {
     /// Returns the pin of the coordinator's key.
     pub fn pin(&self) -> Result<KeyPin, SecurityError> {
         let chain = certificates(&self.certificate)?;
-        KeyPin::of_certificate(&chain[0]).map_err(|cause| SecurityError::tls(&self.certificate, &cause))
+        KeyPin::of_certificate(&chain[0]).map_err(|cause| SecurityError::file(&self.certificate, &cause))
     }
 }
 
@@ -64,18 +64,18 @@ fn server_config(files: &TlsFiles) -> Result<ServerConfig, SecurityError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&version::TLS13])
-        .map_err(|cause| SecurityError::tls(&files.certificate, &cause))?;
+        .map_err(|cause| SecurityError::file(&files.certificate, &cause))?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|cause| SecurityError::tls(path, &cause))?)
+            builder.with_client_cert_verifier(verifier.map_err(|cause| SecurityError::file(path, &cause))?)
         }
     };
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|cause| SecurityError::pem(&files.key, cause))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|cause| pem_error(&files.key, cause))?;
     let mut config = builder
         .with_single_cert(certificates(&files.certificate)?, key)
-        .map_err(|cause| SecurityError::tls(&files.certificate, &cause))?;
+        .map_err(|cause| SecurityError::file(&files.certificate, &cause))?;
     config.alpn_protocols = vec![ALPN.into()];
     Ok(config)
 }
@@ -83,16 +83,23 @@ fn server_config(files: &TlsFiles) -> Result<ServerConfig, SecurityError> {
 fn roots(path: &Path) -> Result<RootCertStore, SecurityError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|cause| SecurityError::tls(path, &cause))?;
+        roots.add(certificate).map_err(|cause| SecurityError::file(path, &cause))?;
     }
     Ok(roots)
 }
 
 /// Reads the certificates of a file; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
-    let pem = |cause| SecurityError::pem(path, cause);
+    let pem = |cause| pem_error(path, cause);
     let all = CertificateDer::pem_file_iter(path).map_err(pem)?.collect::<Result<Vec<_>, _>>().map_err(pem)?;
-    if all.is_empty() { Err(pem(rustls::pki_types::pem::Error::NoItemsFound)) } else { Ok(all) }
+    if all.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(all) }
+}
+
+fn pem_error(path: &Path, cause: pem::Error) -> SecurityError {
+    match cause {
+        pem::Error::Io(cause) => SecurityError::file(path, &cause),
+        cause => SecurityError::file(path, &format!("{cause}: expected PEM, as in -----BEGIN …-----")),
+    }
 }
 
 /// Returns the DNS names in a certificate.

@@ -11,23 +11,16 @@ use ata_net::Peer;
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     peer: Peer,
-    progress: Arc<ReadProgress>,
-}
-
-/// The progress of a download, which the call writes and others read.
-#[derive(Debug, Default)]
-struct ReadProgress {
     /// The iteration whose parameters are being sent; 0 if there is none.
-    iteration: AtomicU64,
+    iteration: Arc<AtomicU64>,
     /// Whether their next piece has not been produced yet.
-    waits: AtomicBool,
-    /// The number of pieces taken so far.
-    taken: AtomicU64,
+    waits: Arc<AtomicBool>,
+    taken: Arc<AtomicU64>,
 }
 
 impl Reader {
     pub(super) fn new(peer: Peer) -> Self {
-        Self { peer, progress: Arc::default() }
+        Self { peer, ..Self::default() }
     }
 
     /// Returns the other end of the connection.
@@ -37,18 +30,18 @@ impl Reader {
 
     /// Returns the iteration whose parameters are being sent, and which the call holds in memory.
     pub fn sending(&self) -> Option<Iteration> {
-        Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0).map(Iteration)
+        Some(self.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0).map(Iteration)
     }
 
     /// Returns the iteration whose parameters are being sent, or `None` if the call waits for their next piece to be produced. If
     /// [`Self::taken`] does not grow while this returns an iteration, the peer is not reading.
     pub fn reading(&self) -> Option<Iteration> {
-        self.sending().filter(|_| !self.progress.waits.load(Ordering::Relaxed))
+        self.sending().filter(|_| !self.waits.load(Ordering::Relaxed))
     }
 
     /// Returns how many pieces the peer has taken, of all sets together.
     pub fn taken(&self) -> u64 {
-        self.progress.taken.load(Ordering::Relaxed)
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Closes the connection, which frees what the peer has not read.
@@ -58,15 +51,15 @@ impl Reader {
 
     /// Records which set is being sent, if any.
     pub(super) fn sends(&self, iteration: Option<Iteration>) {
-        self.progress.iteration.store(iteration.map_or(0, Iteration::number), Ordering::Relaxed);
+        self.iteration.store(iteration.map_or(0, Iteration::number), Ordering::Relaxed);
     }
 
     /// Records whether the next piece of the set has not been produced yet.
     pub(super) fn waits(&self, waits: bool) {
-        self.progress.waits.store(waits, Ordering::Relaxed);
+        self.waits.store(waits, Ordering::Relaxed);
     }
 
     pub(super) fn takes_a_piece(&self) {
-        self.progress.taken.fetch_add(1, Ordering::Relaxed);
+        self.taken.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -3,8 +3,8 @@
 use ata_types::{LeaseId, VectorId, WorkerId};
 
 use super::{
-    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, first_batch,
-    invalid, missing, truncated,
+    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, check_protocol,
+    first_batch, invalid, missing, truncated,
 };
 use crate::{PROTOCOL, proto};
 
@@ -108,7 +108,7 @@ impl From<FromWorker> for proto::WorkerMessage {
                 let peer_address = peer_address.map(|address| address.to_wire()).unwrap_or_default();
                 Kind::Ready(proto::Ready { fuses, peer_address })
             }
-            FromWorker::ExchangeReport(report) => Kind::ExchangeReport(report.into()),
+            FromWorker::ExchangeReport(report) => Kind::ExchangeReport(report.into_wire()),
             FromWorker::Reached { probe, outcome } => {
                 // An empty text would mean success.
                 let failure = outcome.err().map(|why| if why.is_empty() { "no reason".into() } else { truncated(why) });
@@ -121,10 +121,10 @@ impl From<FromWorker> for proto::WorkerMessage {
             FromWorker::VectorFailed { vector, reason, uncomputable } => {
                 Kind::VectorFailed(proto::VectorFailed { vector: vector.0, reason: truncated(reason), uncomputable })
             }
-            FromWorker::Measured(measured) => Kind::Measured(measured.into()),
+            FromWorker::Measured(measured) => Kind::Measured(measured.into_wire()),
             FromWorker::LinkProbed { bytes, seconds } => Kind::LinkProbed(proto::LinkProbed { bytes, seconds }),
             FromWorker::Progress(leases) => {
-                Kind::Progress(proto::Progress { leases: leases.into_iter().map(Into::into).collect() })
+                Kind::Progress(proto::Progress { leases: leases.into_iter().map(ComputedLease::into_wire).collect() })
             }
         };
         Self { kind: Some(kind) }
@@ -136,48 +136,46 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
 
     fn try_from(message: proto::WorkerMessage) -> Result<Self, WireError> {
         use proto::worker_message::Kind;
-        match message.kind.ok_or_else(|| missing("worker message"))? {
+        Ok(match message.kind.ok_or_else(|| missing("worker message"))? {
             Kind::Hello(hello) => {
-                if hello.protocol != PROTOCOL {
-                    return Err(WireError::Protocol(hello.protocol));
-                }
-                Ok(Self::Hello(Hello {
+                check_protocol(hello.protocol)?;
+                Self::Hello(Hello {
                     name: hello.name.parse()?,
                     instance: hello.instance,
                     number: WorkerId::new(hello.number),
                     device: truncated(hello.device),
                     version: truncated(hello.version),
-                }))
+                })
             }
             Kind::Ready(proto::Ready { fuses, peer_address }) => {
                 let peer_address =
                     (!peer_address.is_empty()).then(|| PeerAddress::from_wire(&peer_address)).transpose()?;
-                Ok(Self::Ready { fuses, peer_address })
+                Self::Ready { fuses, peer_address }
             }
-            Kind::ExchangeReport(report) => Ok(Self::ExchangeReport(report.try_into()?)),
+            Kind::ExchangeReport(report) => Self::ExchangeReport(ExchangeReport::from_wire(report)?),
             Kind::Reached(proto::Reached { probe, failure }) => {
                 let outcome = if failure.is_empty() { Ok(()) } else { Err(truncated(failure)) };
-                Ok(Self::Reached { probe, outcome })
+                Self::Reached { probe, outcome }
             }
-            Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
+            Kind::Heartbeat(proto::Heartbeat { idle }) => Self::Heartbeat { idle },
             Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {
-                Ok(Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable })
+                Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable }
             }
             Kind::VectorFailed(proto::VectorFailed { vector, reason, uncomputable }) => {
-                Ok(Self::VectorFailed { vector: VectorId(vector), reason: truncated(reason), uncomputable })
+                Self::VectorFailed { vector: VectorId(vector), reason: truncated(reason), uncomputable }
             }
-            Kind::Measured(measured) => Ok(Self::Measured(measured.try_into()?)),
+            Kind::Measured(measured) => Self::Measured(MeasuredBatch::from_wire(measured)?),
             Kind::LinkProbed(proto::LinkProbed { bytes, seconds }) => {
                 if !(seconds > 0.0 && seconds.is_finite()) {
                     return Err(invalid("seconds", seconds, "more than 0"));
                 }
-                Ok(Self::LinkProbed { bytes, seconds })
+                Self::LinkProbed { bytes, seconds }
             }
             Kind::Progress(proto::Progress { leases }) => {
-                let leases = leases.into_iter().map(ComputedLease::try_from).collect::<Result<Vec<_>, _>>()?;
+                let leases = leases.into_iter().map(ComputedLease::from_wire).collect::<Result<Vec<_>, _>>()?;
                 check_batch("number of leases", &leases, entries)?;
-                Ok(Self::Progress(leases))
+                Self::Progress(leases)
             }
-        }
+        })
     }
 }

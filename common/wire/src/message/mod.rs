@@ -1,45 +1,32 @@
 //! Domain types, valid by construction.
 //!
 //! # Layout
-//! - here: names, tokens, and [`WireError`]
+//! - here: names, tokens, [`WireError`], checks of fields, and the division of lists that are too long for one message
 //! - `from_worker`, `to_worker`: messages on the control stream
+//! - `reports`: what a worker reports: computed leases, measured batches, exchanges with other workers
 //! - `run`: everything a worker must know about the run
-//! - `computed`: the times and losses that a worker measured while it computed a lease
-//! - `measured`: the measurement of a batch of the test data
-//! - `collection`: requests for vectors
-//! - `gradient`: the header and the receipt of a sum of gradients
-//! - `set`: the header of a set of parameters
-//! - `shards`: the workers of an exchange in shards; `exchange`: their reports about it
+//! - `vector_request`: requests for vectors, and the workers of an exchange in shards
+//! - `headers`: the headers of vectors and of sets of parameters
 //! - `peer_address`: the address at which other workers reach a worker
-//! - `batch`: splits lists that are too long for one message
 //! - `probe`: the messages of a probe, which measures the link to the coordinator
 
-mod batch;
-mod computed;
-mod exchange;
 mod from_worker;
-mod gradient;
-mod measured;
+mod headers;
 mod peer_address;
 mod probe;
+mod reports;
 mod run;
-mod set;
-mod shards;
 mod to_worker;
 mod vector_request;
 
-pub use computed::{ComputedLease, LeaseTimes};
-pub use exchange::{ExchangeReport, MemberReport, PairFault};
 pub use from_worker::{FromWorker, Hello};
-pub use gradient::{GradientHeader, Receipt};
-pub use measured::{BatchFigures, MeasuredBatch};
+pub use headers::{GradientHeader, Receipt, SetHeader, Stripe};
 pub use peer_address::PeerAddress;
 pub use probe::{ProbeIntake, ProbeSummary};
+pub use reports::{BatchFigures, ComputedLease, ExchangeReport, LeaseTimes, MeasuredBatch, MemberReport, PairFault};
 pub use run::{DataSpec, RunSpec};
-pub use set::{SetHeader, Stripe};
-pub use shards::{ShardMember, Shards};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
-pub use vector_request::VectorRequest;
+pub use vector_request::{ShardMember, Shards, VectorRequest};
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,23 +34,15 @@ use std::str::FromStr;
 use bytes::Bytes;
 use tonic::Status;
 
-use self::batch::{batches, check_batch, first_batch};
 use crate::PROTOCOL;
-use crate::limits::{MAX_NAME_CHARS, MAX_TENSORS, MAX_TEXT_BYTES};
+use crate::limits::{MAX_BATCH, MAX_BATCH_ENTRIES, MAX_NAME_CHARS, MAX_TENSORS, MAX_TEXT_BYTES};
 
 /// The reason why a message violates the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A field is missing or has an invalid value.
-    #[error("{field} is {found}: expected {expected}")]
-    Invalid {
-        /// The field.
-        field: &'static str,
-        /// The value it holds.
-        found: String,
-        /// A description of a valid value.
-        expected: String,
-    },
+    #[error("{0}")]
+    Invalid(String),
     /// The other side speaks another protocol version.
     #[error("protocol version {0}: expected {PROTOCOL}; use the same release of ata on all machines")]
     Protocol(u32),
@@ -72,31 +51,58 @@ pub enum WireError {
 impl From<WireError> for Status {
     fn from(error: WireError) -> Self {
         match error {
-            WireError::Invalid { .. } => Self::invalid_argument(error.to_string()),
+            WireError::Invalid(_) => Self::invalid_argument(error.to_string()),
             WireError::Protocol(_) => Self::failed_precondition(error.to_string()),
         }
     }
 }
 
-fn invalid(field: &'static str, found: impl fmt::Display, expected: impl Into<String>) -> WireError {
-    WireError::Invalid { field, found: found.to_string(), expected: expected.into() }
+fn invalid(field: &str, found: impl fmt::Display, expected: impl fmt::Display) -> WireError {
+    WireError::Invalid(format!("{field} is {found}: expected {expected}"))
 }
 
-fn missing(field: &'static str) -> WireError {
+fn missing(field: &str) -> WireError {
     invalid(field, "missing", "a value")
 }
 
-fn in_range(field: &'static str, value: u64, max: u64) -> Result<u64, WireError> {
-    if (1..=max).contains(&value) { Ok(value) } else { Err(invalid(field, value, format!("1 to {max}"))) }
+fn in_range<T: Copy + PartialOrd + fmt::Display + From<u8>>(field: &str, value: T, max: T) -> Result<T, WireError> {
+    if (T::from(1)..=max).contains(&value) { Ok(value) } else { Err(invalid(field, value, format!("1 to {max}"))) }
 }
 
-fn at_most(field: &'static str, value: u64, max: u64) -> Result<u64, WireError> {
+fn at_most<T: Copy + PartialOrd + fmt::Display>(field: &str, value: T, max: T) -> Result<T, WireError> {
     if value <= max { Ok(value) } else { Err(invalid(field, value, format!("{max} at most"))) }
+}
+
+fn as_many(field: &str, found: usize, expected: usize, why: &str) -> Result<(), WireError> {
+    if found == expected { Ok(()) } else { Err(invalid(field, found, format!("{expected}, {why}"))) }
+}
+
+fn check_protocol(version: u32) -> Result<(), WireError> {
+    if version == PROTOCOL { Ok(()) } else { Err(WireError::Protocol(version)) }
+}
+
+/// Removes from the front as many items as fit in one message: at most [`MAX_BATCH`] items and [`MAX_BATCH_ENTRIES`] entries. An item with
+/// more entries than that gets a message of its own.
+fn first_batch<T>(items: &mut Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut sum = 0;
+    let fits = |item: &&T| {
+        sum += entries(item);
+        sum <= MAX_BATCH_ENTRIES
+    };
+    let most = items.iter().take(MAX_BATCH).take_while(fits).count();
+    items.drain(..most.max(1).min(items.len())).collect()
+}
+
+/// Checks that a message holds items within these limits.
+fn check_batch<T>(field: &str, items: &[T], entries: impl Fn(&T) -> usize) -> Result<(), WireError> {
+    in_range(field, items.len(), MAX_BATCH)?;
+    at_most("number of entries", items.iter().map(entries).sum::<usize>(), MAX_BATCH_ENTRIES)?;
+    Ok(())
 }
 
 /// Checks the exponents of the tensors' units.
 fn units_of(exponents: Vec<i32>) -> Result<Vec<i16>, WireError> {
-    at_most("number of units", exponents.len() as u64, MAX_TENSORS as u64)?;
+    at_most("number of units", exponents.len(), MAX_TENSORS)?;
     let unit = |exponent: i32| i16::try_from(exponent).map_err(|_| invalid("unit", exponent, "an exponent of 16 bits"));
     exponents.into_iter().map(unit).collect()
 }
@@ -108,7 +114,7 @@ pub fn units_crc32c(exponents: &[i16], shifts: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&bytes)
 }
 
-fn array<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], WireError> {
+fn array<const N: usize>(field: &str, bytes: &[u8]) -> Result<[u8; N], WireError> {
     bytes.try_into().map_err(|_| invalid(field, format!("{} bytes", bytes.len()), format!("{N} bytes")))
 }
 
@@ -119,7 +125,7 @@ pub fn truncated(mut text: String) -> String {
 }
 
 /// The secret that identifies a session.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SessionToken(pub [u8; 16]);
 
 impl fmt::Debug for SessionToken {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{RunSpec, WireError, invalid, missing, truncated};
+use super::{RunSpec, WireError, at_most, check_protocol, invalid, truncated};
 use crate::limits::{LEAST_PROBE_REQUEST, MAX_PROBE_BYTES, PROBE_REQUEST_PADDING};
 use crate::{PROTOCOL, proto};
 
 /// The coordinator's answer to a probe.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProbeSummary {
     /// The version of the coordinator's program.
     pub version: String,
@@ -24,7 +24,8 @@ pub struct ProbeSummary {
 impl From<ProbeSummary> for proto::ProbeSummary {
     fn from(summary: ProbeSummary) -> Self {
         let ProbeSummary { version, run_id, run, padding_bytes, time } = summary;
-        Self { protocol: PROTOCOL, version, run_id, run: Some(run.into()), padding_bytes, time_s: time.as_secs_f64() }
+        let (run, time_s) = (Some(run.into_wire()), time.as_secs_f64());
+        Self { protocol: PROTOCOL, version, run_id, run, padding_bytes, time_s }
     }
 }
 
@@ -32,20 +33,16 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
     type Error = WireError;
 
     fn try_from(summary: proto::ProbeSummary) -> Result<Self, WireError> {
-        if summary.protocol != PROTOCOL {
-            return Err(WireError::Protocol(summary.protocol));
-        }
+        check_protocol(summary.protocol)?;
         let time = Duration::try_from_secs_f64(summary.time_s).ok();
         // The time must be comparable with this machine's clock.
         let time = time.filter(|time| UNIX_EPOCH.checked_add(*time).is_some());
-        if summary.padding_bytes > MAX_PROBE_BYTES {
-            return Err(invalid("padding_bytes", summary.padding_bytes, format!("{MAX_PROBE_BYTES} at most")));
-        }
+        let padding_bytes = at_most("padding_bytes", summary.padding_bytes, MAX_PROBE_BYTES)?;
         Ok(Self {
             version: truncated(summary.version),
             run_id: truncated(summary.run_id),
-            run: summary.run.ok_or_else(|| missing("run"))?.try_into()?,
-            padding_bytes: summary.padding_bytes,
+            run: RunSpec::from_wire(summary.run)?,
+            padding_bytes,
             time: time.ok_or_else(|| invalid("time_s", summary.time_s, "seconds since 1970"))?,
         })
     }
@@ -65,10 +62,7 @@ pub struct ProbeIntake {
 impl ProbeIntake {
     /// Adds a request. Returns an error if the probe carries more than the limit.
     pub fn take(&mut self, request: &proto::ProbeRequest) -> Result<(), WireError> {
-        let answer_bytes = *self.answer.get_or_insert(request.answer_bytes);
-        if answer_bytes > MAX_PROBE_BYTES {
-            return Err(invalid("answer_bytes", answer_bytes, format!("{MAX_PROBE_BYTES} at most")));
-        }
+        at_most("answer_bytes", *self.answer.get_or_insert(request.answer_bytes), MAX_PROBE_BYTES)?;
         if request.padding.len() > PROBE_REQUEST_PADDING {
             let expected = format!("{PROBE_REQUEST_PADDING} bytes at most in a request");
             return Err(invalid("padding", format!("{} bytes", request.padding.len()), expected));

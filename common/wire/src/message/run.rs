@@ -5,10 +5,10 @@ use bytes::Bytes;
 
 use super::{WireError, array, in_range, invalid, missing, truncated};
 use crate::limits::{MAX_BUDGET, MAX_DATA_BYTES, MAX_PARAMETERS, MAX_TASK_BATCH};
-use crate::proto;
+use crate::proto::{self, data_spec::Kind};
 
 /// Everything a worker must know about the run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSpec {
     /// The model, in the form of `--model`.
     pub model: String,
@@ -49,64 +49,59 @@ pub enum DataSpec {
     },
 }
 
-impl From<RunSpec> for proto::RunSpec {
-    fn from(run: RunSpec) -> Self {
-        Self {
-            model: run.model,
-            parameters: run.parameters,
-            seed: run.seed,
-            budget: run.budget,
-            task_batch: run.task_batch,
-            skip_bad_samples: run.skip_bad_samples,
-            data: Some(run.data.into()),
-            test_data: Some(run.test_data.into()),
-            format: match run.format {
-                WireFormat::F32Exact => proto::WireFormat::F32Exact,
-                WireFormat::Compact => proto::WireFormat::Compact,
-            }
-            .into(),
-        }
+impl RunSpec {
+    pub(super) fn into_wire(self) -> proto::RunSpec {
+        let Self { model, parameters, seed, budget, task_batch, skip_bad_samples, data, test_data, format } = self;
+        let format = match format {
+            WireFormat::F32Exact => proto::WireFormat::F32Exact,
+            WireFormat::Compact => proto::WireFormat::Compact,
+        };
+        let (data, test_data, format) = (Some(data.into_wire()), Some(test_data.into_wire()), format.into());
+        proto::RunSpec { model, parameters, seed, budget, task_batch, skip_bad_samples, data, test_data, format }
     }
-}
 
-impl TryFrom<proto::RunSpec> for RunSpec {
-    type Error = WireError;
-
-    fn try_from(run: proto::RunSpec) -> Result<Self, WireError> {
+    pub(super) fn from_wire(run: Option<proto::RunSpec>) -> Result<Self, WireError> {
+        let run = run.ok_or_else(|| missing("run"))?;
+        // No chunk could be decoded in an unknown format.
+        let format = match run.format() {
+            proto::WireFormat::F32Exact => WireFormat::F32Exact,
+            proto::WireFormat::Compact => WireFormat::Compact,
+            proto::WireFormat::Unspecified => return Err(invalid("format", run.format, "1 or 2")),
+        };
         Ok(Self {
             model: truncated(run.model),
             parameters: in_range("parameters", run.parameters, MAX_PARAMETERS)?,
             seed: run.seed,
             budget: in_range("budget", run.budget, MAX_BUDGET)?,
-            task_batch: in_range("task_batch", run.task_batch.into(), MAX_TASK_BATCH.into())? as u32,
+            task_batch: in_range("task_batch", run.task_batch, MAX_TASK_BATCH)?,
             skip_bad_samples: run.skip_bad_samples,
-            data: run.data.ok_or_else(|| missing("data"))?.try_into()?,
-            test_data: run.test_data.ok_or_else(|| missing("test_data"))?.try_into()?,
-            format: format_of(run.format)?,
+            data: DataSpec::from_wire(run.data.ok_or_else(|| missing("data"))?)?,
+            test_data: DataSpec::from_wire(run.test_data.ok_or_else(|| missing("test_data"))?)?,
+            format,
         })
     }
 }
 
-impl From<DataSpec> for proto::DataSpec {
-    fn from(data: DataSpec) -> Self {
-        use proto::data_spec::Kind;
-        let kind = match data {
-            DataSpec::Generated { seed } => Kind::Generated(proto::GeneratedData { seed }),
-            DataSpec::File { sha256, bytes, shards_url } => Kind::File(proto::FileData {
+impl Default for DataSpec {
+    fn default() -> Self {
+        Self::Generated { seed: 0 }
+    }
+}
+
+impl DataSpec {
+    fn into_wire(self) -> proto::DataSpec {
+        let kind = match self {
+            Self::Generated { seed } => Kind::Generated(proto::GeneratedData { seed }),
+            Self::File { sha256, bytes, shards_url } => Kind::File(proto::FileData {
                 sha256: Bytes::copy_from_slice(&sha256),
                 bytes,
                 shards_url: shards_url.unwrap_or_default(),
             }),
         };
-        Self { kind: Some(kind) }
+        proto::DataSpec { kind: Some(kind) }
     }
-}
 
-impl TryFrom<proto::DataSpec> for DataSpec {
-    type Error = WireError;
-
-    fn try_from(data: proto::DataSpec) -> Result<Self, WireError> {
-        use proto::data_spec::Kind;
+    fn from_wire(data: proto::DataSpec) -> Result<Self, WireError> {
         Ok(match data.kind.ok_or_else(|| missing("data"))? {
             Kind::Generated(proto::GeneratedData { seed }) => Self::Generated { seed },
             Kind::File(file) => Self::File {
@@ -115,14 +110,5 @@ impl TryFrom<proto::DataSpec> for DataSpec {
                 shards_url: Some(truncated(file.shards_url)).filter(|url| !url.is_empty()),
             },
         })
-    }
-}
-
-/// Returns the format that a message names. An unknown one is an error, since no chunk could be decoded.
-fn format_of(format: i32) -> Result<WireFormat, WireError> {
-    match proto::WireFormat::try_from(format) {
-        Ok(proto::WireFormat::F32Exact) => Ok(WireFormat::F32Exact),
-        Ok(proto::WireFormat::Compact) => Ok(WireFormat::Compact),
-        Ok(proto::WireFormat::Unspecified) | Err(_) => Err(invalid("format", format, "1 or 2")),
     }
 }

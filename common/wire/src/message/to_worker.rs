@@ -4,11 +4,13 @@ use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, VectorId,
 use bytes::Bytes;
 
 use super::{
-    PeerAddress, RunSpec, SessionToken, VectorRequest, WireError, at_most, batches, check_batch, in_range, invalid,
+    PeerAddress, RunSpec, SessionToken, VectorRequest, WireError, at_most, check_batch, first_batch, in_range, invalid,
     missing, truncated, units_of,
 };
 use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES, MAX_PROBE_BYTES, MAX_SHIFT_BYTES};
 use crate::proto;
+
+pub use crate::proto::farewell::Reason as FarewellReason;
 
 /// A message from the coordinator on the control stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +58,7 @@ pub enum ToWorker {
     },
     /// The last message of a session.
     Farewell {
-        /// The reason why the session ends.
+        /// The reason why the session ends. One that this release does not know is unspecified.
         reason: FarewellReason,
         /// The reason, human-readable.
         detail: String,
@@ -65,31 +67,16 @@ pub enum ToWorker {
 
 impl ToWorker {
     /// Returns the messages that withdraw and request these vectors, in order.
-    pub fn collect(withdrawn: &[VectorId], requests: Vec<VectorRequest>) -> impl Iterator<Item = Self> {
+    pub fn collect(withdrawn: &[VectorId], mut requests: Vec<VectorRequest>) -> impl Iterator<Item = Self> {
         let withdrawn = withdrawn.chunks(MAX_BATCH).map(<[VectorId]>::to_vec);
         let withdrawn = withdrawn.map(|withdrawn| Self::Collect { requests: Vec::new(), withdrawn });
-        let asked = batches(requests, entries).into_iter();
+        let asked = std::iter::from_fn(move || (!requests.is_empty()).then(|| first_batch(&mut requests, entries)));
         withdrawn.chain(asked.map(|requests| Self::Collect { requests, withdrawn: Vec::new() }))
     }
 }
 
 fn entries(request: &VectorRequest) -> usize {
     request.tasks.len()
-}
-
-/// The reason why a session ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FarewellReason {
-    /// The run is over.
-    Finished,
-    /// The worker let a lease run out.
-    Evicted,
-    /// The coordinator is stopping, and may come back.
-    Stopping,
-    /// The run failed.
-    Failed,
-    /// The worker failed too often, and its name is refused from now on.
-    Expelled,
 }
 
 /// The first message of a session, from the coordinator.
@@ -136,7 +123,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 run_id: welcome.run_id,
                 heartbeat_interval_ms: welcome.heartbeat_interval_ms,
                 idle_heartbeat_interval_ms: welcome.idle_heartbeat_interval_ms,
-                run: Some(welcome.run.into()),
+                run: Some(welcome.run.into_wire()),
             }),
             ToWorker::Assign(leases) => {
                 let assign = |Assignment { lease, vector }| proto::Assign {
@@ -159,18 +146,11 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 Kind::Cancel(proto::Cancellations { leases: leases.into_iter().map(|lease| lease.0).collect() })
             }
             ToWorker::Collect { requests, withdrawn } => Kind::Collect(proto::Collect {
-                requests: requests.into_iter().map(Into::into).collect(),
+                requests: requests.into_iter().map(VectorRequest::into_wire).collect(),
                 withdrawn: withdrawn.into_iter().map(|vector| vector.0).collect(),
             }),
             ToWorker::Reach { probe, address } => Kind::Reach(proto::Reach { probe, address: address.to_wire() }),
             ToWorker::Farewell { reason, detail } => {
-                let reason = match reason {
-                    FarewellReason::Finished => proto::farewell::Reason::Finished,
-                    FarewellReason::Evicted => proto::farewell::Reason::Evicted,
-                    FarewellReason::Stopping => proto::farewell::Reason::Stopping,
-                    FarewellReason::Failed => proto::farewell::Reason::Failed,
-                    FarewellReason::Expelled => proto::farewell::Reason::Expelled,
-                };
                 Kind::Farewell(proto::Farewell { reason: reason.into(), detail: truncated(detail) })
             }
         };
@@ -187,27 +167,27 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
             Kind::Units(proto::Units { iteration, exponents, shifts }) => Self::Units {
                 iteration: Iteration(in_range("iteration", iteration, u64::MAX)?),
                 units: units_of(exponents)?,
-                shifts: at_most("bytes of shifts", shifts.len() as u64, MAX_SHIFT_BYTES as u64).map(|_| shifts)?,
+                shifts: at_most("bytes of shifts", shifts.len(), MAX_SHIFT_BYTES).map(|_| shifts)?,
             },
-            Kind::Welcome(welcome) => Self::Welcome(welcome.try_into()?),
+            Kind::Welcome(welcome) => Self::Welcome(Welcome::from_wire(welcome)?),
             Kind::Assign(proto::Assignments { leases }) => {
-                in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
-                Self::Assign(leases.into_iter().map(Assignment::try_from).collect::<Result<_, _>>()?)
+                in_range("number of leases", leases.len(), MAX_BATCH)?;
+                Self::Assign(leases.into_iter().map(Assignment::from_wire).collect::<Result<_, _>>()?)
             }
             Kind::Evaluate(proto::Evaluate { step, batches }) => {
-                in_range("number of batches", batches.len() as u64, MAX_EVALUATED_BATCHES as u64)?;
+                in_range("number of batches", batches.len(), MAX_EVALUATED_BATCHES)?;
                 Self::Evaluate { step: Iteration(in_range("step", step, u64::MAX - 1)?), batches }
             }
             Kind::ProbeLink(proto::ProbeLink { bytes }) => {
                 Self::ProbeLink { bytes: in_range("bytes", bytes, MAX_PROBE_BYTES)? }
             }
             Kind::Cancel(proto::Cancellations { leases }) => {
-                in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
+                in_range("number of leases", leases.len(), MAX_BATCH)?;
                 Self::Cancel(leases.into_iter().map(LeaseId).collect())
             }
             Kind::Collect(proto::Collect { requests, withdrawn }) => {
-                let requests = requests.into_iter().map(VectorRequest::try_from).collect::<Result<Vec<_>, _>>()?;
-                at_most("number of withdrawn vectors", withdrawn.len() as u64, MAX_BATCH as u64)?;
+                let requests = requests.into_iter().map(VectorRequest::from_wire).collect::<Result<Vec<_>, _>>()?;
+                at_most("number of withdrawn vectors", withdrawn.len(), MAX_BATCH)?;
                 if withdrawn.is_empty() || !requests.is_empty() {
                     check_batch("number of requests", &requests, entries)?;
                 }
@@ -217,48 +197,31 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 Self::Reach { probe, address: PeerAddress::from_wire(&address)? }
             }
             Kind::Farewell(farewell) => {
-                let reason = match farewell.reason() {
-                    proto::farewell::Reason::Finished => FarewellReason::Finished,
-                    proto::farewell::Reason::Evicted => FarewellReason::Evicted,
-                    proto::farewell::Reason::Failed => FarewellReason::Failed,
-                    proto::farewell::Reason::Expelled => FarewellReason::Expelled,
-                    proto::farewell::Reason::Stopping | proto::farewell::Reason::Unspecified => {
-                        FarewellReason::Stopping
-                    }
-                };
-                Self::Farewell { reason, detail: truncated(farewell.detail) }
+                Self::Farewell { reason: farewell.reason(), detail: truncated(farewell.detail) }
             }
         })
     }
 }
 
-impl TryFrom<proto::Welcome> for Welcome {
-    type Error = WireError;
-
-    fn try_from(welcome: proto::Welcome) -> Result<Self, WireError> {
+impl Welcome {
+    fn from_wire(welcome: proto::Welcome) -> Result<Self, WireError> {
         Ok(Self {
             session: SessionToken::from_wire(&welcome.session)?,
             worker: WorkerId::new(welcome.number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?,
             run_id: truncated(welcome.run_id),
-            heartbeat_interval_ms: in_range(
-                "heartbeat_interval_ms",
-                welcome.heartbeat_interval_ms.into(),
-                u32::MAX.into(),
-            )? as u32,
+            heartbeat_interval_ms: in_range("heartbeat_interval_ms", welcome.heartbeat_interval_ms, u32::MAX)?,
             idle_heartbeat_interval_ms: in_range(
                 "idle_heartbeat_interval_ms",
-                welcome.idle_heartbeat_interval_ms.into(),
-                u32::MAX.into(),
-            )? as u32,
-            run: welcome.run.ok_or_else(|| missing("run"))?.try_into()?,
+                welcome.idle_heartbeat_interval_ms,
+                u32::MAX,
+            )?,
+            run: RunSpec::from_wire(welcome.run)?,
         })
     }
 }
 
-impl TryFrom<proto::Assign> for Assignment {
-    type Error = WireError;
-
-    fn try_from(assign: proto::Assign) -> Result<Self, WireError> {
+impl Assignment {
+    fn from_wire(assign: proto::Assign) -> Result<Self, WireError> {
         let proto::Assign { lease, iteration, first_task, tasks, vector } = assign;
         in_range("iteration", iteration, u64::MAX)?;
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;

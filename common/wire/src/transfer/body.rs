@@ -11,7 +11,6 @@ use super::chunk::ChunkReceiver;
 use super::decoder::{Decoder, Item};
 use crate::proto::Chunk;
 
-/// Reads the items of a call's body.
 #[derive(Debug)]
 pub(crate) struct CallBody {
     body: Body,
@@ -36,7 +35,12 @@ impl CallBody {
                 None => return Err(Status::unknown("the call ended within a message").into()),
                 Some(frame) => match frame?.into_data() {
                     Ok(data) => self.arrived = data,
-                    Err(frame) => check_trailers(&frame)?,
+                    // Trailers without a status are an error.
+                    Err(frame) => match frame.trailers_ref().and_then(Status::from_header_map) {
+                        Some(status) if status.code() == Code::Ok => {}
+                        Some(status) => return Err(status.into()),
+                        None => return Err(Status::unknown("the call ended without a status").into()),
+                    },
                 },
             }
         }
@@ -55,28 +59,19 @@ impl CallBody {
     }
 }
 
-/// Returns an error unless the call succeeded. Trailers without a status are an error.
-fn check_trailers(frame: &http_body::Frame<Bytes>) -> Result<(), Status> {
-    let trailers = frame.trailers_ref();
-    match trailers.and_then(Status::from_header_map) {
-        Some(status) if status.code() == Code::Ok => Ok(()),
-        Some(status) => Err(status),
-        None => Err(Status::unknown("the call ended without a status")),
-    }
-}
-
-/// Decodes a message of a call.
 pub(super) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     M::decode(message).map_err(|error| Status::internal(format!("a message cannot be decoded: {error}")))
 }
 
 /// A part of a call that carries vectors.
 pub(super) enum BodyPart<H> {
-    /// The header of a vector.
     Header(H),
     /// A chunk, whole or only its beginning.
-    Chunk { crc32c: u32, bytes: usize, data: Bytes },
-    /// More data of the chunk.
+    Chunk {
+        crc32c: u32,
+        bytes: usize,
+        data: Bytes,
+    },
     Data(Bytes),
 }
 

@@ -7,7 +7,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tokio_stream::{Stream, StreamExt};
 
-use super::checksum::crc32c;
 use super::chunk;
 use super::decoder::{CHUNK_HEAD_BYTES, CHUNK_TAG, CRC_TAG, DATA_TAG, PREFIX_BYTES};
 use crate::limits::MAX_CHUNK_BYTES;
@@ -22,7 +21,6 @@ pub(crate) fn framed_gradient(
     tokio_stream::once(header).chain(FramedChunks { chunks: Box::pin(chunks), data: None })
 }
 
-/// A stream of the pieces of chunks.
 struct FramedChunks<S> {
     chunks: Pin<Box<S>>,
     /// The data of the chunk whose head was taken last.
@@ -75,12 +73,7 @@ fn put_prefix(bytes: &mut BytesMut, length: usize) {
 /// Panics if the chunk is empty or longer than [`MAX_CHUNK_BYTES`].
 pub(super) fn framed_chunk(data: Bytes) -> [Bytes; 2] {
     assert!((1..=MAX_CHUNK_BYTES).contains(&data.len()), "a chunk has 1 to {MAX_CHUNK_BYTES} bytes");
-    [chunk_head(&data), data]
-}
-
-/// Encodes the bytes before the data of a chunk: the beginning of a part, in the encoding of generated code. It is the same for gradients
-/// and parameters.
-fn chunk_head(data: &[u8]) -> Bytes {
+    // The head is the beginning of a part in the encoding of generated code, which is the same for gradients and parameters.
     let data_length = prost::length_delimiter_len(data.len());
     let chunk = 1 + 4 + 1 + data_length + data.len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + CHUNK_HEAD_BYTES);
@@ -89,10 +82,10 @@ fn chunk_head(data: &[u8]) -> Bytes {
     bytes.put_u8(CHUNK_TAG);
     prost::encode_length_delimiter(chunk, &mut bytes).expect(room);
     bytes.put_u8(CRC_TAG);
-    bytes.put_u32_le(crc32c(data));
+    bytes.put_u32_le(crc_fast::crc32_iscsi(&data));
     bytes.put_u8(DATA_TAG);
     prost::encode_length_delimiter(data.len(), &mut bytes).expect(room);
-    bytes.freeze()
+    [bytes.freeze(), data]
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
-//! Vectors and files as chunks, each with a checksum.
+//! Vectors and files as chunks, each with a checksum: CRC-32C (RFC 3720, appendix B.4).
 //!
 //! The sending side never copies a vector: the data of a chunk is one buffer that all receivers share. The receiving side checks
 //! the data as it arrives, and copies it only if it comes in several pieces.
 //!
 //! # Layout
 //! - here: the errors of a transfer
-//! - `checksum`: CRC-32C
-//! - `pool`: buffers that are reused
 //! - `file`: files, which go through generated code
 //! - `framed`: messages, chunks and gradients as the bytes of a call
 //! - `set`: a set of parameters, which is sent while it is produced
@@ -14,27 +12,23 @@
 //! - `parameters`, `gradient`: receive parameters and gradients from the body of a call
 
 mod body;
-mod checksum;
 mod chunk;
 mod decoder;
 mod file;
 mod framed;
 mod gradient;
 mod parameters;
-mod pool;
 mod set;
 
 pub(crate) use body::CallBody;
-pub use file::{Assembler, chunk, file_parts, receive_chunk, receive_header};
+pub use file::{FileReceiver, chunk};
 pub use framed::gradient_parts;
 pub(crate) use framed::{framed_gradient, prefixed};
 pub use gradient::GradientUpload;
 pub use parameters::{ParameterPart, ParameterStream};
-pub use pool::Pool;
 pub(crate) use set::SetReader;
 pub use set::{FramedSet, SetProducer};
 
-use bytes::Bytes;
 use tonic::Status;
 
 use crate::limits::MAX_CHUNK_BYTES;
@@ -59,14 +53,6 @@ pub enum TransferError {
     /// A chunk of a vector has an impossible size.
     #[error("chunk of {0} bytes: expected 1 to {MAX_CHUNK_BYTES}")]
     Chunk(usize),
-    /// The number of chunks is not the expected one.
-    #[error("{found} chunks: expected {expected}")]
-    Chunks {
-        /// Chunks received.
-        found: u64,
-        /// Chunks expected.
-        expected: u64,
-    },
     /// A chunk does not match its checksum.
     #[error("wrong checksum in chunk {0} of the transfer")]
     Checksum(u64),
@@ -98,9 +84,4 @@ impl From<ReceiveError> for Status {
             ReceiveError::Order(_) | ReceiveError::Content(_) => Self::invalid_argument(error.to_string()),
         }
     }
-}
-
-/// Turns a vector into bytes without copying it.
-pub fn f32_bytes(values: Vec<f32>) -> Bytes {
-    Pool::default().lend(values)
 }

@@ -52,7 +52,12 @@ impl ParameterStream {
             let part = BodyPart::of(item, parameter_part)?;
             let at = self.stripe.first + self.chunks.received() * self.stripe.stride;
             match part {
-                BodyPart::Header(header) if at >= self.announced => return Ok(ParameterPart::Set(self.begin(header)?)),
+                BodyPart::Header(header) if at >= self.announced => {
+                    let header = SetHeader::try_from(header).map_err(Status::from)?;
+                    (self.announced, self.chunks) = (header.chunks, ChunkReceiver::new());
+                    self.stripe = header.stripe.unwrap_or(Stripe::ALL);
+                    return Ok(ParameterPart::Set(header));
+                }
                 _ if at >= self.announced => return Err(ReceiveError::Order("expected a header")),
                 part => {
                     if let Some(data) = part.add_to(&mut self.chunks)? {
@@ -61,13 +66,6 @@ impl ParameterStream {
                 }
             }
         }
-    }
-
-    fn begin(&mut self, header: proto::SetHeader) -> Result<SetHeader, Status> {
-        let header = SetHeader::try_from(header)?;
-        (self.announced, self.chunks) = (header.chunks, ChunkReceiver::new());
-        self.stripe = header.stripe.unwrap_or(Stripe::ALL);
-        Ok(header)
     }
 }
 

@@ -62,7 +62,6 @@ impl SetProducer {
 #[derive(Clone, Debug)]
 pub struct FramedSet {
     header: SetHeader,
-    /// The chunks to send.
     sent: Stripe,
     pieces: Pieces,
     changes: watch::Receiver<()>,
@@ -82,15 +81,9 @@ impl FramedSet {
     }
 }
 
-/// The error of a set whose producer was dropped before the set was complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Incomplete;
-
-/// Reads the pieces of a set for one call.
 pub(crate) struct SetReader {
     pieces: Pieces,
     sent: Stripe,
-    /// The number of the next chunk.
     chunk: u64,
     /// Pieces to read before the next chunk, the last of them first.
     before: Vec<Bytes>,
@@ -104,8 +97,8 @@ impl SetReader {
         Self { pieces, sent, chunk: sent.first, before: vec![header], changes: WatchStream::from_changes(changes) }
     }
 
-    /// Returns the next piece as soon as it has been produced, and `None` after the last.
-    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Incomplete>>> {
+    /// Returns the next piece as soon as it has been produced, and `None` after the last; an error if the producer is dropped before.
+    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ()>>> {
         loop {
             if let Some(piece) = self.before.pop() {
                 return Poll::Ready(Some(Ok(piece)));
@@ -115,62 +108,8 @@ impl SetReader {
                 self.chunk += self.sent.stride;
                 self.before.extend([data.clone(), head.clone()]);
             } else if ready!(Pin::new(&mut self.changes).poll_next(cx)).is_none() {
-                return Poll::Ready(Some(Err(Incomplete)));
+                return Poll::Ready(Some(Err(())));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::poll_fn;
-    use std::time::Duration;
-
-    fn header(chunks: u64) -> SetHeader {
-        SetHeader { iteration: Iteration(3), base: None, chunks, stripe: None }
-    }
-
-    async fn read(set: FramedSet) -> Result<Vec<u8>, Incomplete> {
-        let (mut reader, mut bytes) = (SetReader::new(set), Vec::new());
-        while let Some(piece) = poll_fn(|cx| reader.poll_piece(cx)).await {
-            bytes.extend_from_slice(&piece?);
-        }
-        Ok(bytes)
-    }
-
-    /// Readers that begin before, during and after the production, in a thread without a runtime, get the same bytes.
-    #[tokio::test]
-    async fn a_set_is_read_while_it_is_produced() {
-        for chunks in [0, 1, 5] {
-            let mut producer = SetProducer::new(header(chunks));
-            let set = producer.set();
-            let early = tokio::spawn(read(set.clone()));
-            let thread = std::thread::spawn(move || {
-                for at in 0..chunks {
-                    std::thread::sleep(Duration::from_millis(1));
-                    producer.push(vec![at as u8; 300].into());
-                }
-            });
-            let between = tokio::spawn(read(set.clone()));
-            let (early, between) = (early.await.unwrap().unwrap(), between.await.unwrap().unwrap());
-            thread.join().unwrap();
-            let late = read(set).await.unwrap();
-            assert!(early == between && between == late);
-            let parts = (0..chunks).map(|at| Kind::Chunk(super::super::chunk(vec![at as u8; 300].into())));
-            let parts = std::iter::once(Kind::Header(header(chunks).into())).chain(parts);
-            let generated: Vec<u8> = parts.flat_map(|kind| prefixed(&ParameterPart { kind: Some(kind) })).collect();
-            assert!(late == generated, "as generated code would send it");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_set_that_is_dropped_is_incomplete() {
-        let mut producer = SetProducer::new(header(2));
-        producer.push(Bytes::from_static(b"chunk"));
-        let (early, late) = (tokio::spawn(read(producer.set())), producer.set());
-        drop(producer);
-        assert_eq!(early.await.unwrap(), Err(Incomplete));
-        assert_eq!(read(late).await, Err(Incomplete));
     }
 }

@@ -1,404 +1,332 @@
-//! Tests that messages survive encoding and decoding, and that every incoming frame is either valid or refused.
+//! Tests that messages survive encoding and decoding, and that what violates the contract is refused. Mutated frames of every kind are in
+//! `frames.rs` of the harness.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use ata_types::{
-    Iteration, Lease, LeaseId, MAX_LEASE_TASKS, MAX_METRICS, TaskRange, TaskRanges, VectorId, WireFormat, WorkerId,
+    Iteration, Lease, LeaseId, MAX_LEASE_TASKS, MAX_METRIC_NAME_BYTES, MAX_METRICS, TaskRange, VectorId, WireFormat,
+    WorkerId,
 };
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNK_TIMEOUT_MS, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES,
-    MAX_EVALUATED_BATCHES, MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES,
-    MAX_SHARDS, MAX_SHIFT_BYTES, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
-    REQUEST_BYTES,
+    MAX_EVALUATED_BATCHES, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES, MAX_SHARDS, MAX_SHIFT_BYTES,
+    MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
+use ata_wire::proto::coordinator_message::Kind as To;
+use ata_wire::proto::worker_message::Kind as From;
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
-    Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, RunSpec,
-    SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome, proto,
+    Hello, LeaseTimes, MeasuredBatch, MemberReport, PROTOCOL, PairFault, PeerAddress, ProbeIntake, ProbeSummary,
+    RunSpec, SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome, WireError, proto,
 };
-use proptest::collection::{btree_map, vec};
-use proptest::prelude::*;
 use prost::Message;
 
-fn worker_id() -> impl Strategy<Value = WorkerId> {
-    (1..=u32::MAX).prop_map(|number| WorkerId::new(number).unwrap())
-}
-
-fn hello() -> impl Strategy<Value = FromWorker> {
-    let number = prop_oneof![Just(None), worker_id().prop_map(Some)];
-    ("[a-zA-Z0-9._-]{1,64}", any::<u64>(), number, ".{0,100}", ".{0,100}").prop_map(
-        |(name, instance, number, device, version)| {
-            FromWorker::Hello(Hello { name: name.parse().unwrap(), instance, number, device, version })
-        },
-    )
-}
-
-fn computed() -> impl Strategy<Value = ComputedLease> {
-    (any::<u64>(), vec((0.0..1e6, -1e6..1e6), 0..20), any::<u64>()).prop_map(|(lease, measured, outlasted)| {
-        let (busy_s, losses) = measured.into_iter().unzip();
-        ComputedLease { lease: LeaseId(lease), times: LeaseTimes { busy_s, outlasted }, losses }
-    })
-}
-
-fn peer_address() -> impl Strategy<Value = PeerAddress> {
-    (0..=255_u8, 1..=u16::MAX).prop_map(|(host, port)| PeerAddress::Open(format!("10.0.0.{host}:{port}")))
-}
-
-fn from_worker() -> impl Strategy<Value = FromWorker> {
-    prop_oneof![
-        hello(),
-        (any::<bool>(), prop::option::of(peer_address()))
-            .prop_map(|(fuses, peer_address)| FromWorker::Ready { fuses, peer_address }),
-        (any::<u64>(), ".{0,100}", any::<bool>()).prop_map(|(vector, reason, uncomputable)| {
-            FromWorker::VectorFailed { vector: VectorId(vector), reason, uncomputable }
-        }),
-        exchange_report(),
-        (any::<u64>(), prop_oneof![Just(Ok(())), ".{1,100}".prop_map(Err)])
-            .prop_map(|(probe, outcome)| FromWorker::Reached { probe, outcome }),
-        any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
-        (any::<u64>(), ".{0,100}", any::<bool>()).prop_map(|(lease, reason, uncomputable)| FromWorker::LeaseFailed {
-            lease: LeaseId(lease),
-            reason,
-            uncomputable
-        }),
-        vec(computed(), 1..20).prop_map(FromWorker::Progress),
-        measured().prop_map(FromWorker::Measured),
-    ]
-}
-
-fn exchange_report() -> impl Strategy<Value = FromWorker> {
-    let kinds = vec![PairFault::Unreachable, PairFault::Late, PairFault::Broken, PairFault::Undecodable];
-    let fault = prop::option::of((prop::sample::select(kinds), ".{0,100}"));
-    let member = (0..MAX_SHARDS, any::<u64>(), 0.0..1e9, 0.0..1e9, fault)
-        .prop_map(|(place, bytes, seconds, waiting_s, fault)| MemberReport { place, bytes, seconds, waiting_s, fault });
-    (any::<u64>(), any::<bool>(), vec(member, 0..=MAX_SHARDS)).prop_map(|(vector, has_failed, members)| {
-        FromWorker::ExchangeReport(ExchangeReport { vector: VectorId(vector), has_failed, members })
-    })
-}
-
-fn measured() -> impl Strategy<Value = MeasuredBatch> {
-    let metrics = btree_map("[a-z ]{1,64}", -1e6..1e6, 0..=MAX_METRICS);
-    let figures = (1..u64::MAX, 1..=MAX_EVALUATION_BATCH, -1e6..1e6, vec(any::<(u32, u32)>(), 0..9), metrics).prop_map(
-        |(samples, batch_samples, loss, classes, metrics)| BatchFigures {
-            samples,
-            batch_samples,
-            loss,
-            classes,
-            metrics,
-        },
-    );
-    let outcome = prop_oneof![figures.prop_map(Ok), ".{1,100}".prop_map(Err)];
-    (1..u64::MAX, any::<u64>(), outcome).prop_map(|(step, batch, outcome)| MeasuredBatch {
-        step: Iteration(step),
-        batch,
-        outcome,
-    })
-}
-
-fn data_spec() -> impl Strategy<Value = DataSpec> {
-    prop_oneof![
-        any::<u64>().prop_map(|seed| DataSpec::Generated { seed }),
-        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES, proptest::option::of("[a-z]{1,9}://[a-z]{1,9}"))
-            .prop_map(|(sha256, bytes, shards_url)| DataSpec::File { sha256, bytes, shards_url }),
-    ]
-}
-
-fn run_spec() -> impl Strategy<Value = RunSpec> {
-    let data = (data_spec(), data_spec());
-    let format = prop_oneof![Just(WireFormat::F32Exact), Just(WireFormat::Compact)];
-    let tasks = (1..=MAX_TASK_BATCH, any::<bool>());
-    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, tasks, data, format).prop_map(
-        |(model, parameters, seed, budget, (task_batch, skip_bad_samples), (data, test_data), format)| RunSpec {
-            model,
-            parameters,
-            seed,
-            budget,
-            task_batch,
-            skip_bad_samples,
-            data,
-            test_data,
-            format,
-        },
-    )
-}
-
-fn task_ranges() -> impl Strategy<Value = TaskRanges> {
-    let range = (prop_oneof![0..50_u64, any::<u64>()], prop_oneof![1..9_u64, 1..=u64::MAX]);
-    let range = range.prop_map(|(first, count)| TaskRange { first, count: count.min(u64::MAX - first) });
-    vec(range, 1..20).prop_map(TaskRanges::from_iter).prop_filter("there are tasks", |tasks| !tasks.is_empty())
-}
-
-fn collection() -> impl Strategy<Value = VectorRequest> {
-    let member = (peer_address(), any::<[u8; 16]>());
-    let member = member.prop_map(|(address, key)| ShardMember { address, key: SessionToken(key) });
-    let members = vec(member, 2..=MAX_SHARDS);
-    let shards = (members, any::<prop::sample::Index>(), 1..=u64::from(MAX_CHUNK_TIMEOUT_MS));
-    let shards = shards.prop_map(|(members, place, timeout_ms)| Shards {
-        place: place.index(members.len()),
-        members,
-        chunk_timeout: Duration::from_millis(timeout_ms),
-    });
-    (1..=u64::MAX, 1..=u64::MAX, task_ranges(), 0..MAX_CHUNKS, prop::option::of(shards)).prop_map(
-        |(id, iteration, tasks, first_chunk, shards)| {
-            let (id, iteration) = (VectorId(id), Iteration(iteration));
-            VectorRequest { id, iteration, tasks, first_chunk, shards }
-        },
-    )
-}
-
-fn to_worker() -> impl Strategy<Value = ToWorker> {
-    let welcome = (any::<[u8; 16]>(), worker_id(), ".{0,50}", (1..=u32::MAX, 1..=u32::MAX), run_spec()).prop_map(
-        |(session, worker, run_id, (heartbeat_interval_ms, idle_heartbeat_interval_ms), run)| {
-            let session = SessionToken(session);
-            let welcome = Welcome { session, worker, run_id, heartbeat_interval_ms, idle_heartbeat_interval_ms, run };
-            ToWorker::Welcome(welcome)
-        },
-    );
-    let vector = prop::option::of((1..=u64::MAX).prop_map(VectorId));
-    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, vector).prop_map(
-        |(id, iteration, count, first, vector)| {
-            let tasks = TaskRange { first, count };
-            let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks, own: None };
-            Assignment { lease, vector }
-        },
-    );
-    let assign = vec(assign, 1..20).prop_map(ToWorker::Assign);
-    let reason = prop::sample::select(vec![
-        FarewellReason::Finished,
-        FarewellReason::Evicted,
-        FarewellReason::Stopping,
-        FarewellReason::Failed,
-        FarewellReason::Expelled,
-    ]);
-    prop_oneof![
-        welcome,
-        assign,
-        (1..=u64::MAX, vec(any::<i16>(), 0..20), vec(any::<u8>(), 0..20)).prop_map(|(iteration, units, shifts)| {
-            ToWorker::Units { iteration: Iteration(iteration), units, shifts: shifts.into() }
-        }),
-        vec(any::<u64>().prop_map(LeaseId), 1..20).prop_map(ToWorker::Cancel),
-        (vec(collection(), 1..20), vec(any::<u64>().prop_map(VectorId), 0..20))
-            .prop_map(|(requests, withdrawn)| ToWorker::Collect { requests, withdrawn }),
-        any::<u64>().prop_map(|id| ToWorker::Collect { requests: Vec::new(), withdrawn: vec![VectorId(id)] }),
-        (any::<u64>(), peer_address()).prop_map(|(probe, address)| ToWorker::Reach { probe, address }),
-        (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
-    ]
-}
-
-fn gradient_header() -> impl Strategy<Value = GradientHeader> {
-    let tensors = vec((0.0..f32::MAX, any::<i16>()), 0..20);
-    (any::<[u8; 16]>(), 1..=u64::MAX, tensors, any::<(u64, u64, u32)>()).prop_map(
-        |(session, vector, tensors, (saturated, vanished, units_crc32c))| {
-            let (maxima, units) = tensors.into_iter().unzip();
-            let (session, vector) = (SessionToken(session), VectorId(vector));
-            GradientHeader { session, vector, maxima, units, units_crc32c, saturated, vanished }
-        },
-    )
-}
-
-fn set_header() -> impl Strategy<Value = SetHeader> {
-    let base = prop::option::of((1..=u64::MAX).prop_map(Iteration));
-    let stripe =
-        (2..=MAX_SHARDS as u64).prop_flat_map(|stride| (0..stride).prop_map(move |first| Stripe { first, stride }));
-    (1..=u64::MAX, base, 1..=MAX_CHUNKS, prop::option::of(stripe)).prop_map(|(iteration, base, chunks, stripe)| {
-        SetHeader { iteration: Iteration(iteration), base, chunks, stripe }
-    })
-}
-
-fn probe_summary() -> impl Strategy<Value = ProbeSummary> {
-    (".{0,50}", ".{0,50}", run_spec(), 0..=MAX_PROBE_BYTES, 0..1_u64 << 33).prop_map(
-        |(version, run_id, run, padding_bytes, time_s)| ProbeSummary {
-            version,
-            run_id,
-            run,
-            padding_bytes,
-            time: Duration::from_secs(time_s),
-        },
-    )
-}
-
-/// Checks that both sides turn any frame into an error, or into a message that satisfies the contract.
-fn receive(frame: &[u8]) {
-    receive_from_worker(frame);
-    receive_at_worker(frame);
-    receive_in_bulk(frame);
-}
-
-fn receive_from_worker(frame: &[u8]) {
-    if let Ok(message) = proto::WorkerMessage::decode(frame) {
-        match FromWorker::try_from(message) {
-            Ok(FromWorker::Hello(hello)) => {
-                assert!(hello.name.to_string().len() <= MAX_NAME_CHARS);
-                assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
-            }
-            Ok(
-                FromWorker::LeaseFailed { reason, .. }
-                | FromWorker::VectorFailed { reason, .. }
-                | FromWorker::Reached { outcome: Err(reason), .. },
-            ) => assert!(reason.len() <= MAX_TEXT_BYTES),
-            Ok(FromWorker::ExchangeReport(report)) => {
-                assert!(report.members.len() <= MAX_SHARDS);
-                assert!(report.members.iter().all(|member| member.place < MAX_SHARDS && member.seconds >= 0.0));
-            }
-            Ok(FromWorker::Progress(leases)) => {
-                assert!((1..=MAX_BATCH).contains(&leases.len()));
-                assert!(leases.iter().all(|lease| lease.losses.len() == lease.times.busy_s.len()));
-            }
-            Ok(FromWorker::Measured(MeasuredBatch { step, outcome: Ok(figures), .. })) => {
-                assert!((1..u64::MAX).contains(&step.number()) && figures.samples > 0);
-                assert!((1..=MAX_EVALUATION_BATCH).contains(&figures.batch_samples));
-                assert!(figures.classes.len() <= MAX_CLASSES);
-            }
-            Ok(FromWorker::Measured(MeasuredBatch { outcome: Err(reason), .. })) => {
-                assert!((1..=MAX_TEXT_BYTES).contains(&reason.len()));
-            }
-            Ok(FromWorker::LinkProbed { seconds, .. }) => assert!(seconds > 0.0 && seconds.is_finite()),
-            Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. } | FromWorker::Reached { .. }) | Err(_) => {}
-        }
+/// Checks that messages arrive as they were sent.
+fn check_arrival<P, M>(messages: impl IntoIterator<Item = M>)
+where
+    P: Message + Default + std::convert::From<M>,
+    M: TryFrom<P, Error = WireError> + Clone + PartialEq + Debug,
+{
+    for message in messages {
+        let frame = P::from(message.clone()).encode_to_vec();
+        assert_eq!(M::try_from(P::decode(&frame[..]).unwrap()), Ok(message));
     }
 }
 
-fn receive_at_worker(frame: &[u8]) {
-    if let Ok(message) = proto::CoordinatorMessage::decode(frame) {
-        match ToWorker::try_from(message) {
-            Ok(ToWorker::Assign(assignments)) => {
-                assert!((1..=MAX_BATCH).contains(&assignments.len()));
-                for Assignment { lease, .. } in assignments {
-                    assert!((1..=MAX_LEASE_TASKS).contains(&lease.tasks.count));
-                    assert!(lease.tasks.first.checked_add(lease.tasks.count).is_some());
-                }
-            }
-            Ok(ToWorker::Evaluate { step, batches }) => {
-                assert!((1..u64::MAX).contains(&step.number()));
-                assert!((1..=MAX_EVALUATED_BATCHES).contains(&batches.len()));
-            }
-            Ok(ToWorker::ProbeLink { bytes }) => assert!(bytes <= MAX_PROBE_BYTES),
-            Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
-            Ok(ToWorker::Collect { requests, withdrawn }) => {
-                assert!(requests.len() <= MAX_BATCH && withdrawn.len() <= MAX_BATCH);
-                assert!(!requests.is_empty() || !withdrawn.is_empty());
-                for VectorRequest { id, tasks, first_chunk, .. } in requests {
-                    assert!(id.0 > 0 && first_chunk < MAX_CHUNKS && (1..=MAX_RANGES).contains(&tasks.len()));
-                }
-            }
-            Ok(ToWorker::Welcome(welcome)) => {
-                assert!((1..=MAX_PARAMETERS).contains(&welcome.run.parameters));
-                assert!((1..=MAX_TASK_BATCH).contains(&welcome.run.task_batch));
-            }
-            Ok(ToWorker::Farewell { .. } | ToWorker::Units { .. } | ToWorker::Reach { .. }) | Err(_) => {}
-        }
+fn run() -> RunSpec {
+    RunSpec {
+        model: "cnn".into(),
+        parameters: MAX_PARAMETERS,
+        seed: u64::MAX,
+        budget: MAX_BUDGET,
+        task_batch: MAX_TASK_BATCH,
+        skip_bad_samples: true,
+        data: DataSpec::File { sha256: [9; 32], bytes: MAX_DATA_BYTES, shards_url: Some("s3://images".into()) },
+        test_data: DataSpec::Generated { seed: 3 },
+        format: WireFormat::Compact,
     }
 }
 
-fn receive_in_bulk(frame: &[u8]) {
-    if let Ok(Ok(header)) = proto::GradientHeader::decode(frame).map(GradientHeader::try_from) {
-        assert_eq!(header.maxima.len(), header.units.len());
-        assert!(header.maxima.iter().all(|maximum| maximum.is_finite() && maximum.is_sign_positive()));
-    }
-    if let Ok(Ok(header)) = proto::SetHeader::decode(frame).map(SetHeader::try_from) {
-        assert!(header.chunks <= MAX_CHUNKS && header.iteration.number() > 0);
-    }
-    if let Ok(Ok(summary)) = proto::ProbeSummary::decode(frame).map(ProbeSummary::try_from) {
-        assert!(summary.padding_bytes <= MAX_PROBE_BYTES && summary.version.len() <= MAX_TEXT_BYTES);
-        assert!(std::time::UNIX_EPOCH.checked_add(summary.time).is_some());
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    #[test]
-    fn what_a_worker_says_arrives(message in from_worker()) {
-        let frame = proto::WorkerMessage::from(message.clone()).encode_to_vec();
-        let received = proto::WorkerMessage::decode(frame.as_slice()).unwrap();
-        prop_assert_eq!(FromWorker::try_from(received), Ok(message));
-    }
-
-    #[test]
-    fn what_the_coordinator_says_arrives(message in to_worker()) {
-        let frame = proto::CoordinatorMessage::from(message.clone()).encode_to_vec();
-        let received = proto::CoordinatorMessage::decode(frame.as_slice()).unwrap();
-        prop_assert_eq!(ToWorker::try_from(received), Ok(message));
-    }
-
-    #[test]
-    fn gradient_headers_arrive(header in gradient_header()) {
-        let frame = proto::GradientHeader::from(header.clone()).encode_to_vec();
-        let received = proto::GradientHeader::decode(frame.as_slice()).unwrap();
-        prop_assert_eq!(GradientHeader::try_from(received), Ok(header));
-    }
-
-    #[test]
-    fn set_headers_arrive(header in set_header()) {
-        let frame = proto::SetHeader::from(header.clone()).encode_to_vec();
-        let received = proto::SetHeader::decode(frame.as_slice()).unwrap();
-        prop_assert_eq!(SetHeader::try_from(received), Ok(header));
-    }
-
-    #[test]
-    fn probe_summaries_arrive(summary in probe_summary()) {
-        let frame = proto::ProbeSummary::from(summary.clone()).encode_to_vec();
-        let received = proto::ProbeSummary::decode(frame.as_slice()).unwrap();
-        prop_assert_eq!(ProbeSummary::try_from(received), Ok(summary));
-    }
-
-    #[test]
-    fn random_frames_do_no_harm(frame in vec(any::<u8>(), 0..200)) {
-        receive(&frame);
-    }
-
-    #[test]
-    fn mutated_frames_do_no_harm(
-        from in from_worker(),
-        to in to_worker(),
-        header in gradient_header(),
-        set in set_header(),
-        summary in probe_summary(),
-        mutations in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
-        cut in any::<prop::sample::Index>(),
-    ) {
-        for mut frame in [
-            proto::WorkerMessage::from(from).encode_to_vec(),
-            proto::CoordinatorMessage::from(to).encode_to_vec(),
-            proto::GradientHeader::from(header).encode_to_vec(),
-            proto::SetHeader::from(set).encode_to_vec(),
-            proto::ProbeSummary::from(summary).encode_to_vec(),
-        ] {
-            for (at, byte) in &mutations {
-                let at = at.index(frame.len());
-                frame[at] = *byte;
-            }
-            receive(&frame);
-            receive(&frame[..cut.index(frame.len())]);
-        }
-    }
+fn address() -> PeerAddress {
+    PeerAddress::Open("10.0.0.9:7071".into())
 }
 
 #[test]
-fn what_is_beyond_the_contract_is_refused_with_the_field() {
-    use proto::coordinator_message::Kind;
+fn what_a_worker_says_arrives() {
+    let hello = Hello {
+        name: "gpu-7.example.org".parse().unwrap(),
+        instance: u64::MAX,
+        number: WorkerId::new(3),
+        device: "CPU, 8 cores".into(),
+        version: "0.1.0".into(),
+    };
+    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1 };
+    let member = |fault| MemberReport { place: MAX_SHARDS - 1, bytes: 7, seconds: 0.5, waiting_s: 1e9, fault };
+    let figures = BatchFigures {
+        samples: u64::MAX,
+        batch_samples: MAX_TASK_BATCH,
+        loss: -4.5,
+        classes: vec![(3, 1), (0, 0)],
+        metrics: [("top 5".to_owned(), 0.25), ("top 1".to_owned(), 0.125)].into(),
+    };
+    let (step, reason) = (Iteration(u64::MAX - 1), "no memory".to_owned());
+    check_arrival::<proto::WorkerMessage, _>([
+        FromWorker::Hello(Hello { number: None, ..hello.clone() }),
+        FromWorker::Hello(hello),
+        FromWorker::Ready { fuses: true, peer_address: Some(address()) },
+        FromWorker::Ready { fuses: false, peer_address: None },
+        FromWorker::Heartbeat { idle: true },
+        FromWorker::LeaseFailed { lease: LeaseId(7), reason: reason.clone(), uncomputable: true },
+        FromWorker::VectorFailed { vector: VectorId(7), reason: reason.clone(), uncomputable: true },
+        FromWorker::ExchangeReport(ExchangeReport {
+            vector: VectorId(7),
+            has_failed: true,
+            members: [None, Some((PairFault::Late, "why".to_owned()))].map(member).into(),
+        }),
+        FromWorker::Reached { probe: 7, outcome: Ok(()) },
+        FromWorker::Reached { probe: 7, outcome: Err(reason.clone()) },
+        FromWorker::Progress(vec![ComputedLease { lease: LeaseId(7), times, losses: vec![2.0, f64::INFINITY] }; 2]),
+        FromWorker::Measured(MeasuredBatch { step, batch: 3, outcome: Ok(figures) }),
+        FromWorker::Measured(MeasuredBatch { step, batch: 4, outcome: Err(reason) }),
+        FromWorker::LinkProbed { bytes: 262_144, seconds: 1.25 },
+    ]);
+}
+
+#[test]
+fn what_the_coordinator_says_arrives() {
+    let welcome = Welcome {
+        session: SessionToken([5; 16]),
+        worker: WorkerId::from_slot(2),
+        run_id: "run".into(),
+        heartbeat_interval_ms: 500,
+        idle_heartbeat_interval_ms: u32::MAX,
+        run: run(),
+    };
+    let iteration = Iteration(u64::MAX);
+    let tasks = TaskRange { first: 1 << 40, count: MAX_LEASE_TASKS };
+    let lease = Lease { id: LeaseId(7), iteration, tasks, own: None };
+    let request = VectorRequest {
+        id: VectorId(u64::MAX),
+        iteration,
+        tasks: [TaskRange { first: 3, count: 200 }, TaskRange { first: u64::MAX - 1, count: 1 }].into_iter().collect(),
+        first_chunk: MAX_CHUNKS - 1,
+        shards: None,
+    };
+    let shards = Shards {
+        place: 1,
+        members: [1, 2].map(|key| ShardMember { address: address(), key: SessionToken([key; 16]) }).into(),
+        chunk_timeout: Duration::from_millis(MAX_CHUNK_TIMEOUT_MS.into()),
+    };
+    let shared = VectorRequest { shards: Some(shards), ..request.clone() };
+    check_arrival::<proto::CoordinatorMessage, _>([
+        ToWorker::Welcome(welcome),
+        ToWorker::Assign([None, Some(VectorId(9))].map(|vector| Assignment { lease, vector }).into()),
+        ToWorker::Units { iteration, units: vec![i16::MIN, i16::MAX], shifts: vec![0, 0x3a].into() },
+        ToWorker::Evaluate { step: Iteration(u64::MAX - 1), batches: (0..MAX_EVALUATED_BATCHES as u64).collect() },
+        ToWorker::ProbeLink { bytes: MAX_PROBE_BYTES },
+        ToWorker::Cancel(vec![LeaseId(1), LeaseId(u64::MAX)]),
+        ToWorker::Collect { requests: vec![request, shared], withdrawn: vec![VectorId(2)] },
+        ToWorker::Collect { requests: Vec::new(), withdrawn: vec![VectorId(2)] },
+        ToWorker::Reach { probe: 7, address: address() },
+        ToWorker::Farewell { reason: FarewellReason::Expelled, detail: "no result".into() },
+    ]);
+}
+
+#[test]
+fn headers_and_summaries_arrive() {
+    check_arrival::<proto::GradientHeader, _>([GradientHeader {
+        session: SessionToken([5; 16]),
+        vector: VectorId(u64::MAX),
+        maxima: vec![0.0, f32::MAX],
+        units: vec![i16::MIN, i16::MAX],
+        units_crc32c: 1,
+        saturated: 2,
+        vanished: 3,
+    }]);
+    let whole = SetHeader { iteration: Iteration(u64::MAX), chunks: MAX_CHUNKS, ..SetHeader::default() };
+    let stripe = Some(Stripe { first: 1, stride: MAX_SHARDS as u64 });
+    check_arrival::<proto::SetHeader, _>([SetHeader { base: Some(Iteration(7)), stripe, ..whole.clone() }, whole]);
+    let (version, run_id, time) = ("0.1.0".into(), "run".into(), Duration::from_millis(1_800_000_000_250));
+    check_arrival::<proto::ProbeSummary, _>([ProbeSummary {
+        version,
+        run_id,
+        run: run(),
+        padding_bytes: MAX_PROBE_BYTES,
+        time,
+    }]);
+}
+
+fn from_worker(kind: From) -> Result<FromWorker, WireError> {
+    FromWorker::try_from(proto::WorkerMessage { kind: Some(kind) })
+}
+
+fn to_worker(kind: To) -> Result<ToWorker, WireError> {
+    ToWorker::try_from(proto::CoordinatorMessage { kind: Some(kind) })
+}
+
+fn check_refusal(read: Result<impl Debug, WireError>, said: &str) {
+    let error = read.unwrap_err().to_string();
+    assert!(error.starts_with(said), "{said}: {error}");
+}
+
+#[test]
+fn what_a_worker_must_not_say_is_refused_with_the_field() {
+    let times = |busy_s: usize, losses: usize| proto::ComputedLease {
+        busy_s: vec![0.1; busy_s],
+        losses: vec![0.1; losses],
+        ..Default::default()
+    };
+    let progress = |leases| From::Progress(proto::Progress { leases });
+    let member = |place, seconds, waiting_s| {
+        let member = proto::MemberReport { place, seconds, waiting_s, ..Default::default() };
+        From::ExchangeReport(proto::ExchangeReport { members: vec![member], ..Default::default() })
+    };
+    let many = vec![proto::MemberReport::default(); MAX_SHARDS + 1];
+    let measured = |change: &dyn Fn(&mut proto::Measured)| {
+        let mut measured = proto::Measured { step: 1, samples: 1, batch_samples: 1, ..Default::default() };
+        change(&mut measured);
+        From::Measured(measured)
+    };
+    let names = |names: &[&str], values: usize| {
+        let metric_names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        measured(&|m| (m.metric_names, m.metric_values) = (metric_names.clone(), vec![0.5; values]))
+    };
+    let hello = |name: &str| proto::Hello { protocol: PROTOCOL, name: name.to_owned(), ..Default::default() };
+    for (kind, said) in [
+        (From::Hello(proto::Hello { protocol: 0, ..hello("rig") }), "protocol version 0"),
+        (From::Hello(hello("")), "worker name is ''"),
+        (From::Hello(hello("a b")), "worker name is 'a b'"),
+        (From::Hello(hello(&"r".repeat(MAX_NAME_CHARS + 1))), "worker name is "),
+        (From::Ready(proto::Ready { peer_address: "rig".into(), ..Default::default() }), "peer address is 3 bytes"),
+        (progress(vec![]), "number of leases is 0"),
+        (progress(vec![times(1, 1); MAX_BATCH + 1]), "number of leases is 8193"),
+        (progress(vec![times(MAX_BATCH_ENTRIES, MAX_BATCH_ENTRIES), times(1, 1)]), "number of entries is 65537"),
+        (progress(vec![times(65_537, 65_537)]), "number of times is 65537"),
+        (progress(vec![times(2, 1)]), "number of losses is 1: expected 2, one for each time"),
+        (From::ExchangeReport(proto::ExchangeReport { members: many, ..Default::default() }), "number of members"),
+        (member(MAX_SHARDS as u32, 0.0, 0.0), "place is "),
+        (member(0, -0.5, 0.0), "seconds is -0.5"),
+        (member(0, 0.0, f64::NAN), "waiting_s is NaN"),
+        (measured(&|m| m.step = 0), "step is 0"),
+        (measured(&|m| m.samples = 0), "samples is 0"),
+        (measured(&|m| m.batch_samples = 0), "batch_samples is 0"),
+        (measured(&|m| m.batch_samples = MAX_TASK_BATCH + 1), "batch_samples is "),
+        (measured(&|m| m.class_samples = vec![1; MAX_CLASSES + 1]), "number of classes is "),
+        (measured(&|m| m.class_samples = vec![1]), "class_correct is 0 counts"),
+        (names(&["top"; MAX_METRICS + 1], MAX_METRICS + 1), "number of metrics is "),
+        (names(&["top"], 2), "metric_values is 2 values"),
+        (names(&["top", "top"], 2), "metric_names is 1 names"),
+        (names(&[""], 1), "length of a metric's name is 0"),
+        (names(&["t".repeat(MAX_METRIC_NAME_BYTES + 1).as_str()], 1), "length of a metric's name is "),
+        (From::LinkProbed(proto::LinkProbed { bytes: 1, seconds: 0.0 }), "seconds is 0"),
+        (From::LinkProbed(proto::LinkProbed { bytes: 1, seconds: f64::INFINITY }), "seconds is inf"),
+    ] {
+        check_refusal(from_worker(kind), said);
+    }
+    check_refusal(FromWorker::try_from(proto::WorkerMessage::default()), "worker message is missing");
+    let reason = "r".repeat(2 * MAX_TEXT_BYTES);
+    let failed = from_worker(From::LeaseFailed(proto::LeaseFailed { reason, ..Default::default() }));
+    assert!(matches!(failed, Ok(FromWorker::LeaseFailed { reason, .. }) if reason.len() == MAX_TEXT_BYTES));
+}
+
+#[test]
+fn what_the_coordinator_must_not_say_is_refused_with_the_field() {
     let assign = |first_task, tasks| {
         let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks, ..Default::default() };
-        let assignments = proto::Assignments { leases: vec![assign] };
-        ToWorker::try_from(proto::CoordinatorMessage { kind: Some(Kind::Assign(assignments)) })
+        To::Assign(proto::Assignments { leases: vec![assign] })
     };
-    let none = proto::CoordinatorMessage { kind: Some(Kind::Assign(proto::Assignments::default())) };
-    assert!(ToWorker::try_from(none).unwrap_err().to_string().contains("number of leases is 0"));
     for (first_task, tasks) in [(8, 4), (0, 3), (2, 4), (0, MAX_LEASE_TASKS), (u64::MAX - 4, 4)] {
-        assert!(assign(first_task, tasks).is_ok(), "{first_task}, {tasks}");
+        to_worker(assign(first_task, tasks)).unwrap();
     }
-    for (first_task, tasks) in [(0, 0), (0, MAX_LEASE_TASKS + 1), (u64::MAX - 3, 4)] {
-        let error = assign(first_task, tasks).unwrap_err();
-        assert!(error.to_string().starts_with("tasks is "), "{first_task}, {tasks}: {error}");
+    let nothing = proto::Assignments { leases: vec![proto::Assign::default()] };
+    let cancel = |leases| To::Cancel(proto::Cancellations { leases: vec![1; leases] });
+    let evaluate = |step, batches| To::Evaluate(proto::Evaluate { step, batches: vec![1; batches] });
+    let withdrawn = vec![1; MAX_BATCH + 1];
+    let units = |iteration, units: usize, shifts: usize| {
+        To::Units(proto::Units { iteration, exponents: vec![1; units], shifts: vec![0; shifts].into() })
+    };
+    for (kind, said) in [
+        (To::Assign(proto::Assignments::default()), "number of leases is 0"),
+        (To::Assign(proto::Assignments { leases: vec![proto::Assign::default(); MAX_BATCH + 1] }), "number of leases"),
+        (To::Assign(nothing), "iteration is 0"),
+        (assign(0, 0), "tasks is 0"),
+        (assign(0, MAX_LEASE_TASKS + 1), "tasks is "),
+        (assign(u64::MAX - 3, 4), "tasks is 4 from 18446744073709551612"),
+        (cancel(0), "number of leases is 0"),
+        (cancel(MAX_BATCH + 1), "number of leases is 8193"),
+        (evaluate(1, 0), "number of batches is 0"),
+        (evaluate(1, MAX_EVALUATED_BATCHES + 1), "number of batches is 17"),
+        (evaluate(0, 1), "step is 0"),
+        (evaluate(u64::MAX, 1), "step is "),
+        (To::ProbeLink(proto::ProbeLink { bytes: MAX_PROBE_BYTES + 1 }), "bytes is "),
+        (To::Collect(proto::Collect { withdrawn, ..Default::default() }), "number of withdrawn vectors is 8193"),
+        (To::Collect(proto::Collect::default()), "number of requests is 0"),
+        (To::Reach(proto::Reach { address: "rig".into(), ..Default::default() }), "peer address is 3 bytes"),
+        (units(0, 1, 0), "iteration is 0"),
+        (units(1, MAX_TENSORS + 1, 0), "number of units is "),
+        (units(1, 1, MAX_SHIFT_BYTES + 1), "bytes of shifts is "),
+    ] {
+        check_refusal(to_worker(kind), said);
     }
-    let old = proto::Hello { protocol: 0, ..Default::default() };
-    let message = proto::WorkerMessage { kind: Some(proto::worker_message::Kind::Hello(old)) };
-    assert!(FromWorker::try_from(message).unwrap_err().to_string().contains("same release"));
-    assert!(ToWorker::try_from(proto::CoordinatorMessage { kind: None }).is_err());
-    let session = vec![0; 16].into();
-    let welcome = Kind::Welcome(proto::Welcome { session, number: 0, ..Default::default() });
-    let error = ToWorker::try_from(proto::CoordinatorMessage { kind: Some(welcome) }).unwrap_err();
-    assert!(error.to_string().starts_with("number is 0"), "{error}");
+    check_refusal(ToWorker::try_from(proto::CoordinatorMessage::default()), "coordinator message is missing");
+}
+
+#[test]
+fn a_welcome_describes_a_run_that_is_possible() {
+    let data = proto::DataSpec { kind: Some(proto::data_spec::Kind::Generated(proto::GeneratedData::default())) };
+    let file = |sha256: usize, bytes| {
+        let file = proto::FileData { sha256: vec![1; sha256].into(), bytes, ..Default::default() };
+        Some(proto::DataSpec { kind: Some(proto::data_spec::Kind::File(file)) })
+    };
+    let run = proto::RunSpec {
+        parameters: 1,
+        budget: 1,
+        task_batch: 1,
+        data: Some(data.clone()),
+        test_data: Some(data),
+        format: 1,
+        ..Default::default()
+    };
+    let welcome = proto::Welcome {
+        session: vec![0; 16].into(),
+        number: 1,
+        heartbeat_interval_ms: 1,
+        idle_heartbeat_interval_ms: 1,
+        run: Some(run),
+        ..Default::default()
+    };
+    to_worker(To::Welcome(welcome.clone())).unwrap();
+    let check = |said, change: &dyn Fn(&mut proto::Welcome)| {
+        let mut welcome = welcome.clone();
+        change(&mut welcome);
+        check_refusal(to_worker(To::Welcome(welcome)), said);
+    };
+    check("number is 0", &|welcome| welcome.number = 0);
+    check("session is 15 bytes", &|welcome| welcome.session.truncate(15));
+    check("heartbeat_interval_ms is 0", &|welcome| welcome.heartbeat_interval_ms = 0);
+    check("idle_heartbeat_interval_ms is 0", &|welcome| welcome.idle_heartbeat_interval_ms = 0);
+    check("run is missing", &|welcome| welcome.run = None);
+    let check =
+        |said, change: &dyn Fn(&mut proto::RunSpec)| check(said, &|welcome| change(welcome.run.as_mut().unwrap()));
+    for parameters in [0, MAX_PARAMETERS + 1] {
+        check("parameters is ", &|run| run.parameters = parameters);
+    }
+    for budget in [0, MAX_BUDGET + 1] {
+        check("budget is ", &|run| run.budget = budget);
+    }
+    for task_batch in [0, MAX_TASK_BATCH + 1] {
+        check("task_batch is ", &|run| run.task_batch = task_batch);
+    }
+    for format in [0, 3, -1] {
+        check("format is ", &|run| run.format = format);
+    }
+    check("data is missing", &|run| run.data = None);
+    check("test_data is missing", &|run| run.test_data = None);
+    check("sha256 is 31 bytes", &|run| run.data = file(31, 1));
+    for bytes in [0, MAX_DATA_BYTES + 1] {
+        check("bytes is ", &|run| run.test_data = file(32, bytes));
+    }
 }
 
 #[test]
@@ -408,27 +336,23 @@ fn a_probe_carries_no_more_than_the_contract_says() {
     intake.take(&request(5, 0)).unwrap();
     intake.take(&request(MAX_PROBE_BYTES + 1, 10)).unwrap();
     assert_eq!((intake.answer_bytes(), intake.padding_bytes()), (5, 10), "the first one says what is to be answered");
-    let error = ProbeIntake::default().take(&request(MAX_PROBE_BYTES + 1, 0)).unwrap_err();
-    assert!(error.to_string().contains("answer_bytes"), "{error}");
+    check_refusal(ProbeIntake::default().take(&request(MAX_PROBE_BYTES + 1, 0)), "answer_bytes is ");
+    check_refusal(ProbeIntake::default().take(&request(0, PROBE_REQUEST_PADDING + 1)), "padding is 4001 bytes");
     for (padding, at_most) in [(PROBE_REQUEST_PADDING, 4196), (0, 16_386)] {
         let mut intake = ProbeIntake::default();
         let taken = (0..20_000).take_while(|_| intake.take(&request(0, padding)).is_ok()).count();
         assert!(taken as u64 * padding as u64 <= MAX_PROBE_BYTES + 4096, "{taken} of {padding}");
         assert!((at_most - 8..=at_most).contains(&taken), "{taken} of {padding}");
     }
-    let old = proto::ProbeSummary { protocol: 1, ..Default::default() };
-    assert!(ProbeSummary::try_from(old).unwrap_err().to_string().contains("same release"));
-}
-
-/// Returns as many leases as a message may hold, of which the first has the rest of the entries.
-fn computed_leases() -> Vec<ComputedLease> {
-    let computed = |entries| ComputedLease {
-        lease: LeaseId(u64::MAX),
-        times: LeaseTimes { busy_s: vec![0.1; entries], outlasted: u64::MAX },
-        losses: vec![0.1; entries],
+    let summary = |time_s, padding_bytes| {
+        let summary = ProbeSummary { run: run(), ..ProbeSummary::default() };
+        ProbeSummary::try_from(proto::ProbeSummary { time_s, padding_bytes, ..summary.into() })
     };
-    let rest = MAX_BATCH - 1;
-    std::iter::once(computed(MAX_BATCH_ENTRIES - rest)).chain(std::iter::repeat_n(computed(1), rest)).collect()
+    check_refusal(summary(0.0, MAX_PROBE_BYTES + 1), "padding_bytes is ");
+    for time_s in [-1.0, f64::NAN, 1e19] {
+        check_refusal(summary(time_s, 0), "time_s is ");
+    }
+    check_refusal(ProbeSummary::try_from(proto::ProbeSummary::default()), "protocol version 0");
 }
 
 #[test]
@@ -444,17 +368,31 @@ fn the_largest_messages_have_room() {
         shards: None,
     };
     let collect = |requests| ToWorker::Collect { requests, withdrawn: vec![VectorId(u64::MAX); MAX_BATCH] };
-    for message in [
-        ToWorker::Assign(vec![Assignment { lease, vector: Some(VectorId(u64::MAX)) }; MAX_BATCH]),
-        ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]),
-        collect(vec![collection(MAX_BATCH_ENTRIES / MAX_BATCH); MAX_BATCH]),
-        collect(vec![collection(MAX_RANGES)]),
+    let units = ToWorker::Units {
+        iteration: Iteration(u64::MAX),
+        units: vec![i16::MIN; MAX_TENSORS],
+        shifts: vec![17; MAX_SHIFT_BYTES].into(),
+    };
+    for (message, limit) in [
+        (ToWorker::Assign(vec![Assignment { lease, vector: Some(VectorId(u64::MAX)) }; MAX_BATCH]), MESSAGE_BYTES),
+        (ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]), MESSAGE_BYTES),
+        (collect(vec![collection(MAX_BATCH_ENTRIES / MAX_BATCH); MAX_BATCH]), MESSAGE_BYTES),
+        (collect(vec![collection(MAX_RANGES)]), MESSAGE_BYTES),
+        (units, MESSAGE_BYTES / 2),
     ] {
         let message = proto::CoordinatorMessage::from(message);
-        assert!(message.encoded_len() <= MESSAGE_BYTES, "{} bytes", message.encoded_len());
+        assert!(message.encoded_len() <= limit, "{} bytes", message.encoded_len());
         ToWorker::try_from(message).expect("it is within the limits");
     }
-    let progress = proto::WorkerMessage::from(FromWorker::Progress(computed_leases()));
+    let computed = |entries| ComputedLease {
+        lease: LeaseId(u64::MAX),
+        times: LeaseTimes { busy_s: vec![0.1; entries], outlasted: u64::MAX },
+        losses: vec![0.1; entries],
+    };
+    // The first lease has the rest of the entries.
+    let mut leases = vec![computed(1); MAX_BATCH];
+    leases[0] = computed(MAX_BATCH_ENTRIES - (MAX_BATCH - 1));
+    let progress = proto::WorkerMessage::from(FromWorker::Progress(leases));
     assert!(progress.encoded_len() <= REQUEST_BYTES, "{} bytes", progress.encoded_len());
     FromWorker::try_from(progress).expect("it is within the limits");
     let header = proto::GradientHeader::from(GradientHeader {
@@ -468,18 +406,10 @@ fn the_largest_messages_have_room() {
     });
     assert!(header.encoded_len() <= MESSAGE_BYTES - 16, "{} bytes", header.encoded_len());
     GradientHeader::try_from(header).expect("it is within the limits");
-    let units = |shifts: usize| {
-        let (units, shifts) = (vec![i16::MIN; MAX_TENSORS], vec![17; shifts].into());
-        proto::CoordinatorMessage::from(ToWorker::Units { iteration: Iteration(u64::MAX), units, shifts })
-    };
-    assert!(units(MAX_SHIFT_BYTES).encoded_len() <= MESSAGE_BYTES / 2);
-    ToWorker::try_from(units(MAX_SHIFT_BYTES)).expect("it is within the limits");
-    let error = ToWorker::try_from(units(MAX_SHIFT_BYTES + 1)).unwrap_err().to_string();
-    assert!(error.starts_with("bytes of shifts"), "{error}");
 }
 
 #[test]
-fn the_header_of_a_vector_must_agree_with_itself() {
+fn headers_must_agree_with_themselves() {
     let good = proto::GradientHeader {
         session: vec![0; 16].into(),
         vector: 1,
@@ -488,11 +418,10 @@ fn the_header_of_a_vector_must_agree_with_itself() {
         ..Default::default()
     };
     GradientHeader::try_from(good.clone()).unwrap();
-    let check = |field: &str, change: &dyn Fn(&mut proto::GradientHeader)| {
+    let check = |said: &str, change: &dyn Fn(&mut proto::GradientHeader)| {
         let mut header = good.clone();
         change(&mut header);
-        let error = GradientHeader::try_from(header).unwrap_err().to_string();
-        assert!(error.starts_with(field), "{field}: {error}");
+        check_refusal(GradientHeader::try_from(header), said);
     };
     check("vector is 0", &|header| header.vector = 0);
     check("number of units", &|header| header.units.truncate(1));
@@ -503,59 +432,91 @@ fn the_header_of_a_vector_must_agree_with_itself() {
     for maximum in [f32::NAN, f32::INFINITY, -1.0, -0.0] {
         check("maximum is", &|header| header.maxima = [maximum; 2].map(f32::to_le_bytes).concat().into());
     }
+    let set = |iteration, chunks, stride, first_chunk| {
+        SetHeader::try_from(proto::SetHeader { iteration, chunks, stride, first_chunk, ..Default::default() })
+    };
+    check_refusal(set(0, 1, 0, 0), "iteration is 0");
+    for chunks in [0, MAX_CHUNKS + 1] {
+        check_refusal(set(1, chunks, 0, 0), "number of chunks is ");
+    }
+    for (stride, first_chunk) in [(0, 1), (1, 0), (3, 3), (MAX_SHARDS as u32 + 1, 0)] {
+        check_refusal(set(1, 9, stride, first_chunk), "stripe is ");
+    }
+}
+
+fn requested(request: proto::VectorRequest) -> Result<ToWorker, WireError> {
+    to_worker(To::Collect(proto::Collect { requests: vec![request], ..Default::default() }))
 }
 
 /// A set of tasks has one form on the wire, so requests are equal exactly if their bytes are.
 #[test]
 fn ranges_of_tasks_ascend_with_gaps_between_them() {
-    let read = |tasks: &[u64]| {
-        let tasks = tasks.to_vec();
-        VectorRequest::try_from(proto::VectorRequest { id: 1, iteration: 1, tasks, ..Default::default() })
-    };
+    let request =
+        |tasks: &[u64]| proto::VectorRequest { id: 1, iteration: 1, tasks: tasks.to_vec(), ..Default::default() };
     let many = |ranges: usize| [1, 1].repeat(ranges);
     for good in [&[0, 1][..], &[5, 2, 1, 1], &[u64::MAX - 1, 1], &many(MAX_RANGES)] {
-        let collection = read(good).unwrap();
-        assert_eq!(proto::VectorRequest::from(collection).tasks, good);
+        let read = proto::CoordinatorMessage::from(requested(request(good)).unwrap());
+        let Some(To::Collect(proto::Collect { requests, .. })) = read.kind else { panic!("{read:?}") };
+        assert_eq!(requests, [request(good)]);
     }
     for bad in [&[0, 0][..], &[5, 2, 0, 1], &[u64::MAX, 1], &[1, u64::MAX], &[0, 1, u64::MAX, 1], &[0, 1, 5]] {
-        assert!(read(bad).unwrap_err().to_string().starts_with("tasks is "), "{bad:?}");
+        check_refusal(requested(request(bad)), "tasks is ");
     }
     for bad in [&[][..], &many(MAX_RANGES + 1)] {
-        assert!(read(bad).unwrap_err().to_string().starts_with("number of ranges is "), "{}", bad.len());
+        check_refusal(requested(request(bad)), "number of ranges is ");
     }
-    let nothing = proto::coordinator_message::Kind::Collect(proto::Collect::default());
-    let error = ToWorker::try_from(proto::CoordinatorMessage { kind: Some(nothing) }).unwrap_err();
-    assert!(error.to_string().starts_with("number of requests is 0"), "{error}");
+    check_refusal(requested(proto::VectorRequest { id: 0, ..request(&[0, 1]) }), "id is 0");
+    check_refusal(requested(proto::VectorRequest { iteration: 0, ..request(&[0, 1]) }), "iteration is 0");
+    check_refusal(requested(proto::VectorRequest { first_chunk: MAX_CHUNKS, ..request(&[0, 1]) }), "first_chunk is ");
+    let shards = |place, members: usize, keys: usize, chunk_timeout_ms| {
+        let (members, keys) = (vec!["http://rig:7".to_owned(); members], vec![vec![1; 16].into(); keys]);
+        let shards = Some(proto::Shards { keys, place, members, chunk_timeout_ms });
+        requested(proto::VectorRequest { shards, ..request(&[0, 1]) })
+    };
+    for (place, members, said) in [
+        (0, 0, "number of members is 0"),
+        (0, 1, "place is 0 of 1"),
+        (2, 2, "place is 2 of 2"),
+        (0, MAX_SHARDS + 1, "number of members is "),
+    ] {
+        check_refusal(shards(place, members, members, 1000), said);
+    }
+    check_refusal(shards(0, 2, 3, 1000), "number of keys is 3");
+    for timeout_ms in [0, MAX_CHUNK_TIMEOUT_MS + 1] {
+        check_refusal(shards(0, 2, 2, timeout_ms), "chunk_timeout_ms is ");
+    }
 }
 
-/// Both limits hold: that on the leases, and that on their times.
+/// Both limits hold: that on the items, and that on their entries.
 #[test]
-fn a_report_holds_as_much_as_a_message_may() {
-    let computed = |entries| ComputedLease {
-        lease: LeaseId(1),
-        times: LeaseTimes { busy_s: vec![0.1; entries], ..LeaseTimes::default() },
-        losses: vec![0.1; entries],
+fn lists_are_split_into_as_few_messages_as_hold_them() {
+    let request = |ranges: usize| VectorRequest {
+        id: VectorId(1),
+        iteration: Iteration(1),
+        tasks: (0..ranges as u64).map(|at| TaskRange::single(2 * at)).collect(),
+        ..VectorRequest::default()
     };
-    for (leases, entries, messages) in [(MAX_BATCH + 1, 1, 2), (5, MAX_BATCH_ENTRIES / 2, 3), (2, 1, 1)] {
-        let mut left = vec![computed(entries); leases];
+    for (items, entries, messages) in [
+        (MAX_BATCH + 1, 1, 2),
+        (5, MAX_BATCH_ENTRIES / 2, 3),
+        (5, MAX_BATCH_ENTRIES / 2 + 1, 5),
+        (2, MAX_BATCH_ENTRIES, 2),
+        (2, 1, 1),
+    ] {
+        let losses = vec![0.1; entries];
+        let times = LeaseTimes { busy_s: losses.clone(), ..LeaseTimes::default() };
+        let mut left = vec![ComputedLease { times, losses, ..ComputedLease::default() }; items];
         let mut sent = 0;
         while !left.is_empty() {
             FromWorker::try_from(proto::WorkerMessage::from(FromWorker::progress(&mut left))).unwrap();
             sent += 1;
         }
-        assert_eq!(sent, messages, "{leases} of {entries}");
-    }
-}
-
-#[test]
-fn a_format_that_is_unknown_is_refused() {
-    for format in [0, 3, -1] {
-        let data =
-            Some(proto::DataSpec { kind: Some(proto::data_spec::Kind::Generated(proto::GeneratedData::default())) });
-        let test_data = data.clone();
-        let run =
-            proto::RunSpec { parameters: 1, budget: 1, task_batch: 1, data, test_data, format, ..Default::default() };
-        let error = RunSpec::try_from(run).unwrap_err().to_string();
-        assert!(error.starts_with("format is "), "{error}");
+        assert_eq!(sent, messages, "{items} of {entries}");
+        let withdrawn = vec![VectorId(1); MAX_BATCH + 1];
+        let asked: Vec<ToWorker> = ToWorker::collect(&withdrawn, vec![request(entries); items]).collect();
+        assert_eq!(asked.len(), 2 + messages, "{items} of {entries}");
+        for message in asked {
+            ToWorker::try_from(proto::CoordinatorMessage::from(message)).unwrap();
+        }
     }
 }

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ata_net::{Endpoint, serve};
-use ata_sums::{decode_parameters, decode_sums, encode_sums};
+use ata_sums::{decode_parameters, decode_sums, encode_parameters, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
     Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, ParameterStream, Reader, Receipt,
-    SessionToken, SetHeader, SetProducer, TransferRouter, Transfers, connect, f32_bytes,
+    SessionToken, SetHeader, SetProducer, TransferRouter, Transfers, connect,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -88,10 +88,10 @@ async fn measure_size(values: usize, times: usize, protection: Protection) -> Re
 /// Returns a set of parameters that a thread starts to write.
 fn produce(parameters: &Arc<Vec<f32>>) -> FramedSet {
     let chunks = parameters.len().div_ceil(CHUNK_VALUES) as u64;
-    let mut producer = SetProducer::new(SetHeader { iteration: Iteration(1), base: None, chunks, stripe: None });
+    let mut producer = SetProducer::new(SetHeader { iteration: Iteration(1), chunks, ..SetHeader::default() });
     let (set, parameters) = (producer.set(), parameters.clone());
     std::thread::spawn(move || {
-        parameters.chunks(CHUNK_VALUES).for_each(|chunk| producer.push(f32_bytes(chunk.to_vec())));
+        parameters.chunks(CHUNK_VALUES).for_each(|chunk| producer.push(encode_parameters(chunk).into()));
     });
     set
 }
@@ -107,7 +107,7 @@ struct Client {
 impl Client {
     async fn connect(endpoint: &Endpoint, values: usize) -> Result<Self, BenchError> {
         let connection = connect(endpoint).await?;
-        let sets = connection.parameters(SESSION).await.map_err(BenchError::other)?;
+        let sets = connection.parameters(SESSION, None).await.map_err(BenchError::other)?;
         Ok(Self { connection, sets, values, held: vec![0.0; values] })
     }
 

@@ -32,7 +32,7 @@ async fn a_probe_measures_both_directions() {
     link.set(Condition { bytes_per_s: Some(2_000_000), ..Condition::default() });
     let peer = Peer::connect(link.address).await;
     let began = Instant::now();
-    let up = peer.connection.probe(1_000_000, 0).await.unwrap();
+    let up = peer.connection.probe(1_000_001, 0).await.unwrap();
     let down = peer.connection.probe(0, 1_000_000).await.unwrap();
     for time in [up.until_answer, down.until_end] {
         // Data in the buffers of the link is not slowed down, and a busy machine may take any time.

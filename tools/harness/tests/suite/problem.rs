@@ -186,6 +186,6 @@ async fn other_content_is_found_out() {
     cluster.worker(worker("right", None));
     let ended = cluster.end().await;
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
-    assert!(matches!(&ended.workers["wrong"], Err(WorkerError::OtherData { path, .. }) if *path == other));
+    assert!(matches!(&ended.workers["wrong"], Err(WorkerError::OtherData(path, _)) if *path == other));
     assert_eq!(ended.workers["right"].as_ref().unwrap(), &WorkerEnd::Finished);
 }
