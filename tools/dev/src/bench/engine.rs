@@ -4,12 +4,13 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use ata::Failure;
 use ata_policies::build_policy;
 use ata_scheduler::{Engine, EngineConfig, Event, PolicyContext, StepOutcome, WorkerStatistics};
 use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
 
-use crate::bench::{BenchError, Figure, pair};
+use crate::bench::{Figure, pair};
 
 /// The size of a run.
 #[derive(Clone, Copy)]
@@ -63,14 +64,14 @@ const CASES: [Case; 4] = [
     },
 ];
 
-pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     let mut figures = CASES.iter().map(simulated).collect::<Result<Vec<_>, _>>()?;
     let (large, small) = pair(3, || join(100_000), || join(1000));
     figures.push(Figure::new("join, 10^5 workers present", large / 100_000, "10^3 present", small / 1000));
     Ok(figures)
 }
 
-fn simulated(case: &Case) -> Result<Figure, BenchError> {
+fn simulated(case: &Case) -> Result<Figure, Failure> {
     let mut large_cases = Vec::new();
     let mut small_cases = Vec::new();
     for _ in 0..3 {
@@ -89,7 +90,7 @@ fn simulated(case: &Case) -> Result<Figure, BenchError> {
     Ok(Figure::new(case.name, each(large, case.large), reference, each(small, case.small)))
 }
 
-fn prepared(case: &Case, size: Size) -> Result<(Engine, Simulation<LawTimes>), BenchError> {
+fn prepared(case: &Case, size: Size) -> Result<(Engine, Simulation<LawTimes>), Failure> {
     let Size { workers, budget, iterations } = size;
     let config = EngineConfig {
         budget,

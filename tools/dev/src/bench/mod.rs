@@ -11,7 +11,6 @@ mod allocation;
 mod command;
 mod coordination;
 mod engine;
-mod error;
 mod gradient;
 mod optimizer;
 mod planning;
@@ -20,10 +19,11 @@ mod simulation;
 mod transport;
 
 pub(crate) use command::{BenchArgs, command};
-use error::BenchError;
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
+use ata::Failure;
 use clap::ValueEnum;
 use serde::Serialize;
 use tokio::task::block_in_place;
@@ -83,7 +83,7 @@ impl Figure {
 }
 
 /// Measures one subject. It must be called on a multi-threaded tokio runtime.
-pub(crate) async fn measure(subject: Subject) -> Result<Vec<Figure>, BenchError> {
+pub(crate) async fn measure(subject: Subject) -> Result<Vec<Figure>, Failure> {
     match subject {
         Subject::Allocation => Ok(block_in_place(allocation::measure)),
         Subject::Planning => block_in_place(planning::measure),
@@ -95,6 +95,11 @@ pub(crate) async fn measure(subject: Subject) -> Result<Vec<Figure>, BenchError>
         Subject::Coordination => Box::pin(coordination::measure()).await,
         Subject::Gradient => block_in_place(gradient::measure),
     }
+}
+
+/// Returns the failure of a temporary file that cannot be written.
+fn unwritable(cause: impl Display) -> Failure {
+    Failure::disk(format!("cannot write a temporary file: {cause}"))
 }
 
 /// Times `work` and `reference` in turn, and returns their medians.

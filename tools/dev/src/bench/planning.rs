@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ata::Failure;
 use ata_policies::build_policy;
 use ata_scheduler::policy::{Actions, IterationView};
 use ata_scheduler::{Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, ras};
@@ -11,12 +12,12 @@ use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
 use rand::SeedableRng;
 
-use crate::bench::{BenchError, Figure, median, pair};
+use crate::bench::{Figure, median, pair};
 
 /// The mean times of the paper's workers, 58·i.
 const LAW: &str = "shifted_exp(29*i, 29*i)";
 
-pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     // With this budget, about 16 workers get tasks.
     let (many, few) = (timed(100_000, 50, 300)?, timed(1000, 50, 300)?);
     let decision =
@@ -38,7 +39,7 @@ struct Times {
     resume: Vec<Duration>,
 }
 
-fn timed(workers: u32, budget: u64, iterations: u64) -> Result<Times, BenchError> {
+fn timed(workers: u32, budget: u64, iterations: u64) -> Result<Times, Failure> {
     let laws: TimeLaws = LAW.parse()?;
     let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
     let times = Arc::new(Mutex::new(Times::default()));

@@ -2,14 +2,15 @@
 
 use std::hint::black_box;
 
+use ata::Failure;
 use ata_policies::build_policy;
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome};
 use ata_simulator::{LawTimes, Simulation, Step, TaskTimes, TimeLaws};
 use ata_types::WorkerId;
 
-use crate::bench::{BenchError, Figure, pair};
+use crate::bench::{Figure, pair};
 
-pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     // The runs are so long that the share of their warm-up is that of typical simulations.
     Ok(vec![
         figure("simulated iteration, n = 51, B = 23", 51, 23, 20_000)?,
@@ -17,10 +18,10 @@ pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
-fn figure(name: &str, workers: u32, budget: u64, iterations: u64) -> Result<Figure, BenchError> {
+fn figure(name: &str, workers: u32, budget: u64, iterations: u64) -> Result<Figure, Failure> {
     let laws: TimeLaws = "shifted_exp(29*i, 29*i)".parse()?;
     let times = || LawTimes::new(&laws, workers, 1);
-    let engine = || -> Result<Engine, BenchError> {
+    let engine = || -> Result<Engine, Failure> {
         let config =
             EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
         Ok(Engine::new(config, build_policy("ata-empirical", &PolicyContext::default())?))

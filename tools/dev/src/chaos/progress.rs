@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ata::Failure;
 use ata_record::{Follower, PollStatus, RunEvent};
 use ata_types::{TaskOutcome, WorkerId};
-
-use crate::chaos::ChaosError;
 
 /// The number of undisturbed iterations that the median time is taken over.
 const USUAL: usize = 31;
@@ -76,7 +75,7 @@ impl RunProgress {
     }
 
     /// Reads the events that were written since the last call.
-    pub(crate) fn read(&mut self) -> Result<(), ChaosError> {
+    pub(crate) fn read(&mut self) -> Result<(), Failure> {
         let mut events = Vec::new();
         self.follower.poll(|event| events.push(event))?;
         let now = Instant::now();
@@ -110,7 +109,7 @@ impl RunProgress {
     }
 
     /// Skips the events that other processes have written.
-    pub(crate) fn skip(&mut self, folder: &Path) -> Result<(), ChaosError> {
+    pub(crate) fn skip(&mut self, folder: &Path) -> Result<(), Failure> {
         self.follower = Follower::new(folder);
         let (step, saved) = (&mut self.step, &mut self.saved);
         let mut note = |event| match event {
