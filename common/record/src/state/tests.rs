@@ -90,19 +90,6 @@ fn a_number_belongs_to_its_last_worker() {
     assert_eq!((state.workers[&second].name.as_str(), state.workers[&second].times_s.len()), ("b", 0));
 }
 
-/// A worker is present from 0 to 4 s and busy for 1 s of them, with 0.5 s of overhead.
-#[test]
-fn usage_is_of_the_time_present() {
-    let mut state = RunState::default();
-    let worker = WorkerId::from_slot(0);
-    state.apply(&RunEvent::Join { time_s: 0.0, worker, name: "a".into(), device: "cpu".into() });
-    state.apply(&task(1, Some(1.0), TaskOutcome::Applied));
-    state.apply(&RunEvent::Loss { time_s: 4.0, worker, why: "it left".into() });
-    state.apply(&step(1, 8.0, 1.0));
-    let usage = state.workers[&worker].usage;
-    assert_eq!((usage.present_s(state.now_s), usage.busy_s, usage.overhead_s, usage.losses), (4.0, 1.0, 0.5, 1));
-}
-
 /// A worker is present for two hours at a price of 3 per hour, and computes for one hour at 100 W; then another worker gets its number.
 #[test]
 fn money_and_energy_add_up() {
