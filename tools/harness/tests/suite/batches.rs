@@ -1,14 +1,13 @@
 //! Tests workers that compute a lease as one batch, among others that do not, on a real cluster.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, Settings, WorkerSettings, toy};
+use ata_harness::{Ended, Settings, WorkerSettings, toy};
 use ata_record::RunEvent;
 use ata_sums::decode_model;
 use ata_types::LeaseId;
 
-use crate::{applied, count, is_loss, number, run};
+use crate::{applied, number, run};
 
 /// Returns settings with a budget whose equal shares are not powers of two, and a model whose sums depend on their order.
 fn settings(policy: &'static str) -> Settings {
@@ -66,22 +65,4 @@ async fn every_policy_goes_with_batches() {
             }
         }
     }
-}
-
-/// The tasks of the device go to other workers in the middle of an iteration, and later ones return to it as a batch.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_is_killed_and_comes_back_changes_nothing() {
-    let settings = Settings { iterations: 300, ..settings("uta") };
-    let mut cluster = Cluster::start(&settings).await;
-    let slow = |worker| WorkerSettings { task_time: Duration::from_millis(1), ..worker };
-    let killed = cluster.worker(slow(batches("device")));
-    cluster.worker(slow(WorkerSettings::new("one")));
-    cluster.worker(slow(batches("other")));
-    cluster.wait_for("progress", |state| state.iterations >= 5).await;
-    killed.abort();
-    cluster.wait_for("the loss", |state| state.present() == 2).await;
-    cluster.worker(batches("device"));
-    let ended = cluster.end().await;
-    check(&settings, &ended).await;
-    assert!(count(&ended, is_loss) > 0);
 }

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ata_data::{Packing, ShardIndex, Unpacked, hex};
 use ata_harness::{Cluster, Settings, WorkerSettings};
@@ -70,7 +69,10 @@ impl Rig {
     async fn end(&self, mut cluster: Cluster) -> BTreeSet<String> {
         let last = self.settings.iterations;
         cluster.wait_for("the last iteration", |state| state.iterations == last).await;
-        let found = cached(&cluster.cache());
+        let entries = fs::read_dir(cluster.cache().join("shards")).into_iter().flatten();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        // Shards that are being fetched do not count.
+        let found = names.filter(|name| name != "lock" && !name.starts_with(".unfinished-")).collect();
         check(&self.settings, &cluster.end().await).await;
         found
     }
@@ -78,13 +80,6 @@ impl Rig {
 
 fn worker(name: &str) -> WorkerSettings {
     WorkerSettings { models: builtin_model, ..WorkerSettings::new(name) }
-}
-
-/// Returns the shards in a cache, without those that are being fetched.
-fn cached(cache: &Path) -> BTreeSet<String> {
-    let entries = fs::read_dir(cache.join("shards")).into_iter().flatten();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name != "lock" && !name.starts_with(".unfinished-")).collect()
 }
 
 /// Three workers fetch shards, and so does one whose cache is small. A worker that has the data fetches nothing.
@@ -107,42 +102,6 @@ async fn workers_fetch_the_shards_that_they_need() {
     let mut cluster = Cluster::start(&rig.settings).await;
     cluster.worker(WorkerSettings { data: Some(rig.index()), ..worker("rich") });
     assert!(rig.end(cluster).await.is_empty());
-}
-
-/// Shards in the cache are checked before they are used, and fetched again if they are damaged.
-#[tokio::test(flavor = "multi_thread")]
-async fn damaged_shards_in_the_cache_are_fetched_again() {
-    let rig = Rig::new();
-    let mut cluster = Cluster::start(&rig.settings).await;
-    let shards = cluster.cache().join("shards");
-    fs::create_dir_all(&shards).unwrap();
-    for digest in rig.digests() {
-        fs::write(shards.join(digest), vec![3; SHARD_BYTES]).unwrap();
-    }
-    // A worker that was killed leaves such a file.
-    let left = shards.join(".unfinished-abc");
-    fs::write(&left, "half a shard").unwrap();
-    cluster.worker(worker("a"));
-    cluster.wait_for("an iteration", |state| state.iterations > 0).await;
-    assert!(!left.exists());
-    rig.end(cluster).await;
-}
-
-/// Shards that are damaged after they were checked and opened are detected.
-#[tokio::test(flavor = "multi_thread")]
-async fn shards_may_be_damaged_while_they_are_read() {
-    let mut rig = Rig::new();
-    // The run takes twelve epochs.
-    rig.settings.iterations = 400;
-    let mut cluster = Cluster::start(&rig.settings).await;
-    cluster.worker(worker("a"));
-    cluster.wait_for("the fifth iteration", |state| state.iterations >= 5).await;
-    for digest in cached(&cluster.cache()) {
-        let path = cluster.cache().join("shards").join(digest);
-        let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
-        file.write_all(&vec![3; 20 * RECORD_BYTES]).unwrap();
-    }
-    rig.end(cluster).await;
 }
 
 /// If a shard has changed at the coordinator, the tasks that need it fail with the reason. Once it is restored, the run continues.

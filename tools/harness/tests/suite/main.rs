@@ -12,7 +12,6 @@ mod hostile;
 mod kept;
 mod limits;
 mod machines;
-mod names;
 mod probes;
 mod schedule;
 mod shards;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ata_harness::{Cluster, Ended, Settings, Tamper, WorkerSettings};
 use ata_record::{RefusalKind, RunEvent};
 use ata_types::{ExchangeChoice, WireFormat};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use crate::{rests, run};
 
@@ -113,28 +113,6 @@ async fn a_worker_that_others_cannot_reach_sends_its_sum_alone() {
     assert!(shards.all(|members| *members > 0), "{members:?}");
     assert_eq!(losses(&ended), [""; 0]);
     assert!(ended.report.state.workers.values().all(|worker| worker.tasks_applied > 0));
-}
-
-/// A worker that could not be reached for a while is tried again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_can_be_reached_again_takes_part() {
-    let settings = settings(ExchangeChoice::Shards, WireFormat::Compact);
-    let settings = Settings { peer_hosts: &["127.0.0.9"], iterations: 200, ..settings };
-    let hidden = elsewhere("127.0.0.9").await;
-    let worker_address = hidden.peer_listen;
-    let mut cluster = start(&settings, hidden).await;
-    cluster.wait_for("steps in shards", |state| state.sharded_steps > 3).await;
-    let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 9), worker_address.port())).await.unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut peer, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut worker = TcpStream::connect(worker_address).await?;
-                tokio::io::copy_bidirectional(&mut peer, &mut worker).await
-            });
-        }
-    });
-    let members = check(&settings, &cluster.end().await).await;
-    assert!(members.contains(&4), "{members:?}");
 }
 
 /// The host that a worker announces is used only if the operator allows it. Otherwise the worker could direct others to any address.

@@ -38,20 +38,10 @@ struct Upload {
 }
 
 impl Sender {
-    /// Joins three workers. Returns them, each with its leases: its own, and one that it checks.
-    async fn three(cluster: &Cluster) -> Vec<(Self, Vec<Assignment>)> {
-        let (mut senders, mut all) = (Vec::new(), Vec::new());
-        for name in ["one", "two", "three"] {
-            let peer = Peer::connect(cluster.address).await;
-            let session = peer.join(name).await;
-            senders.push(Self { peer, session });
-        }
-        for mut sender in senders {
-            let leases = sender.session.assigned().await;
-            assert_eq!(leases.len(), 2);
-            all.push((sender, leases));
-        }
-        all
+    async fn join(cluster: &Cluster, name: &str) -> Self {
+        let peer = Peer::connect(cluster.address).await;
+        let session = peer.join(name).await;
+        Self { peer, session }
     }
 
     /// Reports a lease, sends the header of its vector, and waits until the header has been read.
@@ -87,14 +77,19 @@ impl Upload {
 #[tokio::test]
 async fn whoever_waits_for_room_is_not_late() {
     let mut cluster = Cluster::start(&settings()).await;
-    let mut senders = Sender::three(&cluster).await;
-    let (waiting, leases) = senders.pop().unwrap();
+    let mut senders = Vec::new();
+    for name in ["hung", "hung-too", "waiting"] {
+        senders.push(Sender::join(&cluster, name).await);
+    }
+    let mut waiting = senders.pop().unwrap();
+    let leases = waiting.session.assigned().await;
+    assert_eq!(leases.len(), 2, "its own, and one that it checks");
     // There is no room before all three agree on the units.
     let first = waiting.announce(&leases[0]).await;
     let mut hanging = Vec::new();
-    for (sender, leases) in &senders {
-        for lease in leases {
-            hanging.push(sender.announce(lease).await);
+    for sender in &mut senders {
+        for lease in sender.session.assigned().await {
+            hanging.push(sender.announce(&lease).await);
         }
     }
     assert_eq!(first.complete().await, Receipt::Accepted);
@@ -103,28 +98,6 @@ async fn whoever_waits_for_room_is_not_late() {
     cluster.stop();
     let ended = cluster.end().await;
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
-    let hung = senders.iter().map(|(sender, _)| sender.session.welcome.worker);
+    let hung = senders.iter().map(|sender| sender.session.welcome.worker);
     assert_eq!(BTreeSet::from_iter(rests(&ended)), hung.collect());
-}
-
-/// A worker that gives up while its vector waits leaves its lease to others.
-#[tokio::test]
-async fn whoever_gives_up_waiting_fails_its_lease() {
-    let mut cluster = Cluster::start(&settings()).await;
-    let senders = Sender::three(&cluster).await;
-    let mut uploads = Vec::new();
-    for (sender, leases) in &senders {
-        for lease in leases {
-            uploads.push(sender.announce(lease).await);
-        }
-    }
-    uploads.pop().unwrap().answer.abort();
-    cluster.wait_for("a refusal", |state| !state.refused.is_empty()).await;
-    for upload in uploads {
-        assert_eq!(upload.complete().await, Receipt::Accepted);
-    }
-    cluster.stop();
-    let report = cluster.end().await.report;
-    assert!(report.ended.is_ok(), "{:?}", report.ended);
-    assert_eq!(report.state.refused, [(ata_record::RefusalKind::NotReceived, 1)].into());
 }
