@@ -3,22 +3,14 @@ use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{begun, join, step, task};
+use crate::testing::{self, begun, join, step, task};
 
 fn changes(run: &RunState, cursor: &mut Cursor) -> Value {
     serde_json::to_value(Snapshot::since(cursor, run, &[])).unwrap()
 }
 
 fn allocation(iteration: u64, shares: &[u64]) -> RunEvent {
-    RunEvent::Allocation {
-        iteration: Iteration(iteration),
-        time_s: iteration as f64,
-        workers: (0..shares.len()).map(WorkerId::from_slot).collect(),
-        allocation: shares.into(),
-        probes: vec![],
-        scores_s: vec![0.5; shares.len()],
-        rule: "for a test".into(),
-    }
+    testing::allocation(iteration, shares, &vec![0.5; shares.len()], "for a test")
 }
 
 #[test]

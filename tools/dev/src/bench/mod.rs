@@ -2,7 +2,7 @@
 //! measured in the same run.
 //!
 //! # Layout
-//! - this file: [`measure`], [`Figure`], and the alternating timing of work and reference
+//! - this file: [`measure`], [`Figure`], the alternating timing of work and reference, and runs in virtual time
 //! - a file per [`Subject`]; `command`: the command line
 //! - `protection`: whether the measured coordinator uses TLS
 
@@ -21,9 +21,12 @@ mod transport;
 pub(crate) use command::{BenchArgs, command};
 
 use std::fmt::Display;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use ata::Failure;
+use ata_scheduler::{Engine, EngineConfig, Policy, StepOutcome};
+use ata_simulator::{LawTimes, Simulation, Step};
 use clap::ValueEnum;
 use serde::Serialize;
 use tokio::task::block_in_place;
@@ -79,6 +82,28 @@ impl Figure {
         let (seconds, reference_seconds) = (median.as_secs_f64(), reference_median.as_secs_f64());
         let ratio = reference_seconds / seconds;
         Self { name: name.into(), seconds, reference: reference.into(), reference_seconds, ratio, samples_per_s: None }
+    }
+}
+
+/// The mean times of the paper's workers, 58·i.
+const LAW: &str = "shifted_exp(29*i, 29*i)";
+
+/// A run in virtual time, ready to begin.
+struct SimulatedRun {
+    engine: Engine,
+    simulation: Simulation<LawTimes>,
+}
+
+impl SimulatedRun {
+    fn new(policy: Box<dyn Policy>, law: &str, workers: u32, config: EngineConfig) -> Result<Self, Failure> {
+        let config = EngineConfig { min_workers: workers as usize, seed: 1, ..config };
+        let times = LawTimes::new(&law.parse()?, workers, 1)?;
+        Ok(Self { engine: Engine::new(config, policy), simulation: Simulation::new(workers, times) })
+    }
+
+    fn run(mut self) {
+        self.simulation.run(&mut self.engine, &mut |_: &Step<'_>| StepOutcome::default()).expect("workers stay");
+        black_box(self.engine.ledger());
     }
 }
 

@@ -205,42 +205,23 @@ fn median(values: &VecDeque<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use ata_types::LeaseId;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn step(iteration: u64, runtime_s: f64) -> RunEvent {
-        RunEvent::Step {
-            iteration: ata_types::Iteration(iteration),
-            time_s: 0.0,
-            loss: 1.0,
-            runtime_s,
-            total_worker_time_s: 1.0,
-            tasks: 2,
-            wasted: 0,
-            employments: 1,
-            results: 1,
-            learning_rate: 0.1,
-            gradient_norm: None,
-            saturated: 0,
-            vanished: 0,
-            shards: 0,
-        }
+        event(json!({"event": "step", "iteration": iteration, "time_s": 0.0, "loss": 1.0, "runtime_s": runtime_s,
+                     "total_worker_time_s": 1.0, "tasks": 2, "wasted": 0, "employments": 1, "results": 1,
+                     "learning_rate": 0.1}))
     }
 
     fn task(iteration: u64, task: u64, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
-        RunEvent::Task {
-            iteration: ata_types::Iteration(iteration),
-            task,
-            worker: WorkerId::from_slot(0),
-            lease: LeaseId(1),
-            time_s: 0.0,
-            busy_s,
-            censored_s: None,
-            overhead_s: None,
-            outlasted: 0,
-            outcome,
-        }
+        event(json!({"event": "task", "iteration": iteration, "task": task, "worker": 1, "lease": 1, "time_s": 0.0,
+                     "busy_s": busy_s, "outcome": outcome}))
+    }
+
+    fn event(fields: Value) -> RunEvent {
+        serde_json::from_value(fields).unwrap()
     }
 
     #[test]
