@@ -9,7 +9,7 @@ use ata_policies::build_policy;
 use ata_scheduler::{Engine, EngineConfig, Event, PolicyContext, WorkerStatistics};
 use ata_types::WorkerId;
 
-use crate::bench::{Figure, SimulatedRun, pair};
+use crate::bench::{Figure, TimedRun, pair};
 
 /// The numbers of workers, of tasks per iteration, and of iterations.
 type Size = (u32, u64, u64);
@@ -28,14 +28,14 @@ pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
         let prepared = |(workers, budget, iterations): Size| {
             let config = EngineConfig { budget, iterations, overcommit, ..EngineConfig::default() };
             let policy = build_policy(policy, &PolicyContext::default())?;
-            SimulatedRun::new(policy, "uniform(1, 3)", workers, config)
+            TimedRun::new(policy, "uniform(1, 3)", workers, config)
         };
         let (mut large_runs, mut small_runs) = (Vec::new(), Vec::new());
         for _ in 0..3 {
             large_runs.push(prepared(large)?);
             small_runs.push(prepared(small)?);
         }
-        let run = |runs: &mut Vec<SimulatedRun>| runs.pop().into_iter().for_each(SimulatedRun::run);
+        let run = |runs: &mut Vec<TimedRun>| runs.pop().into_iter().for_each(TimedRun::run);
         let (large_time, small_time) = pair(3, || run(&mut large_runs), || run(&mut small_runs));
         let each = |total: Duration, (_, budget, iterations): Size| total / (budget * iterations) as u32;
         let reference = format!("n = {}, B = {}", small.0, small.1);

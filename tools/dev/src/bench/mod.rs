@@ -89,12 +89,12 @@ impl Figure {
 const LAW: &str = "shifted_exp(29*i, 29*i)";
 
 /// A run in virtual time, ready to begin.
-struct SimulatedRun {
+struct TimedRun {
     engine: Engine,
     simulation: Simulation<LawTimes>,
 }
 
-impl SimulatedRun {
+impl TimedRun {
     fn new(policy: Box<dyn Policy>, law: &str, workers: u32, config: EngineConfig) -> Result<Self, Failure> {
         let config = EngineConfig { min_workers: workers as usize, seed: 1, ..config };
         let times = LawTimes::new(&law.parse()?, workers, 1)?;

@@ -11,7 +11,7 @@ use ata_scheduler::{Decision, EngineConfig, Policy, PolicyContext, Round, Schedu
 use ata_types::WorkerId;
 use rand::SeedableRng;
 
-use crate::bench::{Figure, LAW, SimulatedRun, median, pair};
+use crate::bench::{Figure, LAW, TimedRun, median, pair};
 
 pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     // With this budget, about 16 workers get tasks.
@@ -39,7 +39,7 @@ fn timed(workers: u32, budget: u64, iterations: u64) -> Result<Times, Failure> {
     let config = EngineConfig { budget, iterations, ..EngineConfig::default() };
     let times = Arc::new(Mutex::new(Times::default()));
     let policy = Timed { policy: build_policy("ata-auto", &PolicyContext::default())?, times: Arc::clone(&times) };
-    SimulatedRun::new(Box::new(policy), LAW, workers, config)?.run();
+    TimedRun::new(Box::new(policy), LAW, workers, config)?.run();
     Ok(std::mem::take(&mut times.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 

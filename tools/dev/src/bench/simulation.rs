@@ -8,7 +8,7 @@ use ata_scheduler::{EngineConfig, PolicyContext};
 use ata_simulator::{LawTimes, TaskTimes};
 use ata_types::WorkerId;
 
-use crate::bench::{Figure, LAW, SimulatedRun, pair};
+use crate::bench::{Figure, LAW, TimedRun, pair};
 
 pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     // The runs are so long that the share of their warm-up is that of typical simulations.
@@ -23,12 +23,12 @@ fn figure(name: &str, workers: u32, budget: u64, iterations: u64) -> Result<Figu
     for _ in 0..3 {
         let policy = build_policy("ata-empirical", &PolicyContext::default())?;
         let config = EngineConfig { budget, iterations, ..EngineConfig::default() };
-        runs.push(SimulatedRun::new(policy, LAW, workers, config)?);
+        runs.push(TimedRun::new(policy, LAW, workers, config)?);
     }
     let (mut draws, tasks) = (LawTimes::new(&LAW.parse()?, workers, 1)?, iterations * budget);
     let (run, draw) = pair(
         runs.len(),
-        || runs.pop().into_iter().for_each(SimulatedRun::run),
+        || runs.pop().into_iter().for_each(TimedRun::run),
         || {
             for task in 0..tasks {
                 black_box(draws.draw(WorkerId::from_slot((task % u64::from(workers)) as usize)));
