@@ -60,13 +60,6 @@ pub enum JournalError {
     },
 }
 
-/// The incomplete last line of a journal, as after a crash or on a full disk. Its event is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Torn {
-    /// The line's 1-based number.
-    pub line: u64,
-}
-
 /// Iterates over the lines of a journal, without blank ones.
 pub(crate) struct Lines {
     file: BufReader<File>,
@@ -119,8 +112,9 @@ impl Lines {
     }
 }
 
-/// Reads a journal, or the one in a run's folder, event by event. Returns the last line if it is torn.
-pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<Option<Torn>, JournalError> {
+/// Reads a journal, or the one in a run's folder, event by event. Returns the 1-based number of the last line if it is torn: incomplete, as
+/// after a crash or on a full disk. Its event is lost.
+pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<Option<u64>, JournalError> {
     let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
     let io = |cause| JournalError::Io { path: path.clone(), cause };
     let mut lines = Lines::open(&path).map_err(io)?;
@@ -128,7 +122,7 @@ pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<O
         match line.event() {
             Ok(event) => on_event(event),
             // An event is written together with its newline in one call, so a line without one is incomplete.
-            Err(_) if line.is_torn() => return Ok(Some(Torn { line: line.number })),
+            Err(_) if line.is_torn() => return Ok(Some(line.number)),
             Err(reason) => return Err(JournalError::Line { path, line: line.number, reason }),
         }
     }
@@ -234,7 +228,7 @@ mod tests {
 {"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1,"employments":2,"results":2,"learning_rate":0.1}
 "#;
 
-    fn read(text: &str) -> Result<(Vec<RunEvent>, Option<Torn>), String> {
+    fn read(text: &str) -> Result<(Vec<RunEvent>, Option<u64>), String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(JOURNAL_FILE), text).unwrap();
         let mut events = Vec::new();
