@@ -24,7 +24,7 @@ const TASKS: [Task; 15] = [
     Task {
         name: "house",
         help: "counts lines, doubled names, circles, fragments and words, within bounds",
-        run: house,
+        run: |_, _| house::check(),
     },
     Task { name: "lint", help: "formatting, and clippy with warnings as errors", run: lint },
     Task { name: "doc", help: "the documentation of the code, with warnings as errors", run: doc },
@@ -39,11 +39,23 @@ const TASKS: [Task; 15] = [
         help: "runs changed tests, or those that arguments of `cargo test` choose, 50 times on a busy machine",
         run: flaky::run,
     },
-    Task { name: "reference", help: "writes docs/reference/ from the code", run: reference },
-    Task { name: "book", help: "builds docs/ as a book into book/ (needs mdbook)", run: book },
+    Task {
+        name: "reference",
+        help: "writes docs/reference/ from the code",
+        run: |shell, _| shell.cargo("run --release --locked -p ata-dev -- reference --out docs/reference"),
+    },
+    Task {
+        name: "book",
+        help: "builds docs/ as a book into book/ (needs mdbook)",
+        run: |shell, _| shell.run(&words("mdbook build docs")),
+    },
     Task { name: "page", help: "tests the dashboard's page in Chromium (needs Node 20)", run: page },
-    Task { name: "deny", help: "checks licenses, advisories and sources of all crates (needs cargo-deny)", run: deny },
-    Task { name: "typos", help: "checks the spelling (needs typos-cli)", run: typos },
+    Task {
+        name: "deny",
+        help: "checks licenses, advisories and sources of all crates (needs cargo-deny)",
+        run: |shell, _| shell.cargo("deny --locked check"),
+    },
+    Task { name: "typos", help: "checks the spelling (needs typos-cli)", run: |shell, _| shell.run(&words("typos")) },
     Task {
         name: "fuzz",
         help: "[TARGET] [SECONDS]: fuzzes one reader or each, 60 s (needs cargo-fuzz, nightly)",
@@ -86,7 +98,7 @@ fn enter_root() -> Result<(), Failure> {
 
 fn ci(shell: &Shell, _: &[String]) -> Result<(), Failure> {
     shell.cargo("fmt --check")?;
-    house(shell, &[])?;
+    house::check()?;
     test(shell, &[])?;
     clippy(shell)?;
     doc(shell, &[])?;
@@ -103,10 +115,6 @@ fn test(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
     }
     command.extend_from_slice(arguments);
     shell.run(&command)
-}
-
-fn house(_: &Shell, _: &[String]) -> Result<(), Failure> {
-    house::check()
 }
 
 fn lint(shell: &Shell, _: &[String]) -> Result<(), Failure> {
@@ -127,28 +135,12 @@ fn features(shell: &Shell, _: &[String]) -> Result<(), Failure> {
     shell.cargo("check --release --workspace --tests --features ata/gpu,ata/object-store --locked")
 }
 
-fn reference(shell: &Shell, _: &[String]) -> Result<(), Failure> {
-    shell.cargo("run --release --locked -p ata-dev -- reference --out docs/reference")
-}
-
-fn book(shell: &Shell, _: &[String]) -> Result<(), Failure> {
-    shell.run(&words("mdbook build docs"))
-}
-
 fn page(shell: &Shell, _: &[String]) -> Result<(), Failure> {
     shell.cargo("build --release --locked")?;
     for command in ["npm ci", "npx playwright test"] {
         shell.run_with(&words(command), |command| command.current_dir("tools/page-tests"))?;
     }
     Ok(())
-}
-
-fn deny(shell: &Shell, _: &[String]) -> Result<(), Failure> {
-    shell.cargo("deny --locked check")
-}
-
-fn typos(shell: &Shell, _: &[String]) -> Result<(), Failure> {
-    shell.run(&words("typos"))
 }
 
 fn fuzz(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {

@@ -22,7 +22,7 @@ pub(crate) struct RecordedRun {
 pub(crate) fn read(path: &Path) -> Result<RecordedRun, Failure> {
     let mut recorded = RecordedRun::default();
     if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
-        note!("{}: line {} was not written to its end, as in a crash; it is left out", path.display(), torn.line);
+        note!("{}: line {torn} was not written to its end, as in a crash; it is left out", path.display());
     }
     if recorded.state.iterations == 0 {
         return Err(Failure::data(format!("{} holds no committed iteration", path.display())));

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use ata_net::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
 use ata_net::{ConnectError, Endpoint, Trust, why_refused};
@@ -48,8 +48,7 @@ pub struct Reached {
 /// Checks the connection to a coordinator, step by step until one fails.
 pub async fn check(endpoint: &Endpoint) -> (Option<Reached>, Vec<Finding>) {
     let mut findings = Vec::new();
-    let reached = steps(endpoint, &mut findings).await;
-    match reached {
+    match steps(endpoint, &mut findings).await {
         Ok(reached) => (Some(reached), findings),
         Err(finding) => {
             findings.push(finding);
@@ -60,32 +59,29 @@ pub async fn check(endpoint: &Endpoint) -> (Option<Reached>, Vec<Finding>) {
 
 async fn steps(endpoint: &Endpoint, findings: &mut Vec<Finding>) -> Result<Reached, Finding> {
     findings.push(reach(endpoint).await?);
-    let Entered { link, summary, before, after } = enter(endpoint).await?;
-    findings.push(Finding::ok(TRUST, trusted(endpoint)));
-    findings.push(version(&summary.version, &summary.run_id));
-    findings.push(clock::compare(summary.time, before, after));
+    let (link, summary, clock) = enter(endpoint).await?;
+    let ProbeSummary { version: theirs, run_id, run, .. } = summary;
+    findings.extend([Finding::ok(TRUST, trusted(endpoint)), version(&theirs, &run_id), clock]);
     let (speed, measured) = link.measure().await;
     findings.extend(measured);
-    Ok(Reached { run: summary.run, speed })
+    Ok(Reached { run, speed })
 }
 
-/// The first answer of a coordinator, and this machine's clock before and after it.
-struct Entered<'a> {
-    link: Link<'a>,
-    summary: ProbeSummary,
-    before: SystemTime,
-    after: SystemTime,
-}
-
-/// Asks the coordinator for its description.
-async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
+/// Asks the coordinator for its description, and compares its clock with this machine's.
+async fn enter(endpoint: &Endpoint) -> Result<(Link<'_>, ProbeSummary, Finding), Finding> {
     let mut tries = 1;
     loop {
-        let connected = timeout(ANSWER_TIMEOUT, connect(endpoint)).await.map_err(|_| silent())?;
+        let connected = timeout(ANSWER_TIMEOUT, connect(endpoint)).await.map_err(|_| {
+            let found = format!("the server there does not finish a TLS handshake within {ANSWER_TIMEOUT:?}");
+            Finding::problem(TRUST, found, ANOTHER)
+        })?;
         let mut link = Link::new(endpoint, connected.map_err(|error| distrust(&error))?);
         let before = clock::now();
         match link.probe(0, 0).await {
-            Ok(ProbeResult { summary, .. }) => return Ok(Entered { link, summary, before, after: clock::now() }),
+            Ok(ProbeResult { summary, .. }) => {
+                let clock = clock::compare(summary.time, before, clock::now());
+                return Ok((link, summary, clock));
+            }
             // The connection was closed, and the reason may have come too late to be read.
             Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => {
                 tries += 1;
@@ -117,28 +113,20 @@ async fn reach(endpoint: &Endpoint) -> Result<Finding, Finding> {
             let time = seconds(began.elapsed().as_secs_f64());
             Ok(Finding::ok(REACHABILITY, format!("{host}:{port} accepts a connection after {time}")))
         }
-        Ok(Err(cause)) => Err(unreachable(host, port, &cause)),
+        Ok(Err(cause)) => {
+            let fix = if cause.kind() == io::ErrorKind::ConnectionRefused {
+                format!("start the coordinator there, with --listen 0.0.0.0:{port} if other machines shall reach it")
+            } else {
+                "check the address, and the network between the two machines".to_owned()
+            };
+            Err(Finding::problem(REACHABILITY, format!("{host}:{port} cannot be reached: {cause}"), fix))
+        }
         Err(_) => {
             let found = format!("{host}:{port} does not answer within {CONNECT_TIMEOUT:?}");
             let fix = format!("open TCP port {port} in the firewalls between the two machines, and check the address");
             Err(Finding::problem(REACHABILITY, found, fix))
         }
     }
-}
-
-fn unreachable(host: &str, port: u16, cause: &io::Error) -> Finding {
-    let fix = if cause.kind() == io::ErrorKind::ConnectionRefused {
-        format!("start the coordinator there, with --listen 0.0.0.0:{port} if other machines shall reach it")
-    } else {
-        "check the address, and the network between the two machines".to_owned()
-    };
-    Finding::problem(REACHABILITY, format!("{host}:{port} cannot be reached: {cause}"), fix)
-}
-
-/// Returns the finding for a peer that accepts connections and sends nothing.
-fn silent() -> Finding {
-    let found = format!("the server there does not finish a TLS handshake within {ANSWER_TIMEOUT:?}");
-    Finding::problem(TRUST, found, ANOTHER)
 }
 
 /// Returns the finding for a peer that listens, but with which no connection could be made.

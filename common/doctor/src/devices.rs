@@ -43,8 +43,7 @@ pub struct Found {
 /// Checks devices and drivers.
 pub fn check(machine: &MachineReport, found: &Found) -> Vec<Finding> {
     let visible = Visible::on(machine);
-    let mut findings = vec![wanted(found)];
-    findings.push(all(machine, found, &visible));
+    let mut findings = vec![wanted(found), all(machine, found, &visible)];
     let wgpu = |choice: &DeviceChoice| matches!(choice, DeviceChoice::Wgpu(_));
     let cuda = |choice: &DeviceChoice| matches!(choice, DeviceChoice::Cuda(_));
     let has = |kind: fn(&DeviceChoice) -> bool| found.gpus.as_ref().is_ok_and(|gpus| gpus.iter().any(kind));
@@ -72,12 +71,9 @@ struct Visible {
 
 impl Visible {
     fn on(machine: &MachineReport) -> Self {
-        let is_numbered = |path: &String| path.trim_start_matches("/dev/nvidia").bytes().all(|b| b.is_ascii_digit());
-        let nvidia = machine.list("/dev", "nvidia").into_iter().filter(is_numbered);
-        Self {
-            nvidia: nvidia.filter(|path| path != "/dev/nvidia").collect(),
-            render: machine.list("/dev/dri", "renderD"),
-        }
+        let is_numbered = |path: &String| path.trim_start_matches("/dev/nvidia").parse::<u32>().is_ok();
+        let nvidia = machine.list("/dev", "nvidia").into_iter().filter(is_numbered).collect();
+        Self { nvidia, render: machine.list("/dev/dri", "renderD") }
     }
 
     fn any(&self) -> bool {
@@ -140,20 +136,18 @@ fn vulkan(machine: &MachineReport, visible: &Visible, status: Status) -> Vec<Fin
     if !cfg!(target_os = "linux") {
         return Vec::new();
     }
+    let loader = "libvulkan.so.1";
+    let missing = (!machine.has_library(loader)).then(|| {
+        let fix = "apt-get install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora)";
+        Finding::bad("vulkan", status, format!("{loader} is missing: wgpu needs the Vulkan loader"), fix)
+    });
     let findings = [
-        loader(machine, status),
+        missing,
         drivers(machine, visible, status),
         permissions(machine, visible, status),
-        capabilities(machine, visible, status, &["graphics"]),
+        capabilities(machine, visible, status, "graphics"),
     ];
     findings.into_iter().flatten().collect()
-}
-
-fn loader(machine: &MachineReport, status: Status) -> Option<Finding> {
-    const NAME: &str = "libvulkan.so.1";
-    let fix = "apt-get install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora)";
-    let missing = || Finding::bad("vulkan", status, format!("{NAME} is missing: wgpu needs the Vulkan loader"), fix);
-    (!machine.has_library(NAME)).then(missing)
 }
 
 /// Checks that there is a driver for Vulkan; if there is an NVIDIA GPU, it must be NVIDIA's.
@@ -185,19 +179,19 @@ fn permissions(machine: &MachineReport, visible: &Visible, status: Status) -> Op
     Some(Finding::bad("permissions", status, format!("this user may not use {path}"), fix))
 }
 
-/// Checks the parts of NVIDIA's driver that a container gets: only those that its environment names.
-fn capabilities(machine: &MachineReport, visible: &Visible, status: Status, needed: &[&str]) -> Option<Finding> {
+/// Checks a part of NVIDIA's driver. A container gets only those parts that its environment names.
+fn capabilities(machine: &MachineReport, visible: &Visible, status: Status, needed: &str) -> Option<Finding> {
     const NAME: &str = "NVIDIA_DRIVER_CAPABILITIES";
     if visible.nvidia.is_empty() || !machine.is_container() {
         return None;
     }
     // The container toolkit uses these defaults if the variable is not set.
     let given = machine.variable(NAME).unwrap_or_else(|| "utility,compute".into());
-    let has = |wanted: &&str| given.split(',').any(|given| matches!(given.trim(), "all") || given.trim() == *wanted);
-    let lacking: Vec<&str> = needed.iter().filter(|wanted| !has(wanted)).copied().collect();
-    let (found, fix) = (format!("{NAME} is '{given}'"), format!("docker run -e {NAME}=all"));
-    (!lacking.is_empty())
-        .then(|| Finding::bad("container", status, format!("{found}: expected {}, too", lacking.join(", ")), fix))
+    let is_there = given.split(',').any(|given| given.trim() == "all" || given.trim() == needed);
+    (!is_there).then(|| {
+        let found = format!("{NAME} is '{given}': expected {needed}, too");
+        Finding::bad("container", status, found, format!("docker run -e {NAME}=all"))
+    })
 }
 
 /// Checks the files that CUDA needs.
@@ -209,7 +203,7 @@ fn cuda_files(machine: &MachineReport, visible: &Visible, works: bool, status: S
         findings.push(Finding::bad("cuda", status, "libcuda.so.1 is missing: CUDA needs NVIDIA's driver", fix));
     }
     if !works {
-        findings.extend(capabilities(machine, visible, status, &["compute"]));
+        findings.extend(capabilities(machine, visible, status, "compute"));
     }
     let chosen = ["CUDA_PATH", "CUDA_HOME"].iter().filter_map(|name| machine.variable(name));
     let folders: Vec<String> = chosen.chain(["/usr/local/cuda".into(), "/opt/cuda".into()]).collect();

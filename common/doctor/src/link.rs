@@ -67,12 +67,6 @@ impl fmt::Display for Rate {
     }
 }
 
-#[derive(Clone, Copy)]
-enum LinkDirection {
-    Down,
-    Up,
-}
-
 impl<'a> Link<'a> {
     /// Creates a link that begins with this connection.
     pub fn new(endpoint: &'a Endpoint, connection: Connection) -> Self {
@@ -114,9 +108,7 @@ impl<'a> Link<'a> {
             Err(status) => return (None, vec![failed(LATENCY, &status)]),
         };
         let latency = latency(trip_s);
-        let down = self.rate(LinkDirection::Down, trip_s).await;
-        let up = self.rate(LinkDirection::Up, trip_s).await;
-        match (down, up) {
+        match (self.rate(false, trip_s).await, self.rate(true, trip_s).await) {
             (Ok(down), Ok(up)) => (Some(Speed { trip_s, down, up }), vec![latency]),
             (Err(status), _) | (_, Err(status)) => (None, vec![latency, failed(BANDWIDTH, &status)]),
         }
@@ -133,16 +125,15 @@ impl<'a> Link<'a> {
     }
 
     /// Sends or fetches increasing amounts of data, until a transfer takes long enough.
-    async fn rate(&mut self, direction: LinkDirection, trip_s: f64) -> Result<Rate, CallStatus> {
+    async fn rate(&mut self, is_up: bool, trip_s: f64) -> Result<Rate, CallStatus> {
         self.open().await?;
         let mut count = FIRST_BYTES;
         loop {
-            let took = match direction {
-                LinkDirection::Down => self.probe(0, count).await?.until_end,
-                LinkDirection::Up => self.probe(count, 0).await?.until_answer,
+            let took_s = if is_up {
+                self.probe(count, 0).await?.until_answer.as_secs_f64() - trip_s
+            } else {
+                self.probe(0, count).await?.until_end.as_secs_f64()
             };
-            let waited_s = if matches!(direction, LinkDirection::Up) { trip_s } else { 0.0 };
-            let took_s = took.as_secs_f64() - waited_s;
             let is_bound = took_s < LONG_ENOUGH.as_secs_f64();
             if !is_bound || count == MAX_PROBE_BYTES {
                 // A transfer takes some time, even if the clock shows none.

@@ -30,13 +30,12 @@ impl MachineReport {
         Self::at("/", |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
-    /// Describes a machine whose files are in a folder.
-    pub fn at(root: impl Into<PathBuf>, variable: impl Fn(&str) -> Option<String> + 'static) -> Self {
+    fn at(root: impl Into<PathBuf>, variable: impl Fn(&str) -> Option<String> + 'static) -> Self {
         Self { root: root.into(), variable: Box::new(variable) }
     }
 
     /// Returns an environment variable, if it is set and not empty.
-    pub fn variable(&self, name: &str) -> Option<String> {
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name)
     }
 
@@ -51,7 +50,7 @@ impl MachineReport {
     }
 
     /// Returns the sorted entries of a folder whose names begin with `prefix`.
-    pub fn list(&self, folder: &str, prefix: &str) -> Vec<String> {
+    pub(crate) fn list(&self, folder: &str, prefix: &str) -> Vec<String> {
         let entries = fs::read_dir(self.inside(folder)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut paths: Vec<String> =
@@ -61,7 +60,7 @@ impl MachineReport {
     }
 
     /// Returns `true` if the loader would find a shared library.
-    pub fn has_library(&self, name: &str) -> bool {
+    pub(crate) fn has_library(&self, name: &str) -> bool {
         // The cache contains names that end with NUL.
         let entry = [b"\0", name.as_bytes(), b"\0"].concat();
         let cache = fs::read(self.inside("/etc/ld.so.cache")).unwrap_or_default();
@@ -73,7 +72,7 @@ impl MachineReport {
     }
 
     /// Checks whether this user may use a device file.
-    pub fn may_use(&self, device: &str) -> io::Result<()> {
+    pub(crate) fn may_use(&self, device: &str) -> io::Result<()> {
         File::options().read(true).write(true).open(self.inside(device)).map(drop)
     }
 

@@ -1,6 +1,6 @@
 //! Checks whether the coordinator's addresses are free.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::finding::{Finding, Status};
@@ -20,17 +20,10 @@ pub fn dashboard(address: Option<SocketAddr>, is_default: bool) -> Finding {
 }
 
 fn of(what: &str, flag: &str, address: SocketAddr, status: Status) -> Finding {
-    match TcpListener::bind(address) {
-        Ok(_) => Finding::ok(CHECK, format!("{what} can listen on {address}")),
-        Err(cause) => {
-            let (why, fix) = in_words(&cause, flag);
-            Finding::bad(CHECK, status, format!("{what} cannot listen on {address}: {why}"), fix)
-        }
-    }
-}
-
-fn in_words(cause: &io::Error, flag: &str) -> (String, String) {
-    match cause.kind() {
+    let Err(cause) = TcpListener::bind(address) else {
+        return Finding::ok(CHECK, format!("{what} can listen on {address}"));
+    };
+    let (why, fix) = match cause.kind() {
         ErrorKind::AddrInUse => (
             "another program does, maybe an ata coordinator".into(),
             format!("stop it (`ss -ltnp` says which it is), or choose another {flag}; port 0 takes a free one"),
@@ -43,7 +36,8 @@ fn in_words(cause: &io::Error, flag: &str) -> (String, String) {
             ("ports below 1024 are not for every user".into(), format!("choose a port above for {flag}"))
         }
         _ => (cause.to_string(), format!("choose another {flag}")),
-    }
+    };
+    Finding::bad(CHECK, status, format!("{what} cannot listen on {address}: {why}"), fix)
 }
 
 #[cfg(test)]
@@ -59,6 +53,7 @@ mod tests {
         assert!(finding.fix.unwrap().contains("choose another --listen"));
         assert_eq!(dashboard(Some(address), false).status, Status::Problem);
         assert_eq!(dashboard(Some(address), true).status, Status::Warning);
+        assert_eq!(dashboard(None, false), Finding::ok(CHECK, "--dashboard off"));
         drop(taken);
         assert_eq!(workers(address).status, Status::Ok);
     }
@@ -68,10 +63,5 @@ mod tests {
         // This address is reserved for documentation (RFC 5737).
         let finding = workers("192.0.2.1:7070".parse().unwrap());
         assert!(finding.status == Status::Problem && finding.fix.unwrap().contains("0.0.0.0"));
-    }
-
-    #[test]
-    fn the_dashboard_may_be_off() {
-        assert_eq!(dashboard(None, false), Finding::ok(CHECK, "--dashboard off"));
     }
 }

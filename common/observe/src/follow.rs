@@ -88,7 +88,7 @@ mod tests {
     use std::time::Instant;
 
     use ata_record::{FolderLock, Listeners, Writer, resume_journal};
-    use ata_types::{TaskOutcome, WorkerId};
+    use ata_types::TaskOutcome;
 
     use super::*;
     use crate::testing::{join, run, step, task};
@@ -102,19 +102,19 @@ mod tests {
         }
     }
 
+    /// Writes the journal of a run's first steps.
+    fn write(folder: &Path, steps: &[RunEvent]) {
+        let writer = Writer::create(folder, Listeners::default(), |error| panic!("{error}")).unwrap();
+        writer.write(vec![run("uta", 4), join(1), task(1, 1, Some(1.0), TaskOutcome::Applied)]);
+        writer.write(steps.to_vec());
+        writer.finish().unwrap();
+    }
+
     #[test]
     fn a_journal_is_followed_over_a_resumption() {
         let folder = tempfile::tempdir().unwrap();
         let state = follow(folder.path().to_owned(), Prices::default());
-        let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
-        writer.write(vec![
-            run("uta", 4),
-            join(1),
-            task(1, 1, Some(1.0), TaskOutcome::Applied),
-            step(1, 1.0),
-            step(2, 2.0),
-        ]);
-        writer.finish().unwrap();
+        write(folder.path(), &[step(1, 1.0), step(2, 2.0)]);
         until(&state, "two steps", |state| state.iterations == 2);
         resume_journal(folder.path(), "test-run", Iteration(1), RunState::default()).unwrap();
         until(&state, "one step less", |state| state.iterations == 1);
@@ -128,9 +128,7 @@ mod tests {
         let lock = || FolderLock::take(folder.path(), RUN_LOCK, "test").unwrap();
         let is_over = || read_state(folder.path(), Prices::default()).unwrap().is_over();
         let alive = lock();
-        let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
-        writer.write(vec![run("uta", 4), join(1), task(1, 1, Some(1.0), TaskOutcome::Applied), step(1, 1.0)]);
-        writer.finish().unwrap();
+        write(folder.path(), &[step(1, 1.0)]);
         let state = follow(folder.path().to_owned(), Prices::default());
         until(&state, "a step", |state| state.iterations == 1);
         assert!(!is_over());
@@ -139,32 +137,5 @@ mod tests {
         assert!(is_over());
         let _alive = lock();
         assert!(!is_over(), "it goes on");
-    }
-
-    #[test]
-    fn an_iteration_is_explained_as_it_began() {
-        let folder = tempfile::tempdir().unwrap();
-        let allocation = |iteration| RunEvent::Allocation {
-            iteration: Iteration(iteration),
-            time_s: iteration as f64,
-            workers: vec![WorkerId::from_slot(0)],
-            allocation: vec![4],
-            probes: vec![],
-            scores_s: vec![1.0],
-            rule: "test".into(),
-        };
-        let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
-        writer.write(vec![
-            run("uta", 4),
-            join(1),
-            allocation(1),
-            task(1, 1, Some(1.0), TaskOutcome::Applied),
-            step(1, 1.0),
-        ]);
-        writer.write(vec![allocation(2), task(2, 1, Some(3.0), TaskOutcome::Applied), step(2, 2.0)]);
-        writer.finish().unwrap();
-        let state = read_state_at(folder.path(), Iteration(2)).unwrap().unwrap();
-        assert_eq!((state.iterations, state.workers[&WorkerId::from_slot(0)].usage.completed), (1, 1));
-        assert!(read_state_at(folder.path(), Iteration(3)).unwrap().is_none());
     }
 }

@@ -10,13 +10,13 @@ mod registered;
 
 use std::sync::Arc;
 
-use ata_record::{Listener, RefusalKind, RunEvent};
+use ata_record::{Listener, RunEvent};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use crate::snapshot::Snapshot;
 pub use reference::MetricDescription;
-use registered::{KindLabel, OutcomeLabel, Registered};
+use registered::Registered;
 
 /// Counts a run's events.
 #[derive(Clone)]
@@ -50,22 +50,7 @@ impl Metrics {
     }
 
     fn fault(&self, kind: &'static str) {
-        self.registered.faults.get_or_create(&KindLabel { kind: kind.into() }).inc();
-    }
-
-    fn task(&self, event: &RunEvent) {
-        let RunEvent::Task { busy_s, overhead_s, outcome, .. } = event else { return };
-        self.registered.tasks.get_or_create(&OutcomeLabel { outcome: outcome.name().into() }).inc();
-        if let Some(busy_s) = busy_s {
-            self.registered.task_s.observe(*busy_s);
-        }
-        if let Some(overhead_s) = overhead_s {
-            self.registered.transfer_s.observe(*overhead_s);
-        }
-    }
-
-    fn refusal(&self, kind: RefusalKind, count: u64) {
-        self.registered.refusals.get_or_create(&KindLabel { kind: kind.name() }).inc_by(count);
+        self.registered.faults.get_or_create(&[("kind", kind.into())]).inc();
     }
 }
 
@@ -73,7 +58,14 @@ impl Listener for Metrics {
     fn on_event(&mut self, event: &RunEvent) {
         let registered = &self.registered;
         match event {
-            RunEvent::Task { .. } => self.task(event),
+            RunEvent::Task { busy_s, overhead_s, outcome, .. } => {
+                registered.tasks.get_or_create(&[("outcome", outcome.name().into())]).inc();
+                for (histogram, seconds) in [(&registered.task_s, busy_s), (&registered.transfer_s, overhead_s)] {
+                    if let Some(seconds) = seconds {
+                        histogram.observe(*seconds);
+                    }
+                }
+            }
             RunEvent::Step {
                 runtime_s,
                 total_worker_time_s,
@@ -96,7 +88,9 @@ impl Listener for Metrics {
                 registered.vanished.inc_by(*vanished);
                 registered.sharded_steps.inc_by(u64::from(*shards > 0));
             }
-            RunEvent::Refusal { kind, count, .. } => self.refusal(*kind, *count),
+            RunEvent::Refusal { kind, count, .. } => {
+                registered.refusals.get_or_create(&[("kind", kind.name())]).inc_by(*count);
+            }
             RunEvent::Loss { .. } => self.fault("loss"),
             RunEvent::Rest { .. } => self.fault("rest"),
             RunEvent::Expulsion { .. } => self.fault("expulsion"),

@@ -1,20 +1,12 @@
 //! Creates events for tests.
 
-use ata_record::{JOURNAL_VERSION, Labels, RunEvent, RunState};
-use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
+use ata_record::{JOURNAL_VERSION, RunEvent, RunState};
+use ata_types::{TaskOutcome, WorkerId};
+use serde_json::{Value, json};
 
 pub(crate) fn run(policy: &str, budget: u64) -> RunEvent {
-    RunEvent::Run {
-        version: JOURNAL_VERSION,
-        run_id: "test-run".into(),
-        policy: policy.into(),
-        budget,
-        iterations: 100,
-        task_batch: 6,
-        seed: 1,
-        model: "cnn".into(),
-        labels: Labels::default(),
-    }
+    event(json!({"event": "run", "version": JOURNAL_VERSION, "run_id": "test-run", "policy": policy, "budget": budget,
+                 "iterations": 100, "task_batch": 6, "seed": 1, "model": "cnn"}))
 }
 
 pub(crate) fn begun(policy: &str, budget: u64) -> RunState {
@@ -32,35 +24,23 @@ pub(crate) fn join(number: u32) -> RunEvent {
 }
 
 pub(crate) fn task(iteration: u64, number: u32, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
-    RunEvent::Task {
-        iteration: Iteration(iteration),
-        task: 0,
-        worker: worker(number),
-        lease: LeaseId(1),
-        time_s: 0.0,
-        busy_s,
-        censored_s: None,
-        overhead_s: None,
-        outlasted: 0,
-        outcome,
-    }
+    event(json!({"event": "task", "iteration": iteration, "task": 0, "worker": number, "lease": 1, "time_s": 0.0,
+                 "busy_s": busy_s, "outcome": outcome}))
 }
 
 pub(crate) fn step(iteration: u64, time_s: f64) -> RunEvent {
-    RunEvent::Step {
-        iteration: Iteration(iteration),
-        time_s,
-        loss: 4.0 / iteration as f64,
-        runtime_s: 1.0,
-        total_worker_time_s: 2.0,
-        tasks: 4,
-        wasted: 0,
-        employments: 2,
-        results: 3,
-        learning_rate: 0.001,
-        gradient_norm: None,
-        saturated: 0,
-        vanished: 0,
-        shards: 0,
-    }
+    event(json!({"event": "step", "iteration": iteration, "time_s": time_s, "loss": 4.0 / iteration as f64,
+                 "runtime_s": 1.0, "total_worker_time_s": 2.0, "tasks": 4, "wasted": 0, "employments": 2,
+                 "results": 3, "learning_rate": 0.001}))
+}
+
+/// Returns the allocation of an iteration to the first workers.
+pub(crate) fn allocation(iteration: u64, shares: &[u64], scores_s: &[f64], rule: &str) -> RunEvent {
+    let workers: Vec<u64> = (1..).take(scores_s.len()).collect();
+    event(json!({"event": "allocation", "iteration": iteration, "time_s": iteration, "workers": workers,
+                 "allocation": shares, "scores_s": scores_s, "rule": rule}))
+}
+
+fn event(fields: Value) -> RunEvent {
+    serde_json::from_value(fields).expect("they are those of an event")
 }

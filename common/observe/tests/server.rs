@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use ata_net::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
 use ata_observe::{Access, App, Client, ClientError, DashboardSource, Metrics, serve};
-use ata_record::{JOURNAL_VERSION, Labels, Listeners, RunEvent, RunState, Writer};
-use ata_types::{Iteration, WorkerId};
-use serde_json::Value;
+use ata_record::{JOURNAL_VERSION, Listeners, RunEvent, RunState, Writer};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,34 +15,33 @@ use tokio::sync::{oneshot, watch};
 /// A wait that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-fn run() -> RunEvent {
-    RunEvent::Run {
-        version: JOURNAL_VERSION,
-        run_id: "served".into(),
-        policy: "uta".into(),
-        budget: 4,
-        iterations: 9,
-        task_batch: 1,
-        seed: 1,
-        model: "cnn".into(),
-        labels: Labels::default(),
-    }
+/// Returns an event of a run, with these fields.
+fn event(name: &str, mut fields: Value) -> RunEvent {
+    fields["event"] = name.into();
+    serde_json::from_value(fields).unwrap()
 }
 
-fn allocation(iteration: u64) -> RunEvent {
-    RunEvent::Allocation {
-        iteration: Iteration(iteration),
-        time_s: iteration as f64,
-        workers: vec![WorkerId::from_slot(0)],
-        allocation: vec![4],
-        probes: vec![],
-        scores_s: vec![0.5],
-        rule: "for a test".into(),
-    }
+fn run() -> RunEvent {
+    let version = JOURNAL_VERSION;
+    let run = json!({"version": version, "run_id": "served", "policy": "uta", "budget": 4, "iterations": 9,
+                     "task_batch": 1, "seed": 1, "model": "cnn"});
+    event("run", run)
 }
 
 fn join() -> RunEvent {
-    RunEvent::Join { time_s: 0.0, worker: WorkerId::from_slot(0), name: "worker-1".into(), device: "cpu".into() }
+    event("join", json!({"time_s": 0.0, "worker": 1, "name": "worker-1", "device": "cpu"}))
+}
+
+fn allocation(iteration: u64) -> RunEvent {
+    let allocation = json!({"iteration": iteration, "time_s": iteration, "workers": [1], "allocation": [4],
+                            "scores_s": [0.5], "rule": "for a test"});
+    event("allocation", allocation)
+}
+
+fn task(iteration: u64) -> RunEvent {
+    let task = json!({"iteration": iteration, "task": 0, "worker": 1, "lease": 1, "time_s": 1.5, "busy_s": 0.5,
+                      "outcome": "applied"});
+    event("task", task)
 }
 
 /// A server with a run.
@@ -106,20 +104,20 @@ async fn a_run_is_served() {
     assert!(matches!(served.get("/nothing").await, Err(ClientError::NotFound(_))));
 }
 
-/// A past iteration is read from the journal.
+/// A past iteration is read from the journal, as it was when it began.
 #[tokio::test]
 async fn past_iterations_are_explained() {
     let served = Served::start(|_| Access::Local).await;
     let writer = Writer::create(served.folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
-    writer.write(vec![run(), join(), allocation(1), allocation(2)]);
+    writer.write(vec![run(), join(), allocation(1), task(1), allocation(2), task(2), allocation(3)]);
     writer.finish().unwrap();
-    for event in [run(), join(), allocation(2)] {
+    for event in [run(), join(), allocation(3)] {
         served.apply(&event);
     }
-    let explained: Value = serde_json::from_str(&served.get("/api/explain?iteration=1").await.unwrap()).unwrap();
-    assert_eq!(explained["iteration"], 1);
+    let explained: Value = serde_json::from_str(&served.get("/api/explain?iteration=2").await.unwrap()).unwrap();
+    assert_eq!((&explained["iteration"], &explained["workers"][0]["observed"]), (&2.into(), &1.into()));
     let error = served.get("/api/explain?iteration=9").await.unwrap_err().to_string();
-    assert!(error.contains("iteration 9 has not begun: the last one is 2"), "{error}");
+    assert!(error.contains("iteration 9 has not begun: the last one is 3"), "{error}");
 }
 
 #[tokio::test]
@@ -141,7 +139,7 @@ async fn viewers_get_the_changes_and_the_end() {
     assert!(received.contains("text/event-stream"));
     served.apply(&join());
     read_until("\"name\":\"worker-1\"", &mut received).await;
-    served.apply(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: "done".into() });
+    served.apply(&event("end", json!({"time_s": 1.0, "state": "finished", "reason": "done"})));
     // The state's sender is dropped before the server is stopped.
     drop(served.state);
     drop(served.stop.take());
@@ -169,40 +167,23 @@ fn secret(folder: &TempDir) -> Access {
 /// Only the status secret opens the dashboard; health checks need no secret.
 #[tokio::test]
 async fn elsewhere_the_status_secret_is_wanted() {
-    let mut tokens = None;
-    let served = Served::start(|folder| {
-        let credentials = Credentials::open(&folder.path().join("credentials")).unwrap();
-        let files = credentials.tls_files();
-        let token = |role| JoinToken {
-            address: "127.0.0.1:1".parse().unwrap(),
-            pin: files.pin().unwrap(),
-            secret: credentials.secret(role).unwrap(),
-        };
-        tokens = Some((token(Role::Status), token(Role::Worker)));
-        secret(folder)
-    })
-    .await;
+    let served = Served::start(secret).await;
     served.apply(&run());
-    let (status, worker) = tokens.unwrap();
-    let address = served.address.parse().unwrap();
-    let client = |token: JoinToken| -> Client { JoinToken { address, ..token }.to_string().parse().unwrap() };
-    let address_of = |token: &JoinToken| JoinToken { address: served.address.parse().unwrap(), ..token.clone() };
-    assert!(client(status.clone()).get("/api/state").await.is_ok());
-    let refused: Client = address_of(&worker).to_string().parse().unwrap();
+    let open = |folder: &str| Credentials::open(&served.folder.path().join(folder)).unwrap();
+    let (credentials, other) = (open("credentials"), open("other"));
+    let get = async |credentials: &Credentials, secret: Secret, path: &str| {
+        let (address, pin) = (served.address.parse().unwrap(), credentials.tls_files().pin().unwrap());
+        let client: Client = JoinToken { address, pin, secret }.to_string().parse().unwrap();
+        client.get(path).await
+    };
+    let (status, worker) = (credentials.secret(Role::Status).unwrap(), credentials.secret(Role::Worker).unwrap());
+    assert!(get(&credentials, status.clone(), "/api/state").await.is_ok());
     for path in ["/api/state", "/metrics", "/events", "/api/explain", "/"] {
-        assert!(matches!(refused.get(path).await, Err(ClientError::Refused(_))), "{path}");
+        assert!(matches!(get(&credentials, worker.clone(), path).await, Err(ClientError::Refused(_))), "{path}");
     }
-    let wrong = JoinToken { secret: Secret::random().unwrap(), ..address_of(&status) };
-    assert!(matches!(
-        wrong.to_string().parse::<Client>().unwrap().get("/api/state").await,
-        Err(ClientError::Refused(_))
-    ));
-    let other_key = Credentials::open(&served.folder.path().join("other")).unwrap().tls_files().pin().unwrap();
-    let other = JoinToken { pin: other_key, ..address_of(&status) };
-    assert!(matches!(
-        other.to_string().parse::<Client>().unwrap().get("/").await,
-        Err(ClientError::Unreachable { .. })
-    ));
+    let wrong = get(&credentials, Secret::random().unwrap(), "/api/state").await;
+    assert!(matches!(wrong, Err(ClientError::Refused(_))));
+    assert!(matches!(get(&other, status, "/").await, Err(ClientError::Unreachable { .. })));
     let unknown: Client = format!("https://{}", served.address).parse().unwrap();
     assert_eq!(unknown.get("/healthz").await.unwrap(), "ok\n");
     assert!(served.get("/healthz").await.is_err(), "not without encryption");

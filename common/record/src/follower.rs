@@ -133,15 +133,8 @@ mod tests {
         append(&[line(&step(1)), line(&step(2)), line(&step(3))].concat());
         append(&line(&step(4))[..10]);
         assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is complete");
-        let policy = "uta".to_owned();
-        let resume = RunEvent::Resume {
-            time_s: 2.0,
-            version: JOURNAL_VERSION,
-            epoch: 1,
-            iteration: Iteration(2),
-            policy,
-            iterations: 9,
-        };
+        let (time_s, version, policy) = (2.0, JOURNAL_VERSION, "uta".to_owned());
+        let resume = RunEvent::Resume { time_s, version, epoch: 1, iteration: Iteration(2), policy, iterations: 9 };
         // The second process takes the same step again, because the first one ended before it saved it.
         for _ in 0..2 {
             assert_eq!(poll(Some(2)), [], "what is about to be truncated is not new");

@@ -31,7 +31,7 @@ pub use folder::{
     SUMMARY_FILE, create_folder, sync_folder, write_atomically,
 };
 pub use follower::{Follower, PollStatus};
-pub use journal::{JournalError, Torn, read_journal};
+pub use journal::{JournalError, read_journal};
 pub use labels::Labels;
 pub use listener::{Listener, Listeners};
 pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, is_abandoned};

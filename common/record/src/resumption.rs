@@ -222,32 +222,42 @@ mod tests {
         resume_journal(folder, "run", Iteration(iteration), RunState::default()).unwrap()
     }
 
-    fn folder(torn: &[u8]) -> tempfile::TempDir {
+    /// Returns a folder with this journal.
+    fn folder(lines: &[&[u8]]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let late = RunEvent::Loss { time_s: 2.5, worker: ata_types::WorkerId::from_slot(0), why: "it left".into() };
-        let events = [step(1), step(2), late, step(3), step(4)];
-        let mut text: Vec<u8> = events.iter().flat_map(line).collect();
-        text.extend_from_slice(torn);
-        std::fs::write(folder.path().join(JOURNAL_FILE), text).unwrap();
+        std::fs::write(folder.path().join(JOURNAL_FILE), lines.concat()).unwrap();
         folder
+    }
+
+    /// Returns the lines of four steps, with another event after the second one.
+    fn four_steps() -> Vec<u8> {
+        let late = RunEvent::Loss { time_s: 2.5, worker: ata_types::WorkerId::from_slot(0), why: "it left".into() };
+        [step(1), step(2), late, step(3), step(4)].iter().flat_map(line).collect()
+    }
+
+    /// Returns the content of a file; empty if it is missing.
+    fn content(folder: &tempfile::TempDir, file: &str) -> Vec<u8> {
+        std::fs::read(folder.path().join(file)).unwrap_or_default()
+    }
+
+    fn events(folder: &tempfile::TempDir) -> Vec<RunEvent> {
+        let mut events = Vec::new();
+        assert_eq!(read_journal(folder.path(), |event| events.push(event)).unwrap(), None);
+        events
     }
 
     #[test]
     fn later_events_are_moved_aside() {
-        let folder = folder(b"{\"event\":\"st");
+        let folder = folder(&[&four_steps(), b"{\"event\":\"st"]);
         assert_eq!(steps_after(folder.path(), Iteration(2)).unwrap(), 2);
         let line_bytes = line(&step(4)).len() as u64 + 20;
         let path = folder.path().join(JOURNAL_FILE);
         let tail = |lines: u64, after| steps_in_tail(&path, Iteration(after), lines * line_bytes).unwrap();
         assert_eq!((tail(2, 3), tail(2, 2), tail(9, 2)), (Some(1), None, Some(2)), "a tail may be too short");
         assert_eq!(resumed(folder.path(), 2).state.iterations, 2);
-        let mut events = Vec::new();
-        assert_eq!(read_journal(folder.path(), |event| events.push(event)).unwrap(), None);
-        assert_eq!(events, [step(1), step(2)]);
-        let metrics = std::fs::read_to_string(folder.path().join(METRICS_FILE)).unwrap();
-        assert_eq!(metrics.lines().count(), 3);
-        let aside = std::fs::read_to_string(folder.path().join(DISCARDED_FILE)).unwrap();
-        assert_eq!(aside.lines().count(), 3);
+        assert_eq!(events(&folder), [step(1), step(2)]);
+        let lines = |file| String::from_utf8(content(&folder, file)).unwrap().lines().count();
+        assert_eq!((lines(METRICS_FILE), lines(DISCARDED_FILE)), (3, 3));
         assert_eq!(steps_after(folder.path(), Iteration(2)).unwrap(), 0, "nothing is left to truncate");
         assert_eq!(resumed(folder.path(), 2).state.iterations, 2);
     }
@@ -255,7 +265,7 @@ mod tests {
     /// After a machine crashed, a checkpoint may be newer than the journal.
     #[test]
     fn a_journal_that_ends_before_the_checkpoint_is_kept() {
-        let folder = folder(b"");
+        let folder = folder(&[&four_steps()]);
         assert_eq!(steps_after(folder.path(), Iteration(9)).unwrap(), 0);
         assert_eq!(resumed(folder.path(), 9).state.iterations, 4);
         assert!(!folder.path().join(DISCARDED_FILE).exists());
@@ -272,79 +282,51 @@ mod tests {
             (&[b"\n\n", &[0; 3000][..], b"\n"].concat(), 1),
             (&[&vec![0; 20 << 20][..], b"\n{}\n"].concat(), 3),
         ] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join(JOURNAL_FILE);
-            let text = [&line(&step(1))[..], damage, &line(&step(2)), &line(&step(3))].concat();
-            std::fs::write(&path, &text).unwrap();
+            let folder = folder(&[&line(&step(1)), damage, &line(&step(2)), &line(&step(3))]);
+            let text = content(&folder, JOURNAL_FILE);
             assert_eq!(steps_after(folder.path(), Iteration(0)).unwrap(), 3);
             let found = resumed(folder.path(), 2);
             assert_eq!((found.state.iterations, found.unreadable), (2, unreadable));
-            let mut events = Vec::new();
-            assert_eq!(read_journal(folder.path(), |event| events.push(event)).unwrap(), None);
-            assert_eq!(events, [step(1), step(2)]);
-            assert!(std::fs::read(folder.path().join(DAMAGED_FILE)).unwrap() == text);
-            assert_eq!(std::fs::read(folder.path().join(DISCARDED_FILE)).unwrap(), line(&step(3)));
+            assert_eq!(events(&folder), [step(1), step(2)]);
+            assert!(content(&folder, DAMAGED_FILE) == text);
+            assert_eq!(content(&folder, DISCARDED_FILE), line(&step(3)));
             assert_eq!(resumed(folder.path(), 2).unreadable, 0);
         }
     }
 
-    /// If the checkpoint's own step is lost, the journal is truncated at the beginning of the next iteration.
+    /// If the checkpoint's own step is lost, the journal is truncated at the beginning of the next iteration. A journal may also be lost
+    /// wholly; if it has no newline, it is torn.
     #[test]
-    fn the_step_itself_may_be_missing() {
-        let folder = tempfile::tempdir().unwrap();
-        let text = [&line(&step(1))[..], b"nonsense\n", &line(&step(3)), &line(&step(4))].concat();
-        std::fs::write(folder.path().join(JOURNAL_FILE), &text).unwrap();
-        let found = resumed(folder.path(), 2);
-        assert_eq!((found.state.iterations, found.unreadable), (1, 1));
-        assert_eq!(std::fs::read(folder.path().join(DAMAGED_FILE)).unwrap(), text);
-        assert_eq!(std::fs::read(folder.path().join(JOURNAL_FILE)).unwrap(), line(&step(1)));
-    }
-
-    #[test]
-    fn a_wholly_unreadable_journal_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(JOURNAL_FILE), [0; 3000]).unwrap();
-        assert_eq!(resumed(folder.path(), 2).unreadable, 0, "it is torn");
-        let text = [&[0; 3000][..], b"\nnonsense\n"].concat();
-        std::fs::write(folder.path().join(JOURNAL_FILE), &text).unwrap();
-        assert_eq!(resumed(folder.path(), 2).unreadable, 2);
-        assert_eq!(std::fs::read(folder.path().join(JOURNAL_FILE)).unwrap(), b"");
-        assert_eq!(std::fs::read(folder.path().join(DAMAGED_FILE)).unwrap(), text);
+    fn the_step_itself_or_all_may_be_lost() {
+        let step_lost = [&line(&step(1))[..], b"nonsense\n", &line(&step(3)), &line(&step(4))].concat();
+        let all_lost = [&[0; 3000][..], b"\nnonsense\n"].concat();
+        for (text, kept, unreadable) in [(step_lost, line(&step(1)), 1), (all_lost, Vec::new(), 2)] {
+            let folder = folder(&[&text]);
+            let found = resumed(folder.path(), 2);
+            assert_eq!((found.state.iterations, found.unreadable), (u64::from(!kept.is_empty()), unreadable));
+            assert_eq!((content(&folder, DAMAGED_FILE), content(&folder, JOURNAL_FILE)), (text, kept));
+        }
+        assert_eq!(resumed(folder(&[&[0; 3000]]).path(), 2).unreadable, 0);
     }
 
     #[test]
     fn the_journal_of_another_run_is_left_alone() {
-        let folder = folder(b"");
-        let run = RunEvent::Run {
-            version: crate::event::JOURNAL_VERSION,
-            run_id: "another".into(),
-            policy: "uta".into(),
-            budget: 4,
-            iterations: 9,
-            task_batch: 1,
-            seed: 1,
-            model: "cnn".into(),
-            labels: crate::Labels::default(),
-        };
-        let path = folder.path().join(JOURNAL_FILE);
-        let text = [line(&run), std::fs::read(&path).unwrap()].concat();
-        std::fs::write(&path, &text).unwrap();
+        let run = br#"{"event":"run","version":3,"run_id":"another","policy":"uta","budget":4,"iterations":9,"task_batch":1,"seed":1,"model":"cnn"}"#;
+        let folder = folder(&[run, b"\n", &four_steps()]);
+        let text = content(&folder, JOURNAL_FILE);
         let error = resume_journal(folder.path(), "run", Iteration(2), RunState::default()).unwrap_err();
         assert!(matches!(&error, JournalError::OtherRun { found, .. } if found == "another"), "{error}");
-        assert_eq!(std::fs::read(&path).unwrap(), text);
-        assert_eq!(
-            resume_journal(folder.path(), "another", Iteration(2), RunState::default()).unwrap().state.iterations,
-            2
-        );
+        assert_eq!(content(&folder, JOURNAL_FILE), text);
+        let resumed = resume_journal(folder.path(), "another", Iteration(2), RunState::default()).unwrap();
+        assert_eq!((resumed.state.iterations, resumed.has_begun), (2, true));
     }
 
     #[test]
     fn a_run_that_begins_again_keeps_its_events_aside() {
-        let folder = folder(b"{\"event\":\"st");
+        let folder = folder(&[&four_steps(), b"{\"event\":\"st"]);
         discard_journal(folder.path()).unwrap();
         discard_journal(folder.path()).unwrap();
         assert!(!folder.path().join(JOURNAL_FILE).exists());
-        let aside = std::fs::read_to_string(folder.path().join(DISCARDED_FILE)).unwrap();
-        assert_eq!(aside.lines().count(), 6);
+        assert_eq!(content(&folder, DISCARDED_FILE), [&four_steps()[..], b"{\"event\":\"st"].concat());
     }
 }

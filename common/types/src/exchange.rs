@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::NameError;
+
 /// The most workers that exchange vectors among each other in one step. Each connects to all others, and the time of such a step
 /// hardly falls beyond a dozen workers.
 pub const MAX_SHARDS: usize = 32;
@@ -21,11 +23,6 @@ pub enum ExchangeChoice {
     /// Workers use shards wherever they can reach each other; each sums a part of the vector.
     Shards,
 }
-
-/// The error of a text that does not name an [`ExchangeChoice`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}': expected auto, star or shards")]
-pub struct ExchangeChoiceError(String);
 
 impl ExchangeChoice {
     /// Returns the name, as `--exchange` takes it.
@@ -45,12 +42,10 @@ impl fmt::Display for ExchangeChoice {
 }
 
 impl FromStr for ExchangeChoice {
-    type Err = ExchangeChoiceError;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, ExchangeChoiceError> {
-        [Self::Auto, Self::Star, Self::Shards]
-            .into_iter()
-            .find(|choice| choice.name() == text)
-            .ok_or_else(|| ExchangeChoiceError(text.into()))
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let choice = [Self::Auto, Self::Star, Self::Shards].into_iter().find(|choice| choice.name() == text);
+        choice.ok_or_else(|| NameError { text: text.into(), expected: "auto, star or shards" })
     }
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::NameError;
+
 /// The number of values in a chunk of a vector: 128 KiB of f32. Chunks of half or twice the size are as fast on a shaped link; eight
 /// times the size is 5 % slower, because a chunk is processed only when all of it has arrived.
 pub const CHUNK_VALUES: usize = 1 << 15;
@@ -25,11 +27,6 @@ pub enum WireFormat {
     Compact,
 }
 
-/// The error of a text that does not name a [`WireFormat`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}': expected f32-exact or compact")]
-pub struct WireFormatError(String);
-
 impl WireFormat {
     /// Returns the name, as `--wire` takes it.
     pub fn name(self) -> &'static str {
@@ -47,12 +44,10 @@ impl fmt::Display for WireFormat {
 }
 
 impl FromStr for WireFormat {
-    type Err = WireFormatError;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, WireFormatError> {
-        [Self::F32Exact, Self::Compact]
-            .into_iter()
-            .find(|format| format.name() == text)
-            .ok_or_else(|| WireFormatError(text.into()))
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let format = [Self::F32Exact, Self::Compact].into_iter().find(|format| format.name() == text);
+        format.ok_or_else(|| NameError { text: text.into(), expected: "f32-exact or compact" })
     }
 }

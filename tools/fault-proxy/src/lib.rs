@@ -54,21 +54,10 @@ impl FaultProxy {
     /// # Panics
     /// Panics if no port is free.
     pub async fn to(target: SocketAddr) -> Self {
-        Self::start(Some(target)).await
-    }
-
-    /// Starts a proxy without a target. [`FaultProxy::lead_to`] sets it.
-    ///
-    /// # Panics
-    /// Panics if no port is free.
-    pub async fn to_nowhere() -> Self {
-        Self::start(None).await
-    }
-
-    async fn start(target: Option<SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let (state, updates) = watch::channel(State { target, condition: Condition::default(), severings: 0 });
+        let (state, updates) =
+            watch::channel(State { target: Some(target), condition: Condition::default(), severings: 0 });
         let (hindered, made) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counter, count) = (hindered.clone(), made.clone());
         let mut accepting = JoinSet::new();
@@ -201,7 +190,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_proxy_leads_to_its_target_and_counts_what_it_hinders() {
-        let link = FaultProxy::to_nowhere().await;
+        let link = FaultProxy::to(echo().await).await;
+        link.lead_to(None);
         assert!(!answers(&mut TcpStream::connect(link.address).await.unwrap()).await);
         link.lead_to(Some(echo().await));
         let mut stream = TcpStream::connect(link.address).await.unwrap();

@@ -7,7 +7,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ata_harness::{Cluster, PREFACE, Rate, RawConnection, Settings, WorkerSettings, address_space_kb, resident_kb};
+use ata_harness::{
+    Cluster, PREFACE, Rate, RawConnection, Settings, WorkerSettings, address_space_kb, paths, resident_kb,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -17,15 +19,6 @@ const CONNECTIONS: usize = 1000;
 const MEASURED: Duration = Duration::from_secs(15);
 /// The time without another connection being closed after which the rest is given up.
 const CLOSES_WITHIN: Duration = Duration::from_secs(30);
-
-/// The paths of all calls with a request body.
-const PATHS: [&str; 5] = [
-    "/ata.v1.Coordinator/Session",
-    "/ata.v1.Coordinator/Data",
-    "/ata.v1.Coordinator/Probe",
-    "/ata.v1.Transfers/Parameters",
-    "/ata.v1.Transfers/SubmitGradient",
-];
 
 #[tokio::main]
 async fn main() {
@@ -91,7 +84,7 @@ async fn hostile(address: SocketAddr) {
         closing.spawn(closed(address, &[]));
         closing.spawn(closed(address, PREFACE));
         closing.spawn(async move {
-            let paths: Vec<&str> = (0..10).map(|call| PATHS[(at + call) % PATHS.len()]).collect();
+            let paths: Vec<&str> = (at..at + 10).map(|call| paths()[call % paths().len()]).collect();
             let mut calls = RawConnection::announcing(address, &paths, 4000).await.expect("it connects");
             // If the connection was closed, its calls are over, too.
             calls.all_over().await.unwrap_or(());

@@ -28,26 +28,14 @@ pub async fn come_back_again(coordinator: SocketAddr, name: String, breaks: Brea
         session.say(FromWorker::Ready { fuses: false, peer_address: None }).await;
         while let Some(leases) = next_leases(&mut session).await {
             if breaks == Breaks::Fails {
-                fail(&session, leases).await;
+                for Assignment { lease, .. } in leases {
+                    let reason = "it is broken".into();
+                    session.say(FromWorker::LeaseFailed { lease: lease.id, reason, uncomputable: false }).await;
+                }
                 break;
             }
         }
         session.leave().await;
-    }
-}
-
-/// Fails all leases of a session, until it is over.
-pub async fn fail_all(mut session: Session) {
-    while let Some(leases) = next_leases(&mut session).await {
-        fail(&session, leases).await;
-    }
-}
-
-async fn fail(session: &Session, leases: Vec<Assignment>) {
-    for Assignment { lease, .. } in leases {
-        session
-            .say(FromWorker::LeaseFailed { lease: lease.id, reason: "it is broken".into(), uncomputable: false })
-            .await;
     }
 }
 

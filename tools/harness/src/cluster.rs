@@ -23,7 +23,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-use crate::folder::copy;
 use crate::settings::{Settings, WorkerSettings};
 use crate::{PATIENCE, soon};
 
@@ -281,5 +280,19 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             warm_start: BTreeMap::new(),
         },
         security: Arc::new(Security::Open),
+    }
+}
+
+/// Copies the files in a folder, which may be changing.
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            std::fs::create_dir(&to).expect("a folder can be made");
+            copy(&from, &to);
+        } else {
+            // The file may have been removed meanwhile.
+            drop(std::fs::copy(&from, &to));
+        }
     }
 }

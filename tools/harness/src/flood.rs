@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 
-use ata_mutator::Mutator;
+use ata_mutator::{Fed, Mutator};
 use ata_wire::SessionToken;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -27,13 +27,9 @@ const RPCS: [(&str, Frames, bool); 5] = [
     ("/ata.v1.Transfers/SubmitGradient", Frames::Gradient, false),
 ];
 
-/// The numbers of accepted and refused calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answers {
-    /// The number of calls that succeeded, or began to.
-    pub accepted: u64,
-    /// The number of calls that were refused.
-    pub refused: u64,
+/// Returns the paths of all RPCs.
+pub fn paths() -> [&'static str; RPCS.len()] {
+    RPCS.map(|(path, ..)| path)
 }
 
 /// A client that sends mutated calls of every RPC in turn.
@@ -50,12 +46,12 @@ impl Flood {
         Self { address, channel: open(address).await, mutators: (1..).zip(&RPCS).map(mutator).collect() }
     }
 
-    /// Sends `calls` calls, one after the other.
+    /// Sends `calls` calls, one after the other, and counts those that succeeded, or began to, as accepted.
     ///
     /// # Panics
     /// Panics if the coordinator does not respond to a call.
-    pub async fn send(&mut self, calls: u64) -> Answers {
-        let mut answers = Answers::default();
+    pub async fn send(&mut self, calls: u64) -> Fed {
+        let mut answers = Fed { accepted: 0, refused: 0 };
         for call in 0..calls {
             let at = call as usize % RPCS.len();
             let (path, _, is_message) = RPCS[at];

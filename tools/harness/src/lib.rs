@@ -16,7 +16,6 @@
 mod broken;
 mod cluster;
 mod flood;
-mod folder;
 mod frames;
 mod memory;
 mod peer;
@@ -27,12 +26,12 @@ mod tamper;
 mod toy;
 
 pub use ata_fault_proxy::{Condition, FaultProxy};
-pub use broken::{Breaks, come_back_again, fail_all};
+pub use broken::{Breaks, come_back_again};
 pub use cluster::{Cluster, Ended};
-pub use flood::{Answers, Flood};
+pub use flood::{Flood, paths};
 pub use frames::{Frames, Reader};
 pub use memory::{address_space_kb, cpu_time, resident_kb};
-pub use peer::{Peer, Session, UNIT, chunks, computed, next_set};
+pub use peer::{Peer, Session, UNIT, chunks, computed, hello, next_set};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
 pub use settings::{Settings, WorkerSettings};

@@ -24,6 +24,21 @@ pub struct Peer {
     pub connection: Connection,
 }
 
+/// Returns a worker's first message.
+///
+/// # Panics
+/// Panics if the name is not one of a worker.
+pub fn hello(name: &str, instance: u64) -> WorkerMessage {
+    let hello = Hello {
+        name: name.parse().expect("a name"),
+        instance,
+        number: None,
+        device: "scripted".into(),
+        version: String::new(),
+    };
+    FromWorker::Hello(hello).into()
+}
+
 /// Splits a sum of gradients into chunks.
 pub fn chunks(sums: &[i32]) -> Vec<Bytes> {
     sums.chunks(CHUNK_VALUES).map(|sums| encode_sums(WireFormat::F32Exact, sums).into()).collect()
@@ -64,14 +79,7 @@ impl Peer {
 
     /// Opens a control stream with a Hello.
     pub async fn hello(&self, name: &str, instance: u64) -> Result<Session, Status> {
-        let hello = Hello {
-            name: name.parse().expect("a name"),
-            instance,
-            number: None,
-            device: "scripted".into(),
-            version: String::new(),
-        };
-        self.open(FromWorker::Hello(hello).into()).await
+        self.open(hello(name, instance)).await
     }
 
     /// Opens a control stream with any first message.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use ata_data::{DataError, DataSource, Images, Split, TaskSampler, Tasks};
 use ata_learn::{
     ClassCount, Dataset, EvaluationBatches, Evaluator, ImageBatch, Learner, LearnerError, Measurement, Model,
-    ModelError, OpenDevice, TaskGradient,
+    ModelError, OpenDevice, Sifted, TaskGradient, sift,
 };
 use ata_sums::{Metadata, ParameterTable};
 use ata_types::Iteration;
 
 /// Resolves a toy model. `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an
-/// image. The evaluation of `toy:N/ill` fails, that of `toy:N/doomed` panics, and that of `toy:N/stuck` never ends.
+/// image. The evaluation of `toy:N/ill` fails, that of `toy:N/doomed` panics, and that of `toy:N/stuck` never ends. Sample 5 of
+/// `toy:N/spoilt` has no finite gradient.
 pub fn toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, None)
 }
@@ -93,10 +94,30 @@ impl Dataset for ToyData {
     }
 }
 
+/// The index of the sample that is bad in a spoilt model.
+const BAD_SAMPLE: u64 = 5;
+
 struct ToyLearner {
     data: Arc<ToyData>,
     tasks: TaskSampler,
     parameters: Vec<f32>,
+}
+
+impl ToyLearner {
+    fn gradient_of(&self, samples: &[u64]) -> Result<TaskGradient, LearnerError> {
+        let batch = ImageBatch::read(&self.data.images, samples)?;
+        let sample = batch.images.iter().cycle();
+        let mut gradient: Vec<f32> = self.parameters.iter().zip(sample).map(|(theta, x)| theta - x).collect();
+        let loss = gradient.iter().map(|value| f64::from(value * value)).sum::<f64>() / 2.0;
+        if let Some(factor) = self.data.toy.factor {
+            let wrong = if factor.is_nan() { 1 } else { gradient.len() };
+            gradient[..wrong].iter_mut().for_each(|value| *value *= factor);
+        }
+        if self.data.toy.flaw == "spoilt" && samples.contains(&BAD_SAMPLE) {
+            gradient[0] = f32::NAN;
+        }
+        Ok(TaskGradient { gradient, loss })
+    }
 }
 
 impl Learner for ToyLearner {
@@ -105,15 +126,13 @@ impl Learner for ToyLearner {
     }
 
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
-        let batch = ImageBatch::read(&self.data.images, &self.tasks.samples(iteration, index))?;
-        let sample = batch.images.iter().cycle();
-        let mut gradient: Vec<f32> = self.parameters.iter().zip(sample).map(|(theta, x)| theta - x).collect();
-        let loss = gradient.iter().map(|value| f64::from(value * value)).sum::<f64>() / 2.0;
-        if let Some(factor) = self.data.toy.factor {
-            let wrong = if factor.is_nan() { 1 } else { gradient.len() };
-            gradient[..wrong].iter_mut().for_each(|value| *value *= factor);
-        }
-        Ok(TaskGradient { gradient, loss })
+        let samples = self.tasks.samples(iteration, index);
+        self.gradient_of(&samples)
+    }
+
+    fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
+        let samples = self.tasks.samples(iteration, index);
+        sift(&samples, |sample| *sample, |samples| self.gradient_of(samples)).map(Some)
     }
 }
 

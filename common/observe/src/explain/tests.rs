@@ -13,15 +13,11 @@ fn state(allocation: &[u64], probes: &[u32]) -> RunState {
             run.apply(&testing::task(0, worker, Some(task_s), TaskOutcome::Applied));
         }
     }
-    run.apply(&RunEvent::Allocation {
-        iteration: Iteration(7),
-        time_s: 9.0,
-        workers: [1, 2, 3].map(testing::worker).into(),
-        allocation: allocation.into(),
-        probes: probes.iter().copied().map(testing::worker).collect(),
-        scores_s: vec![1.0, 2.0, 0.0],
-        rule: "for a test".into(),
-    });
+    let mut event = testing::allocation(7, allocation, &[1.0, 2.0, 0.0], "for a test");
+    if let RunEvent::Allocation { probes: of_event, .. } = &mut event {
+        of_event.extend(probes.iter().copied().map(testing::worker));
+    }
+    run.apply(&event);
     run
 }
 
@@ -68,15 +64,7 @@ fn a_worker_without_times_has_no_figures() {
 #[test]
 fn a_race_needs_no_reasons() {
     let mut run = state(&[3, 1, 0], &[]);
-    run.apply(&RunEvent::Allocation {
-        iteration: Iteration(8),
-        time_s: 10.0,
-        workers: [1, 2, 3].map(testing::worker).into(),
-        allocation: vec![],
-        probes: vec![],
-        scores_s: vec![],
-        rule: "racing".into(),
-    });
+    run.apply(&testing::allocation(8, &[], &[0.0; 3], "racing"));
     let explanation = explain(&run, None);
     assert_eq!(explanation.expected_s, None);
     assert!(explanation.workers.iter().all(|of| of.share.why == "All workers compute, and the first results count."));

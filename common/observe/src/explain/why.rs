@@ -1,13 +1,9 @@
 //! The reasons for an allocation in words.
 
-use std::fmt::{Arguments, Write};
-
 use ata_record::{RunState, WorkerState};
-use ata_types::{Iteration, WorkerId};
+use ata_types::{Iteration, WorkerId, seconds};
 
 use super::{Outlook, WorkerExplanation};
-
-use ata_types::seconds;
 
 /// Explains the tasks of a worker. `taker` is the worker that would take one of them.
 pub(super) fn sentence(
@@ -20,24 +16,19 @@ pub(super) fn sentence(
     if let Some(why) = absent(run, worker) {
         return why;
     }
-    let mut text = match of.finish_s {
+    let reasons = match of.finish_s {
         Some(finish_s) => with_share(outlook, of, finish_s, taker),
         None if of.share.tasks > 0 => {
             format!("{}. It was never timed, so nothing can be said of its speed.", tasks(of.share.tasks))
         }
         None => without_share(outlook, of),
     };
-    if let (Some(vector_s), Some(bytes_per_s)) = (of.share.vector_s, of.share.link_bytes_per_s) {
+    let link = of.share.vector_s.zip(of.share.link_bytes_per_s).map(|(vector_s, bytes_per_s)| {
         let mb_per_s = bytes_per_s / 1e6;
-        append(
-            &mut text,
-            format_args!(" Its vector takes {} on its own link, at {mb_per_s:.3} MB/s.", seconds(vector_s)),
-        );
-    }
-    if of.share.probe {
-        text += " It computes one task more as a probe, to learn its speed; the step does not wait for it.";
-    }
-    text
+        format!(" Its vector takes {} on its own link, at {mb_per_s:.3} MB/s.", seconds(vector_s))
+    });
+    let probe = " It computes one task more as a probe, to learn its speed; the step does not wait for it.";
+    reasons + &link.unwrap_or_default() + if of.share.probe { probe } else { "" }
 }
 
 /// Returns the reason why a worker has no tasks, if it is not the allocation.
@@ -60,29 +51,17 @@ fn absent(run: &RunState, worker: &WorkerState) -> Option<String> {
 
 fn with_share(outlook: &Outlook, of: &WorkerExplanation, finish_s: f64, taker: Option<WorkerId>) -> String {
     let each_s = of.share.bound_s.or(of.share.mean_s).unwrap_or(0.0);
-    let mut text = format!(
-        "{} of {} each, expected to be done after {}",
-        tasks(of.share.tasks),
-        seconds(each_s),
-        seconds(finish_s)
-    );
+    let (tasks, each, finish) = (tasks(of.share.tasks), seconds(each_s), seconds(finish_s));
     let end_s = outlook.end_s();
-    if finish_s < end_s {
-        append(&mut text, format_args!("; the iteration, after {}.", seconds(end_s)));
-    } else {
-        text += ", as the last.";
-    }
-    if let Some(more_s) = of.one_more_s {
-        append(&mut text, format_args!(" With one more the iteration would take {}", seconds(more_s)));
-        if let (Some(less_s), Some(taker)) = (of.one_less_s, taker) {
-            append(
-                &mut text,
-                format_args!("; with one less, done by worker {taker} in its place, {}", seconds(less_s)),
-            );
-        }
-        text += ".";
-    }
-    text
+    let end =
+        if finish_s < end_s { format!("; the iteration, after {}.", seconds(end_s)) } else { ", as the last.".into() };
+    let changes = of.one_more_s.map(|more_s| {
+        let less = of.one_less_s.zip(taker).map(|(less_s, taker)| {
+            format!("; with one less, done by worker {taker} in its place, {}", seconds(less_s))
+        });
+        format!(" With one more the iteration would take {}{}.", seconds(more_s), less.unwrap_or_default())
+    });
+    format!("{tasks} of {each} each, expected to be done after {finish}{end}{}", changes.unwrap_or_default())
 }
 
 fn without_share(outlook: &Outlook, of: &WorkerExplanation) -> String {
@@ -95,10 +74,6 @@ fn without_share(outlook: &Outlook, of: &WorkerExplanation) -> String {
         }
         Some(_) => format!("No task: the others are expected to be done after {} without it.", seconds(end_s)),
     }
-}
-
-fn append(text: &mut String, what: Arguments<'_>) {
-    text.write_fmt(what).expect("a string takes all that is written");
 }
 
 fn tasks(count: u64) -> String {

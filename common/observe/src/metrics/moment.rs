@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use super::registered::Label;
 use crate::snapshot::{RunDescription, Snapshot, Totals, WorkerActivity, WorkerSnapshot};
 
 type Number = Gauge<f64, AtomicU64>;
@@ -19,16 +20,6 @@ type Sum = Counter<f64, AtomicU64>;
 struct WorkerLabel {
     worker: u32,
     name: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
-    state: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MetricLabel {
-    metric: String,
 }
 
 /// Returns the metrics of a snapshot.
@@ -75,9 +66,9 @@ fn run_gauges(registry: &mut Registry, Snapshot { run, totals, .. }: &Snapshot) 
     gauge("ata_test_accuracy", "Accuracy of the last evaluation, from 0 to 1", totals.test_accuracy);
     let saved = totals.saved.map(|saved| saved.number() as f64);
     gauge("ata_checkpoint_iteration", "The last iteration that is saved", saved);
-    let own = Family::<MetricLabel, Number>::default();
+    let own = Family::<Label, Number>::default();
     for (metric, value) in totals.metrics.iter().filter_map(|(name, value)| Some((name.clone(), (*value)?))) {
-        own.get_or_create(&MetricLabel { metric }).set(value);
+        own.get_or_create(&[("metric", metric)]).set(value);
     }
     if !totals.metrics.is_empty() {
         registry.register("ata_test_metric", "A metric of the problem's own in the last evaluation", own);
@@ -98,8 +89,9 @@ fn spending(registry: &mut Registry, totals: &Totals) {
 }
 
 fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {
-    let (tasks, busy, overhead) = (Family::<WorkerLabel, Counter>::default(), sums(), sums());
-    let (allocation, mean, bound, up) = (numbers(), numbers(), numbers(), numbers());
+    let tasks = Family::<WorkerLabel, Counter>::default();
+    let [busy, overhead] = [(); 2].map(|()| Family::<WorkerLabel, Sum>::default());
+    let [allocation, mean, bound, up] = [(); 4].map(|()| Family::<WorkerLabel, Number>::default());
     let mut states = BTreeMap::from(WorkerActivity::ALL.map(|state| (state, 0)));
     for worker in workers {
         *states.entry(worker.state).or_insert(0) += 1;
@@ -116,9 +108,9 @@ fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {
             bound.get_or_create(&label).set(bound_s);
         }
     }
-    let of_state = Family::<StateLabel, Number>::default();
+    let of_state = Family::<Label, Number>::default();
     for (state, count) in states {
-        of_state.get_or_create(&StateLabel { state: state.name().into() }).set(f64::from(count));
+        of_state.get_or_create(&[("state", state.name().into())]).set(f64::from(count));
     }
     registry.register("ata_workers", "Workers, by what they are doing", of_state);
     registry.register("ata_worker_up", "Whether the worker is present", up);
@@ -129,12 +121,4 @@ fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {
     registry.register("ata_worker_task_mean_seconds", "Mean time of its last 256 tasks", mean);
     let help = "The policy's bound on the worker's time for a task, or estimate";
     registry.register("ata_worker_bound_seconds", help, bound);
-}
-
-fn sums() -> Family<WorkerLabel, Sum> {
-    Family::default()
-}
-
-fn numbers() -> Family<WorkerLabel, Number> {
-    Family::default()
 }

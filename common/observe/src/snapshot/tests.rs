@@ -3,22 +3,14 @@ use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{begun, join, step, task};
+use crate::testing::{self, begun, join, step, task};
 
 fn changes(run: &RunState, cursor: &mut Cursor) -> Value {
     serde_json::to_value(Snapshot::since(cursor, run, &[])).unwrap()
 }
 
 fn allocation(iteration: u64, shares: &[u64]) -> RunEvent {
-    RunEvent::Allocation {
-        iteration: Iteration(iteration),
-        time_s: iteration as f64,
-        workers: (0..shares.len()).map(WorkerId::from_slot).collect(),
-        allocation: shares.into(),
-        probes: vec![],
-        scores_s: vec![0.5; shares.len()],
-        rule: "for a test".into(),
-    }
+    testing::allocation(iteration, shares, &vec![0.5; shares.len()], "for a test")
 }
 
 #[test]
@@ -45,18 +37,6 @@ fn later_snapshots_hold_the_changes() {
     run.apply(&step(2, 3.0));
     let third = changes(&run, &mut cursor);
     assert_eq!((&third["steps"]["from"], third["steps"]["points"].as_array().unwrap().len()), (&json!(1), 1));
-}
-
-fn evaluation_without_accuracy() -> RunEvent {
-    let (time_s, iteration) = (1.0, Iteration(1));
-    RunEvent::Evaluation { time_s, iteration, loss: 2.0, accuracy: None, metrics: BTreeMap::new() }
-}
-
-#[test]
-fn an_evaluation_without_accuracy_has_null() {
-    let mut run = begun("uta", 4);
-    run.apply(&evaluation_without_accuracy());
-    assert_eq!(changes(&run, &mut Cursor::default())["evaluations"]["points"], json!([[1.0, 0.0, 0.0, 2.0, null]]));
 }
 
 /// A worker that is present from 0 to 4 s, with 1 s of tasks and 0.5 s of overhead, has shares of a quarter, an eighth, and the rest.
@@ -87,8 +67,10 @@ fn snapshots_are_read_back() {
     let snapshot = Snapshot::of(&run, &[]);
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
-    run.apply(&evaluation_without_accuracy());
-    let text = serde_json::to_string(&Snapshot::of(&run, &[])).unwrap();
-    let read: Snapshot = serde_json::from_str(&text).unwrap();
+    let (time_s, iteration, metrics) = (1.0, Iteration(1), BTreeMap::new());
+    run.apply(&RunEvent::Evaluation { time_s, iteration, loss: 2.0, accuracy: None, metrics });
+    let mut json = changes(&run, &mut Cursor::default());
+    assert_eq!(json["evaluations"]["points"], json!([[1.0, 1.0, 2.0, 2.0, null]]));
+    let read: Snapshot = serde_json::from_value(json.take()).unwrap();
     assert!(read.evaluations.points[0].accuracy.is_nan());
 }

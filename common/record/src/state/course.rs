@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::curve::{Curve, Merge, ReadMark};
+use super::RunState;
+use super::curve::{Curve, Merge};
+use crate::event::RunEvent;
 
 /// A step, or the mean of several successive ones. Unknown numbers are NaN, which is null in JSON, where a point is an array of its
 /// fields in this order.
@@ -77,48 +79,39 @@ impl From<[Option<f64>; 5]> for EvaluationPoint {
     }
 }
 
-/// The steps of a run, in at most a thousand points.
-#[derive(Clone, Debug)]
-pub struct StepCurve(Curve<7>);
+/// The steps of a run.
+pub type StepCurve = Curve<StepPoint, 7>;
 
-/// The evaluations of a run, in at most a thousand points.
-#[derive(Clone, Debug)]
-pub struct EvaluationCurve(Curve<5>);
+/// The evaluations of a run.
+pub type EvaluationCurve = Curve<EvaluationPoint, 5>;
 
 impl Default for StepCurve {
     fn default() -> Self {
         use Merge::{Last, Mean};
-        Self(Curve::new([Last, Last, Last, Mean, Mean, Last, Mean]))
+        Self::new([Last, Last, Last, Mean, Mean, Last, Mean])
     }
 }
 
 impl Default for EvaluationCurve {
     fn default() -> Self {
         use Merge::{Last, Mean};
-        Self(Curve::new([Last, Last, Last, Mean, Mean]))
+        Self::new([Last, Last, Last, Mean, Mean])
     }
 }
 
-impl StepCurve {
-    pub(super) fn add(&mut self, point: StepPoint) {
-        self.0.add(point.into());
-    }
-
-    /// Returns the points that are new to a reader at `mark`, and the position of the first of them. Advances `mark`.
-    pub fn since(&self, mark: &mut ReadMark) -> (usize, Vec<StepPoint>) {
-        let (from, points) = self.0.since(mark);
-        (from, points.into_iter().map(StepPoint::from).collect())
-    }
-}
-
-impl EvaluationCurve {
-    pub(super) fn add(&mut self, point: EvaluationPoint) {
-        self.0.add(point.into());
-    }
-
-    /// Returns the points that are new to a reader at `mark`, and the position of the first of them. Advances `mark`.
-    pub fn since(&self, mark: &mut ReadMark) -> (usize, Vec<EvaluationPoint>) {
-        let (from, points) = self.0.since(mark);
-        (from, points.into_iter().map(EvaluationPoint::from).collect())
+impl RunState {
+    pub(super) fn evaluate(&mut self, event: &RunEvent) {
+        let &RunEvent::Evaluation { iteration, loss, accuracy, ref metrics, .. } = event else { return };
+        self.evaluation = Some((loss, accuracy));
+        self.metrics.clone_from(metrics);
+        self.evaluated = Some(iteration);
+        self.lowest_test_loss = Some(self.lowest_test_loss.map_or(loss, |lowest| lowest.min(loss)));
+        self.evaluations.add(EvaluationPoint {
+            iteration: iteration.number() as f64,
+            runtime_s: self.runtime_s(),
+            total_worker_time_s: self.total_worker_time_s,
+            loss,
+            accuracy: accuracy.unwrap_or(f64::NAN),
+        });
     }
 }

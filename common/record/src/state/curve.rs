@@ -1,5 +1,7 @@
 //! A curve whose size is bounded, however long the run is.
 
+use std::marker::PhantomData;
+
 /// The most points of a curve: a screen has no more columns to display.
 const MOST_POINTS: usize = 1000;
 
@@ -12,9 +14,10 @@ pub(super) enum Merge {
     Last,
 }
 
-/// A curve whose points each stand for equally many values; when it is full, neighbouring points are merged. Unknown values are NaN.
+/// A curve of points with N values each, of which there are at most a thousand: each point stands for equally many values, and when the
+/// curve is full, neighbouring points are merged. Unknown values are NaN.
 #[derive(Clone, Debug)]
-pub(super) struct Curve<const N: usize> {
+pub struct Curve<P, const N: usize> {
     merge: [Merge; N],
     /// The number of values that each complete point stands for.
     stride: u64,
@@ -23,16 +26,17 @@ pub(super) struct Curve<const N: usize> {
     rest: ([f64; N], u64),
     /// The number of times that neighbours were merged: a new version replaces all points.
     version: u64,
+    kind: PhantomData<P>,
 }
 
-impl<const N: usize> Curve<N> {
+impl<P: From<[f64; N]> + Into<[f64; N]>, const N: usize> Curve<P, N> {
     pub(super) fn new(merge: [Merge; N]) -> Self {
-        Self { merge, stride: 1, points: Vec::new(), rest: ([0.0; N], 0), version: 0 }
+        Self { merge, stride: 1, points: Vec::new(), rest: ([0.0; N], 0), version: 0, kind: PhantomData }
     }
 
-    pub(super) fn add(&mut self, values: [f64; N]) {
+    pub(super) fn add(&mut self, point: P) {
         let (sums, count) = &mut self.rest;
-        for ((sum, value), merge) in sums.iter_mut().zip(values).zip(self.merge) {
+        for ((sum, value), merge) in sums.iter_mut().zip(point.into()).zip(self.merge) {
             *sum = match merge {
                 Merge::Mean if *count > 0 => *sum + value,
                 Merge::Mean | Merge::Last => value,
@@ -73,12 +77,11 @@ impl<const N: usize> Curve<N> {
     }
 
     /// Returns the points that are new to a reader at `mark`, and the position of the first of them. Advances `mark`.
-    pub(super) fn since(&self, mark: &mut ReadMark) -> (usize, Vec<[f64; N]>) {
+    pub fn since(&self, mark: &mut ReadMark) -> (usize, Vec<P>) {
         let from = if mark.version == self.version { mark.complete.min(self.points.len()) } else { 0 };
         *mark = ReadMark { version: self.version, complete: self.points.len() };
-        let mut points = self.points[from..].to_vec();
-        points.extend(self.unfinished());
-        (from, points)
+        let points = self.points[from..].iter().copied().chain(self.unfinished());
+        (from, points.map(P::from).collect())
     }
 }
 
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_long_curve_keeps_its_means_and_its_ends() {
-        let mut curve = Curve::new([Merge::Last, Merge::Mean]);
+        let mut curve: Curve<[f64; 2], 2> = Curve::new([Merge::Last, Merge::Mean]);
         for i in 1..=100_000_u32 {
             curve.add([f64::from(i), f64::from(i % 2)]);
         }
@@ -109,7 +112,7 @@ mod tests {
     /// A reader that truncates at `from` and appends always has the whole curve.
     #[test]
     fn new_points_complete_the_curve() {
-        let mut curve = Curve::new([Merge::Last]);
+        let mut curve: Curve<[f64; 1], 1> = Curve::new([Merge::Last]);
         let (mut mark, mut reader) = (ReadMark::default(), Vec::new());
         for i in 0..5000_u32 {
             curve.add([f64::from(i)]);

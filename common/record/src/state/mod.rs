@@ -9,7 +9,6 @@
 
 mod course;
 mod curve;
-mod evaluation;
 mod heat;
 mod links;
 mod log;

@@ -1,53 +1,27 @@
-use ata_types::LeaseId;
+use serde_json::{Value, json};
 
 use super::*;
 
+fn event(fields: Value) -> RunEvent {
+    serde_json::from_value(fields).unwrap()
+}
+
 fn task(worker: usize, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
-    RunEvent::Task {
-        iteration: Iteration(1),
-        task: 0,
-        worker: WorkerId::from_slot(worker - 1),
-        lease: LeaseId(1),
-        time_s: 1.0,
-        busy_s,
-        censored_s: None,
-        overhead_s: Some(0.5),
-        outlasted: 1,
-        outcome,
-    }
+    event(json!({"event": "task", "iteration": 1, "task": 0, "worker": worker, "lease": 1, "time_s": 1.0,
+                 "busy_s": busy_s, "overhead_s": 0.5, "outlasted": 1, "outcome": outcome}))
 }
 
 fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
-    RunEvent::Step {
-        iteration: Iteration(iteration),
-        time_s,
-        loss,
-        runtime_s: 2.0,
-        total_worker_time_s: 3.0,
-        tasks: 1,
-        wasted: 1,
-        employments: 2,
-        results: 3,
-        learning_rate: 0.1,
-        gradient_norm: None,
-        saturated: 5,
-        vanished: 7,
-        shards: 4,
-    }
+    event(json!({"event": "step", "iteration": iteration, "time_s": time_s, "loss": loss, "runtime_s": 2.0,
+                 "total_worker_time_s": 3.0, "tasks": 1, "wasted": 1, "employments": 2, "results": 3,
+                 "learning_rate": 0.1, "saturated": 5, "vanished": 7, "shards": 4}))
 }
 
 #[test]
 fn costs_add_up_over_committed_iterations() {
     let mut state = RunState::default();
-    let allocation = RunEvent::Allocation {
-        iteration: Iteration(1),
-        time_s: 1.0,
-        workers: vec![WorkerId::from_slot(0), WorkerId::from_slot(2)],
-        allocation: vec![1, 1],
-        probes: vec![],
-        scores_s: vec![],
-        rule: "uniform".into(),
-    };
+    let allocation = event(json!({"event": "allocation", "iteration": 1, "time_s": 1.0, "workers": [1, 3],
+                                  "allocation": [1, 1], "scores_s": [], "rule": "uniform"}));
     for event in [
         allocation,
         task(1, Some(2.0), TaskOutcome::Applied),
@@ -88,19 +62,6 @@ fn a_number_belongs_to_its_last_worker() {
     assert_eq!((state.present(), state.workers[&second].times_s.len()), (1, 1), "the same one is back");
     state.apply(&join("b"));
     assert_eq!((state.workers[&second].name.as_str(), state.workers[&second].times_s.len()), ("b", 0));
-}
-
-/// A worker is present from 0 to 4 s and busy for 1 s of them, with 0.5 s of overhead.
-#[test]
-fn usage_is_of_the_time_present() {
-    let mut state = RunState::default();
-    let worker = WorkerId::from_slot(0);
-    state.apply(&RunEvent::Join { time_s: 0.0, worker, name: "a".into(), device: "cpu".into() });
-    state.apply(&task(1, Some(1.0), TaskOutcome::Applied));
-    state.apply(&RunEvent::Loss { time_s: 4.0, worker, why: "it left".into() });
-    state.apply(&step(1, 8.0, 1.0));
-    let usage = state.workers[&worker].usage;
-    assert_eq!((usage.present_s(state.now_s), usage.busy_s, usage.overhead_s, usage.losses), (4.0, 1.0, 0.5, 1));
 }
 
 /// A worker is present for two hours at a price of 3 per hour, and computes for one hour at 100 W; then another worker gets its number.

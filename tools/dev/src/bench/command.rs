@@ -3,7 +3,7 @@
 use ata::{Exit, Failure, print_json, print_text};
 use clap::{Args, ValueEnum};
 
-use super::{BenchError, Figure, Subject, measure};
+use super::{Figure, Subject, measure};
 
 /// The flags of `ata-dev bench`.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(crate) async fn command(args: BenchArgs) -> Result<Exit, Failure> {
     }
     let mut figures = Vec::new();
     for subject in subjects {
-        let measured = Box::pin(measure(subject)).await.map_err(failure)?;
+        let measured = Box::pin(measure(subject)).await?;
         if !args.json {
             print_text(&measured.iter().map(line).collect::<String>())?;
         }
@@ -53,14 +53,5 @@ fn short(seconds: f64) -> String {
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
         s if s < 1e-3 => format!("{:.2} us", s * 1e6),
         s => format!("{:.2} ms", s * 1e3),
-    }
-}
-
-/// Converts an error of a measurement to a failure with an exit code.
-fn failure(error: BenchError) -> Failure {
-    match error {
-        BenchError::Write(_) => Failure::disk(error),
-        BenchError::Device(error) => error.into(),
-        _ => Failure::internal(error),
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata::Failure;
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
     SplitData, Start, TrainingSetup, TransferLimits, WorkersConfig,
@@ -25,14 +26,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::bench::protection::Protection;
-use crate::bench::{BenchError, Figure};
+use crate::bench::{Figure, unwritable};
 
 const ITERATIONS: u64 = 200;
 
 /// The number of parameters of the built-in model.
 const PARAMETERS: usize = 158_684;
 
-pub(crate) async fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) async fn measure() -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for workers in [4, 64] {
         figures.push(Box::pin(figure(workers, &Protection::none())).await?);
@@ -42,7 +43,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>, BenchError> {
 }
 
 /// Measures iterations with one task per worker.
-async fn figure(workers: u32, protection: &Protection) -> Result<Figure, BenchError> {
+async fn figure(workers: u32, protection: &Protection) -> Result<Figure, Failure> {
     let per_iteration = Box::pin(run(workers, protection)).await?;
     let bytes = 2 * workers as usize * PARAMETERS * 4;
     let copy = tokio::task::block_in_place(|| memory_copy(bytes));
@@ -57,18 +58,18 @@ fn memory_copy(bytes: usize) -> Duration {
     copy
 }
 
-async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchError> {
+async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure> {
     let folder = std::env::temp_dir().join(format!("ata-bench-{}-{workers}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(BenchError::Write)?;
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(BenchError::other)?;
-    let address = listener.local_addr().map_err(BenchError::other)?;
+    std::fs::create_dir_all(&folder).map_err(unwritable)?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
+    let address = listener.local_addr().map_err(Failure::internal)?;
     let config = coordinator(workers, protection, &folder)?;
     let mut working = JoinSet::new();
     for number in 1..=workers {
         let config = WorkerConfig {
             relocate: None,
             endpoint: protection.endpoint(address)?,
-            name: format!("worker-{number}").parse().map_err(BenchError::other)?,
+            name: format!("worker-{number}").parse().map_err(Failure::internal)?,
             name_is_fixed: true,
             number: WorkerId::new(number),
             device: DeviceChoice::Cpu.open()?,
@@ -87,12 +88,12 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchErr
     let state = watch::Sender::default();
     let report = Box::pin(ata_coordinator::run(config, listener, state, std::future::pending())).await;
     working.shutdown().await;
-    std::fs::remove_dir_all(&folder).map_err(BenchError::Write)?;
+    std::fs::remove_dir_all(&folder).map_err(unwritable)?;
     Ok(duration(report?.state.runtime_s()) / ITERATIONS as u32)
 }
 
 /// Returns the configuration of a coordinator with one task per worker.
-fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<CoordinatorConfig, BenchError> {
+fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<CoordinatorConfig, Failure> {
     let model = free_model("cnn")?;
     Ok(CoordinatorConfig {
         run: RunConfig { id: "bench".into(), folder: folder.to_owned(), ..RunConfig::default() },

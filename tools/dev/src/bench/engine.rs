@@ -4,104 +4,46 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use ata::Failure;
 use ata_policies::build_policy;
-use ata_scheduler::{Engine, EngineConfig, Event, PolicyContext, StepOutcome, WorkerStatistics};
-use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
+use ata_scheduler::{Engine, EngineConfig, Event, PolicyContext, WorkerStatistics};
 use ata_types::WorkerId;
 
-use crate::bench::{BenchError, Figure, pair};
+use crate::bench::{Figure, TimedRun, pair};
 
-/// The size of a run.
-#[derive(Clone, Copy)]
-struct Size {
-    workers: u32,
-    budget: u64,
-    iterations: u64,
-}
+/// The numbers of workers, of tasks per iteration, and of iterations.
+type Size = (u32, u64, u64);
 
-/// A comparison of simulated runs of two sizes, timed per applied task.
-struct Case {
-    name: &'static str,
-    policy: &'static str,
-    overcommit: f64,
-    large: Size,
-    small: Size,
-}
-
-const fn size(workers: u32, budget: u64, iterations: u64) -> Size {
-    Size { workers, budget, iterations }
-}
-
-const CASES: [Case; 4] = [
-    Case {
-        name: "result of a race, B = 10^5",
-        policy: "gta",
-        overcommit: 0.0,
-        large: size(100, 100_000, 2),
-        small: size(100, 1000, 200),
-    },
-    Case {
-        name: "asynchronous step, n = 10^5",
-        policy: "asgd",
-        overcommit: 0.0,
-        large: size(100_000, 1, 200_000),
-        small: size(1000, 1, 200_000),
-    },
-    Case {
-        name: "single-task lease, 10^5 held by a worker",
-        policy: "uta",
-        overcommit: 0.1,
-        large: size(1, 100_000, 2),
-        small: size(1, 1000, 200),
-    },
-    Case {
-        name: "result with change detection, B = 10^5",
-        policy: "ata-auto",
-        overcommit: 0.0,
-        large: size(10, 100_000, 10),
-        small: size(10, 1000, 1000),
-    },
+/// Comparisons of simulated runs of two sizes, timed per applied task: name, policy, overcommitment, and both sizes.
+const CASES: [(&str, &str, f64, Size, Size); 4] = [
+    ("result of a race, B = 10^5", "gta", 0.0, (100, 100_000, 2), (100, 1000, 200)),
+    ("asynchronous step, n = 10^5", "asgd", 0.0, (100_000, 1, 200_000), (1000, 1, 200_000)),
+    ("single-task lease, 10^5 held by a worker", "uta", 0.1, (1, 100_000, 2), (1, 1000, 200)),
+    ("result with change detection, B = 10^5", "ata-auto", 0.0, (10, 100_000, 10), (10, 1000, 1000)),
 ];
 
-pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
-    let mut figures = CASES.iter().map(simulated).collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
+    let mut figures = Vec::new();
+    for (name, policy, overcommit, large, small) in CASES {
+        let prepared = |(workers, budget, iterations): Size| {
+            let config = EngineConfig { budget, iterations, overcommit, ..EngineConfig::default() };
+            let policy = build_policy(policy, &PolicyContext::default())?;
+            TimedRun::new(policy, "uniform(1, 3)", workers, config)
+        };
+        let (mut large_runs, mut small_runs) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            large_runs.push(prepared(large)?);
+            small_runs.push(prepared(small)?);
+        }
+        let run = |runs: &mut Vec<TimedRun>| runs.pop().into_iter().for_each(TimedRun::run);
+        let (large_time, small_time) = pair(3, || run(&mut large_runs), || run(&mut small_runs));
+        let each = |total: Duration, (_, budget, iterations): Size| total / (budget * iterations) as u32;
+        let reference = format!("n = {}, B = {}", small.0, small.1);
+        figures.push(Figure::new(name, each(large_time, large), reference, each(small_time, small)));
+    }
     let (large, small) = pair(3, || join(100_000), || join(1000));
     figures.push(Figure::new("join, 10^5 workers present", large / 100_000, "10^3 present", small / 1000));
     Ok(figures)
-}
-
-fn simulated(case: &Case) -> Result<Figure, BenchError> {
-    let mut large_cases = Vec::new();
-    let mut small_cases = Vec::new();
-    for _ in 0..3 {
-        large_cases.push(prepared(case, case.large)?);
-        small_cases.push(prepared(case, case.small)?);
-    }
-    let run = |runs: &mut Vec<(Engine, Simulation<LawTimes>)>| {
-        if let Some((mut engine, mut simulation)) = runs.pop() {
-            simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).expect("workers stay");
-            black_box(engine.ledger());
-        }
-    };
-    let (large, small) = pair(3, || run(&mut large_cases), || run(&mut small_cases));
-    let each = |total: Duration, size: Size| total / (size.budget * size.iterations) as u32;
-    let reference = format!("n = {}, B = {}", case.small.workers, case.small.budget);
-    Ok(Figure::new(case.name, each(large, case.large), reference, each(small, case.small)))
-}
-
-fn prepared(case: &Case, size: Size) -> Result<(Engine, Simulation<LawTimes>), BenchError> {
-    let Size { workers, budget, iterations } = size;
-    let config = EngineConfig {
-        budget,
-        iterations,
-        min_workers: workers as usize,
-        seed: 1,
-        overcommit: case.overcommit,
-        ..EngineConfig::default()
-    };
-    let laws: TimeLaws = "uniform(1, 3)".parse()?;
-    let engine = Engine::new(config, build_policy(case.policy, &PolicyContext::default())?);
-    Ok((engine, Simulation::new(workers, LawTimes::new(&laws, workers, 1)?)))
 }
 
 /// Makes `workers` workers join an engine that waits for one more.

@@ -5,11 +5,12 @@ use std::hint::black_box;
 use std::path::Path;
 use std::thread;
 
+use ata::Failure;
 use ata_data::{DataSource, Split, Synthetic, Tasks};
 use ata_learn::{DeviceChoice, Learner, OpenDevice, builtin_model, nn, on_one_thread, thread_count, with_own_threads};
 use ata_types::Iteration;
 
-use crate::bench::{BenchError, Figure, pair};
+use crate::bench::{Figure, pair, unwritable};
 
 /// The measured models, each with its task batch sizes.
 const CASES: [(&str, &[u32]); 2] = [("cnn", &[6, 16, 32, 128]), ("resnet20", &[32])];
@@ -17,18 +18,18 @@ const CASES: [(&str, &[u32]); 2] = [("cnn", &[6, 16, 32, 128]), ("resnet20", &[3
 /// The number of samples that tasks draw from: enough that batches touch as much memory as in a real training set.
 const SAMPLES: u64 = 5000;
 
-pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     let data = std::env::temp_dir().join(format!("ata-bench-{}.bin", std::process::id()));
     let records = Synthetic::new(Split::Train, 1);
     let records: Vec<u8> = (0..SAMPLES).flat_map(|index| records.record(index)).collect();
-    std::fs::write(&data, records).map_err(BenchError::Write)?;
+    std::fs::write(&data, records).map_err(unwritable)?;
     let figures = of_devices(&data);
-    std::fs::remove_file(&data).map_err(BenchError::Write)?;
+    std::fs::remove_file(&data).map_err(unwritable)?;
     figures
 }
 
 /// Measures on the CPU with one thread and with all, and on the GPU if there is one.
-fn of_devices(data: &Path) -> Result<Vec<Figure>, BenchError> {
+fn of_devices(data: &Path) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     let (cpu, best) = (DeviceChoice::Cpu.open()?, DeviceChoice::Auto.open()?);
     for (model, batches) in CASES {
@@ -39,7 +40,7 @@ fn of_devices(data: &Path) -> Result<Vec<Figure>, BenchError> {
                 let measure = || with_own_threads(|| figure(data, model, batch, &cpu, &on));
                 figures.push(
                     thread::scope(|scope| scope.spawn(measure).join())
-                        .map_err(|_| BenchError::other("the measurement panicked"))??,
+                        .map_err(|_| Failure::internal("the measurement panicked"))??,
                 );
             }
             if best.name != cpu.name {
@@ -50,7 +51,7 @@ fn of_devices(data: &Path) -> Result<Vec<Figure>, BenchError> {
     Ok(figures)
 }
 
-fn figure(data: &Path, model: &str, batch: u32, device: &OpenDevice, on: &str) -> Result<Figure, BenchError> {
+fn figure(data: &Path, model: &str, batch: u32, device: &OpenDevice, on: &str) -> Result<Figure, Failure> {
     let model_of_tasks = builtin_model(model)?;
     let data = model_of_tasks.open(&DataSource::File(data.into()), Split::Train)?;
     let tasks = Tasks { seed: 1, budget: 1, task_batch: batch };

@@ -2,7 +2,7 @@
 //! measured in the same run.
 //!
 //! # Layout
-//! - this file: [`measure`], [`Figure`], and the alternating timing of work and reference
+//! - this file: [`measure`], [`Figure`], the alternating timing of work and reference, and runs in virtual time
 //! - a file per [`Subject`]; `command`: the command line
 //! - `protection`: whether the measured coordinator uses TLS
 
@@ -11,7 +11,6 @@ mod allocation;
 mod command;
 mod coordination;
 mod engine;
-mod error;
 mod gradient;
 mod optimizer;
 mod planning;
@@ -20,10 +19,14 @@ mod simulation;
 mod transport;
 
 pub(crate) use command::{BenchArgs, command};
-use error::BenchError;
 
+use std::fmt::Display;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use ata::Failure;
+use ata_scheduler::{Engine, EngineConfig, Policy, StepOutcome};
+use ata_simulator::{LawTimes, Simulation, Step};
 use clap::ValueEnum;
 use serde::Serialize;
 use tokio::task::block_in_place;
@@ -82,8 +85,30 @@ impl Figure {
     }
 }
 
+/// The mean times of the paper's workers, 58·i.
+const LAW: &str = "shifted_exp(29*i, 29*i)";
+
+/// A run in virtual time, ready to begin.
+struct TimedRun {
+    engine: Engine,
+    simulation: Simulation<LawTimes>,
+}
+
+impl TimedRun {
+    fn new(policy: Box<dyn Policy>, law: &str, workers: u32, config: EngineConfig) -> Result<Self, Failure> {
+        let config = EngineConfig { min_workers: workers as usize, seed: 1, ..config };
+        let times = LawTimes::new(&law.parse()?, workers, 1)?;
+        Ok(Self { engine: Engine::new(config, policy), simulation: Simulation::new(workers, times) })
+    }
+
+    fn run(mut self) {
+        self.simulation.run(&mut self.engine, &mut |_: &Step<'_>| StepOutcome::default()).expect("workers stay");
+        black_box(self.engine.ledger());
+    }
+}
+
 /// Measures one subject. It must be called on a multi-threaded tokio runtime.
-pub(crate) async fn measure(subject: Subject) -> Result<Vec<Figure>, BenchError> {
+pub(crate) async fn measure(subject: Subject) -> Result<Vec<Figure>, Failure> {
     match subject {
         Subject::Allocation => Ok(block_in_place(allocation::measure)),
         Subject::Planning => block_in_place(planning::measure),
@@ -95,6 +120,11 @@ pub(crate) async fn measure(subject: Subject) -> Result<Vec<Figure>, BenchError>
         Subject::Coordination => Box::pin(coordination::measure()).await,
         Subject::Gradient => block_in_place(gradient::measure),
     }
+}
+
+/// Returns the failure of a temporary file that cannot be written.
+fn unwritable(cause: impl Display) -> Failure {
+    Failure::disk(format!("cannot write a temporary file: {cause}"))
 }
 
 /// Times `work` and `reference` in turn, and returns their medians.

@@ -4,19 +4,16 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ata::Failure;
 use ata_policies::build_policy;
 use ata_scheduler::policy::{Actions, IterationView};
-use ata_scheduler::{Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, ras};
-use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
+use ata_scheduler::{Decision, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, ras};
 use ata_types::WorkerId;
 use rand::SeedableRng;
 
-use crate::bench::{BenchError, Figure, median, pair};
+use crate::bench::{Figure, LAW, TimedRun, median, pair};
 
-/// The mean times of the paper's workers, 58·i.
-const LAW: &str = "shifted_exp(29*i, 29*i)";
-
-pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     // With this budget, about 16 workers get tasks.
     let (many, few) = (timed(100_000, 50, 300)?, timed(1000, 50, 300)?);
     let decision =
@@ -38,14 +35,11 @@ struct Times {
     resume: Vec<Duration>,
 }
 
-fn timed(workers: u32, budget: u64, iterations: u64) -> Result<Times, BenchError> {
-    let laws: TimeLaws = LAW.parse()?;
-    let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
+fn timed(workers: u32, budget: u64, iterations: u64) -> Result<Times, Failure> {
+    let config = EngineConfig { budget, iterations, ..EngineConfig::default() };
     let times = Arc::new(Mutex::new(Times::default()));
     let policy = Timed { policy: build_policy("ata-auto", &PolicyContext::default())?, times: Arc::clone(&times) };
-    let mut engine = Engine::new(config, Box::new(policy));
-    let mut simulation = Simulation::new(workers, LawTimes::new(&laws, workers, 1)?);
-    simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).expect("workers stay");
+    TimedRun::new(Box::new(policy), LAW, workers, config)?.run();
     Ok(std::mem::take(&mut times.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 

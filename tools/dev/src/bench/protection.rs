@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ata::Failure;
 use ata_net::{Credentials, Endpoint, Secrets, Security, ServerTls};
-
-use crate::bench::BenchError;
 
 /// The protection of a coordinator, and the matching credentials of a worker.
 pub(crate) struct Protection {
@@ -20,7 +19,7 @@ impl Protection {
     }
 
     /// Returns the protection of an open address, with temporary credentials.
-    pub(crate) fn tls() -> Result<Self, BenchError> {
+    pub(crate) fn tls() -> Result<Self, Failure> {
         let folder = std::env::temp_dir().join(format!("ata-bench-credentials-{}", std::process::id()));
         let credentials = Credentials::open(&folder)?;
         let security = Security::Secret(ServerTls::new(credentials.tls_files())?, Secrets::of(&credentials)?);
@@ -28,11 +27,11 @@ impl Protection {
     }
 
     /// Returns the endpoint of the coordinator at an address, for a worker.
-    pub(crate) fn endpoint(&self, address: SocketAddr) -> Result<Endpoint, BenchError> {
+    pub(crate) fn endpoint(&self, address: SocketAddr) -> Result<Endpoint, Failure> {
         let text = address.to_string();
         let Some(credentials) = &self.credentials else { return Ok(text.parse()?) };
         let pin = credentials.tls_files().pin()?;
-        let (token, _) = credentials.token(ata_net::Role::Worker, text.parse().map_err(BenchError::other)?, pin)?;
+        let (token, _) = credentials.token(ata_net::Role::Worker, text.parse().map_err(Failure::internal)?, pin)?;
         Ok(token.into())
     }
 

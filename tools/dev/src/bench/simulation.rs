@@ -2,14 +2,15 @@
 
 use std::hint::black_box;
 
+use ata::Failure;
 use ata_policies::build_policy;
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome};
-use ata_simulator::{LawTimes, Simulation, Step, TaskTimes, TimeLaws};
+use ata_scheduler::{EngineConfig, PolicyContext};
+use ata_simulator::{LawTimes, TaskTimes};
 use ata_types::WorkerId;
 
-use crate::bench::{BenchError, Figure, pair};
+use crate::bench::{Figure, LAW, TimedRun, pair};
 
-pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) fn measure() -> Result<Vec<Figure>, Failure> {
     // The runs are so long that the share of their warm-up is that of typical simulations.
     Ok(vec![
         figure("simulated iteration, n = 51, B = 23", 51, 23, 20_000)?,
@@ -17,27 +18,17 @@ pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
-fn figure(name: &str, workers: u32, budget: u64, iterations: u64) -> Result<Figure, BenchError> {
-    let laws: TimeLaws = "shifted_exp(29*i, 29*i)".parse()?;
-    let times = || LawTimes::new(&laws, workers, 1);
-    let engine = || -> Result<Engine, BenchError> {
-        let config =
-            EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
-        Ok(Engine::new(config, build_policy("ata-empirical", &PolicyContext::default())?))
-    };
+fn figure(name: &str, workers: u32, budget: u64, iterations: u64) -> Result<Figure, Failure> {
     let mut runs = Vec::new();
     for _ in 0..3 {
-        runs.push((engine()?, Simulation::new(workers, times()?)));
+        let policy = build_policy("ata-empirical", &PolicyContext::default())?;
+        let config = EngineConfig { budget, iterations, ..EngineConfig::default() };
+        runs.push(TimedRun::new(policy, LAW, workers, config)?);
     }
-    let (mut draws, tasks) = (times()?, iterations * budget);
+    let (mut draws, tasks) = (LawTimes::new(&LAW.parse()?, workers, 1)?, iterations * budget);
     let (run, draw) = pair(
         runs.len(),
-        || {
-            if let Some((mut engine, mut simulation)) = runs.pop() {
-                simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).expect("workers stay");
-                black_box(engine.ledger());
-            }
-        },
+        || runs.pop().into_iter().for_each(TimedRun::run),
         || {
             for task in 0..tasks {
                 black_box(draws.draw(WorkerId::from_slot((task % u64::from(workers)) as usize)));

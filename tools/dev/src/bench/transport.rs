@@ -11,6 +11,7 @@ use std::net::{TcpListener as StdTcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ata::Failure;
 use ata_net::{Endpoint, serve};
 use ata_sums::{decode_parameters, decode_sums, encode_parameters, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
@@ -26,7 +27,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::bench::protection::Protection;
-use crate::bench::{BenchError, Figure, median};
+use crate::bench::{Figure, median};
 
 /// Values per vector (2.6 MB and 100 MB), and the number of transfers.
 const SIZES: [(usize, usize); 2] = [(640_000, 101), (25_000_000, 9)];
@@ -36,7 +37,7 @@ const WRITE_BYTES: usize = 1 << 18;
 
 const SESSION: SessionToken = SessionToken([0; 16]);
 
-pub(crate) async fn measure() -> Result<Vec<Figure>, BenchError> {
+pub(crate) async fn measure() -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for (values, times) in SIZES {
         figures.extend(measure_size(values, times, Protection::none()).await?);
@@ -45,31 +46,31 @@ pub(crate) async fn measure() -> Result<Vec<Figure>, BenchError> {
     Ok(figures)
 }
 
-async fn measure_size(values: usize, times: usize, protection: Protection) -> Result<[Figure; 2], BenchError> {
+async fn measure_size(values: usize, times: usize, protection: Protection) -> Result<[Figure; 2], Failure> {
     let parameters: Arc<Vec<f32>> = Arc::new((0..values).map(|at| at as f32).collect());
     let sums: Arc<Vec<i32>> = Arc::new((0..).take(values).collect());
     let bytes = values * 4;
 
     // The peer has its own threads, like a separate process.
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(BenchError::other)?;
-    let bound = runtime.spawn(TcpListener::bind("127.0.0.1:0")).await.map_err(BenchError::other)?;
-    let listener = bound.map_err(BenchError::other)?;
-    let address = listener.local_addr().map_err(BenchError::other)?;
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::internal)?;
+    let bound = runtime.spawn(TcpListener::bind("127.0.0.1:0")).await.map_err(Failure::internal)?;
+    let listener = bound.map_err(Failure::internal)?;
+    let address = listener.local_addr().map_err(Failure::internal)?;
     let (sets, sent) = mpsc::channel(1);
     let endless = Endless { values, sets: Arc::new(Mutex::new(Some(sent))) };
     let service = TransferRouter::alone(endless);
     runtime.spawn(serve(listener, protection.security.clone(), 1 << 30, service, std::future::pending()));
     let mut client = Client::connect(&protection.endpoint(address)?, values).await?;
-    let mut tcp = TcpCopy::start(bytes).map_err(BenchError::other)?;
+    let mut tcp = TcpCopy::start(bytes).map_err(Failure::internal)?;
 
     let (mut down, mut up, mut copy) = (Vec::new(), Vec::new(), Vec::new());
     // The first round warms up both sides.
     for round in 0..=times {
         let started = Instant::now();
-        sets.send(produce(&parameters)).await.map_err(BenchError::other)?;
+        sets.send(produce(&parameters)).await.map_err(Failure::internal)?;
         let downloaded = client.download(started).await?;
         let uploaded = client.upload(&sums).await?;
-        let copied = tokio::task::block_in_place(|| tcp.copy()).map_err(BenchError::other)?;
+        let copied = tokio::task::block_in_place(|| tcp.copy()).map_err(Failure::internal)?;
         if round > 0 {
             down.push(downloaded);
             up.push(uploaded);
@@ -105,25 +106,25 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(endpoint: &Endpoint, values: usize) -> Result<Self, BenchError> {
+    async fn connect(endpoint: &Endpoint, values: usize) -> Result<Self, Failure> {
         let connection = connect(endpoint).await?;
-        let sets = connection.parameters(SESSION, None).await.map_err(BenchError::other)?;
+        let sets = connection.parameters(SESSION, None).await.map_err(Failure::internal)?;
         Ok(Self { connection, sets, values, held: vec![0.0; values] })
     }
 
-    async fn download(&mut self, started: Instant) -> Result<Duration, BenchError> {
+    async fn download(&mut self, started: Instant) -> Result<Duration, Failure> {
         let mut received = 0;
         while received < self.values {
-            let part = self.sets.next().await.map_err(BenchError::other)?;
+            let part = self.sets.next().await.map_err(Failure::internal)?;
             let ParameterPart::Chunk { data, .. } = part else { continue };
             let end = self.values.min(received + CHUNK_VALUES);
-            decode_parameters(&data, &mut self.held[received..end]).map_err(BenchError::other)?;
+            decode_parameters(&data, &mut self.held[received..end]).map_err(Failure::internal)?;
             received = end;
         }
         Ok(started.elapsed())
     }
 
-    async fn upload(&mut self, sums: &Arc<Vec<i32>>) -> Result<Duration, BenchError> {
+    async fn upload(&mut self, sums: &Arc<Vec<i32>>) -> Result<Duration, Failure> {
         let header = GradientHeader {
             session: SESSION,
             vector: VectorId(1),
@@ -138,7 +139,7 @@ impl Client {
         let chunks = (0..length)
             .step_by(CHUNK_VALUES)
             .map(move |from| encode_sums(WireFormat::F32Exact, &sums[from..length.min(from + CHUNK_VALUES)]).into());
-        self.connection.submit_gradient(header, tokio_stream::iter(chunks)).await.map_err(BenchError::other)?;
+        self.connection.submit_gradient(header, tokio_stream::iter(chunks)).await.map_err(Failure::internal)?;
         Ok(started.elapsed())
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::FaultKind;
+use super::schedule::FaultKind;
 
 /// The flags of `ata-dev chaos`; those that are not skipped are settings of the run.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -19,10 +19,11 @@ Examples:
   ata-dev chaos --only kill-coordinator --faults 100
   ata-dev chaos --only kill-worker,stop-worker --faults 20 --checkpoint-every 10")]
 pub(crate) struct ChaosArgs {
-    /// Minutes during which faults are injected [default: 2].
-    #[arg(long, value_name = "M", conflicts_with = "faults", allow_negative_numbers = true)]
+    /// Minutes during which faults are injected.
+    // In two minutes, each kind occurs at least once.
+    #[arg(long, value_name = "M", default_value_t = 2.0, conflicts_with = "faults", allow_negative_numbers = true)]
     #[serde(skip)]
-    pub(crate) minutes: Option<f64>,
+    pub(crate) minutes: f64,
     /// The number of faults to inject, instead of a time.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[serde(skip)]

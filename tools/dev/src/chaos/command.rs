@@ -1,14 +1,15 @@
 //! The command `ata-dev chaos`.
 
-use std::path::Path;
-
 use ata::{Exit, Extensions, Failure, LocalRun, live_line, note, print, render_table};
 use ata_figures::Table;
 use ata_types::seconds;
 use indicatif::ProgressBar;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{ChaosArgs, ChaosError, Config, FaultKind, KindSummary, Observer, Outcome, Verdict};
+use super::ChaosArgs;
+use super::cluster::Plan;
+use super::outcome::{KindSummary, Outcome, Verdict};
+use super::schedule::FaultKind;
 
 /// Default settings of a run under faults that differ from those of `ata up`. The run lasts until it is stopped.
 const DEFAULTS: &str = "
@@ -19,13 +20,15 @@ eval_every = 0
 task_time = 'const(20); const(20); const(20); const(400)'
 ";
 
-/// Minutes during which faults are injected by default: enough for each kind to occur at least once.
-const MINUTES: f64 = 2.0;
-
 /// Runs the cluster under faults, and prints the verdict.
 pub(crate) async fn command(args: ChaosArgs) -> Result<Exit, Failure> {
-    let (config, json) = (config(&args)?, args.json);
-    let mut console = Console { workers: config.workers, seed: config.seed, line: live_line() };
+    let (faults, json) = (args.faults, args.json);
+    if !(args.minutes > 0.0 && args.minutes.is_finite()) || faults == Some(0) {
+        return Err(Failure::usage("--minutes and --faults: expected more than 0"));
+    }
+    let flags = toml::Table::try_from(&args).map_err(Failure::usage)?;
+    let run = LocalRun::resolve(DEFAULTS, args.config.as_deref(), &flags, Extensions::default())?;
+    let console = Console { line: live_line() };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::internal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::internal)?;
     let verdict = tokio::select! {
@@ -33,7 +36,7 @@ pub(crate) async fn command(args: ChaosArgs) -> Result<Exit, Failure> {
         // The processes are killed when the last branch is dropped.
         _ = interrupt.recv() => return Ok(Exit::INTERRUPTED),
         _ = terminate.recv() => return Ok(Exit::INTERRUPTED),
-        verdict = Box::pin(super::run(config, &mut console)) => verdict.map_err(failure)?,
+        verdict = Box::pin(super::run(Plan::new(args, run)?, console)) => verdict?,
     };
     print(json, &verdict, || text(&verdict))?;
     if verdict.broken.is_empty() {
@@ -42,62 +45,27 @@ pub(crate) async fn command(args: ChaosArgs) -> Result<Exit, Failure> {
     Err(Failure::internal(format!("broken promises: {}", verdict.broken.join("; "))))
 }
 
-fn config(args: &ChaosArgs) -> Result<Config, Failure> {
-    let minutes = args.minutes.unwrap_or(MINUTES);
-    if !(minutes > 0.0 && minutes.is_finite()) || args.faults == Some(0) {
-        return Err(Failure::usage("--minutes and --faults: expected more than 0"));
-    }
-    let flags = toml::Table::try_from(args).map_err(Failure::usage)?;
-    let run = LocalRun::resolve(DEFAULTS, args.config.as_deref(), &flags, Extensions::default())?;
-    Ok(Config {
-        program: run.program,
-        settings: run.settings,
-        folder: args.out.clone().unwrap_or_else(|| Path::new("runs").join(LocalRun::new_id("chaos"))),
-        worker_args: run.worker_args,
-        workers: run.workers,
-        budget: run.budget,
-        parameters_bytes: run.parameters_bytes,
-        heartbeat_timeout: run.heartbeat_timeout,
-        first_checkpoint_every: run.checkpoint_every,
-        checkpoint_every: args.checkpoint_every.clone(),
-        seed: run.seed,
-        only: args.only.clone(),
-        faults: args.faults,
-        minutes,
-    })
-}
-
-/// Converts an error of a chaos run to a failure with an exit code.
-fn failure(error: ChaosError) -> Failure {
-    match error {
-        ChaosError::FolderExists(_) => Failure::usage(error),
-        ChaosError::Write { .. } => Failure::disk(error),
-        ChaosError::Journal(error) => error.into(),
-        ChaosError::Output { .. } => Failure::data(error),
-        ChaosError::Process(_) | ChaosError::Broken(_) => Failure::internal(error),
-    }
-}
-
 /// Shows the progress on standard error.
-struct Console {
-    workers: u32,
-    seed: u64,
+pub(crate) struct Console {
     /// A live line with the state of the run, on a terminal.
     line: ProgressBar,
 }
 
-impl Observer for Console {
-    fn starts(&mut self, kinds: &[FaultKind], folder: &Path) {
+impl Console {
+    /// Announces the faults before the cluster starts.
+    pub(super) fn starts(plan: &Plan, kinds: &[FaultKind]) {
         let names: Vec<String> = kinds.iter().map(|kind| kind.name()).collect();
-        let (workers, seed, names) = (self.workers, self.seed, names.join(", "));
-        note!("{workers} workers under faults of seed {seed}: {names}; logs in {}", folder.display());
+        let (workers, seed, names) = (plan.run.workers, plan.run.seed, names.join(", "));
+        note!("{workers} workers under faults of seed {seed}: {names}; logs in {}", plan.folder.display());
     }
 
-    fn progresses(&mut self, step: u64, workers: usize) {
+    /// Shows that the disturbed run has taken the step of iteration `step` with `workers` workers present.
+    pub(super) fn progresses(&self, step: u64, workers: usize) {
         self.line.set_message(format!("iteration {step}  {workers} workers"));
     }
 
-    fn recovered(&mut self, number: u64, elapsed_s: f64, outcome: &Outcome) {
+    /// Shows that the run has recovered from a fault that was injected after `elapsed_s` seconds.
+    pub(super) fn recovered(&self, number: u64, elapsed_s: f64, outcome: &Outcome) {
         let worker = outcome.worker.map_or_else(String::new, |worker| format!(" {worker}"));
         let what = if outcome.worker.is_some() { "longer" } else { "to the first new step" };
         let (name, iteration, took) = (outcome.kind.name(), outcome.iteration, seconds(outcome.recovery_s));
@@ -106,12 +74,8 @@ impl Observer for Console {
         });
     }
 
-    fn faults_end(&mut self) {
+    pub(super) fn faults_end(&self) {
         self.line.finish_and_clear();
-    }
-
-    fn repeats(&mut self, iterations: u64) {
-        note!("the same {iterations} iterations without faults…");
     }
 }
 

@@ -2,17 +2,24 @@
 
 use std::time::{Duration, Instant};
 
+use ata::Failure;
 use ata_fault_proxy::Condition;
 use ata_record::JOURNAL_FILE;
 use ata_types::WorkerId;
 use rustix::process::Signal;
 
-use crate::chaos::cluster::{Cluster, DEADLINE, POLL, duration, kill_start};
-use crate::chaos::config::{DISK_FULL, RESUMABLE, RUN_FAILED};
-use crate::chaos::outcome::Outcome;
-use crate::chaos::progress::RunProgress;
-use crate::chaos::schedule::Fault;
-use crate::chaos::{ChaosError, FaultKind, Observer, STOPS_WITHIN};
+use super::cluster::{Cluster, DEADLINE, POLL, duration, kill_start};
+use super::command::Console;
+use super::outcome::Outcome;
+use super::progress::RunProgress;
+use super::schedule::{Fault, FaultKind};
+use super::{RESUMABLE, STOPS_WITHIN};
+
+/// The exit code of a coordinator whose disk is full.
+const DISK_FULL: i32 = 74;
+
+/// The exit code of a worker whose run failed.
+const RUN_FAILED: i32 = 70;
 
 /// Seconds from a coordinator's end to the first new step, not counting the iterations that are computed until then.
 const RESUMES_WITHIN_S: f64 = 5.0;
@@ -24,23 +31,23 @@ const REASSIGNS_WITHIN_S: f64 = 0.5;
 const AIMS_FOR: Duration = Duration::from_secs(10);
 
 /// The run under faults.
-pub(crate) struct DisturbedRun<'a> {
+pub(crate) struct DisturbedRun {
     pub(crate) cluster: Cluster,
     pub(crate) progress: RunProgress,
     /// The checkpoint interval of the current coordinator.
     pub(crate) cadence: String,
-    pub(crate) observer: &'a mut dyn Observer,
+    pub(crate) console: Console,
 }
 
-impl DisturbedRun<'_> {
+impl DisturbedRun {
     /// Waits until all workers are present and some steps have been taken.
-    pub(crate) async fn gets_going(&mut self) -> Result<(), ChaosError> {
+    pub(crate) async fn gets_going(&mut self) -> Result<(), Failure> {
         self.until("the run does not begin", None, |progress| progress.step >= 3).await?;
         self.until("not all workers have joined", None, |_| true).await
     }
 
     /// Lets the run continue undisturbed for some time.
-    pub(crate) async fn goes_on(&mut self, time: Duration) -> Result<(), ChaosError> {
+    pub(crate) async fn goes_on(&mut self, time: Duration) -> Result<(), Failure> {
         let began = Instant::now();
         while began.elapsed() < time {
             self.watch(None).await?;
@@ -49,7 +56,7 @@ impl DisturbedRun<'_> {
     }
 
     /// Injects a fault, and waits until the run has recovered.
-    pub(crate) async fn inject(&mut self, fault: &Fault) -> Result<Outcome, ChaosError> {
+    pub(crate) async fn inject(&mut self, fault: &Fault) -> Result<Outcome, Failure> {
         self.progress.read()?;
         self.until("a worker is lost, and does not come back", None, |_| true).await?;
         self.progress.begin();
@@ -81,9 +88,9 @@ impl DisturbedRun<'_> {
     }
 
     /// Waits until an optimizer step is being taken, if the fault is aimed at one.
-    async fn aim(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), ChaosError> {
+    async fn aim(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         let began = Instant::now();
-        let budget = self.cluster.plan.config.budget;
+        let budget = self.cluster.plan.run.budget;
         while fault.is_aimed && !self.progress.is_stepping(budget) && began.elapsed() < AIMS_FOR {
             self.watch(None).await?;
         }
@@ -91,7 +98,7 @@ impl DisturbedRun<'_> {
         Ok(())
     }
 
-    async fn kill_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), ChaosError> {
+    async fn kill_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         self.aim(fault, outcome).await?;
         self.cluster.kill_coordinator().await?;
         self.progress.read()?;
@@ -104,7 +111,7 @@ impl DisturbedRun<'_> {
     }
 
     /// Asks the coordinator to stop, and waits for it to exit.
-    async fn end_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), ChaosError> {
+    async fn end_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         self.aim(fault, outcome).await?;
         self.cluster.signal_coordinator(Signal::TERM)?;
         let status = self.cluster.coordinator_ends(STOPS_WITHIN).await?;
@@ -113,11 +120,11 @@ impl DisturbedRun<'_> {
         if status.code() == Some(RESUMABLE) {
             return Ok(());
         }
-        Err(ChaosError::broken(format!("after SIGTERM the coordinator ended with {status}: expected {RESUMABLE}")))
+        Err(Failure::internal(format!("after SIGTERM the coordinator ended with {status}: expected {RESUMABLE}")))
     }
 
     /// Ends the run two steps later, with several processes of which all but the last are killed.
-    async fn kill_end(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), ChaosError> {
+    async fn kill_end(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         self.end_coordinator(fault, outcome).await?;
         let last = self.progress.step + 2;
         for moment in fault.moments {
@@ -128,14 +135,14 @@ impl DisturbedRun<'_> {
         self.resume(fault, outcome, None).await
     }
 
-    async fn fill_disk(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), ChaosError> {
+    async fn fill_disk(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         self.aim(fault, outcome).await?;
         self.cluster.fill_disk()?;
         let status = self.cluster.coordinator_ends(DEADLINE).await?;
         self.cluster.forget_coordinator();
         self.progress.read()?;
         if status.code() != Some(DISK_FULL) {
-            return Err(ChaosError::broken(format!(
+            return Err(Failure::internal(format!(
                 "the coordinator ended by itself ({status}): expected {DISK_FULL} for a disk that is full"
             )));
         }
@@ -143,7 +150,7 @@ impl DisturbedRun<'_> {
     }
 
     /// Starts a coordinator in place of one that has ended, and waits for the first new step.
-    async fn resume(&mut self, fault: &Fault, outcome: &mut Outcome, allowed: Option<i32>) -> Result<(), ChaosError> {
+    async fn resume(&mut self, fault: &Fault, outcome: &mut Outcome, allowed: Option<i32>) -> Result<(), Failure> {
         let ended = Instant::now();
         let (step, saved) = (self.progress.step, self.progress.saved);
         let journal = self.cluster.plan.disturbed().join(JOURNAL_FILE);
@@ -171,12 +178,12 @@ impl DisturbedRun<'_> {
         Ok(())
     }
 
-    async fn stop_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), ChaosError> {
+    async fn stop_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         self.cluster.signal_coordinator(Signal::STOP)?;
         // There is no condition to wait for: the duration is part of the fault.
         tokio::time::sleep(fault.lasts).await;
         if !self.cluster.coordinator_is_stopped()? {
-            return Err(ChaosError::broken("the coordinator did not stop"));
+            return Err(Failure::internal("the coordinator did not stop"));
         }
         self.progress.read()?;
         self.progress.forget_steps();
@@ -187,11 +194,11 @@ impl DisturbedRun<'_> {
         Ok(())
     }
 
-    async fn disturb_worker(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), ChaosError> {
+    async fn disturb_worker(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         let worker = fault.worker;
         outcome.worker = Some(worker);
         let at_once_s = REASSIGNS_WITHIN_S;
-        let silent_s = self.cluster.plan.config.heartbeat_timeout.as_secs_f64() + REASSIGNS_WITHIN_S;
+        let silent_s = self.cluster.plan.run.heartbeat_timeout.as_secs_f64() + REASSIGNS_WITHIN_S;
         match fault.kind {
             FaultKind::KillWorker => {
                 outcome.allowed_s = Some(at_once_s);
@@ -220,7 +227,7 @@ impl DisturbedRun<'_> {
                 let lost = if is_stalled { self.is_lost(worker).await } else { Ok(()) };
                 self.cluster.proxy(worker).set(Condition::default());
                 if self.cluster.proxy(worker).hindered() == before {
-                    return Err(ChaosError::broken("nothing was sent over the link meanwhile"));
+                    return Err(Failure::internal("nothing was sent over the link meanwhile"));
                 }
                 lost
             }
@@ -228,14 +235,12 @@ impl DisturbedRun<'_> {
     }
 
     /// Waits until the coordinator has noticed that a worker is gone.
-    async fn is_lost(&mut self, worker: u32) -> Result<(), ChaosError> {
+    async fn is_lost(&mut self, worker: u32) -> Result<(), Failure> {
         let began = Instant::now();
         while !self.progress.fault.as_ref().is_some_and(|fault| fault.losses.iter().any(|lost| lost.number() == worker))
         {
             if began.elapsed() > DEADLINE {
-                return Err(ChaosError::broken(format!(
-                    "worker {worker} is gone, and the coordinator does not notice"
-                )));
+                return Err(Failure::internal(format!("worker {worker} is gone, and the coordinator does not notice")));
             }
             self.watch(None).await?;
         }
@@ -248,7 +253,7 @@ impl DisturbedRun<'_> {
         what: &str,
         allowed: Option<i32>,
         condition: impl Fn(&RunProgress) -> bool,
-    ) -> Result<(), ChaosError> {
+    ) -> Result<(), Failure> {
         self.until_within(DEADLINE, what, allowed, condition).await
     }
 
@@ -258,12 +263,12 @@ impl DisturbedRun<'_> {
         what: &str,
         allowed: Option<i32>,
         condition: impl Fn(&RunProgress) -> bool,
-    ) -> Result<(), ChaosError> {
+    ) -> Result<(), Failure> {
         let began = Instant::now();
-        let workers = self.cluster.plan.config.workers as usize;
+        let workers = self.cluster.plan.run.workers as usize;
         while !condition(&self.progress) || self.progress.present.len() < workers {
             if began.elapsed() > within {
-                return Err(ChaosError::broken(format!("{what} within {} s", within.as_secs())));
+                return Err(Failure::internal(format!("{what} within {} s", within.as_secs())));
             }
             self.watch(allowed).await?;
         }
@@ -271,11 +276,11 @@ impl DisturbedRun<'_> {
     }
 
     /// Reads the journal and checks the processes, after a moment.
-    async fn watch(&mut self, allowed: Option<i32>) -> Result<(), ChaosError> {
+    async fn watch(&mut self, allowed: Option<i32>) -> Result<(), Failure> {
         tokio::time::sleep(POLL).await;
         self.cluster.supervise(allowed)?;
         self.progress.read()?;
-        self.observer.progresses(self.progress.step, self.progress.present.len());
+        self.console.progresses(self.progress.step, self.progress.present.len());
         Ok(())
     }
 }

@@ -5,44 +5,40 @@
 //!
 //! # Layout
 //! - this file: [`run`], which disturbs a run, ends it, repeats it without faults, and returns the verdict
-//! - `args`, `command`: the command line; `config`: [`Config`]; `fault`: [`FaultKind`]; `schedule`: the sequence of faults
+//! - `args`, `command`: the command line
+//! - `schedule`: the kinds of faults, and their sequence
 //! - `cluster`: the processes
 //! - `inject`: carries out a fault, and waits until the run has recovered
 //! - `ending`: ends a run, and reads its results
 //! - `progress`: the progress of the run, read from its journal
-//! - `outcome`: the outcomes of the faults, as numbers; `verdict`: [`Verdict`], the whole result
+//! - `outcome`: the outcomes of the faults, as numbers; [`Verdict`], the whole result
 
 mod args;
 mod cluster;
 mod command;
-mod config;
 mod ending;
-mod error;
-mod fault;
 mod inject;
 mod outcome;
 mod progress;
 mod schedule;
-mod verdict;
 
 pub(crate) use args::ChaosArgs;
 pub(crate) use command::command;
-use config::Config;
-use error::ChaosError;
-use fault::FaultKind;
-use outcome::{KindSummary, Outcome};
-use verdict::Verdict;
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ata::{Failure, note};
 use rustix::process::Signal;
 
 use self::cluster::{Cluster, Plan, kill_start};
-use self::config::RESUMABLE;
+use self::command::Console;
 use self::inject::DisturbedRun;
+use self::outcome::{KindSummary, Outcome, Verdict};
 use self::progress::RunProgress;
-use self::schedule::{Schedule, Target};
+use self::schedule::{FaultKind, Schedule, Target};
+
+/// The exit code of a coordinator that was stopped and can be resumed.
+const RESUMABLE: i32 = 75;
 
 /// The times at which the first coordinators are killed, as fractions of the time that a start may take.
 const FIRST_STARTS: [f64; 6] = [0.02, 0.05, 0.1, 0.2, 0.4, 0.8];
@@ -53,37 +49,19 @@ const ORPHANS_END_WITHIN: Duration = Duration::from_secs(20);
 /// The time that a process has to exit after SIGTERM.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
-/// An observer of a chaos run.
-pub(crate) trait Observer: Send {
-    /// Called before the cluster starts; faults of these kinds will be injected.
-    fn starts(&mut self, kinds: &[FaultKind], folder: &Path);
-    /// Called when the disturbed run has taken the step of iteration `step` with `workers` workers present.
-    fn progresses(&mut self, step: u64, workers: usize);
-    /// Called when the run has recovered from a fault that was injected after `elapsed_s` seconds.
-    fn recovered(&mut self, number: u64, elapsed_s: f64, outcome: &Outcome);
-    /// Called after the last fault.
-    fn faults_end(&mut self);
-    /// Called before the run is repeated without faults.
-    fn repeats(&mut self, iterations: u64);
-}
-
 /// Runs the cluster under faults and then without, and compares the two. Dropping the future kills all processes.
-pub(crate) async fn run(mut config: Config, observer: &mut dyn Observer) -> Result<Verdict, ChaosError> {
-    config.folder = create(&config.folder)?;
-    let plan = Plan::new(config)?;
-    let config = &plan.config;
+async fn run(plan: Plan, console: Console) -> Result<Verdict, Failure> {
     let target = Target {
-        workers: config.workers,
-        heartbeat_timeout: config.heartbeat_timeout,
-        parameters_bytes: config.parameters_bytes,
-        cadence: config.checkpoint_every.clone(),
+        workers: plan.run.workers,
+        heartbeat_timeout: plan.run.heartbeat_timeout,
+        parameters_bytes: plan.run.parameters_bytes,
+        cadence: plan.args.checkpoint_every.clone(),
     };
-    let schedule = Schedule::new(&config.only, target, config.seed);
+    let schedule = Schedule::new(&plan.args.only, target, plan.run.seed);
     let kinds = schedule.kinds().to_vec();
-    observer.starts(&kinds, &config.folder);
-    let mut verdict = Verdict { seed: config.seed, ..Verdict::default() };
-    let first = config.first_checkpoint_every.clone();
-    let (faults, minutes) = (config.faults, config.minutes);
+    Console::starts(&plan, &kinds);
+    let mut verdict = Verdict { seed: plan.run.seed, ..Verdict::default() };
+    let first = plan.run.checkpoint_every.clone();
     if kinds.contains(&FaultKind::KillStart) {
         // A run's folder is created in several steps, so a start can be interrupted between any two of them.
         for moment in FIRST_STARTS {
@@ -92,10 +70,10 @@ pub(crate) async fn run(mut config: Config, observer: &mut dyn Observer) -> Resu
     }
     let progress = RunProgress::new(&plan.disturbed());
     let cluster = Cluster::start(plan, &first).await?;
-    let mut run = DisturbedRun { cluster, progress, cadence: first, observer };
+    let mut run = DisturbedRun { cluster, progress, cadence: first, console };
     run.gets_going().await?;
-    let (outcomes, broken) = inject_all(&mut run, schedule, faults, minutes).await;
-    run.observer.faults_end();
+    let (outcomes, broken) = inject_all(&mut run, schedule).await;
+    run.console.faults_end();
     verdict.broken = broken;
     verdict.faults = kinds.into_iter().map(|kind| KindSummary::new(kind, &outcomes)).collect();
     verdict.broken.extend(verdict.faults.iter().flat_map(KindSummary::broken));
@@ -109,23 +87,10 @@ pub(crate) async fn run(mut config: Config, observer: &mut dyn Observer) -> Resu
     Ok(verdict)
 }
 
-/// Creates a folder, and returns its absolute path.
-fn create(folder: &Path) -> Result<PathBuf, ChaosError> {
-    if folder.exists() {
-        return Err(ChaosError::FolderExists(folder.into()));
-    }
-    let created = std::fs::create_dir_all(folder).and_then(|()| folder.canonicalize());
-    created.map_err(|cause| ChaosError::Write { path: folder.into(), cause })
-}
-
 /// Injects as many faults as were asked for, or as there is time for. Returns their outcomes, and the fault from which the run
 /// did not recover.
-async fn inject_all(
-    run: &mut DisturbedRun<'_>,
-    schedule: Schedule,
-    count: Option<u64>,
-    minutes: f64,
-) -> (Vec<Outcome>, Vec<String>) {
+async fn inject_all(run: &mut DisturbedRun, schedule: Schedule) -> (Vec<Outcome>, Vec<String>) {
+    let (count, minutes) = (run.cluster.plan.args.faults, run.cluster.plan.args.minutes);
     let began = Instant::now();
     let mut outcomes = Vec::new();
     for (number, fault) in (1..).zip(schedule) {
@@ -139,7 +104,7 @@ async fn inject_all(
         };
         match injected.await {
             Ok(outcome) => {
-                run.observer.recovered(number, elapsed_s, &outcome);
+                run.console.recovered(number, elapsed_s, &outcome);
                 outcomes.push(outcome);
             }
             Err(error) => return (outcomes, vec![format!("fault {number}, {}: {error}", fault.kind.name())]),
@@ -149,7 +114,7 @@ async fn inject_all(
 }
 
 /// Stops the run, repeats it without faults, and compares the two.
-async fn end(mut run: DisturbedRun<'_>, verdict: &mut Verdict) -> Result<(), ChaosError> {
+async fn end(mut run: DisturbedRun, verdict: &mut Verdict) -> Result<(), Failure> {
     let began = Instant::now();
     run.cluster.signal_coordinator(Signal::TERM)?;
     let status = run.cluster.coordinator_ends(STOPS_WITHIN).await?;
@@ -164,15 +129,14 @@ async fn end(mut run: DisturbedRun<'_>, verdict: &mut Verdict) -> Result<(), Cha
         verdict.broken.push(format!("after SIGTERM a worker ended with {status}: expected 0"));
     }
     run.progress.read()?;
-    let DisturbedRun { cluster, progress, observer, .. } = run;
-    let plan = cluster.plan;
+    let DisturbedRun { cluster: Cluster { plan, .. }, progress, .. } = run;
     verdict.processes_left = plan.processes_left(ORPHANS_END_WITHIN).await;
     if verdict.processes_left > 0 {
         verdict.broken.push(format!("{} processes were left", verdict.processes_left));
     }
     let disturbed = plan.end(progress.step + 1).await?;
     verdict.iterations = disturbed.iterations;
-    observer.repeats(disturbed.iterations);
+    note!("the same {} iterations without faults…", disturbed.iterations);
     let undisturbed = plan.undisturbed(disturbed.iterations).await?;
     verdict.compare(disturbed, undisturbed);
     Ok(())

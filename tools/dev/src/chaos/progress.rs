@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ata::Failure;
 use ata_record::{Follower, PollStatus, RunEvent};
 use ata_types::{TaskOutcome, WorkerId};
-
-use crate::chaos::ChaosError;
 
 /// The number of undisturbed iterations that the median time is taken over.
 const USUAL: usize = 31;
@@ -76,7 +75,7 @@ impl RunProgress {
     }
 
     /// Reads the events that were written since the last call.
-    pub(crate) fn read(&mut self) -> Result<(), ChaosError> {
+    pub(crate) fn read(&mut self) -> Result<(), Failure> {
         let mut events = Vec::new();
         self.follower.poll(|event| events.push(event))?;
         let now = Instant::now();
@@ -110,7 +109,7 @@ impl RunProgress {
     }
 
     /// Skips the events that other processes have written.
-    pub(crate) fn skip(&mut self, folder: &Path) -> Result<(), ChaosError> {
+    pub(crate) fn skip(&mut self, folder: &Path) -> Result<(), Failure> {
         self.follower = Follower::new(folder);
         let (step, saved) = (&mut self.step, &mut self.saved);
         let mut note = |event| match event {
@@ -206,42 +205,23 @@ fn median(values: &VecDeque<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use ata_types::LeaseId;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn step(iteration: u64, runtime_s: f64) -> RunEvent {
-        RunEvent::Step {
-            iteration: ata_types::Iteration(iteration),
-            time_s: 0.0,
-            loss: 1.0,
-            runtime_s,
-            total_worker_time_s: 1.0,
-            tasks: 2,
-            wasted: 0,
-            employments: 1,
-            results: 1,
-            learning_rate: 0.1,
-            gradient_norm: None,
-            saturated: 0,
-            vanished: 0,
-            shards: 0,
-        }
+        event(json!({"event": "step", "iteration": iteration, "time_s": 0.0, "loss": 1.0, "runtime_s": runtime_s,
+                     "total_worker_time_s": 1.0, "tasks": 2, "wasted": 0, "employments": 1, "results": 1,
+                     "learning_rate": 0.1}))
     }
 
     fn task(iteration: u64, task: u64, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
-        RunEvent::Task {
-            iteration: ata_types::Iteration(iteration),
-            task,
-            worker: WorkerId::from_slot(0),
-            lease: LeaseId(1),
-            time_s: 0.0,
-            busy_s,
-            censored_s: None,
-            overhead_s: None,
-            outlasted: 0,
-            outcome,
-        }
+        event(json!({"event": "task", "iteration": iteration, "task": task, "worker": 1, "lease": 1, "time_s": 0.0,
+                     "busy_s": busy_s, "outcome": outcome}))
+    }
+
+    fn event(fields: Value) -> RunEvent {
+        serde_json::from_value(fields).unwrap()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The sequence of faults. The same seed gives the same sequence.
+//! The kinds of faults, and their sequence. The same seed gives the same sequence.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use clap::ValueEnum;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
+use serde::Serialize;
 
-use crate::chaos::FaultKind;
-use crate::chaos::cluster::duration;
+use super::cluster::duration;
 
 /// The range of the time between a fault's end and the next fault, in seconds: from less than an iteration to many.
 const GAP_S: (f64, f64) = (0.1, 2.0);
@@ -22,6 +22,41 @@ const CADENCES: [&str; 4] = ["1", "5", "2s", "60s"];
 
 /// The range of the latency of a slow link: from another city to another continent.
 const SLOW_LATENCY_MS: (u64, u64) = (10, 150);
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum FaultKind {
+    /// The coordinator is killed (SIGKILL), and a new one resumes the run.
+    KillCoordinator,
+    /// The coordinator is killed, and so are new ones while they start, until one is allowed to run.
+    KillStart,
+    /// Processes that end the run are killed before they finish; then the run is extended.
+    KillEnd,
+    /// The coordinator is asked to stop (SIGTERM), and a new one resumes the run.
+    EndCoordinator,
+    /// The coordinator is stopped (SIGSTOP) for longer than the heartbeat timeout.
+    StopCoordinator,
+    /// No file of the coordinator can grow, as on a full disk: it gives up, and a new one resumes when there is room.
+    FillDisk,
+    /// A worker is killed and restarted.
+    KillWorker,
+    /// A worker is stopped for longer than the heartbeat timeout.
+    StopWorker,
+    /// A worker's connections break.
+    CutLink,
+    /// A worker's connections transfer nothing for longer than the heartbeat timeout, as with a pulled cable.
+    StallLink,
+    /// A worker's connections are slow for a while.
+    SlowLink,
+}
+
+impl FaultKind {
+    /// Returns the name of the kind, as accepted by `--only`.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
 
 /// A fault to inject.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,17 +1,20 @@
 //! Renders the events of the journal as a page.
 
-use serde_json::{Map, Value};
+use ata_record::{JOURNAL_VERSION, RunEvent};
+use schemars::schema_for;
+use serde_json::Value;
 
 use crate::reference::cell;
 
-pub(crate) fn page(schema: &Value, version: u32) -> String {
+pub(crate) fn page() -> String {
+    let schema = schema_for!(RunEvent).to_value();
     let mut text = format!(
         "`events.jsonl` in a run's folder has one JSON object per line, whose `event` names its kind. This is version \
-         {version}. {}\n\n",
+         {JOURNAL_VERSION}. {}\n\n",
         schema["description"].as_str().unwrap_or_default().replace('\n', " ")
     );
     for kind in schema["oneOf"].as_array().into_iter().flatten() {
-        text += &section(kind, schema);
+        text += &section(kind, &schema);
     }
     text
 }
@@ -23,16 +26,13 @@ fn section(kind: &Value, schema: &Value) -> String {
     let mut text = format!("## {name}\n\n{description}\n\n| field | type | |\n| --- | --- | --- |\n");
     let empty = Vec::new();
     let required = kind["required"].as_array().unwrap_or(&empty);
-    text.extend(fields(&properties).map(|(field, of)| {
+    let fields = properties.iter().filter(|(name, _)| *name != "event");
+    text.extend(fields.map(|(field, of)| {
         let optional = if required.iter().any(|name| name == field) { "" } else { ", may be absent" };
         let description = cell(of["description"].as_str().unwrap_or_default());
         format!("| `{field}` | {}{optional} | {description} |\n", type_of(of, schema))
     }));
     text + "\n"
-}
-
-fn fields(properties: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
-    properties.iter().filter(|(name, _)| *name != "event")
 }
 
 /// Describes a type in words.

@@ -1,8 +1,15 @@
 //! Renders the configuration as a page.
 
+use std::collections::BTreeMap;
+
+use ata::Failure;
 use clap::Command;
 
-use crate::reference::{Definitions, cell};
+use crate::reference::cell;
+
+/// Arguments of `ata up` and `ata coordinator` that are not settings of the run.
+const NOT_SETTINGS: [&str; 9] =
+    ["help", "version", "config", "resume", "json", "stay", "log", "log_format", "ready_file"];
 
 const INTRODUCTION: &str = "\
 `--config FILE` reads settings from TOML: `budget = 32`. Every key is also a flag (`--budget 32`), which overrides the environment
@@ -26,24 +33,14 @@ watts = 350
 | --- | --- |
 ";
 
-pub(crate) fn page(ata: &Command, definitions: &Definitions) -> String {
-    let of = |name: &str| ata.get_subcommands().find(|command| command.get_name() == name);
-    let commands: Vec<&Command> = ["up", "coordinator"].into_iter().filter_map(of).collect();
-    let mut rows: Vec<(String, String)> = Vec::new();
-    for arg in commands.iter().flat_map(|command| command.get_arguments()) {
-        let key = arg.get_id().as_str();
-        if is_excluded(key, definitions) || rows.iter().any(|(known, _)| known == key) {
-            continue;
+pub(crate) fn page(ata: &Command) -> Result<String, Failure> {
+    let defaults = ata::default_settings()?;
+    let mut rows = BTreeMap::new();
+    for command in ["up", "coordinator"].into_iter().filter_map(|name| ata.find_subcommand(name)) {
+        for key in command.get_arguments().map(|arg| arg.get_id().as_str()).filter(|key| !NOT_SETTINGS.contains(key)) {
+            let default = defaults.get(key).map(|value| format!("`{}`", cell(&value.to_string()))).unwrap_or_default();
+            rows.insert(key, format!("| `{key}` | {default} |\n"));
         }
-        let default =
-            definitions.defaults.get(key).map(|value| format!("`{}`", cell(&value.to_string()))).unwrap_or_default();
-        rows.push((key.into(), format!("| `{key}` | {default} |\n")));
     }
-    rows.sort();
-    INTRODUCTION.to_owned() + &rows.into_iter().map(|(_, row)| row).collect::<String>()
-}
-
-/// Whether an argument is not a setting of the run.
-fn is_excluded(key: &str, definitions: &Definitions) -> bool {
-    ["help", "version"].contains(&key) || definitions.not_settings.contains(&key)
+    Ok(INTRODUCTION.to_owned() + &rows.into_values().collect::<String>())
 }

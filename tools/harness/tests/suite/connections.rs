@@ -1,30 +1,15 @@
 //! Tests that connections live exactly as long as the sessions that they belong to.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, Peer, RawConnection, Settings, WorkerSettings, soon};
+use ata_harness::{Cluster, Peer, RawConnection, Settings, hello, soon};
 use ata_net::limits::CONNECTIONS_PER_WORKER;
 use ata_types::VectorId;
-use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part};
-use ata_wire::{FromWorker, Hello};
+use ata_wire::proto::{GradientPart, gradient_part};
 
-/// Returns settings in which sessions without heartbeats live longer than this test.
-fn settings() -> Settings {
-    Settings { budget: 1, iterations: 3, heartbeat_timeout: Duration::from_mins(10), ..Settings::default() }
-}
-
-/// Opens a session on a connection of its own.
-async fn session(coordinator: SocketAddr, name: &str) -> RawConnection {
-    let hello = Hello {
-        name: name.parse().unwrap(),
-        instance: 1,
-        number: None,
-        device: "scripted".into(),
-        version: String::new(),
-    };
-    let hello = WorkerMessage::from(FromWorker::Hello(hello));
-    RawConnection::calling(coordinator, "/ata.v1.Coordinator/Session", &hello).await.unwrap()
+/// Starts a cluster in which sessions without heartbeats live longer than this test.
+async fn cluster() -> Cluster {
+    Cluster::start(&Settings { budget: 1, heartbeat_timeout: Duration::from_mins(10), ..Settings::default() }).await
 }
 
 async fn is_open(connection: &mut RawConnection) -> bool {
@@ -34,27 +19,24 @@ async fn is_open(connection: &mut RawConnection) -> bool {
 /// A process that reconnects repeatedly, as over a bad link, leaves no connections behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_replaced_sessions_are_closed() {
-    let mut cluster = Cluster::start(&settings()).await;
+    let cluster = cluster().await;
     let mut connections = Vec::new();
     for _ in 0..50 {
-        connections.push(session(cluster.address, "flapping").await);
+        let (path, hello) = ("/ata.v1.Coordinator/Session", hello("flapping", 1));
+        connections.push(RawConnection::calling(cluster.address, path, &hello).await.unwrap());
     }
     let mut last = connections.pop().unwrap();
     for (at, mut connection) in connections.into_iter().enumerate() {
         soon(&format!("the end of connection {at}"), connection.closed()).await;
     }
     assert!(is_open(&mut last).await, "its session lives");
-    cluster.worker(WorkerSettings::new("honest"));
-    let Ended { report, .. } = cluster.end().await;
-    assert!(report.ended.is_ok(), "{:?}", report.ended);
 }
 
 /// A peer may use its session on many connections, but only as many stay open as a worker needs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_two_connections() {
-    let mut cluster = Cluster::start(&settings()).await;
-    let peer = Peer::connect(cluster.address).await;
-    let scripted = peer.join("greedy").await;
+    let cluster = cluster().await;
+    let scripted = Peer::connect(cluster.address).await.join("greedy").await;
     let foreign = scripted.header(VectorId(1_000_000));
     let header = GradientPart { kind: Some(gradient_part::Kind::Header(foreign.into())) };
     let mut connections = Vec::new();
@@ -70,7 +52,4 @@ async fn a_session_has_two_connections() {
     for connection in &mut connections[..stay] {
         assert!(is_open(connection).await, "its session lives");
     }
-    drop((scripted, connections));
-    cluster.worker(WorkerSettings::new("honest"));
-    assert!(cluster.end().await.report.ended.is_ok());
 }

@@ -1,17 +1,17 @@
 //! Tests the training data that a coordinator sends: it is the data that it read when the run began, or the reason why it cannot be sent.
 #![cfg(unix)]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, soon};
-use ata_wire::proto::{DataRequest, TransferPart, transfer_part};
-use ata_worker::WorkerError;
+use ata_data::{hex, sha256_of_file};
+use ata_harness::{Cluster, FaultProxy, Peer, Session, Settings, WorkerSettings, soon};
+use ata_wire::proto::{TransferPart, transfer_part};
+use ata_worker::{WorkerEnd, WorkerError};
 use tempfile::TempDir;
 use tonic::Code;
 
-/// The size of a record of CIFAR-100, in bytes.
-const RECORD_BYTES: usize = 3074;
+use crate::{RECORD_BYTES, check, data, run};
 
 fn records(pixel: u8) -> Vec<u8> {
     // A record has two labels, and an image of one color.
@@ -19,37 +19,36 @@ fn records(pixel: u8) -> Vec<u8> {
     record.repeat(600)
 }
 
+/// The settings of a run with data in a file, and a copy of the file.
 struct Rig {
     _folder: TempDir,
     path: PathBuf,
     sha256: [u8; 32],
     settings: Settings,
+    copy: PathBuf,
 }
 
 impl Rig {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("train.bin");
+        let (path, copy) = (folder.path().join("train.bin"), folder.path().join("original/train.bin"));
+        std::fs::create_dir(copy.parent().unwrap()).unwrap();
         std::fs::write(&path, records(7)).unwrap();
-        let sha256 = ata_data::sha256_of_file(&path).unwrap();
+        std::fs::write(&copy, records(7)).unwrap();
+        let sha256 = sha256_of_file(&path).unwrap();
         let settings = Settings { data: Some(path.clone()), iterations: 3, ..Settings::default() };
-        Self { _folder: folder, path, sha256, settings }
+        Self { _folder: folder, path, sha256, settings, copy }
     }
 
-    /// Makes a copy of the original file.
-    fn copy(&self) -> PathBuf {
-        let folder = self.path.with_file_name("original");
-        std::fs::create_dir(&folder).unwrap();
-        let copy = folder.join("train.bin");
-        std::fs::write(&copy, records(7)).unwrap();
-        copy
+    /// Returns the same settings with the copy.
+    fn original(&self) -> Settings {
+        Settings { data: Some(self.copy.clone()), ..self.settings.clone() }
     }
 
     /// Requests the data. Returns how many bytes arrived, and the error that ended the transfer.
     async fn fetch(&self, peer: &Peer, session: &Session) -> (usize, Option<Code>) {
-        let request = DataRequest { session: session.token().to_wire(), sha256: self.sha256.to_vec().into() };
-        let mut parts = match peer.connection.coordinator().data(request).await {
-            Ok(parts) => parts.into_inner(),
+        let mut parts = match data(peer, session, self.sha256).await {
+            Ok(parts) => parts,
             Err(status) => return (0, Some(status.code())),
         };
         let mut bytes = 0;
@@ -64,30 +63,21 @@ impl Rig {
     }
 }
 
-/// Returns the parameters of an undisturbed run.
-async fn undisturbed(settings: &Settings, data: &Path) -> [u8; 32] {
-    let mut cluster = Cluster::start(&Settings { data: Some(data.to_owned()), ..settings.clone() }).await;
-    cluster.worker(WorkerSettings::new("honest"));
-    cluster.end().await.report.parameters_sha256
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn another_file_in_its_place_changes_nothing() {
     let rig = Rig::new();
-    let copy = rig.copy();
     let mut cluster = Cluster::start(&rig.settings).await;
     std::fs::write(rig.path.with_extension("new"), records(8)).unwrap();
     std::fs::rename(rig.path.with_extension("new"), &rig.path).unwrap();
     cluster.worker(WorkerSettings::new("late"));
-    let Ended { report, .. } = cluster.end().await;
-    assert_eq!(report.parameters_sha256, undisturbed(&rig.settings, &copy).await);
+    check(&rig.original(), &cluster.end().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_changed_is_sent_once_at_most() {
     let rig = Rig::new();
     let whole = records(7).len();
-    let mut cluster = Cluster::start(&rig.settings).await;
+    let cluster = Cluster::start(&rig.settings).await;
     let peer = Peer::connect(cluster.address).await;
     let session = peer.hello("a", 1).await.unwrap();
     assert_eq!(rig.fetch(&peer, &session).await, (whole, None));
@@ -100,16 +90,12 @@ async fn what_has_changed_is_sent_once_at_most() {
     assert_eq!(rig.fetch(&peer, &session).await, (0, Some(Code::DataLoss)), "it is too short");
     std::fs::write(&rig.path, records(7)).unwrap();
     assert_eq!(rig.fetch(&peer, &session).await, (whole, None), "it was put back");
-    drop(session);
-    cluster.worker(WorkerSettings::new("late"));
-    assert!(cluster.end().await.report.ended.is_ok());
 }
 
 /// A worker that cannot obtain the data retries at growing intervals, and finally fails with the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_data_gives_up() {
     let rig = Rig::new();
-    let copy = rig.copy();
     let mut cluster = Cluster::start(&rig.settings).await;
     std::fs::write(&rig.path, records(8)).unwrap();
     let link = FaultProxy::to(cluster.address).await;
@@ -120,7 +106,50 @@ async fn a_worker_without_data_gives_up() {
     assert!(cause.contains("train.bin, have changed since the run began"), "{cause}");
     // Attempts are made after 0 s, 0.5 to 1 s, 1 to 2 s more, 2 to 4 s more, and at the end, with two connections each.
     assert!(link.connections() <= 2 * 5, "{} connections", link.connections());
-    cluster.worker(WorkerSettings { data: Some(copy.clone()), ..WorkerSettings::new("rich") });
-    let Ended { report, .. } = cluster.end().await;
-    assert_eq!(report.parameters_sha256, undisturbed(&rig.settings, &copy).await);
+    cluster.worker(WorkerSettings { data: Some(rig.copy.clone()), ..WorkerSettings::new("rich") });
+    check(&rig.original(), &cluster.end().await).await;
+}
+
+/// A worker's own copy with other content is refused, and a damaged file in the cache is fetched again.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_content_is_found_out() {
+    let rig = Rig::new();
+    std::fs::write(&rig.copy, records(8)).unwrap();
+    let mut cluster = Cluster::start(&rig.settings).await;
+    let cached = cluster.cache().join("train").join(format!("{}.bin", hex(&rig.sha256)));
+    std::fs::create_dir_all(cached.parent().unwrap()).unwrap();
+    std::fs::write(&cached, "damaged").unwrap();
+    cluster.worker(WorkerSettings { data: Some(rig.copy.clone()), ..WorkerSettings::new("wrong") });
+    cluster.worker(WorkerSettings::new("right"));
+    let ended = cluster.end().await;
+    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+    assert!(matches!(&ended.workers["wrong"], Err(WorkerError::OtherData { path, .. }) if *path == rig.copy));
+    assert_eq!(ended.workers["right"].as_ref().unwrap(), &WorkerEnd::Finished);
+}
+
+/// Returns settings of a run whose tasks include a bad sample several times.
+fn spoilt(rig: &Rig) -> Settings {
+    Settings { model: "toy:64/spoilt", task_batch: 4, iterations: 60, outage_s: 6.0, ..rig.settings.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_sample_ends_the_run_and_is_named() {
+    let rig = Rig::new();
+    let settings = Settings { min_workers: 2, ..spoilt(&rig) };
+    let fusing = WorkerSettings { fuses: true, ..WorkerSettings::new("two") };
+    let reason = run(&settings, [WorkerSettings::new("one"), fusing]).await.report.ended.unwrap_err().to_string();
+    for part in ["sample 5 of the training data", "--on-bad-sample skip"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+}
+
+/// The parameters do not depend on which worker computes the task without the bad sample.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_sample_is_left_out() {
+    let rig = Rig::new();
+    let settings = Settings { policy: "ata-auto", min_workers: 3, skip_bad_samples: true, ..spoilt(&rig) };
+    let ended = run(&settings, ["one", "two", "three"].map(WorkerSettings::new)).await;
+    check(&settings, &ended).await;
+    let fusing = WorkerSettings { fuses: true, ..WorkerSettings::new("fusing") };
+    assert!(run(&Settings { min_workers: 1, ..settings }, [fusing]).await.report.ended.is_ok());
 }

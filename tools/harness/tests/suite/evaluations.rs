@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use ata_coordinator::RunError;
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, toy};
-use ata_learn::{Model, ModelError};
-use ata_record::{RunEvent, RunPhase, RunState};
+use ata_learn::{Model, ModelError, ModelResolver};
+use ata_record::{RunEvent, RunPhase};
 use ata_worker::WorkerEnd;
+
+use crate::check;
 
 /// Returns iteration, loss and accuracy of each evaluation, as bits.
 fn evaluations(ended: &Ended) -> Vec<(u64, u64, Option<u64>)> {
@@ -20,16 +22,16 @@ fn evaluations(ended: &Ended) -> Vec<(u64, u64, Option<u64>)> {
     ended.events.iter().filter_map(of).collect()
 }
 
-fn is_evaluating(state: &RunState) -> bool {
-    state.phase == RunPhase::Evaluating
+async fn run(settings: &Settings, workers: usize) -> Ended {
+    let workers_settings = (1..=workers).map(|number| WorkerSettings::new(format!("worker-{number}")));
+    crate::run(&Settings { min_workers: workers, ..settings.clone() }, workers_settings).await
 }
 
-async fn run(settings: &Settings, workers: usize) -> Ended {
-    let mut cluster = Cluster::start(&Settings { min_workers: workers, ..settings.clone() }).await;
-    for number in 1..=workers {
-        cluster.worker(WorkerSettings::new(format!("worker-{number}")));
-    }
-    cluster.end().await
+/// Starts a coordinator that evaluates nothing itself, and a worker with these models.
+async fn start(models: ModelResolver) -> (Cluster, tokio::task::AbortHandle) {
+    let mut cluster = Cluster::start(&Settings { evaluates: false, ..Settings::default() }).await;
+    let worker = cluster.worker(WorkerSettings { models, ..WorkerSettings::new("a-ill") });
+    (cluster, worker)
 }
 
 /// An evaluation that is due while another one is in progress is skipped, so only the last one is guaranteed.
@@ -38,12 +40,10 @@ async fn the_figures_do_not_depend_on_who_evaluates() {
     let head = Settings { workers_evaluate: false, ..Settings::default() };
     let expected = evaluations(&run(&head, 1).await);
     assert_eq!(expected.len(), 1);
-    let every = Settings { evaluate_every: Some(1), ..Settings::default() };
-    for evaluates in [false, true] {
-        for workers in [1, 2, 4] {
-            let found = evaluations(&run(&Settings { evaluates, ..every.clone() }, workers).await);
-            assert_eq!(found.last(), expected.last(), "{workers} workers, and the head: {evaluates}");
-        }
+    for (evaluates, workers) in [(false, 1), (false, 4), (true, 2)] {
+        let every = Settings { evaluates, evaluate_every: Some(1), ..Settings::default() };
+        let found = evaluations(&run(&every, workers).await);
+        assert_eq!(found.last(), expected.last(), "{workers} workers, and the head: {evaluates}");
     }
 }
 
@@ -57,10 +57,9 @@ async fn a_coordinator_needs_the_names_and_values_of_the_parameters_alone() {
         let file = ata_sums::encode_model(&model.table(), &parameters, &model.metadata());
         Ok(Arc::new(ata_learn::DescribedModel::read(&file).expect("a model file")))
     }
-    let with_model = run(&Settings::default(), 2).await;
     let without = run(&Settings { models: described, evaluates: false, ..Settings::default() }, 2).await;
-    assert_eq!(evaluations(&without), evaluations(&with_model));
-    assert_eq!(without.report.parameters_sha256, with_model.report.parameters_sha256);
+    check(&Settings::default(), &without).await;
+    assert_eq!(evaluations(&without), evaluations(&run(&Settings::default(), 1).await));
 }
 
 /// Resolves the toy model on a worker whose evaluation never ends.
@@ -68,54 +67,33 @@ fn stuck(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     toy(&format!("{specification}/stuck"))
 }
 
-/// Resolves the toy model on a worker that cannot read its test data.
+/// Resolves the toy model on a worker that cannot read its test data. Its gradients are correct.
 fn unreadable(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     toy(&format!("{specification}/ill"))
 }
 
-/// The run cannot end before the second worker joins, and it ends although the first one still holds a batch.
+/// The run cannot end before the second worker joins. It ends although the first one still holds a batch, or is killed while it does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_evaluation_hangs_is_helped() {
+async fn a_worker_whose_evaluation_hangs_is_helped_or_replaced() {
     let expected = evaluations(&run(&Settings::default(), 1).await);
-    let mut cluster = Cluster::start(&Settings { evaluates: false, ..Settings::default() }).await;
-    cluster.worker(WorkerSettings { models: stuck, ..WorkerSettings::new("stuck") });
-    cluster.wait_for("the last evaluation", is_evaluating).await;
-    cluster.worker(WorkerSettings::new("helps"));
-    let ended = cluster.end().await;
-    assert_eq!(evaluations(&ended), expected);
-    assert_eq!(ended.workers["helps"].as_ref().unwrap(), &WorkerEnd::Finished);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_cannot_evaluate_is_replaced() {
-    let settings = Settings { evaluates: false, min_workers: 2, ..Settings::default() };
-    let expected = evaluations(&run(&Settings::default(), 1).await);
-    let mut cluster = Cluster::start(&settings).await;
-    // The first worker fails only evaluations: its gradients are correct.
-    cluster.worker(WorkerSettings { models: unreadable, ..WorkerSettings::new("a-ill") });
-    cluster.worker(WorkerSettings::new("well"));
-    assert_eq!(evaluations(&cluster.end().await), expected);
-}
-
-/// The worker is killed while it holds batches of the final parameters, and another one joins.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_lost_while_it_evaluates_is_replaced() {
-    let expected = evaluations(&run(&Settings::default(), 1).await);
-    let mut cluster = Cluster::start(&Settings { evaluates: false, ..Settings::default() }).await;
-    let lost = cluster.worker(WorkerSettings { models: stuck, ..WorkerSettings::new("lost") });
-    cluster.wait_for("the last evaluation", is_evaluating).await;
-    lost.abort();
-    cluster.worker(WorkerSettings::new("comes"));
-    assert_eq!(evaluations(&cluster.end().await), expected);
+    for is_killed in [false, true] {
+        let (mut cluster, worker) = start(stuck).await;
+        cluster.wait_for("the last evaluation", |state| state.phase == RunPhase::Evaluating).await;
+        if is_killed {
+            worker.abort();
+        }
+        cluster.worker(WorkerSettings::new("helps"));
+        let ended = cluster.end().await;
+        assert_eq!(evaluations(&ended), expected);
+        assert_eq!(ended.workers["helps"].as_ref().unwrap(), &WorkerEnd::Finished);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_can_evaluate() {
-    let mut cluster = Cluster::start(&Settings { evaluates: false, ..Settings::default() }).await;
-    cluster.worker(WorkerSettings { models: unreadable, ..WorkerSettings::new("ill") });
-    let ended = cluster.end().await;
+    let ended = start(unreadable).await.0.end().await;
     let Err(RunError::Evaluation(reason)) = &ended.report.ended else { panic!("{:?}", ended.report.ended) };
     assert!(reason.contains("the disk is gone"), "{reason}");
     assert_eq!(ended.report.state.iterations, 20, "the training succeeded");
-    assert_eq!(ended.workers["ill"].as_ref().unwrap(), &WorkerEnd::Finished);
+    assert_eq!(ended.workers["a-ill"].as_ref().unwrap(), &WorkerEnd::Finished);
 }

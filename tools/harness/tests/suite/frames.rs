@@ -1,6 +1,6 @@
 //! Tests mutated frames of every RPC, in both directions. Each is refused, or accepted as a message that can be sent again.
 
-use ata_harness::{Answers, Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings};
+use ata_harness::{Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings};
 use ata_mutator::{Fed, Mutator, feed};
 use ata_net::{Credentials, JoinToken};
 use ata_wire::SessionToken;
@@ -35,7 +35,7 @@ async fn mutated_calls_do_not_disturb_a_run() {
         cluster.worker(WorkerSettings::new("honest"));
         (answers, cluster.end().await.report)
     };
-    let (Answers { accepted, refused }, report) = run(CALLS).await;
+    let (Fed { accepted, refused }, report) = run(CALLS).await;
     println!("{accepted} calls accepted, {refused} refused");
     assert!(accepted > 0 && refused > CALLS / 2 && report.ended.is_ok(), "{accepted}, {refused}, {:?}", report.ended);
     assert_eq!(report.parameters_sha256, run(0).await.1.parameters_sha256);

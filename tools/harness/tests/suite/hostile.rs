@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use ata_data::{DataSource, Split, Tasks};
 use ata_harness::{
-    Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, chunks, computed, next_set, soon, toy,
+    Cluster, FaultProxy, Peer, Session, Settings, WorkerSettings, chunks, computed, next_set, soon, toy,
 };
 use ata_learn::DeviceChoice;
 use ata_record::{RefusalKind, RunEvent};
 use ata_sums::{GradientSum, Quantizer, TensorSizes, Units, maxima};
-use ata_types::{Iteration, Lease, VectorId, WireFormat};
+use ata_types::{Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
-    Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken, ToWorker,
+    Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken,
     gradient_parts,
 };
 use ata_worker::WorkerError;
@@ -23,6 +23,8 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+
+use crate::{count, farewell, number, rests, undisturbed};
 
 const SIZE: usize = 64;
 
@@ -34,64 +36,13 @@ fn settings() -> Settings {
     Settings { budget: 1, iterations: 3, rest_s: 0.0, ..Settings::default() }
 }
 
-/// Returns the same settings, but each vector is compared with another worker's.
-fn checked() -> Settings {
-    Settings { verify: 1.0, ..settings() }
-}
-
 fn is_not_held(receipt: &Receipt) -> bool {
     matches!(receipt, Receipt::NotHeld { .. })
-}
-
-fn is_refused(receipt: &Receipt) -> bool {
-    matches!(receipt, Receipt::Refused { .. })
-}
-
-/// Returns the parameters of an undisturbed run.
-async fn undisturbed(settings: &Settings) -> [u8; 32] {
-    let mut cluster = Cluster::start(settings).await;
-    honest_workers(&mut cluster, settings);
-    cluster.end().await.report.parameters_sha256
-}
-
-/// Starts as many honest workers as a run needs.
-fn honest_workers(cluster: &mut Cluster, settings: &Settings) {
-    for name in ["honest", "confirming"].into_iter().take(1 + usize::from(settings.verify > 0.0)) {
-        cluster.worker(WorkerSettings::new(name));
-    }
-}
-
-/// Returns a gradient whose checksums are all wrong.
-fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientPart> + Send + 'static {
-    gradient_parts(header.into(), chunks(&SUMS).into_iter()).map(|mut part| {
-        if let Some(gradient_part::Kind::Chunk(chunk)) = &mut part.kind {
-            chunk.crc32c ^= 1;
-        }
-        part
-    })
 }
 
 /// Returns a header with claims that would ruin the units of all later gradients.
 fn boastful(header: GradientHeader) -> GradientHeader {
     GradientHeader { maxima: vec![3e38], ..header }.in_units(&[100], &[])
-}
-
-/// Sends a header, then severs the connection.
-async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
-    let proxy = FaultProxy::to(coordinator).await;
-    let peer = Peer::connect(proxy.address).await;
-    let (parts, sent) = mpsc::channel(1);
-    let first =
-        gradient_parts(header.into(), chunks(&SUMS).into_iter()).next().await.expect("a gradient begins with a header");
-    parts.send(first).await.expect("nothing was sent yet");
-    let sever = async {
-        let _next = parts.reserve().await.expect("the header was taken");
-        // The probe uses the same connection, so its answer shows that the header has arrived.
-        peer.connection.probe(0, 0).await.expect("the coordinator answers");
-        proxy.sever();
-    };
-    let (answer, ()) = tokio::join!(peer.submit_parts(ReceiverStream::new(sent)), sever);
-    assert!(answer.is_err(), "{answer:?}");
 }
 
 /// The kinds of misbehavior of a worker.
@@ -141,16 +92,15 @@ fn report_deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
 fn vector_deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
     use Deed::Submit;
     use RefusalKind::{Foreign, NotComputed, NotReceived, Replayed, Stale, WrongChecksum, WrongSize};
+    let tensors = |header: &mut GradientHeader, _: &mut Vec<i32>| {
+        (header.units, header.maxima) = (vec![0; 2], vec![1.0; 2]);
+    };
     vec![
         ("a value too many", WrongSize, Submit(|_, values| values.push(5))),
         ("a value too few", WrongSize, Submit(|_, values| values.truncate(SIZE - 1))),
         ("no values", WrongSize, Submit(|_, values| values.clear())),
         ("megabytes too many", WrongSize, Submit(|_, values| values.resize(1 << 20, 5))),
-        (
-            "a tensor too many",
-            WrongSize,
-            Submit(|header, _| (header.units, header.maxima) = (vec![0; 2], vec![1.0; 2])),
-        ),
+        ("a tensor too many", WrongSize, Submit(tensors)),
         ("wrong checksum", WrongChecksum, Deed::Damage),
         ("a vector that nobody was asked for", Foreign, Submit(|header, _| header.vector.0 += 99)),
         ("another worker's", Stale, Deed::Steal),
@@ -171,10 +121,10 @@ async fn poison_is_refused_by_kind() {
     check_poison(settings(), report_deeds().into_iter().chain(vector_deeds())).await;
 }
 
-/// The same holds if vectors are used whole.
+/// The same holds if vectors are used whole, since each is compared with another worker's.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_is_refused_by_kind_where_vectors_are_compared() {
-    check_poison(checked(), vector_deeds()).await;
+    check_poison(Settings { verify: 1.0, ..settings() }, vector_deeds()).await;
 }
 
 async fn check_poison(settings: Settings, deeds: impl IntoIterator<Item = (&str, RefusalKind, Deed)>) {
@@ -190,18 +140,19 @@ async fn check_poison(settings: Settings, deeds: impl IntoIterator<Item = (&str,
         cluster.wait_for(what, |state| state.refused.contains_key(&kind)).await;
         // The leases of the peer are free again, so that the honest worker begins like an undisturbed one.
         cluster.wait_for("it has left", |state| state.present() == 0).await;
-        honest_workers(&mut cluster, &settings);
-        let Ended { report, events, .. } = cluster.end().await;
-        assert!(report.ended.is_ok(), "{what}: {:?}", report.ended);
-        assert_eq!(report.parameters_sha256, expected, "{what}");
-        let mut refused = report.state.refused;
+        for name in ["honest", "confirming"].into_iter().take(1 + usize::from(settings.verify > 0.0)) {
+            cluster.worker(WorkerSettings::new(name));
+        }
+        let ended = cluster.end().await;
+        assert!(ended.report.ended.is_ok(), "{what}: {:?}", ended.report.ended);
+        assert_eq!(ended.report.parameters_sha256, expected, "{what}");
+        let mut refused = ended.report.state.refused.clone();
         if settings.verify > 0.0 && kind == RefusalKind::WrongSize && refused.get(&RefusalKind::Stale) == Some(&1) {
             // The header of a vector that is requested with its lease may arrive before the report, and its refusal ends the lease.
             refused.remove(&RefusalKind::Stale);
         }
         assert_eq!(refused, counted, "{what}");
-        let rests = events.iter().filter(|event| matches!(event, RunEvent::Rest { .. })).count();
-        assert!(rests >= 1 || kind == RefusalKind::Stale, "{what}: the worker that sends it rests");
+        assert!(!rests(&ended).is_empty() || kind == RefusalKind::Stale, "{what}: the worker that sends it rests");
     }
 }
 
@@ -222,7 +173,7 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
     let lease = session.assigned().await[0];
     let (_, parameters) = next_set(&mut peer.parameters(&session).await.unwrap()).await;
     let (reason, uncomputable) = ("no memory".to_owned(), false);
-    let fail = FromWorker::LeaseFailed { lease: lease.lease.id, reason: reason.clone(), uncomputable };
+    let fail = FromWorker::LeaseFailed { lease: lease.lease.id, reason, uncomputable };
     match deed {
         Deed::Report(change) => {
             let mut computed = computed(&lease.lease);
@@ -236,7 +187,9 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
             session.report(&[lease]).await;
         }
         deed => {
-            return misbehave_with_vector(cluster, (&peer, session, &lease), (settings, &parameters), kind, deed).await;
+            // Everything but the deed is correct.
+            let honest = honest(&parameters, settings, &lease);
+            return misbehave_with_vector(cluster, (&peer, session, &lease), honest, kind, deed).await;
         }
     }
     cluster.wait_for("the refusal", |state| state.refused.contains_key(&kind)).await;
@@ -246,12 +199,10 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
 async fn misbehave_with_vector(
     cluster: &mut Cluster,
     (peer, mut session, lease): (&Peer, Session, &Assignment),
-    (settings, parameters): (&Settings, &[f32]),
+    Honest { units, sum: GradientSum { maxima, values: honest, .. }, loss }: Honest,
     kind: RefusalKind,
     deed: Deed,
 ) -> u64 {
-    // Everything but the deed is correct.
-    let Honest { units, sum: GradientSum { maxima, values: honest, .. }, loss } = honest(parameters, settings, lease);
     let vector = report(&mut session, lease, loss).await;
     let mut header = GradientHeader { maxima, ..session.header(vector) }.in_units(units.exponents(), &[]);
     let mut values = SUMS.to_vec();
@@ -260,7 +211,15 @@ async fn misbehave_with_vector(
             change(&mut header, &mut values);
             peer.submit(header, &values).await.unwrap()
         }
-        Deed::Damage => peer.submit_parts(damaged(boastful(header))).await.unwrap(),
+        Deed::Damage => {
+            let parts = gradient_parts(boastful(header).into(), chunks(&SUMS).into_iter()).map(|mut part| {
+                if let Some(gradient_part::Kind::Chunk(chunk)) = &mut part.kind {
+                    chunk.crc32c ^= 1;
+                }
+                part
+            });
+            peer.submit_parts(parts).await.unwrap()
+        }
         Deed::CutOff => {
             let mut sent = 0;
             // If the connection is severed before the header is read, there is no vector to refuse yet.
@@ -290,8 +249,20 @@ async fn misbehave_with_vector(
             peer.submit_parts(gradient_parts(header.into(), one_more.into_iter())).await.unwrap()
         }
     };
-    assert!(is_not_held(&receipt) || is_refused(&receipt), "{kind:?}: {receipt:?}");
+    assert!(receipt != Receipt::Accepted, "{kind:?}: {receipt:?}");
     1
+}
+
+/// Sends a header, then severs the connection.
+async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
+    let proxy = FaultProxy::to(coordinator).await;
+    let peer = Peer::connect(proxy.address).await;
+    let (parts, answer) = begin(&peer, header).await;
+    let _next = soon("the reading of the header", parts.reserve_many(parts.max_capacity())).await.unwrap();
+    // The probe uses the same connection, so its answer shows that the header has arrived.
+    peer.connection.probe(0, 0).await.expect("the coordinator answers");
+    proxy.sever();
+    assert!(answer.await.is_err());
 }
 
 /// Sends the header of a correct gradient twice, and then the rest of the accepted one. Returns the response to the other one.
@@ -308,17 +279,20 @@ async fn repeat(peer: &Peer, header: GradientHeader, sums: &[i32]) -> Receipt {
         sender.send(chunk).await.unwrap();
     }
     drop(sender);
-    assert_eq!(accepted.await, Receipt::Accepted);
-    refused
+    assert_eq!(accepted.await.unwrap(), Receipt::Accepted);
+    refused.unwrap()
 }
 
 /// Sends a header. Returns a sender for the chunks, and a future of the response.
-async fn begin(peer: &Peer, header: GradientHeader) -> (mpsc::Sender<GradientPart>, impl Future<Output = Receipt>) {
+async fn begin(
+    peer: &Peer,
+    header: GradientHeader,
+) -> (mpsc::Sender<GradientPart>, impl Future<Output = Result<Receipt, tonic::Status>>) {
     let (sender, sent) = mpsc::channel(4);
     let mut parts = gradient_parts(header.into(), std::iter::empty());
     sender.send(parts.next().await.unwrap()).await.unwrap();
     let peer = peer.clone();
-    let answer = tokio::spawn(async move { peer.submit_parts(ReceiverStream::new(sent)).await.unwrap() });
+    let answer = tokio::spawn(async move { peer.submit_parts(ReceiverStream::new(sent)).await });
     (sender, async { soon("an answer", answer).await.unwrap() })
 }
 
@@ -339,60 +313,18 @@ fn honest(parameters: &[f32], settings: &Settings, lease: &Assignment) -> Honest
     let sizes = TensorSizes::new([parameters.len()]);
     let first = learner.gradient(iteration, 0).unwrap();
     let units = Units::first(&maxima(&first.gradient, &sizes).unwrap(), settings.budget);
-    let (mut total, mut loss) = (vec![0.0; parameters.len()], 0.0);
-    for task in tasks.indices() {
-        let of_task = learner.gradient(iteration, task).unwrap();
-        total.iter_mut().zip(of_task.gradient).for_each(|(total, value)| *total += value);
-        loss += of_task.loss;
-    }
+    let total = learner.fused(iteration, tasks).unwrap();
     let mut sum = GradientSum::new(&sizes);
-    sum.add(&total, tasks.count, &Quantizer::new(units.clone(), sizes, settings.budget, WireFormat::F32Exact)).unwrap();
-    Honest { units, sum, loss }
+    let quantizer = Quantizer::new(units.clone(), sizes, settings.budget, WireFormat::F32Exact);
+    sum.add(&total.gradient, tasks.count, &quantizer).unwrap();
+    Honest { units, sum, loss: total.loss }
 }
 
-/// Returns settings for three workers, of which one may be scripted.
-fn three() -> Settings {
-    Settings { budget: 6, min_workers: 3, ..settings() }
-}
-
-/// Ends a run of three workers, and checks that only the scripted one was refused, with this kind.
-async fn check_end_of_three(cluster: Cluster, kind: RefusalKind, times: u64) {
-    let Ended { report, events, .. } = cluster.end().await;
-    assert!(report.ended.is_ok(), "{:?}", report.ended);
-    assert_eq!(report.parameters_sha256, undisturbed(&Settings { min_workers: 1, ..three() }).await);
-    assert_eq!(report.state.refused, BTreeMap::from([(kind, times)]));
-    let bad = report.state.workers.iter().find(|(_, worker)| worker.name == "bad").expect("it took part").0;
-    let rests = |event: &RunEvent| matches!(event, RunEvent::Rest { worker, .. } if worker != bad);
-    assert!(!events.iter().any(rests), "an honest worker rests");
-}
-
-/// One of three workers insists on units of 2^100 in the first iteration. It is asked again, then refused, and the others continue.
-#[tokio::test(flavor = "multi_thread")]
-async fn huge_units_are_outvoted() {
-    let mut cluster = Cluster::start(&three()).await;
-    let peer = Peer::connect(cluster.address).await;
-    let mut session = peer.join("bad").await;
-    for name in ["one", "two"] {
-        cluster.worker(WorkerSettings::new(name));
-    }
-    let leases = session.assigned().await;
-    session.report(&leases).await;
-    let mut last = None;
-    for _ in 0..2 {
-        let asked = session.asked().await.remove(0);
-        let header = boastful(session.header(asked.id));
-        assert!(is_not_held(&peer.submit(header, &SUMS).await.unwrap()));
-        assert!(last.replace(asked.clone()).is_none_or(|last| last == asked), "the same again");
-    }
-    cluster.wait_for("the refusal", |state| state.refused.contains_key(&RefusalKind::WrongSize)).await;
-    session.leave().await;
-    check_end_of_three(cluster, RefusalKind::WrongSize, 1).await;
-}
-
-/// A worker that computes its lease as one batch sends the right values, with maxima that would ruin the units. A spot check detects this.
+/// One of three workers computes its lease as one batch, and sends the right values with maxima that would ruin the units. A spot check
+/// detects this.
 #[tokio::test(flavor = "multi_thread")]
 async fn huge_maxima_of_right_values_are_a_mismatch() {
-    let settings = Settings { verify: 1.0, ..three() };
+    let settings = Settings { budget: 6, min_workers: 3, verify: 1.0, ..settings() };
     let mut cluster = Cluster::start(&settings).await;
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.hello("bad", 1).await.unwrap();
@@ -409,25 +341,12 @@ async fn huge_maxima_of_right_values_are_a_mismatch() {
     assert_eq!(peer.submit(header, &sum.values).await.unwrap(), Receipt::Accepted);
     cluster.wait_for("the mismatch", |state| state.refused.contains_key(&RefusalKind::Mismatched)).await;
     session.leave().await;
-    check_end_of_three(cluster, RefusalKind::Mismatched, 1).await;
-}
-
-/// A worker cannot claim more time than has passed, whatever it reports (invariant 8).
-#[tokio::test(flavor = "multi_thread")]
-async fn impossibly_long_times_are_cut_to_what_has_passed() {
-    let cluster = Cluster::start(&Settings { iterations: 1, ..settings() }).await;
-    let peer = Peer::connect(cluster.address).await;
-    let mut session = peer.join("a").await;
-    let lease = session.assigned().await[0];
-    let mut computed = computed(&lease.lease);
-    computed.times.busy_s = vec![1e300];
-    session.say(FromWorker::Progress(vec![computed])).await;
-    let vector = session.asked().await.remove(0).id;
-    // The run may be over before the response arrives.
-    drop(peer.submit(session.header(vector), &SUMS).await);
-    let Ended { report, .. } = cluster.end().await;
-    let worker = &report.state.workers[&ata_types::WorkerId::from_slot(0)];
-    assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
+    let ended = cluster.end().await;
+    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+    assert_eq!(ended.report.parameters_sha256, undisturbed(&settings).await);
+    assert_eq!(ended.report.state.refused, BTreeMap::from([(RefusalKind::Mismatched, 1)]));
+    let bad = number(&ended, "bad");
+    assert!(rests(&ended).iter().all(|worker| *worker == bad), "an honest worker rests");
 }
 
 /// A client that sends nothing but foreign gradients is expelled, cannot join again, and cannot fill the journal.
@@ -446,26 +365,20 @@ async fn a_worker_that_only_offends_is_expelled() {
         sent += 1;
         assert!(sent <= u64::from(long_rests.expel_after), "it is still there");
     }
-    let detail = loop {
-        match session.next().await {
-            Some(ToWorker::Farewell { reason: FarewellReason::Expelled, detail }) => break detail,
-            Some(_) => {}
-            None => panic!("its session ended without a word"),
-        }
-    };
-    assert!(detail.contains("failed 8 times in a row"), "{detail}");
+    let (reason, detail) = farewell(&mut session).await;
+    assert_eq!((reason, detail.contains("failed 8 times in a row")), (FarewellReason::Expelled, true), "{detail}");
     let refused = peer.hello("bad", 2).await.err().unwrap();
     assert_eq!((refused.code(), refused.message().contains("expelled")), (Code::PermissionDenied, true), "{refused:?}");
     // A worker under the expelled name is refused, and does not retry.
     cluster.worker(WorkerSettings::new("bad"));
     cluster.worker(WorkerSettings::new("honest"));
-    let Ended { report, events, workers, .. } = cluster.end().await;
-    assert!(matches!(workers["bad"], Err(WorkerError::Refused(_))), "{:?}", workers["bad"]);
-    assert_eq!(report.parameters_sha256, undisturbed(&settings()).await);
-    assert_eq!(report.state.refused, BTreeMap::from([(RefusalKind::Foreign, sent)]), "all are counted");
-    let written = events.iter().filter(|event| matches!(event, RunEvent::Refusal { .. })).count();
+    let ended = cluster.end().await;
+    assert!(matches!(ended.workers["bad"], Err(WorkerError::Refused(_))), "{:?}", ended.workers["bad"]);
+    assert_eq!(ended.report.parameters_sha256, undisturbed(&settings()).await);
+    assert_eq!(ended.report.state.refused, BTreeMap::from([(RefusalKind::Foreign, sent)]), "all are counted");
+    let written = count(&ended, |event| matches!(event, RunEvent::Refusal { .. }));
     assert!((1..=2).contains(&written), "{written} events for {sent} within a second");
-    assert!(report.state.workers[&ata_types::WorkerId::from_slot(0)].expelled.is_some());
+    assert!(ended.report.state.workers[&number(&ended, "bad")].expelled.is_some());
 }
 
 /// A gradient that has arrived is not accepted again, and the response does not wait for 16 MB that would be discarded.
@@ -476,34 +389,13 @@ async fn a_repeated_gradient_is_answered_at_once() {
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("a").await;
     let sums = vec![7; 4_000_000];
-    let (mut receipts, mut units) = (Vec::new(), vec![ata_harness::UNIT]);
-    for iteration in 1..=3 {
-        let lease = loop {
-            match session.next().await {
-                Some(ToWorker::Units { units: next, .. }) => units = next,
-                Some(ToWorker::Assign(leases)) => break leases[0],
-                Some(_) => {}
-                None => panic!("the session is over"),
-            }
-        };
-        assert_eq!(lease.lease.iteration, Iteration(iteration));
-        let vector = report(&mut session, &lease, 1.0).await;
-        let header = session.header(vector).in_units(&units, &[]);
-        let receipt = peer.submit(header.clone(), &sums).await;
-        // The run may be over before the last response.
-        if iteration < 3 {
-            receipts.push(receipt.unwrap());
-            // Only the first two chunks are sent, so a response that waited for the rest would never arrive.
-            let unfinished =
-                gradient_parts(header.into(), chunks(&sums).into_iter()).take(3).chain(tokio_stream::pending());
-            assert!(is_not_held(&peer.submit_parts(unfinished).await.unwrap()));
-        }
-    }
-    assert_eq!(receipts, [Receipt::Accepted, Receipt::Accepted]);
-    let Ended { report, .. } = cluster.end().await;
-    assert!(report.ended.is_ok());
-    // The kind of refusal depends on whether the step is taken.
-    assert_eq!(report.state.refused.values().sum::<u64>(), 2);
+    let lease = session.assigned().await[0];
+    let vector = report(&mut session, &lease, 1.0).await;
+    let header = session.header(vector);
+    assert_eq!(peer.submit(header.clone(), &sums).await.unwrap(), Receipt::Accepted);
+    // Only the first two chunks are sent, so a response that waited for the rest would never arrive.
+    let parts = gradient_parts(header.into(), chunks(&sums).into_iter()).take(3);
+    assert!(is_not_held(&peer.submit_parts(parts.chain(tokio_stream::pending())).await.unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -545,41 +437,5 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
         assert!(session.next().await.is_none(), "its session is closed");
     }
     cluster.worker(WorkerSettings::new("honest"));
-    let Ended { report, .. } = cluster.end().await;
-    assert_eq!(report.parameters_sha256, undisturbed(&settings()).await);
-}
-
-/// A single worker is assigned a whole iteration of single-task leases in a few messages.
-#[tokio::test(flavor = "multi_thread")]
-async fn many_leases_throw_nobody_out() {
-    let settings = Settings { model: "toy:1", budget: 20_000, iterations: 2, overcommit: 0.1, ..Settings::default() };
-    let mut cluster = Cluster::start(&settings).await;
-    cluster.worker(WorkerSettings::new("one"));
-    let Ended { report, events, .. } = cluster.end().await;
-    assert!(report.ended.is_ok(), "{:?}", report.ended);
-    assert!(!events.iter().any(|event| matches!(event, RunEvent::Loss { .. })));
-    assert_eq!(report.state.tasks_applied, 40_000);
-}
-
-/// More names than a run can have workers join one after the other.
-#[tokio::test(flavor = "multi_thread")]
-async fn newcomers_are_always_welcome() {
-    let cluster = Cluster::start(&settings()).await;
-    let mut peer = Peer::connect(cluster.address).await;
-    let names = ata_net::limits::MAX_WORKERS + 500;
-    for i in 0..names {
-        if i % 500 == 0 {
-            // A server ends a connection after 1024 streams that were cut off.
-            peer = Peer::connect(cluster.address).await;
-        }
-        let mut session = peer.join(&format!("name-{i}")).await;
-        assert!(session.welcome.worker.slot() < ata_net::limits::MAX_WORKERS);
-        // Half of them hold a lease when they leave.
-        if i % 2 == 0 {
-            session.assigned().await;
-        }
-    }
-    let mut last = peer.join("last").await;
-    assert_eq!(last.assigned().await.len(), 1);
-    assert!(cluster.state.borrow().workers.len() <= ata_net::limits::MAX_WORKERS);
+    assert_eq!(cluster.end().await.report.parameters_sha256, undisturbed(&settings()).await);
 }

@@ -12,9 +12,88 @@ mod hostile;
 mod kept;
 mod limits;
 mod machines;
-mod names;
 mod probes;
-mod problem;
 mod shards;
 mod trust;
 mod uploads;
+
+use ata_harness::{Cluster, Ended, Peer, Session, Settings, WorkerSettings};
+use ata_record::RunEvent;
+use ata_types::{ExchangeChoice, TaskOutcome, WorkerId};
+use ata_wire::proto::{DataRequest, TransferPart};
+use ata_wire::{FarewellReason, FromWorker, ToWorker};
+use tonic::{Status, Streaming};
+
+/// The size of a record of CIFAR-100, in bytes.
+const RECORD_BYTES: usize = 3074;
+
+/// Runs a cluster of these workers to its end.
+async fn run(settings: &Settings, workers: impl IntoIterator<Item = WorkerSettings>) -> Ended {
+    let mut cluster = Cluster::start(settings).await;
+    for worker in workers {
+        cluster.worker(worker);
+    }
+    cluster.end().await
+}
+
+/// Returns the parameters of an undisturbed run with one worker.
+async fn undisturbed(settings: &Settings) -> [u8; 32] {
+    let exchange = ExchangeChoice::Star;
+    let alone = Settings { min_workers: 1, verify: 0.0, exchange, ..settings.clone() };
+    let honest = WorkerSettings { models: settings.models, ..WorkerSettings::new("honest") };
+    let Ended { report, .. } = run(&alone, [honest]).await;
+    assert!(report.ended.is_ok(), "{:?}", report.ended);
+    report.parameters_sha256
+}
+
+/// Checks that the run succeeded with the parameters of an undisturbed one, and that every task entered a step once.
+async fn check(settings: &Settings, ended: &Ended) {
+    let policy = settings.policy;
+    assert!(ended.report.ended.is_ok(), "{policy}: {:?}", ended.report.ended);
+    assert_eq!(ended.report.parameters_sha256, undisturbed(settings).await, "{policy}");
+    assert_eq!(applied(ended), settings.budget * settings.iterations, "{policy}");
+}
+
+/// Returns how many tasks entered a step.
+fn applied(ended: &Ended) -> u64 {
+    count(ended, |event| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. }))
+}
+
+fn count(ended: &Ended, is_one: impl Fn(&RunEvent) -> bool) -> u64 {
+    ended.events.iter().filter(|event| is_one(event)).count() as u64
+}
+
+fn is_loss(event: &RunEvent) -> bool {
+    matches!(event, RunEvent::Loss { .. })
+}
+
+/// Returns the number of the worker with this name.
+fn number(ended: &Ended, name: &str) -> WorkerId {
+    *ended.report.state.workers.iter().find(|(_, worker)| worker.name == name).expect("it took part").0
+}
+
+/// Returns the workers that had to rest, each as often as it did.
+fn rests(ended: &Ended) -> Vec<WorkerId> {
+    let rest = |event: &RunEvent| match event {
+        RunEvent::Rest { worker, .. } => Some(*worker),
+        _ => None,
+    };
+    ended.events.iter().filter_map(rest).collect()
+}
+
+/// Waits for a farewell.
+async fn farewell(session: &mut Session) -> (FarewellReason, String) {
+    loop {
+        match session.next().await {
+            Some(ToWorker::Farewell { reason, detail }) => return (reason, detail),
+            Some(_) => session.say(FromWorker::Heartbeat { idle: false }).await,
+            None => panic!("the session ended without a word"),
+        }
+    }
+}
+
+/// Requests a file of the training data.
+async fn data(peer: &Peer, session: &Session, sha256: [u8; 32]) -> Result<Streaming<TransferPart>, Status> {
+    let request = DataRequest { session: session.token().to_wire(), sha256: sha256.to_vec().into() };
+    Ok(peer.connection.coordinator().data(request).await?.into_inner())
+}

@@ -5,28 +5,21 @@ use ata_record::{RefusalKind, RunEvent};
 use ata_types::{Iteration, TaskOutcome, WireFormat, WorkerId};
 use ata_worker::WorkerError;
 
+use crate::{check, number, undisturbed};
+
 /// Returns settings for four workers, of which the last one may be byzantine.
 fn settings() -> Settings {
     Settings { budget: 16, min_workers: 4, rest_s: 0.02, iterations: 40, ..Settings::default() }
 }
 
 async fn run(settings: &Settings, last: WorkerSettings) -> Ended {
-    let mut cluster = Cluster::start(settings).await;
-    for name in ["one", "two", "three"] {
-        cluster.worker(WorkerSettings::new(name));
-    }
-    cluster.worker(last);
-    let ended = cluster.end().await;
+    let ended = crate::run(settings, ["one", "two", "three"].map(WorkerSettings::new).into_iter().chain([last])).await;
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
     ended
 }
 
 fn byzantine() -> WorkerSettings {
     WorkerSettings { models: wrong_toy, ..WorkerSettings::new("byzantine") }
-}
-
-fn number(ended: &Ended, name: &str) -> WorkerId {
-    *ended.report.state.workers.iter().find(|(_, worker)| worker.name == name).expect("it took part").0
 }
 
 /// Returns the iterations and outcomes of a worker's tasks.
@@ -44,12 +37,11 @@ fn outcomes(ended: &Ended, number: WorkerId) -> Vec<(Iteration, TaskOutcome)> {
 /// counts, and their worker is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_mismatch_is_caught_if_everything_is_checked() {
-    let honest = run(&settings(), WorkerSettings::new("four")).await.report.parameters_sha256;
     let unchecked = run(&settings(), byzantine()).await;
-    assert_ne!(unchecked.report.parameters_sha256, honest, "it would matter");
+    assert_ne!(unchecked.report.parameters_sha256, undisturbed(&settings()).await, "it would matter");
 
     let ended = run(&Settings { verify: 1.0, ..settings() }, byzantine()).await;
-    assert_eq!(ended.report.parameters_sha256, honest);
+    check(&settings(), &ended).await;
     let byzantine = number(&ended, "byzantine");
     let outcomes = outcomes(&ended, byzantine);
     assert!(
@@ -61,26 +53,22 @@ async fn every_mismatch_is_caught_if_everything_is_checked() {
     for (number, worker) in &state.workers {
         assert_eq!(worker.mismatches > 0, *number == byzantine, "{worker:?}");
     }
-    let applied =
-        ended.events.iter().filter(|event| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. }));
-    assert_eq!(applied.count() as u64, settings().budget * settings().iterations, "each task once");
 }
 
 /// Successful results do not reset the count of mismatches: after the third one, the byzantine worker is expelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_byzantine_worker_is_expelled() {
     let mut cluster = Cluster::start(&Settings { verify: 1.0, iterations: u64::MAX, ..settings() }).await;
-    for name in ["one", "two", "three"] {
-        cluster.worker(WorkerSettings::new(name));
+    for worker in ["one", "two", "three"].map(WorkerSettings::new).into_iter().chain([byzantine()]) {
+        cluster.worker(worker);
     }
-    cluster.worker(byzantine());
     cluster.wait_for("the expulsion", |state| state.workers.values().any(|worker| worker.expelled.is_some())).await;
     cluster.stop();
     let ended = cluster.end().await;
-    let state = &ended.report.state;
-    let worker = &state.workers[&number(&ended, "byzantine")];
-    assert!(worker.expelled.is_some(), "{worker:?}");
-    assert!(worker.mismatches >= 3 && state.workers.values().filter(|worker| worker.expelled.is_some()).count() == 1);
+    let workers = &ended.report.state.workers;
+    let worker = &workers[&number(&ended, "byzantine")];
+    assert!(worker.expelled.is_some() && worker.mismatches >= 3, "{worker:?}");
+    assert_eq!(workers.values().filter(|worker| worker.expelled.is_some()).count(), 1);
     assert!(matches!(ended.workers["byzantine"], Err(WorkerError::Refused(_))), "{:?}", ended.workers["byzantine"]);
 }
 
@@ -90,26 +78,22 @@ async fn spot_checks_catch_a_byzantine_worker_before_long() {
     // The byzantine worker holds one lease of four tasks in each iteration. The probability that it stays undetected for 300 iterations is
     // 1 in 5 million.
     let ended = run(&Settings { verify: 0.05, iterations: 300, rest_s: 1000.0, ..settings() }, byzantine()).await;
-    let (byzantine, state) = (number(&ended, "byzantine"), &ended.report.state);
+    let (byzantine, workers) = (number(&ended, "byzantine"), &ended.report.state.workers);
     let outcomes = outcomes(&ended, byzantine);
     let caught = outcomes.iter().find(|(_, outcome)| *outcome == TaskOutcome::Mismatched).expect("it is caught").0;
-    assert!(caught < Iteration(300) && state.workers[&byzantine].mismatches > 0, "{caught}");
+    assert!(caught < Iteration(300) && workers[&byzantine].mismatches > 0, "{caught}");
     assert!(outcomes.iter().all(|(iteration, _)| *iteration <= caught), "it rests from then on");
-    assert!(
-        state.workers.iter().all(|(number, worker)| *number == byzantine || worker.mismatches == 0),
-        "{:?}",
-        state.workers
-    );
+    assert!(workers.iter().all(|(number, worker)| *number == byzantine || worker.mismatches == 0), "{workers:?}");
 }
 
-/// Honest workers agree, and checks change nothing.
+/// Honest workers agree, and checks change nothing, in either format.
 #[tokio::test(flavor = "multi_thread")]
 async fn honest_workers_are_never_accused() {
-    for policy in ["uta", "ata", "ata-auto", "ata-empirical"] {
-        let honest = || WorkerSettings::new("four");
-        let plain = run(&Settings { policy, ..settings() }, honest()).await.report.parameters_sha256;
-        let ended = run(&Settings { policy, verify: 0.5, ..settings() }, honest()).await;
-        assert_eq!(ended.report.parameters_sha256, plain, "{policy}");
+    let exact = WireFormat::F32Exact;
+    for (policy, format) in [("uta", exact), ("uta", WireFormat::Compact), ("ata", exact), ("ata-auto", exact)] {
+        let settings = Settings { policy, format, verify: 0.5, ..settings() };
+        let ended = run(&settings, WorkerSettings::new("four")).await;
+        check(&settings, &ended).await;
         // An honest worker may be late.
         let refused = &ended.report.state.refused;
         assert!(refused.keys().all(|kind| *kind == RefusalKind::Stale), "{policy}: {refused:?}");
@@ -124,17 +108,4 @@ async fn a_worker_that_fuses_may_round_otherwise() {
     let ended = run(&Settings { verify: 1.0, ..settings() }, fusing).await;
     assert!(ended.report.state.refused.is_empty(), "{:?}", ended.report.state.refused);
     assert!(!outcomes(&ended, number(&ended, "fusing")).is_empty(), "it took part");
-}
-
-/// Checks do not change how a format sums: with either format, the result does not depend on the number of workers.
-#[tokio::test(flavor = "multi_thread")]
-async fn checks_work_in_both_formats() {
-    for format in [WireFormat::F32Exact, WireFormat::Compact] {
-        let plain = Settings { format, ..settings() };
-        let honest = || WorkerSettings::new("four");
-        let expected = run(&plain, honest()).await.report.parameters_sha256;
-        let checked = run(&Settings { verify: 0.5, ..plain.clone() }, honest()).await;
-        assert_eq!(checked.report.parameters_sha256, expected, "{format:?}");
-        assert!(checked.report.state.refused.is_empty(), "{:?}", checked.report.state.refused);
-    }
 }
