@@ -123,7 +123,7 @@ async fn other_content_is_found_out() {
     cluster.worker(WorkerSettings::new("right"));
     let ended = cluster.end().await;
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
-    assert!(matches!(&ended.workers["wrong"], Err(WorkerError::OtherData { path, .. }) if *path == rig.copy));
+    assert!(matches!(&ended.workers["wrong"], Err(WorkerError::OtherData(path, _)) if *path == rig.copy));
     assert_eq!(ended.workers["right"].as_ref().unwrap(), &WorkerEnd::Finished);
 }
 
