@@ -19,7 +19,11 @@ const ALL_UP_TO: usize = 16;
 pub(super) fn share_with_links(members: &mut [PlannedWorker], links: &LinkTimes, budget: u64, caution: f64) {
     let mut best: Option<(f64, Vec<PlannedWorker>)> = None;
     let mut worse = 0;
-    for workers in prefixes(members.len()) {
+    let next = |last: &usize| {
+        let next = if *last < ALL_UP_TO { last + 1 } else { last + last / 4 };
+        (*last < members.len()).then_some(next.min(members.len()))
+    };
+    for workers in std::iter::successors((!members.is_empty()).then_some(1), next) {
         let mut fastest = members[..workers].to_vec();
         let end_s = share(&mut fastest, links, budget, caution);
         if best.as_ref().is_none_or(|(best_s, _)| end_s < *best_s) {
@@ -45,14 +49,6 @@ pub(super) fn share_with_links(members: &mut [PlannedWorker], links: &LinkTimes,
         (member.share, member.pace.window_s) = (0, links.windows_s(&own)[workers]);
         own.pop();
     }
-}
-
-fn prefixes(members: usize) -> impl Iterator<Item = usize> {
-    let next = move |last: &usize| {
-        let next = if *last < ALL_UP_TO { last + 1 } else { last + last / 4 };
-        (*last < members).then_some(next.min(members))
-    };
-    std::iter::successors((members > 0).then_some(1), next)
 }
 
 /// Applies RAS to these members, all of which send a vector. Returns the predicted end of the step.

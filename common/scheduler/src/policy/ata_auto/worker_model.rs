@@ -12,7 +12,7 @@ use crate::statistics::WorkerStatistics;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WorkerModel {
     times: Belief,
-    overhead: Belief,
+    pub(super) overhead: Belief,
     /// Seconds of work that was cancelled since the last change, E.
     pub(super) censored_s: f64,
     /// The total excess of cancelled work over its expected time, L.
@@ -84,10 +84,6 @@ impl WorkerModel {
             return;
         };
         self.times.observe(busy_s / line.at_s(tasks).max(1e-100));
-    }
-
-    pub(super) fn observe_overhead(&mut self, overhead_s: f64) {
-        self.overhead.observe(overhead_s);
     }
 
     /// Ends the iteration: tests whether the speed has changed, and returns the factor.
@@ -235,7 +231,7 @@ mod tests {
             model.review(noise, HAZARD, Test::All);
         }
         for _ in 0..4 {
-            model.observe_overhead(1.0);
+            model.overhead.observe(1.0);
             model.review(noise, HAZARD, Test::All);
         }
         let pace = model.pace(noise, HAZARD, true).unwrap();
