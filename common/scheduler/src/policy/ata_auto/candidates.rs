@@ -39,7 +39,6 @@ impl Ranking {
         }
     }
 
-    /// Returns the workers and their times, ascending.
     pub(super) fn ascending(&self) -> impl Iterator<Item = (WorkerId, f64)> + '_ {
         self.order.iter().map(|&(bits, slot)| (WorkerId::from_slot(slot as usize), f64::from_bits(bits)))
     }
@@ -135,7 +134,6 @@ impl AtaAuto {
     }
 }
 
-/// Returns a worker's position among those available.
 pub(super) fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {
     // Usually all workers are available.
     let guess = worker.slot();
