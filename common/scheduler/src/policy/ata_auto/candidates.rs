@@ -13,7 +13,8 @@ use ata_types::WorkerId;
 /// The number of workers beyond those in use that may help within an iteration: the fastest ones.
 const SPARE: usize = 8;
 
-/// Workers in ascending order of some time, so that the time of a decision does not grow with the number of idle workers. The bits of non-negative numbers have the order of the numbers.
+/// Workers in ascending order of some time, so that the time of a decision does not grow with the number of idle workers. The
+/// bits of non-negative numbers have the order of the numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranking {
     order: BTreeSet<(u64, u32)>,
