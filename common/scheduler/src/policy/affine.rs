@@ -38,17 +38,6 @@ struct Affine {
 }
 
 impl Affine {
-    /// Adds the shares of the iteration that ended.
-    fn end_iteration(&mut self, round: &Round<'_>) {
-        self.shares.resize(self.shares.len().max(round.statistics.len()), BatchStatistics::default());
-        for (worker, tasks, busy_s) in self.done.take() {
-            // A saved file may name more workers than there are.
-            if let Some(shares) = self.shares.get_mut(worker.slot()) {
-                shares.observe(tasks, busy_s);
-            }
-        }
-    }
-
     /// Returns the cost of the i-th worker's share; `None` if the worker was never observed.
     fn cost(&self, round: &Round<'_>, i: usize) -> Option<CostLine> {
         let statistics = round.of(i);
@@ -85,7 +74,14 @@ impl Policy for Affine {
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        self.end_iteration(round);
+        // The shares of the iteration that ended are added.
+        self.shares.resize(self.shares.len().max(round.statistics.len()), BatchStatistics::default());
+        for (worker, tasks, busy_s) in self.done.take() {
+            // A saved file may name more workers than there are.
+            if let Some(shares) = self.shares.get_mut(worker.slot()) {
+                shares.observe(tasks, busy_s);
+            }
+        }
         let none = CostLine { fixed_s: 0.0, per_task_s: 0.0, has_slope: true };
         let costs: Vec<CostLine> = (0..round.workers.len()).map(|i| self.cost(round, i).unwrap_or(none)).collect();
         let (allocation, rule) = new_workers_first(round, Rule::Ras, rng, |known, budget, rng| {

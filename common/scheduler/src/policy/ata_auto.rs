@@ -197,7 +197,7 @@ impl Policy for AtaAuto {
     }
 
     fn overhead(&mut self, worker: WorkerId, overhead_s: f64) {
-        self.of(worker).observe_overhead(overhead_s);
+        self.of(worker).overhead.observe(overhead_s);
     }
 
     fn expected_s(&self, worker: WorkerId) -> Option<f64> {

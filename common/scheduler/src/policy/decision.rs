@@ -42,41 +42,40 @@ impl Decision {
     /// wrong with it.
     pub(crate) fn check(&self, workers: usize) -> Result<u64, String> {
         let Self { allocation, probes, collect, scores, lr_factor, .. } = self;
-        let asynchronous = matches!(collect, Collect::Each { .. });
-        let demand = |good: bool, problem: &dyn Fn() -> String| if good { Ok(()) } else { Err(problem()) };
-        demand(allocation.len() == workers || (asynchronous && allocation.is_empty()), &|| {
-            format!("it has shares for {} workers, and there are {workers}", allocation.len())
-        })?;
-        demand(scores.is_empty() || scores.len() == workers, &|| {
-            format!("it has scores of {} workers, and there are {workers}", scores.len())
-        })?;
+        let may_be_empty = matches!(collect, Collect::Each { .. });
+        if allocation.len() != workers && !(may_be_empty && allocation.is_empty()) {
+            return Err(format!("it has shares for {} workers, and there are {workers}", allocation.len()));
+        }
+        if !scores.is_empty() && scores.len() != workers {
+            return Err(format!("it has scores of {} workers, and there are {workers}", scores.len()));
+        }
         let allocated = allocation.some().try_fold(0_u64, |sum, (_, tasks)| sum.checked_add(tasks));
         let allocated =
             allocated.filter(|&sum| sum <= MAX_ALLOCATED).ok_or("its shares add up to more than 2^40 tasks")?;
-        demand(lr_factor.is_finite() && *lr_factor >= 0.0, &|| format!("its learning rate factor is {lr_factor}"))?;
-        demand(probes.iter().all(|&probe| probe < workers), &|| "it probes a worker that is not present".into())?;
-        let none_computes = || "no worker gets a task".to_owned();
-        let too_few = |take: u64| format!("the step takes {take} of {allocated} tasks");
-        match *collect {
-            Collect::All => demand(allocated > 0, &none_computes)?,
-            Collect::First { refill: true, take } => {
-                demand(allocated > 0, &none_computes)?;
-                demand(take > 0, &|| too_few(take))?;
-            }
-            Collect::First { take, .. } | Collect::Soonest { take } => {
-                demand((1..=allocated).contains(&take), &|| too_few(take))?;
-            }
-            Collect::InParts { tasks } => {
-                demand((1..=MAX_ALLOCATED).contains(&tasks), &|| format!("the step takes {tasks} tasks"))?;
-            }
-            Collect::Race { tasks } => {
-                demand((1..=MAX_ALLOCATED).contains(&tasks), &|| format!("the workers race for {tasks} tasks"))?;
-            }
-            Collect::Each { max_delay, .. } => demand(max_delay > 0, &|| "every result would be too late".into())?,
+        if !(lr_factor.is_finite() && *lr_factor >= 0.0) {
+            return Err(format!("its learning rate factor is {lr_factor}"));
         }
-        let may_probe = matches!(collect, Collect::All | Collect::InParts { .. } | Collect::Soonest { .. });
-        demand(may_probe || probes.is_empty(), &|| "it adds probes to a race, where all workers compute".into())?;
-        Ok(allocated)
+        if probes.iter().any(|&probe| probe >= workers) {
+            return Err("it probes a worker that is not present".into());
+        }
+        let (possible, some) = (1..=MAX_ALLOCATED, 1..=allocated);
+        match *collect {
+            Collect::All | Collect::First { refill: true, .. } if allocated == 0 => Err("no worker gets a task".into()),
+            Collect::First { refill: true, take: take @ 0 }
+            | Collect::First { refill: false, take }
+            | Collect::Soonest { take }
+                if !some.contains(&take) =>
+            {
+                Err(format!("the step takes {take} of {allocated} tasks"))
+            }
+            Collect::InParts { tasks } if !possible.contains(&tasks) => Err(format!("the step takes {tasks} tasks")),
+            Collect::Race { tasks } if !possible.contains(&tasks) => Err(format!("the workers race for {tasks} tasks")),
+            Collect::Each { max_delay: 0, .. } => Err("every result would be too late".into()),
+            Collect::First { .. } | Collect::Race { .. } | Collect::Each { .. } if !probes.is_empty() => {
+                Err("it adds probes to a race, where all workers compute".into())
+            }
+            _ => Ok(allocated),
+        }
     }
 }
 

@@ -116,8 +116,8 @@ mod tests {
         run.collect()
     }
 
-    /// LB-BSP, DBS: b_i = B·v_i/Σv, where v_i is the speed. This is not the allocation that finishes first: with times 1 and 9, the one task
-    /// of the second worker takes nearly twice as long as all tasks of the first.
+    /// LB-BSP, DBS: b_i = B·v_i/Σv, where v_i is the speed. This is not the allocation that finishes first: with times 1 and 9, the one
+    /// task of the second worker takes nearly twice as long as all tasks of the first.
     #[test]
     fn tasks_are_in_proportion_to_speed() {
         for specification in ["proportional", "proportional:window=1"] {

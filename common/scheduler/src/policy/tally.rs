@@ -43,7 +43,6 @@ impl Tally {
         }
     }
 
-    /// Returns whether the numbers can have been observed.
     pub(super) fn is_valid(&self) -> bool {
         self.done.iter().all(|(_, total_s)| total_s.is_finite() && *total_s >= 0.0)
     }

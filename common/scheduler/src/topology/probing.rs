@@ -48,7 +48,6 @@ impl Probing {
         (up_bytes as u64).clamp(*BYTES.start(), *BYTES.end())
     }
 
-    /// Records that a worker's vector was observed in a step.
     pub(super) fn observed(&mut self, worker: WorkerId, step: u64, is_slow: bool) {
         match self.links.get_mut(&worker) {
             Some(slow) if is_slow => {

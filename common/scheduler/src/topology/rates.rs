@@ -307,7 +307,6 @@ impl LinkRates {
         self.up_bytes / 4.0
     }
 
-    /// Returns the number of bytes that can show that a link has changed.
     fn least_bytes(&self) -> f64 {
         MEASURABLE_BYTES.min(self.measured_bytes())
     }

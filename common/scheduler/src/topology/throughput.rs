@@ -48,7 +48,6 @@ impl Throughput {
         self.add(now);
     }
 
-    /// Multiplies the weight of the rate.
     pub(super) fn scale(&mut self, factor: f64) {
         self.bytes *= factor;
         self.seconds *= factor;

@@ -145,7 +145,6 @@ pub(super) struct Belief {
 }
 
 impl Belief {
-    /// Creates the estimate that an earlier run learned.
     pub(super) fn learned(count: f64, total_s: f64, noise: Noise) -> Self {
         Self { window: Window::learned(count, total_s), noise, ..Self::default() }
     }

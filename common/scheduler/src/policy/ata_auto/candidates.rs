@@ -13,7 +13,8 @@ use ata_types::WorkerId;
 /// The number of workers beyond those in use that may help within an iteration: the fastest ones.
 const SPARE: usize = 8;
 
-/// Workers in ascending order of some time, so that the time of a decision does not grow with the number of idle workers. The bits of non-negative numbers have the order of the numbers.
+/// Workers in ascending order of some time, so that the time of a decision does not grow with the number of idle workers. The
+/// bits of non-negative numbers have the order of the numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranking {
     order: BTreeSet<(u64, u32)>,
@@ -39,7 +40,6 @@ impl Ranking {
         }
     }
 
-    /// Returns the workers and their times, ascending.
     pub(super) fn ascending(&self) -> impl Iterator<Item = (WorkerId, f64)> + '_ {
         self.order.iter().map(|&(bits, slot)| (WorkerId::from_slot(slot as usize), f64::from_bits(bits)))
     }
@@ -135,7 +135,6 @@ impl AtaAuto {
     }
 }
 
-/// Returns a worker's position among those available.
 pub(super) fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {
     // Usually all workers are available.
     let guess = worker.slot();

@@ -33,7 +33,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Creates the pace of a worker that was never observed.
     pub(super) fn unknown(mean_s: f64, variation: f64, hazard: f64) -> Self {
         Self { mean_s, variation, count: 1.0, doubt: variation, hazard, ..Self::default() }
     }

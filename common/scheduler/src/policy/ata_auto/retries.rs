@@ -21,7 +21,6 @@ struct Retry {
 }
 
 impl Retries {
-    /// Records that a worker's speed has changed.
     pub(super) fn changed(&mut self, worker: WorkerId, is_slower: bool) {
         if is_slower {
             self.0.insert(worker, Retry { due: 0, wait: 1 });

@@ -83,7 +83,6 @@ pub(super) enum Verdict {
 }
 
 impl Window {
-    /// Creates a window with times that an earlier run learned.
     pub(super) fn learned(count: f64, total_s: f64) -> Self {
         let block = WindowBlock::new(count, total_s);
         Self { blocks: vec![block], sum: block, ..Self::default() }

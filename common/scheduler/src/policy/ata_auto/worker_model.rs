@@ -12,7 +12,7 @@ use crate::statistics::WorkerStatistics;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WorkerModel {
     times: Belief,
-    overhead: Belief,
+    pub(super) overhead: Belief,
     /// Seconds of work that was cancelled since the last change, E.
     pub(super) censored_s: f64,
     /// The total excess of cancelled work over its expected time, L.
@@ -33,7 +33,6 @@ pub(super) struct WorkerModel {
 }
 
 impl WorkerModel {
-    /// Creates a model from what an earlier run learned.
     pub(super) fn learned(earlier: &WorkerStatistics) -> Self {
         let &WorkerStatistics { observed, total_s, squares_s2, censored_s, batches, .. } = earlier;
         if observed == 0 {
@@ -84,10 +83,6 @@ impl WorkerModel {
             return;
         };
         self.times.observe(busy_s / line.at_s(tasks).max(1e-100));
-    }
-
-    pub(super) fn observe_overhead(&mut self, overhead_s: f64) {
-        self.overhead.observe(overhead_s);
     }
 
     /// Ends the iteration: tests whether the speed has changed, and returns the factor.
@@ -222,31 +217,5 @@ mod tests {
         // The worker has E[x²]/m² − 1 = 1/2 in 7 pairs, combined with 20 pairs of all workers.
         assert!((pace.variation - (7.0 * 0.5 + 20.0) / 27.0).abs() < 1e-12);
         assert_eq!(WorkerModel::learned(&WorkerStatistics::default()), WorkerModel::default());
-    }
-
-    /// The costs are o + a·s by least squares; batches that take ten times as long scale both.
-    #[test]
-    fn batches_are_a_line_that_may_change() {
-        let mut model = WorkerModel::default();
-        let noise = pooled(0.01);
-        for round in 0..40 {
-            let tasks = 10 + 20 * (round % 2);
-            model.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
-            model.review(noise, HAZARD, Test::All);
-        }
-        for _ in 0..4 {
-            model.observe_overhead(1.0);
-            model.review(noise, HAZARD, Test::All);
-        }
-        let pace = model.pace(noise, HAZARD, true).unwrap();
-        assert!((pace.time_s(100) - 71.0).abs() < 1e-6 && pace.most == Some(800), "{pace:?}");
-        model.observe_batch(30, 350.0);
-        assert_eq!(model.review(noise, HAZARD, Test::All), None, "one is an outlier");
-        model.observe_batch(30, 350.0);
-        let factor = model.review(noise, HAZARD, Test::All).unwrap();
-        assert!((9.0..=11.0).contains(&factor), "{factor}");
-        assert!(model.pace(noise, HAZARD, true).unwrap().time_s(30) > 150.0);
-        let alone = model.pace(noise, HAZARD, false).unwrap();
-        assert!(alone.fixed_s == 0.0 && alone.mean_s > 0.0, "one by one, each counts an equal share");
     }
 }

@@ -103,30 +103,6 @@ fn a_link_that_becomes_slow_is_not_judged_by_what_it_was() {
     assert!(own_s(&rates, 2) > 10.0, "{rates:?}");
 }
 
-#[test]
-fn a_slow_link_is_probed_until_it_recovers() {
-    let mut rates = LinkRates::default();
-    equal_links(&mut rates, 3);
-    let present: Vec<WorkerId> = (0..3).map(worker).collect();
-    assert_eq!(rates.next_probe(&present), None);
-    step(&mut rates, &[gradient(1, UP_BYTES, 5.0, Seen::Alone)]);
-    step(&mut rates, &[]);
-    assert_eq!(rates.next_probe(&[worker(0), worker(2)]), None, "it is away");
-    assert_eq!(rates.next_probe(&present), Some((worker(1), 262_144)));
-    for _ in 0..200 {
-        step(&mut rates, &[]);
-        if let Some((probed, bytes)) = rates.next_probe(&present) {
-            let bytes = bytes as f64;
-            rates.observe(Observed::Probed { worker: probed, bytes, seconds: bytes / 2e5 });
-        }
-    }
-    assert!(own_s(&rates, 1) > 3.0, "{}", own_s(&rates, 1));
-    rates.observe(Observed::Probed { worker: worker(1), bytes: 262_144.0, seconds: 262_144.0 / 1e7 });
-    assert!((own_s(&rates, 1) - 0.1).abs() < 1e-9, "{}", own_s(&rates, 1));
-    (0..200).for_each(|_| step(&mut rates, &[]));
-    assert_eq!(rates.next_probe(&present), None, "it is as fast as others");
-}
-
 /// After an exchange in shards that takes too long, the links are measured in a star.
 #[test]
 fn a_slow_exchange_in_shards_is_followed_by_stars() {

@@ -3,7 +3,7 @@
 use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Verify};
 use ata_types::{CollectionId, Lease, MachineId, TaskOutcome, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, indices, is_aborted, lease_of, steps, worker};
+use crate::engine::support::{Cluster, assigned, indices, is_aborted, lease_of, outcomes, steps, worker};
 
 const ALL: Verify = Verify { share: 1.0, secret: 7 };
 
@@ -30,15 +30,6 @@ fn pairs(effects: &[Effect]) -> Vec<(TaskRange, CollectionId, CollectionId)> {
 fn say(cluster: &mut Cluster, pair: (TaskRange, CollectionId, CollectionId), agree: bool) -> Vec<Effect> {
     let (tasks, first, second) = pair;
     cluster.tell(Event::Compared { tasks, first, second, agree })
-}
-
-/// Returns the worker and the outcome of each lease that ended.
-fn outcomes(effects: &[Effect]) -> Vec<(u32, TaskOutcome)> {
-    let outcome = |effect: &Effect| match *effect {
-        Effect::End { worker, outcome, .. } => Some((worker.number(), outcome)),
-        _ => None,
-    };
-    effects.iter().filter_map(outcome).collect()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ata_scheduler::{Collection, Effect, EngineConfig, Event, StepOutcome};
 use ata_types::{CollectionId, Iteration, Lease, TaskOutcome, WorkerId};
 
-use crate::engine::support::{Cluster, assigned, holders, indices, lease_of, steps, worker};
+use crate::engine::support::{Cluster, assigned, holders, indices, lease_of, outcomes, steps, worker};
 
 /// `fta` gives three workers shares of 4, 2 and 1 tasks, each one lease; they compute them in a second.
 fn computed() -> (Cluster, Vec<(u32, Lease)>) {
@@ -19,15 +19,6 @@ fn computed() -> (Cluster, Vec<(u32, Lease)>) {
 
 fn asked_of(cluster: &Cluster, number: u32) -> CollectionId {
     cluster.collections().iter().find(|asked| asked.worker.number() == number).unwrap().id
-}
-
-/// Returns the workers and outcomes of the leases that ended.
-fn ends(effects: &[Effect]) -> Vec<(u32, TaskOutcome)> {
-    let end = |effect: &Effect| match effect {
-        Effect::End { worker, outcome, .. } => Some((worker.number(), *outcome)),
-        _ => None,
-    };
-    effects.iter().filter_map(end).collect()
 }
 
 fn lost(number: u32) -> Event {
@@ -68,7 +59,7 @@ fn a_step_applies_its_collections_once_it_is_taken() {
     assert_eq!(cluster.tell(lost(1)), [], "a worker lost after delivery costs nothing");
     let effects = cluster.tell(step_committed());
     let applied: Vec<_> = leases.iter().map(|(number, _)| (*number, TaskOutcome::Applied)).collect();
-    assert_eq!(ends(&effects), applied, "one that was not said to be delivered counts as well");
+    assert_eq!(outcomes(&effects), applied, "one that was not said to be delivered counts as well");
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
     assert_eq!(cluster.engine.ledger().results, 3, "vectors");
     assert!(cluster.tell(step_committed()).is_empty(), "a step is committed once");
@@ -80,7 +71,7 @@ fn a_worker_lost_before_delivery_is_replaced() {
     let (mut cluster, leases) = computed();
     cluster.deliver(3);
     let effects = cluster.tell(lost(1));
-    assert_eq!(ends(&effects), [(1, TaskOutcome::Lost)]);
+    assert_eq!(outcomes(&effects), [(1, TaskOutcome::Lost)]);
     let again = assigned(&effects);
     assert_eq!(indices(&again), lease_of(&leases, 1).tasks.indices().collect::<Vec<_>>());
     assert!(cluster.tell(step_committed()).is_empty(), "the step was taken back");
@@ -104,7 +95,7 @@ fn a_worker_whose_collection_failed_rests_while_others_compute() {
     let (mut cluster, leases) = computed();
     let failed = Event::CollectionFailed { worker: worker(1), collection: asked_of(&cluster, 1) };
     let effects = cluster.tell(failed);
-    assert_eq!(ends(&effects), [(1, TaskOutcome::Failed)]);
+    assert_eq!(outcomes(&effects), [(1, TaskOutcome::Failed)]);
     let rests = |effect: &Effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == 1);
     assert!(effects.iter().any(rests), "{effects:?}");
     let again = assigned(&effects);
@@ -114,23 +105,6 @@ fn a_worker_whose_collection_failed_rests_while_others_compute() {
     compute(&mut cluster, &again);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (7, 4));
-}
-
-/// Four workers race for one task. Three fail it, so that the engine pauses before any worker tries again; the fourth completes it.
-#[test]
-fn a_race_that_is_won_after_failures_is_collected() {
-    let config = EngineConfig { budget: 1, min_workers: 4, rest_s: 1.0, outage_s: 100.0, ..EngineConfig::default() };
-    let mut cluster = Cluster::with("ata-auto", config);
-    let leases = cluster.join_all(4);
-    assert_eq!(indices(&leases), [0; 4]);
-    for number in 1..=3 {
-        cluster.fail(number, &lease_of(&leases, number));
-    }
-    cluster.now_s = 0.5;
-    assert_eq!(steps(&cluster.done(4, &lease_of(&leases, 4)).unwrap()).len(), 1);
-    assert_eq!(cluster.contributors(), [4]);
-    cluster.commit(1);
-    assert_eq!(cluster.applied_and_wasted().0, 1);
 }
 
 /// Three workers race for a step. Each of those that were first sends one vector. The tasks of a worker that does not deliver it are
@@ -159,7 +133,7 @@ fn what_is_lost_of_a_race_is_computed_again() {
             let failed = Event::CollectionFailed { worker: worker(last), collection: lost_one.id };
             let effects = cluster.tell(if fails { failed } else { lost(last) });
             let outcome = if fails { TaskOutcome::Failed } else { TaskOutcome::Lost };
-            assert_eq!(ends(&effects), vec![(last, outcome); lost_one.leases.len()]);
+            assert_eq!(outcomes(&effects), vec![(last, outcome); lost_one.leases.len()]);
             let again = assigned(&effects);
             let tasks: Vec<(u32, Lease)> = lost_one.leases.iter().map(|lease| (last, *lease)).collect();
             assert_eq!(indices(&again), indices(&tasks), "{policy}");
@@ -195,5 +169,5 @@ fn unknown_collections_change_nothing() {
         assert!(cluster.tell(Event::Delivered { worker, collection }).is_empty());
         assert!(cluster.tell(Event::CollectionFailed { worker, collection }).is_empty());
     }
-    assert_eq!(ends(&cluster.tell(lost(1))), [(1, TaskOutcome::Lost)], "it was not delivered");
+    assert_eq!(outcomes(&cluster.tell(lost(1))), [(1, TaskOutcome::Lost)], "it was not delivered");
 }

@@ -16,7 +16,6 @@ const FAILS_S: f64 = 0.001;
 /// Seconds that a machine takes to come back after a failure.
 const BACK_S: f64 = 0.01;
 
-/// Returns the program's configuration.
 pub(crate) fn config(budget: u64, iterations: u64) -> EngineConfig {
     EngineConfig {
         budget,
@@ -30,7 +29,6 @@ pub(crate) fn config(budget: u64, iterations: u64) -> EngineConfig {
     }
 }
 
-/// The behaviour of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Nature {
     /// The worker computes its leases, in this many seconds per task.
@@ -54,36 +52,11 @@ pub(crate) enum Return {
     Moved,
 }
 
-/// A machine with one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     pub(crate) address: u64,
     pub(crate) nature: Nature,
     pub(crate) returns: Return,
-}
-
-/// The course of a run.
-#[derive(Debug, Default)]
-pub(crate) struct Ended {
-    /// The reason why it was given up, if it was.
-    pub(crate) aborted: Option<AbortReason>,
-    /// The time at which it ended.
-    pub(crate) at_s: f64,
-    /// The times at which iterations began.
-    pub(crate) starts_s: Vec<f64>,
-    /// The times at which leases failed.
-    pub(crate) failures_s: Vec<f64>,
-    pub(crate) expelled: Vec<WorkerId>,
-    /// The number of names that took part.
-    pub(crate) names: u32,
-}
-
-impl Ended {
-    /// Returns the seconds per iteration from the 21st on.
-    pub(crate) fn pace_s(&self) -> f64 {
-        let iterations = self.starts_s.len() as f64;
-        (self.at_s - self.starts_s[20]) / (iterations - 20.0)
-    }
 }
 
 /// The leases of a worker in the order in which they are computed, and the time at which the first one began.
@@ -95,7 +68,7 @@ struct Working {
 
 pub(crate) struct Drill {
     engine: Engine,
-    now_s: f64,
+    pub(crate) now_s: f64,
     workers: BTreeMap<WorkerId, Working>,
     /// The machines that come back, with the time and the number.
     away: Vec<(f64, Machine, u32)>,
@@ -109,12 +82,19 @@ pub(crate) struct Drill {
     pub(crate) fails_s: f64,
     /// Returns whether the worker reports that the tasks are to blame, given the time at which a failure begins.
     pub(crate) uncomputable: fn(f64) -> bool,
-    /// The worker of each collection.
     asked: BTreeMap<CollectionId, WorkerId>,
     /// Events for the engine once its effects so far are carried out.
     next: VecDeque<Event>,
+    /// The number of names that took part.
+    names: u32,
     is_over: bool,
-    so_far: Ended,
+    /// The reason why the run was given up, if it was.
+    pub(crate) aborted: Option<AbortReason>,
+    /// The times at which iterations began.
+    starts_s: Vec<f64>,
+    /// The times at which leases failed.
+    pub(crate) failures_s: Vec<f64>,
+    pub(crate) expelled: Vec<WorkerId>,
 }
 
 impl Drill {
@@ -132,8 +112,12 @@ impl Drill {
             uncomputable: |_| false,
             asked: BTreeMap::new(),
             next: VecDeque::new(),
+            names: 0,
             is_over: false,
-            so_far: Ended::default(),
+            aborted: None,
+            starts_s: Vec::new(),
+            failures_s: Vec::new(),
+            expelled: Vec::new(),
         }
     }
 
@@ -149,26 +133,29 @@ impl Drill {
         self.later(0.0, machine)
     }
 
-    /// Adds a machine that joins later.
     pub(crate) fn later(mut self, at_s: f64, machine: Machine) -> Self {
         let number = self.new_number();
         self.away.push((at_s, machine, number));
         self
     }
 
-    pub(crate) fn run(mut self) -> Ended {
+    /// Runs to the end.
+    pub(crate) fn run(mut self) -> Self {
         self.tell(Event::Proceed);
         for _ in 0..1_000_000 {
             if self.is_over {
-                self.so_far.at_s = self.now_s;
-                return self.so_far;
+                return self;
             }
             self.advance();
         }
-        panic!("the run does not end: {:?}", self.so_far);
+        panic!("the run does not end: {} failures", self.failures_s.len());
     }
 
-    /// Advances to the next occurrence.
+    /// Returns the seconds per iteration from the 21st on.
+    pub(crate) fn pace_s(&self) -> f64 {
+        (self.now_s - self.starts_s[20]) / (self.starts_s.len() as f64 - 20.0)
+    }
+
     fn advance(&mut self) {
         let back = self.away.iter().map(|(at_s, ..)| *at_s).fold(f64::INFINITY, f64::min);
         let ready = self.workers.iter().filter_map(|(worker, working)| Some((self.ends(working)?, *worker)));
@@ -176,7 +163,7 @@ impl Drill {
         let result_s = result_s.unwrap_or(f64::INFINITY);
         let timeout_s = self.engine.poll_timeout().unwrap_or(f64::INFINITY);
         let next_s = back.min(result_s).min(timeout_s);
-        assert!(next_s.is_finite(), "nothing will ever happen: {:?}", self.so_far);
+        assert!(next_s.is_finite(), "nothing will ever happen after {} s", self.now_s);
         self.now_s = self.now_s.max(next_s);
         if next_s == back {
             let at = self.away.iter().position(|(at_s, ..)| *at_s == back).unwrap();
@@ -260,8 +247,8 @@ impl Drill {
     }
 
     fn new_number(&mut self) -> u32 {
-        self.so_far.names += 1;
-        self.so_far.names
+        self.names += 1;
+        self.names
     }
 
     fn come_back(&mut self, mut machine: Machine, worker: WorkerId) {
@@ -301,7 +288,7 @@ impl Drill {
 
     fn apply(&mut self, effect: Effect) {
         match effect {
-            Effect::Start { .. } => self.so_far.starts_s.push(self.now_s),
+            Effect::Start { .. } => self.starts_s.push(self.now_s),
             Effect::Assign { worker, lease } => {
                 let working = self.workers.get_mut(&worker).expect("only workers that are present get tasks");
                 if working.leases.is_empty() {
@@ -311,7 +298,7 @@ impl Drill {
             }
             Effect::End { worker, lease, outcome, .. } => {
                 if outcome == TaskOutcome::Failed {
-                    self.so_far.failures_s.push(self.now_s);
+                    self.failures_s.push(self.now_s);
                 }
                 self.computed(worker, lease);
             }
@@ -320,7 +307,7 @@ impl Drill {
                 self.come_back(machine, worker);
             }
             Effect::Expel { worker, .. } => {
-                self.so_far.expelled.push(worker);
+                self.expelled.push(worker);
                 let evicted =
                     |(at, (.., number)): (usize, &(f64, Machine, u32))| (*number == worker.number()).then_some(at);
                 if let Some(at) = self.away.iter().enumerate().find_map(evicted) {
@@ -338,7 +325,7 @@ impl Drill {
             Effect::Step { iteration, collections, .. } => self.collect(iteration, collections),
             Effect::Committed { .. } => self.next.push_back(Event::Proceed),
             Effect::Finish { .. } => self.is_over = true,
-            Effect::Abort { reason } => (self.is_over, self.so_far.aborted) = (true, Some(reason)),
+            Effect::Abort { reason } => (self.is_over, self.aborted) = (true, Some(reason)),
             Effect::Compare { tasks, first, second } => {
                 self.next.push_back(Event::Compared { tasks, first, second, agree: true });
             }

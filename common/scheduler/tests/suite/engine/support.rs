@@ -27,16 +27,14 @@ pub(crate) fn policy(name: &str) -> Box<dyn Policy> {
 pub(crate) struct Cluster {
     pub(crate) engine: Engine,
     pub(crate) now_s: f64,
+    /// The workers and the decision of the last iteration that began.
     started: Option<(Arc<[WorkerId]>, Arc<Decision>)>,
     /// Workers that compute a lease as one batch.
     fusing: Vec<u32>,
-    /// The leases that have not ended.
     open: BTreeMap<LeaseId, (WorkerId, Lease)>,
     /// The collections that each worker was last asked for, including lost workers.
     collections: BTreeMap<CollectionId, Collection>,
-    /// The collections of the last step.
     ordered: Vec<CollectionId>,
-    /// The leases in those collections.
     collected: Vec<(WorkerId, Lease)>,
 }
 
@@ -121,17 +119,14 @@ impl Cluster {
         workers
     }
 
-    /// Returns the collections that workers were asked for.
     pub(crate) fn collections(&self) -> Vec<Collection> {
         self.collections.values().cloned().collect()
     }
 
-    /// Returns the last decision.
     pub(crate) fn decision(&self) -> &Decision {
         &self.started.as_ref().expect("an iteration began").1
     }
 
-    /// Returns the workers of the last decision.
     pub(crate) fn workers(&self) -> &[WorkerId] {
         &self.started.as_ref().expect("an iteration began").0
     }
@@ -140,7 +135,6 @@ impl Cluster {
         self.join_known(number, WorkerStatistics::default())
     }
 
-    /// Lets a worker join that an earlier run learned about.
     pub(crate) fn join_known(&mut self, number: u32, prior: WorkerStatistics) -> Vec<Effect> {
         self.tell(joined(number, MachineId::from(worker(number)), prior, false))
     }
@@ -156,7 +150,6 @@ impl Cluster {
         self.tell(joined(number, MachineId::from(worker(number)), WorkerStatistics::default(), true))
     }
 
-    /// Lets workers 1 to `number` join; returns the leases of all of them.
     pub(crate) fn join_all(&mut self, number: u32) -> Vec<(u32, Lease)> {
         (1..=number).flat_map(|number| assigned(&self.join(number))).collect()
     }
@@ -177,24 +170,20 @@ impl Cluster {
         leases.iter().flat_map(|(number, lease)| self.done(*number, lease).unwrap()).collect()
     }
 
-    /// Reports a lease as computed.
     pub(crate) fn computed(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
         let times = if self.fusing.contains(&number) { 1 } else { lease.tasks.count as usize };
         let busy_s = vec![BUSY_S; times];
         self.report(number, lease.id, Report::Done { busy_s: &busy_s }).map(plain)
     }
 
-    /// Delivers the own collection of a lease.
     pub(crate) fn deliver_own(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
         plain(self.tell(Event::Delivered { worker: worker(number), collection: lease.own.unwrap() }))
     }
 
-    /// Refuses the own collection of a lease.
     pub(crate) fn fail_own(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
         plain(self.tell(Event::CollectionFailed { worker: worker(number), collection: lease.own.unwrap() }))
     }
 
-    /// Delivers all collections that a worker was asked for.
     pub(crate) fn deliver(&mut self, number: u32) {
         for Collection { worker, id: collection, .. } in self.collections() {
             if worker.number() == number {
@@ -229,7 +218,6 @@ impl Cluster {
         plain(effects)
     }
 
-    /// Returns the tasks applied and wasted so far.
     pub(crate) fn applied_and_wasted(&self) -> (u64, u64) {
         (self.engine.ledger().tasks_applied, self.engine.ledger().tasks_wasted)
     }
@@ -239,12 +227,10 @@ fn joined(number: u32, machine: MachineId, prior: WorkerStatistics, fuses: bool)
     Event::WorkerJoined { worker: worker(number), machine, prior, fuses }
 }
 
-/// Returns whether this iteration begins.
 pub(crate) fn is_start(effect: &Effect, k: u64) -> bool {
     matches!(effect, Effect::Start { iteration, .. } if iteration.number() == k)
 }
 
-/// Returns the leases that `effects` assign, in order.
 pub(crate) fn assigned(effects: &[Effect]) -> Vec<(u32, Lease)> {
     let assigned = effects.iter().filter_map(|effect| match effect {
         Effect::Assign { worker, lease } => Some((worker.number(), *lease)),
@@ -258,23 +244,29 @@ pub(crate) fn lease_of(leases: &[(u32, Lease)], number: u32) -> Lease {
     leases.iter().find(|(holder, _)| *holder == number).unwrap().1
 }
 
-/// Returns the tasks of each lease.
 pub(crate) fn ranges(leases: &[(u32, Lease)]) -> Vec<(u32, TaskRange)> {
     leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect()
 }
 
-/// Returns the worker of each lease.
 pub(crate) fn holders(leases: &[(u32, Lease)]) -> Vec<u32> {
     leases.iter().map(|(number, _)| *number).collect()
 }
 
-/// Returns the workers that are evicted.
 pub(crate) fn evicted(effects: &[Effect]) -> Vec<u32> {
     let evicted = effects.iter().filter_map(|effect| match effect {
         Effect::Evict { worker, .. } => Some(worker.number()),
         _ => None,
     });
     evicted.collect()
+}
+
+/// Returns the worker and the outcome of each lease that ended.
+pub(crate) fn outcomes(effects: &[Effect]) -> Vec<(u32, TaskOutcome)> {
+    let outcome = |effect: &Effect| match *effect {
+        Effect::End { worker, outcome, .. } => Some((worker.number(), outcome)),
+        _ => None,
+    };
+    effects.iter().filter_map(outcome).collect()
 }
 
 pub(crate) fn is_aborted(effects: &[Effect]) -> bool {
