@@ -142,14 +142,16 @@ fn exit_of_data(error: &DataError) -> Exit {
     if matches!(error, DataError::Disk(_)) { Exit::DISK } else { Exit::DATA }
 }
 
-impl From<PolicyError> for Failure {
-    fn from(error: PolicyError) -> Self {
-        Self::usage(error)
-    }
-}
+/// Errors that are always those of the command line or the configuration.
+trait UsageError: Display {}
 
-impl From<ModelError> for Failure {
-    fn from(error: ModelError) -> Self {
+impl UsageError for ModelError {}
+impl UsageError for PolicyError {}
+impl UsageError for SecurityError {}
+impl UsageError for SettingError {}
+
+impl<E: UsageError> From<E> for Failure {
+    fn from(error: E) -> Self {
         Self::usage(error)
     }
 }
@@ -181,12 +183,6 @@ impl From<PlanError> for Failure {
     }
 }
 
-impl From<SettingError> for Failure {
-    fn from(error: SettingError) -> Self {
-        Self::usage(error)
-    }
-}
-
 impl From<ExperimentError> for Failure {
     fn from(error: ExperimentError) -> Self {
         match error {
@@ -213,12 +209,6 @@ impl From<ConnectError> for Failure {
             ConnectError::Distrusted { .. } => Self::refused(error),
             ConnectError::Unreachable { .. } => Self::unreachable(error),
         }
-    }
-}
-
-impl From<SecurityError> for Failure {
-    fn from(error: SecurityError) -> Self {
-        Self::usage(error)
     }
 }
 

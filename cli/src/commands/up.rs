@@ -53,9 +53,8 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
         None => Some(vec![1.0; settings.workers.count as usize]),
     };
     let workers = settings.workers.count;
-    let devices_named = Some(device_name.clone());
-    let expected =
-        ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means, devices: devices_named };
+    let (exactly, named) = (Some(workers), Some(device_name.clone()));
+    let expected = ExpectedWorkers { at_least: workers as usize, exactly, means, devices: named };
     let mut run =
         Run::new(settings.clone(), extensions, inputs, DeviceChoice::Cpu, expected, resumption, &args.common)?;
     if run.is_complete() {

@@ -1,6 +1,6 @@
 //! The data that `--data` names: generated samples, a file or folder, or packed images in an object store.
 
-use std::io;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -100,7 +100,16 @@ fn fetch_indices(objects: &Objects, cache: &Path) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(&folder).map_err(written(&folder))?;
     for split in [Split::Train, Split::Test] {
         let (name, path) = (split.shards_name(), folder.join(split.shards_name()));
-        let index = objects.get(name, MOST_INDEX_BYTES).map_err(|cause| cannot_fetch(objects.url(), name, &cause))?;
+        let url = objects.url();
+        let index = objects.get(name, MOST_INDEX_BYTES).map_err(|cause| match cause.kind() {
+            ErrorKind::NotFound => Failure::data(format!(
+                "there is no {url}/{name}: pack the images with `ata data pack DIR OUT --shard-mb 64`, and copy OUT there"
+            )),
+            _ => Failure::unreachable(format!(
+                "cannot read {url}/{name}: {cause}; check the URL, and the credentials in the environment \
+                 (AWS_ACCESS_KEY_ID and the like)"
+            )),
+        })?;
         if std::fs::read(&path).is_ok_and(|kept| kept == index) {
             continue;
         }
@@ -108,14 +117,4 @@ fn fetch_indices(objects: &Objects, cache: &Path) -> Result<PathBuf, Failure> {
         write_atomically(&path, &index).map_err(written(&path))?;
     }
     Ok(folder)
-}
-
-fn cannot_fetch(url: &str, name: &str, cause: &io::Error) -> Failure {
-    if cause.kind() == io::ErrorKind::NotFound {
-        return Failure::data(format!(
-            "there is no {url}/{name}: pack the images with `ata data pack DIR OUT --shard-mb 64`, and copy OUT there"
-        ));
-    }
-    let hint = "check the URL, and the credentials in the environment (AWS_ACCESS_KEY_ID and the like)";
-    Failure::unreachable(format!("cannot read {url}/{name}: {cause}; {hint}"))
 }

@@ -2,7 +2,6 @@
 //!
 //! # Layout
 //! - this file: [`Run`], which is ready to begin, and [`EndedRun`]
-//! - `engine`: the configuration of the engine
 //! - `folder`: the run's folder; `place`: the place of its checkpoints, and the right to write there
 //! - `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
@@ -14,7 +13,6 @@
 
 pub(crate) mod counterfactual;
 pub(crate) mod dashboard;
-mod engine;
 mod folder;
 pub(crate) mod model;
 mod place;
@@ -228,7 +226,7 @@ impl Run {
                 settings: settings.to_toml()?,
                 listeners: observers.take_listeners(),
             },
-            engine: engine::engine_config(&settings, min_workers),
+            engine: settings.engine(min_workers),
             policy: PolicyConfig { policy, specification: settings.policy_specification()? },
             problem: ProblemConfig {
                 model,

@@ -1,9 +1,9 @@
-//! The settings of optimizer, learning rate, evaluation and checkpoints, and of trust in workers.
+//! The settings of optimizer, learning rate, evaluation and checkpoints, and those of the engine.
 
 use ata_coordinator::{Cadence, Retention};
 use ata_data::Augmentation;
 use ata_policies::POLICIES;
-use ata_scheduler::PolicyKind;
+use ata_scheduler::{EngineConfig, PolicyKind, Verify};
 use ata_sums::{LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig};
 use ata_types::WireFormat;
 use clap::ValueEnum;
@@ -14,6 +14,16 @@ use crate::failure::{Failure, require};
 
 /// The weight decay of AdamW: PyTorch's default.
 const ADAMW_WEIGHT_DECAY: f64 = 0.01;
+/// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
+/// Each further failure in a row doubles it.
+const REST_S: f64 = 1.0;
+/// The number of failures in a row after which a worker is expelled. Its rests double from [`REST_S`] on, so the first and the last failure
+/// are at least two minutes apart, which is longer than a driver needs to recover or a full disk to be noticed.
+const EXPEL_AFTER: u32 = 8;
+/// The time, in seconds, after which a run is given up if tasks fail on all workers without any result: twice the outage that it is
+/// promised to survive. With half of this, an outage of a minute could end it; with twice, training that has diverged, whose gradients are
+/// all NaN, would continue for four minutes.
+const OUTAGE_S: f64 = 120.0;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
 pub(crate) const FIXED: [&str; 9] =
@@ -143,6 +153,23 @@ impl Settings {
             EvaluateOn::Head => Ok(Evaluators { head: true, workers: false }),
             EvaluateOn::Workers => Ok(Evaluators { head: false, workers: true }),
             EvaluateOn::Auto => Ok(Evaluators { head: has_model, workers: !has_model || trusts_workers }),
+        }
+    }
+
+    /// Returns the configuration of the engine. The secret of spot checks must not be the run's seed, which workers know.
+    pub(crate) fn engine(&self, min_workers: usize) -> EngineConfig {
+        EngineConfig {
+            budget: self.budget,
+            iterations: self.iterations,
+            min_workers,
+            lease_timeout_s: Some(self.lease_timeout_s),
+            rest_s: REST_S,
+            expel_after: Some(EXPEL_AFTER),
+            outage_s: OUTAGE_S,
+            verify: (self.verify > 0.0).then(|| Verify { share: self.verify, secret: rand::random() }),
+            seed: self.seed,
+            overcommit: self.overcommit,
+            limits: self.limits(),
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use ata_record::{Prices, WorkerPrice};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::failure::{Failure, require};
 
 /// The value of `workers = 4`, or of a table `[workers.NAME]` for each worker with a price. `[workers]` may contain `count = 4`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WorkersForm", into = "WorkersForm")]
 pub(crate) struct Workers {
     pub(crate) count: u32,
     pub(crate) prices: Prices,
@@ -34,49 +34,45 @@ impl Default for Workers {
     }
 }
 
+/// The two forms of the setting.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a number of workers, or tables [workers.NAME] with price_per_hour and watts")]
+enum WorkersForm {
+    Count(u32),
+    Table(BTreeMap<String, WorkersEntry>),
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Value {
+enum WorkersEntry {
     Count(u32),
     Price(WorkerPrice),
 }
 
-impl Serialize for Workers {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.prices.is_empty() {
-            return serializer.serialize_u32(self.count);
+impl From<Workers> for WorkersForm {
+    fn from(Workers { count, prices }: Workers) -> Self {
+        if prices.is_empty() {
+            return Self::Count(count);
         }
-        let prices = self.prices.iter().map(|(name, price)| (name.as_str(), Value::Price(*price)));
-        serializer.collect_map(std::iter::once(("count", Value::Count(self.count))).chain(prices))
+        let prices = prices.into_iter().map(|(name, price)| (name, WorkersEntry::Price(price)));
+        Self::Table(prices.chain([("count".to_owned(), WorkersEntry::Count(count))]).collect())
     }
 }
 
-impl<'de> Deserialize<'de> for Workers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(
-            untagged,
-            expecting = "expected a number of workers, or tables [workers.NAME] with price_per_hour and watts"
-        )]
-        enum Either {
-            Count(u32),
-            Table(BTreeMap<String, Value>),
-        }
+impl TryFrom<WorkersForm> for Workers {
+    type Error = String;
+
+    fn try_from(form: WorkersForm) -> Result<Self, String> {
+        let table = match form {
+            WorkersForm::Count(count) => return Ok(Self { count, ..Self::default() }),
+            WorkersForm::Table(table) => table,
+        };
         let mut workers = Self::default();
-        match Either::deserialize(deserializer)? {
-            Either::Count(count) => workers.count = count,
-            Either::Table(table) => {
-                for (name, value) in table {
-                    match value {
-                        Value::Count(count) if name == "count" => workers.count = count,
-                        Value::Price(price) if name != "count" => drop(workers.prices.insert(name, price)),
-                        _ => {
-                            return Err(D::Error::custom(format!(
-                                "workers.{name}: expected a table with price_per_hour and watts"
-                            )));
-                        }
-                    }
-                }
+        for (name, entry) in table {
+            match entry {
+                WorkersEntry::Count(count) if name == "count" => workers.count = count,
+                WorkersEntry::Price(price) if name != "count" => drop(workers.prices.insert(name, price)),
+                _ => return Err(format!("workers.{name}: expected a table with price_per_hour and watts")),
             }
         }
         Ok(workers)

@@ -98,7 +98,8 @@ impl GradientTimes {
         let (first, path, was, is) = (first.display(), path.display(), what(of_first), what(self));
         require(was == is, || {
             format!(
-                "--from: {first} timed {was}, and {path} timed {is}: run ata doctor with the same --model and --task-batch on all machines"
+                "--from: {first} timed {was}, and {path} timed {is}: run ata doctor with the same --model and --task-batch \
+                 on all machines"
             )
         })
     }

@@ -1,32 +1,14 @@
 //! Trains the CNN in virtual time, with exactly the gradients and steps of a real run.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use ata_data::Tasks;
-use ata_experiments::{Descent, DescentCache, DescentStep, StepResult};
-use ata_learn::{Dataset, Learner, OpenDevice};
+use ata_experiments::{Descent, DescentStep, StepResult};
+use ata_learn::Learner;
 use ata_scheduler::StepOutcome;
-use ata_sums::{GradientSum, Optimizer, Quantizer, TensorSizes, TrainingConfig, TrainingState, Units, maxima};
+use ata_sums::{GradientSum, Quantizer, TrainingConfig, TrainingState, Units, maxima};
 use ata_types::{Iteration, WireFormat};
 
-pub(crate) struct CnnTraining {
-    pub(crate) sizes: TensorSizes,
-    pub(crate) initial: Vec<f32>,
-    pub(crate) device: OpenDevice,
-    pub(crate) data: Arc<dyn Dataset>,
-    pub(crate) tasks: Tasks,
-    pub(crate) learning_rate: f64,
-}
-
-impl CnnTraining {
-    /// Creates the cache of steps that all runs of an experiment share.
-    pub(crate) fn learning(self) -> DescentCache {
-        DescentCache::new(move || Box::new(CnnDescent::new(&self)))
-    }
-}
-
-struct CnnDescent {
+pub(super) struct CnnDescent {
     learner: Box<dyn Learner>,
     state: TrainingState,
     learning_rate: f64,
@@ -48,18 +30,9 @@ struct StepGradient {
 }
 
 impl CnnDescent {
-    fn new(training: &CnnTraining) -> Self {
-        let CnnTraining { sizes, initial, device, data, tasks, learning_rate } = training;
-        let learner = data.clone().learner(device, *tasks);
-        let config = TrainingConfig {
-            optimizer: Optimizer::default(),
-            sizes: sizes.clone(),
-            format: WireFormat::F32Exact,
-            budget: tasks.budget,
-        };
-        let state = TrainingState::new(config, initial.clone());
-        let versions = BTreeMap::from([(1, Version { parameters: initial.clone(), units: None })]);
-        Self { learner, state, learning_rate: *learning_rate, versions }
+    pub(super) fn new(learner: Box<dyn Learner>, state: TrainingState, learning_rate: f64) -> Self {
+        let versions = BTreeMap::from([(1, Version { parameters: state.parameters().to_vec(), units: None })]);
+        Self { learner, state, learning_rate, versions }
     }
 
     fn gradient(&mut self, step: &DescentStep) -> Result<StepGradient, String> {

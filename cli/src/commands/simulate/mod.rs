@@ -9,10 +9,11 @@ use ata_experiments::{BUILTIN_EXPERIMENTS, DescentCache, Experiment, Group, Lear
 use ata_figures::{Report, Table};
 use ata_learn::DeviceChoice;
 use ata_simulator::LinksSpec;
-use ata_sums::TensorSizes;
+use ata_sums::{Optimizer, TensorSizes, TrainingConfig, TrainingState};
+use ata_types::WireFormat;
 use ata_wire::limits::MAX_TASK_BATCH;
 
-use cnn_descent::CnnTraining;
+use cnn_descent::CnnDescent;
 
 use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
@@ -166,15 +167,15 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
         )));
     }
     let FoundInputs { model, data, .. } = find((extensions.models)(model)?, data, experiment.seed)?;
-    let training = CnnTraining {
-        device: DeviceChoice::Cpu.open()?,
-        data: data.open(&*model, Split::Train)?,
-        sizes: TensorSizes::from(&model.table()),
-        initial: model.initial_parameters(experiment.seed)?,
-        tasks: Tasks { seed: experiment.seed, budget: experiment.budget, task_batch: *task_batch },
-        learning_rate: *lr,
-    };
-    Ok(Some(training.learning()))
+    let (device, data) = (DeviceChoice::Cpu.open()?, data.open(&*model, Split::Train)?);
+    let (seed, budget, lr) = (experiment.seed, experiment.budget, *lr);
+    let (optimizer, sizes, format) = (Optimizer::default(), TensorSizes::from(&model.table()), WireFormat::F32Exact);
+    let (tasks, initial) = (Tasks { seed, budget, task_batch: *task_batch }, model.initial_parameters(seed)?);
+    let config = TrainingConfig { optimizer, sizes, format, budget };
+    Ok(Some(DescentCache::new(move || {
+        let state = TrainingState::new(config.clone(), initial.clone());
+        Box::new(CnnDescent::new(data.clone().learner(&device, tasks), state, lr))
+    })))
 }
 
 /// Returns a table of means over seeds, with their ratio to the oracle's if it was run.
