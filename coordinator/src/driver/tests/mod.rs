@@ -206,7 +206,8 @@ fn a_step_waits_for_the_checkpoint_before_it() {
     rig.work_off(&mut client);
     assert_eq!(rig.pass_work_on(), [1, 0]);
     // The checkpoint is written.
-    rig.handle_report();
+    let written = rig.commands.blocking_recv().unwrap();
+    rig.handle(written);
     assert_eq!(rig.pass_work_on(), [0, 1]);
 }
 

@@ -17,7 +17,7 @@ const UNIT: i16 = -10;
 pub(super) struct Rig {
     pub(super) driver: Driver,
     /// The messages of the run's threads.
-    commands: mpsc::Receiver<DriverCommand>,
+    pub(super) commands: mpsc::Receiver<DriverCommand>,
     /// The work that the driver gave out, and the queue of the thread that does it.
     work: std_mpsc::Receiver<Work>,
     pub(super) training: std_mpsc::Sender<Work>,
@@ -108,16 +108,12 @@ impl Rig {
         }
     }
 
-    fn handle(&mut self, report: DriverCommand) -> Option<Ending> {
+    /// Handles a message of a thread.
+    pub(super) fn handle(&mut self, report: DriverCommand) -> Option<Ending> {
         if let DriverCommand::Save(SaveResult::Checkpoint { .. }) = report {
             self.unreported -= 1;
         }
         self.command(report)
-    }
-
-    pub(super) fn handle_report(&mut self) -> Option<Ending> {
-        let report = self.commands.blocking_recv()?;
-        self.handle(report)
     }
 
     /// Passes the work that the driver gave out on to the training thread. Returns how many copies of the state and steps are among it.
