@@ -135,9 +135,9 @@ impl Service {
         received: impl Fn(usize),
         mut pass: impl FnMut(u64, Vec<i32>) -> bool,
     ) -> Result<(), UploadError> {
-        let VectorUpload { first_chunk, stripe, meter, presence, .. } = accepted;
+        let VectorUpload { worker, first_chunk, stripe, meter, presence, .. } = accepted;
         let (stripe, mut paced) = (*stripe, accepted.paced.clone());
-        let mut transfer = meter.clone().begin(stripe == Stripe::ALL);
+        let mut transfer = meter.begin(*worker, stripe == Stripe::ALL);
         let mut due = stripe.chunks(*first_chunk, self.chunks()).peekable();
         while let Some(at) = due.next() {
             if !paced.may_pass(at, stripe) {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Driver;
 use super::commands::answer;
 use super::sessions::Presence;
-use crate::links::WorkerMeter;
+use crate::links::LinkMeter;
 use crate::reduction::{AdmittedVector, Announcement, Sink, VectorReply};
 use crate::training::{Magnitudes, Paced, Work};
 
@@ -23,6 +23,7 @@ const GAVE_WAY: &str = "its vector arrived too slowly while those of others wait
 /// An admitted vector, as the service receives it.
 #[derive(Debug)]
 pub(crate) struct VectorUpload {
+    pub(crate) worker: WorkerId,
     /// The destination of the vector's chunks.
     pub(crate) sink: Sink,
     /// The first chunk that is sent.
@@ -33,7 +34,7 @@ pub(crate) struct VectorUpload {
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// Tells when the vector's chunks may be read.
     pub(crate) paced: Paced,
-    pub(crate) meter: WorkerMeter,
+    pub(crate) meter: LinkMeter,
     pub(crate) presence: Presence,
 }
 
@@ -106,8 +107,8 @@ impl Driver {
         }
         while let Some(AdmittedVector { worker, session, reply, sink, first_chunk, stripe }) = self.reduction.admit() {
             let presence = self.sessions.of_token(session).map(|session| session.presence.clone());
-            let (work, paced, meter) = (self.steps.work.clone(), self.paced.clone(), self.meter.of(worker));
-            let upload = |presence| VectorUpload { sink, first_chunk, stripe, work, paced, meter, presence };
+            let (work, paced, meter) = (self.steps.work.clone(), self.paced.clone(), self.meter.clone());
+            let upload = |presence| VectorUpload { worker, sink, first_chunk, stripe, work, paced, meter, presence };
             answer(reply, presence.map(upload).map_err(Err));
         }
     }
