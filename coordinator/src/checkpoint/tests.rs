@@ -72,7 +72,6 @@ fn table() -> ParameterTable {
     ParameterTable::vector("theta", PARAMETERS)
 }
 
-/// Returns the training configuration of the sample checkpoints.
 fn config(parameters: usize) -> TrainingConfig {
     sample_checkpoint(parameters, 1).training.config().clone()
 }
@@ -164,13 +163,11 @@ fn damage_at_any_byte_and_bit_is_detected() {
     assert!(damaged > 10_000);
 }
 
-/// Decodes a checkpoint from its files.
 fn decode(files: &[(&str, Vec<u8>)], config: &TrainingConfig) -> Result<Checkpoint, Damage> {
     let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
     Checkpoint::decode(&table(), config, read)
 }
 
-/// Encodes a checkpoint, and decodes it.
 fn decoded(checkpoint: &Checkpoint, config: &TrainingConfig) -> Result<Checkpoint, Damage> {
     decode(&checkpoint.encode(&table(), &Metadata::new()), config)
 }

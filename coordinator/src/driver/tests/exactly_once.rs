@@ -14,7 +14,6 @@ struct World {
     accepted: Vec<(SessionToken, Lease)>,
     /// The vectors that sessions were asked for at any time.
     asked: Vec<(SessionToken, VectorRequest)>,
-    /// The number of submissions of each kind.
     tried: BTreeMap<&'static str, u64>,
     ending: Option<Ending>,
 }

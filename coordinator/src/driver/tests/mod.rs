@@ -72,7 +72,6 @@ fn asked<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] 
     })
 }
 
-/// Sends heartbeats of these workers.
 fn hear(clients: &[VirtualWorker]) {
     for client in clients {
         client.presence.hear();
@@ -117,7 +116,6 @@ fn value(iteration: Iteration, tasks: TaskRange) -> f32 {
     tasks.indices().map(|task| (task + 10 * iteration.number()) as f32).sum()
 }
 
-/// Returns the values of a requested vector.
 fn sum(asked: &VectorRequest) -> f32 {
     asked.tasks.iter().map(|tasks| value(asked.iteration, tasks)).sum()
 }

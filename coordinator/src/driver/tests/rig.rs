@@ -16,7 +16,6 @@ const UNIT: i16 = -10;
 /// A run that proceeds on virtual time, and its folder.
 pub(super) struct Rig {
     pub(super) driver: Driver,
-    /// The messages of the run's threads.
     pub(super) commands: mpsc::Receiver<DriverCommand>,
     /// The work that the driver gave out, and the queue of the thread that does it.
     work: std_mpsc::Receiver<Work>,
@@ -108,7 +107,6 @@ impl Rig {
         }
     }
 
-    /// Handles a message of a thread.
     pub(super) fn handle(&mut self, report: DriverCommand) -> Option<Ending> {
         if let DriverCommand::Save(SaveResult::Checkpoint { .. }) = report {
             self.unreported -= 1;

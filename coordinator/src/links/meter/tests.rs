@@ -2,7 +2,6 @@ use super::*;
 
 /// An event of a worker's vector.
 enum Happens {
-    /// The vector begins.
     Begins,
     /// The vector begins, and its burst is over at once.
     Opens,
