@@ -216,7 +216,7 @@ impl Rig {
 
     /// Sends some chunks of an admitted vector until its gate closes. Returns how many were sent.
     pub(super) fn send_chunks(&self, upload: &VectorUpload, value: f32, chunks: Range<u64>) -> u64 {
-        let Sink::Gate(gate) = &upload.sink else { return 0 };
+        let Sink::Gate(gate) = &upload.vector.sink else { return 0 };
         let sums = self.sums(value);
         let send = |sums: &[i32], at: u64| {
             gate.let_through(at, sums.to_vec(), |chunk| drop(upload.work.send(Work::Chunk(chunk))))
@@ -244,7 +244,7 @@ impl Rig {
         asked: &VectorRequest,
     ) -> (Option<Receipt>, Option<Ending>) {
         let Some(upload) = self.announce(session, asked).upload() else { return (None, None) };
-        let is_whole = matches!(upload.sink, Sink::Whole(_));
+        let is_whole = matches!(upload.vector.sink, Sink::Whole(_));
         self.send_chunks(&upload, sum(asked), asked.first_chunk..self.chunks());
         self.arrived(session, asked, is_whole.then(|| sum(asked)))
     }
