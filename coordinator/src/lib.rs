@@ -33,8 +33,6 @@ mod send_file;
 mod service;
 mod training;
 
-#[cfg(feature = "object-store")]
-pub use checkpoint::ObjectStore;
 pub use checkpoint::{
     Cadence, Checkpoint, Damage, FolderStore, FoundCheckpoint, PlaceError, Progress, Retention, Store,
 };

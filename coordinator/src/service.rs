@@ -104,7 +104,7 @@ impl Service {
 
     /// Receives the chunks of an admitted vector. Returns the values, if the vector is assembled.
     async fn receive(&self, upload: GradientUpload, accepted: VectorUpload) -> Result<Option<Vec<i32>>, UploadError> {
-        match &accepted.sink {
+        match &accepted.vector.sink {
             Sink::Gate(gate) => {
                 let (gate, work) = (gate.clone(), accepted.work.clone());
                 // If the training thread is gone, the run is over.
@@ -135,10 +135,10 @@ impl Service {
         received: impl Fn(usize),
         mut pass: impl FnMut(u64, Vec<i32>) -> bool,
     ) -> Result<(), UploadError> {
-        let VectorUpload { first_chunk, stripe, meter, presence, .. } = accepted;
-        let (stripe, mut paced) = (*stripe, accepted.paced.clone());
-        let mut transfer = meter.clone().begin(stripe == Stripe::ALL);
-        let mut due = stripe.chunks(*first_chunk, self.chunks()).peekable();
+        let VectorUpload { vector, meter, presence, .. } = accepted;
+        let (stripe, mut paced) = (vector.stripe, accepted.paced.clone());
+        let mut transfer = meter.begin(vector.worker, stripe == Stripe::ALL);
+        let mut due = stripe.chunks(vector.first_chunk, self.chunks()).peekable();
         while let Some(at) = due.next() {
             if !paced.may_pass(at, stripe) {
                 transfer.wait(true);

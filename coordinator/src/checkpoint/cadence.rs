@@ -79,9 +79,8 @@ impl Retention {
     pub(crate) fn dropped(&self, mut iterations: Vec<Iteration>, current: Iteration) -> Vec<Iteration> {
         iterations.sort_unstable_by(|a, b| b.cmp(a));
         let is_kept = |iteration: Iteration| self.every.is_some_and(|every| iteration.number().is_multiple_of(every));
-        let (later, mut dropped): (Vec<Iteration>, Vec<Iteration>) =
-            iterations.into_iter().partition(|at| *at > current);
-        dropped = dropped.into_iter().skip(self.newest).filter(|iteration| !is_kept(*iteration)).collect();
+        let (later, others): (Vec<_>, Vec<_>) = iterations.into_iter().partition(|at| *at > current);
+        let dropped = others.into_iter().skip(self.newest).filter(|iteration| !is_kept(*iteration));
         later.into_iter().chain(dropped).collect()
     }
 }

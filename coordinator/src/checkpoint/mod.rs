@@ -21,8 +21,6 @@ mod store;
 
 pub use cadence::{Cadence, Retention};
 pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};
-#[cfg(feature = "object-store")]
-pub use object::ObjectStore;
 pub use store::{FolderStore, PlaceError, Store, open_store};
 
 pub(crate) use saver::{SaveJob, SaveResult, Saver};

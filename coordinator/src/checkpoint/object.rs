@@ -30,7 +30,7 @@ const CONCURRENT_PARTS: usize = 4;
 ///
 /// Its methods block until the store responds. They may also be called inside an async runtime.
 #[derive(Debug)]
-pub struct ObjectStore {
+pub(super) struct ObjectStore {
     place: Objects,
     /// The content of [`WRITER`] that identifies this process.
     writer: String,
@@ -49,7 +49,7 @@ struct ObjectCheckpoints {
 
 impl ObjectStore {
     /// Creates a store of the checkpoints in `place`.
-    pub fn new(place: Objects) -> Self {
+    pub(super) fn new(place: Objects) -> Self {
         let writer = format!("process {}, {:08x}", std::process::id(), rand::random::<u32>());
         Self { place, writer, has_claimed: AtomicBool::new(false) }
     }

@@ -50,7 +50,7 @@ pub fn open_store(place: &str) -> Result<Box<dyn Store>, PlaceError> {
 
 #[cfg(feature = "object-store")]
 fn open_url(place: &str) -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(super::ObjectStore::new(Objects::open(place)?)))
+    Ok(Box::new(super::object::ObjectStore::new(Objects::open(place)?)))
 }
 
 #[cfg(not(feature = "object-store"))]

@@ -1,6 +1,5 @@
 //! Tests of checkpoints that are written, found and damaged.
 
-use std::path::Path;
 use std::sync::mpsc;
 
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
@@ -17,7 +16,7 @@ const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
 const PARAMETERS: usize = 3000;
 
 /// Returns a state after `iteration` steps, in which every number depends on `iteration`.
-pub(super) fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
+fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
     let sizes = TensorSizes::new([parameters]);
     let units = Units::from_exponents(&[-20], &sizes).expect("one tensor");
     let config = TrainingConfig { optimizer: Optimizer::default(), sizes, format: WireFormat::F32Exact, budget: 2 };
@@ -46,14 +45,14 @@ pub(super) fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint
     Checkpoint { training, progress }
 }
 
-/// Writes checkpoints through the saver thread, one after the other. Returns whether each was written, or why not.
-pub(super) fn save_checkpoints(
-    store: Box<dyn Store>,
-    retention: Retention,
-    table: &ParameterTable,
+/// Writes checkpoints through the saver thread, keeping the newest ones. Returns whether each was written, or why not.
+fn save_all(
+    store: impl Store + 'static,
+    newest: usize,
     checkpoints: impl IntoIterator<Item = Checkpoint>,
 ) -> Vec<Result<Iteration, String>> {
-    let saver = Saver { store, retention, table: table.clone(), metadata: Metadata::new() };
+    let retention = Retention { newest, every: None };
+    let saver = Saver { store: Box::new(store), retention, table: table(), metadata: Metadata::new() };
     let (reports, received) = mpsc::channel();
     let jobs = saver.spawn(move |result| reports.send(result).unwrap_or(()));
     for Checkpoint { training: state, progress } in checkpoints {
@@ -73,7 +72,6 @@ fn table() -> ParameterTable {
     ParameterTable::vector("theta", PARAMETERS)
 }
 
-/// Returns the training configuration of the sample checkpoints.
 fn config(parameters: usize) -> TrainingConfig {
     sample_checkpoint(parameters, 1).training.config().clone()
 }
@@ -82,38 +80,50 @@ fn checkpoint(iteration: u64) -> Checkpoint {
     sample_checkpoint(PARAMETERS, iteration)
 }
 
-/// Saves checkpoints of these iterations, and returns whether each was written.
-fn save(folder: &Path, retention: Retention, iterations: &[u64]) -> Vec<Result<Iteration, String>> {
-    let checkpoints = iterations.iter().map(|iteration| checkpoint(*iteration));
-    save_checkpoints(Box::new(FolderStore::new(folder)), retention, &table(), checkpoints)
+/// Saves checkpoints of these iterations, keeping the newest ones. Returns whether each was written.
+pub(super) fn save(store: impl Store + 'static, newest: usize, iterations: &[u64]) -> Vec<Result<Iteration, String>> {
+    save_all(store, newest, iterations.iter().map(|iteration| checkpoint(*iteration)))
 }
 
-const TWO: Retention = Retention { newest: 2, every: None };
+pub(super) fn find(store: &dyn Store) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
+    newest(store, &table(), &config(PARAMETERS))
+}
 
-fn find(folder: &Path) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
-    newest(&FolderStore::new(folder), &table(), &config(PARAMETERS))
+/// Returns the name of the newest checkpoint that is whole.
+pub(super) fn found(store: &dyn Store) -> String {
+    find(store).unwrap().unwrap().name
 }
 
 fn name_of(iteration: u64) -> String {
     format!("step-{iteration:06}")
 }
 
+/// Checks that what is saved is found, and that old checkpoints are dropped, in a store that `open` returns.
+pub(super) fn check_saving<S: Store + 'static>(open: impl Fn() -> S) {
+    let store = open();
+    assert!(find(&store).unwrap().is_none());
+    assert_eq!(newest_settings(&store).unwrap(), None);
+    let saved = save(open(), 2, &[1, 2, 3]);
+    assert_eq!(saved, [1, 2, 3].map(|iteration| Ok(Iteration(iteration))));
+    let newest = find(&store).unwrap().unwrap();
+    assert_eq!((newest.name, newest.checkpoint, newest.damaged.len()), (name_of(3), checkpoint(3), 0));
+    assert_eq!(newest_settings(&store).unwrap(), Some(checkpoint(3).progress.settings));
+    let mut names = store.names().unwrap();
+    names.sort();
+    assert_eq!(names, [2, 3].map(name_of));
+    assert_eq!(store.latest().unwrap(), Some(name_of(3)));
+    // A resumed run records which checkpoint it resumes from before it saves again.
+    store.set_latest(&name_of(2)).unwrap();
+    assert_eq!(found(&store), name_of(2));
+    save(open(), 2, &[2]);
+    assert_eq!(found(&store), name_of(2));
+}
+
 #[test]
 fn what_is_saved_is_found_and_old_ones_are_dropped() {
     let folder = TempDir::new().unwrap();
-    assert!(find(folder.path()).unwrap().is_none());
-    let saved = save(folder.path(), TWO, &[1, 2, 3]);
-    assert_eq!(saved, [1, 2, 3].map(|iteration| Ok(Iteration(iteration))));
-    let found = find(folder.path()).unwrap().unwrap();
-    assert_eq!((found.name.as_str(), found.checkpoint), ("step-000003", checkpoint(3)));
-    assert!(found.damaged.is_empty());
-    let mut names = FolderStore::new(folder.path()).names().unwrap();
-    names.sort();
-    assert_eq!(names, ["step-000002", "step-000003"]);
-    assert_eq!(std::fs::read_to_string(folder.path().join("latest")).unwrap(), "step-000003\n");
-    // The run was resumed from an earlier checkpoint, and saves again.
-    save(folder.path(), TWO, &[2]);
-    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000002");
+    check_saving(|| FolderStore::new(folder.path()));
+    assert_eq!(std::fs::read_to_string(folder.path().join("latest")).unwrap(), "step-000002\n");
 }
 
 /// Every file of a small checkpoint is truncated at every byte, gets every bit flipped, grows and disappears. The damage is found and
@@ -153,13 +163,11 @@ fn damage_at_any_byte_and_bit_is_detected() {
     assert!(damaged > 10_000);
 }
 
-/// Decodes a checkpoint from its files.
 fn decode(files: &[(&str, Vec<u8>)], config: &TrainingConfig) -> Result<Checkpoint, Damage> {
     let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
     Checkpoint::decode(&table(), config, read)
 }
 
-/// Encodes a checkpoint, and decodes it.
 fn decoded(checkpoint: &Checkpoint, config: &TrainingConfig) -> Result<Checkpoint, Damage> {
     decode(&checkpoint.encode(&table(), &Metadata::new()), config)
 }
@@ -185,15 +193,14 @@ fn a_state_that_was_edited_does_no_harm() {
 fn parts_that_disagree_are_refused() {
     let (four, five) = (checkpoint(4), checkpoint(5));
     let folder = TempDir::new().unwrap();
+    let store = FolderStore::new(folder.path());
     let torn = Checkpoint { training: five.training, progress: four.progress };
-    let saved = save_checkpoints(Box::new(FolderStore::new(folder.path())), TWO, &table(), [torn.clone()]);
+    let saved = save_all(store.clone(), 2, [torn.clone()]);
     let [Err(reason)] = &saved[..] else { panic!("{saved:?}") };
     assert!(reason.contains("after step 5"), "{reason}");
-    assert!(find(folder.path()).unwrap().is_none());
-
-    let files = torn.encode(&table(), &Metadata::new());
-    FolderStore::new(folder.path()).put(&name_of(4), &files).unwrap();
-    let damaged = find(folder.path()).unwrap_err();
+    assert!(find(&store).unwrap().is_none());
+    store.put(&name_of(4), &torn.encode(&table(), &Metadata::new())).unwrap();
+    let damaged = find(&store).unwrap_err();
     assert_eq!((damaged.len(), damaged[0].1.file), (1, "model.safetensors"));
     assert_eq!(damaged[0].1.reason, "it holds step 5, and state.json step 4");
 }
@@ -203,20 +210,19 @@ fn parts_that_disagree_are_refused() {
 fn checkpoints_after_the_one_resumed_from_do_not_count() {
     let folder = TempDir::new().unwrap();
     let store = FolderStore::new(folder.path());
-    let newest = || find(folder.path()).unwrap().unwrap().name;
-    save(folder.path(), Retention { newest: 9, every: None }, &[10, 20, 30]);
+    save(store.clone(), 9, &[10, 20, 30]);
     go_on_from(&store, Iteration(10)).unwrap();
-    assert_eq!((newest(), newest_settings(&store).unwrap().is_some()), (name_of(10), true));
+    assert_eq!((found(&store), newest_settings(&store).unwrap().is_some()), (name_of(10), true));
     // Later checkpoints are not lost until the run saves again.
     go_on_from(&store, Iteration(30)).unwrap();
-    assert_eq!(newest(), name_of(30));
+    assert_eq!(found(&store), name_of(30));
     go_on_from(&store, Iteration(10)).unwrap();
-    save(folder.path(), TWO, &[15]);
-    assert_eq!(newest(), name_of(15));
+    save(store.clone(), 2, &[15]);
+    assert_eq!(found(&store), name_of(15));
     assert_eq!(store.names().unwrap().len(), 2);
     for damage in ["", "step-", "step-000010", "nonsense\n"] {
         std::fs::write(folder.path().join("latest"), damage).unwrap();
-        assert_eq!(newest(), name_of(15), "{damage:?}");
+        assert_eq!(found(&store), name_of(15), "{damage:?}");
     }
 }
 
@@ -240,26 +246,22 @@ fn numbers_that_no_run_reaches_are_refused() {
 #[test]
 fn if_all_are_damaged_all_are_named() {
     let folder = TempDir::new().unwrap();
-    save(folder.path(), TWO, &[4, 5]);
-    for name in ["step-000004", "step-000005"] {
-        std::fs::write(folder.path().join(name).join(STATE), "{}").unwrap();
+    let store = FolderStore::new(folder.path());
+    save(store.clone(), 2, &[4, 5]);
+    for iteration in [4, 5] {
+        std::fs::write(folder.path().join(name_of(iteration)).join(STATE), "{}").unwrap();
     }
-    let damaged = find(folder.path()).unwrap_err();
-    assert_eq!(damaged.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["step-000005", "step-000004"]);
+    let damaged = find(&store).unwrap_err();
+    assert_eq!(damaged.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), [5, 4].map(name_of));
 }
 
 /// The units of blocks are part of a checkpoint.
 #[test]
 fn finer_units_are_saved() {
-    let sizes = TensorSizes::new([PARAMETERS]);
     let mut saved = checkpoint(1);
-    for shifts in [vec![], vec![0xc1; PARAMETERS.div_ceil(512)]] {
-        let units = Units::new(&[-20], &shifts, &sizes).unwrap();
-        saved.training.set_units(units.clone());
-        let found = decoded(&saved, &config(PARAMETERS)).unwrap();
-        assert_eq!(found, saved);
-        assert_eq!(found.training.units(), Some(&units));
-    }
+    let shifts = vec![0xc1; PARAMETERS.div_ceil(512)];
+    saved.training.set_units(Units::new(&[-20], &shifts, &TensorSizes::new([PARAMETERS])).unwrap());
+    assert_eq!(decoded(&saved, &config(PARAMETERS)), Ok(saved));
 }
 
 #[test]
@@ -286,11 +288,12 @@ fn another_release_optimizer_and_format_are_refused() {
 #[test]
 fn a_checkpoint_that_cannot_be_written_is_reported() {
     let folder = TempDir::new().unwrap();
-    save(folder.path(), TWO, &[1]);
+    let store = FolderStore::new(folder.path());
+    save(store.clone(), 2, &[1]);
     // A file blocks the path of the next checkpoint's folder.
     std::fs::write(folder.path().join(".step-000002.partial"), "").unwrap();
-    let saved = save(folder.path(), TWO, &[2]);
+    let saved = save(store.clone(), 2, &[2]);
     let [Err(reason)] = &saved[..] else { panic!("{saved:?}") };
     assert!(reason.contains("step-000002"), "{reason}");
-    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000001");
+    assert_eq!(found(&store), name_of(1));
 }

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use super::Driver;
 use super::commands::answer;
 use super::sessions::Presence;
-use crate::links::WorkerMeter;
-use crate::reduction::{AdmittedVector, Announcement, Sink, VectorReply};
+use crate::links::LinkMeter;
+use crate::reduction::{AdmittedVector, Announcement, VectorReply};
 use crate::training::{Magnitudes, Paced, Work};
 
 /// The reason for a failure in which the worker stops sending its vector.
@@ -23,17 +23,12 @@ const GAVE_WAY: &str = "its vector arrived too slowly while those of others wait
 /// An admitted vector, as the service receives it.
 #[derive(Debug)]
 pub(crate) struct VectorUpload {
-    /// The destination of the vector's chunks.
-    pub(crate) sink: Sink,
-    /// The first chunk that is sent.
-    pub(crate) first_chunk: u64,
-    /// The subset of the chunks that is sent.
-    pub(crate) stripe: Stripe,
+    pub(crate) vector: AdmittedVector,
     /// The queue for chunks that pass a gate.
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// Tells when the vector's chunks may be read.
     pub(crate) paced: Paced,
-    pub(crate) meter: WorkerMeter,
+    pub(crate) meter: LinkMeter,
     pub(crate) presence: Presence,
 }
 
@@ -104,10 +99,10 @@ impl Driver {
         for (worker, id) in others.into_iter().flatten() {
             self.repeat_vector(worker, id);
         }
-        while let Some(AdmittedVector { worker, session, reply, sink, first_chunk, stripe }) = self.reduction.admit() {
+        while let Some((session, reply, vector)) = self.reduction.admit() {
             let presence = self.sessions.of_token(session).map(|session| session.presence.clone());
-            let (work, paced, meter) = (self.steps.work.clone(), self.paced.clone(), self.meter.of(worker));
-            let upload = |presence| VectorUpload { sink, first_chunk, stripe, work, paced, meter, presence };
+            let (work, paced, meter) = (self.steps.work.clone(), self.paced.clone(), self.meter.clone());
+            let upload = |presence| VectorUpload { vector, work, paced, meter, presence };
             answer(reply, presence.map(upload).map_err(Err));
         }
     }

@@ -213,8 +213,17 @@ fn mean((bytes, vectors): (u64, u64)) -> f64 {
 }
 
 impl LinkMeter {
-    pub(crate) fn of(&self, worker: WorkerId) -> WorkerMeter {
-        WorkerMeter { meter: self.clone(), worker }
+    /// Starts to measure a worker's vector, whole or in shards. Data in shards has waited for other links, so only the time of the exchange
+    /// as a whole counts.
+    pub(crate) fn begin(&self, worker: WorkerId, is_whole: bool) -> Transfer {
+        let now = Instant::now();
+        let mut state = self.state();
+        let name = is_whole.then(|| state.begin(now, worker));
+        if !is_whole {
+            state.shards.get_or_insert((0, now, now)).0 += 1;
+        }
+        drop(state);
+        Transfer { meter: self.clone(), name, bytes: 0, is_waiting: false }
     }
 
     /// Returns the measurements since the last step and the mean size of the last vectors in bytes, or `None` before the first vector has
@@ -226,28 +235,6 @@ impl LinkMeter {
     fn state(&self) -> MutexGuard<'_, MeterState> {
         // No code panics while it holds the lock, so the lock is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Measures the vectors of one worker.
-#[derive(Clone, Debug)]
-pub(crate) struct WorkerMeter {
-    meter: LinkMeter,
-    worker: WorkerId,
-}
-
-impl WorkerMeter {
-    /// Starts to measure a vector, whole or in shards. Data in shards has waited for other links, so only the time of the exchange as a
-    /// whole counts.
-    pub(crate) fn begin(self, is_whole: bool) -> Transfer {
-        let now = Instant::now();
-        let mut state = self.meter.state();
-        let name = is_whole.then(|| state.begin(now, self.worker));
-        if !is_whole {
-            state.shards.get_or_insert((0, now, now)).0 += 1;
-        }
-        drop(state);
-        Transfer { meter: self.meter, name, bytes: 0, is_waiting: false }
     }
 }
 

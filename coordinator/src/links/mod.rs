@@ -7,5 +7,5 @@
 mod meter;
 mod recorded;
 
-pub(crate) use meter::{LinkMeter, WorkerMeter};
+pub(crate) use meter::LinkMeter;
 pub(crate) use recorded::RecordedLinks;

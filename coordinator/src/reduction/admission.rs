@@ -8,10 +8,11 @@ use ata_wire::{GradientHeader, Receipt, SessionToken, Stripe, VectorRequest};
 use super::vector::{Announcement, Vector, VectorReply, VectorState};
 use super::{Gate, Reduction, Sink};
 
+/// A vector that may be sent.
+#[derive(Debug)]
 pub(crate) struct AdmittedVector {
     pub(crate) worker: WorkerId,
-    pub(crate) session: SessionToken,
-    pub(crate) reply: VectorReply,
+    /// The destination of the vector's chunks.
     pub(crate) sink: Sink,
     /// The first chunk that is sent.
     pub(crate) first_chunk: u64,
@@ -74,9 +75,9 @@ impl Reduction {
         Some(vector.request.clone())
     }
 
-    /// Admits the next vector that may be sent, if there is one. Its leases must be computed. If it is exchanged in shards, the other
+    /// Admits the next vector that may be sent, if there is one. Returns it with its session and the sender of the reply. Its leases must be computed. If it is exchanged in shards, the other
     /// members' vectors must be announced too; if it is used whole, there must be room for it. The units of its iteration must be known.
-    pub(crate) fn admit(&mut self) -> Option<AdmittedVector> {
+    pub(crate) fn admit(&mut self) -> Option<(SessionToken, VectorReply, AdmittedVector)> {
         let streamed = self.vectors.iter().find(|(id, vector)| !vector.is_own() && self.may_stream(**id, vector));
         let id = streamed.map(|(id, _)| *id).or_else(|| self.next_whole())?;
         let gate = self.exchange_of(id).map(|shared| shared.gate.clone());
@@ -94,7 +95,7 @@ impl Reduction {
             Sink::Gate(gate)
         };
         let stripe = vector.stripe().unwrap_or(Stripe::ALL);
-        Some(AdmittedVector { worker: vector.worker, session, reply, sink, first_chunk, stripe })
+        Some((session, reply, AdmittedVector { worker: vector.worker, sink, first_chunk, stripe }))
     }
 
     fn may_stream(&self, id: VectorId, vector: &Vector) -> bool {

@@ -97,7 +97,11 @@ impl Reduction {
         asked: &ata_scheduler::Collection,
     ) -> (Vec<VectorId>, Vec<VectorRequest>) {
         let ata_scheduler::Collection { worker, id, leases } = asked;
-        let (kept, withdrawn) = self.withdraw(*id, leases);
+        // Admitted vectors that are still wanted stay.
+        let stays = |vector: &Vector| !vector.is_outside() && vector.leases.iter().all(|lease| leases.contains(lease));
+        let of_it = self.vectors.values().filter(|vector| vector.part_of == *id && stays(vector));
+        let kept: HashSet<LeaseId> = of_it.flat_map(|vector| &vector.leases).map(|lease| lease.id).collect();
+        let withdrawn = self.end(|vector| vector.part_of == *id && !stays(vector));
         let mut requests = Vec::new();
         let mut by_first: BTreeMap<u64, Vec<Lease>> = BTreeMap::new();
         for lease in leases.iter().filter(|lease| !kept.contains(&lease.id)) {
@@ -154,15 +158,6 @@ impl Reduction {
     fn next_id(&mut self) -> VectorId {
         self.asked += 1;
         VectorId(self.asked)
-    }
-
-    /// Withdraws the vectors of a collection, except admitted ones that are still wanted. Returns the leases of the vectors that are kept,
-    /// and the withdrawn vectors.
-    fn withdraw(&mut self, collection: CollectionId, wanted: &[Lease]) -> (HashSet<LeaseId>, Vec<VectorId>) {
-        let stays = |vector: &Vector| !vector.is_outside() && vector.leases.iter().all(|lease| wanted.contains(lease));
-        let of_it = self.vectors.values().filter(|vector| vector.part_of == collection && stays(vector));
-        let kept = of_it.flat_map(|vector| &vector.leases).map(|lease| lease.id).collect();
-        (kept, self.end(|vector| vector.part_of == collection && !stays(vector)))
     }
 
     fn first_chunk(&self, tasks: TaskRange) -> u64 {

@@ -47,8 +47,8 @@ impl Whole {
 /// The driver's side of a vector that is being assembled. Dropping it ends the call that sends the vector.
 #[derive(Debug)]
 pub(super) struct Filling {
-    magnitudes: Magnitudes,
-    units: Units,
+    pub(super) magnitudes: Magnitudes,
+    pub(super) units: Units,
     received: Arc<Received>,
     /// The time in seconds since which the rate is measured, and the bytes that had arrived then; `None` while no vector waits for room.
     window: Option<(f64, u64)>,
@@ -62,10 +62,6 @@ impl Filling {
 
     pub(super) fn bytes(&self) -> u64 {
         self.received.bytes.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn into_header(self) -> (Magnitudes, Units) {
-        (self.magnitudes, self.units)
     }
 
     /// Returns the bytes per second since the start of the measurement, and whether the measurement is long enough.

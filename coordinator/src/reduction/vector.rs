@@ -95,7 +95,7 @@ impl Vector {
 
     /// Returns an assembled vector, from its values and its header.
     pub(super) fn held(&self, filling: Filling, values: Vec<i32>) -> HeldSum {
-        let (Magnitudes { maxima, saturated, vanished }, units) = filling.into_header();
+        let Filling { magnitudes: Magnitudes { maxima, saturated, vanished }, units, .. } = filling;
         let tasks = self.leases.iter().map(|lease| lease.tasks.count).sum();
         HeldSum { sum: GradientSum { values, maxima, saturated, vanished, tasks }, units }
     }

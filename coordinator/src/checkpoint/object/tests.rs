@@ -4,25 +4,9 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use tempfile::TempDir;
 
-use ata_sums::ParameterTable;
-use ata_types::Iteration;
-
-use super::super::tests::{sample_checkpoint, save_checkpoints};
-use super::super::{Damage, FoundCheckpoint, MODEL, Retention, newest, newest_settings};
+use super::super::MODEL;
+use super::super::tests::{check_saving, found, save};
 use super::*;
-
-const PARAMETERS: usize = 3000;
-
-/// Saves checkpoints of these iterations, keeping two, and returns whether each was written.
-fn save(backend: &Arc<dyn Backend>, iterations: &[u64]) -> Vec<Result<Iteration, String>> {
-    let checkpoints = iterations.iter().map(|iteration| sample_checkpoint(PARAMETERS, *iteration));
-    let retention = Retention { newest: 2, every: None };
-    save_checkpoints(Box::new(store(backend)), retention, &ParameterTable::vector("theta", PARAMETERS), checkpoints)
-}
-
-fn find(store: &ObjectStore) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
-    newest(store, &ParameterTable::vector("theta", PARAMETERS), sample_checkpoint(PARAMETERS, 1).training.config())
-}
 
 fn store(backend: &Arc<dyn Backend>) -> ObjectStore {
     ObjectStore::new(Objects::new(backend.clone(), Path::from("some/prefix"), "memory:///some/prefix").unwrap())
@@ -38,26 +22,9 @@ fn on_both(test: impl Fn(Arc<dyn Backend>)) {
 #[test]
 fn what_is_saved_is_found_and_old_ones_are_dropped() {
     on_both(|backend| {
-        assert!(find(&store(&backend)).unwrap().is_none());
-        assert_eq!(newest_settings(&store(&backend)).unwrap(), None);
-        let saved = save(&backend, &[1, 2, 3]);
-        assert_eq!(saved, [1, 2, 3].map(|iteration| Ok(Iteration(iteration))));
-        let store = store(&backend);
-        let found = find(&store).unwrap().unwrap();
-        assert_eq!((found.name.as_str(), found.checkpoint), ("step-000003", sample_checkpoint(PARAMETERS, 3)));
-        assert_eq!(newest_settings(&store).unwrap(), Some(sample_checkpoint(PARAMETERS, 3).progress.settings));
-        let mut names = store.names().unwrap();
-        names.sort();
-        assert_eq!(names, ["step-000002", "step-000003"]);
-        let left = store.wait(|it| async move { it.files().await }).unwrap();
-        assert_eq!(left.len(), 6, "all files of the first are gone: {left:?}");
-        assert_eq!(store.latest().unwrap().as_deref(), Some("step-000003"));
-        // A resumed run records which checkpoint it resumes from before it saves again.
-        store.set_latest("step-000002").unwrap();
-        assert_eq!(find(&store).unwrap().unwrap().name, "step-000002");
-        // The run was resumed from an earlier checkpoint, and saves again.
-        save(&backend, &[2]);
-        assert_eq!(find(&store).unwrap().unwrap().name, "step-000002");
+        check_saving(|| store(&backend));
+        let left = store(&backend).wait(|it| async move { it.files().await }).unwrap();
+        assert_eq!(left.len(), 3, "all files of the others are gone: {left:?}");
     });
 }
 
@@ -65,16 +32,16 @@ fn what_is_saved_is_found_and_old_ones_are_dropped() {
 #[test]
 fn a_checkpoint_without_its_state_does_not_exist() {
     on_both(|backend| {
-        save(&backend, &[1, 2]);
-        let store = store(&backend);
+        save(store(&backend), 2, &[1, 2]);
+        let again = || store(&backend);
+        let store = again();
         store.wait(|it| async move { it.delete(&it.path("step-000002", STATE)).await }).unwrap();
         assert_eq!(store.names().unwrap(), ["step-000001"]);
-        let found = find(&store).unwrap().unwrap();
-        assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000001", 0));
+        assert_eq!(found(&store), "step-000001");
         // The next checkpoint removes the leftover files.
-        save(&backend, &[3]);
+        save(again(), 2, &[3]);
         assert!(store.get("step-000002", MODEL).is_err());
-        assert_eq!(find(&store).unwrap().unwrap().name, "step-000003");
+        assert_eq!(found(&store), "step-000003");
     });
 }
 

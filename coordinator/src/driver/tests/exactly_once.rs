@@ -14,7 +14,6 @@ struct World {
     accepted: Vec<(SessionToken, Lease)>,
     /// The vectors that sessions were asked for at any time.
     asked: Vec<(SessionToken, VectorRequest)>,
-    /// The number of submissions of each kind.
     tried: BTreeMap<&'static str, u64>,
     ending: Option<Ending>,
 }
@@ -105,7 +104,7 @@ impl World {
             self.count("overtaken");
             // No honest gradient has these values.
             assert_eq!(self.rig.send_chunks(&upload, 1e6, 0..self.rig.chunks()), 0, "its gate is closed");
-            if matches!(upload.sink, Sink::Whole(_)) {
+            if matches!(upload.vector.sink, Sink::Whole(_)) {
                 let (receipt, ending) = self.rig.arrived(token, &asked, Some(1e6));
                 assert!(matches!(receipt, Some(Receipt::NotHeld { .. })), "{receipt:?}");
                 self.ending = ending;

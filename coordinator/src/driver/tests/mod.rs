@@ -72,7 +72,6 @@ fn asked<const N: usize>(rig: &mut Rig, names: [&str; N]) -> [VirtualWorker; N] 
     })
 }
 
-/// Sends heartbeats of these workers.
 fn hear(clients: &[VirtualWorker]) {
     for client in clients {
         client.presence.hear();
@@ -117,7 +116,6 @@ fn value(iteration: Iteration, tasks: TaskRange) -> f32 {
     tasks.indices().map(|task| (task + 10 * iteration.number()) as f32).sum()
 }
 
-/// Returns the values of a requested vector.
 fn sum(asked: &VectorRequest) -> f32 {
     asked.tasks.iter().map(|tasks| value(asked.iteration, tasks)).sum()
 }
@@ -206,7 +204,8 @@ fn a_step_waits_for_the_checkpoint_before_it() {
     rig.work_off(&mut client);
     assert_eq!(rig.pass_work_on(), [1, 0]);
     // The checkpoint is written.
-    rig.handle_report();
+    let written = rig.commands.blocking_recv().unwrap();
+    rig.handle(written);
     assert_eq!(rig.pass_work_on(), [0, 1]);
 }
 

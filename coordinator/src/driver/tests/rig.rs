@@ -16,8 +16,7 @@ const UNIT: i16 = -10;
 /// A run that proceeds on virtual time, and its folder.
 pub(super) struct Rig {
     pub(super) driver: Driver,
-    /// The messages of the run's threads.
-    commands: mpsc::Receiver<DriverCommand>,
+    pub(super) commands: mpsc::Receiver<DriverCommand>,
     /// The work that the driver gave out, and the queue of the thread that does it.
     work: std_mpsc::Receiver<Work>,
     pub(super) training: std_mpsc::Sender<Work>,
@@ -108,16 +107,11 @@ impl Rig {
         }
     }
 
-    fn handle(&mut self, report: DriverCommand) -> Option<Ending> {
+    pub(super) fn handle(&mut self, report: DriverCommand) -> Option<Ending> {
         if let DriverCommand::Save(SaveResult::Checkpoint { .. }) = report {
             self.unreported -= 1;
         }
         self.command(report)
-    }
-
-    pub(super) fn handle_report(&mut self) -> Option<Ending> {
-        let report = self.commands.blocking_recv()?;
-        self.handle(report)
     }
 
     /// Passes the work that the driver gave out on to the training thread. Returns how many copies of the state and steps are among it.
@@ -222,7 +216,7 @@ impl Rig {
 
     /// Sends some chunks of an admitted vector until its gate closes. Returns how many were sent.
     pub(super) fn send_chunks(&self, upload: &VectorUpload, value: f32, chunks: Range<u64>) -> u64 {
-        let Sink::Gate(gate) = &upload.sink else { return 0 };
+        let Sink::Gate(gate) = &upload.vector.sink else { return 0 };
         let sums = self.sums(value);
         let send = |sums: &[i32], at: u64| {
             gate.let_through(at, sums.to_vec(), |chunk| drop(upload.work.send(Work::Chunk(chunk))))
@@ -250,7 +244,7 @@ impl Rig {
         asked: &VectorRequest,
     ) -> (Option<Receipt>, Option<Ending>) {
         let Some(upload) = self.announce(session, asked).upload() else { return (None, None) };
-        let is_whole = matches!(upload.sink, Sink::Whole(_));
+        let is_whole = matches!(upload.vector.sink, Sink::Whole(_));
         self.send_chunks(&upload, sum(asked), asked.first_chunk..self.chunks());
         self.arrived(session, asked, is_whole.then(|| sum(asked)))
     }

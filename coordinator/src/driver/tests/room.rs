@@ -29,7 +29,7 @@ fn announce(rig: &mut Rig, client: &VirtualWorker) -> Announced {
 }
 
 fn room(announced: &mut Announced) -> Whole {
-    let Sink::Whole(whole) = announced.upload().expect("room").sink else { panic!("it is assembled") };
+    let Sink::Whole(whole) = announced.upload().expect("room").vector.sink else { panic!("it is assembled") };
     whole
 }
 

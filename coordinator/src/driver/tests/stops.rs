@@ -9,11 +9,8 @@ const ITERATIONS: u64 = 5;
 /// The way in which a part of a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// A user requests it.
     Requested,
-    /// The journal can no longer be written.
     DiskFull,
-    /// The process is killed.
     Killed,
 }
 

@@ -46,11 +46,8 @@ fn check_end_with(mut rig: Rig, client: &mut VirtualWorker) {
 /// The way in which a worker is lost.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
-    /// The control stream ends.
     Leaves,
-    /// The vector breaks off.
     Fails,
-    /// The worker falls silent.
     Silent,
 }
 
@@ -121,7 +118,6 @@ fn a_step_that_completes_without_the_engines_knowledge_counts() {
     check_end_with(rig, &mut other);
 }
 
-/// Returns the names of the saved checkpoints.
 fn saved(folder: &TempDir) -> Vec<String> {
     FolderStore::new(folder.path().join(CHECKPOINTS)).names().unwrap()
 }
@@ -245,7 +241,6 @@ fn three(verify: Option<Verify>) -> (Rig, [VirtualWorker; 3]) {
     (rig, clients)
 }
 
-/// Announces a worker's vector in changed units.
 fn announce_in_other_units(rig: &mut Rig, client: &VirtualWorker, by: i16) -> Announced {
     rig.announce_changed(client.token, &client.asked[0], |header| change_units(header, by))
 }

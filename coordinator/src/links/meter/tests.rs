@@ -2,7 +2,6 @@ use super::*;
 
 /// An event of a worker's vector.
 enum Happens {
-    /// The vector begins.
     Begins,
     /// The vector begins, and its burst is over at once.
     Opens,
@@ -109,12 +108,12 @@ fn the_first_bytes_of_a_vector_do_not_count() {
 #[test]
 fn an_exchange_in_shards_is_measured_as_a_whole() {
     let meter = LinkMeter::default();
-    meter.of(WorkerId::from_slot(0)).begin(true).finish();
-    let shards: Vec<Transfer> = (0..3).map(|slot| meter.of(WorkerId::from_slot(slot)).begin(false)).collect();
+    meter.begin(WorkerId::from_slot(0), true).finish();
+    let shards: Vec<Transfer> = (0..3).map(|slot| meter.begin(WorkerId::from_slot(slot), false)).collect();
     let still_open = meter.stepped(Some(0.5)).unwrap().0;
     assert!(!still_open.iter().any(|observed| matches!(observed, Observed::Shards { .. })));
     drop(shards);
-    (0..3).for_each(|slot| meter.of(WorkerId::from_slot(slot)).begin(false).finish());
+    (0..3).for_each(|slot| meter.begin(WorkerId::from_slot(slot), false).finish());
     let observed = meter.stepped(Some(0.5)).unwrap().0;
     assert!(matches!(observed[..], [Observed::Shards { seconds, predicted_s: 0.5 }] if seconds < 60.0), "{observed:?}");
 }
