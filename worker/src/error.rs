@@ -168,7 +168,7 @@ impl SessionError {
     }
 
     /// Makes the error for a set of parameters that cannot be read.
-    pub(crate) fn parameters(error: CodecError) -> Self {
+    pub(crate) fn parameters(error: &CodecError) -> Self {
         Self::protocol(format!("parameters that cannot be read: {error}"))
     }
 

@@ -50,9 +50,9 @@ impl Parameters {
         let end = held.len().min(first + CHUNK_VALUES);
         let values = &mut held[first..end];
         if base.is_some() {
-            apply_differences(values, &data).map_err(SessionError::parameters)?;
+            apply_differences(values, &data).map_err(|error| SessionError::parameters(&error))?;
         } else {
-            decode_parameters(&data, values).map_err(SessionError::parameters)?;
+            decode_parameters(&data, values).map_err(|error| SessionError::parameters(&error))?;
         }
         if at + 1 < chunks {
             return Ok(None);
