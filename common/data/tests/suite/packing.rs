@@ -61,7 +61,7 @@ fn images_are_packed_by_class_in_order() {
         for index in 0..file.len() {
             let image = file.read(index).unwrap();
             let (class, at) = ((index / count) as u8, (index % count) as u8);
-            assert_eq!(image.label, class.into());
+            assert_eq!(image.label, u16::from(class));
             let planes: Vec<u8> = colour(class, at).0.iter().flat_map(|value| [*value; 256]).collect();
             assert_eq!(image.pixels, planes, "an image of the right size is not touched");
         }
