@@ -5,7 +5,7 @@
 //! - here: [`DataSource`], the source of a split, and [`DataError`]
 //! - `images`: [`Images`], one split of any kind; `info`: the description of its images; `augmentation`: random changes by tasks
 //! - `sampling`: [`TaskSampler`], which chooses the samples of a task; `permutation`, `windows`: their order
-//! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `shard_file`, `sharded`: the same layout in shards
+//! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `sharded`: the same layout in shards
 //! - `pack`: packs images into it, from a `folder` of images, `tars`, or `cifar10`
 //! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape
 //! - `file`: data files that are sent to workers; `cache`: the folder for data that is downloaded, unpacked or packed
@@ -25,7 +25,6 @@ mod packed;
 mod packed_writer;
 mod permutation;
 mod sampling;
-mod shard_file;
 mod shard_index;
 mod sharded;
 mod synthetic;
@@ -43,9 +42,8 @@ pub use pack::{BadImage, DEFAULT_SIZE, PackProgress, Packing, Unpacked};
 pub use packed::PackedFile;
 pub use packed_writer::PackedWriter;
 pub use sampling::{TaskSample, TaskSampler, Tasks};
-pub use shard_file::{ImageChecksummer, ImageChecksums, ShardFile};
 pub use shard_index::{Shard, ShardIndex};
-pub use sharded::ShardStore;
+pub use sharded::{ImageChecksummer, ImageChecksums, ShardFile, ShardStore};
 pub use synthetic::Synthetic;
 
 use std::fmt;

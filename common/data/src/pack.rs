@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use image::error::{LimitError, LimitErrorKind};
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage, imageops::FilterType};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, imageops::FilterType};
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -214,16 +214,14 @@ fn decode(file: impl BufRead + Seek, path: &Path, size: usize) -> Result<Vec<u8>
     if (image.width(), image.height()) != (size, size) {
         image = image.resize_to_fill(size, size, FilterType::Triangle);
     }
-    Ok(planes(&image.into_rgb8()))
-}
-
-/// Splits an image into a red, a green and a blue plane.
-fn planes(image: &RgbImage) -> Vec<u8> {
-    [0, 1, 2].iter().flat_map(|channel| image.pixels().map(move |pixel| pixel.0[*channel])).collect()
+    let image = image.into_rgb8();
+    // The result has a red, a green and a blue plane.
+    Ok([0, 1, 2].iter().flat_map(|channel| image.pixels().map(move |pixel| pixel.0[*channel])).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use image::RgbImage;
     use tempfile::TempDir;
 
     use super::*;

@@ -32,6 +32,17 @@ pub struct TaskSample {
     pub next: isize,
 }
 
+impl TaskSample {
+    /// Makes samples a task of their own: each is followed by the next one, and the last by the first.
+    pub fn ring(mut samples: Vec<Self>) -> Vec<Self> {
+        let last = samples.len().cast_signed() - 1;
+        for (at, sample) in (0..).zip(&mut samples) {
+            sample.next = if at < last { 1 } else { -last };
+        }
+        samples
+    }
+}
+
 /// Chooses the samples of each task.
 ///
 /// A task's samples depend on (seed, iteration, index) only. The samples of iteration 1's tasks 0..B, then of iteration
@@ -115,10 +126,8 @@ impl TaskSampler {
     /// Returns a task's samples with their random draws.
     pub fn task(&mut self, iteration: Iteration, index: u64) -> Vec<TaskSample> {
         let mut draws = stream(self.tasks.seed, DrawPurpose::Draw, number_of(iteration, index));
-        let samples = self.samples(iteration, index);
-        let last = samples.len().cast_signed() - 1;
-        let next = |at: isize| if at < last { 1 } else { -last };
-        (0..).zip(samples).map(|(at, index)| TaskSample { index, draw: draws.random(), next: next(at) }).collect()
+        let samples = self.samples(iteration, index).into_iter();
+        TaskSample::ring(samples.map(|index| TaskSample { index, draw: draws.random(), next: 0 }).collect())
     }
 
     /// Returns the indices of a task's samples.

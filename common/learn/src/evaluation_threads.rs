@@ -77,16 +77,8 @@ impl EvaluationThreads {
         make: impl Fn() -> Box<dyn Evaluator> + Send + Sync + 'static,
         report: impl Fn(BatchResult) + Send + Sync + 'static,
     ) -> Self {
-        Self::with_patience(PATIENCE, make, report)
-    }
-
-    fn with_patience(
-        patience: Duration,
-        make: impl Fn() -> Box<dyn Evaluator> + Send + Sync + 'static,
-        report: impl Fn(BatchResult) + Send + Sync + 'static,
-    ) -> Self {
-        let orders =
-            EvaluationOrders { waiting: VecDeque::new(), begun: None, patience, evaluated: None, are_over: false };
+        let (waiting, patience) = (VecDeque::new(), PATIENCE);
+        let orders = EvaluationOrders { waiting, begun: None, patience, evaluated: None, are_over: false };
         let queue = Arc::new(BatchQueue { orders: Mutex::new(orders), changed: Condvar::new() });
         let work = Arc::new((make, report));
         for urgency in [Urgency::Idle, Urgency::Low] {
@@ -241,7 +233,9 @@ mod tests {
             Box::new(Fake { number: *made, parameters: 0.0, brake: brake.clone() })
         };
         let report = move |measured| drop(report.send(measured));
-        (EvaluationThreads::with_patience(patience, make, report), reported)
+        let threads = EvaluationThreads::spawn(make, report);
+        threads.0.lock().patience = patience;
+        (threads, reported)
     }
 
     fn order(step: u64, batch: u64) -> EvaluationOrder {

@@ -249,7 +249,7 @@ impl<P: Problem> Learner for BurnLearner<P> {
     fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
         let samples = self.tasks.task(iteration, index);
         let gradient = |samples: &[TaskSample]| {
-            let (loss, parts) = self.gradients(&self.batch_of(&ring(samples))?, 1)?.read()?;
+            let (loss, parts) = self.gradients(&self.batch_of(&TaskSample::ring(samples.to_vec()))?, 1)?.read()?;
             Ok(task_gradient(loss, parts))
         };
         sift(&samples, |sample| sample.index, gradient).map(Some)
@@ -273,13 +273,6 @@ impl<P: Problem> Learner for BurnLearner<P> {
 fn task_gradient(loss: f32, parts: Vec<FlatPart<TensorData>>) -> TaskGradient {
     let tensors: Vec<TensorData> = parts.into_iter().map(FlatPart::into_data).collect();
     TaskGradient { gradient: flat::concatenate(&tensors), loss: loss.into() }
-}
-
-/// Returns the samples as a task of their own: the next one of each is among them.
-fn ring(samples: &[TaskSample]) -> Vec<TaskSample> {
-    let last = samples.len().cast_signed() - 1;
-    let next = |at: isize| if at < last { 1 } else { -last };
-    (0..).zip(samples).map(|(at, sample)| TaskSample { next: next(at), ..*sample }).collect()
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metad
     assert_eq!(parameters.len(), table.parameters());
     let mut rest = parameters;
     let tensors = table.tensors.iter().map(|entry| {
-        let (own, others) = rest.split_at(entry.len());
+        let (own, others) = rest.split_at(entry.elements());
         rest = others;
         (entry.name.as_str(), entry.shape.clone(), entry.to_pytorch(own))
     });

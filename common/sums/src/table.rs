@@ -24,14 +24,8 @@ pub struct TensorEntry {
 const TRANSPOSED: &str = "^T";
 
 impl TensorEntry {
-    /// Returns the number of elements.
-    pub fn len(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         self.shape.iter().product()
-    }
-
-    /// Returns `true` if the tensor has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Converts the tensor's part of the flat vector to PyTorch's layout.
@@ -76,7 +70,7 @@ impl ParameterTable {
 
     /// Returns the number of parameters.
     pub fn parameters(&self) -> usize {
-        self.tensors.iter().map(TensorEntry::len).sum()
+        self.tensors.iter().map(TensorEntry::elements).sum()
     }
 }
 

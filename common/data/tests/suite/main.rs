@@ -1,10 +1,11 @@
 //! Tests packing images from outside for training, and reading their shards.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use ata_data::{BadImage, DataError, Packing, Unpacked};
+use ata_data::{BadImage, DataError, PackedFile, Packing, Split, Unpacked};
 use image::{Rgb, RgbImage};
+use tempfile::TempDir;
 
 mod packing;
 mod shards;
@@ -23,9 +24,30 @@ fn write_images(split: &Path, size: u32, count: u8, colour: impl Fn(u8, u8) -> R
     }
 }
 
-/// Packs images into a folder, in place of what it holds.
-fn pack(from: &Path, out: &Path, packing: Packing) -> Result<Vec<BadImage>, DataError> {
-    drop(fs::remove_dir_all(out));
-    let unpacked = Unpacked::find(from)?.expect("there are images");
-    unpacked.pack(out, packing, &mut |done, total| assert!(done <= total))
+/// A folder with images or archives, and the folder that they are packed into.
+struct Place(TempDir);
+
+impl Place {
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("images")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.0.path().join("out")
+    }
+
+    /// Packs a folder, in place of what was packed before.
+    fn pack_from(&self, from: &Path, packing: Packing) -> Result<Vec<BadImage>, DataError> {
+        drop(fs::remove_dir_all(self.out()));
+        let unpacked = Unpacked::find(from)?.expect("there are images");
+        unpacked.pack(&self.out(), packing, &mut |done, total| assert!(done <= total))
+    }
+
+    fn pack(&self, skip_bad: bool) -> Result<Vec<BadImage>, DataError> {
+        self.pack_from(&self.folder(), Packing { size: 16, skip_bad, shard_bytes: None })
+    }
+
+    fn open(&self, split: Split) -> PackedFile {
+        PackedFile::open(&self.out().join(split.packed_name())).unwrap()
+    }
 }

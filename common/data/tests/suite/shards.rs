@@ -13,22 +13,21 @@ use image::Rgb;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::{pack, write_images};
+use super::{Place, write_images};
 
 /// The size of an image of 8 × 8 pixels with its label, in bytes.
 const RECORD_BYTES: usize = 2 + 3 * 8 * 8;
 
 /// Packs 60 training images of each of three classes, in shards of 25, and 20 test images.
-fn packed() -> (TempDir, PathBuf) {
-    let folder = TempDir::new().unwrap();
+fn packed() -> (Place, PathBuf) {
+    let place = Place(TempDir::new().unwrap());
     for (split, count) in [("train", 60), ("test", 20)] {
-        let colour = |class, at| Rgb([80 * class, at, 3 * at]);
-        write_images(&folder.path().join("images").join(split), 8, count, colour);
+        write_images(&place.folder().join(split), 8, count, |class, at| Rgb([80 * class, at, 3 * at]));
     }
-    let out = folder.path().join("out");
     let packing = Packing { size: 8, skip_bad: false, shard_bytes: Some(25 * RECORD_BYTES as u64 + 7) };
-    pack(&folder.path().join("images"), &out, packing).unwrap();
-    (folder, out)
+    place.pack_from(&place.folder(), packing).unwrap();
+    let out = place.out();
+    (place, out)
 }
 
 fn open(path: &Path) -> Result<Images, DataError> {
@@ -82,7 +81,7 @@ impl ShardStore for Cutter {
 
 #[test]
 fn images_are_the_same_from_a_file_and_from_shards() {
-    let (_folder, out) = packed();
+    let (_place, out) = packed();
     let whole = open(&out.join("train.packed")).unwrap();
     let sharded = open(&out.join("train.shards")).unwrap();
     let index = ShardIndex::read(&out.join("train.shards")).unwrap();
@@ -106,7 +105,7 @@ fn images_are_the_same_from_a_file_and_from_shards() {
 /// The damage happens between the check of the shard and the reading of an image.
 #[test]
 fn what_is_damaged_after_it_was_checked_is_obtained_again() {
-    let (_folder, out) = packed();
+    let (_place, out) = packed();
     let whole = open(&out.join("train.packed")).unwrap();
     let index = ShardIndex::read(&out.join("train.shards")).unwrap();
     let store = Arc::new(Cutter::new(&out.join("train.packed")));
@@ -138,7 +137,7 @@ fn what_is_damaged_after_it_was_checked_is_obtained_again() {
 /// A shard whose content has changed is named when it is read; the others are not affected.
 #[test]
 fn a_changed_shard_is_named() {
-    let (_folder, out) = packed();
+    let (_place, out) = packed();
     let path = out.join("train.packed");
     let mut bytes = fs::read(&path).unwrap();
     let header = bytes.len() - 180 * RECORD_BYTES;
@@ -152,7 +151,7 @@ fn a_changed_shard_is_named() {
 
 #[test]
 fn a_missing_file_or_shard_is_named() {
-    let (_folder, out) = packed();
+    let (_place, out) = packed();
     let store = Arc::new(Cutter { fails: true, ..Cutter::new(&out.join("train.packed")) });
     fs::remove_file(out.join("train.packed")).unwrap();
     let error = open(&out.join("train.shards")).unwrap_err().to_string();
@@ -164,7 +163,7 @@ fn a_missing_file_or_shard_is_named() {
 
 #[test]
 fn an_index_of_other_images_is_refused() {
-    let (_folder, out) = packed();
+    let (_place, out) = packed();
     fs::copy(out.join("test.packed"), out.join("train.packed")).unwrap();
     let error = open(&out.join("train.shards")).unwrap_err().to_string();
     assert!(error.contains("it is not the index of"), "{error}");
@@ -172,7 +171,7 @@ fn an_index_of_other_images_is_refused() {
 
 #[test]
 fn damaged_indexes_are_refused_with_the_reason() {
-    let (_folder, out) = packed();
+    let (_place, out) = packed();
     let path = out.join("train.shards");
     let good = fs::read(&path).unwrap();
     let with = |at: usize, bytes: &[u8]| {

@@ -1,14 +1,14 @@
 //! Tests packing images in tar archives in the layout of WebDataset: which samples are read, and which are refused.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ata_data::{BadImage, DataError, PackedFile, Packing, Split};
+use ata_data::{DataError, Packing, Split};
 use image::{ImageFormat, Rgb, RgbImage};
 use tar::{Builder, Header};
 use tempfile::TempDir;
 
-use super::write_images;
+use super::{Place, write_images};
 
 /// The number of training images of each class.
 const TRAIN: u8 = 20;
@@ -51,49 +51,33 @@ fn write_tar(path: &Path, entries: &[(String, Vec<u8>)]) {
     tar.finish().unwrap();
 }
 
-/// A folder of archives, two of which hold training images.
-struct Place(TempDir);
+/// Returns a folder of archives, two of which hold training images.
+fn place() -> Place {
+    let place = Place(TempDir::new().unwrap());
+    write_tar(&place.folder().join("birds-train-000.tar"), &samples(&[0, 1], TRAIN));
+    write_tar(&place.folder().join("constrained_intervals-train-001.tar"), &samples(&[2], TRAIN));
+    write_tar(&place.folder().join("constrained_intervals-validation-000.tar"), &samples(&[0, 1, 2], TEST));
+    place
+}
 
-impl Place {
-    fn new() -> Self {
-        let place = Self(TempDir::new().unwrap());
-        write_tar(&place.folder().join("birds-train-000.tar"), &samples(&[0, 1], TRAIN));
-        write_tar(&place.folder().join("constrained_intervals-train-001.tar"), &samples(&[2], TRAIN));
-        write_tar(&place.folder().join("constrained_intervals-validation-000.tar"), &samples(&[0, 1, 2], TEST));
-        place
-    }
+fn write_names(place: &Place, names: &str) {
+    fs::write(place.folder().join("classnames.txt"), names).unwrap();
+}
 
-    fn folder(&self) -> PathBuf {
-        self.0.path().join("archives")
-    }
-
-    fn names(&self, names: &str) {
-        fs::write(self.folder().join("classnames.txt"), names).unwrap();
-    }
-
-    fn pack(&self, from: &Path, skip_bad: bool, shard_bytes: Option<u64>) -> Result<Vec<BadImage>, DataError> {
-        super::pack(from, &self.out(), Packing { size: 16, skip_bad, shard_bytes })
-    }
-
-    fn out(&self) -> PathBuf {
-        self.0.path().join("out")
-    }
-
-    /// Returns the packed files, by name.
-    fn packed(&self) -> Vec<(String, Vec<u8>)> {
-        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
-        let paths = fs::read_dir(self.out()).unwrap().map(|entry| entry.unwrap().path());
-        let mut files: Vec<_> = paths.map(|path| (name(&path), fs::read(&path).unwrap())).collect();
-        files.sort();
-        files
-    }
+/// Returns the packed files, by name.
+fn packed(place: &Place) -> Vec<(String, Vec<u8>)> {
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let paths = fs::read_dir(place.out()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = paths.map(|path| (name(&path), fs::read(&path).unwrap())).collect();
+    files.sort();
+    files
 }
 
 /// The result is the same with and without shards, and with the archives in folders.
 #[test]
 fn archives_are_packed_into_the_bytes_of_a_folder_with_the_same_images() {
-    let place = Place::new();
-    place.names("ant\nbee\ncat\n");
+    let place = place();
+    write_names(&place, "ant\nbee\ncat\n");
     let files = place.0.path().join("files");
     for (split, count) in [("train", TRAIN), ("test", TEST)] {
         write_images(&files.join(split), 16, count, colour);
@@ -110,21 +94,22 @@ fn archives_are_packed_into_the_bytes_of_a_folder_with_the_same_images() {
     }
     fs::copy(place.folder().join("classnames.txt"), in_folders.join("classnames.txt")).unwrap();
     for shard_bytes in [None, Some(10_000)] {
-        assert_eq!(place.pack(&files, false, shard_bytes).unwrap(), []);
-        let expected = place.packed();
+        let packing = Packing { size: 16, skip_bad: false, shard_bytes };
+        assert_eq!(place.pack_from(&files, packing).unwrap(), []);
+        let expected = packed(&place);
         assert_eq!(expected.len(), if shard_bytes.is_some() { 4 } else { 2 });
         for from in [place.folder(), in_folders.clone()] {
-            assert_eq!(place.pack(&from, false, shard_bytes).unwrap(), []);
-            assert!(place.packed() == expected, "{}", from.display());
+            assert_eq!(place.pack_from(&from, packing).unwrap(), []);
+            assert!(packed(&place) == expected, "{}", from.display());
         }
     }
 }
 
 #[test]
 fn without_a_list_classes_are_called_by_their_numbers() {
-    let place = Place::new();
-    place.pack(&place.folder(), false, None).unwrap();
-    let file = PackedFile::open(&place.out().join(Split::Train.packed_name())).unwrap();
+    let place = place();
+    place.pack(false).unwrap();
+    let file = place.open(Split::Train);
     assert_eq!((file.len(), &file.info().classes[..]), (60, &["0", "1", "2"].map(String::from)[..]));
     assert_eq!(file.read(59).unwrap().label, 2);
 }
@@ -132,17 +117,17 @@ fn without_a_list_classes_are_called_by_their_numbers() {
 /// The archive that a folder was unpacked from may be next to it.
 #[test]
 fn a_folder_of_images_goes_before_archives_next_to_it() {
-    let place = Place::new();
+    let place = place();
     for split in ["train", "test"] {
         write_images(&place.folder().join(split), 16, 1, colour);
     }
-    place.pack(&place.folder(), false, None).unwrap();
-    assert_eq!(PackedFile::open(&place.out().join(Split::Train.packed_name())).unwrap().len(), 3);
+    place.pack(false).unwrap();
+    assert_eq!(place.open(Split::Train).len(), 3);
 }
 
 #[test]
 fn bad_samples_are_named_or_left_out() {
-    let place = Place::new();
+    let place = place();
     let mut entries = samples(&[2], TRAIN);
     let entry = |name: &str, content: &[u8]| (name.to_owned(), content.to_owned());
     entries.extend([
@@ -161,9 +146,7 @@ fn bad_samples_are_named_or_left_out() {
     ]);
     let archive = place.folder().join("constrained_intervals-train-001.tar");
     write_tar(&archive, &entries);
-    let Err(DataError::BadImages { first, others }) = place.pack(&place.folder(), false, None) else {
-        panic!("they are named")
-    };
+    let Err(DataError::BadImages { first, others }) = place.pack(false) else { panic!("they are named") };
     let found = [vec![first], others].concat();
     let reasons = [
         ("a.jpg", "decoding"),
@@ -178,16 +161,16 @@ fn bad_samples_are_named_or_left_out() {
         let bad = found.iter().find(|bad| bad.path == archive.join(name)).expect(name);
         assert!(bad.reason.contains(reason), "expected '{reason}': {}", bad.reason);
     }
-    assert_eq!(place.pack(&place.folder(), true, None).unwrap().len(), reasons.len());
-    assert_eq!(PackedFile::open(&place.out().join(Split::Train.packed_name())).unwrap().len(), 61);
+    assert_eq!(place.pack(true).unwrap().len(), reasons.len());
+    assert_eq!(place.open(Split::Train).len(), 61);
 }
 
 #[test]
 fn archives_that_make_no_sense_are_refused_with_the_reason() {
     let check = |change: &dyn Fn(&Place), reason: &str| {
-        let place = Place::new();
+        let place = place();
         change(&place);
-        let error = place.pack(&place.folder(), true, None).expect_err(reason).to_string();
+        let error = place.pack(true).expect_err(reason).to_string();
         assert!(error.contains(reason), "expected '{reason}': {error}");
     };
     let train = |place: &Place| place.folder().join("constrained_intervals-train-001.tar");
@@ -195,8 +178,11 @@ fn archives_that_make_no_sense_are_refused_with_the_reason() {
     check(&|place| fs::remove_file(test(place)).unwrap(), "none that have 'test' or 'val' in their names");
     check(&|place| write_tar(&test(place), &samples(&[0, 2], TEST)), "there is no test image of class 1 ('1')");
     check(&|place| write_tar(&train(place), &samples(&[3], TRAIN)), "there is no training image of class 2 ('2')");
-    check(&|place| place.names("ant\nbee\n"), "there are images of class 2, but classes are numbered from 0 to 1");
-    check(&|place| place.names("ant\nbee, wasp\ncat\n"), "classnames.txt: line 2: the name of a class");
+    check(
+        &|place| write_names(place, "ant\nbee\n"),
+        "there are images of class 2, but classes are numbered from 0 to 1",
+    );
+    check(&|place| write_names(place, "ant\nbee, wasp\ncat\n"), "classnames.txt: line 2: the name of a class");
     check(
         &|place| fs::write(train(place), vec![b'x'; 2_000]).unwrap(),
         "constrained_intervals-train-001.tar: is no whole tar archive",

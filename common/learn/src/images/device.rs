@@ -54,7 +54,10 @@ impl DeviceImages {
     /// Reads the images at these indices: pixels from 0 to 255, shape [samples, 3, size, size], and labels.
     fn read(&self, indices: &[u64]) -> Result<(Tensor<4>, Vec<i32>), DataError> {
         let (words, labels) = match &self.resident {
-            Some(resident) => (resident.words(indices, &self.device), resident.labels(indices)),
+            Some(resident) => (
+                resident.words(indices, &self.device),
+                indices.iter().map(|index| resident.labels[*index as usize]).collect(),
+            ),
             None => upload(&self.source, indices, &self.device)?,
         };
         let [samples, count] = words.dims();
@@ -140,10 +143,6 @@ impl Resident {
             labels.extend(labels_of_block);
         }
         Ok(Self { block, blocks, labels })
-    }
-
-    fn labels(&self, indices: &[u64]) -> Vec<u16> {
-        indices.iter().map(|index| self.labels[*index as usize]).collect()
     }
 
     /// Returns rows by index: gathered from one block after the other, then put in order.

@@ -48,10 +48,12 @@ impl FromStr for CnnWidths {
     fn from_str(text: &str) -> Result<Self, ModelError> {
         let widths: Option<Vec<usize>> =
             text.split('/').map(|width| width.parse().ok().filter(|width| (1..=Self::MAX).contains(width))).collect();
-        match widths.as_deref() {
-            Some(&[c1, c2, c3, hidden]) => Ok(Self { channels: [c1, c2, c3], hidden }),
-            _ => Err(ModelError::Widths(text.into())),
+        if let Some(&[c1, c2, c3, hidden]) = widths.as_deref() {
+            return Ok(Self { channels: [c1, c2, c3], hidden });
         }
+        let most = Self::MAX;
+        let reason = format!("widths '{text}' must be four whole numbers from 1 to {most}, as in 16/32/64/120");
+        Err(ModelError::Invalid { model: "cnn".into(), reason })
     }
 }
 
@@ -110,7 +112,8 @@ mod tests {
             assert_eq!(found, (text != "cnn:").then(|| ModelError::Unknown(text.into())), "{text}");
         }
         for text in ["1/2/3", "1/2/3/0", "1/2/3/4/5", "a/2/3/4", "1/2/3/9999"] {
-            assert_eq!(builtin_model(&format!("cnn:widths={text}")).err(), Some(ModelError::Widths(text.into())));
+            let error = builtin_model(&format!("cnn:widths={text}")).err().unwrap().to_string();
+            assert!(error.starts_with(&format!("model 'cnn': widths '{text}' must be four whole numbers")), "{error}");
         }
     }
 }

@@ -81,10 +81,7 @@ pub enum ModelError {
          resnet20:width=32; classes=N and size=S follow if these are not to be those of the data"
     )]
     Unknown(String),
-    /// The widths of the CNN do not parse.
-    #[error("model 'cnn': widths '{0}' must be four whole numbers from 1 to {max}, as in 16/32/64/120", max = CnnWidths::MAX)]
-    Widths(String),
-    /// A parameter of another model is out of range.
+    /// A parameter of a model is out of range.
     #[error("model '{model}': {reason}")]
     Invalid {
         /// The model's name.

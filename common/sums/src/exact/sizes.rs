@@ -14,7 +14,7 @@ pub struct TensorSizes {
 
 impl From<&ParameterTable> for TensorSizes {
     fn from(table: &ParameterTable) -> Self {
-        Self::new(table.tensors.iter().map(TensorEntry::len))
+        Self::new(table.tensors.iter().map(TensorEntry::elements))
     }
 }
 
