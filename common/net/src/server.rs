@@ -46,7 +46,7 @@ pub async fn serve<S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    let service = Guard::new(security.clone(), service);
+    let service = Guard { security: security.clone(), inner: service };
     let (over, is_over) = watch::channel(());
     let mut servers = JoinSet::new();
     let queues = CONNECTION_WINDOWS.map(|window_bytes| {
@@ -67,9 +67,10 @@ pub async fn serve<S>(
         let (window, queues) = (windows.window(), queues.clone());
         tokio::spawn(arrived.peer.probation(arrived.since));
         async move {
-            let queue = &queues[window.size];
+            let AcceptedConnection { stream, peer, place, .. } = arrived;
+            let (queue, closed) = (&queues[window.size], Box::pin(peer.closed()));
             // An error here means that the server is gone.
-            drop(queue.send(Ok(ServedConnection::new(arrived, window))).await);
+            drop(queue.send(Ok(ServedConnection { stream, peer, closed, _window: window, _place: place })).await);
         }
     };
     tokio::select! {
@@ -120,11 +121,6 @@ struct ServedConnection {
 }
 
 impl ServedConnection {
-    fn new(AcceptedConnection { stream, peer, place, .. }: AcceptedConnection, window: ConnectionWindow) -> Self {
-        let closed = Box::pin(peer.closed());
-        Self { stream, peer, closed, _window: window, _place: place }
-    }
-
     fn check(&self) -> io::Result<()> {
         if self.peer.state().is_closed() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
