@@ -19,13 +19,14 @@ use tonic::transport::server::Connected;
 use tower_service::Service;
 
 use crate::entrance::{AcceptedConnection, Entrance};
-use crate::handshake::{Protocol, Transport};
+use crate::handshake::Transport;
 use crate::limits::{
     CONNECTION_WINDOWS, CONNECTIONS_PER_WORKER, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS,
     MAX_STREAMS, MAX_UPLOADS, MAX_VISITORS,
 };
 use crate::peer::Peer;
 use crate::security::{Guard, Security, ServerTls};
+use crate::warnings::Protocol;
 use crate::windows::{ConnectionWindow, ConnectionWindows};
 
 /// The number of files that a coordinator opens in addition to its workers' connections: the dashboard's connections, and its own files.
