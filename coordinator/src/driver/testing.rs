@@ -137,8 +137,7 @@ impl VirtualRun {
         let mut ending = self.turn(0.1, None);
         loop {
             // A checkpoint is written by another thread, whose report must be waited for.
-            let report =
-                if self.unreported > 0 { self.commands.blocking_recv() } else { self.commands.try_recv().ok() };
+            let report = if self.unreported > 0 { self.commands.blocking_recv() } else { self.commands.try_recv().ok() };
             let Some(report) = report else { return ending };
             ending = ending.or(self.handle(0.0, report));
         }
