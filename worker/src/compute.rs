@@ -105,6 +105,7 @@ impl Compute {
                         fuses,
                         task_time,
                         events: &events,
+                        cancelled: CancelFlag::default(),
                         format,
                         budget,
                         sizes: tensors,
@@ -158,6 +159,8 @@ struct Worker<'a> {
     fuses: bool,
     task_time: Option<TaskTime>,
     events: &'a mpsc::Sender<ComputeEvent>,
+    /// The flag of the current job.
+    cancelled: CancelFlag,
     format: WireFormat,
     budget: u64,
     sizes: TensorSizes,
@@ -185,9 +188,15 @@ impl Worker<'_> {
         for job in jobs {
             match job {
                 Job::Load(parameters) => self.learner.load(&parameters),
-                Job::Compute { lease, round, cancelled, units } => self.compute(&lease, round, &cancelled, units)?,
+                Job::Compute { lease, round, cancelled, units } => {
+                    self.cancelled = cancelled;
+                    self.compute(&lease, round, units)?;
+                }
                 Job::Discard(lease) => self.kept.discard(lease),
-                Job::Collect { request, withdrawn, units } => self.collect(&request, &withdrawn, units)?,
+                Job::Collect { request, withdrawn, units } => {
+                    self.cancelled = withdrawn;
+                    self.collect(&request, units)?;
+                }
             }
         }
         Ok(())
@@ -198,15 +207,9 @@ impl Worker<'_> {
         drop(self.events.blocking_send(event));
     }
 
-    fn compute(
-        &mut self,
-        lease: &Lease,
-        round: u64,
-        cancelled: &CancelFlag,
-        units: Option<Units>,
-    ) -> Result<(), String> {
+    fn compute(&mut self, lease: &Lease, round: u64, units: Option<Units>) -> Result<(), String> {
         let mut sum = self.kept.empty_sum(&self.sizes);
-        match self.sum(lease, cancelled, units, &mut sum) {
+        match self.sum(lease, units, &mut sum) {
             Ok((computed, units)) => {
                 self.kept.add(lease.iteration, &units, KeptSum::of(lease, round, sum));
                 self.report(ComputeEvent::Computed(computed));
@@ -234,13 +237,12 @@ impl Worker<'_> {
     fn sum(
         &mut self,
         lease: &Lease,
-        cancelled: &CancelFlag,
         units: Option<Units>,
         sum: &mut GradientSum,
     ) -> Result<(ComputedLease, Units), Stop> {
-        let quantizer = self.quantizer(lease.iteration, units, cancelled)?;
+        let quantizer = self.quantizer(lease.iteration, units)?;
         let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
-        self.add(lease.iteration, lease.tasks, cancelled, &quantizer, sum, |at_once, measured| {
+        self.add(lease.iteration, lease.tasks, &quantizer, sum, |at_once, measured| {
             times.busy_s.push(measured.busy.as_secs_f64());
             times.outlasted += if measured.is_outlasted { at_once } else { 0 };
             losses.push(measured.loss);
@@ -253,7 +255,6 @@ impl Worker<'_> {
         &mut self,
         iteration: Iteration,
         tasks: TaskRange,
-        cancelled: &CancelFlag,
         quantizer: &Quantizer,
         sum: &mut GradientSum,
         mut measure: impl FnMut(u64, MeasuredTask),
@@ -262,18 +263,13 @@ impl Worker<'_> {
         for first in tasks.indices().step_by(at_once as usize) {
             let batch = TaskRange { first, count: at_once };
             self.learner.announce(iteration, TaskRange { first, count: tasks.end() - first }, at_once);
-            measure(at_once, self.timed(iteration, batch, cancelled, quantizer, sum)?);
+            measure(at_once, self.timed(iteration, batch, quantizer, sum)?);
         }
         // A lease that was cancelled during its last task must not be kept.
-        if cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
+        if self.cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
     }
 
-    fn quantizer(
-        &mut self,
-        iteration: Iteration,
-        units: Option<Units>,
-        cancelled: &CancelFlag,
-    ) -> Result<Quantizer, Stop> {
+    fn quantizer(&mut self, iteration: Iteration, units: Option<Units>) -> Result<Quantizer, Stop> {
         if let Some((known, quantizer)) = &self.quantizer
             && *known == iteration
             && units.as_ref().is_none_or(|units| units == quantizer.units())
@@ -284,7 +280,7 @@ impl Worker<'_> {
             units
         } else {
             // All workers compute the same task for this, whatever tasks they hold.
-            let maxima = self.first_maxima(iteration, cancelled).map_err(|error| stop(&error, cancelled))?;
+            let maxima = self.first_maxima(iteration).map_err(|error| self.stop(&error))?;
             Units::first(&maxima, self.budget)
         };
         let quantizer = Quantizer::new(units, self.sizes.clone(), self.budget, self.format);
@@ -297,23 +293,33 @@ impl Worker<'_> {
         &mut self,
         iteration: Iteration,
         tasks: TaskRange,
-        cancelled: &CancelFlag,
         quantizer: &Quantizer,
         sum: &mut GradientSum,
     ) -> Result<MeasuredTask, Stop> {
-        if cancelled.is_set() {
+        if self.cancelled.is_set() {
             return Err(Stop::Cancelled);
         }
         // Reading the samples is part of the task, since the device waits for them.
         let started = Instant::now();
-        let loss = self.add_batch(iteration, tasks, cancelled, quantizer, sum);
-        let loss = loss.map_err(|error| stop(&error, cancelled))?;
+        let loss = self.add_batch(iteration, tasks, quantizer, sum);
+        let loss = loss.map_err(|error| self.stop(&error))?;
         let computed = started.elapsed();
         let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
-        let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
+        let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, &self.cancelled));
         Ok(MeasuredTask { loss, busy, is_outlasted: rest.is_none() })
+    }
+
+    fn stop(&self, error: &LearnerError) -> Stop {
+        match error {
+            LearnerError::Data(_) if self.cancelled.is_set() => Stop::Cancelled,
+            LearnerError::Data(_) => Stop::Failed { reason: error.to_string(), uncomputable: false },
+            LearnerError::NotFinite(_) | LearnerError::Loss(_) | LearnerError::Problem(_) => {
+                Stop::Failed { reason: error.to_string(), uncomputable: true }
+            }
+            LearnerError::Device(reason) => Stop::Broken(reason.clone()),
+        }
     }
 }
 
@@ -325,25 +331,14 @@ struct MeasuredTask {
     is_outlasted: bool,
 }
 
+/// The reason why tasks were not computed.
 enum Stop {
+    /// They are no longer needed.
     Cancelled,
     /// The data cannot be read, or the tasks fail on any worker.
-    Failed {
-        reason: String,
-        uncomputable: bool,
-    },
+    Failed { reason: String, uncomputable: bool },
+    /// The device failed.
     Broken(String),
-}
-
-fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
-    match error {
-        LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
-        LearnerError::Data(_) => Stop::Failed { reason: error.to_string(), uncomputable: false },
-        LearnerError::NotFinite(_) | LearnerError::Loss(_) | LearnerError::Problem(_) => {
-            Stop::Failed { reason: error.to_string(), uncomputable: true }
-        }
-        LearnerError::Device(reason) => Stop::Broken(reason.clone()),
-    }
 }
 
 /// Waits for `duration`, or until the lease is cancelled. Returns the time waited.

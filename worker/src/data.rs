@@ -61,7 +61,7 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     let SplitSource { split, spec, own, cache, cache_bytes, link, .. } = source;
     let (sha256, bytes, shards_url) = match spec {
         DataSpec::Generated { seed } => {
-            return blocking(move || open(&*model, &DataSource::Generated { seed }, split)).await;
+            return blocking(move || Ok(model.open(&DataSource::Generated { seed }, split)?)).await;
         }
         DataSpec::File { sha256, bytes, shards_url } => (sha256, bytes, shards_url),
     };
@@ -91,23 +91,19 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     let runtime = Handle::current();
     blocking(move || {
         if !ShardIndex::is_index(&path)? {
-            return open(&*model, &DataSource::File(path), split);
+            return Ok(model.open(&DataSource::File(path), split)?);
         }
         let store = match own_url.or(shards_url) {
             None => ShardCache::of_coordinator(link, runtime, &cache, cache_bytes),
-            Some(url) => ShardCache::of_objects(Arc::new(objects(&url)?), split, &cache, cache_bytes),
+            Some(url) => {
+                let unusable = |reason| DataError::Problem(format!("the shards of the data are in {url}: {reason}"));
+                let objects = Objects::open(&url).map_err(unusable)?;
+                ShardCache::of_objects(Arc::new(objects), split, &cache, cache_bytes)
+            }
         };
-        open(&*model, &DataSource::Shards { index: path, store: Arc::new(store) }, split)
+        Ok(model.open(&DataSource::Shards { index: path, store: Arc::new(store) }, split)?)
     })
     .await
-}
-
-fn objects(url: &str) -> Result<Objects, DataError> {
-    Objects::open(url).map_err(|reason| DataError::Problem(format!("the shards of the data are in {url}: {reason}")))
-}
-
-fn open(model: &dyn Model, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
-    Ok(model.open(source, split)?)
 }
 
 fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
@@ -116,7 +112,7 @@ fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Re
         let digests = format!("SHA-256 {}, expected {}", hex(&file.sha256), hex(&sha256));
         return Err(WorkerError::OtherData(file.path, digests));
     }
-    open(model, &DataSource::File(file.path), split)
+    Ok(model.open(&DataSource::File(file.path), split)?)
 }
 
 /// Returns whether there is an intact cached copy. A damaged one must be fetched again.

@@ -13,7 +13,7 @@ use ata_objects::Objects;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::download::{DataLink, UNFINISHED, lock_file, unfinished};
 
@@ -28,8 +28,8 @@ const LOCK: &str = "lock";
 pub struct ShardCache {
     shared: Arc<CacheState>,
     runtime: Handle,
-    /// The task that fetches the shards that are needed next.
-    ahead: Mutex<Option<AbortHandle>>,
+    /// The task that fetches the shards that are needed next, which ends when it is dropped.
+    ahead: Mutex<JoinSet<()>>,
 }
 
 #[derive(Debug)]
@@ -70,14 +70,6 @@ impl ShardCache {
     }
 }
 
-impl Drop for ShardCache {
-    fn drop(&mut self) {
-        if let Some(ahead) = lock(&self.ahead).take() {
-            ahead.abort();
-        }
-    }
-}
-
 impl ShardStore for ShardCache {
     /// Opens a shard. This is called by compute threads, which are not threads of the runtime.
     fn open(&self, shard: &Shard) -> Result<ShardFile, DataError> {
@@ -108,17 +100,17 @@ impl ShardStore for ShardCache {
         lock(&self.shared.checked).retain(|sha256, _| expected.contains(sha256));
         *lock(&self.shared.expected) = expected;
         let (shared, shards) = (self.shared.clone(), shards.to_vec());
-        let task = self.runtime.spawn(async move {
+        let fetch = async move {
             for shard in shards {
                 if let Err(error) = shared.obtain(shard).await {
                     // The failure is not final: a task that needs the shard tries again, and fails with the reason.
                     return tracing::debug!("{error}");
                 }
             }
-        });
-        if let Some(before) = lock(&self.ahead).replace(task.abort_handle()) {
-            before.abort();
-        }
+        };
+        let mut ahead = JoinSet::new();
+        ahead.spawn_on(fetch, &self.runtime);
+        *lock(&self.ahead) = ahead;
     }
 }
 

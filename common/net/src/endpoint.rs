@@ -62,7 +62,7 @@ impl Endpoint {
             Some(reason) => ConnectError::Distrusted(self.clone(), reason),
             None => ConnectError::Unreachable(self.clone(), innermost(&error)),
         })?;
-        Ok(AuthorizedChannel::new(channel, self.trust.authorization()))
+        Ok(AuthorizedChannel { channel, authorization: self.trust.authorization() })
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep};
 use tokio_util::either::Either;
 
 use crate::admission::Admission;
-use crate::handshake::{Protocol, Transport, handshake};
+use crate::handshake::{Transport, handshake};
 use crate::limits::STRANGER_TIMEOUT;
 use crate::peer::Peer;
-use crate::warnings::Warnings;
+use crate::warnings::{Protocol, Warnings};
 
 /// A connection whose handshake is done.
 #[derive(Debug)]

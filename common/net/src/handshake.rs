@@ -11,6 +11,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::security::names_of;
+use crate::warnings::Protocol;
 
 /// The first byte of a TLS handshake (RFC 8446, section 5.1), which begins no plain request.
 const TLS_HANDSHAKE: u8 = 22;
@@ -28,15 +29,6 @@ const NO_PLAIN_HTTP_HERE: &[u8] =
 
 /// The warning about a peer that does not finish its handshake in time.
 const LATE: &str = "did not finish its handshake in time";
-
-/// The protocol of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// gRPC, which workers speak.
-    Grpc,
-    /// HTTP/1.1, which browsers speak, for the dashboard.
-    Http,
-}
 
 /// The byte stream of a connection, encrypted or not.
 pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;

@@ -23,7 +23,7 @@ mod windows;
 
 pub use endpoint::{ConnectError, Endpoint};
 pub use entrance::{AcceptedConnection, Entrance};
-pub use handshake::{Protocol, Transport};
+pub use handshake::Transport;
 pub use memory::memory_bytes;
 pub use peer::{CountedUpload, KeepOpen, Peer};
 pub use security::{
@@ -31,3 +31,4 @@ pub use security::{
     TlsFiles, Trust, Validity, check_key, http_client, validity, why_refused,
 };
 pub use server::{files_for, raise_file_limit, serve};
+pub use warnings::Protocol;

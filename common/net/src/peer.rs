@@ -13,9 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::handshake::Protocol;
 use crate::limits::STRANGER_TIMEOUT;
-use crate::warnings::Warnings;
+use crate::warnings::{Protocol, Warnings};
 
 /// The other end of a connection. Every request of the connection carries it as an extension.
 #[derive(Clone, Debug)]

@@ -19,13 +19,14 @@ use tonic::transport::server::Connected;
 use tower_service::Service;
 
 use crate::entrance::{AcceptedConnection, Entrance};
-use crate::handshake::{Protocol, Transport};
+use crate::handshake::Transport;
 use crate::limits::{
     CONNECTION_WINDOWS, CONNECTIONS_PER_WORKER, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS,
     MAX_STREAMS, MAX_UPLOADS, MAX_VISITORS,
 };
 use crate::peer::Peer;
 use crate::security::{Guard, Security, ServerTls};
+use crate::warnings::Protocol;
 use crate::windows::{ConnectionWindow, ConnectionWindows};
 
 /// The number of files that a coordinator opens in addition to its workers' connections: the dashboard's connections, and its own files.
@@ -46,7 +47,7 @@ pub async fn serve<S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
-    let service = Guard::new(security.clone(), service);
+    let service = Guard { security: security.clone(), inner: service };
     let (over, is_over) = watch::channel(());
     let mut servers = JoinSet::new();
     let queues = CONNECTION_WINDOWS.map(|window_bytes| {
@@ -67,9 +68,10 @@ pub async fn serve<S>(
         let (window, queues) = (windows.window(), queues.clone());
         tokio::spawn(arrived.peer.probation(arrived.since));
         async move {
-            let queue = &queues[window.size];
+            let AcceptedConnection { stream, peer, place, .. } = arrived;
+            let (queue, closed) = (&queues[window.size], Box::pin(peer.closed()));
             // An error here means that the server is gone.
-            drop(queue.send(Ok(ServedConnection::new(arrived, window))).await);
+            drop(queue.send(Ok(ServedConnection { stream, peer, closed, _window: window, _place: place })).await);
         }
     };
     tokio::select! {
@@ -120,11 +122,6 @@ struct ServedConnection {
 }
 
 impl ServedConnection {
-    fn new(AcceptedConnection { stream, peer, place, .. }: AcceptedConnection, window: ConnectionWindow) -> Self {
-        let closed = Box::pin(peer.closed());
-        Self { stream, peer, closed, _window: window, _place: place }
-    }
-
     fn check(&self) -> io::Result<()> {
         if self.peer.state().is_closed() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }

@@ -6,7 +6,14 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::handshake::Protocol;
+/// The protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC, which workers speak.
+    Grpc,
+    /// HTTP/1.1, which browsers speak, for the dashboard.
+    Http,
+}
 
 /// The minimum time between two warnings about the same address.
 const INTERVAL: Duration = Duration::from_secs(10);

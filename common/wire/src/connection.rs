@@ -51,7 +51,7 @@ impl Connection {
     ) -> Result<ParameterStream, Status> {
         let evaluated_step = evaluated.map_or(0, Iteration::number);
         let request = prefixed(&ParametersRequest { session: session.to_wire(), evaluated_step });
-        self.call(PARAMETERS, tokio_stream::once(request)).await.map(ParameterStream::new)
+        self.call(PARAMETERS, tokio_stream::once(request)).await.map(ParameterStream::from_body)
     }
 
     /// Sends a sum of gradients. A chunk of 1 to [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES) is taken from `chunks` only when the
@@ -61,16 +61,12 @@ impl Connection {
         header: GradientHeader,
         chunks: impl Stream<Item = Bytes> + Send + 'static,
     ) -> Result<Receipt, ReceiveError> {
-        let mut incoming = self.call(SUBMIT_GRADIENT, framed_gradient(header.into(), chunks)).await?;
-        Ok(incoming.message::<GradientReceipt>().await?.into())
+        let answer = self.call(SUBMIT_GRADIENT, framed_gradient(header.into(), chunks)).await?;
+        Ok(CallBody::new(answer).message::<GradientReceipt>().await?.into())
     }
 
     /// Sends a request of the service `Transfers`, and waits for the head of the answer.
-    async fn call(
-        &self,
-        path: &'static str,
-        body: impl Stream<Item = Bytes> + Send + 'static,
-    ) -> Result<CallBody, Status> {
+    async fn call(&self, path: &str, body: impl Stream<Item = Bytes> + Send + 'static) -> Result<Body, Status> {
         let body = body.map(|bytes| Ok::<_, Status>(Frame::data(bytes)));
         let request = Request::builder()
             .method(Method::POST)
@@ -92,6 +88,6 @@ impl Connection {
             }
             _ => {}
         }
-        Ok(CallBody::new(response.into_body()))
+        Ok(response.into_body())
     }
 }

@@ -6,23 +6,18 @@ use ata_sums::{GradientSum, Quantizer, Units};
 use ata_types::{Iteration, TaskRanges};
 use ata_wire::VectorRequest;
 
-use super::{CancelFlag, ComputeEvent, Stop, Worker};
+use super::{ComputeEvent, Stop, Worker};
 use crate::kept::KeptSum;
 use crate::transfer::CollectedSum;
 
 impl Worker<'_> {
     /// Hands over the requested vector, if all of its tasks were computed. An error means that the thread cannot continue.
-    pub(super) fn collect(
-        &mut self,
-        request: &VectorRequest,
-        withdrawn: &CancelFlag,
-        units: Option<Units>,
-    ) -> Result<(), String> {
-        if withdrawn.is_set() || !self.kept.has_computed(request.iteration, &request.tasks) {
+    pub(super) fn collect(&mut self, request: &VectorRequest, units: Option<Units>) -> Result<(), String> {
+        if self.cancelled.is_set() || !self.kept.has_computed(request.iteration, &request.tasks) {
             return Ok(());
         }
         let vector = request.id;
-        match self.vector(request, withdrawn, units) {
+        match self.vector(request, units) {
             Ok(sum) => {
                 self.report(ComputeEvent::Collected(sum));
                 Ok(())
@@ -36,17 +31,16 @@ impl Worker<'_> {
     fn vector(
         &mut self,
         VectorRequest { id, iteration, tasks, .. }: &VectorRequest,
-        withdrawn: &CancelFlag,
         units: Option<Units>,
     ) -> Result<CollectedSum, Stop> {
-        let quantizer = self.quantizer(*iteration, units, withdrawn)?;
+        let quantizer = self.quantizer(*iteration, units)?;
         let (mut sums, missing) = self.kept.select(tasks, quantizer.units());
         if !missing.is_empty() {
             tracing::debug!(
                 tasks = missing.count(),
                 "computing tasks again, whose gradients are in no sum of their own"
             );
-            sums.push(self.compute_again(*iteration, missing, withdrawn, &quantizer)?);
+            sums.push(self.compute_again(*iteration, missing, &quantizer)?);
         }
         Ok(CollectedSum { vector: *id, sums, units: quantizer.units().clone() })
     }
@@ -56,12 +50,11 @@ impl Worker<'_> {
         &mut self,
         iteration: Iteration,
         tasks: TaskRanges,
-        withdrawn: &CancelFlag,
         quantizer: &Quantizer,
     ) -> Result<Arc<GradientSum>, Stop> {
         let mut sum = self.kept.empty_sum(&self.sizes);
         for range in tasks.iter() {
-            if let Err(stop) = self.add(iteration, range, withdrawn, quantizer, &mut sum, |_, _| {}) {
+            if let Err(stop) = self.add(iteration, range, quantizer, &mut sum, |_, _| {}) {
                 self.kept.give_back(sum);
                 return Err(stop);
             }

@@ -7,7 +7,7 @@ use ata_learn::{Learner, LearnerError, Sifted, TaskGradient};
 use ata_sums::{GradientSum, Quantizer, maxima};
 use ata_types::{Iteration, TaskRange};
 
-use super::{CancelFlag, Worker, wait};
+use super::{Worker, wait};
 
 /// The waits between attempts to read the samples of a task, in milliseconds. They add up to 1.3 s, after which a busy disk has usually
 /// recovered. If it has not, the lease fails, and another worker computes it. The total is far below the shortest lease timeout.
@@ -23,35 +23,29 @@ impl Worker<'_> {
         &mut self,
         iteration: Iteration,
         tasks: TaskRange,
-        cancelled: &CancelFlag,
         quantizer: &Quantizer,
         sum: &mut GradientSum,
     ) -> Result<f64, LearnerError> {
-        match self.retried(cancelled, |learner| learner.add(iteration, tasks, &mut *sum, quantizer)) {
+        match self.retried(|learner| learner.add(iteration, tasks, &mut *sum, quantizer)) {
             Err(error @ (LearnerError::NotFinite(_) | LearnerError::Loss(_))) if tasks.count == 1 => {
-                let task = self.without_bad_samples(iteration, tasks.first, error, cancelled)?;
+                let task = self.without_bad_samples(iteration, tasks.first, error)?;
                 sum.add(&task.gradient, 1, quantizer)?;
                 Ok(task.loss)
             }
-            Err(LearnerError::NotFinite(_) | LearnerError::Loss(_)) => tasks
-                .indices()
-                .map(|task| self.add_batch(iteration, TaskRange::single(task), cancelled, quantizer, sum))
-                .sum(),
+            Err(LearnerError::NotFinite(_) | LearnerError::Loss(_)) => {
+                tasks.indices().map(|task| self.add_batch(iteration, TaskRange::single(task), quantizer, sum)).sum()
+            }
             result => result,
         }
     }
 
     /// Returns the largest magnitudes in the gradient of an iteration's first task.
-    pub(super) fn first_maxima(
-        &mut self,
-        iteration: Iteration,
-        cancelled: &CancelFlag,
-    ) -> Result<Vec<f32>, LearnerError> {
-        let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0))?;
+    pub(super) fn first_maxima(&mut self, iteration: Iteration) -> Result<Vec<f32>, LearnerError> {
+        let first = self.retried(|learner| learner.gradient(iteration, 0))?;
         match maxima(&first.gradient, &self.sizes) {
             Ok(maxima) => Ok(maxima),
             Err(error) => {
-                let first = self.without_bad_samples(iteration, 0, error.into(), cancelled)?;
+                let first = self.without_bad_samples(iteration, 0, error.into())?;
                 Ok(maxima(&first.gradient, &self.sizes)?)
             }
         }
@@ -63,9 +57,8 @@ impl Worker<'_> {
         iteration: Iteration,
         task: u64,
         error: LearnerError,
-        cancelled: &CancelFlag,
     ) -> Result<TaskGradient, LearnerError> {
-        match self.retried(cancelled, |learner| learner.sift(iteration, task))? {
+        match self.retried(|learner| learner.sift(iteration, task))? {
             Some(Sifted { bad, rest: Some(rest) }) if !bad.is_empty() && self.skips_bad_samples => {
                 if !rest.is_finite() {
                     return Err(error);
@@ -89,7 +82,6 @@ impl Worker<'_> {
 
     fn retried<T>(
         &mut self,
-        cancelled: &CancelFlag,
         mut compute: impl FnMut(&mut dyn Learner) -> Result<T, LearnerError>,
     ) -> Result<T, LearnerError> {
         let mut waits_ms = READ_WAITS_MS.into_iter();
@@ -97,8 +89,8 @@ impl Worker<'_> {
             let result = compute(&mut *self.learner);
             let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
             match waits_ms.next() {
-                Some(wait_ms) if is_unreadable && !cancelled.is_set() => {
-                    wait(Duration::from_millis(wait_ms), cancelled);
+                Some(wait_ms) if is_unreadable && !self.cancelled.is_set() => {
+                    wait(Duration::from_millis(wait_ms), &self.cancelled);
                 }
                 _ => return result,
             }

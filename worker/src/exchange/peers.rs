@@ -15,7 +15,7 @@ use ata_wire::{
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
@@ -112,7 +112,7 @@ impl Transfers for Peers {
 pub(crate) struct PeerServer {
     pub(crate) peers: Peers,
     pub(crate) address: PeerAddress,
-    serving: AbortHandle,
+    _serving: JoinSet<()>,
     _folder: TempDir,
 }
 
@@ -151,14 +151,8 @@ impl PeerServer {
         let peers = Peers::default();
         let service = TransferRouter::alone(peers.clone());
         let memory = memory_bytes() / MEMORY_SHARE;
-        let serving = serve(listener, Arc::new(security), memory, service, std::future::pending());
-        let serving = tokio::spawn(serving).abort_handle();
-        Ok(Some(Self { peers, address, serving, _folder: folder }))
-    }
-}
-
-impl Drop for PeerServer {
-    fn drop(&mut self) {
-        self.serving.abort();
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, Arc::new(security), memory, service, std::future::pending()));
+        Ok(Some(Self { peers, address, _serving: serving, _folder: folder }))
     }
 }

@@ -31,31 +31,24 @@ impl WayTally {
     }
 
     pub(super) fn wait(&self, place: usize, part: Part, now: Instant) {
-        if let Some(way) = self.ways().get_mut(place) {
-            way.since[part as usize] = Some(now);
-        }
+        self.ways()[place].since[part as usize] = Some(now);
     }
 
     pub(super) fn came(&self, place: usize, part: Part, bytes: usize, now: Instant) {
-        if let Some(way) = self.ways().get_mut(place) {
-            way.bytes += bytes as u64;
-            let waited = way.since[part as usize].take().map(|since| now.duration_since(since));
-            way.seconds += waited.unwrap_or_default().as_secs_f64();
-        }
+        let way = &mut self.ways()[place];
+        way.bytes += bytes as u64;
+        let waited = way.since[part as usize].take().map(|since| now.duration_since(since));
+        way.seconds += waited.unwrap_or_default().as_secs_f64();
     }
 
     /// Stops waiting, since it is unknown whether the member owes a chunk.
     pub(super) fn stop(&self, place: usize, part: Part) {
-        if let Some(way) = self.ways().get_mut(place) {
-            way.since[part as usize] = None;
-        }
+        self.ways()[place].since[part as usize] = None;
     }
 
     /// Records a fault of a member. Only the first one is kept.
     pub(super) fn fault(&self, place: usize, fault: PairFault, reason: String) {
-        if let Some(way) = self.ways().get_mut(place) {
-            way.fault.get_or_insert((fault, reason));
-        }
+        self.ways()[place].fault.get_or_insert((fault, reason));
     }
 
     /// Returns the report on each member that is not at place `own`.
@@ -70,7 +63,6 @@ impl WayTally {
     }
 
     fn ways(&self) -> MutexGuard<'_, Vec<Way>> {
-        // No code panics while it holds the lock, so the lock is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -112,14 +112,8 @@ impl Secrets {
 /// A service that passes allowed requests to an inner service, and refuses the others.
 #[derive(Clone)]
 pub(crate) struct Guard<S> {
-    security: Arc<Security>,
-    inner: S,
-}
-
-impl<S> Guard<S> {
-    pub(crate) fn new(security: Arc<Security>, inner: S) -> Self {
-        Self { security, inner }
-    }
+    pub(crate) security: Arc<Security>,
+    pub(crate) inner: S,
 }
 
 type GuardAnswer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

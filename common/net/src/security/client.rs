@@ -77,14 +77,8 @@ impl Trust {
 /// A channel whose requests carry a secret.
 #[derive(Clone, Debug)]
 pub struct AuthorizedChannel {
-    channel: Channel,
-    authorization: Option<HeaderValue>,
-}
-
-impl AuthorizedChannel {
-    pub(crate) fn new(channel: Channel, authorization: Option<HeaderValue>) -> Self {
-        Self { channel, authorization }
-    }
+    pub(crate) channel: Channel,
+    pub(crate) authorization: Option<HeaderValue>,
 }
 
 impl Service<Request<Body>> for AuthorizedChannel {

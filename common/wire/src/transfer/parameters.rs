@@ -37,11 +37,7 @@ pub struct ParameterStream {
 impl ParameterStream {
     /// Creates the stream from the body of an answer.
     pub fn from_body(body: Body) -> Self {
-        Self::new(CallBody::new(body))
-    }
-
-    pub(crate) fn new(incoming: CallBody) -> Self {
-        Self { incoming, announced: 0, stripe: Stripe::ALL, chunks: ChunkReceiver::new() }
+        Self { incoming: CallBody::new(body), announced: 0, stripe: Stripe::ALL, chunks: ChunkReceiver::new() }
     }
 
     /// Returns the next header or chunk, after checking its order and checksum. This is cancel safe.
