@@ -67,7 +67,6 @@ fn start(address: SocketAddr) -> Child {
     Command::new(program).args(["deaf", &address.to_string()]).spawn().expect("it starts")
 }
 
-/// Keeps all peers in their sessions.
 async fn deaf(address: SocketAddr) {
     let peers = (0..PEERS).map(|number| async move {
         // The peers start one after the other, so that each gets a lease of another iteration.

@@ -22,7 +22,6 @@ struct WorkerLabel {
     name: String,
 }
 
-/// Returns the metrics of a snapshot.
 pub(super) fn registry(snapshot: &Snapshot, version: &str) -> Registry {
     let mut registry = Registry::default();
     let build = Info::new(vec![("version", version.to_owned())]);
