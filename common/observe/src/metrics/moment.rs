@@ -109,7 +109,7 @@ fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {
     }
     let of_state = Family::<Label, Number>::default();
     for (state, count) in states {
-        of_state.get_or_create(&[("state", state.name().into())]).set(f64::from(count));
+        of_state.get_or_create(&[("state", state.to_string())]).set(f64::from(count));
     }
     registry.register("ata_workers", "Workers, by what they are doing", of_state);
     registry.register("ata_worker_up", "Whether the worker is present", up);
