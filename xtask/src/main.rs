@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// The message of a task that failed.
 type Failure = String;
 
 /// A task that `cargo xtask NAME` runs.

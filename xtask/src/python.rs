@@ -48,7 +48,6 @@ fn program(folder: &Path, name: &str) -> PathBuf {
     if cfg!(windows) { folder.join("Scripts").join(name).with_extension("exe") } else { folder.join("bin").join(name) }
 }
 
-/// The path of the wheel.
 fn wheel(folder: &Path) -> Result<String, Failure> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -22,7 +22,6 @@ const CONNECTED_BYTES: u64 = 40 << 10;
 /// gradients that are being sent.
 const WORKER_VECTORS: u64 = 2 + MAX_UPLOADS as u64;
 
-/// The size of a value, in bytes.
 const VALUE_BYTES: u64 = 4;
 
 /// Checks how many files may be open at a coordinator of this many workers.

@@ -23,7 +23,6 @@ const VERSION: &str = "version";
 /// The maximum number of broken connections before one gives a reason: on a busy machine many are closed before the reason is read.
 const TRIES: u32 = 50;
 
-/// The time between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The advice if something else may be listening.

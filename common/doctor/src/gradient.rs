@@ -41,7 +41,6 @@ pub struct Gradient {
     relative_l2_difference: f64,
     /// The smallest relative difference of as many leases of such tasks, each computed as one batch.
     fused_relative_l2_difference: f64,
-    /// The number of tasks in a lease.
     lease: u64,
     /// The time of a lease on the device, task by task, in milliseconds.
     tasks_ms: f64,
@@ -129,7 +128,6 @@ fn compare(
     })
 }
 
-/// Gradients of the model, and the times that they took.
 struct Computed {
     /// The gradients of tasks of one sample.
     samples: Vec<Vec<f32>>,

@@ -52,7 +52,6 @@ pub struct Speed {
     up: Rate,
 }
 
-/// The speed of a transfer.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     bytes_per_s: f64,

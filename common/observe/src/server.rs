@@ -65,7 +65,6 @@ pub struct App {
     pub metrics: Option<Metrics>,
 }
 
-/// The state that all requests share.
 pub(crate) struct DashboardState {
     pub(crate) app: App,
     pub(crate) access: Access,

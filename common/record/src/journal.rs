@@ -82,7 +82,6 @@ impl JournalLine {
         self.text.last() != Some(&b'\n') && (self.text.len() as u64) < MAX_LINE_BYTES
     }
 
-    /// Parses the line.
     pub(crate) fn event(&self) -> Result<RunEvent, String> {
         parse(&self.text)
     }
@@ -129,7 +128,6 @@ pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<O
     Ok(None)
 }
 
-/// Parses a line.
 pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, String> {
     let event = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     check(&event)?;

@@ -2,7 +2,6 @@
 
 use crate::event::RunEvent;
 
-/// The header line.
 pub(crate) const HEADER: &str = "iteration,time_s,loss,runtime_s,total_worker_time_s,tasks_applied,tasks_wasted,employments,results,test_loss,test_accuracy,learning_rate,gradient_norm\n";
 
 /// Returns the line of a step or an evaluation; `None` for any other event.

@@ -3,7 +3,7 @@
 //! One thread receives the events, calls the listeners and formats the lines; another writes them. So neither a slow disk nor a
 //! slow listener delays the coordinator, and a slow disk does not delay the listeners either.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -67,18 +67,9 @@ struct JournalOutput {
 }
 
 impl JournalOutput {
-    fn create(folder: &Path, name: &str) -> Result<Self, RecordError> {
+    fn open(folder: &Path, name: &str, options: &OpenOptions) -> Result<Self, RecordError> {
         let path = folder.join(name);
-        match File::create_new(&path) {
-            Ok(file) => Ok(Self { path, file, complete_bytes: 0 }),
-            Err(cause) => Err(RecordError { path, cause: cause.into() }),
-        }
-    }
-
-    fn append(folder: &Path, name: &str) -> Result<Self, RecordError> {
-        let path = folder.join(name);
-        let opened = File::options().append(true).create(true).open(&path);
-        match opened.and_then(|file| Ok((file.metadata()?.len(), file))) {
+        match options.open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
             Ok((complete_bytes, file)) => Ok(Self { path, file, complete_bytes }),
             Err(cause) => Err(RecordError { path, cause: cause.into() }),
         }
@@ -114,11 +105,7 @@ impl Writer {
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let journal = JournalOutput::create(folder, JOURNAL_FILE)?;
-        let mut metrics = JournalOutput::create(folder, METRICS_FILE)?;
-        metrics.write(&mut metrics::HEADER.into())?;
-        sync_folder(folder).map_err(|cause| RecordError { path: folder.into(), cause: cause.into() })?;
-        Ok(Self::start(journal, metrics, listeners, failed))
+        Self::open(folder, File::options().write(true).create_new(true), listeners, failed)
     }
 
     /// Continues the files of a run after [`crate::resume_journal`]; missing files are created.
@@ -127,20 +114,21 @@ impl Writer {
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let journal = JournalOutput::append(folder, JOURNAL_FILE)?;
-        let mut metrics = JournalOutput::append(folder, METRICS_FILE)?;
+        Self::open(folder, File::options().append(true).create(true), listeners, failed)
+    }
+
+    fn open(
+        folder: &Path,
+        options: &OpenOptions,
+        listeners: Listeners,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<Self, RecordError> {
+        let mut journal = JournalOutput::open(folder, JOURNAL_FILE, options)?;
+        let mut metrics = JournalOutput::open(folder, METRICS_FILE, options)?;
         if metrics.complete_bytes == 0 {
             metrics.write(&mut metrics::HEADER.into())?;
         }
-        Ok(Self::start(journal, metrics, listeners, failed))
-    }
-
-    fn start(
-        mut journal: JournalOutput,
-        mut metrics: JournalOutput,
-        listeners: Listeners,
-        failed: impl FnOnce(RecordError) + Send + 'static,
-    ) -> Self {
+        sync_folder(folder).map_err(|cause| RecordError { path: folder.into(), cause: cause.into() })?;
         let (batches, received) = mpsc::sync_channel::<Vec<RunEvent>>(QUEUED_BATCHES);
         let (blocks, gathered) = mpsc::sync_channel::<Block>(QUEUED_BLOCKS);
         let write = move || {
@@ -155,7 +143,7 @@ impl Writer {
         let start = |name: &str| std::thread::Builder::new().name(name.into());
         let disk = start("journal").spawn(write).expect("a thread can be started");
         let events = start("events").spawn(move || format_events(&received, listeners, &blocks));
-        Self { batches, events: events.expect("a thread can be started"), disk }
+        Ok(Self { batches, events: events.expect("a thread can be started"), disk })
     }
 
     /// Queues events, in order.

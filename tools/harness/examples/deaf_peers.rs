@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use ata_coordinator::TransferLimits;
 use ata_harness::{Cluster, Peer, Settings, WorkerSettings, resident_kb};
 use ata_record::RunEvent;
 use ata_wire::{FromWorker, ToWorker};
+use tokio::process::Command;
 
 const PEERS: usize = 32;
 /// A model that is larger than the data that HTTP/2 lets a sender send before it is read.
@@ -38,7 +38,9 @@ async fn measure() {
     cluster.worker(WorkerSettings::new("honest"));
     cluster.wait_for("the first iterations", |state| state.iterations > 50).await;
     let (before, first) = (resident_kb(), cluster.state.borrow().iterations);
-    let mut peers = start(cluster.address);
+    let mut command = Command::new(std::env::current_exe().expect("a program"));
+    let command = command.args(["deaf", &cluster.address.to_string()]).kill_on_drop(true);
+    let peers = command.spawn().expect("it starts");
     let (mut most, mut present, began) = (0, 0, Instant::now());
     while began.elapsed() < MEASURED {
         most = most.max(resident_kb());
@@ -48,8 +50,7 @@ async fn measure() {
     let steps = cluster.state.borrow().iterations - first;
     let more = most.saturating_sub(before) as f64 / VERSION_KB as f64;
     println!("up to {present} workers present, {steps} steps: at most {more:.1} versions more in memory");
-    // The process may have ended already.
-    drop(peers.kill().and_then(|()| peers.wait()));
+    drop(peers);
     cluster.stop();
     let mut reasons = BTreeMap::new();
     for event in cluster.end().await.events {
@@ -62,12 +63,6 @@ async fn measure() {
     }
 }
 
-fn start(address: SocketAddr) -> Child {
-    let program = std::env::current_exe().expect("a program");
-    Command::new(program).args(["deaf", &address.to_string()]).spawn().expect("it starts")
-}
-
-/// Keeps all peers in their sessions.
 async fn deaf(address: SocketAddr) {
     let peers = (0..PEERS).map(|number| async move {
         // The peers start one after the other, so that each gets a lease of another iteration.

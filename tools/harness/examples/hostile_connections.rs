@@ -12,7 +12,7 @@ use ata_harness::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::task::JoinSet;
 
 const CONNECTIONS: usize = 1000;
@@ -39,7 +39,7 @@ async fn measure() {
     // The allocator reuses the memory of one wave for the next, so that only leaks add up.
     for wave in 1..=4 {
         let (space, resident) = (address_space_kb(), resident_kb());
-        let most = tokio::spawn(sample(start(cluster.address)));
+        let most = tokio::spawn(sample(cluster.address));
         let disturbed = Rate::measure(&cluster, MEASURED).await;
         let relative = disturbed.iteration_s / undisturbed.iteration_s;
         let (most_space, most_resident) = most.await.expect("all were closed");
@@ -54,15 +54,12 @@ async fn measure() {
     }
 }
 
-/// Starts the process of the hostile connections.
-fn start(address: SocketAddr) -> Child {
-    let program = std::env::current_exe().expect("a program");
-    let mut command = Command::new(program);
-    command.args(["hostile", &address.to_string()]).kill_on_drop(true).spawn().expect("it starts")
-}
-
-/// Returns the largest address space and resident memory of this process until the other one ends, in kB.
-async fn sample(mut hostile: Child) -> (u64, u64) {
+/// Starts the process of the hostile connections. Returns the largest address space and resident memory of this one until that one ends, in
+/// kB.
+async fn sample(address: SocketAddr) -> (u64, u64) {
+    let mut command = Command::new(std::env::current_exe().expect("a program"));
+    let command = command.args(["hostile", &address.to_string()]).kill_on_drop(true);
+    let mut hostile = command.spawn().expect("it starts");
     let (mut space, mut resident) = (0, 0);
     loop {
         (space, resident) = (space.max(address_space_kb()), resident.max(resident_kb()));

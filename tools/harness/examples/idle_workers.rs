@@ -5,14 +5,15 @@
 //!
 //! cargo build --release --workspace --examples && target/release/examples/idle_workers [WORKERS]
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_harness::{Cluster, Peer, Rate, Settings, WorkerSettings, resident_kb};
 use ata_wire::FromWorker;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, mpsc};
 
 const EMPLOYED: usize = 16;
@@ -22,14 +23,14 @@ const NEWCOMERS: usize = 1000;
 const CONNECTING: usize = 64;
 const MEASURED: Duration = Duration::from_secs(20);
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+#[tokio::main]
+async fn main() {
     ata_net::raise_file_limit();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    match &arguments[..] {
-        [role, address] if role == "clients" => runtime.block_on(clients(address.parse().expect("an address"))),
-        [count] => runtime.block_on(measure(count.parse().expect("a number of workers"))),
-        _ => runtime.block_on(measure(10_000)),
+    let number = |text: &String| text.parse().expect("a number");
+    match &std::env::args().skip(1).collect::<Vec<_>>()[..] {
+        [address, first, count] => join(address.parse().expect("an address"), number(first), number(count)).await,
+        [count] => measure(number(count)).await,
+        _ => measure(10_000).await,
     }
 }
 
@@ -52,71 +53,30 @@ async fn measure(idle: usize) {
     println!("{EMPLOYED} workers alone: {alone}");
 
     let resident = resident_kb();
-    let mut others = Clients::start(cluster.address);
-    let took_s = others.join(idle);
+    let (_idle, took_s) = start(cluster.address, 0, idle).await;
     let per_worker_kb = resident_kb().saturating_sub(resident) as f64 / idle as f64;
     println!("{idle} more join in {took_s:.1} s, {:.0} a second", idle as f64 / took_s);
     let together = Rate::measure(&cluster, MEASURED).await;
     println!("next to {idle} idle ones: {together}, ratio {:.3}", together.iteration_s / alone.iteration_s);
     println!("resident: {per_worker_kb:.1} kB per idle worker");
-    let took_s = others.join(NEWCOMERS);
+    let (_newcomers, took_s) = start(cluster.address, idle, NEWCOMERS).await;
     println!("{NEWCOMERS} newcomers, {CONNECTING} at a time: {took_s:.2} s");
     let all = EMPLOYED + idle + NEWCOMERS;
     cluster.wait_for("all of them", |state| state.present() == all).await;
 }
 
-/// The process of the idle workers.
-struct Clients {
-    child: Child,
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+/// Starts a process of idle workers. Returns it, and the seconds until they had joined.
+async fn start(address: SocketAddr, first: usize, count: usize) -> (Child, f64) {
+    let mut command = Command::new(std::env::current_exe().expect("a program"));
+    command.args([address.to_string(), first.to_string(), count.to_string()]);
+    let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it can be started");
+    let mut answers = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let answer = answers.next_line().await.expect("it can be read").expect("it answers");
+    (child, answer.parse().expect("a time"))
 }
 
-impl Clients {
-    fn start(address: SocketAddr) -> Self {
-        let program = std::env::current_exe().expect("a program");
-        let mut command = Command::new(program);
-        command.args(["clients", &address.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it can be started");
-        let requests = child.stdin.take().expect("it is piped");
-        let answers = BufReader::new(child.stdout.take().expect("it is piped"));
-        Self { child, requests, answers }
-    }
-
-    /// Lets `count` workers join. Returns how long this took, in seconds.
-    fn join(&mut self, count: usize) -> f64 {
-        writeln!(self.requests, "{count}").expect("it is there");
-        let mut line = String::new();
-        tokio::task::block_in_place(|| self.answers.read_line(&mut line)).expect("it answers");
-        line.trim().parse().expect("a time")
-    }
-}
-
-impl Drop for Clients {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        drop(self.child.kill().and_then(|()| self.child.wait()));
-    }
-}
-
-/// Serves requests to join until its standard input ends.
-async fn clients(address: SocketAddr) {
-    let (lines, mut requests) = mpsc::channel::<String>(1);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            drop(lines.blocking_send(line));
-        }
-    });
-    let mut joined = 0;
-    while let Some(request) = requests.recv().await {
-        let count = request.parse().expect("a number of workers");
-        println!("{}", join(address, joined, count).await);
-        joined += count;
-    }
-}
-
-/// Returns the seconds until `count` workers have been welcomed and have reported that they are ready.
-async fn join(address: SocketAddr, first: usize, count: usize) -> f64 {
+/// Lets `count` workers join, prints the seconds until they have been welcomed and have reported that they are ready, and keeps them.
+async fn join(address: SocketAddr, first: usize, count: usize) {
     let began = Instant::now();
     let room = Arc::new(Semaphore::new(CONNECTING));
     let (welcome, mut all) = mpsc::channel::<()>(1);
@@ -138,5 +98,6 @@ async fn join(address: SocketAddr, first: usize, count: usize) -> f64 {
     drop(welcome);
     // The channel is closed once all workers have dropped their sender.
     assert_eq!(all.recv().await, None);
-    began.elapsed().as_secs_f64()
+    println!("{}", began.elapsed().as_secs_f64());
+    std::future::pending::<()>().await;
 }

@@ -26,7 +26,6 @@ fn main() {
     runtime.block_on(send(count / PER_CALL));
 }
 
-/// Reads frames of every kind.
 fn read(reader: &Reader, round: u64, count: u64) -> Fed {
     let mut all = Fed { accepted: 0, refused: 0 };
     for (seed, frames) in (1..).zip(Frames::ALL) {

@@ -194,7 +194,6 @@ where
     true
 }
 
-/// Returns a body that arrives in a few pieces.
 fn in_pieces(bytes: &[u8]) -> Body {
     let piece = bytes.len() / 3 + 1;
     let pieces: Vec<_> =
@@ -207,7 +206,6 @@ fn body(messages: &[impl Message]) -> Vec<u8> {
     messages.iter().flat_map(|message| prefixed(&message.encode_to_vec())).collect()
 }
 
-/// Returns a message with its prefix.
 pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
@@ -305,7 +303,6 @@ fn collection(id: u64) -> VectorRequest {
     }
 }
 
-/// Returns the two halves of a vector.
 fn halves() -> [Bytes; 2] {
     let half = |first: u64| (first..first + VALUES / 2).flat_map(|value| (value as f32 - 7.5).to_le_bytes()).collect();
     [half(0), half(VALUES / 2)]

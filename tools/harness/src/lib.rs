@@ -4,9 +4,8 @@
 //! - `cluster`: [`Cluster`], a coordinator and the workers started for it; `settings`: its settings
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
 //! - [`FaultProxy`] of `ata_fault_proxy`: a connection that can be slow, silent or cut
-//! - `memory`: the memory and CPU time of this process
 //! - `raw`: [`RawConnection`], handwritten HTTP/2
-//! - `rate`: measures the speed of a run
+//! - `rate`: measures the speed of a run, and the memory of this process
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
 //! - `broken`: machines that fail or never report their leases
 //! - `tamper`: [`Tamper`], a proxy in front of a worker that corrupts the data for its peers
@@ -17,7 +16,6 @@ mod broken;
 mod cluster;
 mod flood;
 mod frames;
-mod memory;
 mod peer;
 mod rate;
 mod raw;
@@ -30,9 +28,8 @@ pub use broken::{Breaks, come_back_again};
 pub use cluster::{Cluster, Ended};
 pub use flood::{Flood, paths};
 pub use frames::{Frames, Reader};
-pub use memory::{address_space_kb, cpu_time, resident_kb};
 pub use peer::{Peer, Session, UNIT, chunks, computed, hello, next_set};
-pub use rate::Rate;
+pub use rate::{Rate, address_space_kb, resident_kb};
 pub use raw::{PREFACE, RawConnection};
 pub use settings::{Settings, WorkerSettings};
 pub use tamper::Tamper;

@@ -1,10 +1,9 @@
-//! Measures the speed of a run.
+//! Measures the speed of a run, and the memory and CPU time of this process.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::Cluster;
-use crate::memory::cpu_time;
 
 /// The mean time of an iteration.
 #[derive(Clone, Copy, Debug)]
@@ -31,4 +30,30 @@ impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2} ms per iteration ({:.2} ms of cores)", self.iteration_s * 1e3, self.cpu_s * 1e3)
     }
+}
+
+/// Returns the resident memory of this process in kB, as reported by Linux; 0 on other systems.
+pub fn resident_kb() -> u64 {
+    status_kb("VmRSS:")
+}
+
+/// Returns the address space of this process in kB, in the same way.
+pub fn address_space_kb() -> u64 {
+    status_kb("VmSize:")
+}
+
+/// Returns the CPU time of this process's threads.
+fn cpu_time() -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let nanoseconds = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}
+
+fn status_kb(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
 }

@@ -15,7 +15,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, once};
 use tonic::Status;
 
-/// Bytes that are not a valid chunk.
 const GARBAGE: Bytes = Bytes::from_static(b"garbage");
 
 /// A proxy between an honest worker and its peers. Data that they send to it arrives, and data that it passes on to them is replaced with a

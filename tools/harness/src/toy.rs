@@ -136,7 +136,6 @@ impl Learner for ToyLearner {
     }
 }
 
-/// The number of samples in a batch of an evaluation.
 const EVALUATION_BATCH: u32 = 500;
 
 struct ToyEvaluator {

@@ -7,7 +7,6 @@ use rand::{RngExt, SeedableRng};
 pub const MUTATIONS: [&str; 8] =
     ["a bit flipped", "bytes overwritten", "a number", "cut", "bytes removed", "bytes repeated", "spliced", "a token"];
 
-/// The maximum number of mutations of one input.
 const MOST_MUTATIONS: u32 = 4;
 
 /// The number of times that a token is repeated now and then, which is enough to overflow the stack of a reader that recurses at each.

@@ -182,7 +182,6 @@ fn overhead_s(worker: &WorkerState) -> f64 {
     last.get(last.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Returns the number of a worker's tasks in the current iteration.
 fn tasks(run: &RunState, id: WorkerId) -> u64 {
     run.allocation.shares.get(&id).copied().unwrap_or(0)
 }

@@ -22,7 +22,6 @@ struct WorkerLabel {
     name: String,
 }
 
-/// Returns the metrics of a snapshot.
 pub(super) fn registry(snapshot: &Snapshot, version: &str) -> Registry {
     let mut registry = Registry::default();
     let build = Info::new(vec![("version", version.to_owned())]);
@@ -110,7 +109,7 @@ fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {
     }
     let of_state = Family::<Label, Number>::default();
     for (state, count) in states {
-        of_state.get_or_create(&[("state", state.name().into())]).set(f64::from(count));
+        of_state.get_or_create(&[("state", state.to_string())]).set(f64::from(count));
     }
     registry.register("ata_workers", "Workers, by what they are doing", of_state);
     registry.register("ata_worker_up", "Whether the worker is present", up);

@@ -19,7 +19,6 @@ use tokio::net::TcpListener;
 
 use super::DashboardState;
 
-/// The time limit for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time in which a peer must read some of the data that it is sent.

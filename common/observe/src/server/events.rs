@@ -16,7 +16,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::server::DashboardState;
 use crate::snapshot::{Cursor, PolicyCost, Snapshot};
 
-/// The maximum number of simultaneous viewers.
 const MOST_VIEWERS: usize = 64;
 
 /// The time between two messages to a viewer.
@@ -34,7 +33,6 @@ const LEAST_ITERATIONS: u64 = 10;
 /// The time that viewers have to receive the last message.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The viewers of all runs.
 pub(crate) struct Viewers {
     places: Arc<Semaphore>,
     costs: Vec<watch::Sender<Arc<Vec<PolicyCost>>>>,

@@ -233,23 +233,17 @@ impl RunDescription {
     }
 }
 
-impl SnapshotPhase {
-    /// Returns the name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
+/// The text is the name in JSON.
+impl fmt::Display for SnapshotPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Waiting => "waiting",
             Self::Training => "training",
             Self::Evaluating => "evaluating",
             Self::Finished => "finished",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
-        }
-    }
-}
-
-impl fmt::Display for SnapshotPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        })
     }
 }
 

@@ -65,17 +65,6 @@ impl WorkerActivity {
     /// All activities.
     pub const ALL: [Self; 5] = [Self::Computing, Self::Idle, Self::Resting, Self::Away, Self::Expelled];
 
-    /// Returns the name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Computing => "computing",
-            Self::Idle => "idle",
-            Self::Resting => "resting",
-            Self::Away => "away",
-            Self::Expelled => "expelled",
-        }
-    }
-
     /// Returns `true` if the worker is connected.
     pub fn is_present(self) -> bool {
         !matches!(self, Self::Away | Self::Expelled)
@@ -92,9 +81,16 @@ impl WorkerActivity {
     }
 }
 
+/// The text is the name in JSON.
 impl fmt::Display for WorkerActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(match self {
+            Self::Computing => "computing",
+            Self::Idle => "idle",
+            Self::Resting => "resting",
+            Self::Away => "away",
+            Self::Expelled => "expelled",
+        })
     }
 }
 

@@ -14,14 +14,3 @@ pub enum EndState {
     /// Something went wrong.
     Failed,
 }
-
-impl EndState {
-    /// Returns the state's name, as in `summary.json`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
-    }
-}

@@ -31,7 +31,6 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tokio::task::block_in_place;
 
-/// A subject of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
     /// RAS at n = 51, B = 23 and at n = B = 10^6.
@@ -57,11 +56,9 @@ pub(crate) enum Subject {
 /// A measured figure and its reference.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
-    /// The name of the figure.
     pub(crate) name: String,
     /// The median time, in seconds.
     pub(crate) seconds: f64,
-    /// The name of the reference.
     pub(crate) reference: String,
     /// The median time of the reference, whose runs alternate with those of the figure.
     pub(crate) reference_seconds: f64,

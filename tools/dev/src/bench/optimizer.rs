@@ -18,7 +18,6 @@ const BUDGET: u64 = 2;
 /// next parameters are a copy: twelve passes. Copying three vectors to three others, twice, makes the same number.
 const COPIED: usize = 3;
 
-/// The number of steps that are timed.
 const TIMES: usize = 7;
 
 pub(crate) fn measure() -> Vec<Figure> {

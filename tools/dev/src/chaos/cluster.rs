@@ -63,12 +63,10 @@ impl Plan {
         command
     }
 
-    /// The folder of the disturbed run.
     pub(crate) fn disturbed(&self) -> PathBuf {
         self.folder.join("disturbed")
     }
 
-    /// The path of the settings file.
     pub(crate) fn settings(&self) -> PathBuf {
         self.folder.join("settings.toml")
     }
@@ -82,7 +80,6 @@ impl Plan {
         command.env(MARK, &self.folder).stdin(Stdio::null()).kill_on_drop(true)
     }
 
-    /// Opens a log file for appending.
     pub(crate) fn log(&self, name: &str) -> Result<File, Failure> {
         let path = self.folder.join(name);
         File::options().append(true).create(true).open(&path).map_err(|cause| unwritable(&path, &cause))
@@ -97,7 +94,6 @@ impl Plan {
         self.processes()
     }
 
-    /// The number of processes of this run.
     fn processes(&self) -> usize {
         let mark = format!("{MARK}={}", self.folder.display());
         let is_ours = |process: &Path| {
@@ -167,7 +163,6 @@ struct Ready {
     resumes_after: u64,
 }
 
-/// A running cluster.
 pub(crate) struct Cluster {
     pub(crate) plan: Plan,
     coordinator: Child,
@@ -215,7 +210,6 @@ impl Cluster {
         send(&self.coordinator, signal)
     }
 
-    /// Whether the coordinator is stopped by a signal.
     pub(crate) fn coordinator_is_stopped(&self) -> Result<bool, Failure> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid(&self.coordinator)?.as_raw_nonzero()));
         let stat = stat.map_err(Failure::internal)?;
@@ -229,12 +223,10 @@ impl Cluster {
         prlimit(Some(pid(&self.coordinator)?), Resource::Fsize, limit).map(drop).map_err(Failure::internal)
     }
 
-    /// Waits for the coordinator to exit.
     pub(crate) async fn coordinator_ends(&mut self, within: Duration) -> Result<ExitStatus, Failure> {
         ended("the coordinator", &mut self.coordinator, within).await
     }
 
-    /// The proxy between a worker and the coordinator.
     pub(crate) fn proxy(&self, number: u32) -> &FaultProxy {
         &self.worker(number).proxy
     }

@@ -5,10 +5,8 @@ use serde::Serialize;
 use super::ending::RunResult;
 use super::schedule::FaultKind;
 
-/// The outcome of a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
-    /// The kind of fault.
     pub(crate) kind: FaultKind,
     /// The iteration during which it was injected.
     pub(crate) iteration: u64,
@@ -16,11 +14,9 @@ pub(crate) struct Outcome {
     pub(crate) worker: Option<u32>,
     /// Seconds until the first new step or, for a fault of a worker, seconds by which an iteration was delayed.
     pub(crate) recovery_s: f64,
-    /// The promised upper bound of [`Outcome::recovery_s`], if any.
     pub(crate) allowed_s: Option<f64>,
     /// The number of steps that were taken a second time.
     pub(crate) steps_again: u64,
-    /// The promised upper bound of [`Outcome::steps_again`], if any.
     pub(crate) steps_allowed: Option<u64>,
     /// The number of steps that were in a checkpoint and still had to be taken again.
     pub(crate) saved_steps_lost: u64,
@@ -50,7 +46,6 @@ impl Outcome {
 /// The outcomes of the faults of one kind. Times are in seconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct KindSummary {
-    /// The kind of fault.
     pub(crate) kind: FaultKind,
     /// The number of faults that were injected and took effect.
     pub(crate) fired: usize,
@@ -60,11 +55,8 @@ pub(crate) struct KindSummary {
     pub(crate) steps_again: u64,
     /// The most steps that one fault caused to be taken again.
     pub(crate) steps_again_worst: u64,
-    /// The median of the recovery times.
     pub(crate) recovery_median_s: f64,
-    /// The 99th percentile of the recovery times.
     pub(crate) recovery_p99_s: f64,
-    /// The longest recovery time.
     pub(crate) recovery_worst_s: f64,
     /// The number of recoveries that took longer than promised.
     pub(crate) late: usize,
@@ -102,7 +94,6 @@ impl KindSummary {
         }
     }
 
-    /// Returns descriptions of the promises that were broken.
     pub(crate) fn broken(&self) -> Vec<String> {
         let Self { kind, fired, late, lost_wrongly, saved_steps_lost, too_many_again, .. } = self;
         let name = kind.name();
@@ -130,28 +121,18 @@ impl KindSummary {
 /// The result of a chaos run. Times are in seconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Verdict {
-    /// The seed of the faults and of the run.
     pub(crate) seed: u64,
-    /// The number of iterations of the run under faults.
     pub(crate) iterations: u64,
-    /// The outcomes, by kind of fault.
     pub(crate) faults: Vec<KindSummary>,
-    /// Seconds from SIGTERM to the exit of the coordinator.
     pub(crate) coordinator_stopped_s: f64,
-    /// Seconds from SIGTERM to the exit of the last worker.
     pub(crate) workers_stopped_s: f64,
-    /// The number of processes that were still running at the end.
     pub(crate) processes_left: usize,
-    /// The digest of the parameters of the run under faults.
     pub(crate) parameters_sha256: Option<String>,
-    /// The digest of the parameters of the run without faults.
     pub(crate) undisturbed_sha256: Option<String>,
-    /// Descriptions of the promises that were broken.
     pub(crate) broken: Vec<String>,
 }
 
 impl Verdict {
-    /// Compares the run under faults with the one without.
     pub(crate) fn compare(&mut self, disturbed: RunResult, undisturbed: RunResult) {
         if disturbed != undisturbed {
             self.broken.push("the parameters are not those of the run without faults".into());

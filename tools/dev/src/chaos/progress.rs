@@ -11,22 +11,17 @@ use ata_types::{TaskOutcome, WorkerId};
 /// The number of undisturbed iterations that the median time is taken over.
 const USUAL: usize = 31;
 
-/// The progress of the run so far.
 pub(crate) struct RunProgress {
     follower: Follower,
-    /// The iteration of the last step.
     pub(crate) step: u64,
     /// The last iteration of the newest checkpoint.
     pub(crate) saved: u64,
     /// The number of completed tasks of the step after [`Self::step`].
     tasks: u64,
-    /// The workers that are present, by number.
     pub(crate) present: BTreeSet<WorkerId>,
     /// The durations of the last iterations without a fault, in seconds.
     usual_s: VecDeque<f64>,
-    /// The number of times that a worker was lost without a fault.
     pub(crate) lost_without_fault: u64,
-    /// The current fault, if any.
     pub(crate) fault: Option<FaultWindow>,
 }
 
@@ -37,12 +32,10 @@ pub(crate) struct FaultWindow {
     pub(crate) step: u64,
     /// The time at which the first step after [`Self::step`] was read.
     pub(crate) first_step: Option<Instant>,
-    /// The workers that were lost.
     pub(crate) losses: Vec<WorkerId>,
     iterations: BTreeMap<u64, Iteration>,
 }
 
-/// An iteration during a fault.
 #[derive(Debug, Default)]
 struct Iteration {
     runtime_s: Option<f64>,

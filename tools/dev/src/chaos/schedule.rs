@@ -23,7 +23,6 @@ const CADENCES: [&str; 4] = ["1", "5", "2s", "60s"];
 /// The range of the latency of a slow link: from another city to another continent.
 const SLOW_LATENCY_MS: (u64, u64) = (10, 150);
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FaultKind {
@@ -58,7 +57,6 @@ impl FaultKind {
     }
 }
 
-/// A fault to inject.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
@@ -68,7 +66,6 @@ pub(crate) struct Fault {
     pub(crate) worker: u32,
     /// The duration of a fault that is not instantaneous.
     pub(crate) lasts: Duration,
-    /// The condition of the worker's connection during the fault.
     pub(crate) condition: Condition,
     /// Whether a fault of the coordinator is injected during an optimizer step.
     pub(crate) is_aimed: bool,
@@ -81,7 +78,6 @@ pub(crate) struct Fault {
 /// An endless sequence of faults, in rounds that each contain every kind once.
 pub(crate) struct Schedule {
     kinds: Vec<FaultKind>,
-    /// The remaining kinds of this round.
     round: Vec<FaultKind>,
     target: Target,
     rng: ChaCha8Rng,
@@ -106,7 +102,6 @@ impl Schedule {
         Self { kinds, round: Vec::new(), target, rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
-    /// The kinds that are drawn.
     pub(crate) fn kinds(&self) -> &[FaultKind] {
         &self.kinds
     }

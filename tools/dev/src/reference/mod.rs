@@ -17,7 +17,6 @@ use ata_record::write_atomically;
 /// The first line of every page.
 const ORIGIN: &str = "<!-- Made by `ata-dev reference --out docs/reference`; a test compares. -->\n";
 
-/// Writes the pages to a folder.
 pub(crate) fn command(out: &Path) -> Result<Exit, Failure> {
     let failed = |cause: std::io::Error| Failure::disk(format!("cannot write to {}: {cause}", out.display()));
     std::fs::create_dir_all(out).map_err(failed)?;

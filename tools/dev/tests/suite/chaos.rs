@@ -7,13 +7,10 @@ use serde_json::Value;
 /// The settings of a small cluster.
 const SMALL: [&str; 6] = ["--workers", "2", "--model", TINY[1], "--heartbeat-timeout-ms", "1000"];
 
-/// Runs `ata-dev chaos`, and returns its verdict. Recovery times are not asserted: the machine may be busy.
-fn chaos(sandbox: &Sandbox, args: &[&str]) -> Value {
-    verdict(sandbox, &[&["chaos", "--out", "chaos", "--json"], args, &SMALL].concat())
-}
-
-fn verdict(sandbox: &Sandbox, args: &[&str]) -> Value {
-    let output = sandbox.run(args);
+/// Runs `ata-dev chaos` with this many faults, and returns its verdict. Recovery times are not asserted: the machine may be busy.
+fn chaos(faults: &str, kinds: &str, args: &[&str]) -> Value {
+    let chaos = ["chaos", "--out", "chaos", "--json", "--faults", faults, "--only", kinds];
+    let output = Sandbox::new().run(&[&chaos[..], args].concat());
     let log = String::from_utf8_lossy(&output.stderr);
     let verdict: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {log}"));
     let broken: Vec<&str> = verdict["broken"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
@@ -28,10 +25,9 @@ fn verdict(sandbox: &Sandbox, args: &[&str]) -> Value {
 
 #[test]
 fn a_run_under_faults_ends_as_one_without() {
-    let sandbox = Sandbox::new();
     let kinds =
         "kill-coordinator,kill-start,kill-end,end-coordinator,fill-disk,kill-worker,stop-worker,cut-link,slow-link";
-    let verdict = chaos(&sandbox, &["--faults", "9", "--only", kinds]);
+    let verdict = chaos("9", kinds, &SMALL);
     let faults = verdict["faults"].as_array().unwrap();
     assert_eq!(faults.len(), 9);
     for fault in faults {
@@ -42,11 +38,8 @@ fn a_run_under_faults_ends_as_one_without() {
 /// At most one step is taken again, wherever the coordinator is killed.
 #[test]
 fn a_killed_coordinator_loses_a_step_at_most() {
-    let sandbox = Sandbox::new();
-    let kills = ["--faults", "6", "--only", "kill-coordinator", "--task-time", "none", "--seed", "2"];
-    let kills = [&kills[..], &["--checkpoint-every", "1"]].concat();
-    let verdict = chaos(&sandbox, &kills);
-    let kills = &verdict["faults"][0];
+    let args = ["--task-time", "none", "--seed", "2", "--checkpoint-every", "1"];
+    let kills = &chaos("6", "kill-coordinator", &[&args[..], &SMALL].concat())["faults"][0];
     assert_eq!((&kills["fired"], &kills["saved_steps_lost"]), (&6.into(), &0.into()));
     assert!(kills["steps_again_worst"].as_u64() <= Some(1), "{kills}");
 }
@@ -54,11 +47,9 @@ fn a_killed_coordinator_loses_a_step_at_most() {
 /// A coordinator that is asked to stop saves all of its steps at any checkpoint interval, even if a step is being taken.
 #[test]
 fn a_coordinator_that_is_asked_to_stop_loses_no_step() {
-    let sandbox = Sandbox::new();
     let model = ["--model", "cnn:widths=8/16/128/512", "--workers", "2", "--task-time", "const(10)"];
-    let stops = ["chaos", "--out", "chaos", "--json", "--faults", "8", "--only", "end-coordinator"];
-    let verdict = verdict(&sandbox, &[&stops[..], &["--checkpoint-every", "60s"], &model].concat());
-    let stops = &verdict["faults"][0];
+    let args = [&model[..], &["--checkpoint-every", "60s"]].concat();
+    let stops = &chaos("8", "end-coordinator", &args)["faults"][0];
     assert_eq!((&stops["fired"], &stops["steps_again"], &stops["saved_steps_lost"]), (&8.into(), &0.into(), &0.into()));
 }
 
