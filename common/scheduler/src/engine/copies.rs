@@ -96,17 +96,11 @@ impl Copies {
 mod tests {
     use super::*;
 
-    fn range(first: u64, count: u64) -> TaskRange {
-        TaskRange { first, count }
-    }
-
-    fn worker(number: u32) -> WorkerId {
-        WorkerId::new(number).unwrap()
-    }
-
     /// A batch of five tasks is copied by another worker as four and one.
     #[test]
     fn each_task_of_a_batch_that_is_copied_in_parts_is_computed() {
+        let range = |first, count| TaskRange { first, count };
+        let worker = WorkerId::from_slot;
         let mut copies = Copies::default();
         assert_eq!(copies.end(worker(9), range(7, 2)), range(7, 2).into(), "none was copied");
         copies.add((worker(1), range(0, 5)), worker(2), range(0, 4));

@@ -29,11 +29,11 @@ const UNCOMPUTABLE_SHARE: f64 = 1.0 / 12.0;
 /// The longest pause, as a share of that time: eight workers at one address need as many attempts.
 const UNCOMPUTABLE_PAUSE_SHARE: f64 = 1.0 / 4.0;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Blame {
+    pub(super) attempts: u32,
     /// The workers on which they failed, each once; the most recent one is last.
     pub(super) workers: SmallVec<[WorkerId; 4]>,
-    pub(super) attempts: u32,
 }
 
 impl Blame {

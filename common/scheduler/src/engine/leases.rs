@@ -1,13 +1,29 @@
 //! The lease table, which records which worker holds which tasks, in which order, since when, and until when.
 
-mod deadlines;
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::{AcceptedResult, Blame};
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskRange, WorkerId};
-use deadlines::Deadline;
+use super::{Blame, Effect, LeaseTime, Time};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
+
+/// A result that passed the engine's checks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AcceptedResult {
+    pub(super) worker: WorkerId,
+    pub(super) lease: Lease,
+    pub(super) busy_s: f64,
+    /// The factor on the reported seconds, at most 1.
+    pub(super) factor: f64,
+    /// For the last lease that its worker held: the seconds of its occupation that no report accounts for.
+    pub(super) overhead_s: Option<f64>,
+}
+
+impl AcceptedResult {
+    pub(super) fn end(&self, outcome: TaskOutcome) -> Effect {
+        let Self { worker, lease, factor, overhead_s, .. } = *self;
+        Effect::End { worker, lease, outcome, time: LeaseTime::Reported { factor, overhead_s } }
+    }
+}
 
 /// A lease that its worker no longer holds.
 #[derive(Debug)]
@@ -29,6 +45,15 @@ struct LeaseQueue {
     begun_s: f64,
     /// The time at which it last got a lease while it was idle, or at which one of its leases last ended.
     heard_s: f64,
+}
+
+/// The time by which a worker must have reported its first lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Deadline {
+    at: Time,
+    worker: WorkerId,
+    /// The value of [`LeaseQueue::deadlines`] when this deadline was set.
+    set: u32,
 }
 
 /// The table of all leases. A worker computes and reports its leases in order, so that granting, finding and finishing
@@ -160,6 +185,63 @@ impl Leases {
         queue.heard_s = now_s;
         Some(EndedLease { lease, blame, elapsed_s: (at == 0).then(|| (now_s - queue.begun_s).max(0.0)) })
     }
+
+    /// Makes the first lease of a worker due `allowed_s` after the worker was last heard from.
+    pub(super) fn set_deadline(&mut self, worker: WorkerId, allowed_s: f64) {
+        let queue = &mut self.queues[worker.slot()];
+        queue.deadlines = queue.deadlines.wrapping_add(1);
+        let at = Time(queue.heard_s + allowed_s);
+        let set = queue.deadlines;
+        self.deadlines.push(Reverse(Deadline { at, worker, set }));
+        // Each worker has at most one valid deadline. Once the heap holds a few times that many, the void ones are removed.
+        if self.deadlines.len() > 4 * self.queues.len() + 64 {
+            let mut all = std::mem::take(&mut self.deadlines).into_vec();
+            all.retain(|Reverse(deadline)| self.holds(deadline));
+            self.deadlines = all.into();
+        }
+    }
+
+    pub(super) fn block(&mut self, now_s: f64, worker: WorkerId) {
+        if !self.is_free(worker) {
+            self.blocked.entry(worker).or_insert(now_s);
+        }
+    }
+
+    /// Lets a worker continue. Returns whether it was blocked, in which case its deadline must be set anew. The time for which it was
+    /// blocked does not count as silence.
+    pub(super) fn resume(&mut self, now_s: f64, worker: WorkerId) -> bool {
+        let Some(since_s) = self.blocked.remove(&worker) else { return false };
+        let queue = &mut self.queues[worker.slot()];
+        queue.heard_s += now_s - since_s.max(queue.heard_s);
+        true
+    }
+
+    fn holds(&self, deadline: &Deadline) -> bool {
+        let queue = &self.queues[deadline.worker.slot()];
+        !queue.leases.is_empty() && queue.deadlines == deadline.set && !self.blocked.contains_key(&deadline.worker)
+    }
+
+    pub(super) fn next_deadline_s(&mut self) -> Option<f64> {
+        while let Some(Reverse(next)) = self.deadlines.peek() {
+            if self.holds(next) {
+                return Some(next.at.0);
+            }
+            self.deadlines.pop();
+        }
+        None
+    }
+
+    /// Returns the workers whose deadline has passed, ascending, each with the seconds since it last reported anything.
+    pub(super) fn overdue(&mut self, now_s: f64) -> Vec<(WorkerId, f64)> {
+        let mut overdue = Vec::new();
+        while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
+            && let Some(Reverse(Deadline { worker, .. })) = self.deadlines.pop()
+        {
+            overdue.push((worker, now_s - self.queues[worker.slot()].heard_s));
+        }
+        overdue.sort_unstable_by_key(|(worker, _)| *worker);
+        overdue
+    }
 }
 
 impl LeaseQueue {
@@ -176,15 +258,15 @@ impl LeaseQueue {
 mod tests {
     use super::*;
 
-    pub(super) fn worker(number: u32) -> WorkerId {
+    fn worker(number: u32) -> WorkerId {
         WorkerId::new(number).unwrap()
     }
 
-    pub(super) fn table(workers: u32) -> Leases {
+    fn table(workers: u32) -> Leases {
         Leases::numbered_from(0, workers as usize)
     }
 
-    pub(super) fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
+    fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
         leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), None, None).id
     }
 
@@ -210,5 +292,59 @@ mod tests {
         grant(&mut leases, 7.0, 1, 4);
         let ended = leases.revoke_all(9.0, worker(1));
         assert_eq!(ended.iter().map(|ended| ended.elapsed_s).collect::<Vec<_>>(), [Some(2.0), None]);
+    }
+
+    #[test]
+    fn deadlines_are_set_anew_and_void_ones_do_not_count() {
+        let mut leases = table(3);
+        let a = grant(&mut leases, 0.0, 1, 0);
+        leases.set_deadline(worker(1), 5.0);
+        grant(&mut leases, 0.0, 2, 1);
+        leases.set_deadline(worker(2), 3.0);
+        leases.set_deadline(worker(2), 9.0);
+        assert_eq!(leases.next_deadline_s(), Some(5.0));
+        leases.finish(4.0, worker(1), a, 1.0);
+        assert_eq!(leases.next_deadline_s(), Some(9.0));
+        assert_eq!(leases.overdue(9.0), []);
+        assert_eq!(leases.overdue(9.5), [(worker(2), 9.5)]);
+        assert_eq!((leases.overdue(99.0), leases.next_deadline_s()), (vec![], None));
+    }
+
+    #[test]
+    fn the_deadline_of_a_blocked_worker_stands_still() {
+        let mut leases = table(2);
+        let first = grant(&mut leases, 0.0, 1, 0);
+        grant(&mut leases, 0.0, 1, 1);
+        leases.block(4.0, worker(1));
+        leases.block(6.0, worker(1));
+        assert!(leases.resume(100.0, worker(1)) && !leases.resume(100.0, worker(1)));
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), Some(101.0), "a second is left of it");
+
+        // A report in the meantime restarts its time.
+        leases.block(100.5, worker(1));
+        leases.finish(110.0, worker(1), first, 1.0);
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), None);
+        leases.resume(112.0, worker(1));
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), Some(117.0));
+
+        leases.block(113.0, worker(1));
+        leases.revoke_all(114.0, worker(1));
+        grant(&mut leases, 115.0, 1, 2);
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), Some(120.0), "a worker that comes back is not blocked");
+    }
+
+    #[test]
+    fn void_deadlines_do_not_pile_up() {
+        let mut leases = table(2);
+        for round in 0..10_000 {
+            let id = grant(&mut leases, f64::from(round), 1, 0);
+            leases.set_deadline(worker(1), 1e9);
+            leases.finish(f64::from(round), worker(1), id, 0.0);
+        }
+        assert!(leases.deadlines.len() <= 72, "{}", leases.deadlines.len());
     }
 }

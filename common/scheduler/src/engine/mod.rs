@@ -37,7 +37,6 @@
 //! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
-mod account;
 mod collect;
 mod config;
 mod copies;
@@ -71,18 +70,17 @@ use crate::ledger::Ledger;
 use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
 use crate::topology::{LinkRates, LinkSetting};
-use account::{AcceptedResult, EmployedWorkers};
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, WorkerId};
 use collect::share_out;
 use copies::Copies;
 use failures::Blame;
-use leases::{EndedLease, Leases};
+use leases::{AcceptedResult, EndedLease, Leases};
 use phase::{Between, Collecting, CollectingEnd, Flow, Phase};
 use priors::Priors;
 use roster::Roster;
 use shared::Shared;
 use time::Time;
-use worker_set::WorkerSet;
+use worker_set::{EmployedWorkers, WorkerSet};
 
 /// The iteration engine. See the module's documentation.
 pub struct Engine {

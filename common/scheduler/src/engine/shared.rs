@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::account::Waste;
 use super::failures::FailureStreak;
 use super::{
     AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
@@ -24,6 +23,20 @@ const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
 const MAX_DOUBLINGS: u32 = 16;
+
+/// Work that enters no step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waste {
+    pub(super) tasks: u64,
+    pub(super) busy_s: f64,
+}
+
+impl Waste {
+    pub(super) fn add(&mut self, tasks: u64, busy_s: f64) {
+        self.tasks += tasks;
+        self.busy_s += busy_s;
+    }
+}
 
 /// The state that all phases share. State that belongs to one phase is in that phase.
 pub(super) struct Shared {

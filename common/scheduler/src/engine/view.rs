@@ -78,12 +78,3 @@ pub struct Actions {
     /// The time at which to ask again if nothing happens before, in seconds since the run began.
     pub ask_again_s: Option<f64>,
 }
-
-impl Actions {
-    pub(super) fn clear(&mut self) {
-        self.begin.clear();
-        self.stop.clear();
-        self.copy.clear();
-        self.ask_again_s = None;
-    }
-}

@@ -69,6 +69,34 @@ fn place(worker: WorkerId) -> (usize, u64) {
     (worker.slot() / BITS, 1 << (worker.slot() % BITS))
 }
 
+/// The workers that got a task in an iteration, each once. Clearing the set takes no longer than filling it did.
+#[derive(Debug, Default)]
+pub(super) struct EmployedWorkers {
+    workers: Vec<WorkerId>,
+    set: WorkerSet,
+}
+
+impl EmployedWorkers {
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        if !self.set.contains(worker) {
+            self.set.insert(worker);
+            self.workers.push(worker);
+        }
+    }
+
+    pub(super) fn workers(&self) -> &[WorkerId] {
+        &self.workers
+    }
+
+    /// Removes all workers, but keeps the memory.
+    pub(super) fn cleared(mut self) -> Self {
+        for worker in self.workers.drain(..) {
+            self.set.remove(worker);
+        }
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,13 +52,10 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::worker;
     use super::*;
 
     const MACHINE: MachineId = MachineId(7);
-
-    fn worker(number: u32) -> WorkerId {
-        WorkerId::new(number).unwrap()
-    }
 
     /// Lets a newcomer join; returns the length of its rest.
     fn join(roster: &mut Roster, now_s: f64, number: u32, machine: MachineId) -> Option<f64> {

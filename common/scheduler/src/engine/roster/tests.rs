@@ -1,6 +1,6 @@
 use super::*;
 
-fn worker(number: u32) -> WorkerId {
+pub(super) fn worker(number: u32) -> WorkerId {
     WorkerId::new(number).unwrap()
 }
 

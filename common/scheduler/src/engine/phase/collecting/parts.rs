@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::recovery::Orphan;
 use super::{Collecting, Flow};
-use crate::engine::{AcceptedResult, IterationView, Shared, share_out};
+use crate::engine::{AcceptedResult, Actions, IterationView, Shared, share_out};
 use crate::policy::Collect;
 use ata_types::{TaskRange, WorkerId};
 
@@ -22,7 +22,10 @@ impl Collecting {
         let (left, now_s) = (pool.count, shared.now_s);
         let (leases, roster, copies) = (&shared.leases, &shared.roster, &self.copies);
         let view = IterationView { now_s, left, leases, roster, copies, tasks };
-        self.actions.clear();
+        // This keeps the allocated memory.
+        let mut begin = std::mem::take(&mut self.actions.begin);
+        begin.clear();
+        self.actions = Actions { begin, ..Actions::default() };
         shared.policy.replan(&view, &mut self.actions);
         let may_ask = |at_s: &f64| *at_s > now_s && at_s.is_finite();
         self.actions.ask_again_s = self.actions.ask_again_s.filter(may_ask);
@@ -54,7 +57,6 @@ impl Collecting {
         for (i, tasks) in pieces.into_iter().flatten() {
             self.assign(shared, begin[i].0, tasks, None);
         }
-        // This keeps the allocated memory.
         self.actions.begin = begin;
     }
 

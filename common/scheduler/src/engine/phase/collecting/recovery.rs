@@ -167,7 +167,7 @@ impl Collecting {
         shared.last_wait = None;
         let mut orphans = std::mem::take(&mut self.orphans);
         // Tasks with the same history are reassigned together.
-        orphans.sort_by(|a, b| key(a).cmp(&key(b)));
+        orphans.sort_by(|a, b| a.blame.cmp(&b.blame));
         for alike in orphans.chunk_by(|a, b| a.blame == b.blame) {
             self.reassign_alike(shared, alike);
         }
@@ -261,9 +261,4 @@ impl Shared {
         let fallback = if largest > 0.0 { largest } else { 1.0 };
         workers.iter().map(|worker| mean_s(worker).unwrap_or(fallback)).collect()
     }
-}
-
-/// Returns the sort key of an orphan: how often it failed, and where.
-fn key(orphan: &Orphan) -> (u32, Option<&[WorkerId]>) {
-    orphan.blame.as_deref().map_or((0, None), |blame| (blame.attempts, Some(&blame.workers)))
 }
