@@ -284,7 +284,13 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             && let Some((at, appointment)) = self.appointments.pop()
         {
             self.pass(at);
-            self.keep(appointment)?;
+            match appointment {
+                Appointment::Change(change) => self.change(change),
+                Appointment::Return(worker) => self.start(worker),
+                Appointment::StepEnd(number) => self.step(number),
+                Appointment::WaitEnd => self.committed(),
+                Appointment::Restart => self.restart()?,
+            }
         } else if earlier(timeout, occurrence)
             && let (Some(at), Some(deadline)) = (timeout, deadline)
         {
@@ -294,17 +300,6 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             self.handle(Event::Timeout);
         } else {
             self.occur()?;
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, appointment: Appointment) -> Result<(), SimulationError> {
-        match appointment {
-            Appointment::Change(change) => self.change(change),
-            Appointment::Return(worker) => self.start(worker),
-            Appointment::StepEnd(number) => self.step(number),
-            Appointment::WaitEnd => self.committed(),
-            Appointment::Restart => return self.restart(),
         }
         Ok(())
     }
