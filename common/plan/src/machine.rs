@@ -32,7 +32,13 @@ impl FromStr for Machine {
         let Some((whose, times)) = text.split_once('=') else {
             return Err(SettingError::new("machine", text, EXPECTED));
         };
-        let (count, name) = count_and_name(whose.trim());
+        // `3xcpu` are three machines; a name without a number is one machine.
+        let (count, name) = match whose.trim().split_once('x') {
+            Some((count, name)) if !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()) => {
+                (count, name)
+            }
+            _ => ("1", whose.trim()),
+        };
         SettingError::check("machine", &text, !name.is_empty(), EXPECTED)?;
         let count: u32 = count.parse().unwrap_or(0);
         SettingError::check(name, &whose, count > 0, "a number of machines before the x, as in 3xcpu")?;
@@ -47,14 +53,6 @@ impl FromStr for Machine {
             None => (None, seconds(times)?),
         };
         Ok(Self { name: name.into(), count, batch_s, task_s })
-    }
-}
-
-/// Splits `3xcpu` into number and name; a name without a number is one machine.
-fn count_and_name(whose: &str) -> (&str, &str) {
-    match whose.split_once('x') {
-        Some((count, name)) if !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()) => (count, name),
-        _ => ("1", whose),
     }
 }
 

@@ -289,7 +289,14 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             && let Some((at, appointment)) = self.appointments.pop()
         {
             self.pass(at);
-            self.keep(appointment)?;
+            match appointment {
+                Appointment::Change(change) => self.change(change),
+                Appointment::Return(worker) => self.start(worker),
+                Appointment::StepEnd(number) => self.step(number),
+                Appointment::WaitEnd => self.committed(),
+                Appointment::Compared(compared) => self.handle(compared),
+                Appointment::Restart => self.restart()?,
+            }
         } else if earlier(timeout, occurrence)
             && let (Some(at), Some(deadline)) = (timeout, deadline)
         {
@@ -299,18 +306,6 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
             self.handle(Event::Timeout);
         } else {
             self.occur()?;
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, appointment: Appointment) -> Result<(), SimulationError> {
-        match appointment {
-            Appointment::Change(change) => self.change(change),
-            Appointment::Return(worker) => self.start(worker),
-            Appointment::StepEnd(number) => self.step(number),
-            Appointment::WaitEnd => self.committed(),
-            Appointment::Compared(compared) => self.handle(compared),
-            Appointment::Restart => return self.restart(),
         }
         Ok(())
     }

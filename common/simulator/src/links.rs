@@ -18,17 +18,24 @@ pub struct Links {
     pub topology: Topology,
 }
 
-/// The current links, where those of workers may differ.
-#[derive(Clone, Debug)]
+/// The current links, where those of workers may differ, and the running uploads. Workers with fast links evenly share what the others
+/// leave of the coordinator's link. A worker sends one upload at a time.
+#[derive(Debug)]
 pub(crate) struct CurrentLinks {
     pub(crate) links: Links,
     /// The rate of each worker's own link, by slot.
     rates: Vec<f64>,
+    /// The time of the state of the uploads.
+    at: f64,
+    under_way: Vec<LinkUpload>,
+    /// The uploads that their workers send next.
+    waiting: Vec<LinkUpload>,
 }
 
 impl CurrentLinks {
     pub(crate) fn new(links: Links, workers: usize) -> Self {
-        Self { links, rates: vec![links.worker_rate; workers] }
+        let rates = vec![links.worker_rate; workers];
+        Self { links, rates, at: 0.0, under_way: Vec::new(), waiting: Vec::new() }
     }
 
     fn rate(&self, worker: WorkerId) -> f64 {
@@ -59,6 +66,101 @@ impl CurrentLinks {
         let slowest = workers.map(|worker| self.rate(worker)).fold(f64::INFINITY, f64::min);
         (sets as f64 * self.links.down_bytes / self.links.head_rate).max(self.links.down_bytes / slowest)
     }
+
+    /// Advances the time, during which no upload begins or ends.
+    fn advance(&mut self, now: f64) {
+        let passed = now - self.at;
+        for upload in &mut self.under_way {
+            let bytes = upload.rate * passed;
+            upload.left -= bytes;
+            let seen =
+                if upload.rate < self.rates[upload.worker.slot()] { &mut upload.at_less } else { &mut upload.at_own };
+            (seen.0, seen.1) = (seen.0 + bytes, seen.1 + passed);
+        }
+        self.at = now;
+    }
+
+    /// Shares the coordinator's link (max-min fairness): each upload gets the same part, unless its worker's link carries less.
+    fn share(&mut self) {
+        let mut order: Vec<usize> = (0..self.under_way.len()).collect();
+        order.sort_by(|a, b| self.rate(self.under_way[*a].worker).total_cmp(&self.rate(self.under_way[*b].worker)));
+        let mut left = self.links.head_rate;
+        for (done, &at) in order.iter().enumerate() {
+            let upload = &mut self.under_way[at];
+            upload.rate = self.rates[upload.worker.slot()].min(left / (order.len() - done) as f64);
+            left -= upload.rate;
+        }
+    }
+
+    pub(crate) fn begin(&mut self, now: f64, worker: WorkerId, parcel: Parcel, bytes: f64) {
+        self.advance(now);
+        let (at_own, at_less) = ((0.0, 0.0), (0.0, 0.0));
+        self.waiting.push(LinkUpload { worker, parcel, began: now, bytes, left: bytes, rate: 0.0, at_own, at_less });
+        self.begin_next(worker);
+        self.share();
+    }
+
+    fn begin_next(&mut self, worker: WorkerId) {
+        if self.under_way.iter().any(|upload| upload.worker == worker) {
+            return;
+        }
+        if let Some(next) = self.waiting.iter().position(|upload| upload.worker == worker) {
+            let next = self.waiting.remove(next);
+            self.under_way.push(LinkUpload { began: self.at, ..next });
+        }
+    }
+
+    /// Makes a worker's uploads take this many times as long from now on.
+    pub(crate) fn change(&mut self, now: f64, worker: WorkerId, factor: f64) {
+        self.advance(now);
+        self.rates[worker.slot()] /= factor;
+        self.share();
+    }
+
+    /// Returns the time at which the next upload ends, and its index.
+    fn next(&self) -> Option<(f64, usize)> {
+        let ends = self.under_way.iter().map(|upload| self.at + (upload.left / upload.rate).max(0.0));
+        ends.zip(0..).min_by(|(a, _), (b, _)| a.total_cmp(b))
+    }
+
+    pub(crate) fn next_at(&self) -> Option<f64> {
+        self.next().map(|(at, _)| at)
+    }
+
+    pub(crate) fn end(&mut self) -> Option<(f64, LinkUpload)> {
+        let (at, next) = self.next()?;
+        self.advance(at);
+        let ended = self.under_way.remove(next);
+        self.begin_next(ended.worker);
+        self.share();
+        Some((at, ended))
+    }
+
+    /// Returns what was observed about running uploads since the last call, except for probes.
+    pub(crate) fn observe(&mut self, now: f64) -> Vec<Observed> {
+        self.advance(now);
+        self.under_way
+            .iter_mut()
+            .filter(|upload| upload.parcel != Parcel::Probe)
+            .flat_map(LinkUpload::observe)
+            .collect()
+    }
+
+    /// Cancels the upload of a parcel, or all uploads of a worker.
+    pub(crate) fn cancel(&mut self, now: f64, worker: WorkerId, parcel: Option<Parcel>) {
+        self.advance(now);
+        let is_kept =
+            |upload: &LinkUpload| upload.worker != worker || parcel.is_some_and(|parcel| upload.parcel != parcel);
+        self.waiting.retain(is_kept);
+        self.under_way.retain(is_kept);
+        self.begin_next(worker);
+        self.share();
+    }
+
+    /// Returns whether a worker sends this, or will send it.
+    pub(crate) fn has(&self, worker: WorkerId, parcel: Parcel) -> bool {
+        self.under_way.iter().chain(&self.waiting).any(|upload| upload.worker == worker && upload.parcel == parcel)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,113 +183,6 @@ pub(crate) struct LinkUpload {
     /// The bytes and the time since the last observation, at the rate of its worker's link and at less than that.
     at_own: (f64, f64),
     at_less: (f64, f64),
-}
-
-/// The running uploads. Workers with fast links evenly share what the others leave of the coordinator's link. A worker sends one
-/// upload at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Uploads {
-    /// The time of this state.
-    at: f64,
-    under_way: Vec<LinkUpload>,
-    /// The uploads that their workers send next.
-    waiting: Vec<LinkUpload>,
-}
-
-impl Uploads {
-    /// Advances the time, during which no upload begins or ends.
-    fn advance(&mut self, links: &CurrentLinks, now: f64) {
-        let passed = now - self.at;
-        for upload in &mut self.under_way {
-            let bytes = upload.rate * passed;
-            upload.left -= bytes;
-            let seen = if upload.rate < links.rate(upload.worker) { &mut upload.at_less } else { &mut upload.at_own };
-            (seen.0, seen.1) = (seen.0 + bytes, seen.1 + passed);
-        }
-        self.at = now;
-    }
-
-    /// Shares the coordinator's link (max-min fairness): each upload gets the same part, unless its worker's link carries less.
-    fn share(&mut self, links: &CurrentLinks) {
-        let mut order: Vec<usize> = (0..self.under_way.len()).collect();
-        order.sort_by(|a, b| links.rate(self.under_way[*a].worker).total_cmp(&links.rate(self.under_way[*b].worker)));
-        let mut left = links.links.head_rate;
-        for (done, &at) in order.iter().enumerate() {
-            let upload = &mut self.under_way[at];
-            upload.rate = links.rate(upload.worker).min(left / (order.len() - done) as f64);
-            left -= upload.rate;
-        }
-    }
-
-    pub(crate) fn begin(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, parcel: Parcel, bytes: f64) {
-        self.advance(links, now);
-        let (at_own, at_less) = ((0.0, 0.0), (0.0, 0.0));
-        self.waiting.push(LinkUpload { worker, parcel, began: now, bytes, left: bytes, rate: 0.0, at_own, at_less });
-        self.begin_next(worker);
-        self.share(links);
-    }
-
-    fn begin_next(&mut self, worker: WorkerId) {
-        if self.under_way.iter().any(|upload| upload.worker == worker) {
-            return;
-        }
-        if let Some(next) = self.waiting.iter().position(|upload| upload.worker == worker) {
-            let next = self.waiting.remove(next);
-            self.under_way.push(LinkUpload { began: self.at, ..next });
-        }
-    }
-
-    /// Makes a worker's uploads take this many times as long from now on.
-    pub(crate) fn change(&mut self, links: &mut CurrentLinks, now: f64, worker: WorkerId, factor: f64) {
-        self.advance(links, now);
-        links.rates[worker.slot()] /= factor;
-        self.share(links);
-    }
-
-    /// Returns the time at which the next upload ends, and its index.
-    fn next(&self) -> Option<(f64, usize)> {
-        let ends = self.under_way.iter().map(|upload| self.at + (upload.left / upload.rate).max(0.0));
-        ends.zip(0..).min_by(|(a, _), (b, _)| a.total_cmp(b))
-    }
-
-    pub(crate) fn next_at(&self) -> Option<f64> {
-        self.next().map(|(at, _)| at)
-    }
-
-    pub(crate) fn end(&mut self, links: &CurrentLinks) -> Option<(f64, LinkUpload)> {
-        let (at, next) = self.next()?;
-        self.advance(links, at);
-        let ended = self.under_way.remove(next);
-        self.begin_next(ended.worker);
-        self.share(links);
-        Some((at, ended))
-    }
-
-    /// Returns what was observed about running uploads since the last call, except for probes.
-    pub(crate) fn observe(&mut self, links: &CurrentLinks, now: f64) -> Vec<Observed> {
-        self.advance(links, now);
-        self.under_way
-            .iter_mut()
-            .filter(|upload| upload.parcel != Parcel::Probe)
-            .flat_map(LinkUpload::observe)
-            .collect()
-    }
-
-    /// Cancels the upload of a parcel, or all uploads of a worker.
-    pub(crate) fn cancel(&mut self, links: &CurrentLinks, now: f64, worker: WorkerId, parcel: Option<Parcel>) {
-        self.advance(links, now);
-        let is_kept =
-            |upload: &LinkUpload| upload.worker != worker || parcel.is_some_and(|parcel| upload.parcel != parcel);
-        self.waiting.retain(is_kept);
-        self.under_way.retain(is_kept);
-        self.begin_next(worker);
-        self.share(links);
-    }
-
-    /// Returns whether a worker sends this, or will send it.
-    pub(crate) fn has(&self, worker: WorkerId, parcel: Parcel) -> bool {
-        self.under_way.iter().chain(&self.waiting).any(|upload| upload.worker == worker && upload.parcel == parcel)
-    }
 }
 
 impl LinkUpload {
@@ -218,17 +213,16 @@ mod tests {
             Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
         let mut links = CurrentLinks::new(links, 3);
         links.rates[2] /= 5.0;
-        let mut uploads = Uploads::default();
-        (1..=3).for_each(|number| uploads.begin(&links, 0.0, worker(number), parcel(number.into()), 90.0));
-        let observed = uploads.observe(&links, 5.0);
+        (1..=3).for_each(|number| links.begin(0.0, worker(number), parcel(number.into()), 90.0));
+        let observed = links.observe(5.0);
         let gradient = |number, bytes, seen| Observed::Gradient { worker: worker(number), bytes, seconds: 5.0, seen };
         let expected = [gradient(1, 45.0, Seen::Among), gradient(2, 45.0, Seen::Among), gradient(3, 10.0, Seen::Alone)];
         assert_eq!(observed, expected);
-        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.parcel)), Some((10.0, parcel(1))));
-        assert_eq!(uploads.end(&links).map(|(at, upload)| (at, upload.parcel)), Some((10.0, parcel(2))));
-        uploads.change(&mut links, 20.0, worker(3), 0.2);
-        assert!(uploads.has(worker(3), parcel(3)) && !uploads.has(worker(3), parcel(2)));
-        let (at, mut last) = uploads.end(&links).unwrap();
+        assert_eq!(links.end().map(|(at, upload)| (at, upload.parcel)), Some((10.0, parcel(1))));
+        assert_eq!(links.end().map(|(at, upload)| (at, upload.parcel)), Some((10.0, parcel(2))));
+        links.change(20.0, worker(3), 0.2);
+        assert!(links.has(worker(3), parcel(3)) && !links.has(worker(3), parcel(2)));
+        let (at, mut last) = links.end().unwrap();
         assert_eq!(at, 25.0);
         let rest = Observed::Gradient { worker: worker(3), bytes: 80.0, seconds: 20.0, seen: Seen::Alone };
         assert_eq!(last.observe().collect::<Vec<_>>(), [rest]);

@@ -22,7 +22,8 @@ pub(super) struct Regret {
     employed: (Vec<u64>, f64),
     /// The regret of the current iteration, if it is defined.
     pending: Option<f64>,
-    sum: Option<f64>,
+    /// The sum so far; `None` if it is not defined for this policy.
+    pub(super) sum: Option<f64>,
 }
 
 /// The best allocation to the available workers.
@@ -42,11 +43,6 @@ impl Regret {
         let rates = laws.iter().map(WorkerLaw::exponential_rate).collect();
         let employed = (Vec::new(), 0.0);
         Ok(Self { of_laws, rates, budget, best: None, employed, pending: Some(0.0), sum: Some(0.0) })
-    }
-
-    /// Returns the sum so far; `None` if it is not defined for this policy.
-    pub(super) fn sum(&self) -> Option<f64> {
-        self.sum
     }
 
     /// Computes the regret of an iteration that begins.

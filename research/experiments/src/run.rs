@@ -253,7 +253,7 @@ fn simulate<T: TaskTimes>(
         warm_start: warm_start.into(),
         mean_iteration_time: ledger.mean_iteration_s(),
         mean_total_worker_time: ledger.mean_total_worker_time_s(),
-        cumulative_regret: regret.sum(),
+        cumulative_regret: regret.sum,
         tasks_wasted: ledger.tasks_wasted,
         mean_results: ledger.mean_results(),
         employments: ledger.employments,
@@ -261,7 +261,7 @@ fn simulate<T: TaskTimes>(
         mean_allocation,
         final_objective: objective,
         final_allocation: allocation,
-        trace: tracer.finish(ledger, regret.sum()),
+        trace: tracer.finish(ledger, regret.sum),
     })
 }
 
@@ -300,7 +300,7 @@ impl Observer for Course<'_> {
 
     fn step(&mut self, step: &Step<'_>) -> StepOutcome {
         self.exchange_time.step(step);
-        self.tracer.committed(step.ledger, self.regret.sum());
+        self.tracer.committed(step.ledger, self.regret.sum);
         self.regret.stepped();
         if step.iteration.is_multiple_of(PROGRESS_EVERY) {
             (self.progress)(PROGRESS_EVERY);

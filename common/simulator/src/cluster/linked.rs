@@ -8,7 +8,7 @@ use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome,
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence};
 use crate::change::Change;
-use crate::links::{CurrentLinks, LinkUpload, Links, Parcel, Uploads};
+use crate::links::{CurrentLinks, LinkUpload, Links, Parcel};
 use crate::observer::Observer;
 use crate::order::Order;
 use crate::shards::{ShardExchange, VectorPart};
@@ -19,7 +19,6 @@ pub(crate) struct LinkedCluster<'a, T> {
     pub(crate) links: CurrentLinks,
     /// The links that the engine assumes.
     known: LinkTimes,
-    uploads: Uploads,
     /// The observations of the links since the last step.
     observed: Vec<Observed>,
     /// The times at which the uploads of collections began that have arrived but are in no step yet.
@@ -47,7 +46,6 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             workers,
             links: CurrentLinks::new(links, count as usize),
             known: LinkTimes::default(),
-            uploads: Uploads::default(),
             observed: Vec::new(),
             arrived: BTreeMap::new(),
             kept: BTreeSet::new(),
@@ -62,7 +60,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     }
 
     fn send(&mut self, now: f64, (worker, collection): VectorPart) {
-        self.uploads.begin(&self.links, now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
+        self.links.begin(now, worker, Parcel::Collection(collection), self.links.links.up_bytes);
     }
 
     /// Lets a worker send the collections that it has computed.
@@ -117,7 +115,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
     }
 
     fn arrive(&mut self) -> Option<(f64, Occurrence<'_>)> {
-        let (at, mut upload) = self.uploads.end(&self.links)?;
+        let (at, mut upload) = self.links.end()?;
         let occurrence = match upload.parcel {
             Parcel::Probe => {
                 let LinkUpload { worker, bytes, began, .. } = upload;
@@ -148,7 +146,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         if self.shards.as_ref().is_some_and(|shards| shards.has_member(worker) && !shards.is_delivered()) {
             self.give_up_shards(now, worker);
         }
-        self.uploads.cancel(&self.links, now, worker, None);
+        self.links.cancel(now, worker, None);
         self.asked.retain(|(holder, _), _| *holder != worker);
         self.parameters[worker.slot()] = None;
     }
@@ -167,7 +165,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
 
     fn change(&mut self, now: f64, change: Change) {
         match change {
-            Change::SlowLink(worker, factor) => self.uploads.change(&mut self.links, now, worker, factor),
+            Change::SlowLink(worker, factor) => self.links.change(now, worker, factor),
             _ => self.workers.change(now, change),
         }
     }
@@ -240,7 +238,7 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
         if let Some(own) = lease.own {
             self.asked.remove(&(worker, own));
             self.arrived.remove(&own);
-            self.uploads.cancel(&self.links, now, worker, Some(Parcel::Collection(own)));
+            self.links.cancel(now, worker, Some(Parcel::Collection(own)));
         }
         self.workers.end(now, worker, lease, outcome, is_computed);
     }
@@ -251,14 +249,14 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     }
 
     fn probe_link(&mut self, now: f64, worker: WorkerId, bytes: u64) {
-        if !self.uploads.has(worker, Parcel::Probe) {
-            self.uploads.begin(&self.links, now, worker, Parcel::Probe, bytes as f64);
+        if !self.links.has(worker, Parcel::Probe) {
+            self.links.begin(now, worker, Parcel::Probe, bytes as f64);
         }
     }
 
     fn observed(&mut self, now: f64) -> Vec<Observed> {
         let mut observed = std::mem::take(&mut self.observed);
-        observed.extend(self.uploads.observe(&self.links, now));
+        observed.extend(self.links.observe(now));
         let Links { up_bytes, down_bytes, topology, .. } = self.links.links;
         observed.push(Observed::Step { up_bytes, down_bytes, topology });
         observed
@@ -275,14 +273,14 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
 
     fn next_at(&mut self) -> Option<f64> {
         let in_shards = self.shards.as_ref().and_then(ShardExchange::arrives_at);
-        self.workers.next_at().into_iter().chain(self.uploads.next_at()).chain(in_shards).min_by(f64::total_cmp)
+        self.workers.next_at().into_iter().chain(self.links.next_at()).chain(in_shards).min_by(f64::total_cmp)
     }
 
     fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
         let at = self.next_at()?;
         if self.shards.as_ref().and_then(ShardExchange::arrives_at) == Some(at) {
             self.arrive_in_shards()
-        } else if self.uploads.next_at() == Some(at) {
+        } else if self.links.next_at() == Some(at) {
             self.arrive()
         } else {
             self.computed()
