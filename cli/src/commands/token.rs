@@ -42,8 +42,16 @@ fn served(credentials: &Credentials) -> Result<KeyPin, Failure> {
     Ok(credentials.last_token(Role::Worker).map_or(own, |last| last.pin))
 }
 
+/// Opens the credentials of a coordinator. They are made only for one that is to be reached under a given address.
 fn open(args: &TokenArgs) -> Result<Credentials, Failure> {
-    Ok(Credentials::open(&credentials_folder(args.credentials.as_ref())?)?)
+    let folder = credentials_folder(args.credentials.as_ref())?;
+    require(args.advertise.is_some() || Credentials::existing(&folder)?.is_some(), || {
+        format!(
+            "{} holds no credentials: `ata coordinator` makes them when it starts; to make them before, add --advertise HOST:PORT",
+            folder.display()
+        )
+    })?;
+    Ok(Credentials::open(&folder)?)
 }
 
 fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<(), Failure> {

@@ -138,7 +138,9 @@ fn wrong_flags_are_told() {
         (&["coordinator", "--listen", "127.0.0.1:0", "--tls-cert", "not-pem", "--tls-key", "not-pem"], "expected PEM"),
         (&["coordinator", "--listen", "0.0.0.0:0", "--advertise", "http://x"], "expected HOST or HOST:PORT"),
         (&["token", "rotate", "--key", "--status"], "cannot be used with"),
+        (&["token", "show", "--credentials", "none"], "add --advertise HOST:PORT"),
     ] {
         sandbox.fails(args, 64, said);
     }
+    assert!(!sandbox.path("none").exists(), "nothing is made for a coordinator that is not there");
 }

@@ -106,7 +106,10 @@ impl BatchFigures {
         if found != expected {
             return Err(invalid("class_correct", format!("{found} counts"), format!("{expected} counts")));
         }
-        let classes = class_samples.into_iter().zip(class_correct).collect();
+        let classes: Vec<(u32, u32)> = class_samples.into_iter().zip(class_correct).collect();
+        if let Some((samples, correct)) = classes.iter().find(|(samples, correct)| correct > samples) {
+            return Err(invalid("class_correct", correct, format!("at most {samples}, the class's samples")));
+        }
         let metrics = metrics(message.metric_names, message.metric_values)?;
         Ok(Self { samples, batch_samples, loss, classes, metrics })
     }

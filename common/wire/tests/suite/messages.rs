@@ -214,6 +214,10 @@ fn what_a_worker_must_not_say_is_refused_with_the_field() {
         (measured(&|m| m.batch_samples = MAX_TASK_BATCH + 1), "batch_samples is "),
         (measured(&|m| m.class_samples = vec![1; MAX_CLASSES + 1]), "number of classes is "),
         (measured(&|m| m.class_samples = vec![1]), "class_correct is 0 counts"),
+        (
+            measured(&|m| (m.class_samples, m.class_correct) = (vec![3, 1], vec![3, 2])),
+            "class_correct is 2: expected at most 1, the class's samples",
+        ),
         (names(&["top"; MAX_METRICS + 1], MAX_METRICS + 1), "number of metrics is "),
         (names(&["top"], 2), "metric_values is 2 values"),
         (names(&["top", "top"], 2), "metric_names is 1 names"),

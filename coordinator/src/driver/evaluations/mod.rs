@@ -30,6 +30,8 @@ pub(super) use crew::{CrewCandidate, CrewMember};
 pub(super) struct Evaluations {
     /// The coordinator's own threads, if it has the test data and the threads have not failed.
     head: Option<EvaluationThreads>,
+    /// The number of test samples, if the coordinator has them.
+    samples: Option<u64>,
     pub(super) by_workers: bool,
     /// The number of iterations between two evaluations. The final parameters are always evaluated.
     every: Option<u64>,
@@ -85,11 +87,13 @@ impl Evaluations {
         report: impl Fn(BatchResult) + Send + Sync + 'static,
     ) -> Self {
         let EvaluationConfig { own, by_workers, every, .. } = config;
+        let samples = own.as_ref().map(|own| own.data.count());
         let head = own.map(|OwnEvaluation { data, device }| {
             EvaluationThreads::spawn(move || data.clone().evaluator(&device), report)
         });
         Self {
             head,
+            samples,
             by_workers,
             every,
             under_way: None,
@@ -115,7 +119,7 @@ impl Evaluations {
 
     pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters) {
         self.failed = None;
-        self.under_way = Some(UnderWay::new(now_s, parameters, self.batches));
+        self.under_way = Some(UnderWay::new(now_s, parameters, self.batches, self.samples));
     }
 
     /// Returns the parameters after a step, if they are being evaluated.

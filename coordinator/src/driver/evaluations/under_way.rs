@@ -1,9 +1,9 @@
 //! An evaluation in progress: tracks which batches are measured, and which members hold the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use ata_learn::{Evaluation, EvaluationBatches, EvaluationSum, Measurement};
-use ata_types::Iteration;
+use ata_types::{Iteration, MAX_METRICS};
 
 use super::crew::CrewMember;
 use crate::parameters::TrainedParameters;
@@ -24,6 +24,10 @@ pub(super) struct UnderWay {
     pub(super) began_s: f64,
     /// The sum of the measurements, once the division of the test data is known.
     sum: Option<EvaluationSum>,
+    /// The number of test samples, if the coordinator has them.
+    samples: Option<u64>,
+    /// The names of all metrics so far.
+    metrics: BTreeSet<String>,
     /// The first batch that has never been handed out.
     next: u64,
     returned: Vec<u64>,
@@ -37,11 +41,18 @@ pub(super) struct UnderWay {
 
 impl UnderWay {
     /// Starts an evaluation. `batches` is the division of the test data, if it is known.
-    pub(super) fn new(now_s: f64, parameters: TrainedParameters, batches: Option<EvaluationBatches>) -> Self {
+    pub(super) fn new(
+        now_s: f64,
+        parameters: TrainedParameters,
+        batches: Option<EvaluationBatches>,
+        samples: Option<u64>,
+    ) -> Self {
         Self {
             parameters,
             began_s: now_s,
             sum: batches.map(EvaluationSum::new),
+            samples,
+            metrics: BTreeSet::new(),
             next: 0,
             returned: Vec::new(),
             held: Vec::new(),
@@ -113,19 +124,32 @@ impl UnderWay {
                 return self.fail(member, error);
             }
         };
-        let sum = self.sum.get_or_insert_with(|| EvaluationSum::new(found));
-        let batches = sum.batches();
-        if found != batches {
-            let EvaluationBatches { samples, batch_samples } = found;
-            let reason = format!(
-                "it has {samples} test samples in batches of {batch_samples}, and the others have {} in batches of {}",
-                batches.samples, batches.batch_samples
-            );
+        if let Err(reason) = self.check_measurement(found, &measured) {
             return self.fail(member, EvaluationError::Workers(reason));
         }
-        sum.add(batch, &measured);
+        self.metrics.extend(measured.metrics.keys().cloned());
+        self.sum.get_or_insert_with(|| EvaluationSum::new(found)).add(batch, &measured);
         self.progress_s = now_s;
         self.held.retain(|(held, _)| *held != batch);
+    }
+
+    /// Checks that a measurement is of the data that the others measure, and that there are not ever more metrics.
+    fn check_measurement(&self, found: EvaluationBatches, measured: &Measurement) -> Result<(), String> {
+        let EvaluationBatches { samples, batch_samples } = found;
+        if let Some(own) = self.samples.filter(|own| *own != samples) {
+            return Err(format!("it has {samples} test samples, and the coordinator has {own}"));
+        }
+        if let Some(others) = self.batches().filter(|others| *others != found) {
+            return Err(format!(
+                "it has {samples} test samples in batches of {batch_samples}, and the others have {} in batches of {}",
+                others.samples, others.batch_samples
+            ));
+        }
+        let new = measured.metrics.keys().filter(|name| !self.metrics.contains(*name)).count();
+        if self.metrics.len() + new > MAX_METRICS {
+            return Err(format!("it measures other metrics than the batches before: at most {MAX_METRICS} in all"));
+        }
+        Ok(())
     }
 
     /// Takes back the batches that a member holds.
@@ -199,7 +223,7 @@ mod tests {
 
     fn evaluation(batches: Option<EvaluationBatches>) -> UnderWay {
         let parameters = TrainedParameters::new(Iteration(3), mpsc::sync_channel(1).1);
-        UnderWay::new(0.0, parameters, batches)
+        UnderWay::new(0.0, parameters, batches, Some(BATCHES.samples))
     }
 
     fn measured(under_way: &mut UnderWay, member: CrewMember, batch: u64, loss: f64) {
@@ -249,6 +273,26 @@ mod tests {
         assert!(under_way.outcome(1.0 + DESERTED_S / 2.0, true, true).is_none(), "another one may come");
         let error = under_way.outcome(1.0, true, false).unwrap().unwrap_err().to_string();
         assert_eq!(error, "it is broken");
+    }
+
+    #[test]
+    fn a_worker_that_claims_too_much_is_asked_no_more() {
+        let mut under_way = evaluation(None);
+        let huge = EvaluationBatches { samples: 1 << 63, ..BATCHES };
+        assert_eq!(under_way.hand_out(worker(1)), [0]);
+        under_way.measured(1.0, worker(1), 0, Ok((huge, Measurement::of_loss(1.0))));
+        assert!(!under_way.may_measure(worker(1)), "the coordinator has 50 samples");
+        let of = |batch: u64| {
+            let metrics = (0..MAX_METRICS as u64).map(|at| (format!("{batch}/{at}"), 0.0)).collect();
+            Ok((BATCHES, Measurement { metrics, ..Measurement::of_loss(1.0) }))
+        };
+        assert_eq!(under_way.hand_out(worker(2)), [0]);
+        under_way.measured(1.0, worker(2), 0, of(0));
+        assert_eq!(under_way.hand_out(worker(2)), [1, 2]);
+        under_way.measured(1.0, worker(2), 1, of(0));
+        assert!(under_way.may_measure(worker(2)), "the same metrics");
+        under_way.measured(1.0, worker(2), 2, of(2));
+        assert!(!under_way.may_measure(worker(2)), "16 metrics are all");
     }
 
     #[test]
