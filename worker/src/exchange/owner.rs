@@ -49,7 +49,8 @@ impl Owner {
     pub(super) async fn run(self, uploads: &mut mpsc::Receiver<PeerUpload>) -> Result<(), OwnerFailure> {
         // There is no timeout here: members send once they have computed, and the coordinator handles those that are late.
         let mut readers = JoinSet::new();
-        let mut sources = self.all(uploads, &mut readers).await?;
+        // If no more sums can come, the exchange is over.
+        let Some(mut sources) = self.all(uploads, &mut readers).await? else { return Ok(()) };
         let mut read = Vec::with_capacity(CHUNK_VALUES);
         for at in self.stripe.chunks(0, self.chunks()) {
             let mut total = total(&self.own, at).into_owned();
@@ -78,18 +79,18 @@ impl Owner {
         self.own.first().map_or(0, |sum| sum.values.len()).div_ceil(CHUNK_VALUES) as u64
     }
 
-    /// Returns the sums of all other members, in the order of their places. They are read concurrently, so that the time spent waiting for
+    /// Returns the sums of all other members, in the order of their places; `None` if the exchange ends before. They are read concurrently, so that the time spent waiting for
     /// one member counts only against it.
     async fn all(
         &self,
         uploads: &mut mpsc::Receiver<PeerUpload>,
         readers: &mut JoinSet<()>,
-    ) -> Result<Vec<StripeSource>, OwnerFailure> {
+    ) -> Result<Option<Vec<StripeSource>>, OwnerFailure> {
         let (own, members) = (self.stripe.first as usize, self.stripe.stride as usize);
         let mut senders: Vec<PeerUpload> = Vec::new();
         (0..members).filter(|place| *place != own).for_each(|place| self.tally.wait(place, Part::Sum, Instant::now()));
         while senders.len() + 1 < members {
-            let Some(sum) = uploads.recv().await else { return Ok(Vec::new()) };
+            let Some(sum) = uploads.recv().await else { return Ok(None) };
             let place = sum.place;
             if senders.iter().any(|other| other.place == place) {
                 return Err(OwnerFailure::new(place, PairFault::Undecodable, "it sends its sum twice"));
@@ -104,7 +105,7 @@ impl Owner {
             readers.spawn(read_ahead(place, upload, count, self.timeout, self.tally.clone(), sender));
             StripeSource { place, chunks, arrived }
         };
-        Ok(senders.into_iter().map(source).collect())
+        Ok(Some(senders.into_iter().map(source).collect()))
     }
 }
 

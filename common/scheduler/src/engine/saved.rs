@@ -54,8 +54,8 @@ struct LimitReached {
 pub struct RestoreError(String);
 
 impl RestoreError {
-    pub(crate) fn version(found: u32) -> Self {
-        Self(format!("engine state of version {found}: this release reads version {VERSION}"))
+    pub(crate) fn version(found: u32, read: u32) -> Self {
+        Self(format!("engine state of version {found}: this release reads version {read}"))
     }
 }
 
@@ -107,7 +107,7 @@ impl SavedEngine {
     /// Refuses a state that no engine can have saved, except for the state of its policy.
     pub fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
-            return Err(RestoreError::version(self.version));
+            return Err(RestoreError::version(self.version, VERSION));
         }
         let workers = self.statistics.len();
         check_progress(self.next_iteration, &self.statistics)?;

@@ -30,7 +30,7 @@ impl SavedLockstep {
     /// Refuses a state that was never saved, except for the state of its policy.
     fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
-            return Err(RestoreError::version(self.version));
+            return Err(RestoreError::version(self.version, VERSION));
         }
         check_progress(self.next_iteration, &self.statistics)?;
         let is_report = |report: &TimedShare| {
