@@ -94,6 +94,11 @@ impl Collecting {
         self.ask_for_check(shared, worker, tasks);
     }
 
+    /// Returns whether a result of the worker is under check, or is expected for a check.
+    pub(in crate::engine) fn checks(&self, worker: WorkerId) -> bool {
+        self.checks.values().any(|check| check.involved().any(|involved| involved == worker))
+    }
+
     fn ask_for_check(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
         let Some(check) = self.checks.get(&tasks.first) else { return };
         let blame = (check.blame.attempts > 0).then(|| Box::new(check.blame.clone()));
