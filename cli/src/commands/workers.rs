@@ -35,7 +35,7 @@ pub(crate) async fn run(command: &WorkersCommand) -> Result<(), Failure> {
     let request = folder.join(format!("{FORGIVE_PREFIX}{}", args.name));
     let wrong = |cause| Failure::disk(format!("{}: {cause}", request.display()));
     File::create(&request).and_then(|_| sync_folder(&folder)).map_err(wrong)?;
-    let is_running = !is_abandoned(&folder, RUN_LOCK);
+    let is_running = folder.join(RUN_LOCK).exists() && !is_abandoned(&folder, RUN_LOCK);
     let deadline = Instant::now() + TIMEOUT;
     while is_running && request.exists() {
         require_answer(Instant::now() < deadline, &state.run_id)?;

@@ -177,10 +177,17 @@ impl Peer {
     }
 }
 
+/// Returns a peer without a connection, of which only the address is known.
+impl From<IpAddr> for Peer {
+    fn from(address: IpAddr) -> Self {
+        Self::new((address, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
+    }
+}
+
 /// Returns a peer without a connection, about which nothing is known.
 impl Default for Peer {
     fn default() -> Self {
-        Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
+        Self::from(IpAddr::from(Ipv4Addr::UNSPECIFIED))
     }
 }
 
