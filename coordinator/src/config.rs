@@ -95,6 +95,8 @@ pub struct EvaluationConfig {
     pub source: SplitData,
     /// The data and device with which the coordinator evaluates parameters; `None` if it does not.
     pub own: Option<OwnEvaluation>,
+    /// The number of test samples, if the coordinator has the test data, whether or not it evaluates.
+    pub samples: Option<u64>,
     /// Whether workers evaluate parameters. Workers without tasks are preferred.
     pub by_workers: bool,
     /// The number of iterations between two evaluations; `None` to evaluate only the final parameters.

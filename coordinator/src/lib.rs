@@ -14,6 +14,7 @@
 //! - `config`: [`CoordinatorConfig`], the validated configuration of a run
 //! - `driver`: the task that owns the engine, with its parts
 //! - `service`: the gRPC service, which checks requests and passes them to the driver
+//! - `forgiveness`: requests of the operator to lift what counts against workers
 //! - `links`: measures the workers' links from the vectors that arrive
 //! - `probe`: answers the probes of clients that measure their connection
 //! - `parameters`, `send_file`: the parameters and the data that are sent to workers
@@ -24,6 +25,7 @@
 mod checkpoint;
 mod config;
 mod driver;
+mod forgiveness;
 mod links;
 mod parameters;
 mod probe;
@@ -72,7 +74,9 @@ pub async fn run(
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let service = service::Service::new(commands.clone(), &config);
     let (security, window_bytes) = (config.security.clone(), config.workers.transfers.memory_bytes);
+    let requests = forgiveness::watch(config.run.folder.clone(), commands.clone(), state.subscribe());
     let driver = driver::Driver::new(config, &commands, state)?;
+    tokio::spawn(requests);
     let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let served = TransferRouter::new(service, others);

@@ -21,7 +21,7 @@ pub(crate) use joining::{DEFAULT_CACHE_GB, DoctorArgs, JoinArgs, RotateArgs, Tok
 pub(crate) use models::{EvalArgs, InitArgs, NewArgs};
 pub(crate) use run::{CommonArgs, CoordinatorArgs, UpArgs};
 pub(crate) use simulation::{LinkArgs, PlanArgs, ProblemName, ReplayArgs, SimulateArgs};
-pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs};
+pub(crate) use watching::{ExplainArgs, ForgiveArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs, WorkersCommand};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -101,6 +101,9 @@ pub(crate) enum Command {
     /// Show or replace the token with which workers join.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Decide about the workers of a run, on its coordinator's machine.
+    #[command(subcommand)]
+    Workers(WorkersCommand),
     /// Download or verify CIFAR-100, or make a synthetic data set.
     #[command(subcommand)]
     Data(DataCommand),

@@ -1,8 +1,8 @@
-//! The flags of the commands that show runs.
+//! The flags of the commands that show runs, and of `ata workers`.
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::settings::DEFAULT_DASHBOARD;
 
@@ -33,6 +33,31 @@ pub(crate) struct StatusArgs {
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
     /// Print JSON on standard output: what /api/state of the dashboard returns.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkersCommand {
+    /// Lift all that counts against the workers of a name: failures, rests, expulsions, and exclusion from evaluations.
+    Forgive(ForgiveArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata workers forgive rig-1                        in the newest run in runs/
+  ata workers forgive rig-1 runs/RUN_ID            a run that was stopped forgives when it is resumed
+
+ata status lists the excluded workers. The command writes a file into the run's folder, so it needs the right to do that.")]
+pub(crate) struct ForgiveArgs {
+    /// The workers' name.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// A run's folder, id or name [default: the newest run in runs/].
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Print JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -20,6 +20,7 @@ mod status;
 mod token;
 mod up;
 mod worker;
+mod workers;
 
 pub(crate) use up::worker_args;
 
@@ -56,6 +57,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { out } => generate::man(&out),
         Command::Token(command) => token::run(&command),
+        Command::Workers(command) => block_on(async move { workers::run(&command).await }),
         Command::Data(command) => data::run(command),
         Command::Init(args) => {
             let defaults = Settings::of(extensions.defaults()?)?;

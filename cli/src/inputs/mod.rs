@@ -27,6 +27,8 @@ pub(crate) struct Inputs {
     pub(crate) test: SplitData,
     /// The test data, unless only workers evaluate.
     pub(crate) own_test: Option<Arc<dyn Dataset>>,
+    /// The number of test samples, unless only the workers have them.
+    pub(crate) test_samples: Option<u64>,
     pub(crate) by_workers: bool,
 }
 
@@ -38,11 +40,12 @@ impl Inputs {
         let specification = specification(settings, models)?;
         let FoundInputs { model, parameters, data } = find(models(&specification)?, data, *seed)?;
         data.open(&*model, Split::Train)?;
-        let own_test = evaluators.head.then(|| data.open(&*model, Split::Test)).transpose()?;
+        let opened = data.open(&*model, Split::Test)?;
+        let (test_samples, own_test) = (Some(opened.count()), evaluators.head.then_some(opened));
         let training = data.split_data(&*model, Split::Train)?;
         let test = data.split_data(&*model, Split::Test)?;
         let specification = with_parameters(&specification, &parameters);
-        Ok(Self { model, specification, training, test, own_test, by_workers: evaluators.workers })
+        Ok(Self { model, specification, training, test, own_test, test_samples, by_workers: evaluators.workers })
     }
 
     /// Opens the inputs of a coordinator. A model that this program does not have is read from `--init`.
@@ -71,6 +74,7 @@ impl Inputs {
             training: generated(),
             test: generated(),
             own_test: None,
+            test_samples: None,
             by_workers: settings.evaluators(false)?.workers,
         })
     }

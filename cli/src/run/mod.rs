@@ -213,7 +213,7 @@ impl Run {
     ) -> Result<EndedRun, Failure> {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
         let Self { settings, policy, warm_start, inputs, device, start, min_workers, device_name, state, .. } = self;
-        let Inputs { model, specification, training, test, own_test, by_workers } = inputs;
+        let Inputs { model, specification, training, test, own_test, test_samples, by_workers } = inputs;
         let model_metadata = model::metadata(&specification, &*model);
         if settings.verify > 0.0 {
             note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
@@ -244,6 +244,7 @@ impl Run {
             evaluation: EvaluationConfig {
                 source: test,
                 own: own_test.map(|data| OwnEvaluation { data, device }),
+                samples: test_samples,
                 by_workers,
                 every: settings.evaluate_every(),
             },

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::support::{Sandbox, TINY};
+use crate::support::{Sandbox, TINY, until};
 use serde_json::Value;
 
 const SHORT: [&str; 8] =
@@ -136,4 +136,59 @@ fn links_and_clamped_values_are_printed() {
         let printed = sandbox.text(&[command, "run"]);
         assert!(lines.iter().all(|line| printed.contains(line)), "{printed}");
     }
+}
+
+/// A run carries out the operator's requests while it goes on; one that was stopped does so when it is resumed.
+#[test]
+fn the_operator_forgives_workers() {
+    let sandbox = Sandbox::new();
+    let run = [&["up", "--workers=2", "--iterations=100000", "--policy=uta", "--out", "run"][..], &TINY].concat();
+    let mut process = sandbox.start(&run);
+    until("a step", || sandbox.has_event("step"));
+    for (args, says) in [
+        (&["workers", "forgive", "rig-9", "run"][..], "expected one of worker-1, worker-2"),
+        (&["workers", "forgive", "..", "run"], "has no worker '..'"),
+        (&["workers", "forgive", "worker-1"], "no run in runs/"),
+        (&["workers", "forgive", "worker-1", "nowhere"], "nowhere"),
+    ] {
+        sandbox.fails(args, 64, says);
+    }
+    let forgiven = sandbox.summary(&["workers", "forgive", "worker-1", "run"]);
+    assert_eq!((&forgiven["name"], &forgiven["is_pending"]), (&"worker-1".into(), &false.into()), "{forgiven}");
+    until("the event", || sandbox.has_event("forgive"));
+    process.signal("TERM");
+    assert_eq!(process.end().0, Some(75));
+
+    assert_eq!(sandbox.summary(&["workers", "forgive", "worker-2", "run"])["is_pending"], true);
+    let mut process = sandbox.start(&["up", "--workers=2", "--out", "run", "--resume", "auto"]);
+    until("the event", || sandbox.journal().contains(r#""name":"worker-2"}"#));
+    until("a checkpoint with it", || !sandbox.path("run/forgiven-worker-2").exists());
+    process.signal("TERM");
+    assert_eq!(process.end().0, Some(75));
+}
+
+#[test]
+fn excluded_workers_are_listed_with_their_machines() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path("run")).unwrap();
+    let (begin, _) = JOURNAL.split_once('\n').unwrap();
+    let events = r#"
+{"event":"join","time_s":0.1,"worker":1,"name":"rig","device":"cpu","machine":"10.0.0.7"}
+{"event":"expulsion","time_s":0.2,"worker":1,"why":"it failed \u001b 8 times"}
+{"event":"join","time_s":0.3,"worker":2,"name":"rag","device":"cpu","machine":"certificate of rag"}
+{"event":"disqualification","time_s":0.4,"worker":2,"why":"it has 9 samples"}
+{"event":"rest","time_s":0.5,"worker":2,"rest_s":60.0,"strikes":3}
+"#;
+    std::fs::write(sandbox.path("run/events.jsonl"), [begin, events].concat()).unwrap();
+    let status = sandbox.text(&["status", "run"]);
+    for text in
+        ["10.0.0.7", "certificate of rag", "failures in a row: 3", "it failed \\u{1b} 8 times", "workers forgive NAME"]
+    {
+        assert!(status.contains(text), "{text}: {status}");
+    }
+    let listed = sandbox.summary(&["status", "run"])["exclusions"].clone();
+    let of: Vec<&str> = listed.as_array().unwrap().iter().map(|of| of["from"].as_str().unwrap()).collect();
+    assert_eq!(of, ["tasks", "run", "evaluations"]);
+    let forgiven = sandbox.summary(&["workers", "forgive", "rag", "run"]);
+    assert_eq!((forgiven["lifted"].as_array().unwrap().len(), &forgiven["is_pending"]), (2, &true.into()));
 }

@@ -125,7 +125,8 @@ impl EvaluationSum {
         }
         let sum =
             |of: fn(&ClassCount) -> u32| self.classes.iter().map(|class| u64::from(of(class))).sum::<u64>() as f64;
-        let accuracy = (!self.classes.is_empty()).then(|| sum(|class| class.correct) / sum(|class| class.samples));
+        let counted = sum(|class| class.samples);
+        let accuracy = (counted > 0.0).then(|| sum(|class| class.correct) / counted);
         let metrics = self.metrics.iter().map(|(name, (sum, samples))| (name.clone(), sum / samples)).collect();
         let loss = self.loss / self.batches.samples as f64;
         Some(Evaluation { loss, accuracy, metrics, classes: self.classes.clone() })

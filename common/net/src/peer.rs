@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -138,15 +137,17 @@ impl Peer {
         ))
     }
 
-    /// Identifies the machine at the other end within this process, by its certificate or, without one, by its address.
-    /// A worker can choose neither freely. Machines behind one router, or with copies of one certificate, count as one.
-    pub fn machine(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+    /// Names the machine at the other end by its certificate or, without one, by its address. A worker can choose neither freely. Machines
+    /// behind one router, or with copies of one certificate, count as one. An IPv6 address counts whole, because the machines of a
+    /// network share its first 64 bits.
+    pub fn machine(&self) -> String {
         match &self.names {
-            Some(names) => names.iter().collect::<BTreeSet<_>>().hash(&mut hasher),
-            None => self.address.ip().to_canonical().hash(&mut hasher),
+            Some(names) => {
+                let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+                format!("certificate of {}", names.into_iter().collect::<Vec<_>>().join(", "))
+            }
+            None => self.address.ip().to_canonical().to_string(),
         }
-        hasher.finish()
     }
 
     /// Closes the connection with all of its calls, which cannot end by themselves while they wait for the peer.
@@ -176,10 +177,17 @@ impl Peer {
     }
 }
 
+/// Returns a peer without a connection, of which only the address is known.
+impl From<IpAddr> for Peer {
+    fn from(address: IpAddr) -> Self {
+        Self::new((address, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
+    }
+}
+
 /// Returns a peer without a connection, about which nothing is known.
 impl Default for Peer {
     fn default() -> Self {
-        Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
+        Self::from(IpAddr::from(Ipv4Addr::UNSPECIFIED))
     }
 }
 
@@ -207,6 +215,7 @@ mod tests {
         let certified = |address: &str, names: &[&str]| {
             peer(address).with_names(Some(names.iter().map(|&name| name.to_owned()).collect())).machine()
         };
+        assert_eq!(machine("[2001:db8::1]:7"), "2001:db8::1");
         let rig = certified("10.0.0.1:1", &["rig", "gpu.example.org"]);
         assert_eq!(rig, certified("10.0.0.2:1", &["rig", "gpu.example.org"]), "it was given another address");
         assert_eq!(

@@ -71,6 +71,7 @@ mod tests {
             worker: ata_types::WorkerId::from_slot(0),
             name: "</script><script>alert(1)</script>".into(),
             device: "<!--".into(),
+            machine: String::new(),
         });
         let page = report("a </title> & b", &[Snapshot::of(&state, &[])]);
         assert!(!page.contains("alert(1)</script>") && !page.contains("a </title>"));

@@ -20,7 +20,13 @@ pub(crate) fn worker(number: u32) -> WorkerId {
 }
 
 pub(crate) fn join(number: u32) -> RunEvent {
-    RunEvent::Join { time_s: 0.0, worker: worker(number), name: format!("worker-{number}"), device: "cpu".into() }
+    RunEvent::Join {
+        time_s: 0.0,
+        worker: worker(number),
+        name: format!("worker-{number}"),
+        device: "cpu".into(),
+        machine: String::new(),
+    }
 }
 
 pub(crate) fn task(iteration: u64, number: u32, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {

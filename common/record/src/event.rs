@@ -92,6 +92,9 @@ pub enum RunEvent {
         name: String,
         /// The device it computes on.
         device: String,
+        /// The machine that it runs on: the address that it connected from, or the names in its certificate.
+        #[serde(default)]
+        machine: String,
     },
     /// A worker is gone: it was lost, left, or was expelled.
     Loss {
@@ -113,7 +116,7 @@ pub enum RunEvent {
         /// The number of consecutive failures, without a result in between.
         strikes: u32,
     },
-    /// A worker failed too often: its session ended, and its name is refused for the rest of the run.
+    /// A worker failed too often: its session ended, and it may not join again under this name, from the same machine.
     Expulsion {
         /// The time of the event.
         time_s: f64,
@@ -121,6 +124,22 @@ pub enum RunEvent {
         worker: WorkerId,
         /// The reason, in words.
         why: String,
+    },
+    /// A worker measured something else than others: it takes no part in evaluations any more.
+    Disqualification {
+        /// The time of the event.
+        time_s: f64,
+        /// The worker's number.
+        worker: WorkerId,
+        /// The reason, in words.
+        why: String,
+    },
+    /// The operator lifted everything that counted against the workers of a name, on all machines.
+    Forgive {
+        /// The time of the event.
+        time_s: f64,
+        /// The name.
+        name: String,
     },
     /// An iteration began with this allocation.
     Allocation {

@@ -21,6 +21,9 @@ pub const BEST_MODEL_FILE: &str = "model-best.safetensors";
 /// The report, with tables and figures.
 pub const REPORT_FILE: &str = "report.html";
 
+/// The beginning of the name of a file with which the operator asks to lift what counts against a worker, whose name follows.
+pub const FORGIVE_PREFIX: &str = "forgive-";
+
 /// The files that a run writes, and that a new run would replace.
 pub const RUN_FILES: [&str; 8] =
     [JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, STATISTICS_FILE, REPORT_FILE, MODEL_FILE, BEST_MODEL_FILE, CONFIG_FILE];

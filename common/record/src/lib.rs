@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //! - `event`: [`RunEvent`], the vocabulary, and its version
+//! - `exclusion`: [`Exclusion`], what a worker may not do any more
 //! - `journal`: writing and reading the journal's lines; `follower`: reading them as they are written
 //! - `metrics`: one line of `metrics.csv` per iteration
 //! - `writer`: [`Writer`], which writes both; `resumption`: truncating both to a checkpoint
@@ -14,6 +15,7 @@
 //! - `folder`: a run's folder, and atomic writes; `lock`: one writer at a time
 
 mod event;
+mod exclusion;
 mod folder;
 mod follower;
 mod journal;
@@ -26,9 +28,10 @@ mod state;
 mod writer;
 
 pub use event::{EndState, JOURNAL_VERSION, RefusalKind, RunEvent, WorkerLink};
+pub use exclusion::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 pub use folder::{
-    BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE,
-    SUMMARY_FILE, create_folder, sync_folder, write_atomically,
+    BEST_MODEL_FILE, CONFIG_FILE, FORGIVE_PREFIX, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES,
+    STATISTICS_FILE, SUMMARY_FILE, create_folder, sync_folder, write_atomically,
 };
 pub use follower::{Follower, PollStatus};
 pub use journal::{JournalError, read_journal};

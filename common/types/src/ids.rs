@@ -1,6 +1,7 @@
 //! Identifiers of workers, machines, iterations and leases.
 
 use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU32;
 
 #[cfg(feature = "schema")]
@@ -49,6 +50,13 @@ impl fmt::Display for WorkerId {
 /// names, or may share the cause of a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MachineId(pub u64);
+
+impl MachineId {
+    /// Returns the number of a machine within this process, by its certificate or address as text.
+    pub fn of(machine: &str) -> Self {
+        Self(BuildHasherDefault::<DefaultHasher>::default().hash_one(machine))
+    }
+}
 
 impl From<WorkerId> for MachineId {
     /// Returns a machine for a worker that shares it with no other.

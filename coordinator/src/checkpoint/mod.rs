@@ -28,6 +28,7 @@ pub(crate) use saver::{SaveJob, SaveResult, Saver};
 use crate::report::RunError;
 use ata_data::hex;
 use ata_net::limits::MAX_WORKERS;
+use ata_record::Exclusion;
 use ata_scheduler::SavedEngine;
 use ata_sums::{
     Metadata, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units, decode_metadata, decode_model,
@@ -39,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The version of [`Progress`] that this release writes and reads.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -78,10 +79,10 @@ pub struct Progress {
     pub data: String,
     /// The best accuracy of an evaluation so far.
     pub best_accuracy: Option<f64>,
-    /// The workers' numbers and names, the longest absent first.
-    pub workers: Vec<(WorkerId, String)>,
-    /// The expelled names, and why each was expelled.
-    pub expelled: Vec<(String, String)>,
+    /// The workers' numbers, names and machines, the longest absent first.
+    pub workers: Vec<(WorkerId, String, String)>,
+    /// What workers are excluded from.
+    pub excluded: Vec<Exclusion>,
     /// The saved state of the engine.
     pub engine: SavedEngine,
     /// The run's settings, as in `config.toml`.
@@ -101,7 +102,7 @@ impl Progress {
         };
         let counts = [("iteration", self.iteration.number()), ("epoch", self.epoch)];
         counts.into_iter().try_for_each(|(name, value)| count(name, value, u64::MAX >> 1))?;
-        if let Some((worker, _)) = self.workers.iter().find(|(worker, _)| worker.slot() >= MAX_WORKERS) {
+        if let Some((worker, ..)) = self.workers.iter().find(|(worker, ..)| worker.slot() >= MAX_WORKERS) {
             return Err(format!("a worker's number is {worker}: expected one from 1 to {MAX_WORKERS}"));
         }
         let longest_s = MAX_TIME.as_secs_f64();

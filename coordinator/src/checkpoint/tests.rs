@@ -4,6 +4,7 @@ use std::sync::mpsc;
 
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
 use ata_policies::build_policy;
+use ata_record::ExcludedFrom;
 use ata_scheduler::{Engine, EngineConfig, PolicyContext};
 use ata_sums::{Optimizer, Rule};
 use ata_types::WireFormat;
@@ -37,8 +38,16 @@ fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
         samples: 96 * iteration,
         data: "synthetic, seed 1".into(),
         best_accuracy: Some(0.1),
-        workers: vec![(WorkerId::from_slot(1), "b".into()), (WorkerId::from_slot(0), "a".into())],
-        expelled: vec![("c".into(), "mismatches".into())],
+        workers: vec![
+            (WorkerId::from_slot(1), "b".into(), "::1".into()),
+            (WorkerId::from_slot(0), "a".into(), "10.0.0.1".into()),
+        ],
+        excluded: vec![Exclusion {
+            name: "c".into(),
+            machine: "10.0.0.1".into(),
+            from: ExcludedFrom::Run,
+            why: "mismatches".into(),
+        }],
         engine: Engine::new(EngineConfig::default(), policy).save(),
         settings: "budget = 16\n".into(),
     };

@@ -115,8 +115,11 @@ impl Checkpoints {
             time_s: now_s,
             samples: iteration.number() * self.run.samples_per_iteration,
             best_accuracy,
-            workers: names.by_departure().map(|(worker, name)| (worker, name.to_string())).collect(),
-            expelled: names.expelled.iter().map(|(name, why)| (name.to_string(), why.clone())).collect(),
+            workers: names
+                .by_departure()
+                .map(|(worker, of)| (worker, of.name.to_string(), of.machine.clone()))
+                .collect(),
+            excluded: names.excluded.iter().cloned().collect(),
             engine,
             data: self.run.data.clone(),
             settings: self.run.settings.clone(),

@@ -7,10 +7,10 @@ use ata_learn::BatchResult;
 use ata_net::Peer;
 use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::{Event, Observed, WorkerStatistics};
-use ata_types::{Iteration, MachineId, VectorId, WorkerId};
+use ata_types::{Iteration, VectorId, WorkerId};
 use ata_wire::{
     FarewellReason, FromWorker, GradientHeader, Hello, PeerAddress, Reader, Receipt, RunSpec, SessionToken, ToWorker,
-    Welcome,
+    Welcome, WorkerName,
 };
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -54,6 +54,8 @@ pub(crate) enum DriverCommand {
         reader: Reader,
         reply: oneshot::Sender<Result<TrainedParameters, Status>>,
     },
+    /// The operator lifts what counts against the workers of a name. The reply is the first iteration whose checkpoint includes that.
+    Forgive { name: WorkerName, reply: oneshot::Sender<Iteration> },
     /// The saver thread has finished a checkpoint or a model.
     Save(SaveResult),
     /// The journal can no longer be written.
@@ -79,6 +81,7 @@ impl DriverCommand {
             | Self::Left { .. }
             | Self::Parameters { .. }
             | Self::Data { .. }
+            | Self::Forgive { .. }
             | Self::EvaluatedParameters { .. } => true,
             _ => false,
         }
@@ -149,14 +152,16 @@ impl Driver {
             DriverCommand::EvaluatedParameters { session, step, reader, reply } => {
                 answer(reply, self.evaluated_parameters(session, step, reader));
             }
+            DriverCommand::Forgive { name, reply } => answer(reply, self.forgive(&name)),
             DriverCommand::Save(result) => self.save_finished(result),
             DriverCommand::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
         }
     }
 
     fn hello(&mut self, hello: &Hello, peer: &Peer) -> Result<SessionHandle, Status> {
-        let machine = MachineId(peer.machine());
-        let OpenedSession { handle, claim, replaced } = self.sessions.open(self.now_s, hello, machine)?;
+        let is_clear = |worker| self.engine.is_clear(worker);
+        let OpenedSession { handle, claim, replaced } =
+            self.sessions.open(self.now_s, hello, peer.machine(), is_clear)?;
         if let Some(session) = replaced {
             self.lost(&session, "it reconnected");
         }
@@ -204,9 +209,21 @@ impl Driver {
         let (name, device) = (session.name.to_string(), session.device.clone());
         tracing::info!(%worker, name, fuses, "worker ready");
         let prior = self.info.warm_start.get(&name).copied().unwrap_or_default();
-        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device });
+        let machine_name = self.sessions.names.machine(worker).to_owned();
+        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device, machine: machine_name });
         self.notify(Event::WorkerJoined { worker, machine, prior, fuses });
         self.advance_evaluation();
+    }
+
+    /// Lifts everything that counts against the workers of a name, on all machines. Returns the iteration after this one.
+    fn forgive(&mut self, name: &WorkerName) -> Iteration {
+        for worker in self.sessions.names.forgive(name) {
+            self.notify(Event::Forgiven { worker });
+        }
+        tracing::info!(%name, "workers of this name are forgiven");
+        self.publisher.publish(RunEvent::Forgive { time_s: self.now_s, name: name.to_string() });
+        self.advance_evaluation();
+        self.steps.last_step().next()
     }
 
     fn parameters(&mut self, token: SessionToken, reader: Reader) -> Result<DueSets, Status> {

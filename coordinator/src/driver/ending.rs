@@ -63,7 +63,8 @@ impl Driver {
         };
         self.publisher.publish(RunEvent::End { time_s: self.now_s, state, reason });
         let of = |worker: WorkerId| self.engine.statistics().get(worker.slot()).copied().unwrap_or_default();
-        let statistics = self.sessions.names.iter().map(|(worker, name)| (name.to_string(), of(worker))).collect();
+        let names = self.sessions.names.by_departure();
+        let statistics = names.map(|(worker, identity)| (identity.name.to_string(), of(worker))).collect();
         let parameters_sha256 = self.steps.trained().sha256();
         let (state, written) = self.publisher.finish();
         RunReport {

@@ -1,7 +1,7 @@
 //! Requests measurements of test batches, and handles their results.
 
 use ata_learn::{BatchResult, ClassCount, EvaluationBatches, Measurement};
-use ata_record::BEST_MODEL_FILE;
+use ata_record::{BEST_MODEL_FILE, ExcludedFrom, RunEvent};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken};
 use tonic::Status;
@@ -36,10 +36,12 @@ impl Driver {
         let mean_s = |worker: WorkerId| self.engine.statistics().get(worker.slot())?.mean_s();
         let candidate = |session: &Session| CrewCandidate {
             worker: session.worker,
+            machine: session.machine,
             is_idle: session.is_idle(iteration),
             mean_s: mean_s(session.worker),
         };
-        let candidates: Vec<CrewCandidate> = self.sessions.ready().map(candidate).collect();
+        let may_evaluate = |session: &&Session| self.sessions.names.may_evaluate(session.worker);
+        let candidates: Vec<CrewCandidate> = self.sessions.ready().filter(may_evaluate).map(candidate).collect();
         let (requests, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
         for (worker, request) in requests {
             self.sessions.send(worker, request);
@@ -74,9 +76,16 @@ impl Driver {
         batch: u64,
         outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
     ) {
-        if self.evaluations.measured(self.now_s, member, step, batch, outcome) {
-            self.advance_evaluation();
+        let Some(wrong) = self.evaluations.measured(self.now_s, member, step, batch, outcome) else { return };
+        for (member, why) in wrong {
+            if let CrewMember::Worker(worker) = member {
+                tracing::warn!(%worker, why, "worker takes no part in evaluations any more");
+                self.evaluations.leave(worker);
+                self.sessions.names.exclude(worker, ExcludedFrom::Evaluations, &why);
+                self.publisher.publish(RunEvent::Disqualification { time_s: self.now_s, worker, why });
+            }
         }
+        self.advance_evaluation();
     }
 
     /// Returns the parameters of an evaluation, for a worker that takes part in it.

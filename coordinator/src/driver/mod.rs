@@ -145,7 +145,7 @@ impl Driver {
             config;
         let TrainingSetup { start, optimizer, learning_rate, format } = training;
         let sizes = TensorSizes::from(&problem.model.table());
-        let keeps_apart = engine.verify.is_some();
+        let verify = engine.verify;
         let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;
@@ -154,7 +154,7 @@ impl Driver {
 
         let (pace, versions) = (StepPace::default(), workers.transfers.versions(spec.parameters));
         let (paced, reports) = (pace.follow(), sender(commands, DriverCommand::Training));
-        let steps = Steps::start(training, learning_rate, versions, keeps_apart, pace, reports);
+        let steps = Steps::start(training, learning_rate, versions, verify.is_some(), pace, reports);
         let files = problem.data.files().chain(evaluation.source.files());
         let info = RunInfo {
             id: id.clone(),
@@ -183,14 +183,14 @@ impl Driver {
             sessions: Sessions::restored(names),
             leases: OpenLeases::default(),
             refusals: Refusals::default(),
-            reduction: Reduction::new(chunks, keeps_apart, uploads),
+            reduction: Reduction::new(chunks, verify.is_some(), uploads),
             meter: LinkMeter::default(),
             links: RecordedLinks::default(),
             exchanges: Exchanges::new(workers.exchange),
             paced,
             sizes,
             steps,
-            evaluations: Evaluations::start(evaluation, best, sender(commands, DriverCommand::MeasuredHere)),
+            evaluations: Evaluations::start(evaluation, verify, best, sender(commands, DriverCommand::MeasuredHere)),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
             publisher,
             run_folder: folder,

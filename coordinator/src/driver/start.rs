@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::evaluations::BestEvaluation;
 use super::publisher::Publisher;
-use super::sessions::Names;
+use super::sessions::{Names, WorkerIdentity};
 use crate::checkpoint::Checkpoint;
 use crate::config::{PolicyConfig, ProblemConfig, RunConfig, Start};
 use crate::report::RunError;
@@ -112,11 +112,12 @@ impl Starter<'_> {
             policy: self.policy.specification,
             iterations,
         });
-        let known = |(worker, name): (WorkerId, String)| Some((worker, name.parse().ok()?));
-        let expelled = progress.expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
+        let known = |(worker, name, machine): (WorkerId, String, String)| {
+            Some((worker, WorkerIdentity { name: name.parse().ok()?, machine }))
+        };
         Ok(StartState {
             engine,
-            names: Names::restored(progress.workers.into_iter().filter_map(known), expelled),
+            names: Names::restored(progress.workers.into_iter().filter_map(known), progress.excluded),
             training,
             publisher,
             time_s: progress.time_s,
@@ -142,7 +143,7 @@ impl Starter<'_> {
 }
 
 /// Replaces the sums of an incomplete journal by those of the checkpoint.
-fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)], time_s: f64) {
+fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String, String)], time_s: f64) {
     past.iterations = ledger.iterations;
     past.iteration_time_s = ledger.iteration_time_s;
     past.total_worker_time_s = ledger.total_worker_time_s;
@@ -151,7 +152,7 @@ fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)],
     past.employments = ledger.employments;
     past.results = ledger.results;
     past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
-    for (worker, name) in workers {
+    for (worker, name, _) in workers {
         let known = ledger.workers.get(worker.slot());
         let worker = past.workers.entry(*worker).or_default();
         worker.name.clone_from(name);

@@ -254,6 +254,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         },
         evaluation: EvaluationConfig {
             source: split(),
+            samples: settings.evaluates.then(|| own_evaluation(&*model, &source).data.count()),
             own: settings.evaluates.then(|| own_evaluation(&*model, &source)),
             by_workers: settings.workers_evaluate,
             every: settings.evaluate_every,

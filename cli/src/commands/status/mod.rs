@@ -10,6 +10,7 @@ mod watch;
 
 use ata_figures::Table;
 use ata_observe::{Client, Snapshot, read_state};
+use ata_record::Exclusion;
 use serde::Serialize;
 
 use super::location::{self, RunLocation};
@@ -75,5 +76,21 @@ fn render(snapshot: &Snapshot) -> String {
     let title = format!("Workers, in iteration {}: {}", snapshot.allocation.iteration, snapshot.allocation.rule);
     let header = text::COLUMNS.map(String::from).into();
     let rows = snapshot.workers.iter().map(|worker| text::cells(worker).into()).collect();
-    text + &render_table(&Table { title, header, rows }, WORKERS_SHOWN)
+    text += &render_table(&Table { title, header, rows }, WORKERS_SHOWN);
+    text + &excluded(&snapshot.exclusions)
+}
+
+/// Returns a table of what workers are excluded from; empty if there is nothing.
+pub(super) fn excluded(exclusions: &[Exclusion]) -> String {
+    if exclusions.is_empty() {
+        return String::new();
+    }
+    let title = "Excluded workers; `ata workers forgive NAME` lifts what counts against a name".into();
+    let header = ["worker", "machine", "excluded from", "reason"].map(String::from).into();
+    let row = |exclusion: &Exclusion| {
+        let Exclusion { name, machine, from, why } = exclusion;
+        vec![name.clone(), machine.clone(), from.to_string(), why.clone()]
+    };
+    let rows = exclusions.iter().map(row).collect();
+    render_table(&Table { title, header, rows }, WORKERS_SHOWN)
 }

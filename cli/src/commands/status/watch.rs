@@ -230,7 +230,13 @@ mod tests {
 
     fn join(state: &mut RunState, slot: usize, name: &str) {
         let (name, device) = (name.to_owned(), name.to_owned());
-        state.apply(&RunEvent::Join { time_s: 0.0, worker: WorkerId::from_slot(slot), name, device });
+        state.apply(&RunEvent::Join {
+            time_s: 0.0,
+            worker: WorkerId::from_slot(slot),
+            name,
+            device,
+            machine: String::new(),
+        });
     }
 
     fn drawn(screen: &mut Screen, snapshot: &Snapshot, width: u16, height: u16) -> TestBackend {

@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ata_record::{
-    EndState, EvaluationPoint, HeatColumn, Labels, LinkFigures, LogLine, RefusalKind, RunPhase, RunState, StepPoint,
+    EndState, EvaluationPoint, ExcludedFrom, Exclusion, HeatColumn, Labels, LinkFigures, LogLine, RefusalKind,
+    RunPhase, RunState, StepPoint, WorkerState,
 };
-use ata_types::Iteration;
+use ata_types::{Iteration, seconds};
 use serde::{Deserialize, Serialize};
 
 pub use cost::PolicyCost;
@@ -55,6 +56,9 @@ pub struct Snapshot {
     pub allocation: AllocationSummary,
     /// The last notable events.
     pub log: LogPart,
+    /// What workers are excluded from, rests included. Only a complete snapshot has it.
+    #[serde(default)]
+    pub exclusions: Vec<Exclusion>,
 }
 
 /// The settings of a run.
@@ -190,7 +194,7 @@ pub struct AllocationSummary {
 impl Snapshot {
     /// Returns the complete snapshot of a run. `others` are the costs of other policies.
     pub fn of(run: &RunState, others: &[PolicyCost]) -> Self {
-        Self::since(&mut Cursor::default(), run, others)
+        Self { exclusions: exclusions(run), ..Self::since(&mut Cursor::default(), run, others) }
     }
 
     /// Returns the changes since `cursor`, and advances it.
@@ -214,6 +218,7 @@ impl Snapshot {
             costs: costs(run, others),
             allocation: AllocationSummary { iteration: run.allocation.iteration, rule: run.allocation.rule.clone() },
             log: LogPart { from: log_from, lines },
+            exclusions: Vec::new(),
         }
     }
 }
@@ -258,6 +263,17 @@ impl From<RunPhase> for SnapshotPhase {
             RunPhase::Over(EndState::Failed) => Self::Failed,
         }
     }
+}
+
+/// Returns what workers are excluded from: those that rest first, then the others, the earliest first.
+fn exclusions(run: &RunState) -> Vec<Exclusion> {
+    let rest = |worker: &WorkerState| {
+        let left_s = worker.rests_until_s? - run.now_s;
+        let why = format!("failures in a row: {}; it gets tasks again in {}", worker.strikes, seconds(left_s));
+        let (name, machine) = (worker.name.clone(), worker.machine.clone());
+        (left_s > 0.0).then_some(Exclusion { name, machine, from: ExcludedFrom::Tasks, why })
+    };
+    run.workers.values().filter_map(rest).chain(run.exclusions.iter().cloned()).collect()
 }
 
 fn costs(run: &RunState, others: &[PolicyCost]) -> Vec<PolicyCost> {

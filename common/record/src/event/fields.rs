@@ -17,6 +17,8 @@ impl RunEvent {
             | Self::Loss { time_s, .. }
             | Self::Rest { time_s, .. }
             | Self::Expulsion { time_s, .. }
+            | Self::Disqualification { time_s, .. }
+            | Self::Forgive { time_s, .. }
             | Self::Allocation { time_s, .. }
             | Self::Task { time_s, .. }
             | Self::Step { time_s, .. }

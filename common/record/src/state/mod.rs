@@ -16,13 +16,14 @@ mod phase;
 mod spending;
 mod worker;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_types::{Iteration, TaskOutcome, WorkerId};
 
 use crate::event::{EndState, RefusalKind, RunEvent};
+use crate::exclusion::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 use crate::labels::Labels;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
 pub use curve::ReadMark;
@@ -111,6 +112,8 @@ pub struct RunState {
     pub allocation: Allocation,
     /// The workers by number. A number that was reassigned stands for its last worker.
     pub workers: BTreeMap<WorkerId, WorkerState>,
+    /// What workers are excluded from until the operator lifts it, the latest last.
+    pub exclusions: VecDeque<Exclusion>,
     /// The number of tasks whose computation took longer than their emulated time.
     pub tasks_outlasted: u64,
     /// The number of refusals by kind.
@@ -224,21 +227,29 @@ impl RunState {
             RunEvent::Wait { present, needed, .. } => {
                 self.phase = RunPhase::Waiting { present: *present, needed: *needed };
             }
-            RunEvent::Join { time_s, worker, name, device } => self.join(*worker, name, device, *time_s),
+            RunEvent::Join { .. } => self.join(event),
             RunEvent::Loss { worker, .. } => {
                 let worker = self.worker(*worker);
                 worker.present = false;
                 worker.usage.apply(event);
             }
-            RunEvent::Rest { time_s, worker, rest_s, .. } => {
+            RunEvent::Rest { time_s, worker, rest_s, strikes } => {
                 let worker = self.worker(*worker);
-                worker.rests_until_s = Some(time_s + rest_s);
+                (worker.rests_until_s, worker.strikes) = (Some(time_s + rest_s), *strikes);
                 worker.usage.apply(event);
             }
-            RunEvent::Expulsion { worker, why, .. } => {
-                let worker = self.worker(*worker);
+            RunEvent::Expulsion { worker: id, why, .. } => {
+                let worker = self.worker(*id);
                 worker.expelled = Some(why.clone());
                 worker.usage.apply(event);
+                self.exclude(*id, ExcludedFrom::Run, why);
+            }
+            RunEvent::Disqualification { worker, why, .. } => self.exclude(*worker, ExcludedFrom::Evaluations, why),
+            RunEvent::Forgive { name, .. } => {
+                self.exclusions.retain(|exclusion| exclusion.name != *name);
+                for worker in self.workers.values_mut().filter(|worker| worker.name == *name) {
+                    (worker.expelled, worker.rests_until_s, worker.strikes) = (None, None, 0);
+                }
             }
             RunEvent::Allocation { .. } => self.allocate(event),
             RunEvent::Task { .. } => self.end_task(event),
@@ -293,15 +304,27 @@ impl RunState {
         }
     }
 
-    fn join(&mut self, id: WorkerId, name: &str, device: &str, now_s: f64) {
-        if let Some(former) = self.workers.get(&id).filter(|known| known.name != name) {
+    fn exclude(&mut self, worker: WorkerId, from: ExcludedFrom, why: &str) {
+        let worker = self.worker(worker);
+        let (name, machine) = (worker.name.clone(), worker.machine.clone());
+        self.exclusions.push_back(Exclusion { name, machine, from, why: why.into() });
+        if self.exclusions.len() > MAX_EXCLUSIONS {
+            self.exclusions.pop_front();
+        }
+    }
+
+    fn join(&mut self, event: &RunEvent) {
+        let RunEvent::Join { time_s, worker: id, name, device, machine } = event else { return };
+        let id = *id;
+        if let Some(former) = self.workers.get(&id).filter(|known| known.name != *name) {
             let spent = self.spent_on(former);
             self.departed.add(spent);
             self.workers.remove(&id);
         }
         let worker = self.worker(id);
-        (worker.name, worker.device, worker.present) = (name.into(), device.into(), true);
-        worker.usage.arrive(now_s);
+        (worker.name, worker.device, worker.machine) = (name.clone(), device.clone(), machine.clone());
+        worker.present = true;
+        worker.usage.arrive(*time_s);
     }
 
     fn allocate(&mut self, event: &RunEvent) {

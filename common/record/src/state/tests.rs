@@ -53,7 +53,13 @@ fn costs_add_up_over_committed_iterations() {
 fn a_number_belongs_to_its_last_worker() {
     let mut state = RunState::default();
     let second = WorkerId::from_slot(1);
-    let join = |name: &str| RunEvent::Join { time_s: 0.0, worker: second, name: name.into(), device: "cpu".into() };
+    let join = |name: &str| RunEvent::Join {
+        time_s: 0.0,
+        worker: second,
+        name: name.into(),
+        device: "cpu".into(),
+        machine: String::new(),
+    };
     state.apply(&join("a"));
     state.apply(&task(2, Some(1.0), TaskOutcome::Ignored));
     state.apply(&RunEvent::Loss { time_s: 1.0, worker: second, why: "it left".into() });
@@ -70,7 +76,13 @@ fn money_and_energy_add_up() {
     let price = WorkerPrice { price_per_hour: Some(3.0), watts: Some(100.0) };
     let mut state = RunState::new(Prices::from([("a".into(), price)]));
     let worker = WorkerId::from_slot(0);
-    let join = |time_s, name: &str| RunEvent::Join { time_s, worker, name: name.into(), device: "cpu".into() };
+    let join = |time_s, name: &str| RunEvent::Join {
+        time_s,
+        worker,
+        name: name.into(),
+        device: "cpu".into(),
+        machine: String::new(),
+    };
     state.apply(&join(0.0, "a"));
     state.apply(&task(1, Some(3600.0), TaskOutcome::Applied));
     state.apply(&RunEvent::Loss { time_s: 7200.0, worker, why: "it left".into() });

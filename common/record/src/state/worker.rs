@@ -17,10 +17,14 @@ pub struct WorkerState {
     pub name: String,
     /// The device it computes on.
     pub device: String,
+    /// The machine that it runs on.
+    pub machine: String,
     /// Whether it is present.
     pub present: bool,
     /// The time at which its last rest after a failure ends, which may be in the past.
     pub rests_until_s: Option<f64>,
+    /// The number of its failures in a row when that rest began.
+    pub strikes: u32,
     /// The number of its results that differ from those on which two other workers agree.
     pub mismatches: u64,
     /// The reason why it was expelled, if it was.

@@ -1,6 +1,8 @@
 //! Settings of an engine.
 
 use super::Limits;
+use super::random::draw;
+use ata_types::Iteration;
 
 /// Settings of an [`super::Engine`].
 #[derive(Clone, Copy, Debug)]
@@ -59,4 +61,11 @@ pub struct Verify {
     pub share: f64,
     /// Determines, together with the iteration, which leases are checked. Workers must not know it.
     pub secret: u64,
+}
+
+impl Verify {
+    /// Returns whether a part of an iteration is checked: a lease, by its first task, or a batch of an evaluation.
+    pub fn draws(&self, iteration: Iteration, part: u64) -> bool {
+        draw(self.secret, iteration, part) < self.share
+    }
 }

@@ -91,6 +91,11 @@ pub enum Event {
     Proceed,
     /// The time of [`super::Engine::poll_timeout`] has come. At any other time this does nothing.
     Timeout,
+    /// The operator lifts what counts against a worker: its failures and mismatches, and its rest.
+    Forgiven {
+        /// The worker.
+        worker: WorkerId,
+    },
 }
 
 /// A worker's report on a lease.

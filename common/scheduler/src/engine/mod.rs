@@ -117,6 +117,10 @@ impl Engine {
             Event::StepCommitted { iteration, outcome } => engine.step_committed(iteration, &outcome),
             Event::Proceed => engine.proceed(),
             Event::Timeout => engine.timeout(),
+            Event::Forgiven { worker } => {
+                engine.shared.roster.pardon(now_s, worker);
+                engine.timeout();
+            }
         });
     }
 
@@ -186,6 +190,12 @@ impl Engine {
     /// Returns a lease, if the worker holds it.
     pub fn lease(&self, worker: WorkerId, lease: LeaseId) -> Option<Lease> {
         self.shared.leases.find(worker, lease)
+    }
+
+    /// Returns whether nothing counts against a worker, and no result of it is under check.
+    pub fn is_clear(&self, worker: WorkerId) -> bool {
+        let is_checked = matches!(&self.phase, Phase::Collecting(collecting) if collecting.checks(worker));
+        !is_checked && self.shared.roster.is_clear(worker)
     }
 
     /// Returns the costs so far.

@@ -134,6 +134,14 @@ impl Roster {
         !self.fit.contains(worker) && !self.members[worker.slot()].strikes.contested
     }
 
+    /// Forgets that a worker has delivered results if it did so on another machine: that proves nothing about this one.
+    pub(super) fn arrive(&mut self, worker: WorkerId, machine: MachineId) {
+        // A restored roster does not know the machines.
+        if ![machine, MachineId::default()].contains(&self.machine_of(worker)) {
+            self.proven.remove(worker);
+        }
+    }
+
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
         self.struck_absent.remove(&(member.machine, worker));
@@ -254,6 +262,21 @@ impl Roster {
         self.contested(worker);
         let mismatches = &mut self.members[worker.slot()].strikes.mismatches;
         *mismatches = mismatches.saturating_add(1);
+    }
+
+    /// Returns whether a worker has neither failures since its last result nor mismatches, and does not rest.
+    pub(super) fn is_clear(&self, worker: WorkerId) -> bool {
+        let strikes = self.members.get(worker.slot()).map(|member| member.strikes);
+        strikes.is_none_or(|strikes| strikes.count == 0 && strikes.mismatches == 0)
+    }
+
+    /// Clears a worker of all failures and mismatches, and ends its rest at the next [`Self::end_rests`].
+    pub(super) fn pardon(&mut self, now_s: f64, worker: WorkerId) {
+        let Some(member) = self.members.get_mut(worker.slot()) else { return };
+        (member.strikes, member.inherited) = (Strikes { rests_until_s: now_s, ..Strikes::default() }, 0);
+        self.struck.remove(worker);
+        self.struck_absent.remove(&(member.machine, worker));
+        self.rests.push(Reverse((Time(now_s), worker)));
     }
 
     pub(super) fn mismatches_of(&self, worker: WorkerId) -> u32 {

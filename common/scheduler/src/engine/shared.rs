@@ -122,6 +122,7 @@ impl Shared {
 
     /// Lets a worker join that is not present. It inherits failures of its machine unless `is_over`.
     pub(super) fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, is_over: bool) {
+        self.roster.arrive(worker, machine);
         if !is_over && !self.roster.proven().contains(worker) {
             let inherited = self.roster.inherit(self.now_s, worker, machine);
             self.effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));

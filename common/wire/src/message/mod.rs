@@ -150,6 +150,13 @@ impl SessionToken {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerName(String);
 
+impl WorkerName {
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl FromStr for WorkerName {
     type Err = WireError;
 

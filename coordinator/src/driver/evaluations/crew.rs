@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ata_types::WorkerId;
+use ata_types::{MachineId, WorkerId};
 
 /// A process that measures batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,6 +16,8 @@ pub(in crate::driver) enum CrewMember {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::driver) struct CrewCandidate {
     pub(in crate::driver) worker: WorkerId,
+    /// The machine that it runs on.
+    pub(in crate::driver) machine: MachineId,
     /// Whether the worker had no task in this iteration and the one before.
     pub(in crate::driver) is_idle: bool,
     /// The mean time of the worker's tasks in seconds, if any was timed.
@@ -25,9 +27,23 @@ pub(in crate::driver) struct CrewCandidate {
 /// The maximum number of members at a time. Each of them fetches the parameters over the coordinator's link.
 const MOST_MEMBERS: usize = 8;
 
+/// The rank of workers with tasks, after all others.
+const BUSY: u8 = 4;
+
 /// The time in seconds after which another member joins an unfinished evaluation. Unless the link is slow, the other members have received
 /// the data and the parameters by then.
 const REINFORCEMENT_S: f64 = 10.0;
+
+/// The circumstances in which members are chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation {
+    /// Whether the run is at its end.
+    pub(super) is_ending: bool,
+    /// The time since the evaluation began, in seconds.
+    pub(super) elapsed_s: f64,
+    /// The number of members that have measured the same batch, which others have to confirm.
+    pub(super) confirming: usize,
+}
 
 /// Chooses the members that measure, the preferred ones first. Usually this is a single member, since each costs a transfer of the
 /// parameters.
@@ -35,13 +51,12 @@ const REINFORCEMENT_S: f64 = 10.0;
 /// During a run, workers without tasks come first, since no step waits for them. Among them, those that have measured before are preferred,
 /// since they already have the test data. The coordinator itself comes next. Workers with tasks are chosen only if there is no other
 /// member, the slowest first, since it has the fewest tasks. At the end of a run no worker has tasks, and the coordinator's thread is
-/// preferred to a worker that lacks the test data.
+/// preferred to a worker that lacks the test data. One more member is chosen for each measurement of a batch that is to be confirmed.
 pub(super) fn choose(
     candidates: &[CrewCandidate],
     has_head: bool,
     experienced: &HashSet<WorkerId>,
-    is_ending: bool,
-    elapsed_s: f64,
+    Situation { is_ending, elapsed_s, confirming }: Situation,
 ) -> Vec<CrewMember> {
     let rank = |candidate: &CrewCandidate| match (experienced.contains(&candidate.worker), is_ending) {
         (true, _) => 0,
@@ -54,12 +69,12 @@ pub(super) fn choose(
         .map(|candidate| (rank(candidate), time_s(candidate), CrewMember::Worker(candidate.worker)))
         .chain(has_head.then_some((2, 0.0, CrewMember::Head)))
         .collect();
-    if members.is_empty() {
-        let busy = candidates.iter();
-        members.extend(busy.map(|busy| (rank(busy), -time_s(busy), CrewMember::Worker(busy.worker))));
+    if members.len() <= confirming {
+        let busy = candidates.iter().filter(|candidate| !candidate.is_idle && !is_ending);
+        members.extend(busy.map(|busy| (BUSY + rank(busy), -time_s(busy), CrewMember::Worker(busy.worker))));
     }
     members.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-    let wanted = (1.0 + elapsed_s / REINFORCEMENT_S) as usize;
+    let wanted = (1.0 + elapsed_s / REINFORCEMENT_S) as usize + confirming;
     members.into_iter().take(wanted.min(MOST_MEMBERS)).map(|(_, _, member)| member).collect()
 }
 
@@ -72,12 +87,13 @@ mod tests {
     }
 
     fn candidate(number: u32, is_idle: bool, mean_s: Option<f64>) -> CrewCandidate {
-        CrewCandidate { worker: worker(number), is_idle, mean_s }
+        CrewCandidate { worker: worker(number), machine: MachineId(number.into()), is_idle, mean_s }
     }
 
     fn chosen(candidates: &[CrewCandidate], has_head: bool, experienced: &[u32], is_ending: bool) -> Vec<u32> {
         let experienced = experienced.iter().copied().map(worker).collect();
-        let members = choose(candidates, has_head, &experienced, is_ending, 1e9);
+        let members =
+            choose(candidates, has_head, &experienced, Situation { is_ending, elapsed_s: 1e9, confirming: 0 });
         let number = |member: CrewMember| match member {
             CrewMember::Head => 0,
             CrewMember::Worker(worker) => worker.number(),
@@ -111,7 +127,19 @@ mod tests {
     #[test]
     fn one_member_is_the_rule() {
         let fleet: Vec<CrewCandidate> = (1..=20).map(|number| candidate(number, true, None)).collect();
-        let count = |elapsed_s| choose(&fleet, true, &HashSet::new(), false, elapsed_s).len();
-        assert_eq!([0.0, 9.9, 10.0, 25.0, 1e300].map(count), [1, 1, 2, 3, MOST_MEMBERS]);
+        let count = |elapsed_s, confirming, fleet: &[CrewCandidate]| {
+            let situation = Situation { is_ending: false, elapsed_s, confirming };
+            choose(fleet, true, &HashSet::new(), situation).len()
+        };
+        assert_eq!(
+            [0.0, 9.9, 10.0, 25.0, 1e300].map(|elapsed_s| count(elapsed_s, 0, &fleet)),
+            [1, 1, 2, 3, MOST_MEMBERS]
+        );
+        let busy: Vec<CrewCandidate> = (1..=2).map(|number| candidate(number, false, None)).collect();
+        assert_eq!(
+            [0, 1, 2].map(|confirming| count(0.0, confirming, &busy)),
+            [1, 2, 3],
+            "the second confirms the first"
+        );
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! # Layout
 //! - here: [`Evaluations`], all evaluations of a run
+//! - `confirmation`: batches that two members measure
 //! - `under_way`: the evaluation in progress, with its batches
 //! - `crew`: the members that measure batches
 
+mod confirmation;
 mod crew;
 mod under_way;
 
@@ -15,6 +17,7 @@ use ata_learn::{
     BatchResult, Evaluation, EvaluationBatches, EvaluationOrder, EvaluationThreads, Measurement, MeasuringError,
 };
 use ata_record::RunEvent;
+use ata_scheduler::Verify;
 use ata_sums::Metadata;
 use ata_types::{Iteration, WorkerId};
 use ata_wire::ToWorker;
@@ -22,8 +25,9 @@ use ata_wire::ToWorker;
 use crate::config::{EvaluationConfig, OwnEvaluation};
 use crate::parameters::TrainedParameters;
 use crate::report::{EvaluationError, RunError};
-use under_way::UnderWay;
+use under_way::{Disagreement, MeasuredData, UnderWay};
 
+use crew::Situation;
 pub(super) use crew::{CrewCandidate, CrewMember};
 
 /// The evaluations of a run. At most one is in progress at a time.
@@ -36,8 +40,10 @@ pub(super) struct Evaluations {
     /// The number of iterations between two evaluations. The final parameters are always evaluated.
     every: Option<u64>,
     under_way: Option<UnderWay>,
-    /// The division of the test data into batches, once it is known.
-    batches: Option<EvaluationBatches>,
+    /// What all measurements have in common, once two members agree on it.
+    data: Option<MeasuredData>,
+    /// Spot checks of batches.
+    verify: Option<Verify>,
     /// The workers that have measured a batch in their current session.
     experienced: HashSet<WorkerId>,
     /// The last step included in the parameters that were evaluated last.
@@ -83,11 +89,11 @@ impl Evaluations {
     /// Starts the coordinator's own threads, if it may evaluate. They pass their measurements to `report`.
     pub(super) fn start(
         config: EvaluationConfig,
+        verify: Option<Verify>,
         best: BestEvaluation,
         report: impl Fn(BatchResult) + Send + Sync + 'static,
     ) -> Self {
-        let EvaluationConfig { own, by_workers, every, .. } = config;
-        let samples = own.as_ref().map(|own| own.data.count());
+        let EvaluationConfig { own, samples, by_workers, every, .. } = config;
         let head = own.map(|OwnEvaluation { data, device }| {
             EvaluationThreads::spawn(move || data.clone().evaluator(&device), report)
         });
@@ -97,7 +103,8 @@ impl Evaluations {
             by_workers,
             every,
             under_way: None,
-            batches: None,
+            data: None,
+            verify,
             experienced: HashSet::new(),
             last: None,
             last_accuracy: None,
@@ -119,7 +126,9 @@ impl Evaluations {
 
     pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters) {
         self.failed = None;
-        self.under_way = Some(UnderWay::new(now_s, parameters, self.batches, self.samples));
+        let (verify, step) = (self.verify, parameters.last_step);
+        let is_checked = move |batch| verify.is_some_and(|verify| verify.draws(step, batch));
+        self.under_way = Some(UnderWay::new(now_s, parameters, self.data.clone(), self.samples, is_checked));
     }
 
     /// Returns the parameters after a step, if they are being evaluated.
@@ -143,7 +152,9 @@ impl Evaluations {
             candidates.iter().copied().filter(|candidate| able(candidate.worker)).collect();
         let has_head = self.head.is_some() && under_way.may_measure(CrewMember::Head);
         let elapsed_s = now_s - under_way.began_s;
-        let crew = crew::choose(&candidates, has_head, &self.experienced, is_ending, elapsed_s);
+        under_way.meet(now_s, &candidates, has_head);
+        let situation = Situation { is_ending, elapsed_s, confirming: under_way.confirming() };
+        let crew = crew::choose(&candidates, has_head, &self.experienced, situation);
         if let Some(outcome) = under_way.outcome(now_s, crew.is_empty(), self.by_workers) {
             let record = self.finish(now_s, outcome);
             return (Vec::new(), record);
@@ -168,7 +179,7 @@ impl Evaluations {
         (requests, None)
     }
 
-    /// Records the measurement of a batch. Returns whether it was requested.
+    /// Records the measurement of a batch. Returns the members that must not evaluate any more; `None` if it was not requested.
     pub(super) fn measured(
         &mut self,
         now_s: f64,
@@ -176,12 +187,10 @@ impl Evaluations {
         step: Iteration,
         batch: u64,
         outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
-    ) -> bool {
-        let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.step() == step) else {
-            return false;
-        };
+    ) -> Option<Vec<Disagreement>> {
+        let under_way = self.under_way.as_mut().filter(|under_way| under_way.step() == step)?;
         if !under_way.is_held(batch, member) {
-            return false;
+            return None;
         }
         match (&outcome, member) {
             (Ok(_), CrewMember::Worker(worker)) => {
@@ -198,9 +207,9 @@ impl Evaluations {
             }
             (Ok(_), CrewMember::Head) => {}
         }
-        under_way.measured(now_s, member, batch, outcome);
-        self.batches = under_way.batches();
-        true
+        let wrong = under_way.measured(now_s, member, batch, outcome);
+        self.data = under_way.agreed();
+        Some(wrong)
     }
 
     /// Takes back the batches of a worker whose session has ended.

@@ -1,11 +1,12 @@
 //! An evaluation in progress: tracks which batches are measured, and which members hold the others.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ata_learn::{Evaluation, EvaluationBatches, EvaluationSum, Measurement};
-use ata_types::{Iteration, MAX_METRICS};
+use ata_types::{Iteration, MachineId};
 
-use super::crew::CrewMember;
+use super::confirmation::{MOST_MEASUREMENTS, MadeMeasurement};
+use super::crew::{CrewCandidate, CrewMember};
 use crate::parameters::TrainedParameters;
 use crate::report::EvaluationError;
 
@@ -16,18 +17,41 @@ const WORKER_BATCHES: usize = 2;
 /// parameters and test data over a slow link.
 const STALLED_S: f64 = 600.0;
 
+/// The largest number of batches, which bounds an evaluation whose data the coordinator does not know: a million of them take a quarter of
+/// an hour at a millisecond each.
+const MAX_BATCHES: u64 = 1 << 20;
+
 /// The time in seconds after which an evaluation without members fails. A worker that lost its connection is back by then.
 const DESERTED_S: f64 = 20.0;
+
+/// What every measurement must have in common with the others.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MeasuredData {
+    pub(super) batches: EvaluationBatches,
+    /// The names of the problem's own metrics.
+    metrics: BTreeSet<String>,
+}
+
+/// A member whose measurement proves that it must not evaluate, with the reason.
+pub(super) type Disagreement = (CrewMember, String);
 
 pub(super) struct UnderWay {
     pub(super) parameters: TrainedParameters,
     pub(super) began_s: f64,
     /// The sum of the measurements, once the division of the test data is known.
     sum: Option<EvaluationSum>,
-    /// The number of test samples, if the coordinator has them.
+    /// The number of test samples, if the coordinator has the data.
     samples: Option<u64>,
-    /// The names of all metrics so far.
-    metrics: BTreeSet<String>,
+    /// What the measurements so far have in common.
+    data: Option<MeasuredData>,
+    /// Whether the coordinator or two members agree on that.
+    pub(super) is_agreed: bool,
+    /// Whether two members must agree on a batch.
+    is_checked: Box<dyn Fn(u64) -> bool + Send>,
+    /// The measurements of batches that no other one has confirmed yet.
+    unconfirmed: BTreeMap<u64, Vec<MadeMeasurement>>,
+    /// The machines of the workers that are present, unless all are on one.
+    machines: HashMap<CrewMember, MachineId>,
     /// The first batch that has never been handed out.
     next: u64,
     returned: Vec<u64>,
@@ -40,19 +64,24 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
-    /// Starts an evaluation. `batches` is the division of the test data, if it is known.
+    /// Starts an evaluation. `data` is what the coordinator or two members have agreed on before, if they have.
     pub(super) fn new(
         now_s: f64,
         parameters: TrainedParameters,
-        batches: Option<EvaluationBatches>,
+        data: Option<MeasuredData>,
         samples: Option<u64>,
+        is_checked: impl Fn(u64) -> bool + Send + 'static,
     ) -> Self {
         Self {
             parameters,
             began_s: now_s,
-            sum: batches.map(EvaluationSum::new),
+            sum: data.as_ref().map(|data| EvaluationSum::new(data.batches)),
             samples,
-            metrics: BTreeSet::new(),
+            is_agreed: data.is_some(),
+            data,
+            is_checked: Box::new(is_checked),
+            unconfirmed: BTreeMap::new(),
+            machines: HashMap::new(),
             next: 0,
             returned: Vec::new(),
             held: Vec::new(),
@@ -75,7 +104,8 @@ impl UnderWay {
         let room = if member == CrewMember::Head { 1 } else { WORKER_BATCHES };
         let mut batches = Vec::new();
         while self.held_by(member) < room {
-            let Some(batch) = self.returned.pop().or_else(|| self.fresh()).or_else(|| self.copy(member)) else { break };
+            let again = self.returned.pop().or_else(|| self.to_confirm(member));
+            let Some(batch) = again.or_else(|| self.fresh()).or_else(|| self.copy(member)) else { break };
             self.held.push((batch, member));
             batches.push(batch);
         }
@@ -88,7 +118,7 @@ impl UnderWay {
 
     fn fresh(&mut self) -> Option<u64> {
         // As long as the number of batches is unknown, only the first one is handed out.
-        let count = self.batches().map_or(1, EvaluationBatches::count);
+        let count = self.sum.as_ref().map_or(1, |sum| sum.batches().count());
         let fresh = (self.next < count).then_some(self.next)?;
         self.next += 1;
         Some(fresh)
@@ -99,57 +129,147 @@ impl UnderWay {
             return None;
         }
         let copies = |batch: u64| self.held.iter().filter(|(held, _)| *held == batch).count();
-        self.held.iter().map(|(batch, _)| *batch).find(|batch| copies(*batch) == 1)
+        let mut held = self.held.iter().map(|(batch, _)| *batch);
+        held.find(|batch| copies(*batch) == 1 && self.may_confirm(*batch, member))
+    }
+
+    /// Returns a batch that the member can confirm, and that nobody measures at the moment.
+    fn to_confirm(&self, member: CrewMember) -> Option<u64> {
+        let is_held = |batch: u64| self.held.iter().any(|(held, _)| *held == batch);
+        self.unconfirmed.keys().copied().find(|batch| !is_held(*batch) && self.may_confirm(*batch, member))
+    }
+
+    /// Returns whether neither the member nor its machine has measured a batch yet.
+    fn may_confirm(&self, batch: u64, member: CrewMember) -> bool {
+        let machine = |member: CrewMember| self.machines.get(&member);
+        let is_same = |by: CrewMember| by == member || machine(by).is_some() && machine(by) == machine(member);
+        !self.unconfirmed.get(&batch).is_some_and(|made| made.iter().any(|made| is_same(made.member)))
+    }
+
+    /// Returns the largest number of members that have measured the same batch without agreeing.
+    pub(super) fn confirming(&self) -> usize {
+        self.unconfirmed.values().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Learns which members are present. If none of them can confirm a batch, its only measurement counts, or the evaluation fails.
+    pub(super) fn meet(&mut self, now_s: f64, workers: &[CrewCandidate], has_head: bool) {
+        let machines = workers.iter().map(|worker| (CrewMember::Worker(worker.worker), worker.machine));
+        let is_alone = workers.windows(2).all(|pair| pair[0].machine == pair[1].machine);
+        self.machines = if is_alone { HashMap::new() } else { machines.collect() };
+        let members = || {
+            workers.iter().map(|worker| CrewMember::Worker(worker.worker)).chain(has_head.then_some(CrewMember::Head))
+        };
+        let is_stuck = |batch: &u64| {
+            !self.held.iter().any(|(held, _)| held == batch)
+                && !members().any(|member| self.may_confirm(*batch, member))
+        };
+        let stuck: Vec<u64> = self.unconfirmed.keys().copied().filter(is_stuck).collect();
+        for batch in stuck {
+            match self.unconfirmed.remove(&batch).as_deref() {
+                Some([only]) => self.add(now_s, batch, only),
+                Some(made) => self.give_up(batch, made.to_vec()),
+                None => {}
+            }
+        }
     }
 
     pub(super) fn is_held(&self, batch: u64, member: CrewMember) -> bool {
         self.held.contains(&(batch, member))
     }
 
-    /// Records a measurement, unless the member does not hold the batch.
+    /// Records a measurement, unless the member does not hold the batch. Returns the members that must not evaluate any more.
     pub(super) fn measured(
         &mut self,
         now_s: f64,
         member: CrewMember,
         batch: u64,
         outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
-    ) {
+    ) -> Vec<Disagreement> {
         if !self.is_held(batch, member) {
-            return;
+            return Vec::new();
         }
         let (found, measured) = match outcome {
             Ok(measured) => measured,
             Err(error) => {
                 self.progress_s = now_s;
-                return self.fail(member, error);
+                self.fail(member, error);
+                return Vec::new();
             }
         };
-        if let Err(reason) = self.check_measurement(found, &measured) {
-            return self.fail(member, EvaluationError::Workers(reason));
+        let made = MadeMeasurement { member, found, measured };
+        if let Err(reason) = self.check_measurement(batch, &made) {
+            self.fail(member, EvaluationError::Workers(reason.clone()));
+            // What one worker alone has measured proves nothing about another.
+            let is_proven = self.is_agreed || self.samples.is_some_and(|own| own != found.samples);
+            return if is_proven { vec![(member, reason)] } else { Vec::new() };
         }
-        self.metrics.extend(measured.metrics.keys().cloned());
-        self.sum.get_or_insert_with(|| EvaluationSum::new(found)).add(batch, &measured);
+        self.held.retain(|held| *held != (batch, member));
+        let earlier = self.unconfirmed.remove(&batch).unwrap_or_default();
+        let must_agree = !self.is_agreed || (self.is_checked)(batch);
+        let is_confirmed = member == CrewMember::Head || earlier.iter().any(|earlier| earlier.agrees(&made));
+        if !must_agree || is_confirmed {
+            self.is_agreed |= is_confirmed;
+            self.add(now_s, batch, &made);
+            let wrong = earlier.into_iter().filter(|earlier| is_confirmed && !earlier.agrees(&made));
+            return wrong
+                .map(|wrong| (wrong.member, format!("others measured something else in batch {batch}")))
+                .collect();
+        }
+        self.progress_s = now_s;
+        let made: Vec<MadeMeasurement> = earlier.into_iter().chain([made]).collect();
+        if made.len() < MOST_MEASUREMENTS {
+            self.unconfirmed.insert(batch, made);
+        } else {
+            self.give_up(batch, made);
+        }
+        Vec::new()
+    }
+
+    /// Excludes the members whose measurements of a batch all differ, since it is not known which of them is right.
+    fn give_up(&mut self, batch: u64, made: Vec<MadeMeasurement>) {
+        let reason = format!("no two of {} measurements of batch {batch} agree", made.len());
+        for MadeMeasurement { member, .. } in made {
+            self.fail(member, EvaluationError::Workers(reason.clone()));
+        }
+        self.returned.push(batch);
+    }
+
+    /// Takes a measurement into the sum.
+    fn add(&mut self, now_s: f64, batch: u64, made: &MadeMeasurement) {
+        let names = made.measured.metrics.keys().cloned();
+        self.data.get_or_insert_with(|| MeasuredData { batches: made.found, metrics: names.collect() });
+        self.sum.get_or_insert_with(|| EvaluationSum::new(made.found)).add(batch, &made.measured);
         self.progress_s = now_s;
         self.held.retain(|(held, _)| *held != batch);
     }
 
-    /// Checks that a measurement is of the data that the others measure, and that there are not ever more metrics.
-    fn check_measurement(&self, found: EvaluationBatches, measured: &Measurement) -> Result<(), String> {
-        let EvaluationBatches { samples, batch_samples } = found;
+    /// Checks that a measurement is of the data that the others measure, and of the same metrics.
+    fn check_measurement(
+        &self,
+        batch: u64,
+        MadeMeasurement { found, measured, .. }: &MadeMeasurement,
+    ) -> Result<(), String> {
+        let EvaluationBatches { samples, batch_samples } = *found;
         if let Some(own) = self.samples.filter(|own| *own != samples) {
             return Err(format!("it has {samples} test samples, and the coordinator has {own}"));
         }
-        if let Some(others) = self.batches().filter(|others| *others != found) {
+        if found.count() > MAX_BATCHES {
+            return Err(format!("it has {samples} test samples in {} batches: at most {MAX_BATCHES}", found.count()));
+        }
+        let of_batch = found.samples_of(batch);
+        let counted = measured.classes.iter().map(|class| u64::from(class.samples)).sum::<u64>();
+        if counted > of_batch.end - of_batch.start {
+            return Err(format!("its classes have {counted} samples in a batch of {}", of_batch.end - of_batch.start));
+        }
+        let Some(data) = &self.data else { return Ok(()) };
+        if data.batches != *found {
             return Err(format!(
                 "it has {samples} test samples in batches of {batch_samples}, and the others have {} in batches of {}",
-                others.samples, others.batch_samples
+                data.batches.samples, data.batches.batch_samples
             ));
         }
-        let new = measured.metrics.keys().filter(|name| !self.metrics.contains(*name)).count();
-        if self.metrics.len() + new > MAX_METRICS {
-            return Err(format!("it measures other metrics than the batches before: at most {MAX_METRICS} in all"));
-        }
-        Ok(())
+        let new = measured.metrics.keys().find(|name| !data.metrics.contains(*name));
+        new.map_or(Ok(()), |name| Err(format!("it measures '{name}', which the first batch does not have")))
     }
 
     /// Takes back the batches that a member holds.
@@ -157,7 +277,8 @@ impl UnderWay {
         let gone: Vec<u64> =
             self.held.extract_if(.., |(_, holder)| *holder == member).map(|(batch, _)| batch).collect();
         let is_held = |batch: &u64| self.held.iter().any(|(held, _)| held == batch);
-        self.returned.extend(gone.into_iter().filter(|batch| !is_held(batch)));
+        let is_offered = |batch: &u64| self.unconfirmed.contains_key(batch);
+        self.returned.extend(gone.into_iter().filter(|batch| !is_held(batch) && !is_offered(batch)));
         // The member may be able to measure when it returns.
         self.failed.remove(&member);
     }
@@ -180,8 +301,9 @@ impl UnderWay {
         }
     }
 
-    pub(super) fn batches(&self) -> Option<EvaluationBatches> {
-        self.sum.as_ref().map(EvaluationSum::batches)
+    /// Returns what the coordinator or two members agree on, for the next evaluations.
+    pub(super) fn agreed(&self) -> Option<MeasuredData> {
+        self.data.clone().filter(|_| self.is_agreed)
     }
 
     /// Returns the result, once there is one. `is_deserted` says that no member can take part at the moment, and `may_come` that one may
@@ -210,103 +332,4 @@ impl UnderWay {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ata_types::WorkerId;
-    use std::sync::mpsc;
-
-    const BATCHES: EvaluationBatches = EvaluationBatches { samples: 50, batch_samples: 10 };
-
-    fn worker(number: u32) -> CrewMember {
-        CrewMember::Worker(WorkerId::new(number).unwrap())
-    }
-
-    fn evaluation(batches: Option<EvaluationBatches>) -> UnderWay {
-        let parameters = TrainedParameters::new(Iteration(3), mpsc::sync_channel(1).1);
-        UnderWay::new(0.0, parameters, batches, Some(BATCHES.samples))
-    }
-
-    fn measured(under_way: &mut UnderWay, member: CrewMember, batch: u64, loss: f64) {
-        under_way.measured(1.0, member, batch, Ok((BATCHES, Measurement::of_loss(loss))));
-    }
-
-    /// Checks that a worker gets the first two batches, in any order.
-    fn takes_two(under_way: &mut UnderWay, member: CrewMember) {
-        let mut taken = under_way.hand_out(member);
-        taken.sort_unstable();
-        assert_eq!(taken, [0, 1]);
-    }
-
-    #[test]
-    fn each_batch_is_measured_once_whoever_measures_it() {
-        let mut under_way = evaluation(None);
-        assert_eq!(under_way.hand_out(worker(1)), [0], "their number is not known yet");
-        assert!(under_way.hand_out(worker(2)) == [0], "the first may hang");
-        measured(&mut under_way, worker(1), 0, 1.0);
-        assert!(!under_way.is_held(0, worker(2)), "the copy came too late");
-        measured(&mut under_way, worker(2), 0, 9.0);
-        assert_eq!(under_way.hand_out(worker(1)), [1, 2]);
-        assert_eq!(under_way.hand_out(CrewMember::Head), [3]);
-        // Worker 2 was not asked to measure this batch.
-        measured(&mut under_way, worker(2), 3, 9.0);
-        under_way.leave(worker(1));
-        assert_eq!(under_way.hand_out(worker(2)), [2, 1]);
-        for (member, batch) in [(CrewMember::Head, 3), (worker(2), 1), (worker(2), 2)] {
-            assert!(under_way.outcome(1.0, false, true).is_none());
-            measured(&mut under_way, member, batch, batch as f64 + 1.0);
-        }
-        assert_eq!(under_way.hand_out(worker(2)), [4]);
-        measured(&mut under_way, worker(2), 4, 5.0);
-        assert_eq!(under_way.outcome(1.0, false, true).unwrap().unwrap().loss, 3.0);
-    }
-
-    #[test]
-    fn who_cannot_measure_is_not_asked_again_and_others_take_its_batches() {
-        let mut under_way = evaluation(Some(BATCHES));
-        assert_eq!(under_way.hand_out(worker(1)), [0, 1]);
-        under_way.measured(1.0, worker(1), 1, Err(EvaluationError::Workers("it is broken".into())));
-        assert!(!under_way.may_measure(worker(1)) && under_way.may_measure(worker(2)));
-        takes_two(&mut under_way, worker(2));
-        let other = EvaluationBatches { samples: 51, ..BATCHES };
-        under_way.measured(1.0, worker(2), 0, Ok((other, Measurement::of_loss(1.0))));
-        assert!(!under_way.may_measure(worker(2)), "it has other test data");
-        assert!(under_way.outcome(1.0 + DESERTED_S / 2.0, true, true).is_none(), "another one may come");
-        let error = under_way.outcome(1.0, true, false).unwrap().unwrap_err().to_string();
-        assert_eq!(error, "it is broken");
-    }
-
-    #[test]
-    fn a_worker_that_claims_too_much_is_asked_no_more() {
-        let mut under_way = evaluation(None);
-        let huge = EvaluationBatches { samples: 1 << 63, ..BATCHES };
-        assert_eq!(under_way.hand_out(worker(1)), [0]);
-        under_way.measured(1.0, worker(1), 0, Ok((huge, Measurement::of_loss(1.0))));
-        assert!(!under_way.may_measure(worker(1)), "the coordinator has 50 samples");
-        let of = |batch: u64| {
-            let metrics = (0..MAX_METRICS as u64).map(|at| (format!("{batch}/{at}"), 0.0)).collect();
-            Ok((BATCHES, Measurement { metrics, ..Measurement::of_loss(1.0) }))
-        };
-        assert_eq!(under_way.hand_out(worker(2)), [0]);
-        under_way.measured(1.0, worker(2), 0, of(0));
-        assert_eq!(under_way.hand_out(worker(2)), [1, 2]);
-        under_way.measured(1.0, worker(2), 1, of(0));
-        assert!(under_way.may_measure(worker(2)), "the same metrics");
-        under_way.measured(1.0, worker(2), 2, of(2));
-        assert!(!under_way.may_measure(worker(2)), "16 metrics are all");
-    }
-
-    #[test]
-    fn nobody_is_waited_for_without_end() {
-        let mut deserted = evaluation(Some(BATCHES));
-        assert!(deserted.outcome(DESERTED_S - 1.0, true, true).is_none());
-        let error = deserted.outcome(DESERTED_S, true, true).unwrap().unwrap_err().to_string();
-        assert!(error.contains("no worker is present"), "{error}");
-        let mut stalled = evaluation(Some(BATCHES));
-        assert_eq!(stalled.hand_out(worker(1)), [0, 1]);
-        stalled.check(STALLED_S - 1.0);
-        assert!(stalled.may_measure(worker(1)));
-        stalled.check(STALLED_S);
-        assert!(!stalled.may_measure(worker(1)));
-        takes_two(&mut stalled, worker(2));
-    }
-}
+mod tests;

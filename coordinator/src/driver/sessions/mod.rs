@@ -8,11 +8,12 @@
 mod names;
 mod session;
 
-pub(crate) use names::{Claim, Names};
+pub(crate) use names::{Claim, Names, WorkerIdentity};
 pub(crate) use session::{Presence, Session};
 
 use std::collections::HashMap;
 
+use ata_record::ExcludedFrom;
 use ata_sums::Units;
 use ata_types::{Iteration, MachineId, WorkerId};
 use ata_wire::{Hello, SessionToken, ToWorker};
@@ -54,21 +55,36 @@ impl Sessions {
         Self { names, ..Self::default() }
     }
 
-    pub(crate) fn open(&mut self, now_s: f64, hello: &Hello, machine: MachineId) -> Result<OpenedSession, Status> {
-        if let Some(why) = self.names.why_expelled(&hello.name) {
-            let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
-            return Err(Status::permission_denied(text));
+    /// Opens the session of a worker. `is_clear` says whether nothing counts against a number, so that another machine may have it.
+    pub(crate) fn open(
+        &mut self,
+        now_s: f64,
+        hello: &Hello,
+        machine: String,
+        is_clear: impl Fn(WorkerId) -> bool,
+    ) -> Result<OpenedSession, Status> {
+        let identity = WorkerIdentity { name: hello.name.clone(), machine };
+        let WorkerIdentity { name, machine } = &identity;
+        let expelled = self.names.exclusions(&identity).find(|exclusion| exclusion.from == ExcludedFrom::Run);
+        if let Some(expelled) = expelled {
+            return Err(Status::permission_denied(format!(
+                "worker '{name}' at {machine} was expelled from this run: {}; `ata workers forgive {name}` on the \
+                 coordinator's machine lets it join again",
+                expelled.why
+            )));
         }
         let token = random_token()?;
-        let claim = self
-            .names
-            .arrive(&hello.name, hello.number)
-            .ok_or_else(|| Status::resource_exhausted("the maximum number of workers is connected; try again later"))?;
-        if self.of_worker(claim.worker).is_some_and(|old| old.instance != hello.instance) {
-            let text = format!("another worker named '{}' is connected: choose another --name", hello.name);
+        let present = self.names.present(name);
+        if present.and_then(|worker| self.of_worker(worker)).is_some_and(|old| old.instance != hello.instance) {
+            let text = format!("another worker named '{name}' is connected: choose another --name");
             return Err(Status::already_exists(text));
         }
-        let replaced = self.remove(claim.worker);
+        let replaced = present.and_then(|worker| self.close(worker));
+        let claim = self
+            .names
+            .arrive(&identity, hello.number, is_clear)
+            .ok_or_else(|| Status::resource_exhausted("the maximum number of workers is connected; try again later"))?;
+        let machine = MachineId::of(machine);
         let (session, messages) = Session::new(now_s, claim.worker, machine, hello);
         let handle = SessionHandle { token, messages, presence: session.presence.clone() };
         self.by_worker.insert(claim.worker, token);
@@ -128,14 +144,14 @@ impl Sessions {
 
     pub(crate) fn close(&mut self, worker: WorkerId) -> Option<Session> {
         let session = self.remove(worker)?;
-        self.names.leave(&session.name);
+        self.names.leave(worker);
         Some(session)
     }
 
-    /// Ends the session of a worker, if it has one, and refuses its name from now on.
+    /// Ends the session of a worker, if it has one, and refuses it from now on.
     pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) -> Option<Session> {
         let session = self.close(worker);
-        self.names.expel(worker, why);
+        self.names.exclude(worker, ExcludedFrom::Run, why);
         session
     }
 

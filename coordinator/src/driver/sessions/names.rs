@@ -1,8 +1,9 @@
 //! Workers' names and numbers.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use ata_net::limits::MAX_WORKERS;
+use ata_record::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 use ata_types::WorkerId;
 use ata_wire::WorkerName;
 
@@ -11,23 +12,30 @@ use ata_wire::WorkerName;
 /// replaced.
 const FEW_NAMES: usize = 256;
 
+/// A name, and the machine that used it. Every worker may use any name, but what counts against it is its own machine's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WorkerIdentity {
+    pub(crate) name: WorkerName,
+    /// See [`ata_net::Peer::machine`].
+    pub(crate) machine: String,
+}
+
 /// Maps names to numbers. A worker that returns gets its old number, and with it the statistics of its speed, unless so many other workers
-/// joined and left meanwhile that it was forgotten. If the numbers run out, a new worker gets the number of the worker that has been absent
-/// the longest.
+/// joined and left meanwhile that it was forgotten. It may return from another machine, unless something counts against the number: then
+/// the number stays with the machine. If the numbers run out, a new worker gets the number of the worker that has been absent the longest.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    by_name: HashMap<WorkerName, NameEntry>,
-    by_number: BTreeMap<WorkerId, WorkerName>,
+    by_identity: BTreeMap<WorkerIdentity, NameEntry>,
+    by_number: BTreeMap<WorkerId, WorkerIdentity>,
     /// The absent workers, by the number of their departure.
-    absent: BTreeMap<u64, WorkerName>,
+    absent: BTreeMap<u64, WorkerIdentity>,
     departures: u64,
     /// The largest number of workers that were present at the same time.
     most_present: usize,
     /// A lower bound of the free slots: no slot below this one is free.
     first_free: usize,
-    /// The names that are refused, and why, the latest last. There are at most [`MAX_WORKERS`]; beyond that, the oldest is dropped and may
-    /// join again.
-    pub(crate) expelled: VecDeque<(WorkerName, String)>,
+    /// What workers were excluded from, the latest last. There are at most [`MAX_EXCLUSIONS`]; beyond that, the oldest is dropped.
+    pub(crate) excluded: VecDeque<Exclusion>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,95 +54,131 @@ pub(crate) struct Claim {
 }
 
 impl Names {
-    /// Gives a joining worker its old number, the one that it asks for if that is free, or else the first free one. Returns `None` if the
-    /// maximum number of workers is present.
-    pub(crate) fn arrive(&mut self, name: &WorkerName, wish: Option<WorkerId>) -> Option<Claim> {
-        if let Some(entry) = self.by_name.get_mut(name) {
-            let worker = entry.worker;
-            if let Some(left) = entry.left.take() {
-                self.absent.remove(&left);
-            }
-            self.count_present();
-            return Some(Claim { worker, is_taken_over: false });
-        }
-        let claim = match wish.filter(|wish| self.is_free(*wish)).or_else(|| self.free_number()) {
-            Some(worker) => Claim { worker, is_taken_over: false },
-            None => Claim { worker: self.forget_longest_absent()?, is_taken_over: true },
+    /// Gives a joining worker its old number, the one that it asks for if that is free, or else the first free one. `is_clear` says
+    /// whether nothing counts against a number. Returns `None` if the maximum number of workers is present.
+    pub(crate) fn arrive(
+        &mut self,
+        identity: &WorkerIdentity,
+        wish: Option<WorkerId>,
+        is_clear: impl Fn(WorkerId) -> bool,
+    ) -> Option<Claim> {
+        let claim = if let Some(worker) = self.returning(identity, is_clear) {
+            Claim { worker, is_taken_over: false }
+        } else if let Some(worker) = wish.filter(|wish| self.is_free(*wish)).or_else(|| self.free_number()) {
+            Claim { worker, is_taken_over: false }
+        } else {
+            Claim { worker: self.forget_longest_absent()?, is_taken_over: true }
         };
-        self.by_number.insert(claim.worker, name.clone());
-        self.by_name.insert(name.clone(), NameEntry { worker: claim.worker, left: None });
-        self.count_present();
+        self.by_number.insert(claim.worker, identity.clone());
+        self.by_identity.insert(identity.clone(), NameEntry { worker: claim.worker, left: None });
+        self.most_present = self.most_present.max(self.by_identity.len() - self.absent.len());
         Some(claim)
     }
 
-    fn count_present(&mut self) {
-        self.most_present = self.most_present.max(self.by_name.len() - self.absent.len());
+    /// Returns the number that the worker had, or that the last worker of its name had on another machine. It is no longer absent.
+    fn returning(&mut self, identity: &WorkerIdentity, is_clear: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
+        let known = self.by_identity.get(identity).copied().or_else(|| {
+            let absent = self.named(&identity.name).filter(|entry| entry.left.is_some());
+            let is_clear = |entry: &NameEntry| is_clear(entry.worker) && self.may_evaluate(entry.worker);
+            absent.max_by_key(|entry| entry.left).copied().filter(is_clear)
+        })?;
+        if let Some(former) = known.left.and_then(|left| self.absent.remove(&left)) {
+            self.by_identity.remove(&former);
+        }
+        Some(known.worker)
+    }
+
+    fn named(&self, name: &WorkerName) -> impl Iterator<Item = &NameEntry> {
+        let first = WorkerIdentity { name: name.clone(), machine: String::new() };
+        let named = self.by_identity.range(first..).take_while(move |(identity, _)| identity.name == *name);
+        named.map(|(_, entry)| entry)
+    }
+
+    /// Returns the number of the present worker with this name, if there is one.
+    pub(crate) fn present(&self, name: &WorkerName) -> Option<WorkerId> {
+        self.named(name).find(|entry| entry.left.is_none()).map(|entry| entry.worker)
     }
 
     /// Forgets the workers that have been absent the longest if there are more names than the limit. Returns their numbers, which are free.
     pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
         let remembered = FEW_NAMES.max(2 * self.most_present);
-        let excess = self.by_name.len().saturating_sub(remembered);
+        let excess = self.by_identity.len().saturating_sub(remembered);
         (0..excess).map_while(|_| self.forget_longest_absent()).collect()
     }
 
     fn forget_longest_absent(&mut self) -> Option<WorkerId> {
-        let (_, name) = self.absent.pop_first()?;
-        let NameEntry { worker, .. } = self.by_name.remove(&name)?;
+        let (_, identity) = self.absent.pop_first()?;
+        let NameEntry { worker, .. } = self.by_identity.remove(&identity)?;
         self.by_number.remove(&worker);
         self.first_free = self.first_free.min(worker.slot());
         Some(worker)
     }
 
-    pub(crate) fn leave(&mut self, name: &WorkerName) {
-        if let Some(entry) = self.by_name.get_mut(name)
+    pub(crate) fn leave(&mut self, worker: WorkerId) {
+        if let Some(identity) = self.by_number.get(&worker)
+            && let Some(entry) = self.by_identity.get_mut(identity)
             && entry.left.is_none()
         {
             self.departures += 1;
             entry.left = Some(self.departures);
-            self.absent.insert(self.departures, name.clone());
+            self.absent.insert(self.departures, identity.clone());
         }
     }
 
-    /// Refuses the name of a worker from now on.
-    pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) {
-        let Some(name) = self.by_number.get(&worker) else { return };
-        self.expelled.push_back((name.clone(), why.to_owned()));
-        if self.expelled.len() > MAX_WORKERS {
-            self.expelled.pop_front();
+    /// Excludes a worker from the run or from its evaluations, from now on.
+    pub(crate) fn exclude(&mut self, worker: WorkerId, from: ExcludedFrom, why: &str) {
+        let Some(WorkerIdentity { name, machine }) = self.by_number.get(&worker) else { return };
+        let (name, machine) = (name.to_string(), machine.clone());
+        self.excluded.push_back(Exclusion { name, machine, from, why: why.to_owned() });
+        if self.excluded.len() > MAX_EXCLUSIONS {
+            self.excluded.pop_front();
         }
     }
 
-    pub(crate) fn why_expelled(&self, name: &WorkerName) -> Option<&str> {
-        self.expelled.iter().find(|(expelled, _)| expelled == name).map(|(_, why)| why.as_str())
+    /// Returns what a worker is excluded from.
+    pub(crate) fn exclusions(&self, identity: &WorkerIdentity) -> impl Iterator<Item = &Exclusion> {
+        let is_of =
+            |exclusion: &&Exclusion| exclusion.machine == identity.machine && exclusion.name == identity.name.as_str();
+        self.excluded.iter().filter(is_of)
     }
 
-    /// Restores the names of a resumed run from the absent workers, the longest absent first, and the refused names.
+    /// Returns whether a worker may measure batches of evaluations.
+    pub(crate) fn may_evaluate(&self, worker: WorkerId) -> bool {
+        self.by_number.get(&worker).is_none_or(|identity| self.exclusions(identity).next().is_none())
+    }
+
+    /// Lifts all exclusions of a name, and returns its numbers on all machines.
+    pub(crate) fn forgive(&mut self, name: &WorkerName) -> Vec<WorkerId> {
+        self.excluded.retain(|exclusion| exclusion.name != name.as_str());
+        self.named(name).map(|entry| entry.worker).collect()
+    }
+
+    /// Returns the machine of a worker.
+    pub(crate) fn machine(&self, worker: WorkerId) -> &str {
+        self.by_number.get(&worker).map_or("", |identity| &identity.machine)
+    }
+
+    /// Restores the names of a resumed run from the absent workers, the longest absent first, and what workers are excluded from.
     pub(crate) fn restored(
-        workers: impl Iterator<Item = (WorkerId, WorkerName)>,
-        expelled: impl Iterator<Item = (WorkerName, String)>,
+        workers: impl Iterator<Item = (WorkerId, WorkerIdentity)>,
+        excluded: impl Into<VecDeque<Exclusion>>,
     ) -> Self {
-        let mut names = Self { expelled: expelled.collect(), ..Self::default() };
-        for (worker, name) in workers {
-            names.by_number.insert(worker, name.clone());
-            names.by_name.insert(name.clone(), NameEntry { worker, left: None });
-            names.leave(&name);
+        let mut names = Self { excluded: excluded.into(), ..Self::default() };
+        for (worker, identity) in workers {
+            names.by_number.insert(worker, identity.clone());
+            names.by_identity.insert(identity, NameEntry { worker, left: None });
+            names.leave(worker);
         }
         // All of the workers may be about to return.
-        names.most_present = names.by_name.len().div_ceil(2);
+        names.most_present = names.by_identity.len().div_ceil(2);
         names
     }
 
-    /// Returns numbers and names. The longest absent workers come first, and present workers last.
-    pub(crate) fn by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
-        let present = self.iter().filter(|(_, name)| self.by_name[*name].left.is_none());
-        let absent = self.absent.values().map(|name| (self.by_name[name].worker, name));
-        absent.chain(present)
-    }
-
-    /// Returns the names by number, including absent workers.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
-        self.by_number.iter().map(|(worker, name)| (*worker, name))
+    /// Returns numbers and identities. The longest absent workers come first, and present workers last.
+    pub(crate) fn by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerIdentity)> {
+        let present = self.by_number.iter().filter(|(_, identity)| self.by_identity[*identity].left.is_none());
+        let absent = self.absent.values().map(|identity| (self.by_identity[identity].worker, identity));
+        absent.chain(present.map(|(worker, identity)| (*worker, identity)))
     }
 
     fn is_free(&self, worker: WorkerId) -> bool {
@@ -158,15 +202,30 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// Returns the identity of a worker, whose name may be followed by `@` and its machine.
+    fn identity(text: &str) -> WorkerIdentity {
+        let (text, machine) = text.split_once('@').unwrap_or((text, "10.0.0.1"));
+        WorkerIdentity { name: name(text), machine: machine.into() }
+    }
+
+    fn arrive(names: &mut Names, text: &str) -> Option<Claim> {
+        names.arrive(&identity(text), None, |_| true)
+    }
+
+    fn leave(names: &mut Names, text: &str) {
+        let worker = names.present(&identity(text).name).unwrap();
+        names.leave(worker);
+    }
+
     fn number(names: &mut Names, text: &str, wish: Option<u32>) -> u32 {
-        let claim = names.arrive(&name(text), wish.and_then(WorkerId::new)).unwrap();
+        let claim = names.arrive(&identity(text), wish.and_then(WorkerId::new), |_| true).unwrap();
         assert!(!claim.is_taken_over);
         claim.worker.number()
     }
 
     fn come_and_go(names: &mut Names, text: &str) {
-        assert!(names.arrive(&name(text), None).is_some(), "{text}");
-        names.leave(&name(text));
+        assert!(arrive(names, text).is_some(), "{text}");
+        leave(names, text);
     }
 
     #[test]
@@ -177,7 +236,7 @@ mod tests {
         {
             assert_eq!(number(&mut names, text, wish), expected, "{text}");
         }
-        names.leave(&name("b"));
+        leave(&mut names, "b");
         assert_eq!(number(&mut names, "f", None), 6, "the number of an absent worker is kept for it");
         assert_eq!(number(&mut names, "b", Some(1)), 4);
     }
@@ -188,15 +247,15 @@ mod tests {
         for i in 0..MAX_WORKERS {
             number(&mut names, &format!("w{i}"), None);
         }
-        assert_eq!(names.arrive(&name("late"), None), None, "all are present");
+        assert_eq!(arrive(&mut names, "late"), None, "all are present");
         for i in [7, 3] {
-            names.leave(&name(&format!("w{i}")));
+            leave(&mut names, &format!("w{i}"));
         }
-        let claim = names.arrive(&name("late"), None).unwrap();
+        let claim = arrive(&mut names, "late").unwrap();
         assert_eq!((claim.worker.number(), claim.is_taken_over), (8, true));
-        let again = names.arrive(&name("w7"), None).unwrap();
+        let again = arrive(&mut names, "w7").unwrap();
         assert_eq!((again.worker.number(), again.is_taken_over), (4, true), "it was forgotten");
-        assert_eq!(names.arrive(&name("w3"), None), None);
+        assert_eq!(arrive(&mut names, "w3"), None);
     }
 
     #[test]
@@ -208,7 +267,7 @@ mod tests {
         }
         let forgotten: Vec<u32> = names.forget_long_absent().iter().map(|worker| worker.number()).collect();
         assert_eq!(forgotten, (2..=12).collect::<Vec<u32>>());
-        assert!(names.forget_long_absent().is_empty() && names.by_name.len() == FEW_NAMES);
+        assert!(names.forget_long_absent().is_empty() && names.by_identity.len() == FEW_NAMES);
         assert_eq!(number(&mut names, "w11", None), 13, "it is remembered");
         assert_eq!([number(&mut names, "w0", None), number(&mut names, "new", None)], [2, 3]);
     }
@@ -222,14 +281,14 @@ mod tests {
             number(&mut names, text, None);
         }
         for text in &all {
-            names.leave(&name(text));
+            leave(&mut names, text);
         }
         assert_eq!(names.forget_long_absent(), []);
-        let saved: Vec<_> = names.by_departure().map(|(number, name)| (number, name.clone())).collect();
-        let mut restored = Names::restored(saved.into_iter(), std::iter::empty());
+        let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
+        let mut restored = Names::restored(saved.into_iter(), []);
         come_and_go(&mut restored, "new");
         for (number, text) in (1..).zip(&all) {
-            assert_eq!(restored.arrive(&name(text), None).unwrap().worker.number(), number);
+            assert_eq!(arrive(&mut restored, text).unwrap().worker.number(), number);
         }
     }
 
@@ -239,32 +298,53 @@ mod tests {
         for (text, wish) in [("a", 1), ("b", 4), ("c", 2)] {
             number(&mut names, text, Some(wish));
         }
-        names.leave(&name("c"));
-        names.leave(&name("a"));
-        let saved: Vec<_> = names.by_departure().map(|(number, name)| (number, name.clone())).collect();
+        leave(&mut names, "c");
+        leave(&mut names, "a");
+        let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
         assert_eq!(saved.iter().map(|(worker, _)| worker.number()).collect::<Vec<_>>(), [2, 1, 4]);
-        let mut restored = Names::restored(saved.into_iter(), std::iter::empty());
+        let mut restored = Names::restored(saved.into_iter(), []);
         assert_eq!(number(&mut restored, "d", None), 3);
         assert_eq!((number(&mut restored, "b", None), number(&mut restored, "c", Some(9))), (4, 2));
     }
 
-    /// Twice as many workers as a run may have join one after the other within an iteration, each under its own name, and are expelled. The
-    /// number of remembered names stays limited.
+    /// The number of a name goes to another machine with what is known about its speed, but what counts against it does not.
     #[test]
-    fn an_expelled_name_is_refused_even_after_a_resume() {
+    fn blame_stays_with_the_machine_that_used_the_name() {
+        let clear = |names: &mut Names, text: &str, is_clear: bool| {
+            let number = names.arrive(&identity(text), None, |_| is_clear).unwrap().worker;
+            names.leave(number);
+            number.number()
+        };
         let mut names = Names::default();
-        for i in 0..2 * MAX_WORKERS {
-            let text = name(&format!("w{i}"));
-            let claim = names.arrive(&text, None).unwrap();
-            names.leave(&text);
-            names.expel(claim.worker, "mismatches");
-            if i == 0 {
-                let restored = Names::restored(std::iter::empty(), names.expelled.iter().cloned());
-                let why = ["w0", "w1"].map(|text| restored.why_expelled(&name(text)));
-                assert_eq!(why, [Some("mismatches"), None]);
-            }
+        let arrivals =
+            [("rig@A", true, 1), ("rig@B", true, 1), ("rig@A", false, 2), ("rig@B", false, 1), ("rig@C", false, 3)];
+        for (text, is_clear, expected) in arrivals {
+            assert_eq!(clear(&mut names, text, is_clear), expected, "{text}");
         }
-        assert_eq!((names.expelled.len(), names.why_expelled(&name("w0"))), (MAX_WORKERS, None), "memory is bounded");
-        assert_eq!([names.by_name.len(), names.by_number.len(), names.absent.len()], [MAX_WORKERS; 3]);
+        let expelled = names.by_identity[&identity("rig@B")].worker;
+        names.exclude(expelled, ExcludedFrom::Run, "mismatches");
+        let saved: Vec<_> = names.by_departure().map(|(number, identity)| (number, identity.clone())).collect();
+        let mut restored = Names::restored(saved.into_iter(), names.excluded.clone());
+        for names in [&mut names, &mut restored] {
+            let excluded = |names: &Names, text: &str| names.exclusions(&identity(text)).count();
+            assert_eq!(["rig@A", "rig@B", "rig@C", "rag@B"].map(|text| excluded(names, text)), [0, 1, 0, 0]);
+            assert!(!names.may_evaluate(expelled));
+            let forgiven: Vec<u32> = names.forgive(&name("rig")).iter().map(|worker| worker.number()).collect();
+            assert_eq!((forgiven, excluded(names, "rig@B")), (vec![2, 1, 3], 0));
+        }
+    }
+
+    /// More workers than a run may exclude join one after the other, each under its own name, and are expelled.
+    #[test]
+    fn the_number_of_exclusions_is_bounded() {
+        let mut names = Names::default();
+        for i in 0..=MAX_EXCLUSIONS {
+            let worker = arrive(&mut names, &format!("w{i}")).unwrap().worker;
+            names.exclude(worker, ExcludedFrom::Run, "mismatches");
+            names.leave(worker);
+        }
+        assert_eq!(names.excluded.len(), MAX_EXCLUSIONS);
+        assert_eq!(["w0", "w1"].map(|text| names.exclusions(&identity(text)).count()), [0, 1]);
+        assert_eq!([names.by_identity.len(), names.by_number.len(), names.absent.len()], [MAX_WORKERS; 3]);
     }
 }

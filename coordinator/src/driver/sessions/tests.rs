@@ -13,12 +13,14 @@ use crate::parameters::DueSets;
 const TIMEOUTS: Timeouts =
     Timeouts { heartbeat: Duration::from_secs(2), idle: Duration::from_secs(10), download: Duration::from_mins(1) };
 
+const MACHINE: &str = "10.0.0.1";
+
 fn hello(name: &str, instance: u64) -> Hello {
     Hello { name: name.parse().unwrap(), instance, number: None, device: String::new(), version: String::new() }
 }
 
 fn open(sessions: &mut Sessions, name: &str, instance: u64) -> OpenedSession {
-    sessions.open(0.0, &hello(name, instance), MachineId(1)).unwrap()
+    sessions.open(0.0, &hello(name, instance), MACHINE.into(), |_| true).unwrap()
 }
 
 fn parameters(iteration: u64) -> ParameterSet {
@@ -43,7 +45,10 @@ fn taken(sent: &DueSets) -> Vec<u64> {
 fn a_name_in_use_is_refused_but_the_same_process_replaces_itself() {
     let mut sessions = Sessions::default();
     let first = open(&mut sessions, "a", 1);
-    assert_eq!(sessions.open(0.0, &hello("a", 2), MachineId(1)).err().unwrap().code(), tonic::Code::AlreadyExists);
+    for machine in [MACHINE, "10.0.0.2"] {
+        let refused = sessions.open(0.0, &hello("a", 2), machine.into(), |_| true);
+        assert_eq!(refused.err().unwrap().code(), tonic::Code::AlreadyExists);
+    }
     let second = open(&mut sessions, "a", 1);
     assert_eq!(second.replaced.unwrap().worker, first.claim.worker);
     assert_eq!(second.claim.worker, first.claim.worker);

@@ -1,6 +1,7 @@
 //! Tests of the driver on virtual time. Sessions and gradients arrive as function calls, without a network.
 
 mod any_order;
+mod blame;
 mod exactly_once;
 mod late;
 mod many_names;
@@ -135,6 +136,7 @@ pub(crate) fn config(folder: &Path, model: &str, policy: &str, budget: u64, iter
                 data: model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap(),
                 device: DeviceChoice::Cpu.open().unwrap(),
             }),
+            samples: None,
             by_workers: false,
             every: None,
         },

@@ -3,6 +3,8 @@
 //! Sessions and gradients arrive as function calls, without a network, and work reaches the training thread only when a test passes it on.
 //! The order of events therefore does not depend on the speed of any thread.
 
+use std::net::IpAddr;
+
 use super::*;
 
 /// The number of commands that threads may send before a test handles them.
@@ -126,7 +128,7 @@ impl Rig {
         [copies, steps]
     }
 
-    fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> DriverCommand) -> T {
+    pub(super) fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> DriverCommand) -> T {
         let (reply, mut answer) = oneshot::channel();
         assert!(self.command(command(reply)).is_none());
         answer.try_recv().expect("every request is answered at once")
@@ -134,14 +136,20 @@ impl Rig {
 
     /// Opens a session, and reports that the worker is ready. Returns `None` if the session is refused.
     pub(super) fn join(&mut self, name: &str, instance: u64) -> Option<VirtualWorker> {
+        self.join_from("0.0.0.0", name, instance).ok()
+    }
+
+    /// Opens a session as [`Self::join`] does, from an address.
+    pub(super) fn join_from(&mut self, address: &str, name: &str, instance: u64) -> Result<VirtualWorker, Status> {
+        let peer = Peer::from(address.parse::<IpAddr>().expect("an address"));
         let (name, device, version) = (name.parse().expect("a name"), String::new(), String::new());
         let hello = Hello { name, instance, number: None, device, version };
-        let hello = |reply| DriverCommand::Hello { hello, peer: Peer::default(), reply };
-        let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
+        let hello = |reply| DriverCommand::Hello { hello, peer, reply };
+        let SessionHandle { token, messages, presence } = self.ask(hello)?;
         assert!(self.say(token, FromWorker::Ready { fuses: false, peer_address: None }).is_none());
         presence.hear_heartbeat(false);
         let (leases, assigned, asked) = (Vec::new(), HashMap::new(), Vec::new());
-        Some(VirtualWorker { token, leases, assigned, asked, messages, presence })
+        Ok(VirtualWorker { token, leases, assigned, asked, messages, presence })
     }
 
     pub(super) fn say(&mut self, session: SessionToken, message: FromWorker) -> Option<Ending> {

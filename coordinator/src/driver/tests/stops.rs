@@ -22,7 +22,7 @@ struct Counts {
     resumed: u64,
 }
 
-fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpoint> {
+pub(super) fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpoint> {
     let (store, table) = (FolderStore::new(folder.path().join(CHECKPOINTS)), builtin_model(MODEL).unwrap().table());
     let (optimizer, sizes) = (Optimizer::default(), TensorSizes::from(&table));
     let training = ata_sums::TrainingConfig { optimizer, sizes, format, budget: BUDGET };

@@ -111,6 +111,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
                 data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
                 device: DeviceChoice::Cpu.open()?,
             }),
+            samples: None,
             by_workers: false,
             every: None,
         },

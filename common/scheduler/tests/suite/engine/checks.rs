@@ -3,7 +3,7 @@
 use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Verify};
 use ata_types::{CollectionId, Lease, MachineId, TaskOutcome, TaskRange};
 
-use crate::engine::support::{Cluster, assigned, indices, is_aborted, lease_of, outcomes, steps, worker};
+use crate::engine::support::{Cluster, assigned, holders, indices, is_aborted, lease_of, outcomes, steps, worker};
 
 const ALL: Verify = Verify { share: 1.0, secret: 7 };
 
@@ -222,6 +222,51 @@ fn failures_in_a_row_expel() {
         leases = assigned(&cluster.commit(strike));
     }
     assert_eq!(cluster.engine.present().count(), 2);
+}
+
+/// The operator ends a rest and clears a worker of its failures: it gets work at once.
+#[test]
+fn a_forgiven_worker_gets_work() {
+    let mut cluster = Cluster::with("uta", config(3, 3));
+    let mut leases = cluster.join_all(3);
+    let failed = lease_of(&leases, 2);
+    assert!(cluster.engine.is_clear(worker(2)));
+    let retried = assigned(&cluster.fail(2, &failed));
+    assert!(!cluster.engine.is_clear(worker(2)));
+    leases.retain(|(number, _)| *number != 2);
+    cluster.tell(Event::Forgiven { worker: worker(2) });
+    // A number that no worker has had changes nothing.
+    cluster.tell(Event::Forgiven { worker: worker(99) });
+    assert!(cluster.engine.is_clear(worker(2)));
+    cluster.done_all(&[leases, retried].concat());
+    assert_eq!(holders(&assigned(&cluster.commit(1))), [1, 2, 3]);
+}
+
+/// A result that waits for a comparison may turn out to be wrong.
+#[test]
+fn a_worker_with_a_result_under_check_is_not_clear() {
+    let mut cluster = Cluster::with("uta", EngineConfig { verify: Some(ALL), ..config(1, 2) });
+    let leases = cluster.join_all(2);
+    let (first, lease) = leases[0];
+    cluster.done(first, &lease).unwrap();
+    cluster.lose(first);
+    assert!(!cluster.engine.is_clear(worker(first)));
+}
+
+/// A worker that has delivered results, and comes back from another machine, has delivered none from there.
+#[test]
+fn results_of_another_machine_prove_nothing() {
+    let [here, there] = [71, 72].map(MachineId);
+    for (from, rests) in [(here, false), (there, true)] {
+        let mut cluster = Cluster::with("uta", config(2, 2));
+        let leases = [cluster.join_on(1, here), cluster.join_on(2, there)].concat();
+        cluster.done_all(&assigned(&leases));
+        cluster.tell(Event::Violation { worker: worker(2) });
+        cluster.lose(2);
+        cluster.lose(1);
+        let effects = cluster.join_on(1, from);
+        assert_eq!(effects.iter().any(|effect| matches!(effect, Effect::Rest { .. })), rests, "{effects:?}");
+    }
 }
 
 /// A result in between resets failures, but not mismatches.

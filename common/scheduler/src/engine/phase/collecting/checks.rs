@@ -12,8 +12,7 @@
 use smallvec::SmallVec;
 
 use super::{Collecting, CollectingEnd, Flow};
-use crate::engine::random::draw;
-use crate::engine::{AcceptedResult, Blame, Effect, Shared, Verify, WaitReason};
+use crate::engine::{AcceptedResult, Blame, Effect, Shared, WaitReason};
 use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 /// The number of results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and
@@ -75,9 +74,8 @@ impl Collecting {
         tasks: TaskRange,
         blame: Option<Box<Blame>>,
     ) {
-        let is_drawn = shared.config.verify.is_some_and(|Verify { share, secret }| {
-            self.mode.wants(tasks) && draw(secret, self.number, tasks.first) < share
-        });
+        let verify = shared.config.verify;
+        let is_drawn = verify.is_some_and(|verify| self.mode.wants(tasks) && verify.draws(self.number, tasks.first));
         if !is_drawn {
             self.assign(shared, worker, tasks, blame);
             return;
@@ -92,6 +90,11 @@ impl Collecting {
         };
         self.checks.insert(tasks.first, check);
         self.ask_for_check(shared, worker, tasks);
+    }
+
+    /// Returns whether a result of the worker is under check, or is expected for a check.
+    pub(in crate::engine) fn checks(&self, worker: WorkerId) -> bool {
+        self.checks.values().any(|check| check.involved().any(|involved| involved == worker))
     }
 
     fn ask_for_check(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
