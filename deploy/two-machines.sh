@@ -18,7 +18,7 @@ trap cleanup EXIT
 network=10.117.7
 . "$here/second-machine.sh"
 
-"$ata" coordinator --listen 0.0.0.0:7070 --credentials credentials --iterations 20 --out run 2> log &
+"$ata" coordinator --listen 0.0.0.0:7070 --credentials credentials --iterations 20 --out run --print-join 2> log &
 coordinator=$!
 until line=$(sed -n 's/^start workers with: ata //p' log) && test -n "$line"; do
     kill -0 "$coordinator" || { cat log; exit 1; }

@@ -15,7 +15,8 @@ use ata_simulator::{LawError, SettingError};
 use ata_worker::WorkerError;
 
 use crate::escape::escaped;
-use crate::note;
+use crate::log::is_json;
+use crate::output::say;
 
 /// The error that ends the program.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +123,8 @@ impl Failure {
 
     /// Prints the message and returns the exit code.
     pub fn report(&self) -> Exit {
-        note!("ata: {}", self.message);
+        let prefix = if is_json() { "" } else { "ata: " };
+        say("ERROR", format_args!("{prefix}{}", self.message));
         self.exit
     }
 }
@@ -147,7 +149,6 @@ trait UsageError: Display {}
 
 impl UsageError for ModelError {}
 impl UsageError for PolicyError {}
-impl UsageError for SecurityError {}
 impl UsageError for SettingError {}
 
 impl<E: UsageError> From<E> for Failure {
@@ -161,6 +162,12 @@ impl From<DeviceError> for Failure {
         // Drivers may load late, so a missing device is not an error of the command line.
         let is_machine = matches!(error, DeviceError::NotFound { .. } | DeviceError::NoGpu { .. });
         Self::new(if is_machine { Exit::INTERNAL } else { Exit::USAGE }, error)
+    }
+}
+
+impl From<SecurityError> for Failure {
+    fn from(error: SecurityError) -> Self {
+        Self::new(if matches!(error, SecurityError::Write(..)) { Exit::DISK } else { Exit::USAGE }, error)
     }
 }
 

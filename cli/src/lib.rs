@@ -13,7 +13,7 @@
 //! - `commands`: one file or folder per subcommand
 //! - `run`: the shared part of `ata up` and `ata coordinator`, from settings to the final table
 //! - `output`: progress, tables and JSON, and the escaping of untrusted text
-//! - `log`: the log on standard error
+//! - `log`: the log on standard error; `shell`: commands to paste
 //! - `local_run`: the settings of a run, for programs that start its processes themselves
 //! - `signals`, `failure`: signals, errors and exit codes
 
@@ -27,6 +27,7 @@ mod log;
 mod output;
 mod run;
 mod settings;
+mod shell;
 mod signals;
 
 use std::ffi::OsString;
@@ -38,7 +39,7 @@ use ata_scheduler::PolicyResolver;
 
 pub use failure::{EXIT_CODES, Exit, Failure};
 pub use local_run::LocalRun;
-pub use output::{live_line, print, print_json, print_text, render_table};
+pub use output::{live_line, print, print_json, print_text, render_table, say};
 
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +93,9 @@ pub fn main(extensions: Extensions) -> ExitCode {
 /// or to handle the exit code.
 pub fn run(command_line: impl IntoIterator<Item = OsString>, extensions: Extensions) -> Exit {
     ata_learn::keep_freed_memory();
+    signals::survive_file_limits();
+    let command_line: Vec<OsString> = command_line.into_iter().collect();
+    log::choose_form(&command_line);
     let ended = match args::parse(command_line) {
         Ok(Some(cli)) => commands::run(cli, extensions),
         Ok(None) => Ok(Exit::DONE),

@@ -1,7 +1,9 @@
 //! The log on standard error.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{IsTerminal, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::field::{Field, Visit};
 use tracing_subscriber::field::RecordFields;
@@ -14,16 +16,47 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 use crate::args::LogFormat;
 use crate::escape::{JsonLines, escaped};
 use crate::failure::Failure;
+use crate::output::say;
+
+/// Whether each line that this process writes is a JSON object.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
+
+fn set_json(is_json: bool) {
+    IS_JSON.store(is_json, Ordering::Relaxed);
+    if is_json {
+        std::panic::set_hook(Box::new(|panic| say("ERROR", format_args!("{panic}"))));
+    }
+}
+
+/// Chooses the form of the log before the command line is parsed, because its errors have that form, too.
+pub(crate) fn choose_form(command_line: &[OsString]) {
+    let mut form = std::env::var("ATA_LOG_FORMAT").unwrap_or_default();
+    let mut words = command_line.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--log-format") {
+            Some("") => form = words.next().unwrap_or_default().into_owned(),
+            Some(value) => form = value.trim_start_matches('=').into(),
+            None => {}
+        }
+    }
+    set_json(form == "json");
+}
 
 /// Starts the log with the levels in `directives`.
 pub(crate) fn start(directives: &str, format: LogFormat) -> Result<(), Failure> {
+    set_json(format == LogFormat::Json);
     let filter = EnvFilter::try_new(directives).map_err(|error| {
         Failure::usage(format!("--log '{directives}': {error}; expected error, warn, info or debug"))
     })?;
     let log = tracing_subscriber::fmt::layer().with_target(false).with_ansi(stderr().is_terminal());
-    let log = match format {
-        LogFormat::Text => log.fmt_fields(EscapedFields).with_writer(stderr).boxed(),
-        LogFormat::Json => log.json().flatten_event(true).with_writer(|| JsonLines(stderr())).boxed(),
+    let log = if is_json() {
+        log.json().flatten_event(true).with_writer(|| JsonLines(stderr())).boxed()
+    } else {
+        log.fmt_fields(EscapedFields).with_writer(stderr).boxed()
     };
     Registry::default().with(filter).with(log).try_init().map_err(Failure::internal)
 }

@@ -4,6 +4,14 @@ use sd_notify::NotifyState;
 
 use crate::failure::{Exit, Failure};
 
+/// Makes a write beyond `ulimit -f` fail like one on a full disk. Without a handler, SIGXFSZ would kill the process.
+pub(crate) fn survive_file_limits() {
+    #[cfg(unix)]
+    if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default()) {
+        crate::output::note!("SIGXFSZ: {error}");
+    }
+}
+
 /// A signal that asks the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {

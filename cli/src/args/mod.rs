@@ -30,6 +30,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::output::written;
 
 /// Distributed training that learns how fast each worker is.
 ///
@@ -44,7 +45,7 @@ pub(crate) struct Cli {
     /// The level of the log on standard error: error, warn, info, debug, or directives of the tracing crate.
     #[arg(long, global = true, env = "ATA_LOG", value_name = "LEVEL", help_heading = "Output")]
     pub(crate) log: Option<String>,
-    /// The form of the log: text, or one JSON object per line.
+    /// The form of the log: text, or one JSON object per line, which all other output then is, too, except for what is to be copied.
     #[arg(
         long,
         global = true,
@@ -154,16 +155,18 @@ Examples:
 }
 
 /// Parses the command line; `None` if it asked for help or the version, which has been printed.
-pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<Option<Cli>, Failure> {
-    let command_line: Vec<OsString> = command_line.into_iter().collect();
+pub(crate) fn parse(command_line: Vec<OsString>) -> Result<Option<Cli>, Failure> {
     let is_short = command_line.iter().any(|argument| argument == "-h");
     let command = if is_short { short_help::shortened(Cli::command()) } else { Cli::command() };
     match command.try_get_matches_from(command_line).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => Ok(Some(cli)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            // An error is ignored: a reader that closed the pipe, such as `head`, is not a failure.
-            drop(error.print());
+            written(error.print())?;
             Ok(None)
+        }
+        // A command without its subcommand: the message is its help.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::command_line(error.render().to_string().trim_end()))
         }
         Err(error) => Err(Failure::command_line(&in_short(&error))),
     }

@@ -1,5 +1,6 @@
 //! The command `ata coordinator`: the head node.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 
 use ata_net::Security;
@@ -14,6 +15,7 @@ use crate::inputs::Inputs;
 use crate::output::{note, write_file};
 use crate::run::{Dashboard, ExpectedWorkers, Run};
 use crate::settings::{DEFAULT_DASHBOARD, EntranceSettings, flags};
+use crate::shell::word;
 use crate::signals::{self, notify};
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<Exit, Failure> {
@@ -44,12 +46,20 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let folder = run.folder()?;
     let waits = if run.finished().is_some() { String::new() } else { format!("; waiting for {min_workers} worker(s)") };
     note!("run {} listens on {bound}{waits}", folder.run_id);
-    note!("start workers with: {join}");
+    match &token_file {
+        // A log is read by more people than a terminal.
+        Some(file) if !args.print_join && !std::io::stderr().is_terminal() => {
+            note!("start workers with: ata worker --join-file {}", word(file));
+            note!("on other machines with a copy of that file: keep it secret; `ata token rotate` replaces it");
+        }
+        Some(file) => {
+            note!("start workers with: {join}");
+            note!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
+        }
+        None => note!("start workers with: {join}"),
+    }
     if matches!(*security, Security::Open) && !bound.ip().is_loopback() {
         note!("--insecure: anyone who can reach this address can join, read the traffic and change it");
-    }
-    if let Some(file) = token_file {
-        note!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
     }
 
     if let Some(file) = &args.ready_file {

@@ -17,7 +17,7 @@ const WORKERS_SHOWN: usize = 16;
 pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let unknown = |number| Failure::usage(format!("--worker {number}: the run has no worker of that number"));
     let worker = args.worker.map(|number| WorkerId::new(number).ok_or_else(|| unknown(number))).transpose()?;
-    let explanation = match RunLocation::find(&args.of)? {
+    let explanation = match RunLocation::find(&args.of).await? {
         RunLocation::Server(client) => {
             let mut path = "/api/explain?".to_owned();
             path.extend(args.iteration.map(|iteration| format!("iteration={iteration}&")));

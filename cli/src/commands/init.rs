@@ -8,6 +8,7 @@ use crate::args::InitArgs;
 use crate::failure::{Failure, require};
 use crate::output::{note, write_file};
 use crate::run::model;
+use crate::shell::word;
 
 pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -> Result<(), Failure> {
     let shown = args.file.display();
@@ -20,6 +21,6 @@ pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -
     write_file(&args.file, &bytes)?;
     let (count, digest) = (parameters.len(), hex(&sha256_of_parameters(&parameters)));
     note!("{shown}: {count} parameters of model '{specification}', sha256 {digest}");
-    note!("a coordinator without the model: ata coordinator --model {specification} --init {shown}");
+    note!("a coordinator without the model: ata coordinator --model {specification} --init {}", word(&args.file));
     Ok(())
 }

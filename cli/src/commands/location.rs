@@ -8,7 +8,7 @@ use ata_record::JOURNAL_FILE;
 use crate::args::RunOrUrl;
 use crate::failure::Failure;
 use crate::run::registry::candidates;
-use crate::run::resume::runs;
+use crate::run::resume::{RUNS, runs};
 use crate::settings::{DEFAULT_DASHBOARD, Settings, read_file};
 
 pub(super) enum RunLocation {
@@ -17,7 +17,7 @@ pub(super) enum RunLocation {
 }
 
 impl RunLocation {
-    pub(super) fn find(RunOrUrl { run, token_file }: &RunOrUrl) -> Result<Self, Failure> {
+    pub(super) async fn find(RunOrUrl { run, token_file }: &RunOrUrl) -> Result<Self, Failure> {
         if let Some(file) = token_file {
             let wrong = |cause: &dyn std::fmt::Display| Failure::usage(format!("{}: {cause}", file.display()));
             let token = std::fs::read_to_string(file).map_err(|cause| wrong(&cause))?;
@@ -32,10 +32,22 @@ impl RunLocation {
             Some(run) => Ok(Self::Folder(folder(run)?)),
             None => match runs().into_iter().find(|run| run.join(JOURNAL_FILE).exists()) {
                 Some(newest) => Ok(Self::Folder(newest)),
-                None => Ok(Self::Server(format!("http://{DEFAULT_DASHBOARD}").parse()?)),
+                None => Ok(Self::Server(own_coordinator().await?)),
             },
         }
     }
+}
+
+/// Returns the coordinator on this machine that has the default address, if it runs.
+async fn own_coordinator() -> Result<Client, Failure> {
+    let client: Client = format!("http://{DEFAULT_DASHBOARD}").parse()?;
+    if let Err(ClientError::Unreachable { address, cause }) = client.get("/healthz").await {
+        return Err(Failure::unreachable(format!(
+            "there is no run in {RUNS}/ here, and no coordinator at {address} ({cause}): `ata up` begins a run; of another one, give the \
+             folder, id or name, or the address of its dashboard"
+        )));
+    }
+    Ok(client)
 }
 
 /// Returns the folder of a run, by its path, id or name.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::args::NewArgs;
 use crate::failure::{Failure, require};
 use crate::output::{note, write_file};
+use crate::shell::word;
 
 /// The source of the program: the example that the documentation explains and that tests run.
 const EXAMPLE: &str = include_str!("../../examples/tabular.rs");
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Failure> {
         write_file(&path, text.as_bytes())?;
     }
     note!("{shown}: regression on a table, to be replaced by your problem in src/main.rs");
-    note!("train it: cd {shown} && cargo run --release -- up");
+    note!("train it: cd {} && cargo run --release -- up", word(&args.folder));
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::location;
 use crate::args::ReportArgs;
 use crate::failure::{Failure, require};
-use crate::output::{note, print_text, write_file};
+use crate::output::{note, print_message, write_file};
 use crate::run::counterfactual::other_costs;
 use crate::signals;
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: ReportArgs) -> Result<(), Failure> {
     };
     let path = args.out.unwrap_or(default);
     write_file(&path, ata_observe::report(&title, &snapshots).as_bytes())?;
-    print_text(&format!("{}\n", path.display()))
+    print_message(&path.display().to_string())
 }
 
 fn name(folder: &Path) -> String {

@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ata_net::{Credentials, JoinToken, KeyPin, Role};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{RotateArgs, TokenArgs, TokenCommand};
 use crate::failure::{Failure, require};
-use crate::output::{note, print};
+use crate::output::{note, print_json, print_text};
 use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
 
 pub(crate) fn run(command: &TokenCommand) -> Result<(), Failure> {
@@ -57,13 +57,17 @@ fn open(args: &TokenArgs) -> Result<Credentials, Failure> {
 fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<(), Failure> {
     if args.status {
         let secret = credentials.secret(Role::Status)?.to_string();
-        print(args.json, &json!({ "secret": secret }), || format!("{secret}\n"))?;
-        return Ok(());
+        return copied(args, &json!({ "secret": secret }), &secret);
     }
     let token = token(args, credentials, key)?;
     let JoinToken { address, pin, .. } = &token;
     let join = json!({ "address": address.to_string(), "key_sha256": pin.to_string(), "token": token.to_string() });
-    print(args.json, &join, || format!("{token}\n"))
+    copied(args, &join, &token.to_string())
+}
+
+/// Prints a secret for a file or a pipe, whatever the form of the log.
+fn copied(args: &TokenArgs, as_json: &Value, secret: &str) -> Result<(), Failure> {
+    if args.json { print_json(as_json) } else { print_text(&format!("{secret}\n")) }
 }
 
 fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<JoinToken, Failure> {

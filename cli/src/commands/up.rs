@@ -20,6 +20,7 @@ use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
+use crate::log::is_json;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
 use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, flags, rounds};
@@ -48,10 +49,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
         .map(|device| device.open()?.with_precision(settings.precision))
         .collect::<Result<Vec<_>, _>>()?;
     let device_name = opened.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
-    let means = match settings.time_laws()? {
-        Some(laws) => laws.means(settings.workers.count)?,
-        None => Some(vec![1.0; settings.workers.count as usize]),
-    };
+    let means = settings.time_laws()?.map(|laws| laws.means(settings.workers.count)).transpose()?.flatten();
     let workers = settings.workers.count;
     let (exactly, named) = (Some(workers), Some(device_name.clone()));
     let expected = ExpectedWorkers { at_least: workers as usize, exactly, means, devices: named };
@@ -162,7 +160,8 @@ impl Children {
                 Some(data) => command.arg("--data").arg(data),
                 None => command.env_remove("ATA_DATA"),
             };
-            command.args(["--retry-for", "10", "--log", "error"]);
+            let format = if is_json() { "json" } else { "text" };
+            command.args(["--retry-for", "10", "--log", "error", "--log-format", format]);
             let mut child: Child = command.spawn().map_err(Failure::internal)?;
             running.spawn(async move { (number, child.wait().await) });
         }

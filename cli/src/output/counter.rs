@@ -1,13 +1,12 @@
 //! Progress counters.
 
-use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::Instant;
 
 use indicatif::{DecimalBytes, ProgressBar};
 
-use super::LINE_INTERVAL;
 use super::progress::style;
+use super::{LINE_INTERVAL, is_live};
 use crate::output::note;
 
 /// A count on standard error: a bar on a terminal, plain lines elsewhere.
@@ -37,7 +36,7 @@ impl Counter {
 
     fn start(what: &'static str, total: Option<u64>, template: &str, show: fn(u64) -> String) -> Self {
         let bar = match total {
-            _ if !std::io::stderr().is_terminal() => ProgressBar::hidden(),
+            _ if !is_live() => ProgressBar::hidden(),
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::no_length(),
         };

@@ -7,26 +7,46 @@ pub(crate) use counter::{Counter, Counting};
 pub use progress::live_line;
 pub(crate) use progress::show_progress;
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ata_figures::Table;
 use ata_record::write_atomically;
 use serde::Serialize;
+use serde_json::json;
 
-use crate::escape::{escaped, escaped_json};
+use crate::escape::{JsonLines, escaped, escaped_json};
 use crate::failure::Failure;
+use crate::log::is_json;
 
 /// Writes a line to standard error. Unlike `eprintln!`, it does not panic if standard error is a file on a full disk or a closed pipe.
 #[macro_export]
 macro_rules! note {
-    ($($format:tt)*) => {{
-        use std::io::Write as _;
-        drop(writeln!(std::io::stderr(), $($format)*));
-    }};
+    ($($format:tt)*) => {
+        $crate::say("INFO", format_args!($($format)*))
+    };
 }
 pub(crate) use note;
+
+/// Writes a message of a level to standard error, as text or, with `--log-format json`, like the log.
+pub fn say(level: &str, message: std::fmt::Arguments<'_>) {
+    let mut stderr = std::io::stderr();
+    // A message that cannot be written is lost.
+    drop(if is_json() {
+        #[expect(clippy::disallowed_methods, reason = "it is displayed")]
+        let timestamp = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+        let line = json!({ "timestamp": timestamp, "level": level, "message": message.to_string() });
+        JsonLines(stderr).write_all(format!("{line}\n").as_bytes())
+    } else {
+        writeln!(stderr, "{message}")
+    });
+}
+
+/// Whether standard error is a terminal on which lines may change.
+fn is_live() -> bool {
+    std::io::stderr().is_terminal() && !is_json()
+}
 
 /// The time between two plain lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
@@ -36,10 +56,9 @@ pub(crate) fn metrics_text<'a>(metrics: impl Iterator<Item = (&'a String, f64)>)
     metrics.map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints whole lines on standard output. A closed pipe is not an error, because readers such as `head` close it early.
-pub fn print_text(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+/// Returns the failure of a write to standard output. A closed pipe is not one, because readers such as `head` close it early.
+pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Failure> {
+    match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::disk(format!("cannot write to standard output: {error}")))
         }
@@ -47,16 +66,27 @@ pub fn print_text(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a value as JSON on standard output.
+/// Prints whole lines on standard output.
+pub fn print_text(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout();
+    written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Prints a message on standard output; with `--log-format json`, as an object.
+pub(crate) fn print_message(text: &str) -> Result<(), Failure> {
+    print(false, &json!({ "message": text }), || format!("{text}\n"))
+}
+
+/// Prints a value as JSON on standard output: on one line with `--log-format json`.
 pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
-    print_text(&format!("{}\n", escaped_json(&text)))
+    let to_text = if is_json() { serde_json::to_string } else { serde_json::to_string_pretty };
+    print_text(&format!("{}\n", escaped_json(&to_text(value).map_err(Failure::internal)?)))
 }
 
 /// Prints the result of a command on standard output: its serialization as JSON, or whole lines of text for a terminal, in which untrusted
 /// text is escaped.
 pub fn print(as_json: bool, result: &(impl Serialize + ?Sized), text: impl FnOnce() -> String) -> Result<(), Failure> {
-    if as_json { print_json(result) } else { print_text(&text()) }
+    if as_json || is_json() { print_json(result) } else { print_text(&text()) }
 }
 
 pub(crate) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {

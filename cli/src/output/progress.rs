@@ -1,6 +1,5 @@
 //! The progress of a run: a live bar on a terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
 use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,7 @@ use ata_record::{Allocation, RunPhase, RunState};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
-use super::LINE_INTERVAL;
+use super::{LINE_INTERVAL, is_live};
 use crate::output::note;
 
 /// The time between two updates of the bar, which limits its cost at thousands of iterations per second.
@@ -17,7 +16,7 @@ const WORKERS_SHOWN: usize = 12;
 
 /// Creates a line on standard error with a changing message. It is hidden unless standard error is a terminal.
 pub fn live_line() -> ProgressBar {
-    let line = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
+    let line = if is_live() { ProgressBar::no_length() } else { ProgressBar::hidden() };
     line.with_style(style("{elapsed}  {wide_msg}"))
 }
 
@@ -27,7 +26,7 @@ pub(super) fn style(template: &str) -> ProgressStyle {
 
 /// Shows progress on standard error until the run is over.
 pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iterations: u64) {
-    if std::io::stderr().is_terminal() {
+    if is_live() {
         let bar = ProgressBar::new(iterations);
         bar.set_style(style("{bar:12} {pos}/{len}, {elapsed}, left {eta}  {wide_msg}"));
         while state.changed().await.is_ok() {

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ata_observe::{Access, App, DashboardSource, Metrics, TensorBoard, serve};
 use ata_record::{Listeners, RunState};
@@ -55,6 +55,8 @@ impl Dashboard {
 pub(crate) struct Observers {
     listeners: Listeners,
     server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    /// The message about TensorBoard's files, if they could not be written.
+    failed: Arc<OnceLock<String>>,
 }
 
 impl Observers {
@@ -65,11 +67,12 @@ impl Observers {
         folder: &Path,
         state: watch::Receiver<RunState>,
     ) -> Result<Self, Failure> {
-        let mut listeners = Listeners::default();
+        let (mut listeners, mut failed) = (Listeners::default(), Arc::default());
         if settings.tensorboard {
             let place = folder.join(TENSORBOARD);
             let board = TensorBoard::create(&place)
                 .map_err(|cause| Failure::disk(format!("cannot write to {}: {cause}", place.display())))?;
+            failed = board.failed();
             listeners.add(board);
         }
         let server = dashboard.map(|Dashboard { listener, access }| {
@@ -81,7 +84,7 @@ impl Observers {
             let server = tokio::spawn(serve(listener, access, app, async { drop(stopped.await) }));
             (stop, server)
         });
-        Ok(Self { listeners, server })
+        Ok(Self { listeners, server, failed })
     }
 
     /// Takes the listeners for the run. The server continues without them.
@@ -92,6 +95,11 @@ impl Observers {
     /// Whether the run has a dashboard.
     pub(crate) fn are_seen(&self) -> bool {
         self.server.is_some()
+    }
+
+    /// Fails if an observer's files are incomplete.
+    pub(crate) fn written(&self) -> Result<(), Failure> {
+        self.failed.get().map_or(Ok(()), |message| Err(Failure::disk(message)))
     }
 
     /// Sends the end of the run to viewers.

@@ -38,7 +38,7 @@ use ata_coordinator::{
 use ata_learn::{DeviceChoice, OpenDevice};
 use ata_net::Security;
 use ata_observe::{PolicyCost, Snapshot};
-use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
+use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, check_run, steps_after};
 use ata_scheduler::{FinishReason, Policy, PolicyContext, WorkerStatistics};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -48,7 +48,7 @@ use crate::args::CommonArgs;
 use crate::escape::escaped;
 use crate::failure::{Exit, Failure, require};
 use crate::inputs::Inputs;
-use crate::output::{note, print, show_progress};
+use crate::output::{note, show_progress};
 use crate::settings::{OnBadSample, Settings};
 use crate::signals::Signal;
 use counterfactual::counterfactuals;
@@ -292,7 +292,9 @@ impl EndedRun {
     ) -> Result<Exit, Failure> {
         let Self { report, settings, device_name, observers } = self;
         let mut summary = Summary::new(&folder.run_id, &folder.path, &settings, &device_name, &report);
-        let written = write_results(&summary, &report, folder);
+        let statistics = statistics::to_json(&report.statistics).and_then(|text| folder.write(STATISTICS_FILE, &text));
+        // An error is ignored because the summary is written again.
+        drop(summary.write(folder));
         let mut signal = pin!(signal);
         let (is_stopped, rows) = match received {
             // A supervisor waits for the process to exit, so this takes no time for other policies.
@@ -304,9 +306,9 @@ impl EndedRun {
             },
         };
         summary.counterfactual = Some(rows);
-        let written = written.and_then(|()| write_page(&summary, &report.state, folder));
-        print(*json, &summary, || tables::render(&summary))?;
-        let code = exit_code(report, written, received);
+        let page = write_page(&summary, &report.state, folder);
+        let written = [statistics, page, summary.write(folder), observers.written(), summary.print(*json)];
+        let code = exit_code(report, written.into_iter().filter_map(Result::err).collect(), received);
         if *stay && !is_stopped && code.is_ok() && observers.are_seen() {
             note!("the dashboard stays until Ctrl-C");
             signal.await;
@@ -326,17 +328,15 @@ async fn other_policies(run: &RunState, settings: &Settings) -> Vec<PolicyCost> 
     rows.await.unwrap_or_default()
 }
 
-/// Returns the exit code after a run, given whether its results were written.
-fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Signal>) -> Result<Exit, Failure> {
+/// Returns the exit code after a run, given which of its results are missing.
+fn exit_code(report: RunReport, mut missing: Vec<Failure>, signal: Option<Signal>) -> Result<Exit, Failure> {
     // A failure of the run takes precedence over a failure to write its results.
-    let stopped = report.ended.inspect_err(|_| {
-        if let Err(failure) = &written {
-            tracing::warn!("{failure}");
-        }
-    })?;
-    written?;
-    if let (StopReason::Stopped, Some(reason)) = (stopped, report.not_saved) {
-        return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
+    let stopped = report.ended.inspect_err(|_| missing.iter().for_each(|failure| tracing::warn!("{failure}")))?;
+    let not_saved = report.not_saved.map(|reason| format!("{reason}; the checkpoints before it are kept"));
+    missing.extend(not_saved.map(Failure::disk));
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.iter().map(Failure::to_string).collect();
+        return Err(Failure::disk(missing.join("; ")));
     }
     match (stopped, signal) {
         (_, Some(Signal::Interrupt)) => Ok(Exit::INTERRUPTED),
@@ -349,21 +349,10 @@ fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Sig
     }
 }
 
-/// Writes the files that scripts and later runs read.
-fn write_results(summary: &Summary, report: &RunReport, folder: &RunFolder) -> Result<(), Failure> {
-    folder.write(STATISTICS_FILE, &statistics::to_json(&report.statistics)?)?;
-    folder.write(SUMMARY_FILE, &summary.to_json()?)
-}
-
-/// Writes `report.html`, and the summary again, which is now complete.
 fn write_page(summary: &Summary, state: &RunState, folder: &RunFolder) -> Result<(), Failure> {
-    if summary.iterations > 0 {
-        let others = summary.counterfactual.as_deref().unwrap_or_default();
-        let page = ata_observe::report(&format!("Run {}", summary.run_id), &[Snapshot::of(state, others)]);
-        if let Err(failure) = folder.write(REPORT_FILE, &page) {
-            // The run and its numbers are valid without the page.
-            tracing::warn!(%failure, "no report.html");
-        }
+    if summary.iterations == 0 {
+        return Ok(());
     }
-    folder.write(SUMMARY_FILE, &summary.to_json()?)
+    let others = summary.counterfactual.as_deref().unwrap_or_default();
+    folder.write(REPORT_FILE, &ata_observe::report(&format!("Run {}", summary.run_id), &[Snapshot::of(state, others)]))
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ata_record::write_atomically;
 
 use super::resume::RUNS;
+use crate::output::note;
 use crate::settings::{Settings, data_folder};
 
 /// Registers the folder of a run. Errors are ignored because a run can still be found by its folder.
@@ -22,6 +23,12 @@ pub(super) fn remember(run_id: &str, folder: &Path, settings: &Settings) {
         forget_gone(&registry)?;
         let folder = std::path::absolute(folder)?;
         let path = folder.as_os_str().as_encoded_bytes();
+        if let (Some(name), Some(other)) =
+            (&settings.name, settings.name.as_ref().and_then(|name| read(&registry.join(name))))
+            && other != folder
+        {
+            note!("--name {name}: the run in {} has that name, too, which finds this run from now on", other.display());
+        }
         names.map(|name| registry.join(name)).try_for_each(|file| write_atomically(&file, path))
     });
     if let Err(cause) = written {

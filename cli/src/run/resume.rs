@@ -17,6 +17,7 @@ use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::output::note;
 use crate::settings::{FIXED, Settings, read_file, read_text};
+use crate::shell::word;
 
 /// The folder that contains runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
@@ -35,11 +36,13 @@ impl CommonArgs {
     pub(crate) fn settings(&self, defaults: Table, flags: &[Table]) -> Result<(Settings, Option<Resumption>), Failure> {
         let file = self.config.as_deref();
         let fresh = Settings::extended(defaults, file, flags)?;
-        let Some(resume) = &self.resume else { return Ok((fresh, None)) };
-        match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {
-            Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
-            None => Ok((fresh, None)),
-        }
+        let found = match &self.resume {
+            Some(resume) => Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())?,
+            None => None,
+        };
+        let settings = found.as_ref().map_or(Ok(fresh), |resumption| resumption.settings(file, flags))?;
+        settings.say_doubts()?;
+        Ok((settings, found))
     }
 }
 
@@ -79,7 +82,7 @@ impl Resumption {
         Err(wrong(match first(runs)? {
             Some(Self { folder, .. }) => format!(
                 "{newest}, the newest run, has no checkpoint. Begin a new run, or go on with an older one: --resume {}",
-                folder.display()
+                word(&folder)
             ),
             None => format!("{newest}, the newest run, has no checkpoint, and no other run has one"),
         }))

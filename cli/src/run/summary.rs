@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 use ata_coordinator::{RunReport, StopReason};
 use ata_data::hex;
 use ata_observe::PolicyCost;
-use ata_record::{EndState, Labels, RefusalKind, RunState, WorkerState};
+use ata_record::{EndState, Labels, RefusalKind, RunState, SUMMARY_FILE, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
 
+use super::{RunFolder, tables};
+use crate::escape::escaped;
 use crate::failure::Failure;
+use crate::log::is_json;
+use crate::output::{note, print};
 use crate::settings::Settings;
+use crate::shell;
 
 /// The result of a run, for scripts. Times are in seconds, and losses in the problem's own unit (nats for
 /// cross-entropies). Accuracy is from 0 to 1, and null without classes.
@@ -91,13 +96,15 @@ pub(crate) struct Summary {
     pub(crate) folder: PathBuf,
 }
 
+/// Says where a stopped run ended, and which command goes on with it.
 fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
-    let at = format!("after {} of {} iterations", report.state.iterations, settings.iterations);
-    if report.state.saved.map(Iteration::number) == Some(report.state.iterations) {
-        format!("{at}, and saved; to go on: --resume {}", folder.display())
-    } else {
-        format!("{at}, which are not saved")
-    }
+    let ended = report.state.iterations;
+    let saved = match report.state.saved.map(Iteration::number) {
+        None => return format!("after {ended} of {} iterations, which are not saved", settings.iterations),
+        Some(saved) if saved == ended => "and saved".into(),
+        Some(saved) => format!("saved up to iteration {saved}"),
+    };
+    format!("after {ended} of {} iterations, {saved}; to go on: {}", settings.iterations, shell::resuming(folder))
 }
 
 /// Returns a value for those workers that have one, by number.
@@ -166,7 +173,15 @@ impl Summary {
         }
     }
 
-    pub(crate) fn to_json(&self) -> Result<String, Failure> {
-        Ok(serde_json::to_string_pretty(self).map_err(Failure::internal)? + "\n")
+    pub(super) fn write(&self, folder: &RunFolder) -> Result<(), Failure> {
+        folder.write(SUMMARY_FILE, &(serde_json::to_string_pretty(self).map_err(Failure::internal)? + "\n"))
+    }
+
+    /// Prints the table or the JSON. The JSON does not say how to go on with a stopped run, so this is said on standard error.
+    pub(super) fn print(&self, as_json: bool) -> Result<(), Failure> {
+        if let (true, Some(stopped)) = (as_json || is_json(), &self.stopped) {
+            note!("stopped {}", escaped(stopped));
+        }
+        print(as_json, self, || tables::render(self))
     }
 }

@@ -1,5 +1,6 @@
 //! The names of settings: hyphens in place of underscores, and suggestions for unknown names.
 
+use ata_types::{did_you_mean, nearest};
 use toml::de::DeTable;
 
 /// Replaces hyphens by underscores in the names of settings, as in `task_batch` for `task-batch`. Positions in the text do not change.
@@ -14,16 +15,23 @@ pub(super) fn with_underscores(text: &str) -> String {
     rewritten
 }
 
-/// Shortens a message about an unknown setting: the list of all settings is replaced by the most similar one.
+/// Describes an error of settings that have no lines.
+pub(super) fn described(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let key = text.lines().find_map(|line| line.strip_prefix("in `")?.strip_suffix('`'));
+    key.map_or(String::new(), |key| format!("{key}: ")) + &in_short(error.message())
+}
+
+/// Adds the most similar name to a message about an unknown one. It replaces the list of all settings.
 pub(super) fn in_short(message: &str) -> String {
     // The message has names in backticks: the unknown one, followed by the known ones.
     let mut names = message.split('`').skip(1).step_by(2);
-    let (true, Some(name)) = (message.starts_with("unknown field"), names.next()) else { return message.into() };
+    let (true, Some(name)) = (message.starts_with("unknown "), names.next()) else { return message.into() };
     let known: Vec<&str> = names.collect();
     if known.len() <= FEW {
-        return message.into();
+        return message.to_owned() + &did_you_mean(name, known);
     }
-    match nearest(name, &known) {
+    match nearest(name, known) {
         Some(meant) => format!("unknown setting `{name}`: did you mean `{meant}`?"),
         None => format!(
             "unknown setting `{name}`; docs/reference/configuration.md lists all, and `ata up --help` their flags"
@@ -31,17 +39,8 @@ pub(super) fn in_short(message: &str) -> String {
     }
 }
 
-/// Returns the known name that is most similar to `name`, if any is similar enough.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let near = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
-    let (likeness, known) = near.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    (likeness > NEAR).then_some(known)
-}
-
 /// The largest number of names that are listed in full, on one line.
 const FEW: usize = 8;
-/// The smallest Jaro-Winkler similarity of a suggestion.
-const NEAR: f64 = 0.8;
 
 #[cfg(test)]
 mod tests {
@@ -70,7 +69,13 @@ mod tests {
             let message = in_short(toml::from_str::<Settings>(text).unwrap_err().message());
             assert!(message.starts_with(expected) && message.len() < 120, "{message}");
         }
-        let few = "unknown field `watt`, expected `price_per_hour` or `watts`";
-        assert_eq!(in_short(few), few);
+        for (message, hint) in [
+            ("unknown field `watt`, expected `price_per_hour` or `watts`", " (did you mean 'watts'?)"),
+            ("unknown variant `adma`, expected one of `adam`, `adamw`, `sgd`", " (did you mean 'adam'?)"),
+            ("unknown variant `lion`, expected one of `adam`, `adamw`, `sgd`", ""),
+            ("invalid type: string \"`a`\", expected u64", ""),
+        ] {
+            assert_eq!(in_short(message), message.to_owned() + hint);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A run's settings: defaults, overridden by the file, overridden by environment variables and flags.
 
+mod contradictions;
 mod dashboard;
 mod devices;
 mod keys;
@@ -198,14 +199,15 @@ impl Settings {
         for over in file.into_iter().chain(flags.iter().cloned()) {
             merge(&mut table, over);
         }
-        Self::of(table)
+        let settings = Self::of(table)?;
+        settings.check_effect(flags)?;
+        Ok(settings)
     }
 
     /// Applies the settings in `table` to the defaults, and checks the result.
     pub(crate) fn of(table: Table) -> Result<Self, Failure> {
         let chosen = table.contains_key("task_batch");
-        let mut settings: Self =
-            table.try_into().map_err(|error: toml::de::Error| Failure::usage(keys::in_short(error.message())))?;
+        let mut settings: Self = table.try_into().map_err(|error| Failure::usage(keys::described(&error)))?;
         settings.check()?;
         // If emulated times are absolute, the real computation should be as short as possible.
         if !chosen && settings.time_laws()?.is_some_and(|laws| !laws.is_relative()) {

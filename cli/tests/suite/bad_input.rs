@@ -16,7 +16,31 @@ fn wrong_usage() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("bad.toml"), "budget = 16\nbugdet = 8\n").unwrap();
     for (args, says) in [
-        (&["up", "--policy", "ta"][..], "unknown policy 'ta'"),
+        (&[][..], "Commands:\n  up "),
+        (&["data"], "Commands:\n  fetch "),
+        (&["up", "--policy", "ta"], "unknown policy 'ta'"),
+        (&["up", "--policy", "ata-outo"], "unknown policy 'ata-outo' (did you mean 'ata-auto'?)"),
+        (&["simulate", "--policy", "gtaa"], "unknown policy 'gtaa' (did you mean 'gta'?)"),
+        (&["up", "--model", "resnet21"], "unknown model 'resnet21' (did you mean 'resnet20'?)"),
+        (
+            &["up", "--optimizer", "adma"],
+            "optimizer: unknown variant `adma`, expected one of `adam`, `adamw`, `sgd` (did you mean 'adam'?)",
+        ),
+        (
+            &["up", "--lr-schedule", "cosin"],
+            "lr_schedule: unknown variant `cosin`, expected one of `constant`, `cosine`, `step` (did you",
+        ),
+        (&["up", "--task-time", "lognorm(1, 2, 3)"], "trace (did you mean 'lognormal'?), found 'l'"),
+        (&["simulate", "--experiment", "comparision"], "experiment comparision (did you mean 'comparison'?)"),
+        (&["simulate", "--show", "ata-cifar10"], "--show ata-cifar10 (did you mean 'ata-cifar100'?)"),
+        (&["up", "--momentum", "0.5"], "--momentum has no effect: only the optimizer sgd has a momentum"),
+        (&["up", "--nesterov", "--optimizer", "adamw"], "--nesterov has no effect"),
+        (&["coordinator", "--lr-step-every", "5"], "--lr-step-every has no effect: it is for lr_schedule = step"),
+        (&["up", "--lr-step-factor", "0.5", "--lr-schedule", "cosine"], "--lr-step-factor has no effect"),
+        (&["up", "--keep", "5", "--checkpoint-every", "never"], "--keep has no effect"),
+        (&["up", "--overcommit", "0.5", "--policy", "gta"], "--overcommit has no effect"),
+        (&["up", "--policy", "fta", "--task-time", "none"], "means"),
+        (&["up", "--name", "a", "--name", "b"], "'--name <NAME>' cannot be used multiple times"),
         (&["up", "--policy", "ata:alpha=-1"], "alpha"),
         (&["up", "--policy", "uta:eta=1"], "eta"),
         (&["up", "--budget", "-3"], "-3"),
@@ -53,8 +77,49 @@ fn wrong_usage() {
 
 #[cfg(not(any(feature = "gpu", feature = "cuda")))]
 #[test]
-fn all_gpus_without_the_feature() {
-    fails(&Sandbox::new(), &["worker", "--devices", "all"], 64, "--features gpu");
+fn gpus_without_the_feature() {
+    for (args, feature) in [
+        (&["worker", "--devices", "all"][..], "--features gpu"),
+        (&["up", "--device", "wgpu"], "--features gpu"),
+        (&["up", "--device", "cuda"], "--features cuda"),
+    ] {
+        fails(&Sandbox::new(), args, 64, feature);
+        fails(&Sandbox::new(), args, 64, "the release's archive whose name ends in -gpu (`sh install.sh --gpu`)");
+    }
+}
+
+/// These settings are doubtful, but not refused.
+#[test]
+fn doubts_are_said() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("ours.toml"), "momentum = 0.5\n").unwrap();
+    let up = ["up", "--workers", "1", "--iterations", "2", "--task-time", "none", "--name", "twice"];
+    let says = |more: &[&str], says: &str| {
+        let output = sandbox.run(&[&up[..], &TINY, more].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains(says), "{more:?}: {said}");
+        said.into_owned()
+    };
+    // The file of a run has the settings of all optimizers.
+    let said = says(&["--config", "ours.toml", "--out", "a"], "momentum has no effect: only the optimizer sgd");
+    assert!(!said.contains("has that name, too") && !said.contains("lr_warmup"), "{said}");
+    says(&["--out", "b"], &format!("--name twice: the run in {} has that name, too", sandbox.path("a").display()));
+    says(&["--lr-warmup", "3"], "lr_warmup = 3: the run ends after 2 iterations");
+}
+
+#[test]
+fn no_run_is_there() {
+    // The address is the default one of a coordinator, which may run on this machine.
+    if TcpListener::bind("127.0.0.1:7071").is_ok() {
+        for command in ["status", "explain"] {
+            fails(
+                &Sandbox::new(),
+                &[command],
+                69,
+                "there is no run in runs/ here, and no coordinator at 127.0.0.1:7071",
+            );
+        }
+    }
 }
 
 #[cfg(not(feature = "object-store"))]

@@ -78,6 +78,35 @@ fn ctrl_c_loses_no_worker() {
     assert!(!sandbox.has_event("loss"), "{log}");
 }
 
+/// The path has blanks, and the law has characters that shells interpret.
+#[test]
+fn the_way_on_can_be_pasted() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "up",
+        "--workers",
+        "1",
+        "--iterations",
+        "150",
+        "--task-time",
+        "const(2*i)",
+        "--budget",
+        "4",
+        "--out",
+        "my run",
+    ];
+    let process = sandbox.start(&[&args[..], &TINY].concat());
+    let steps = || std::fs::read_to_string(sandbox.path("my run/events.jsonl")).unwrap_or_default();
+    until("a step", || steps().contains("\"event\":\"step\""));
+    process.signal("INT");
+    let (table, _) = process.ends_with(130);
+    let (_, command) = table.split_once("; to go on: ").unwrap_or_else(|| panic!("{table}"));
+    let command = command.lines().next().unwrap();
+    let output = sandbox.command(Path::new("sh"), &["-c", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(summary(&sandbox.path("my run"))["iterations"], 150);
+}
+
 /// The run has all its iterations but lacks results, which were never written or have been removed.
 #[test]
 fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {

@@ -8,6 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 fn open_coordinator(sandbox: &Sandbox, port: &str, args: &[&str]) -> (Process, String) {
     let listen = format!("0.0.0.0:{port}");
     let head = ["coordinator", "--listen", &listen, "--advertise", "127.0.0.1", "--json", "--iterations", "5"];
+    let args = &[&["--print-join"], args].concat();
     let mut coordinator = sandbox.start(&[&head[..], args, &TINY].concat());
     let line = coordinator.wait_for("start workers with: ata worker ");
     let join = line.split("ata worker ").nth(1).unwrap().trim().to_owned();
@@ -59,6 +60,34 @@ fn the_printed_line_joins_and_nothing_else_does() {
     let (_, log) = coordinator.ends_with(0);
     let printed: Vec<&str> = log.lines().filter(|line| line.contains(&secret)).collect();
     assert!(printed.len() == 1 && printed[0].starts_with("start workers with: "), "secrets are not logged: {log}");
+}
+
+/// A log is read by more people than a terminal.
+#[test]
+fn the_secret_is_not_in_a_log() {
+    let sandbox = Sandbox::new();
+    let head = [
+        "coordinator",
+        "--listen",
+        "0.0.0.0:0",
+        "--advertise",
+        "127.0.0.1",
+        "--iterations",
+        "5",
+        "--dashboard",
+        "0.0.0.0:0",
+    ];
+    let mut coordinator = sandbox.start(&[&head[..], &TINY].concat());
+    let line = coordinator.wait_for("start workers with: ata worker --join-file ");
+    let join = line.split("ata worker ").nth(1).unwrap().trim();
+    let secrets = ["worker.secret", "status.secret"];
+    let secrets = secrets.map(|name| std::fs::read_to_string(sandbox.path("xdg/ata/credentials").join(name)).unwrap());
+    let (code, log) = worker(&sandbox, join);
+    assert_eq!(code, Some(0), "{log}");
+    let (out, all) = coordinator.ends_with(0);
+    for secret in secrets {
+        assert!(!(out.clone() + &all + &log).contains(secret.trim()), "{all}");
+    }
 }
 
 fn parts(token: &str) -> [String; 3] {

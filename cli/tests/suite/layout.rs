@@ -125,6 +125,16 @@ fn the_dockerfile_names_every_member() {
     assert_eq!(copied.count(), members().len(), "deploy/Dockerfile copies a manifest of no member");
 }
 
+/// The volume `credentials` holds the coordinator's key and all secrets.
+#[test]
+fn only_the_coordinator_mounts_its_credentials() {
+    for (file, mounted) in [("", 1), (".gpu", 0), (".monitoring", 0)] {
+        let text = std::fs::read_to_string(root().join(format!("deploy/docker-compose{file}.yml"))).unwrap();
+        assert_eq!(text.matches("- credentials:").count(), mounted, "{file}");
+        assert!(text.contains("- for-workers:") || text.contains("- for-status:"), "{file}");
+    }
+}
+
 #[test]
 fn the_documentation_names_every_member() {
     let text = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();

@@ -245,7 +245,10 @@ fn signals_end_a_run_cleanly() {
         until("a step", || sandbox.has_event("step"));
         process.signal(signal);
         let (table, _) = process.ends_with(code);
-        assert!(table.contains("training loss") && table.contains("saved; to go on: --resume run\n"), "{table}");
+        assert!(
+            table.contains("training loss") && table.contains("saved; to go on: ") && table.contains(" --resume run\n"),
+            "{table}"
+        );
         let summary = std::fs::read_to_string(sandbox.path("run/summary.json")).unwrap();
         let summary: Value = serde_json::from_str(&summary).unwrap();
         assert_eq!(summary["state"], "stopped");

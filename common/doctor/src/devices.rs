@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ata_learn::{DeviceChoice, DeviceError};
+use ata_learn::{DeviceChoice, DeviceError, GPU_ARCHIVE};
 
 use crate::finding::{Finding, Status};
 use crate::machine::MachineReport;
@@ -92,7 +92,7 @@ fn wanted(found: &Found) -> Finding {
     match &found.opened {
         Ok(name) => Finding::ok(CHECK, format!("--device {} is {name}", found.wanted)),
         Err(error @ DeviceError::NotBuilt { feature, .. }) => {
-            let fix = format!("cargo install --path cli --features {feature}, or --device cpu");
+            let fix = format!("{GPU_ARCHIVE}, cargo install --path cli --features {feature}, or --device cpu");
             Finding::problem(CHECK, format!("--device {}: {error}", found.wanted), fix)
         }
         Err(error) => {
@@ -116,7 +116,9 @@ fn all(machine: &MachineReport, found: &Found, visible: &Visible) -> Finding {
             Finding::warning(
                 CHECK,
                 found,
-                "cargo install --path cli --features gpu (docs/how-to/gpus.md has the choice)",
+                format!(
+                    "{GPU_ARCHIVE}, or cargo install --path cli --features gpu (docs/how-to/gpus.md has the choice)"
+                ),
             )
         }
         Err(error) if visible.any() => {

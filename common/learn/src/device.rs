@@ -7,6 +7,9 @@ use burn::tensor::{Device, FloatDType};
 
 use crate::precision::Precision;
 
+/// The archive of a release that contains a program for GPUs.
+pub const GPU_ARCHIVE: &str = "the release's archive whose name ends in -gpu (`sh install.sh --gpu`)";
+
 /// The value of `--device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -28,7 +31,9 @@ pub enum DeviceError {
     #[error("unknown device '{0}': expected auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX")]
     Unknown(String),
     /// This build does not support the device.
-    #[error("this build has no {device} device: build with `cargo build --release --features {feature}`")]
+    #[error(
+        "this build has no {device} device: {GPU_ARCHIVE} has wgpu; or build with `cargo build --release --features {feature}`"
+    )]
     NotBuilt {
         /// The device.
         device: &'static str,
@@ -254,7 +259,7 @@ mod tests {
     #[test]
     fn a_device_left_out_names_its_feature() {
         let error = DeviceChoice::Wgpu(None).open().unwrap_err().to_string();
-        assert!(error.contains("--features gpu"), "{error}");
+        assert!(error.contains("--features gpu") && error.contains("archive whose name ends in -gpu"), "{error}");
         assert_eq!(DeviceChoice::Auto.open().unwrap().name, "cpu");
         #[cfg(not(feature = "cuda"))]
         assert!(DeviceChoice::gpus().unwrap_err().to_string().contains("this build has no GPU device"));

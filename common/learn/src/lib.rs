@@ -28,7 +28,7 @@ mod table;
 // The methods of a [`Problem`] use these types, so a crate that implements it need not depend on another one.
 pub use ata_data::{DataError, DataSource, PackProgress, Split, TaskSample};
 pub use ata_sums::{Metadata, ParameterTable};
-pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
+pub use device::{DeviceChoice, DeviceError, GPU_ARCHIVE, OpenDevice, limit_threads};
 pub use evaluation_threads::{BatchResult, EvaluationOrder, EvaluationThreads, MeasuringError};
 pub use evaluator::{ClassCount, Evaluation, EvaluationBatches, EvaluationSum, Evaluator};
 pub use flat::with_parameters;

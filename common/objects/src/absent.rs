@@ -13,8 +13,8 @@ pub enum Objects {}
 impl Objects {
     /// Returns an error that says how to get a program with object stores.
     pub fn open(_url: &str) -> Result<Self, String> {
-        let reason = "this program was built without object stores; build it with `cargo build --release --features \
-                      object-store`, or name a folder";
+        let reason = "this program was built without object stores; those in the archives of a release have them: take one, build \
+                      with `cargo build --release --features object-store`, or name a folder";
         Err(reason.into())
     }
 

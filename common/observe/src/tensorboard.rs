@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ata_record::{Listener, RunEvent};
@@ -64,6 +65,7 @@ pub struct TensorBoard {
     path: PathBuf,
     /// The open file; `None` after a failed write.
     file: Option<BufWriter<File>>,
+    failed: Arc<OnceLock<String>>,
     flushed: Instant,
 }
 
@@ -74,9 +76,14 @@ impl TensorBoard {
         let (seconds, process) = (now_s() as u64, std::process::id());
         let path = folder.join(format!("events.out.tfevents.{seconds:010}.ata.{process}.0"));
         let file = Some(BufWriter::new(File::create_new(&path)?));
-        let mut this = Self { path, file, flushed: Instant::now() };
+        let mut this = Self { path, file, failed: Arc::default(), flushed: Instant::now() };
         this.write(Iteration::default(), What::FileVersion(FILE_VERSION.into()));
         Ok(this)
+    }
+
+    /// Returns the cell that gets the message if the file can no longer be written.
+    pub fn failed(&self) -> Arc<OnceLock<String>> {
+        self.failed.clone()
     }
 
     fn scalars(&mut self, step: Iteration, scalars: &[(&str, Option<f64>)]) {
@@ -100,7 +107,9 @@ impl TensorBoard {
     /// Closes the file after a failed write, for example on a full disk, and lets the run continue.
     fn check(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
-            tracing::warn!(%error, "cannot write {}: no more scalars for TensorBoard", self.path.display());
+            let message = format!("cannot write {}: {error}", self.path.display());
+            tracing::warn!("{message}; no more scalars for TensorBoard");
+            self.failed.get_or_init(|| message);
             self.file = None;
         }
     }
@@ -182,6 +191,19 @@ mod tests {
         let record = record(&event.encode_to_vec());
         assert_eq!(record[..12], [0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22]);
         assert_eq!(record.len(), 8 + 4 + 24 + 4);
+    }
+
+    /// `/dev/full` accepts nothing.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut board = TensorBoard::create(folder.path()).unwrap();
+        board.file = Some(BufWriter::new(File::options().write(true).open("/dev/full").unwrap()));
+        board.on_event(&step(3, 1.0));
+        assert_eq!(board.failed().get(), None);
+        board.on_event(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: String::new() });
+        assert!(board.failed().get().is_some_and(|message| message.contains("No space left")));
     }
 
     #[test]

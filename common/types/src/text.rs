@@ -1,5 +1,21 @@
 //! Values as text.
 
+/// The smallest Jaro-Winkler similarity of a suggestion.
+const NEAR: f64 = 0.8;
+
+/// Returns the known name that is most similar to `name`, if any is similar enough.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.trim().to_lowercase();
+    let near = known.into_iter().map(|known| (strsim::jaro_winkler(&name, known), known));
+    let (likeness, known) = near.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (likeness > NEAR && known != name).then_some(known)
+}
+
+/// Returns ` (did you mean 'NAME'?)`, to follow an unknown name in a message; empty if no known name is similar.
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(name, known).map_or(String::new(), |known| format!(" (did you mean '{known}'?)"))
+}
+
 /// The error of a text that is none of some names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}': expected {expected}")]
@@ -27,6 +43,22 @@ pub fn seconds(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_similar_name_is_suggested() {
+        let known = || ["adam", "adamw", "sgd"];
+        for (name, hint) in [
+            ("adma", " (did you mean 'adam'?)"),
+            ("AdamW2", " (did you mean 'adamw'?)"),
+            ("sgdm", " (did you mean 'sgd'?)"),
+            ("lion", ""),
+            ("sgd", ""),
+            ("", ""),
+        ] {
+            assert_eq!(did_you_mean(name, known()), hint, "{name}");
+        }
+        assert_eq!(did_you_mean("adam", []), "");
+    }
 
     #[test]
     fn times_have_about_three_digits() {

@@ -30,7 +30,7 @@ pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
     ("many-workers", hard_case!("many-workers.toml")),
 ];
 
-pub(super) fn names() -> String {
-    let all = BUILTIN_EXPERIMENTS.iter().chain(super::suite::SUITES);
-    all.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+/// Returns the names of the built-in experiments and suites.
+pub fn experiment_names() -> impl Iterator<Item = &'static str> {
+    BUILTIN_EXPERIMENTS.iter().chain(super::suite::SUITES).map(|(name, _)| *name)
 }

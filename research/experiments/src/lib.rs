@@ -26,7 +26,7 @@ pub mod suite;
 mod summary;
 mod trace;
 
-pub use builtin::BUILTIN_EXPERIMENTS;
+pub use builtin::{BUILTIN_EXPERIMENTS, experiment_names};
 pub use change::{ChangeSpec, Workers};
 pub use descent::{Descent, DescentCache, DescentStep, StepResult};
 pub use error::ExperimentError;

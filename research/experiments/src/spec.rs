@@ -4,9 +4,10 @@ use std::fmt::Display;
 
 use ata_scheduler::Limits;
 use ata_simulator::{Change, LinksSpec, MAX_BUDGET, Moment, SettingError, TimeLaws};
+use ata_types::did_you_mean;
 use serde::Deserialize;
 
-use crate::builtin::{self, BUILTIN_EXPERIMENTS};
+use crate::builtin::{BUILTIN_EXPERIMENTS, experiment_names};
 use crate::change::{ChangeSpec, MAX_CHANGES};
 use crate::error::ExperimentError;
 
@@ -156,8 +157,9 @@ impl Experiment {
             return Self::parse(text, name);
         }
         let text = std::fs::read_to_string(name).map_err(|cause| {
-            let names = builtin::names();
-            ExperimentError::Invalid(format!("experiment {name}: {cause}. Built-in experiments: {names}"))
+            let (names, hint) = (experiment_names().collect::<Vec<_>>(), did_you_mean(name, experiment_names()));
+            let names = names.join(", ");
+            ExperimentError::Invalid(format!("experiment {name}{hint}: {cause}. Built-in experiments: {names}"))
         })?;
         Self::parse(&text, name)
     }

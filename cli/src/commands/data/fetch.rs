@@ -16,6 +16,7 @@ use ureq::{Agent, Timeout};
 use crate::args::FetchArgs;
 use crate::failure::{Failure, require};
 use crate::output::{Counter, note, print};
+use crate::shell::word;
 
 /// The name of the archive in the documentation of `--data`, whatever its name in the URL.
 const FILE_NAME: &str = "cifar-100-binary.tar.gz";
@@ -59,7 +60,7 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
             "{}: {bytes} bytes, sha256 {sha256}\n{}\ntrain with it: ata up --data {} --iterations 1000 --lr 1e-3\n",
             path.display(),
             splits.join("\n"),
-            quoted(&path)
+            word(&path)
         )
     })
 }
@@ -176,13 +177,6 @@ fn describe(error: &ureq::Error) -> String {
     }
 }
 
-/// Quotes a path as one word of a command line.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |character: char| character.is_alphanumeric() || "/\\._-+:".contains(character);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,11 +191,5 @@ mod tests {
         });
         assert!(given_up.unwrap_err().to_string().contains("expected 1073741824 at most"));
         assert!(written <= MAX_BYTES);
-    }
-
-    #[test]
-    fn paths_with_blanks_stay_one_word() {
-        assert_eq!(quoted(Path::new("data/cifar-100-binary.tar.gz")), "data/cifar-100-binary.tar.gz");
-        assert_eq!(quoted(Path::new("my data/it's")), r"'my data/it'\''s'");
     }
 }

@@ -11,7 +11,7 @@ use ata_data::{DataSource, Images, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
 use crate::failure::Failure;
-use crate::output::print_text;
+use crate::output::print_message;
 
 pub(crate) fn run(command: DataCommand) -> Result<(), Failure> {
     match command {
@@ -27,7 +27,7 @@ fn verify(path: &Path) -> Result<(), Failure> {
     // The archive is unpacked here, once for both splits.
     let folder = Images::folder(path)?;
     for split in [Split::Train, Split::Test] {
-        print_text(&format!("{}\n", check(&folder, split)?))?;
+        print_message(&check(&folder, split)?)?;
     }
     Ok(())
 }
@@ -53,7 +53,7 @@ fn synthesize(folder: &Path, seed: u64, train: u64, test: u64) -> Result<(), Fai
         let path = folder.join(split.file_name());
         write(&path, &Synthetic::new(split, seed), records)
             .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
-        print_text(&format!("{}: {records} records\n", path.display()))?;
+        print_message(&format!("{}: {records} records", path.display()))?;
     }
     Ok(())
 }

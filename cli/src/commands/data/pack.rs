@@ -7,7 +7,7 @@ use ata_data::{DataSource, Images, Packing, ShardIndex, Split, Unpacked, hex, sh
 use crate::args::PackArgs;
 use crate::failure::Failure;
 use crate::inputs::{note_bad_image, note_bad_images};
-use crate::output::{Counting, note, print_text};
+use crate::output::{Counting, note, print_message};
 
 pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
     let PackArgs { folder, out, size, skip_bad, shard_mb } = args;
@@ -25,9 +25,9 @@ pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
         note!("{} files were left out", skipped.len());
     }
     for split in [Split::Train, Split::Test] {
-        print_text(&format!("{}\n", describe(out, split)?))?;
+        print_message(&describe(out, split)?)?;
         if shard_mb.is_some() {
-            print_text(&format!("{}\n", describe_shards(&out.join(split.shards_name()))?))?;
+            print_message(&describe_shards(&out.join(split.shards_name()))?)?;
         }
     }
     Ok(())

@@ -3,6 +3,8 @@
 mod cnn_descent;
 mod suite;
 
+use std::borrow::Cow;
+
 use ata_data::{Split, Tasks};
 use ata_experiments::suite::SUITES;
 use ata_experiments::{BUILTIN_EXPERIMENTS, DescentCache, Experiment, Group, LearningSpec, Row, RunResult};
@@ -10,7 +12,7 @@ use ata_figures::{Report, Table};
 use ata_learn::DeviceChoice;
 use ata_simulator::LinksSpec;
 use ata_sums::{Optimizer, TensorSizes, TrainingConfig, TrainingState};
-use ata_types::WireFormat;
+use ata_types::{WireFormat, did_you_mean};
 use ata_wire::limits::MAX_TASK_BATCH;
 
 use cnn_descent::CnnDescent;
@@ -19,8 +21,9 @@ use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
 use crate::failure::Failure;
 use crate::inputs::{FoundInputs, find};
-use crate::output::{Counter, note, print, print_text, render_table};
+use crate::output::{Counter, note, print, print_message, print_text, render_table};
 use crate::settings::policy_list;
+use crate::shell;
 
 pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<(), Failure> {
     if args.list {
@@ -68,25 +71,25 @@ fn list() -> Result<(), Failure> {
     let titled = |(name, text): &(&str, &str)| Ok(line(name, &Experiment::parse(text, name)?.title));
     let experiments: String = BUILTIN_EXPERIMENTS.iter().map(titled).collect::<Result<_, Failure>>()?;
     let suites: String = SUITES.iter().map(|(name, title)| line(name, title)).collect();
-    print_text(&format!(
+    print_message(&format!(
         "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n{experiments}\n\
-         Suites of experiments: ata simulate --experiment NAME\n\n{suites}"
+         Suites of experiments: ata simulate --experiment NAME\n\n{}",
+        suites.trim_end()
     ))
 }
 
 fn show(name: &str) -> Result<(), Failure> {
     let Some((_, text)) = BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name) else {
         let is_suite = SUITES.iter().any(|(suite, _)| *suite == name);
+        let hint = did_you_mean(name, BUILTIN_EXPERIMENTS.iter().map(|(name, _)| *name));
         let why = if is_suite { "a suite of experiments has no file" } else { "no such experiment; see --list" };
-        return Err(Failure::usage(format!("--show {name}: {why}")));
+        return Err(Failure::usage(format!("--show {name}{hint}: {why}")));
     };
     print_text(text)
 }
 
 fn command_line() -> String {
-    let arguments = std::env::args().skip(1);
-    let quoted = arguments.map(|text| if text.contains([' ', '*', '(', ';']) { format!("'{text}'") } else { text });
-    quoted.collect::<Vec<_>>().join(" ")
+    shell::command(std::env::args().skip(1).map(Cow::Owned))
 }
 
 /// Returns the experiment of the file, with the flags applied.

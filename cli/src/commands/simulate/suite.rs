@@ -8,7 +8,7 @@ use ata_figures::Report;
 use crate::Extensions;
 use crate::args::SimulateArgs;
 use crate::failure::{Failure, require};
-use crate::output::{Counter, note, print, render_table};
+use crate::output::{Counter, note, print, render_table, write_file};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it does not name a suite.
@@ -67,7 +67,7 @@ fn write(suite: Suite, result: &SuiteResult, folder: &Path) -> Result<(), Failur
     let intro = [about, vec![format!("Made with: {command}")]].concat();
     Report { title, intro, tables: result.tables(), figures: vec![result.figure()] }.write(folder)?;
     let path = folder.join("comparison.md");
-    std::fs::write(&path, markdown).map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?;
+    write_file(&path, markdown.as_bytes())?;
     note!("report: {}; as Markdown: {}", folder.join("report.html").display(), path.display());
     Ok(())
 }

@@ -23,7 +23,7 @@ use crate::run::counterfactual::{cost_table, other_costs};
 const WORKERS_SHOWN: usize = 32;
 
 pub(crate) async fn run(args: StatusArgs) -> Result<(), Failure> {
-    let location = RunLocation::find(&args.of)?;
+    let location = RunLocation::find(&args.of).await?;
     if args.watch {
         return watch::run(location).await;
     }

@@ -58,7 +58,8 @@ impl Sandbox {
         output(self.command(&program, args))
     }
 
-    fn command(&self, program: &Path, args: &[&str]) -> Command {
+    /// Returns another command, with the same folder and environment.
+    pub(crate) fn command(&self, program: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ATA_")) {
             command.env_remove(name);

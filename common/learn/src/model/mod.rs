@@ -26,6 +26,7 @@ use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::table_of;
 use ata_data::{DataError, DataSource, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, ParameterTable};
+use ata_types::did_you_mean;
 use resnet::parse_width;
 
 /// A problem without its types, for the coordinator and the workers.
@@ -77,8 +78,9 @@ pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 pub enum ModelError {
     /// There is no such model.
     #[error(
-        "unknown model '{0}': expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, or one of these two with width=W, as in \
-         resnet20:width=32; classes=N and size=S follow if these are not to be those of the data"
+        "unknown model '{0}'{hint}: expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, or one of these two with width=W, as in \
+         resnet20:width=32; classes=N and size=S follow if these are not to be those of the data",
+        hint = did_you_mean(.0.split(':').next().unwrap_or_default(), ["cnn", "resnet20", "resnet18"])
     )]
     Unknown(String),
     /// A parameter of a model is out of range.

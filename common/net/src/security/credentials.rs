@@ -39,7 +39,12 @@ impl Role {
     }
 }
 
-/// A folder with a self-signed certificate, its key, and one secret per [`Role`]. Each file can be read by its owner only.
+/// The files of which processes that must not see the others, such as containers, need copies, and the folders for these copies.
+const SHARED: [(&str, &str); 3] =
+    [("for-workers", "join-token"), ("for-status", "status.secret"), ("for-status", CERTIFICATE)];
+
+/// A folder with a self-signed certificate, its key, and one secret per [`Role`]. Each file can be read by its owner only. If it has the
+/// folders `for-workers` and `for-status`, for example as mounted volumes, they get copies of the files that these need.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     folder: PathBuf,
@@ -49,7 +54,7 @@ impl Credentials {
     /// Opens the folder, and creates missing files.
     pub fn open(folder: &Path) -> Result<Self, SecurityError> {
         let this = Self { folder: folder.to_owned() };
-        make_folder(folder).map_err(|cause| SecurityError::file(folder, &cause))?;
+        make_folder(folder).map_err(|cause| SecurityError::Write(folder.into(), cause))?;
         let _lock = this.lock()?;
         let names = [KEY, CERTIFICATE, Role::Worker.file(), Role::Status.file()];
         for path in names.map(|name| folder.join(name)).iter().filter(|path| path.exists()) {
@@ -63,6 +68,7 @@ impl Credentials {
                 this.write(role.file(), &Secret::random()?.to_string())?;
             }
         }
+        this.share()?;
         Ok(this)
     }
 
@@ -135,22 +141,39 @@ impl Credentials {
         locked.map_err(|cause| SecurityError::file(&path, &cause))
     }
 
-    /// Replaces a file atomically, so that a reader finds either the old or the new one. The temporary file is private from the beginning.
     fn write(&self, name: &str, text: &str) -> Result<(), SecurityError> {
-        let path = self.path(name);
-        let write = || {
-            let mut file = NamedTempFile::new_in(&self.folder)?;
-            writeln!(file, "{}", text.trim_end())?;
-            file.as_file().sync_all()?;
-            file.persist(&path)?;
-            File::open(&self.folder)?.sync_all()
-        };
-        write().map_err(|cause: io::Error| SecurityError::file(&path, &cause))
+        write_private(&self.folder, name, text)?;
+        self.share()
+    }
+
+    /// Copies files to the folders that exist for them.
+    fn share(&self) -> Result<(), SecurityError> {
+        let read = |path: &Path| fs::read_to_string(path).ok();
+        for (folder, name) in SHARED.map(|(folder, name)| (self.path(folder), name)) {
+            let text = read(&self.path(name)).filter(|text| read(&folder.join(name)).as_ref() != Some(text));
+            if let (Some(text), true) = (text, folder.is_dir()) {
+                write_private(&folder, name, &text)?;
+            }
+        }
+        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
+}
+
+/// Replaces a file atomically, so that a reader finds either the old or the new one. The temporary file is private from the beginning.
+fn write_private(folder: &Path, name: &str, text: &str) -> Result<(), SecurityError> {
+    let path = folder.join(name);
+    let write = || {
+        let mut file = NamedTempFile::new_in(folder)?;
+        writeln!(file, "{}", text.trim_end())?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(|cause: io::Error| SecurityError::Write(path, cause))
 }
 
 pub(crate) fn read_secret(path: &Path) -> Result<Secret, SecurityError> {
@@ -209,6 +232,21 @@ mod tests {
         assert_eq!(again.tls_files().pin().unwrap(), pin);
         again.rotate_key().unwrap();
         assert_ne!(again.tls_files().pin().unwrap(), pin);
+
+        let shared = ["for-workers", "for-status"].map(|name| folder.join(name));
+        for folder in &shared {
+            fs::create_dir(folder).unwrap();
+        }
+        Credentials::open(&folder).unwrap();
+        again.rotate(Role::Status).unwrap();
+        let names = |folder: &PathBuf| {
+            let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(shared.each_ref().map(names), [vec!["join-token"], vec![CERTIFICATE, "status.secret"]]);
+        let copy = read_secret(&shared[1].join("status.secret")).unwrap();
+        assert!(copy.is(&again.secret(Role::Status).unwrap()), "the copy is of the new secret");
 
         let path = folder.join(KEY);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

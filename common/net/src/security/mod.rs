@@ -53,6 +53,9 @@ pub enum SecurityError {
     /// A file cannot be read or written, or does not contain what it should.
     #[error("{0}: {1}")]
     File(PathBuf, String),
+    /// A file cannot be written.
+    #[error("cannot write {0}: {1}")]
+    Write(PathBuf, io::Error),
     /// A private file can be read by others.
     #[error("{0} can be read by others on this machine: `chmod 600 {0}`, or remove it to have a new one made")]
     Readable(PathBuf),

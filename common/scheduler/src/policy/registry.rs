@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Arguments, Policy, PolicyError};
-use ata_types::WorkerId;
+use ata_types::{WorkerId, did_you_mean};
 
 /// The entries of this crate's policies, for registries that add to them.
 pub mod entries {
@@ -117,7 +117,8 @@ impl Registry {
         let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
         let entry = self.find(name).ok_or_else(|| {
             let known: Vec<&str> = self.0.iter().map(|entry| entry.name).collect();
-            PolicyError(format!("unknown policy '{}': expected one of {}", name.trim(), known.join(", ")))
+            let (name, hint) = (name.trim(), did_you_mean(name, known.iter().copied()));
+            PolicyError(format!("unknown policy '{name}'{hint}: expected one of {}", known.join(", ")))
         })?;
         let mut arguments = Arguments::parse(parameters, context)?;
         let policy = (entry.build)(&mut arguments)?;

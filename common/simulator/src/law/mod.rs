@@ -14,6 +14,7 @@ pub use worker_law::WorkerLaw;
 
 use std::str::FromStr;
 
+use ata_types::did_you_mean;
 use expression::Expression;
 use parser::Parser;
 use trace::TraceArguments;
@@ -97,7 +98,8 @@ fn parse_law(parser: &mut Parser<'_>) -> Result<(&'static LawKind, LawArguments)
     let name = parser.word();
     let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
         let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-        return Err(parser.error_at(start, &format!("a time law ({})", names.join(", "))));
+        let hint = did_you_mean(name, names.iter().copied());
+        return Err(parser.error_at(start, &format!("a time law: {}{hint}", names.join(", "))));
     };
     parser.expect('(')?;
     let arguments = if kind.name == "trace" {
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn mistakes_are_located() {
         for (text, position, expected) in [
-            ("", 1, "a time law (const, exp,"),
+            ("", 1, "a time law: const, exp,"),
             ("gaussian(1)", 1, "a time law"),
             ("exp 3", 5, "'('"),
             ("exp(3", 6, "')'"),

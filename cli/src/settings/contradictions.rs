@@ -1,0 +1,58 @@
+//! Settings that have no effect next to the others.
+
+use ata_coordinator::Cadence;
+use ata_policies::POLICIES;
+use ata_scheduler::PolicyKind;
+use ata_sums::{RuleName, ScheduleName};
+use toml::{Table, Value};
+
+use super::Settings;
+use crate::failure::Failure;
+use crate::output::note;
+
+impl Settings {
+    /// Refuses flags that have no effect.
+    pub(super) fn check_effect(&self, flags: &[Table]) -> Result<(), Failure> {
+        let given = |key: &str| flags.iter().find_map(|flags| flags.get(key));
+        let idle = self.idle(|key| given(key).is_some_and(|value| *value != Value::Boolean(false)))?;
+        idle.map_or(Ok(()), |(key, why)| {
+            Err(Failure::usage(format!("--{} has no effect: {why}", key.replace('_', "-"))))
+        })
+    }
+
+    /// Says which settings are unlikely to be meant. One without effect is not refused in a file, because the file of a run has all settings.
+    pub(crate) fn say_doubts(&self) -> Result<(), Failure> {
+        let Self { lr_warmup, iterations, .. } = self;
+        if lr_warmup > iterations {
+            note!(
+                "lr_warmup = {lr_warmup}: the run ends after {iterations} iterations, before the learning rate reaches lr"
+            );
+        }
+        let table = |settings: &Self| Table::try_from(settings).map_err(Failure::internal);
+        let (own, default) = (table(self)?, table(&Self::default())?);
+        if let Some((key, why)) = self.idle(|key| own.get(key) != default.get(key))? {
+            note!("{key} has no effect: {why}");
+        }
+        Ok(())
+    }
+
+    /// Returns the first setting that is given but has no effect, and why.
+    fn idle(&self, is_given: impl Fn(&str) -> bool) -> Result<Option<(&'static str, &'static str)>, Failure> {
+        let saves = self.checkpoint_cadence()? != Cadence::Never;
+        let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier;
+        let steps = (self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step");
+        let momentum = (self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum");
+        let keep = (saves, "with checkpoint_every = never there are no checkpoints");
+        let idle = [
+            ("momentum", momentum),
+            ("nesterov", momentum),
+            ("lr_step_every", steps),
+            ("lr_step_factor", steps),
+            ("keep", keep),
+            ("keep_every", keep),
+            ("overcommit", (waits, "the policy does not wait for all tasks, so it never allocates more of them")),
+        ];
+        let found = idle.into_iter().find(|(key, (has_effect, _))| !has_effect && is_given(key));
+        Ok(found.map(|(key, (_, why))| (key, why)))
+    }
+}
