@@ -92,3 +92,25 @@ impl Visit for FieldsLine<'_> {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The test starts itself as another process, because the hook is that of the whole process.
+    #[test]
+    fn a_panic_is_a_line_of_json() {
+        if std::env::var_os("PANICS").is_some() {
+            choose_form(&["ata", "up", "--log-format", "json"].map(OsString::from));
+            panic!("in two\nlines");
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let output =
+            command.args(["--exact", "log::tests::a_panic_is_a_line_of_json"]).env("PANICS", "").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let line: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        assert!(line["level"] == "ERROR" && line["message"].as_str().unwrap().ends_with("in two\nlines"), "{said}");
+    }
+}

@@ -76,7 +76,7 @@ def test_workers_join_and_leave() -> None:
         (lambda s: ata.Scheduler(2, 8, "gta"), "policy 'gta' is racing"),
         (lambda s: ata.Scheduler(2, 8, "asgd"), "policy 'asgd' is asynchronous"),
         (lambda s: ata.Scheduler(2, 8, "pull"), "policy 'pull' hands out tasks while an iteration runs"),
-        (lambda s: ata.Scheduler(2, 8, "atta"), "unknown policy 'atta': expected one of ata"),
+        (lambda s: ata.Scheduler(2, 8, "atta"), "unknown policy 'atta' (did you mean 'ata'?): expected one of ata"),
         (lambda s: ata.Scheduler(2, 8, "ema:weight=2"), "weight=2: expected a number above 0 and at most 1"),
         (lambda s: s.observe(2, 1, 1.0), "worker 2 is unknown: there are 2 workers, numbered from 0"),
         (lambda s: s.observe(0, 0, 1.0), "0 tasks: expected 1 to 16777216"),

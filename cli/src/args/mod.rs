@@ -45,7 +45,7 @@ pub(crate) struct Cli {
     /// The level of the log on standard error: error, warn, info, debug, or directives of the tracing crate.
     #[arg(long, global = true, env = "ATA_LOG", value_name = "LEVEL", help_heading = "Output")]
     pub(crate) log: Option<String>,
-    /// The form of the log: text, or one JSON object per line, which all other output then is, too, except for what is to be copied.
+    /// The form of the log and of results: text, or one JSON object per line.
     #[arg(
         long,
         global = true,

@@ -228,7 +228,7 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) run: RunArgs,
     #[command(flatten, next_help_heading = None::<&str>)]
     pub(crate) head: HeadArgs,
-    /// Print the join token even if standard error is not a terminal, but a log. `--join-file` takes the file that is named there.
+    /// Print the join token even if standard error is not a terminal.
     #[arg(long, env = "ATA_PRINT_JOIN", num_args = 0..=1, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL", help_heading = "Output")]
     pub(crate) print_join: bool,
     /// Write a JSON object with the keys run_id, address and resumes_after (the iteration that the run goes on after, or 0) to
