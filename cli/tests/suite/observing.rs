@@ -176,7 +176,7 @@ fn excluded_workers_are_listed_with_their_machines() {
 {"event":"join","time_s":0.1,"worker":1,"name":"rig","device":"cpu","machine":"10.0.0.7"}
 {"event":"expulsion","time_s":0.2,"worker":1,"why":"it failed \u001b 8 times"}
 {"event":"join","time_s":0.3,"worker":2,"name":"rag","device":"cpu","machine":"certificate of rag"}
-{"event":"disqualification","time_s":0.4,"worker":2,"why":"it has 9 samples"}
+{"event":"refusal","time_s":0.4,"worker":2,"kind":"wrong measurement","reason":"it has 9 samples","count":1}
 {"event":"rest","time_s":0.5,"worker":2,"rest_s":60.0,"strikes":3}
 "#;
     std::fs::write(sandbox.path("run/events.jsonl"), [begin, events].concat()).unwrap();

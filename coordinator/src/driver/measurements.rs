@@ -1,7 +1,7 @@
 //! Requests measurements of test batches, and handles their results.
 
 use ata_learn::{BatchResult, ClassCount, EvaluationBatches, Measurement};
-use ata_record::{BEST_MODEL_FILE, ExcludedFrom, RunEvent};
+use ata_record::{BEST_MODEL_FILE, ExcludedFrom, RefusalKind};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken};
 use tonic::Status;
@@ -82,7 +82,8 @@ impl Driver {
                 tracing::warn!(%worker, why, "worker takes no part in evaluations any more");
                 self.evaluations.leave(worker);
                 self.sessions.names.exclude(worker, ExcludedFrom::Evaluations, &why);
-                self.publisher.publish(RunEvent::Disqualification { time_s: self.now_s, worker, why });
+                let event = self.refusals.add(self.now_s, worker, RefusalKind::WrongMeasurement, &why);
+                event.into_iter().for_each(|event| self.publisher.publish(event));
             }
         }
         self.advance_evaluation();
