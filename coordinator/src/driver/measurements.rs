@@ -82,8 +82,9 @@ impl Driver {
                 tracing::warn!(%worker, why, "worker takes no part in evaluations any more");
                 self.evaluations.leave(worker);
                 self.sessions.names.exclude(worker, ExcludedFrom::Evaluations, &why);
-                let event = self.refusals.add(self.now_s, worker, RefusalKind::WrongMeasurement, &why);
-                event.into_iter().for_each(|event| self.publisher.publish(event));
+                if let Some(event) = self.refusals.add(self.now_s, worker, RefusalKind::WrongMeasurement, &why) {
+                    self.publisher.publish(event);
+                }
             }
         }
         self.advance_evaluation();

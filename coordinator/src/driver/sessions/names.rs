@@ -78,7 +78,7 @@ impl Names {
     /// Returns the number that the worker had, or that the last worker of its name had on another machine. It is no longer absent.
     fn returning(&mut self, identity: &WorkerIdentity, is_clear: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
         let known = self.by_identity.get(identity).copied().or_else(|| {
-            let absent = self.named(&identity.name).filter(|entry| entry.left.is_some());
+            let absent = self.named(&identity.name).map(|(_, entry)| entry).filter(|entry| entry.left.is_some());
             let is_clear = |entry: &NameEntry| is_clear(entry.worker) && self.may_evaluate(entry.worker);
             absent.max_by_key(|entry| entry.left).copied().filter(is_clear)
         })?;
@@ -88,15 +88,15 @@ impl Names {
         Some(known.worker)
     }
 
-    fn named(&self, name: &WorkerName) -> impl Iterator<Item = &NameEntry> {
+    fn named(&self, name: &WorkerName) -> impl Iterator<Item = (&WorkerIdentity, &NameEntry)> {
         let first = WorkerIdentity { name: name.clone(), machine: String::new() };
-        let named = self.by_identity.range(first..).take_while(move |(identity, _)| identity.name == *name);
-        named.map(|(_, entry)| entry)
+        self.by_identity.range(first..).take_while(move |(identity, _)| identity.name == *name)
     }
 
-    /// Returns the number of the present worker with this name, if there is one.
-    pub(crate) fn present(&self, name: &WorkerName) -> Option<WorkerId> {
-        self.named(name).find(|entry| entry.left.is_none()).map(|entry| entry.worker)
+    /// Returns the machines and numbers of the present workers with this name.
+    pub(crate) fn present(&self, name: &WorkerName) -> impl Iterator<Item = (&str, WorkerId)> {
+        let present = self.named(name).filter(|(_, entry)| entry.left.is_none());
+        present.map(|(identity, entry)| (identity.machine.as_str(), entry.worker))
     }
 
     /// Forgets the workers that have been absent the longest if there are more names than the limit. Returns their numbers, which are free.
@@ -150,7 +150,7 @@ impl Names {
     /// Lifts all exclusions of a name, and returns its numbers on all machines.
     pub(crate) fn forgive(&mut self, name: &WorkerName) -> Vec<WorkerId> {
         self.excluded.retain(|exclusion| exclusion.name != name.as_str());
-        self.named(name).map(|entry| entry.worker).collect()
+        self.named(name).map(|(_, entry)| entry.worker).collect()
     }
 
     /// Returns the machine of a worker.
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn leave(names: &mut Names, text: &str) {
-        let worker = names.present(&identity(text).name).unwrap();
+        let worker = names.present(&identity(text).name).next().unwrap().1;
         names.leave(worker);
     }
 
