@@ -40,7 +40,8 @@ impl Driver {
             is_idle: session.is_idle(iteration),
             mean_s: mean_s(session.worker),
         };
-        let may_evaluate = |session: &&Session| self.sessions.names.may_evaluate(session.worker);
+        let excluded = self.sessions.names.excluded_workers();
+        let may_evaluate = |session: &&Session| !excluded.contains(&session.worker);
         let candidates: Vec<CrewCandidate> = self.sessions.ready().filter(may_evaluate).map(candidate).collect();
         let (requests, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
         for (worker, request) in requests {

@@ -1,6 +1,6 @@
 //! Workers' names and numbers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use ata_net::limits::MAX_WORKERS;
 use ata_record::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
@@ -79,7 +79,8 @@ impl Names {
     fn returning(&mut self, identity: &WorkerIdentity, is_clear: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
         let known = self.by_identity.get(identity).copied().or_else(|| {
             let absent = self.named(&identity.name).map(|(_, entry)| entry).filter(|entry| entry.left.is_some());
-            let is_clear = |entry: &NameEntry| is_clear(entry.worker) && self.may_evaluate(entry.worker);
+            let is_excluded = |worker| self.exclusions(&self.by_number[&worker]).next().is_some();
+            let is_clear = |entry: &NameEntry| is_clear(entry.worker) && !is_excluded(entry.worker);
             absent.max_by_key(|entry| entry.left).copied().filter(is_clear)
         })?;
         if let Some(former) = known.left.and_then(|left| self.absent.remove(&left)) {
@@ -142,9 +143,13 @@ impl Names {
         self.excluded.iter().filter(is_of)
     }
 
-    /// Returns whether a worker may measure batches of evaluations.
-    pub(crate) fn may_evaluate(&self, worker: WorkerId) -> bool {
-        self.by_number.get(&worker).is_none_or(|identity| self.exclusions(identity).next().is_none())
+    /// Returns the workers that are excluded from evaluations, or from the whole run.
+    pub(crate) fn excluded_workers(&self) -> HashSet<WorkerId> {
+        let identity = |exclusion: &Exclusion| {
+            Some(WorkerIdentity { name: exclusion.name.parse().ok()?, machine: exclusion.machine.clone() })
+        };
+        let identities = self.excluded.iter().filter_map(identity);
+        identities.filter_map(|identity| self.by_identity.get(&identity)).map(|entry| entry.worker).collect()
     }
 
     /// Lifts all exclusions of a name, and returns its numbers on all machines.
@@ -328,7 +333,7 @@ mod tests {
         for names in [&mut names, &mut restored] {
             let excluded = |names: &Names, text: &str| names.exclusions(&identity(text)).count();
             assert_eq!(["rig@A", "rig@B", "rig@C", "rag@B"].map(|text| excluded(names, text)), [0, 1, 0, 0]);
-            assert!(!names.may_evaluate(expelled));
+            assert_eq!(names.excluded_workers(), [expelled].into());
             let forgiven: Vec<u32> = names.forgive(&name("rig")).iter().map(|worker| worker.number()).collect();
             assert_eq!((forgiven, excluded(names, "rig@B")), (vec![2, 1, 3], 0));
         }
