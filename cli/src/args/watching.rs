@@ -47,9 +47,7 @@ pub(crate) enum WorkersCommand {
 #[command(after_help = "\
 Examples:
   ata workers forgive rig-1                        in the newest run in runs/
-  ata workers forgive rig-1 runs/RUN_ID            a run that was stopped forgives when it is resumed
-
-ata status lists the excluded workers. The command writes a file into the run's folder, so it needs the right to do that.")]
+  ata workers forgive rig-1 runs/RUN_ID            a run that was stopped forgives when it is resumed")]
 pub(crate) struct ForgiveArgs {
     /// The workers' name.
     #[arg(value_name = "NAME")]

@@ -143,7 +143,7 @@ fn links_and_clamped_values_are_printed() {
 fn the_operator_forgives_workers() {
     let sandbox = Sandbox::new();
     let run = [&["up", "--workers=2", "--iterations=100000", "--policy=uta", "--out", "run"][..], &TINY].concat();
-    let mut process = sandbox.start(&run);
+    let process = sandbox.start(&run);
     until("a step", || sandbox.has_event("step"));
     for (args, says) in [
         (&["workers", "forgive", "rig-9", "run"][..], "expected one of worker-1, worker-2"),
@@ -160,7 +160,7 @@ fn the_operator_forgives_workers() {
     assert_eq!(process.end().0, Some(75));
 
     assert_eq!(sandbox.summary(&["workers", "forgive", "worker-2", "run"])["is_pending"], true);
-    let mut process = sandbox.start(&["up", "--workers=2", "--out", "run", "--resume", "auto"]);
+    let process = sandbox.start(&["up", "--workers=2", "--out", "run", "--resume", "auto"]);
     until("the event", || sandbox.journal().contains(r#""name":"worker-2"}"#));
     until("a checkpoint with it", || !sandbox.path("run/forgiven-worker-2").exists());
     process.signal("TERM");
@@ -176,7 +176,7 @@ fn excluded_workers_are_listed_with_their_machines() {
 {"event":"join","time_s":0.1,"worker":1,"name":"rig","device":"cpu","machine":"10.0.0.7"}
 {"event":"expulsion","time_s":0.2,"worker":1,"why":"it failed \u001b 8 times"}
 {"event":"join","time_s":0.3,"worker":2,"name":"rag","device":"cpu","machine":"certificate of rag"}
-{"event":"disqualification","time_s":0.4,"worker":2,"why":"it has 9 samples"}
+{"event":"refusal","time_s":0.4,"worker":2,"kind":"wrong measurement","reason":"it has 9 samples","count":1}
 {"event":"rest","time_s":0.5,"worker":2,"rest_s":60.0,"strikes":3}
 "#;
     std::fs::write(sandbox.path("run/events.jsonl"), [begin, events].concat()).unwrap();

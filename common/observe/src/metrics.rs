@@ -94,7 +94,6 @@ impl Listener for Metrics {
             RunEvent::Loss { .. } => self.fault("loss"),
             RunEvent::Rest { .. } => self.fault("rest"),
             RunEvent::Expulsion { .. } => self.fault("expulsion"),
-            RunEvent::Disqualification { .. } => self.fault("disqualification"),
             RunEvent::CheckpointFailed { .. } => self.fault("checkpoint_failed"),
             RunEvent::Checkpoint { seconds, .. } => {
                 registered.checkpoints.inc();

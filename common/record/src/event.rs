@@ -125,15 +125,6 @@ pub enum RunEvent {
         /// The reason, in words.
         why: String,
     },
-    /// A worker measured something else than others: it takes no part in evaluations any more.
-    Disqualification {
-        /// The time of the event.
-        time_s: f64,
-        /// The worker's number.
-        worker: WorkerId,
-        /// The reason, in words.
-        why: String,
-    },
     /// The operator lifted everything that counted against the workers of a name, on all machines.
     Forgive {
         /// The time of the event.
@@ -345,6 +336,9 @@ pub enum RefusalKind {
     /// A gradient that differs from those of other workers, no two of which agree.
     #[serde(rename = "disputed")]
     Disputed,
+    /// A measurement of test data that cannot be right. Its worker measures no more in this run.
+    #[serde(rename = "wrong measurement")]
+    WrongMeasurement,
 }
 
 impl RunEvent {
@@ -361,7 +355,7 @@ impl RunEvent {
 
 impl RefusalKind {
     /// All kinds of refusals.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Stale,
         Self::Foreign,
         Self::Replayed,
@@ -374,6 +368,7 @@ impl RefusalKind {
         Self::Uncomputable,
         Self::Mismatched,
         Self::Disputed,
+        Self::WrongMeasurement,
     ];
 
     /// Returns the kind's name, as in the journal.

@@ -144,8 +144,7 @@ fn check(event: &RunEvent) -> Result<(), String> {
         RunEvent::Run { budget, .. } => count("budget", *budget, MAX_BUDGET),
         RunEvent::Join { worker: id, .. }
         | RunEvent::Loss { worker: id, .. }
-        | RunEvent::Expulsion { worker: id, .. }
-        | RunEvent::Disqualification { worker: id, .. } => worker(*id),
+        | RunEvent::Expulsion { worker: id, .. } => worker(*id),
         RunEvent::Rest { worker: id, rest_s, .. } => {
             worker(*id)?;
             time("rest_s", *rest_s)

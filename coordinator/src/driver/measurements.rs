@@ -1,7 +1,7 @@
 //! Requests measurements of test batches, and handles their results.
 
 use ata_learn::{BatchResult, ClassCount, EvaluationBatches, Measurement};
-use ata_record::{BEST_MODEL_FILE, ExcludedFrom, RunEvent};
+use ata_record::{BEST_MODEL_FILE, ExcludedFrom, RefusalKind};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken};
 use tonic::Status;
@@ -40,7 +40,8 @@ impl Driver {
             is_idle: session.is_idle(iteration),
             mean_s: mean_s(session.worker),
         };
-        let may_evaluate = |session: &&Session| self.sessions.names.may_evaluate(session.worker);
+        let excluded = self.sessions.names.excluded_workers();
+        let may_evaluate = |session: &&Session| !excluded.contains(&session.worker);
         let candidates: Vec<CrewCandidate> = self.sessions.ready().filter(may_evaluate).map(candidate).collect();
         let (requests, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
         for (worker, request) in requests {
@@ -82,7 +83,9 @@ impl Driver {
                 tracing::warn!(%worker, why, "worker takes no part in evaluations any more");
                 self.evaluations.leave(worker);
                 self.sessions.names.exclude(worker, ExcludedFrom::Evaluations, &why);
-                self.publisher.publish(RunEvent::Disqualification { time_s: self.now_s, worker, why });
+                if let Some(event) = self.refusals.add(self.now_s, worker, RefusalKind::WrongMeasurement, &why) {
+                    self.publisher.publish(event);
+                }
             }
         }
         self.advance_evaluation();

@@ -93,6 +93,8 @@ impl Starter<'_> {
         if resumed.unreadable > 0 || past.iterations != steps {
             correct(&mut past, engine.ledger(), &progress.workers, progress.time_s);
         }
+        // The checkpoint includes what happened after its last step, and the journal does not.
+        past.exclusions = progress.excluded.iter().cloned().collect();
         // If the file of the best model is lost, the best model from now on replaces it.
         let best = if folder.join(BEST_MODEL_FILE).exists() {
             BestEvaluation { accuracy: progress.best_accuracy, loss: past.lowest_test_loss }

@@ -17,7 +17,6 @@ impl RunEvent {
             | Self::Loss { time_s, .. }
             | Self::Rest { time_s, .. }
             | Self::Expulsion { time_s, .. }
-            | Self::Disqualification { time_s, .. }
             | Self::Forgive { time_s, .. }
             | Self::Allocation { time_s, .. }
             | Self::Task { time_s, .. }

@@ -104,9 +104,6 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
             (LogKind::Rest, format!("{} failed {times} and gets no task for {rest_s:.1} s", name(worker)))
         }
         RunEvent::Expulsion { worker, why, .. } => (LogKind::Loss, format!("{} was expelled: {why}", name(worker))),
-        RunEvent::Disqualification { worker, why, .. } => {
-            (LogKind::Refusal, format!("{} takes no part in evaluations any more: {why}", name(worker)))
-        }
         RunEvent::Forgive { name, .. } => (LogKind::Info, format!("the operator forgave the workers named {name}")),
         RunEvent::Refusal { worker, kind, reason, count, .. } if *kind != RefusalKind::Stale => {
             (LogKind::Refusal, format!("{count} × {}, from {}: {reason}", kind.name(), name(worker)))

@@ -244,7 +244,6 @@ impl RunState {
                 worker.usage.apply(event);
                 self.exclude(*id, ExcludedFrom::Run, why);
             }
-            RunEvent::Disqualification { worker, why, .. } => self.exclude(*worker, ExcludedFrom::Evaluations, why),
             RunEvent::Forgive { name, .. } => {
                 self.exclusions.retain(|exclusion| exclusion.name != *name);
                 for worker in self.workers.values_mut().filter(|worker| worker.name == *name) {
@@ -255,10 +254,12 @@ impl RunState {
             RunEvent::Task { .. } => self.end_task(event),
             RunEvent::Step { .. } => self.step(event),
             RunEvent::Links { .. } => self.measure_links(event),
-            RunEvent::Refusal { worker, kind, count, .. } => {
+            RunEvent::Refusal { worker, kind, count, reason, .. } => {
                 *self.refused.entry(*kind).or_default() += count;
-                if *kind == RefusalKind::Mismatched {
-                    self.worker(*worker).mismatches += count;
+                match kind {
+                    RefusalKind::Mismatched => self.worker(*worker).mismatches += count,
+                    RefusalKind::WrongMeasurement => self.exclude(*worker, ExcludedFrom::Evaluations, reason),
+                    _ => {}
                 }
             }
             RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,

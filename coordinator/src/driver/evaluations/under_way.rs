@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ata_learn::{Evaluation, EvaluationBatches, EvaluationSum, Measurement};
-use ata_types::{Iteration, MachineId};
+use ata_types::{Iteration, MAX_METRICS, MachineId};
 
 use super::confirmation::{MOST_MEASUREMENTS, MadeMeasurement};
 use super::crew::{CrewCandidate, CrewMember};
@@ -21,6 +21,10 @@ const STALLED_S: f64 = 600.0;
 /// an hour at a millisecond each.
 const MAX_BATCHES: u64 = 1 << 20;
 
+/// The time in seconds within which another member must confirm a batch that is not checked. A member that hangs prolongs an evaluation by
+/// no more than this.
+const CONFIRMATION_S: f64 = 20.0;
+
 /// The time in seconds after which an evaluation without members fails. A worker that lost its connection is back by then.
 const DESERTED_S: f64 = 20.0;
 
@@ -28,8 +32,13 @@ const DESERTED_S: f64 = 20.0;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MeasuredData {
     pub(super) batches: EvaluationBatches,
-    /// The names of the problem's own metrics.
+    /// The names of the problem's own metrics so far.
     metrics: BTreeSet<String>,
+}
+
+/// Returns the number of metrics of a measurement that are not among these names.
+fn new_names(names: &BTreeSet<String>, measured: &Measurement) -> usize {
+    measured.metrics.keys().filter(|name| !names.contains(*name)).count()
 }
 
 /// A member whose measurement proves that it must not evaluate, with the reason.
@@ -151,7 +160,8 @@ impl UnderWay {
         self.unconfirmed.values().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Learns which members are present. If none of them can confirm a batch, its only measurement counts, or the evaluation fails.
+    /// Learns which members are present. If none of them can confirm a batch, or none does so in time although no check was drawn, its
+    /// only measurement counts; several that differ do not.
     pub(super) fn meet(&mut self, now_s: f64, workers: &[CrewCandidate], has_head: bool) {
         let machines = workers.iter().map(|worker| (CrewMember::Worker(worker.worker), worker.machine));
         let is_alone = workers.windows(2).all(|pair| pair[0].machine == pair[1].machine);
@@ -159,7 +169,11 @@ impl UnderWay {
         let members = || {
             workers.iter().map(|worker| CrewMember::Worker(worker.worker)).chain(has_head.then_some(CrewMember::Head))
         };
+        let is_late = now_s - self.progress_s >= CONFIRMATION_S;
         let is_stuck = |batch: &u64| {
+            if is_late && !(self.is_checked)(*batch) {
+                return true;
+            }
             !self.held.iter().any(|(held, _)| held == batch)
                 && !members().any(|member| self.may_confirm(*batch, member))
         };
@@ -205,7 +219,8 @@ impl UnderWay {
         }
         self.held.retain(|held| *held != (batch, member));
         let earlier = self.unconfirmed.remove(&batch).unwrap_or_default();
-        let must_agree = !self.is_agreed || (self.is_checked)(batch);
+        let has_new_names = self.data.as_ref().is_none_or(|data| new_names(&data.metrics, &made.measured) > 0);
+        let must_agree = !self.is_agreed || has_new_names || (self.is_checked)(batch);
         let is_confirmed = member == CrewMember::Head || earlier.iter().any(|earlier| earlier.agrees(&made));
         if !must_agree || is_confirmed {
             self.is_agreed |= is_confirmed;
@@ -236,8 +251,8 @@ impl UnderWay {
 
     /// Takes a measurement into the sum.
     fn add(&mut self, now_s: f64, batch: u64, made: &MadeMeasurement) {
-        let names = made.measured.metrics.keys().cloned();
-        self.data.get_or_insert_with(|| MeasuredData { batches: made.found, metrics: names.collect() });
+        let data = self.data.get_or_insert_with(|| MeasuredData { batches: made.found, metrics: BTreeSet::new() });
+        data.metrics.extend(made.measured.metrics.keys().cloned());
         self.sum.get_or_insert_with(|| EvaluationSum::new(made.found)).add(batch, &made.measured);
         self.progress_s = now_s;
         self.held.retain(|(held, _)| *held != batch);
@@ -261,15 +276,16 @@ impl UnderWay {
         if counted > of_batch.end - of_batch.start {
             return Err(format!("its classes have {counted} samples in a batch of {}", of_batch.end - of_batch.start));
         }
-        let Some(data) = &self.data else { return Ok(()) };
-        if data.batches != *found {
-            return Err(format!(
+        match &self.data {
+            Some(MeasuredData { batches: others, .. }) if others != found => Err(format!(
                 "it has {samples} test samples in batches of {batch_samples}, and the others have {} in batches of {}",
-                data.batches.samples, data.batches.batch_samples
-            ));
+                others.samples, others.batch_samples
+            )),
+            Some(MeasuredData { metrics, .. }) if metrics.len() + new_names(metrics, measured) > MAX_METRICS => {
+                Err(format!("it measures other metrics than the batches before: at most {MAX_METRICS} in all"))
+            }
+            _ => Ok(()),
         }
-        let new = measured.metrics.keys().find(|name| !data.metrics.contains(*name));
-        new.map_or(Ok(()), |name| Err(format!("it measures '{name}', which the first batch does not have")))
     }
 
     /// Takes back the batches that a member holds.

@@ -74,12 +74,18 @@ impl Sessions {
             )));
         }
         let token = random_token()?;
-        let present = self.names.present(name);
-        if present.and_then(|worker| self.of_worker(worker)).is_some_and(|old| old.instance != hello.instance) {
-            let text = format!("another worker named '{name}' is connected: choose another --name");
+        let session = |worker: &WorkerId| self.by_token.get(self.by_worker.get(worker)?);
+        let is_same = |worker: &WorkerId| session(worker).is_some_and(|old| old.instance == hello.instance);
+        let same = self.names.present(name).map(|(_, worker)| worker).find(is_same);
+        // Workers of the same name on other machines do not matter: otherwise anyone could keep a worker out by taking its name.
+        if same.is_none() && self.names.present(name).any(|(at, _)| at == machine) {
+            let text = format!("another worker named '{name}' is connected from {machine}: choose another --name");
             return Err(Status::already_exists(text));
         }
-        let replaced = present.and_then(|worker| self.close(worker));
+        if self.names.present(name).any(|(at, _)| at != machine) && same.is_none() {
+            tracing::warn!(%name, machine, "a worker of the same name is connected from another machine");
+        }
+        let replaced = same.and_then(|worker| self.close(worker));
         let claim = self
             .names
             .arrive(&identity, hello.number, is_clear)

@@ -1,6 +1,6 @@
 //! Workers' names and numbers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use ata_net::limits::MAX_WORKERS;
 use ata_record::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
@@ -78,8 +78,9 @@ impl Names {
     /// Returns the number that the worker had, or that the last worker of its name had on another machine. It is no longer absent.
     fn returning(&mut self, identity: &WorkerIdentity, is_clear: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
         let known = self.by_identity.get(identity).copied().or_else(|| {
-            let absent = self.named(&identity.name).filter(|entry| entry.left.is_some());
-            let is_clear = |entry: &NameEntry| is_clear(entry.worker) && self.may_evaluate(entry.worker);
+            let absent = self.named(&identity.name).map(|(_, entry)| entry).filter(|entry| entry.left.is_some());
+            let is_excluded = |worker| self.exclusions(&self.by_number[&worker]).next().is_some();
+            let is_clear = |entry: &NameEntry| is_clear(entry.worker) && !is_excluded(entry.worker);
             absent.max_by_key(|entry| entry.left).copied().filter(is_clear)
         })?;
         if let Some(former) = known.left.and_then(|left| self.absent.remove(&left)) {
@@ -88,15 +89,15 @@ impl Names {
         Some(known.worker)
     }
 
-    fn named(&self, name: &WorkerName) -> impl Iterator<Item = &NameEntry> {
+    fn named(&self, name: &WorkerName) -> impl Iterator<Item = (&WorkerIdentity, &NameEntry)> {
         let first = WorkerIdentity { name: name.clone(), machine: String::new() };
-        let named = self.by_identity.range(first..).take_while(move |(identity, _)| identity.name == *name);
-        named.map(|(_, entry)| entry)
+        self.by_identity.range(first..).take_while(move |(identity, _)| identity.name == *name)
     }
 
-    /// Returns the number of the present worker with this name, if there is one.
-    pub(crate) fn present(&self, name: &WorkerName) -> Option<WorkerId> {
-        self.named(name).find(|entry| entry.left.is_none()).map(|entry| entry.worker)
+    /// Returns the machines and numbers of the present workers with this name.
+    pub(crate) fn present(&self, name: &WorkerName) -> impl Iterator<Item = (&str, WorkerId)> {
+        let present = self.named(name).filter(|(_, entry)| entry.left.is_none());
+        present.map(|(identity, entry)| (identity.machine.as_str(), entry.worker))
     }
 
     /// Forgets the workers that have been absent the longest if there are more names than the limit. Returns their numbers, which are free.
@@ -142,15 +143,19 @@ impl Names {
         self.excluded.iter().filter(is_of)
     }
 
-    /// Returns whether a worker may measure batches of evaluations.
-    pub(crate) fn may_evaluate(&self, worker: WorkerId) -> bool {
-        self.by_number.get(&worker).is_none_or(|identity| self.exclusions(identity).next().is_none())
+    /// Returns the workers that are excluded from evaluations, or from the whole run.
+    pub(crate) fn excluded_workers(&self) -> HashSet<WorkerId> {
+        let identity = |exclusion: &Exclusion| {
+            Some(WorkerIdentity { name: exclusion.name.parse().ok()?, machine: exclusion.machine.clone() })
+        };
+        let identities = self.excluded.iter().filter_map(identity);
+        identities.filter_map(|identity| self.by_identity.get(&identity)).map(|entry| entry.worker).collect()
     }
 
     /// Lifts all exclusions of a name, and returns its numbers on all machines.
     pub(crate) fn forgive(&mut self, name: &WorkerName) -> Vec<WorkerId> {
         self.excluded.retain(|exclusion| exclusion.name != name.as_str());
-        self.named(name).map(|entry| entry.worker).collect()
+        self.named(name).map(|(_, entry)| entry.worker).collect()
     }
 
     /// Returns the machine of a worker.
@@ -213,7 +218,7 @@ mod tests {
     }
 
     fn leave(names: &mut Names, text: &str) {
-        let worker = names.present(&identity(text).name).unwrap();
+        let worker = names.present(&identity(text).name).next().unwrap().1;
         names.leave(worker);
     }
 
@@ -328,7 +333,7 @@ mod tests {
         for names in [&mut names, &mut restored] {
             let excluded = |names: &Names, text: &str| names.exclusions(&identity(text)).count();
             assert_eq!(["rig@A", "rig@B", "rig@C", "rag@B"].map(|text| excluded(names, text)), [0, 1, 0, 0]);
-            assert!(!names.may_evaluate(expelled));
+            assert_eq!(names.excluded_workers(), [expelled].into());
             let forgiven: Vec<u32> = names.forgive(&name("rig")).iter().map(|worker| worker.number()).collect();
             assert_eq!((forgiven, excluded(names, "rig@B")), (vec![2, 1, 3], 0));
         }

@@ -45,10 +45,18 @@ fn taken(sent: &DueSets) -> Vec<u64> {
 fn a_name_in_use_is_refused_but_the_same_process_replaces_itself() {
     let mut sessions = Sessions::default();
     let first = open(&mut sessions, "a", 1);
-    for machine in [MACHINE, "10.0.0.2"] {
-        let refused = sessions.open(0.0, &hello("a", 2), machine.into(), |_| true);
-        assert_eq!(refused.err().unwrap().code(), tonic::Code::AlreadyExists);
-    }
+    let refused = sessions.open(0.0, &hello("a", 2), MACHINE.into(), |_| true);
+    assert_eq!(refused.err().unwrap().code(), tonic::Code::AlreadyExists);
+    let elsewhere = |sessions: &mut Sessions, instance| {
+        sessions.open(0.0, &hello("a", instance), "10.0.0.2".into(), |_| true).unwrap()
+    };
+    let other = elsewhere(&mut sessions, 2);
+    assert!(other.replaced.is_none() && other.claim.worker != first.claim.worker, "it is not kept out");
+    sessions.close(other.claim.worker);
+    let moved = elsewhere(&mut sessions, 1);
+    assert_eq!(moved.replaced.unwrap().worker, first.claim.worker, "its address has changed");
+    sessions.close(moved.claim.worker);
+    let first = open(&mut sessions, "a", 1);
     let second = open(&mut sessions, "a", 1);
     assert_eq!(second.replaced.unwrap().worker, first.claim.worker);
     assert_eq!(second.claim.worker, first.claim.worker);

@@ -25,7 +25,7 @@ fn measured(under_way: &mut UnderWay, member: CrewMember, batch: u64, loss: f64)
 }
 
 /// Lets workers be present, each on its own machine.
-fn meet(under_way: &mut UnderWay, machines: &[u64], has_head: bool) {
+fn meet(under_way: &mut UnderWay, machines: &[u64], now_s: f64) {
     let candidate = |(number, machine): (u32, &u64)| CrewCandidate {
         worker: WorkerId::new(number).unwrap(),
         machine: MachineId(*machine),
@@ -33,7 +33,7 @@ fn meet(under_way: &mut UnderWay, machines: &[u64], has_head: bool) {
         mean_s: None,
     };
     let candidates: Vec<CrewCandidate> = (1..).zip(machines).map(candidate).collect();
-    under_way.meet(1.0, &candidates, has_head);
+    under_way.meet(now_s, &candidates, false);
 }
 
 /// Checks that a worker gets the first two batches, in any order.
@@ -82,6 +82,9 @@ fn who_cannot_measure_is_not_asked_again_and_others_take_its_batches() {
     assert_eq!(error, "it is broken");
 }
 
+/// As many names as an evaluation may have.
+const NAMES: [&str; MAX_METRICS] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+
 #[test]
 fn a_measurement_that_cannot_be_right_costs_the_right_to_evaluate() {
     let of = |metrics: &[&str], samples: &[u32]| Measurement {
@@ -94,7 +97,8 @@ fn a_measurement_that_cannot_be_right_costs_the_right_to_evaluate() {
         (BATCHES, of(&[], &[4, 6]), None),
         (data(1 << 63, 10), of(&[], &[]), Some("the coordinator has 50")),
         (data(50, 1), of(&[], &[]), Some("in batches of 10")),
-        (BATCHES, of(&["new"], &[]), Some("it measures 'new'")),
+        (BATCHES, of(&NAMES, &[]), None),
+        (BATCHES, of(&[&NAMES[..], &["new"]].concat(), &[]), Some("at most 16 in all")),
         (BATCHES, of(&[], &[6, 5]), Some("its classes have 11 samples")),
     ] {
         let mut under_way = evaluation(true, u64::MAX);
@@ -114,6 +118,24 @@ fn a_measurement_that_cannot_be_right_costs_the_right_to_evaluate() {
     assert!(wrong.is_empty() && !unknown.may_measure(worker(1)), "the number of batches is limited");
 }
 
+/// A metric that the first batch does not have is taken over once two members agree on it.
+#[test]
+fn the_names_of_metrics_come_from_batches_that_two_agree_on() {
+    let mut under_way = evaluation(true, u64::MAX);
+    let named = |name: &str, value| Measurement { metrics: [(name.into(), value)].into(), ..Measurement::of_loss(1.0) };
+    let say = |under_way: &mut UnderWay, number, batch, measurement| {
+        under_way.measured(1.0, worker(number), batch, Ok((BATCHES, measurement)))
+    };
+    takes_two(&mut under_way, worker(1));
+    assert_eq!(say(&mut under_way, 1, 0, named("error", 0.5)), []);
+    assert!(under_way.data.as_ref().unwrap().metrics.is_empty(), "one alone says so");
+    assert_eq!(under_way.hand_out(worker(2)), [0, 2]);
+    assert_eq!(say(&mut under_way, 2, 0, named("error", 0.501)), []);
+    assert!(under_way.data.as_ref().unwrap().metrics.contains("error"));
+    assert_eq!(say(&mut under_way, 1, 1, named("error", 7.0)), []);
+    assert!(!under_way.unconfirmed.contains_key(&1), "the name is known");
+}
+
 /// Of three that measure the same batch, the one that differs is named, whoever comes first; the coordinator is believed.
 #[test]
 fn two_that_agree_outvote_a_third() {
@@ -121,7 +143,7 @@ fn two_that_agree_outvote_a_third() {
     for (order, expected) in orders.iter().zip([&[][..], &[1], &[2]]) {
         for (is_agreed, batch) in [(false, 0), (true, 1)] {
             let mut under_way = evaluation(is_agreed, 1);
-            meet(&mut under_way, &[1, 2, 3, 3], false);
+            meet(&mut under_way, &[1, 2, 3, 3], 1.0);
             let mut wrong = Vec::new();
             for (number, loss) in order {
                 assert!(under_way.sum.is_none() || is_agreed);
@@ -147,25 +169,36 @@ fn two_that_agree_outvote_a_third() {
 fn a_machine_does_not_confirm_itself_unless_it_is_alone() {
     for (machines, can_confirm) in [([1, 1, 2], false), ([1, 1, 1], true)] {
         let mut under_way = evaluation(false, u64::MAX);
-        meet(&mut under_way, &machines, false);
+        meet(&mut under_way, &machines, 1.0);
         under_way.hand_out(worker(1));
         measured(&mut under_way, worker(1), 0, 1.0);
         assert_eq!(under_way.hand_out(worker(2)).contains(&0), can_confirm);
-        assert_eq!(under_way.hand_out(worker(3)).contains(&0), !can_confirm);
+        assert_eq!(under_way.hand_out(worker(3)), [0], "it can, and the other may hang");
     }
     let mut alone = evaluation(false, u64::MAX);
-    meet(&mut alone, &[1], false);
+    meet(&mut alone, &[1], 1.0);
     alone.hand_out(worker(1));
     measured(&mut alone, worker(1), 0, 1.0);
-    meet(&mut alone, &[1], false);
+    meet(&mut alone, &[1], 1.0);
     assert!(alone.sum.is_some() && alone.agreed().is_none(), "it counts, and proves nothing about others");
+    for (checked_from, counts) in [(u64::MAX, true), (0, false)] {
+        let mut hangs = evaluation(false, checked_from);
+        meet(&mut hangs, &[1, 2], 1.0);
+        hangs.hand_out(worker(1));
+        measured(&mut hangs, worker(1), 0, 1.0);
+        assert_eq!(hangs.hand_out(worker(2)), [0]);
+        meet(&mut hangs, &[1, 2], CONFIRMATION_S);
+        assert!(hangs.sum.is_none());
+        meet(&mut hangs, &[1, 2], CONFIRMATION_S + 1.0);
+        assert_eq!(hangs.sum.is_some(), counts, "only a check is worth the time until it is known to hang");
+    }
     let mut apart = evaluation(false, u64::MAX);
     for number in [1, 2] {
-        meet(&mut apart, &[1, 2], false);
+        meet(&mut apart, &[1, 2], 1.0);
         assert_eq!(apart.hand_out(worker(number)), [0]);
         assert_eq!(measured(&mut apart, worker(number), 0, f64::from(number)), []);
     }
-    meet(&mut apart, &[1, 2], false);
+    meet(&mut apart, &[1, 2], 1.0);
     let error = apart.outcome(1.0, true, false).unwrap().unwrap_err().to_string();
     assert_eq!(error, "no two of 2 measurements of batch 0 agree");
 }
