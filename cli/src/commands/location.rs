@@ -1,6 +1,8 @@
 //! Finding the run that a command reads, in a folder or at its coordinator.
 
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ata_observe::{Client, ClientError};
 use ata_record::JOURNAL_FILE;
@@ -8,7 +10,7 @@ use ata_record::JOURNAL_FILE;
 use crate::args::RunOrUrl;
 use crate::failure::Failure;
 use crate::run::registry::candidates;
-use crate::run::resume::runs;
+use crate::run::resume::{RUNS, runs};
 use crate::settings::{DEFAULT_DASHBOARD, Settings, read_file};
 
 pub(super) enum RunLocation {
@@ -32,9 +34,21 @@ impl RunLocation {
             Some(run) => Ok(Self::Folder(folder(run)?)),
             None => match runs().into_iter().find(|run| run.join(JOURNAL_FILE).exists()) {
                 Some(newest) => Ok(Self::Folder(newest)),
-                None => Ok(Self::Server(format!("http://{DEFAULT_DASHBOARD}").parse()?)),
+                None => Self::here(),
             },
         }
+    }
+
+    /// Returns the coordinator of this machine, for a folder without runs.
+    fn here() -> Result<Self, Failure> {
+        let here: SocketAddr = DEFAULT_DASHBOARD.parse().expect("an address");
+        if TcpStream::connect_timeout(&here, Duration::from_secs(1)).is_err() {
+            return Err(Failure::unreachable(format!(
+                "there is no run in {RUNS}/ here, and no coordinator's dashboard at http://{here}: name a run's folder, or the URL that \
+                 its coordinator prints, or begin one with `ata up`"
+            )));
+        }
+        Ok(Self::Server(format!("http://{here}").parse()?))
     }
 }
 
