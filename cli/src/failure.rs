@@ -8,7 +8,7 @@ use ata_data::DataError;
 use ata_experiments::ExperimentError;
 use ata_figures::FigureError;
 use ata_learn::{DeviceError, ModelError};
-use ata_net::{ConnectError, SecurityError};
+use ata_net::{ConnectError, MORE_FILES, SecurityError};
 use ata_plan::PlanError;
 use ata_scheduler::PolicyError;
 use ata_simulator::{LawError, SettingError};
@@ -117,7 +117,11 @@ impl Failure {
 
     fn new(exit: Exit, message: impl Display) -> Self {
         // The message is reduced to one line because it may quote a worker, a server or a file.
-        let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        // Whatever was to be opened: errors of files and sockets are only text by now, partly from other machines.
+        if cfg!(unix) && message.contains("Too many open files") && !message.contains(MORE_FILES) {
+            message = format!("{message}; {MORE_FILES}");
+        }
         Self { exit, message: escaped(&message).into_owned() }
     }
 

@@ -279,6 +279,7 @@ impl CoordinatorConfig {
         RunSpec {
             model: problem.specification.clone(),
             parameters: problem.model.parameter_count() as u64,
+            tensors: problem.model.table().tensors.iter().map(|tensor| tensor.elements() as u64).collect(),
             seed: self.engine.seed,
             budget: self.engine.budget,
             task_batch: problem.task_batch,

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// No coordinator could be reached in time.
-    #[error("{cause}; gave up on {endpoint} after {} s (--retry-for). Is `ata coordinator` running there?", tried.as_secs())]
+    #[error("{cause}; gave up on {endpoint} after {} s (--retry-for). `ata doctor`, with the same flags, examines the connection", tried.as_secs())]
     Unreachable {
         /// The coordinator's address.
         endpoint: Endpoint,
@@ -59,7 +59,7 @@ pub enum WorkerError {
     #[error("{0}")]
     TaskTime(String),
     /// Other workers cannot reach this one.
-    #[error("cannot listen for other workers at {0} (--peer-listen): {1}")]
+    #[error("cannot serve other workers at {0} (--peer-listen): {1}")]
     PeerListen(SocketAddr, String),
     /// The compute thread failed.
     #[error("the device failed: {0}")]

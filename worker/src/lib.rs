@@ -39,6 +39,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use ata_net::Trust;
 use ata_wire::FarewellReason;
 
 use backoff::{Attempts, Backoff};
@@ -78,7 +79,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             config.endpoint = endpoint;
         }
         let ended = tokio::select! {
-            ended = session::run(&config, peers.as_ref(), &mut history) => ended,
+            ended = attempt(&config, peers.as_ref(), &mut history) => ended,
             () = &mut stop => return Ok(WorkerEnd::Stopped),
         };
         if history.worked {
@@ -125,5 +126,24 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             () = tokio::time::sleep(wait) => {}
             () = &mut stop => return Ok(WorkerEnd::Stopped),
         }
+    }
+}
+
+/// Runs a session. If it does not even begin, looks for the cause.
+async fn attempt(
+    config: &WorkerConfig,
+    peers: Option<&PeerServer>,
+    history: &mut History,
+) -> Result<FarewellReason, SessionError> {
+    let contact = history.contact;
+    match session::run(config, peers, history).await {
+        // A server with TLS was examined when the connection was made. One without is known only by its first answer.
+        Err(SessionError::Broken(cause))
+            if history.contact == contact && matches!(config.endpoint.trust(), Trust::Open) =>
+        {
+            let found = config.endpoint.obstacle().await;
+            Err(SessionError::Broken(found.map_or(cause, |obstacle| obstacle.to_string())))
+        }
+        ended => ended,
     }
 }

@@ -235,9 +235,12 @@ async fn prepare(
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
     let model = (config.models)(&run.model)?;
-    let (here, table) = (model.parameter_count() as u64, model.table());
-    if here != run.parameters {
-        let counts = format!("'{}' has {here} parameters here, but {}", run.model, run.parameters);
+    let table = model.table();
+    let tensors: Vec<u64> = table.tensors.iter().map(|tensor| tensor.elements() as u64).collect();
+    if tensors != run.tensors {
+        let here = tensors.iter().sum::<u64>();
+        let counts =
+            format!("'{}' has {here} parameters here, but {} or tensors of other sizes", run.model, run.parameters);
         return Err(WorkerError::OtherModel(counts).into());
     }
     let source = SplitSource::new(config, run, Split::Train, link);

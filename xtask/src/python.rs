@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::{Failure, Shell};
 
-/// The build tool and the test runner. Their versions are pinned because later ones may fail on an old commit.
+/// The build tool, the test runner, and gRPC for a worker that is written from the contract alone. Their versions are pinned because later
+/// ones may fail on an old commit.
 const MATURIN: &str = "maturin==1.16.0";
 const PYTEST: &str = "pytest==9.2.0";
+const GRPC: &str = "grpcio-tools==1.85.1";
 
 /// Builds, installs and tests the package. Needs Python 3.10 or newer with venv, and access to PyPI.
 pub(crate) fn check(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
@@ -24,6 +26,7 @@ pub(crate) fn check(shell: &Shell, arguments: &[String]) -> Result<(), Failure> 
     shell.run_with(&texts(maturin.into_iter().chain([wheels.clone()])), |command| command.current_dir("python"))?;
     environment(shell, &tests)?;
     install(shell, &tests, PYTEST)?;
+    install(shell, &tests, GRPC)?;
     install(shell, &tests, &wheel(&wheels)?)?;
     // pytest does not run in `python/`, so the tests import the installed package.
     let mut pytest = texts([program(&tests, "pytest"), "python/tests".into()]);

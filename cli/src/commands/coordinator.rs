@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 
-use ata_net::Security;
+use ata_net::{Security, cannot_listen};
 use sd_notify::NotifyState;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -35,11 +35,8 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         // The ready file of an earlier process has an outdated address. There may be none.
         drop(std::fs::remove_file(file));
     }
-    let listener = TcpListener::bind(address).await.map_err(|cause| {
-        Failure::usage(format!(
-            "cannot listen on {address}: {cause}. Choose another --listen, or port 0 for a free one"
-        ))
-    })?;
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|cause| Failure::usage(cannot_listen(address, &cause, "--listen")))?;
     let bound = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, DEFAULT_DASHBOARD).await?;
     let EntranceSettings { security, join, token_file } = settings.entrance(bound)?;

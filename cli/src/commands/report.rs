@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ata_net::cannot_listen;
 use ata_observe::{Access, App, DashboardSource, Snapshot, follow, read_state, serve};
 use ata_record::REPORT_FILE;
 use tokio::net::TcpListener;
@@ -53,9 +54,8 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<(), Failur
         )
     })?;
     let stop = signals::stop()?;
-    let listener = TcpListener::bind(address).await.map_err(|cause| {
-        Failure::usage(format!("cannot listen on {address}: {cause}. Choose another address, or port 0 for a free one"))
-    })?;
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|cause| Failure::usage(cannot_listen(address, &cause, "--serve")))?;
     note!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);
     let source = |folder: PathBuf| DashboardSource {
         state: follow(folder.clone(), location::prices(&folder)),

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use ata_net::cannot_listen;
 use ata_observe::{Access, App, DashboardSource, Metrics, TensorBoard, serve};
 use ata_record::{Listeners, RunState};
 use tokio::net::TcpListener;
@@ -34,11 +35,8 @@ impl Dashboard {
         {
             bound = TcpListener::bind((address.ip(), 0)).await;
         }
-        let listener = bound.map_err(|cause| {
-            Failure::usage(format!(
-                "cannot serve the dashboard on {address}: {cause}. Choose another --dashboard, or off"
-            ))
-        })?;
+        let failed = |cause| Failure::usage(format!("the dashboard {}", cannot_listen(address, &cause, "--dashboard")));
+        let listener = bound.map_err(failed)?;
         let view = settings.dashboard_view(listener.local_addr().map_err(Failure::internal)?)?;
         let secret = match &view.token_file {
             None => String::new(),

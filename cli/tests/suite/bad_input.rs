@@ -140,7 +140,7 @@ fn no_object_store() {
 fn a_port_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    fails(&Sandbox::new(), &["coordinator", "--listen", &address], 64, "Choose another --listen");
+    fails(&Sandbox::new(), &["coordinator", "--listen", &address], 64, "choose another --listen");
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! Checks the connection to a coordinator: whether it is reachable, can be trusted, admits this machine, and speaks the same protocol.
 
-use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ata_net::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
-use ata_net::{ConnectError, Endpoint, Trust, why_refused};
+use ata_net::{ConnectError, Endpoint, Obstacle, Trust, why_refused};
 use ata_types::seconds;
 use ata_wire::{PROTOCOL, ProbeResult, ProbeSummary, RunSpec, connect};
 use tokio::net::TcpStream;
@@ -86,6 +84,9 @@ async fn enter(endpoint: &Endpoint) -> Result<(Link<'_>, ProbeSummary, Finding),
                 tries += 1;
                 tokio::time::sleep(PAUSE).await;
             }
+            Err(status) if broke(&status) && why_refused(&status).is_none() => {
+                return Err(in_the_way(endpoint).await.unwrap_or_else(|| refusal(&status, endpoint.trust())));
+            }
             Err(status) => return Err(refusal(&status, endpoint.trust())),
         }
     }
@@ -98,42 +99,32 @@ fn broke(status: &CallStatus) -> bool {
 
 /// Checks that a TCP connection can be made.
 async fn reach(endpoint: &Endpoint) -> Result<Finding, Finding> {
-    let (host, port) = endpoint.host_and_port();
-    let resolved = tokio::net::lookup_host((host, port)).await.map(Iterator::collect::<Vec<SocketAddr>>);
-    let Ok(addresses) = resolved else {
-        let fix =
-            "check the spelling, or have the coordinator's token hold its address: ata token show --advertise ADDRESS";
-        return Err(Finding::problem(REACHABILITY, format!("the host name '{host}' is not known here"), fix));
-    };
     let began = Instant::now();
-    let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await;
-    match connected {
+    let (host, port) = endpoint.host_and_port();
+    match timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port))).await {
         Ok(Ok(_)) => {
             let time = seconds(began.elapsed().as_secs_f64());
             Ok(Finding::ok(REACHABILITY, format!("{host}:{port} accepts a connection after {time}")))
         }
-        Ok(Err(cause)) => {
-            let fix = if cause.kind() == io::ErrorKind::ConnectionRefused {
-                format!("start the coordinator there, with --listen 0.0.0.0:{port} if other machines shall reach it")
-            } else {
-                "check the address, and the network between the two machines".to_owned()
-            };
-            Err(Finding::problem(REACHABILITY, format!("{host}:{port} cannot be reached: {cause}"), fix))
-        }
-        Err(_) => {
-            let found = format!("{host}:{port} does not answer within {CONNECT_TIMEOUT:?}");
-            let fix = format!("open TCP port {port} in the firewalls between the two machines, and check the address");
-            Err(Finding::problem(REACHABILITY, found, fix))
-        }
+        _ => Err(in_the_way(endpoint).await.unwrap_or_else(|| {
+            Finding::problem(REACHABILITY, format!("{host}:{port} did not accept a connection at first"), "try again")
+        })),
     }
+}
+
+/// Returns a finding for what keeps this machine from the coordinator, if anything does.
+async fn in_the_way(endpoint: &Endpoint) -> Option<Finding> {
+    let Obstacle { found, fix } = endpoint.obstacle().await?;
+    Some(Finding::problem(REACHABILITY, found, fix))
 }
 
 /// Returns the finding for a peer that listens, but with which no connection could be made.
 fn distrust(error: &ConnectError) -> Finding {
     let fix = match error {
+        ConnectError::Unreachable(_, Obstacle { found, fix }) => return Finding::problem(REACHABILITY, found, fix),
         ConnectError::Distrusted { .. } => TOKEN,
         ConnectError::Certificates { .. } => CERTIFICATES,
-        ConnectError::Address(_) | ConnectError::Unreachable { .. } => ANOTHER,
+        ConnectError::Address(_) => ANOTHER,
     };
     Finding::problem(TRUST, error.to_string(), fix)
 }

@@ -98,10 +98,6 @@ impl<'a> Link<'a> {
 
     /// Measures latency and bandwidth. Returns findings for what could not be measured.
     pub async fn measure(mut self) -> (Option<Speed>, Vec<Finding>) {
-        let failed = |check, status: &CallStatus| {
-            let fix = "run ata doctor again; if it stays so, the link is too slow, or loses packets";
-            Finding::warning(check, format!("not measured: {:?}: {}", status.code(), status.message()), fix)
-        };
         let trip_s = match self.trip_s().await {
             Ok(trip_s) => trip_s,
             Err(status) => return (None, vec![failed(LATENCY, &status)]),
@@ -141,6 +137,17 @@ impl<'a> Link<'a> {
             count = (GROWTH * count).min(MAX_PROBE_BYTES);
         }
     }
+}
+
+/// Returns the finding for a measurement that failed after the coordinator had answered.
+fn failed(check: &'static str, status: &CallStatus) -> Finding {
+    let found = format!("not measured: {:?}: {}", status.code(), status.message());
+    if status.code() == Code::ResourceExhausted {
+        return Finding::warning(check, found, "other machines are measuring: run ata doctor again");
+    }
+    let fix = "the link loses packets, or is too slow. If small messages pass and large ones do not (VPN, tunnel), lower the MTU at both \
+               ends: ip link set dev DEVICE mtu 1280; `ping -M do -s 1472 HOST` finds what passes";
+    Finding::problem(check, found, fix)
 }
 
 fn latency(trip_s: f64) -> Finding {

@@ -1,7 +1,8 @@
 //! Checks whether the coordinator's addresses are free.
 
-use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+
+use ata_net::{Obstacle, cannot_listen};
 
 use crate::finding::{Finding, Status};
 
@@ -23,21 +24,8 @@ fn of(what: &str, flag: &str, address: SocketAddr, status: Status) -> Finding {
     let Err(cause) = TcpListener::bind(address) else {
         return Finding::ok(CHECK, format!("{what} can listen on {address}"));
     };
-    let (why, fix) = match cause.kind() {
-        ErrorKind::AddrInUse => (
-            "another program does, maybe an ata coordinator".into(),
-            format!("stop it (`ss -ltnp` says which it is), or choose another {flag}; port 0 takes a free one"),
-        ),
-        ErrorKind::AddrNotAvailable => (
-            "this machine does not have that address".into(),
-            format!("choose one of `ip addr` for {flag}, or 0.0.0.0 for all of them"),
-        ),
-        ErrorKind::PermissionDenied => {
-            ("ports below 1024 are not for every user".into(), format!("choose a port above for {flag}"))
-        }
-        _ => (cause.to_string(), format!("choose another {flag}")),
-    };
-    Finding::bad(CHECK, status, format!("{what} cannot listen on {address}: {why}"), fix)
+    let Obstacle { found, fix } = cannot_listen(address, &cause, flag);
+    Finding::bad(CHECK, status, format!("{what} {found}"), fix)
 }
 
 #[cfg(test)]

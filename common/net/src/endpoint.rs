@@ -9,7 +9,9 @@ use http::uri::Authority;
 use tonic::transport::{self, Uri};
 
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::obstacle::Obstacle;
 use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
+use crate::warnings::Protocol;
 
 /// The address of a coordinator, and how a worker authenticates it: `http://head:7070` or `head:7070` without
 /// encryption, or a [`JoinToken`].
@@ -58,11 +60,20 @@ impl Endpoint {
             .keep_alive_while_idle(true);
         let certificates = |error| ConnectError::Certificates(self.clone(), innermost(&error));
         let channel = self.trust.apply(channel).map_err(certificates)?.connect().await;
-        let channel = channel.map_err(|error| match why_refused(&error) {
-            Some(reason) => ConnectError::Distrusted(self.clone(), reason),
-            None => ConnectError::Unreachable(self.clone(), innermost(&error)),
-        })?;
-        Ok(AuthorizedChannel { channel, authorization: self.trust.authorization() })
+        let error = match channel {
+            Ok(channel) => return Ok(AuthorizedChannel { channel, authorization: self.trust.authorization() }),
+            Err(error) => error,
+        };
+        if let Some(reason) = why_refused(&error) {
+            return Err(ConnectError::Distrusted(self.clone(), reason));
+        }
+        let unknown = || Obstacle { found: innermost(&error), fix: "see the coordinator's log".into() };
+        Err(ConnectError::Unreachable(self.clone(), self.obstacle().await.unwrap_or_else(unknown)))
+    }
+
+    /// Looks for what keeps this machine from the coordinator; `None` if a server of the right kind answers.
+    pub async fn obstacle(&self) -> Option<Obstacle> {
+        Obstacle::find(self.host_and_port(), Protocol::Grpc, !matches!(*self.trust, Trust::Open)).await
     }
 }
 
@@ -101,7 +112,7 @@ pub enum ConnectError {
     Certificates(Endpoint, String),
     /// The coordinator does not answer.
     #[error("cannot reach the coordinator at {0}: {1}")]
-    Unreachable(Endpoint, String),
+    Unreachable(Endpoint, Obstacle),
     /// The peer is not trusted. Nothing was sent to it.
     #[error("the coordinator at {0} is not trusted: {1}")]
     Distrusted(Endpoint, String),

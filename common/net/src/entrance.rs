@@ -14,6 +14,7 @@ use tokio_util::either::Either;
 use crate::admission::Admission;
 use crate::handshake::{Transport, handshake};
 use crate::limits::STRANGER_TIMEOUT;
+use crate::obstacle::{MORE_FILES, is_out_of_files};
 use crate::peer::Peer;
 use crate::warnings::{Protocol, Warnings};
 
@@ -81,7 +82,8 @@ where
                 }
                 Err(error) => {
                     // Either there are no file descriptors left, or the connection was closed at once.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    let fix = if is_out_of_files(&error) { MORE_FILES } else { "the next one is tried" };
+                    tracing::warn!(%error, "cannot accept a connection: {fix}");
                     this.0.admission.expel();
                     sleep(Duration::from_millis(100)).await;
                 }

@@ -21,10 +21,11 @@ const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
 
 /// The answer to a peer that speaks plain HTTP/2 to a port with TLS: empty settings, and "inadequate security" (RFC 9113,
 /// sections 6.8 and 7), which gRPC reports as PERMISSION_DENIED.
-const NO_PLAIN_HTTP2_HERE: [u8; 26] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12];
+pub(crate) const NO_PLAIN_HTTP2_HERE: [u8; 26] =
+    [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12];
 
 /// The answer to a browser that speaks plain HTTP to a port with TLS.
-const NO_PLAIN_HTTP_HERE: &[u8] =
+pub(crate) const NO_PLAIN_HTTP_HERE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nthis address speaks TLS: https://\n";
 
 /// The warning about a peer that does not finish its handshake in time.

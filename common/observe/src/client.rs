@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_net::{JoinToken, KeyPin, Secret, http_client};
+use ata_net::{JoinToken, KeyPin, Obstacle, Protocol, Secret, http_client};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::Authority;
@@ -103,15 +103,38 @@ impl Client {
             }
             Ok(Ok((status, body))) => {
                 let text = String::from_utf8_lossy(&body).trim().to_owned();
+                if text.starts_with('<') {
+                    return Err(self.unreachable(&format!(
+                        "it is another web server, which answers {status}: give the address that the coordinator prints as its dashboard"
+                    )));
+                }
                 let cause = if text.is_empty() { status.to_string() } else { text };
+                // A dashboard with TLS says so to those who speak without.
+                if status == StatusCode::BAD_REQUEST && !self.is_encrypted {
+                    return Err(self.explained(cause).await);
+                }
                 if status.is_server_error() {
                     return Err(ClientError::Unavailable { address: self.address.clone(), cause });
                 }
                 Err(ClientError::NotFound(cause))
             }
+            Ok(Err(ClientError::Unreachable { cause, .. })) => Err(self.explained(cause).await),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.unreachable(&"no answer in time")),
+            Err(_) => Err(self.explained("no answer in time".into()).await),
         }
+    }
+
+    /// Returns the error with what keeps this machine from the server, if anything does.
+    async fn explained(&self, cause: String) -> ClientError {
+        let host = self.host();
+        let port = self.address.port_u16().expect("an address has a port");
+        let found = Obstacle::find((&host, port), Protocol::Http, self.is_encrypted).await;
+        self.unreachable(&found.map_or(cause, |obstacle| obstacle.to_string()))
+    }
+
+    /// Returns the host; an IPv6 address has no brackets.
+    fn host(&self) -> String {
+        self.address.host().trim_start_matches('[').trim_end_matches(']').to_owned()
     }
 
     fn unreachable(&self, cause: &dyn ToString) -> ClientError {
@@ -131,8 +154,7 @@ impl Client {
         if !self.is_encrypted {
             return self.speak(stream, path).await;
         }
-        let host = self.address.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|error| self.unreachable(&error))?;
+        let name = ServerName::try_from(self.host()).map_err(|error| self.unreachable(&error))?;
         let config: Arc<rustls::ClientConfig> = http_client(self.pin);
         let stream = TlsConnector::from(config).connect(name, stream).await;
         let stream = stream.map_err(|error| self.unreachable(&error))?;

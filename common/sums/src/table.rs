@@ -24,7 +24,8 @@ pub struct TensorEntry {
 const TRANSPOSED: &str = "^T";
 
 impl TensorEntry {
-    pub(crate) fn elements(&self) -> usize {
+    /// Returns the number of values.
+    pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 

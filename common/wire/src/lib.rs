@@ -39,5 +39,5 @@ pub use transfer::{
     chunk, gradient_parts,
 };
 
-/// The protocol version. A worker with another version is refused.
-pub const PROTOCOL: u32 = 11;
+/// The protocol version, which the contract names. A worker with another version is refused.
+pub const PROTOCOL: u32 = proto::Protocol::Current as u32;

@@ -129,7 +129,15 @@ impl Driver {
     }
 
     fn evict(&mut self, worker: WorkerId, silent_s: f64) {
-        let detail = format!("no result for {silent_s:.1} s; if tasks take that long, raise --lease-timeout-s");
+        let lacks_parameters =
+            self.sessions.of_worker(worker).is_some_and(|session| session.oldest_version().is_some());
+        let advice = if lacks_parameters {
+            "it has not received its parameters: run `ata doctor` there, with the flags of the worker. If large packets are lost (VPN, \
+             tunnel), lower the MTU at both ends: ip link set dev DEVICE mtu 1280"
+        } else {
+            "if tasks take that long, raise --lease-timeout-s"
+        };
+        let detail = format!("no result for {silent_s:.1} s; {advice}");
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
         self.lose_collections(worker);

@@ -267,6 +267,7 @@ fn run() -> RunSpec {
     RunSpec {
         model: "cnn".into(),
         parameters: VALUES,
+        tensors: vec![VALUES - 1, 1],
         seed: 1,
         budget: 23,
         task_batch: 16,

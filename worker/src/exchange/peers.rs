@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_net::limits::ANSWER_TIMEOUT;
 use ata_net::{
-    Credentials, Endpoint, JoinToken, KeepOpen, Peer, Role, Secrets, Security, ServerTls, Trust, memory_bytes, serve,
+    Credentials, Endpoint, JoinToken, KeepOpen, Peer, Role, Secrets, Security, ServerTls, Trust, cannot_listen,
+    memory_bytes, serve,
 };
 use ata_wire::limits::MAX_SHARDS;
 use ata_wire::{
@@ -131,7 +132,7 @@ impl PeerServer {
             Err(_) if listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => TcpListener::bind(any).await,
             bound => bound,
         };
-        let listener = listener.map_err(|error| failed(error.to_string()))?;
+        let listener = listener.map_err(|cause| failed(cannot_listen(listen, &cause, "--peer-listen").to_string()))?;
         let port = listener.local_addr().map_err(|error| failed(error.to_string()))?.port();
         let address = format!("{}:{port}", host.as_deref().unwrap_or("0.0.0.0"));
         let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;

@@ -4,6 +4,11 @@
 use super::*;
 use ata_wire::SetHeader;
 
+/// The warning of a worker that was evicted while it waited for parameters.
+const LOST_PARAMETERS: &str = "tasks came, but not their parameters: large packets are lost on the way, or the link is too slow. \
+                               `ata doctor` with the flags of this worker measures it; on a VPN or tunnel, lower the MTU at both ends: \
+                               ip link set dev DEVICE mtu 1280";
+
 pub(super) struct ActiveSession<'a> {
     pub(super) bulk: Connection,
     pub(super) stream: ParameterStream,
@@ -72,7 +77,12 @@ impl ActiveSession<'_> {
                     ToWorker::Reach { probe, address } => self.sharing.reach(probe, &address),
                     ToWorker::ProbeLink { bytes } => self.probe_link(bytes),
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
-                    ToWorker::Farewell { reason, detail } => return ended(reason, detail),
+                    ToWorker::Farewell { reason, detail } => {
+                        if reason == FarewellReason::Evicted && !self.waiting.is_empty() {
+                            tracing::warn!("{LOST_PARAMETERS}");
+                        }
+                        return ended(reason, detail);
+                    }
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
                 },
                 Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,

@@ -142,8 +142,9 @@ fn in_words(error: &rustls::Error) -> Option<String> {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Other(other)) => Some(other.0.to_string()),
         rustls::Error::InvalidCertificate(cause) => Some(format!("its certificate is not valid: {cause}")),
-        rustls::Error::InvalidMessage(_) | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
-            Some("it does not speak TLS: is it another program, or a coordinator started with --insecure?".into())
+        // A coordinator without TLS says so by this alert.
+        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            Some("it does not speak TLS: if it was started with --insecure, use --coordinator http://HOST:PORT, and no --join".into())
         }
         rustls::Error::AlertReceived(alert) => certificate_refused(&format!("{alert:?}")),
         _ => None,

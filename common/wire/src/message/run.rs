@@ -4,7 +4,7 @@ use ata_types::WireFormat;
 use bytes::Bytes;
 
 use super::{WireError, array, in_range, invalid, missing, truncated};
-use crate::limits::{MAX_BUDGET, MAX_DATA_BYTES, MAX_PARAMETERS, MAX_TASK_BATCH};
+use crate::limits::{MAX_BUDGET, MAX_DATA_BYTES, MAX_PARAMETERS, MAX_TASK_BATCH, MAX_TENSORS};
 use crate::proto::{self, data_spec::Kind};
 
 /// Everything a worker must know about the run.
@@ -14,6 +14,8 @@ pub struct RunSpec {
     pub model: String,
     /// The number of the model's parameters.
     pub parameters: u64,
+    /// The number of values of each tensor, in flat order.
+    pub tensors: Vec<u64>,
     /// The seed of the order of samples.
     pub seed: u64,
     /// The budget B, in tasks per iteration.
@@ -51,13 +53,25 @@ pub enum DataSpec {
 
 impl RunSpec {
     pub(super) fn into_wire(self) -> proto::RunSpec {
-        let Self { model, parameters, seed, budget, task_batch, skip_bad_samples, data, test_data, format } = self;
+        let Self { model, parameters, tensors, seed, budget, task_batch, skip_bad_samples, data, test_data, format } =
+            self;
         let format = match format {
             WireFormat::F32Exact => proto::WireFormat::F32Exact,
             WireFormat::Compact => proto::WireFormat::Compact,
         };
         let (data, test_data, format) = (Some(data.into_wire()), Some(test_data.into_wire()), format.into());
-        proto::RunSpec { model, parameters, seed, budget, task_batch, skip_bad_samples, data, test_data, format }
+        proto::RunSpec {
+            model,
+            parameters,
+            tensors,
+            seed,
+            budget,
+            task_batch,
+            skip_bad_samples,
+            data,
+            test_data,
+            format,
+        }
     }
 
     pub(super) fn from_wire(run: Option<proto::RunSpec>) -> Result<Self, WireError> {
@@ -68,9 +82,16 @@ impl RunSpec {
             proto::WireFormat::Compact => WireFormat::Compact,
             proto::WireFormat::Unspecified => return Err(invalid("format", run.format, "1 or 2")),
         };
+        let parameters = in_range("parameters", run.parameters, MAX_PARAMETERS)?;
+        in_range("number of tensors", run.tensors.len() as u64, MAX_TENSORS as u64)?;
+        let values = run.tensors.iter().fold(0_u64, |sum, values| sum.saturating_add(*values));
+        if values != parameters {
+            return Err(invalid("sum of tensors", values, format!("{parameters}, the number of parameters")));
+        }
         Ok(Self {
             model: truncated(run.model),
-            parameters: in_range("parameters", run.parameters, MAX_PARAMETERS)?,
+            parameters,
+            tensors: run.tensors,
             seed: run.seed,
             budget: in_range("budget", run.budget, MAX_BUDGET)?,
             task_batch: in_range("task_batch", run.task_batch, MAX_TASK_BATCH)?,

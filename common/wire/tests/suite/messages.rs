@@ -38,6 +38,7 @@ fn run() -> RunSpec {
     RunSpec {
         model: "cnn".into(),
         parameters: MAX_PARAMETERS,
+        tensors: vec![MAX_PARAMETERS >> 16; MAX_TENSORS],
         seed: u64::MAX,
         budget: MAX_BUDGET,
         task_batch: MAX_TASK_BATCH,
@@ -285,6 +286,7 @@ fn a_welcome_describes_a_run_that_is_possible() {
     };
     let run = proto::RunSpec {
         parameters: 1,
+        tensors: vec![1],
         budget: 1,
         task_batch: 1,
         data: Some(data.clone()),
@@ -315,6 +317,9 @@ fn a_welcome_describes_a_run_that_is_possible() {
         |said, change: &dyn Fn(&mut proto::RunSpec)| check(said, &|welcome| change(welcome.run.as_mut().unwrap()));
     for parameters in [0, MAX_PARAMETERS + 1] {
         check("parameters is ", &|run| run.parameters = parameters);
+    }
+    for tensors in [vec![], vec![0], vec![2], vec![1, u64::MAX], vec![0; MAX_TENSORS + 1]] {
+        check("tensors is ", &|run| run.tensors.clone_from(&tensors));
     }
     for budget in [0, MAX_BUDGET + 1] {
         check("budget is ", &|run| run.budget = budget);
