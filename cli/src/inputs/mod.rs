@@ -24,6 +24,8 @@ pub(crate) struct Inputs {
     /// The specification that workers resolve to the same model.
     pub(crate) specification: String,
     pub(crate) training: SplitData,
+    /// The number of training samples, if this program can read them.
+    pub(crate) samples: Option<u64>,
     pub(crate) test: SplitData,
     /// The test data, unless only workers evaluate.
     pub(crate) own_test: Option<Arc<dyn Dataset>>,
@@ -37,12 +39,12 @@ impl Inputs {
         let evaluators = settings.evaluators(true)?;
         let specification = specification(settings, models)?;
         let FoundInputs { model, parameters, data } = find(models(&specification)?, data, *seed)?;
-        data.open(&*model, Split::Train)?;
+        let samples = Some(data.open(&*model, Split::Train)?.count());
         let own_test = evaluators.head.then(|| data.open(&*model, Split::Test)).transpose()?;
         let training = data.split_data(&*model, Split::Train)?;
         let test = data.split_data(&*model, Split::Test)?;
         let specification = with_parameters(&specification, &parameters);
-        Ok(Self { model, specification, training, test, own_test, by_workers: evaluators.workers })
+        Ok(Self { model, specification, training, samples, test, own_test, by_workers: evaluators.workers })
     }
 
     /// Opens the inputs of a coordinator. A model that this program does not have is read from `--init`.
@@ -69,6 +71,7 @@ impl Inputs {
             model: Arc::new(model),
             specification: settings.model.clone(),
             training: generated(),
+            samples: None,
             test: generated(),
             own_test: None,
             by_workers: settings.evaluators(false)?.workers,

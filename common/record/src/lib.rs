@@ -25,7 +25,7 @@ mod resumption;
 mod state;
 mod writer;
 
-pub use event::{EndState, JOURNAL_VERSION, RefusalKind, RunEvent, WorkerLink};
+pub use event::{EndState, JOURNAL_VERSION, RefusalKind, RunEvent, WorkerLink, WorkerResources};
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE,
     SUMMARY_FILE, create_folder, sync_folder, write_atomically,

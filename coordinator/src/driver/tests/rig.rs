@@ -3,6 +3,8 @@
 //! Sessions and gradients arrive as function calls, without a network, and work reaches the training thread only when a test passes it on.
 //! The order of events therefore does not depend on the speed of any thread.
 
+use ata_wire::ProcessUsage;
+
 use super::*;
 
 /// The number of commands that threads may send before a test handles them.
@@ -139,7 +141,7 @@ impl Rig {
         let hello = |reply| DriverCommand::Hello { hello, peer: Peer::default(), reply };
         let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
         assert!(self.say(token, FromWorker::Ready { fuses: false, peer_address: None }).is_none());
-        presence.hear_heartbeat(false);
+        presence.hear_heartbeat(false, ProcessUsage::default());
         let (leases, assigned, asked) = (Vec::new(), HashMap::new(), Vec::new());
         Some(VirtualWorker { token, leases, assigned, asked, messages, presence })
     }
