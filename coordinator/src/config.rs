@@ -75,6 +75,8 @@ pub struct ProblemConfig {
     pub skip_bad_samples: bool,
     /// The data that gradients are computed on.
     pub data: SplitData,
+    /// The number of its samples, if it is known.
+    pub samples: Option<u64>,
 }
 
 /// How gradients are turned into parameters.

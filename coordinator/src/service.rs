@@ -232,7 +232,7 @@ async fn read_messages(
         };
         match message {
             Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
-            Ok(FromWorker::Heartbeat { idle }) => presence.hear_heartbeat(idle),
+            Ok(FromWorker::Heartbeat { idle, usage }) => presence.hear_heartbeat(idle, usage),
             Ok(message) => {
                 if driver.send(DriverCommand::Said { session, message }).await.is_err() {
                     return;

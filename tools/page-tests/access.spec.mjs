@@ -13,16 +13,17 @@ const NAMED = new Set([
 /** Stops of the Tab key in the page of four workers, in order. */
 const STOPS = [
   "Skip to the numbers and charts", "Skip to the workers",
-  "Iteration", "Moving mean",
+  "Iteration", "Smooth",
   "Logarithmic axis of loss", "Loss against iteration", "Data as table",
   "Test accuracy against iteration", "Data as table",
   "Logarithmic axis of iteration time", "Iteration time against iteration", "Data as table",
   "Learning rate against iteration", "Data as table",
+  "Costs by policy", "Events",
   "Table of workers",
-  "Worker", "State", "Tasks now", "Mean time of a task", "Policy’s bound", "Busy", "Tasks applied", "Failures, losses, rests", "Device",
+  "Worker", "State", "Tasks now", "Mean time of a task", "Busy", "Processor cores", "Memory", "Network", "Tasks applied",
+  "Failed, lost, paused", "Device",
   "1 worker-1", "2 worker-2", "3 worker-3", "4 worker-4",
   "By number", "Heat map of tasks per iteration", "Data as table",
-  "Costs by policy", "Events",
 ];
 
 const nameOfFocus = () => {

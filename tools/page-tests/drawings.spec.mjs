@@ -110,7 +110,7 @@ async function heatWithoutChoice(tab, site) {
 }
 
 async function balancedTiles(tab, site) {
-  for (const [name, expected] of [["four", [8]], ["plain", [5, 4]], ["many", [5, 5]], ["long", [6, 5]]]) {
+  for (const [name, expected] of [["four", [6, 5]], ["plain", [6, 5]], ["many", [7, 6]], ["long", [7, 7]]]) {
     await tab.go(site.report(name));
     assert.deepEqual(await tileRows(tab), expected, name);
   }
@@ -121,16 +121,16 @@ async function resizedTiles(tab, site) {
   await tab.resize(800, 900);
   await tab.until(() => document.querySelector("#numbers").clientWidth < 800);
   await tab.drawn();
-  assert.deepEqual(await tileRows(tab), [5, 4]);
+  assert.deepEqual(await tileRows(tab), [4, 4, 3]);
   await tab.resize(1600, 900);
   await tab.until(() => document.querySelector("#numbers").clientWidth > 1280);
   await tab.drawn();
-  assert.deepEqual(await tileRows(tab), [9]);
+  assert.deepEqual(await tileRows(tab), [6, 5]);
 }
 
 async function lastTileOnAPhone(tab, site) {
   await tab.go(site.report("plain"));
-  assert.deepEqual(await tileRows(tab), [2, 2, 2, 2, 1]);
+  assert.deepEqual(await tileRows(tab), [2, 2, 2, 2, 2, 1]);
   const isWhole = await tab.call(() => {
     const list = document.querySelector("#numbers");
     return list.lastElementChild.offsetWidth === list.offsetWidth;
@@ -144,6 +144,19 @@ async function refusedTile(tab, site) {
   await tab.go(site.report("long"));
   const tiles = await tab.texts("#numbers > div");
   assert.equal(tiles.at(-1), "Refused results32 not finite, 1 wrong size");
+}
+
+async function progress(tab, site) {
+  await tab.go(site.report("sixty"));
+  assert.equal(await tab.text("#name"), "baseline of <b>Monday</b>", "the user's name is the title");
+  assert.match(await tab.text("#settings"), /^20261122-081918-ata-auto-0008 · policy ata-auto/);
+  const tiles = Object.fromEntries(await tab.call(() => [...document.querySelectorAll("#numbers > div")].map((tile) => [...tile.children].map((part) => part.textContent)).map(([name, ...rest]) => [name, rest])));
+  assert.match(tiles["Time left"][0], /s$/);
+  assert.ok(Number(tiles["Samples/s"][0].replaceAll(",", "")) > 100);
+  assert.deepEqual(tiles.Epochs, ["0.576", "of 50,000 samples"]);
+  assert.equal(tiles["Skipped evaluations"][0], "3");
+  await tab.go(site.report("finished"));
+  assert.ok(!(await tab.texts("#numbers dt")).includes("Time left"));
 }
 
 async function header(tab, site) {
@@ -169,4 +182,5 @@ check("tiles are spread evenly over their rows", DESKTOP, balancedTiles);
 check("tiles follow the width of the window", DESKTOP, resizedTiles);
 check("a last tile has the whole row on a phone", PHONE, lastTileOnAPhone);
 check("refused results are a tile, late ones are not", DESKTOP, refusedTile);
+check("speed, epochs and time left are tiles, and the name is the title", DESKTOP, progress);
 check("settings and phase in the header", DESKTOP, header);

@@ -10,13 +10,13 @@ import { asset } from "./site.mjs";
 
 const NAMES = [
   "number", "counted", "percent", "seconds", "linearScale", "logScale", "nearest",
-  "newRun", "merge", "pace", "labels", "phaseWords", "ruleWords", "refusals",
+  "newRun", "merge", "pace", "labels", "phaseWords", "refusals", "smoothed", "bytes",
 ];
 
 /** The functions, as the page has them. */
 function load() {
   const context = vm.createContext({});
-  vm.runInContext(`${asset("tools.js")}${asset("state.js")}globalThis.page = { ${NAMES.join(", ")} };`, context);
+  vm.runInContext(`${["tools", "state", "chart", "workers"].map((name) => asset(`${name}.js`)).join("")}globalThis.page = { ${NAMES.join(", ")} };`, context);
   return context.page;
 }
 
@@ -61,16 +61,18 @@ function phases() {
   table(words("waiting"), [["2 of 4 workers present", "◌ Waiting: 2 of 4 workers present"]]);
 }
 
-function rules() {
-  table(page.ruleWords, [
-    ["ras", "tasks are allocated so that the last worker is expected to finish as early as possible (ras)"],
-    ["warm-up (6 never observed, 0 with score 0)", "tasks go first to 6 workers without a measured task (warm-up)"],
-    ["warm-up (1 never observed, 2 with score 0)",
-      "tasks go first to 1 worker without a measured task and 2 workers with a bound of 0 (warm-up)"],
-    ["the 3 of smallest score", "one task each for the 3 workers with the smallest bound"],
-    ["mine", "tasks are allocated by mine"],
-    ["constructor", "tasks are allocated by constructor"],
-  ]);
+function sizes() {
+  table(page.bytes, [[0, "0 B"], [999.4, "999 B"], [1000, "1 kB"], [999_600, "1.00 MB"], [7.31e8, "731 MB"], [2e16, "20,000 TB"], [null, "–"]]);
+}
+
+/** One spike among equal values leaves no trace, a step stays where it is, and a slope stays a slope. */
+function smoothing() {
+  const smoothed = (y) => plain(page.smoothed(Array.from({ length: 200 }, (_, x) => [x, y(x)]))).map(([, value]) => value);
+  assert.deepEqual(smoothed((x) => (x === 77 ? 1000 : 2)), Array(200).fill(2));
+  const step = smoothed((x) => (x < 100 ? 1 : 3));
+  assert.deepEqual([step[90], step[110]], [1, 3]);
+  const slope = smoothed((x) => x).slice(10, 190);
+  slope.forEach((value, k) => assert.ok(Math.abs(value - (k + 10)) < 1e-9, `${value} at ${k + 10}`));
 }
 
 function lateResults() {
@@ -180,15 +182,18 @@ function namesOfRuns() {
   const runs = (...policies) => policies.map((policy, place) => ({ run: { policy, run_id: `run-${place}` } }));
   assert.deepEqual(plain(page.labels(runs("ata", "uta"))), ["ata", "uta"]);
   assert.deepEqual(plain(page.labels(runs("ata", "ata"))), ["run-0", "run-1"]);
+  const named = runs("ata", "ata").map(({ run }, place) => ({ run: { ...run, labels: { name: `name-${place}` } } }));
+  assert.deepEqual(plain(page.labels(named)), ["name-0", "name-1"]);
 }
 
 test("numbers and counts in words", numbers);
 test("durations in words", durations);
 test("phases in words; a finished run does not say “iterations”", phases);
-test("rules of allocations in words", rules);
+test("sizes in words", sizes);
+test("a smoothed curve has no trace of a spike", smoothing);
 test("late results of honest workers are not among the refused", lateResults);
 test("20,000 axes have few ticks, and different ones", scales);
 test("the point nearest to a place", nearestPoint);
 test("messages add up to the whole state, and a gap is noticed", merging);
 test("a message of another run is not merged", anotherRun);
-test("runs are named by policy, or by id", namesOfRuns);
+test("runs are called by their name, their policy, or their id", namesOfRuns);

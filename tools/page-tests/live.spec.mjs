@@ -99,15 +99,15 @@ async function rowsStay(tab, site) {
   assert.equal(stayed, 500);
 }
 
-/** The first refused result adds a ninth tile. */
+/** The first refused result adds a twelfth tile. */
 async function anotherTile(tab, site) {
   const live = await open(tab, site, "four");
   await untilDone(tab, 120);
-  assert.deepEqual(await tileRows(tab), [8]);
+  assert.deepEqual(await tileRows(tab), [6, 5]);
   live.run.refused = { "not finite": 1 };
   live.advance(5);
   await untilDone(tab, 125);
-  assert.deepEqual(await tileRows(tab), [5, 4]);
+  assert.deepEqual(await tileRows(tab), [6, 6]);
 }
 
 /** Counts the messages that have come, and lets a check say whether anybody looks. */

@@ -29,12 +29,18 @@ export const SCENARIOS = {
   "target-loss": () => new SimulatedRun({ seed: 2 }).train(150).end("finished", "target_loss"),
   failed: () => new SimulatedRun({ seed: 4 }).train(50).end("failed", FAILURE),
   waiting: () => new SimulatedRun(),
-  first: () => new SimulatedRun({ rule: "warm-up (4 never observed, 0 with score 0)" }).train(1),
+  first: () => new SimulatedRun({ about: "tasks go first to 4 workers without a measured task (warm-up)" }).train(1),
   /** Without accuracy and learning rate, of one sample per task, and with a ninth number. */
   plain: () => new SimulatedRun({
-    seed: 3, policy: "uta", rule: "uniform", task_batch: 1, hasAccuracy: false, hasLearningRate: false, hasPrice: true,
+    seed: 3, policy: "uta", task_batch: 1, samples: null, hasResources: false, hasAccuracy: false, hasLearningRate: false, hasPrice: true,
   }).train(80),
   long,
+  /** Few of 60 workers have tasks; one iteration took as long as a hundred. */
+  sixty: () => {
+    const run = new SimulatedRun({ workers: 60, iterations: 400, seed: 8, name: "baseline of <b>Monday</b>", skipped: 3 }).train(300);
+    run.steps[211][4] *= 100;
+    return run;
+  },
   /** All of 500 workers are tried, and most have tasks. */
   many: () => new SimulatedRun({ workers: 500, budget: 512, iterations: 400, seed: 5, hasPrice: true, hasEnergy: true }).train(150),
   /** Few of 500 workers ever have tasks. */

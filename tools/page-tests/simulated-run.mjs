@@ -11,7 +11,7 @@ const DEVICES = ["cpu", "wgpu:0 NVIDIA H100 80GB HBM3", "cuda:1", "wgpu:0 AMD Ra
 
 /** Other policies' labels, names, factors on runtime and on total worker time, and wasted tasks. */
 const OTHERS = [
-  ["best, had the speeds been known (fta)", "fta", 0.917, 1.163, 0],
+  ["best fixed shares, had the speeds been known (fta)", "fta", 0.917, 1.163, 0],
   ["by moving means (ema)", "ema", 0.95, 1.22, 0],
   ["from a queue (pull)", "pull", 1.68, 1.73, 0],
   ["greedy (gta)", "gta", 1.62, 3.54, 3],
@@ -32,7 +32,11 @@ const DEFAULTS = {
   index: 0,
   /** Seconds of a task on the fastest worker. */
   task_s: 0.0017,
-  rule: "ras",
+  name: undefined,
+  samples: 50_000,
+  skipped: 0,
+  hasResources: true,
+  about: "tasks are allocated so that the last worker is expected to finish as early as possible",
   nameOf: (number) => `worker-${number}`,
   hasAccuracy: true,
   hasLearningRate: true,
@@ -57,7 +61,7 @@ function newWorker(number, options) {
   const row = {
     number, name: options.nameOf(number), device: few ? "cpu" : DEVICES[(number - 1) % DEVICES.length],
     state: "idle", tasks: 0, probe: false, observed: 0, mean_s: null, low_s: null, high_s: null, bound_s: null, applied: 0, probes: 0,
-    busy_share: 0, overhead_share: 0, idle_share: 1, failures: 0, rests: 0, losses: 0, rest_left_s: 0, price: null, energy_wh: null,
+    busy_share: 0, overhead_share: 0, idle_share: 1, failures: 0, rests: 0, losses: 0, rest_left_s: 0, cpu_cores: null, memory_bytes: null, traffic_bytes_per_s: null, price: null, energy_wh: null,
     why: `Worker ${number} has no task: it has not been tried.`,
   };
   return { row, task_s: options.task_s * slowness, busy_s: 0 };
@@ -174,6 +178,9 @@ export class SimulatedRun {
       row.busy_share = Math.min(0.85, (busy_s / this.runtime_s) * 0.8);
       row.overhead_share = row.busy_share * 0.12;
       row.idle_share = 1 - row.busy_share - row.overhead_share;
+      if (this.hasResources) {
+        Object.assign(row, { cpu_cores: row.busy_share * 8, memory_bytes: 7e8 + row.number * 1e7, traffic_bytes_per_s: row.busy_share * 3e7 });
+      }
       if (this.hasPrice) row.price = (this.runtime_s / 3600) * (1 + (row.number % 3));
       if (this.hasEnergy) row.energy_wh = (busy_s / 3600) * 300;
       const ms = (tasks) => `${(tasks * task_s * 1000).toFixed(1)} ms`;
@@ -250,7 +257,7 @@ export class SimulatedRun {
       iterations: this.iteration, runtime_s: this.runtime_s, total_worker_time_s: this.worker_time_s,
       iteration_time_s: this.runtime_s, tasks_applied: this.iteration * this.budget, tasks_wasted: this.wasted,
       employments: this.iteration * 3, results: this.iteration * 4, first_loss: this.first_loss, last_loss: this.loss,
-      test_loss, test_accuracy, saved: this.saved, refused: this.refused,
+      test_loss, test_accuracy, skipped_evaluations: this.skipped, saved: this.saved, refused: this.refused,
       price: this.hasPrice ? hours * this.workers * 2 : null, energy_wh: this.hasEnergy ? hours * this.workers * 300 : null,
     };
   }
@@ -258,8 +265,10 @@ export class SimulatedRun {
   costs() {
     if (this.iteration === 0) return [];
     const own = [`${this.policy} (this run)`, this.policy, 1, 1, 0.1];
-    return [own, ...OTHERS].map(([label, policy, runtime, worker_time, wasted], place) => ({
-      label, policy, wasted, bootstrapped: place === 0 ? 0 : 0.1,
+    const replay = [`${this.policy}, replayed`, this.policy, 0.9, 0.95, 0];
+    return [own, replay, ...OTHERS].map(([label, policy, runtime, worker_time, wasted], place) => ({
+      label, policy, wasted, note: place === 2 ? `within the noise of ${this.iteration} iterations, which cannot tell its runtime from that of ${this.policy}` : "",
+      bootstrapped: place === 0 ? 0 : 0.1,
       iteration_s: (this.runtime_s / this.iteration) * runtime, worker_time_s: (this.worker_time_s / this.iteration) * worker_time,
     }));
   }
@@ -268,8 +277,8 @@ export class SimulatedRun {
   head() {
     const { index, run_id, policy, budget, iterations, task_batch, seed, phase, detail } = this;
     return {
-      index, run: { run_id, policy, budget, iterations, task_batch, seed, model: "cnn" }, phase, detail, time_s: this.runtime_s * 1.1 + 0.4,
-      totals: this.totals(), costs: this.costs(), allocation: { iteration: this.iteration + 1, rule: this.rule },
+      index, run: { run_id, labels: { name: this.name }, policy, budget, iterations, task_batch, samples: this.samples, seed, model: "cnn" }, phase, detail, time_s: this.runtime_s * 1.1 + 0.4,
+      totals: this.totals(), costs: this.costs(), allocation: { iteration: this.iteration + 1, rule: "ras", about: this.about },
     };
   }
 

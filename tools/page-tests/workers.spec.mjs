@@ -52,7 +52,7 @@ async function details(tab, site) {
   assert.equal(await rows(tab), 5);
   const words = await tab.text("tr.details");
   assert.match(words, /Worker 1 has \d+ tasks: /);
-  assert.match(words, /Measured on [\d,]+ tasks: .* tasks applied, 0 probes; failures \d, losses \d, rests \d\./);
+  assert.match(words, /Measured on [\d,]+ tasks: .* tasks applied, 0 probes; failed \d times?, lost \d times?, paused \d times?\./);
   assert.equal(await tab.call(() => document.activeElement.getAttribute("aria-expanded")), "true", "the focus stays");
   await tab.picture("details");
   await tab.press(" ");
@@ -70,9 +70,9 @@ async function names(tab, site) {
 async function rule(tab, site) {
   await tab.go(site.report("four"));
   assert.equal(await tab.text("#workers-text"),
-    "4 workers: 4 computing. Iteration 121: tasks are allocated so that the last worker is expected to finish as early as possible (ras).");
+    "4 workers: 4 computing. Iteration 121: tasks are allocated so that the last worker is expected to finish as early as possible.");
   await tab.go(site.report("finished"));
-  assert.equal(await tab.text("#workers-text"), "4 workers: 4 away.", "a run that ended allocates nothing");
+  assert.equal(await tab.text("#workers-text"), "4 workers: 4 disconnected.", "a run that ended allocates nothing");
 }
 
 async function runsSideBySide(tab, site) {
@@ -87,6 +87,33 @@ async function runsSideBySide(tab, site) {
   assert.equal(await tab.call(() => document.activeElement.value), "1", "the focus stays on the choice");
 }
 
+/** With many workers, those with tasks come first; a click on a header still sorts. Figures that no worker has take no column. */
+async function tasksFirst(tab, site) {
+  await tab.go(site.report("sixty"));
+  const tasks = (await tab.texts("#workers-table tbody .at-tasks")).map((words) => Number(/\d+$/.exec(words)[0]));
+  const some = tasks.filter((count) => count > 0).length;
+  assert.ok(some > 2 && some < 40 && tasks.slice(0, some).every((count) => count > 0), `${tasks}`);
+  await focusHeader(tab, "Worker");
+  await tab.press("Enter");
+  assert.equal(await firstName(tab), "1 worker-1");
+  assert.equal(await tab.isShown("#workers-table .at-memory"), true);
+  await tab.go(site.report("plain"));
+  for (const column of ["memory", "vector", "energy"]) {
+    assert.equal(await tab.isShown(`#workers-table .at-${column}`), false, column);
+  }
+}
+
+/** The costs are above the table, however long it is, and ratios are relative to the replay. */
+async function costsAbove(tab, site) {
+  await tab.go(site.report("sixty"));
+  assert.ok(await tab.call(() => document.querySelector("#costs").getBoundingClientRect().bottom < document.querySelector("#workers").getBoundingClientRect().top));
+  const ratios = await tab.call(() => [...document.querySelectorAll("#costs tbody tr .cost:nth-child(2) .faint")].map((ratio) => ratio.textContent));
+  assert.deepEqual(ratios.slice(0, 3), ["1.11×", "1×", "1.02×"]);
+  assert.match((await tab.texts("#costs tbody .note"))[0], /^within the noise of \d+ iterations/);
+}
+
+check("of many workers, those with tasks come first", DESKTOP, tasksFirst);
+check("the costs are above the workers", DESKTOP, costsAbove);
 check("workers are sorted by keys", DESKTOP, sorting);
 check("workers are filtered, and all are shown", DESKTOP, filtering);
 check("a worker’s details open and close by keys", DESKTOP, details);

@@ -30,6 +30,7 @@ mod parameters;
 mod session;
 mod shard_cache;
 mod transfer;
+mod usage;
 
 pub use config::{EmulatedTimes, PeerConfig, Relocate, TaskTime, WorkerConfig};
 pub use error::WorkerError;

@@ -33,6 +33,7 @@ use crate::exchange::{Connections, ExchangeEvent, MemberExchange, PeerServer};
 use crate::heartbeats::Heartbeats;
 use crate::parameters::Parameters;
 use crate::transfer::{CollectedSum, chunks};
+use crate::usage::process_usage;
 use active::ActiveSession;
 use sharing::Sharing;
 
@@ -156,7 +157,7 @@ async fn heartbeats(
     loop {
         ticks.tick().await;
         if let Some(idle) = heartbeats.due(Instant::now(), has_work.load(Ordering::Relaxed)) {
-            send(&to_coordinator, FromWorker::Heartbeat { idle });
+            send(&to_coordinator, FromWorker::Heartbeat { idle, usage: process_usage() });
         }
     }
 }

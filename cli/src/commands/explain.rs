@@ -41,10 +41,15 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
 }
 
 fn text(explanation: &Explanation) -> String {
-    let Explanation { iteration, policy, rule, budget, expected_s, links, workers } = explanation;
+    let Explanation { iteration, policy, rule, budget, expected_s, by_policy, links, workers } = explanation;
     let title = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}");
     let mut text = escaped(&title).into_owned() + "\n";
-    text.extend(expected_s.map(|expected_s| format!("expected to take {}\n", seconds(expected_s))));
+    let whose = if *by_policy {
+        "by the policy's own forecast, which includes its margin for noise"
+    } else {
+        "by the measured means; the policy itself uses no forecast"
+    };
+    text.extend(expected_s.map(|expected_s| format!("expected to take {}, {whose}\n", seconds(expected_s))));
     text.extend(links.map(|links| format!("a vector takes {links}\n")));
     let table = Table {
         title: "Workers; the last two columns say how long the iteration would take".into(),

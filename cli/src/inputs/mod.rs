@@ -24,6 +24,8 @@ pub(crate) struct Inputs {
     /// The specification that workers resolve to the same model.
     pub(crate) specification: String,
     pub(crate) training: SplitData,
+    /// The number of training samples, if this program can read them.
+    pub(crate) samples: Option<u64>,
     pub(crate) test: SplitData,
     /// The test data, unless only workers evaluate.
     pub(crate) own_test: Option<Arc<dyn Dataset>>,
@@ -39,13 +41,14 @@ impl Inputs {
         let evaluators = settings.evaluators(true)?;
         let specification = specification(settings, models)?;
         let FoundInputs { model, parameters, data } = find(models(&specification)?, data, *seed)?;
-        data.open(&*model, Split::Train)?;
+        let samples = Some(data.open(&*model, Split::Train)?.count());
         let opened = data.open(&*model, Split::Test)?;
         let (test_samples, own_test) = (Some(opened.count()), evaluators.head.then_some(opened));
         let training = data.split_data(&*model, Split::Train)?;
         let test = data.split_data(&*model, Split::Test)?;
         let specification = with_parameters(&specification, &parameters);
-        Ok(Self { model, specification, training, test, own_test, test_samples, by_workers: evaluators.workers })
+        let by_workers = evaluators.workers;
+        Ok(Self { model, specification, training, samples, test, own_test, test_samples, by_workers })
     }
 
     /// Opens the inputs of a coordinator. A model that this program does not have is read from `--init`.
@@ -72,6 +75,7 @@ impl Inputs {
             model: Arc::new(model),
             specification: settings.model.clone(),
             training: generated(),
+            samples: None,
             test: generated(),
             own_test: None,
             test_samples: None,

@@ -8,7 +8,9 @@ use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, Pol
 use ata_simulator::{RecordedTimes, Simulation, Step};
 use ata_types::seconds;
 
+use crate::escape::escaped;
 use crate::failure::Failure;
+use crate::output::render_table;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WorkerTimes {
@@ -35,7 +37,7 @@ impl WorkerTimes {
 
 fn label(policy: &str) -> &str {
     match policy {
-        "fta" => "best, had the speeds been known (fta)",
+        "fta" => "best fixed shares, had the speeds been known (fta)",
         "ema" => "by moving means (ema)",
         "pull" => "from a queue (pull)",
         "gta" => "greedy (gta)",
@@ -53,13 +55,21 @@ pub(crate) fn own_replay(costs: &[PolicyCost]) -> Option<&PolicyCost> {
     costs.first().filter(|cost| cost.label == replayed(&cost.policy))
 }
 
-pub(crate) fn cost_table(title: String, costs: &[PolicyCost]) -> Table {
-    let row = |cost: &PolicyCost| {
+/// Renders costs, of which the first was measured, as a table with the remarks on its rows.
+pub(crate) fn cost_text(title: String, costs: &[PolicyCost]) -> String {
+    let own = costs.get(1..).and_then(own_replay);
+    let row = |(at, cost): (usize, &PolicyCost)| {
         let (runtime, worker_time) = (seconds(cost.iteration_s), seconds(cost.worker_time_s));
-        vec![cost.label.clone(), runtime, worker_time, format!("{:.1}", cost.wasted)]
+        let ratio = own.filter(|_| at > 0).map(|own| format!("{:.2}x", cost.iteration_s / own.iteration_s));
+        vec![cost.label.clone(), runtime, ratio.unwrap_or_default(), worker_time, format!("{:.1}", cost.wasted)]
     };
-    let header = ["policy", "runtime", "worker time", "wasted tasks"].map(String::from).into();
-    Table { title, header, rows: costs.iter().map(row).collect() }
+    let header = ["policy", "runtime", "of replay", "worker time", "wasted tasks"].map(String::from).into();
+    let mut text =
+        render_table(&Table { title, header, rows: costs.iter().enumerate().map(row).collect() }, usize::MAX);
+    for PolicyCost { policy, note, .. } in costs.iter().filter(|cost| !cost.note.is_empty()) {
+        text += &format!("{}: {}\n", escaped(policy), escaped(note));
+    }
+    text
 }
 
 /// Returns the times of a run's workers that have been recorded so far.
@@ -73,7 +83,7 @@ pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
 
 /// Returns what policies would have cost so far.
 pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
-    counterfactuals(&recorded(run), run.budget.max(1), run.seed, &run.policy)
+    counterfactuals(&recorded(run), run.budget.max(1), run.iterations, run.seed, &run.policy)
 }
 
 /// The number of simulated iterations: their mean is accurate to well within a percent.
@@ -105,17 +115,50 @@ fn simulated_own(workers: usize, budget: u64) -> Option<u64> {
     (iterations >= LEAST_OWN_ITERATIONS).then_some(iterations)
 }
 
-/// Returns the costs of the run's `own` policy and of [`OTHERS`]; empty if nothing was recorded, or the iterations are too large. The run's
-/// own policy is omitted if it cannot be built from its name, or takes too long.
-pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64, own: &str) -> Vec<PolicyCost> {
+/// Returns the costs of the run's `own` policy and of [`OTHERS`], with remarks for a run of `run_iterations`; empty if nothing was recorded,
+/// or the iterations are too large. The run's own policy is omitted if it cannot be built from its name, or takes too long.
+pub(crate) fn counterfactuals(
+    workers: &[WorkerTimes],
+    budget: u64,
+    run_iterations: u64,
+    seed: u64,
+    own: &str,
+) -> Vec<PolicyCost> {
     let Some(iterations) = simulated(workers.len(), budget) else { return Vec::new() };
     let Some(replay) = Replay::new(workers, budget, iterations) else { return Vec::new() };
     let own_iterations = if OTHERS.contains(&own) { Some(iterations) } else { simulated_own(workers.len(), budget) };
     let own_replay = own_iterations.map(|iterations| Replay { iterations, ..replay.clone() });
-    let own_cost = own_replay.and_then(|replay| replay.cost(own, build_policy, seed).ok());
-    let own_cost = own_cost.map(|cost| PolicyCost { label: replayed(own), ..cost });
+    let own_cost = own_replay.and_then(|replay| replay.noisy_cost(own, build_policy, seed).ok());
     let others = OTHERS.into_iter().filter(|policy| *policy != own);
-    own_cost.into_iter().chain(others.filter_map(|policy| replay.cost(policy, build_policy, seed).ok())).collect()
+    let mut costs: Vec<_> = others.filter_map(|policy| replay.noisy_cost(policy, build_policy, seed).ok()).collect();
+    if let Some((mut cost, deviation_s)) = own_cost {
+        for (other, other_deviation_s) in &mut costs {
+            let margin_s = CONFIDENCE * deviation_s.hypot(*other_deviation_s) / (run_iterations.max(1) as f64).sqrt();
+            other.note = remark(other, &cost, margin_s, run_iterations);
+        }
+        cost.label = replayed(own);
+        costs.insert(0, (cost, deviation_s));
+    }
+    costs.into_iter().map(|(cost, _)| cost).collect()
+}
+
+/// The number of standard deviations that 95 % of normally distributed differences do not exceed.
+const CONFIDENCE: f64 = 1.96;
+
+/// Returns a remark on a policy whose runtime is next to that of the run's own policy, or on an oracle that is slower.
+fn remark(cost: &PolicyCost, own: &PolicyCost, margin_s: f64, run_iterations: u64) -> String {
+    let difference_s = cost.iteration_s - own.iteration_s;
+    let own = &own.policy;
+    if difference_s.abs() <= margin_s {
+        format!("within the noise of {run_iterations} iterations, which cannot tell its runtime from that of {own}")
+    } else if cost.policy == "fta" && difference_s > 0.0 {
+        format!(
+            "slower than {own}, because its shares are fixed before each iteration, by the mean times of tasks: it does not \
+             know their noise and transfers, and gives nothing that is late to others"
+        )
+    } else {
+        String::new()
+    }
 }
 
 /// A replay of recorded times under any policy.
@@ -144,21 +187,29 @@ impl Replay {
 
     /// Returns the cost of a policy. An iteration stands for B applied tasks, even if the policy's steps have fewer.
     pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<PolicyCost, Failure> {
-        let (ledger, bootstrapped) = self.simulate(policy, policies, seed)?;
+        self.noisy_cost(policy, policies, seed).map(|(cost, _)| cost)
+    }
+
+    /// Returns the cost of a policy, and the standard deviation of the runtime of an iteration.
+    fn noisy_cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<(PolicyCost, f64), Failure> {
+        let (ledger, bootstrapped, deviation_s) = self.simulate(policy, policies, seed)?;
         let iterations = ledger.tasks_applied.max(1) as f64 / self.budget as f64;
-        Ok(PolicyCost {
+        let cost = PolicyCost {
             policy: policy.into(),
             label: label(policy).into(),
             iteration_s: ledger.iteration_time_s / iterations,
             worker_time_s: ledger.total_worker_time_s / iterations,
             wasted: ledger.tasks_wasted as f64 / iterations,
             bootstrapped,
-        })
+            note: String::new(),
+        };
+        Ok((cost, deviation_s))
     }
 
-    /// Returns the ledger of a policy, and the share of tasks with resampled times. An asynchronous policy takes as many steps as the
+    /// Returns the ledger of a policy, the share of tasks with resampled times, and the standard deviation of the runtime of an iteration,
+    /// which is that of the steps that together apply B tasks. An asynchronous policy takes as many steps as the
     /// iterations of others have tasks.
-    fn simulate(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<(Ledger, f64), Failure> {
+    fn simulate(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<(Ledger, f64, f64), Failure> {
         let steps_per_iteration = if POLICIES.kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;
         let workers = self.tasks_s.len();
@@ -174,11 +225,28 @@ impl Replay {
             |times_s: &Vec<Vec<f64>>| RecordedTimes::new(times_s.clone(), seed).expect("each worker has some");
         let mut simulation = Simulation::new(workers as u32, recorded(&self.tasks_s));
         simulation.overhead = Some(recorded(&self.overheads_s));
-        simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).map_err(Failure::internal)?;
+        let (mut last, mut times_s) = ((0.0, 0), Vec::new());
+        let mut observe = |step: &Step<'_>| {
+            let (so_far_s, applied) = (step.ledger.iteration_time_s, step.ledger.tasks_applied);
+            if applied - last.1 >= self.budget {
+                times_s.push((so_far_s - last.0) * self.budget as f64 / (applied - last.1) as f64);
+                last = (so_far_s, applied);
+            }
+            StepOutcome::default()
+        };
+        simulation.run(&mut engine, &mut observe).map_err(Failure::internal)?;
         let ledger = engine.ledger().clone();
         let tasks = ledger.tasks_applied + ledger.tasks_wasted;
-        Ok((ledger, simulation.times.bootstrapped as f64 / tasks.max(1) as f64))
+        Ok((ledger, simulation.times.bootstrapped as f64 / tasks.max(1) as f64, deviation(&times_s)))
     }
+}
+
+/// Returns the standard deviation of some numbers; 0 if there are too few.
+fn deviation(numbers: &[f64]) -> f64 {
+    let count = numbers.len() as f64;
+    let mean = numbers.iter().sum::<f64>() / count;
+    let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
+    if count < 2.0 { 0.0 } else { (squares / (count - 1.0)).sqrt() }
 }
 
 #[cfg(test)]
@@ -195,7 +263,7 @@ mod tests {
     fn constant_times() {
         for overhead_s in [0.0, 1.0] {
             let recorded = workers([(vec![1.0; 5], overhead_s), (vec![], overhead_s), (vec![3.0; 5], overhead_s)]);
-            let costs = counterfactuals(&recorded, 4, 1, "uta");
+            let costs = counterfactuals(&recorded, 4, 5, 1, "uta");
             assert_eq!((costs[0].label.as_str(), costs.len()), ("uta, replayed", OTHERS.len()), "none is there twice");
             let close = |policy, (a, b): (f64, f64)| {
                 let cost = costs.iter().find(|cost| cost.policy == policy).unwrap();
@@ -209,6 +277,38 @@ mod tests {
                 close("pull", (3.0, 6.0));
                 close("gta", (3.0, 6.0));
             }
+        }
+    }
+
+    /// Of noisy times, a run of two iterations cannot tell policies apart, and a long one can. An oracle that is slower says why.
+    #[test]
+    fn rows_say_what_noise_hides_and_why_an_oracle_is_slower() {
+        let noisy = |scale: f64| (0..200).map(|k| scale * [0.2, 0.5, 1.0, 3.3][k * 7 % 4]).collect::<Vec<f64>>();
+        let recorded = workers([(noisy(1.0), 0.1), (noisy(2.0), 0.1), (noisy(4.0), 0.1)]);
+        for (iterations, is_hidden) in [(2, true), (1_000_000_000_000, false)] {
+            let costs = counterfactuals(&recorded, 8, iterations, 1, "ata-auto");
+            let own_s = own_replay(&costs).unwrap().iteration_s;
+            let oracle = costs.iter().find(|cost| cost.policy == "fta").unwrap();
+            assert_eq!(oracle.note.starts_with("within the noise of"), is_hidden, "{costs:?}");
+            assert!(oracle.iteration_s < own_s || !oracle.note.is_empty(), "{costs:?}");
+        }
+        let cost = |policy: &str, iteration_s| PolicyCost {
+            policy: policy.into(),
+            label: policy.into(),
+            iteration_s,
+            worker_time_s: 1.0,
+            wasted: 0.0,
+            bootstrapped: 0.0,
+            note: String::new(),
+        };
+        for (policy, iteration_s, expected) in [
+            ("fta", 2.0, "slower than ema, because"),
+            ("fta", 1.05, "within the noise"),
+            ("fta", 0.5, ""),
+            ("uta", 2.0, ""),
+        ] {
+            let note = remark(&cost(policy, iteration_s), &cost("ema", 1.0), 0.1, 9);
+            assert!(note.starts_with(expected) && note.is_empty() == expected.is_empty(), "{policy}: {note}");
         }
     }
 
@@ -226,7 +326,7 @@ mod tests {
             let found = (simulated(workers, budget), simulated_own(workers, budget));
             assert_eq!(found, (iterations, own), "{workers} workers, B = {budget}");
         }
-        assert_eq!(counterfactuals(&[WorkerTimes::default()], 4, 1, "uta"), []);
+        assert_eq!(counterfactuals(&[WorkerTimes::default()], 4, 5, 1, "uta"), []);
     }
 
     /// Every result of an asynchronous policy is a step. In total it applies as many tasks as the others.

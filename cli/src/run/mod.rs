@@ -213,7 +213,7 @@ impl Run {
     ) -> Result<EndedRun, Failure> {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
         let Self { settings, policy, warm_start, inputs, device, start, min_workers, device_name, state, .. } = self;
-        let Inputs { model, specification, training, test, own_test, test_samples, by_workers } = inputs;
+        let Inputs { model, specification, training, samples, test, own_test, test_samples, by_workers } = inputs;
         let model_metadata = model::metadata(&specification, &*model);
         if settings.verify > 0.0 {
             note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
@@ -234,6 +234,7 @@ impl Run {
                 task_batch: settings.task_batch,
                 skip_bad_samples: settings.on_bad_sample == OnBadSample::Skip,
                 data: training,
+                samples,
             },
             training: TrainingSetup {
                 start,
@@ -321,9 +322,9 @@ impl EndedRun {
 /// Computes what policies would have cost, which takes seconds in a large cluster. A process that exits does not wait for it.
 async fn other_policies(run: &RunState, settings: &Settings) -> Vec<PolicyCost> {
     let (recorded, budget, seed) = (counterfactual::recorded(run), settings.budget, settings.seed);
-    let own = run.policy.clone();
+    let (iterations, own) = (run.iterations, run.policy.clone());
     let (sender, rows) = oneshot::channel();
-    std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, seed, &own))));
+    std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, iterations, seed, &own))));
     // A panic has been printed, and the table omits these costs.
     rows.await.unwrap_or_default()
 }

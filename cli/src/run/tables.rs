@@ -4,7 +4,7 @@ use ata_figures::Table;
 use ata_observe::PolicyCost;
 use ata_types::{WorkerId, seconds};
 
-use super::counterfactual::{cost_table, own_replay};
+use super::counterfactual::{cost_text, own_replay};
 use super::summary::Summary;
 use crate::escape::escaped;
 use crate::output::{metrics_text, render_table};
@@ -15,7 +15,7 @@ pub(crate) fn render(summary: &Summary) -> String {
     let Summary { run_id, labels, iterations, runtime_s, .. } = summary;
     let labels = if labels.is_empty() { String::new() } else { format!(" ({labels})") };
     let mut text = format!("\nrun {}{labels}: {iterations} iterations in {runtime_s:.1} s\n", escaped(run_id));
-    text += &render_table(&costs(summary), usize::MAX);
+    text += &costs(summary);
     text.extend(about_replays(summary));
     text += &render_table(&workers(summary), WORKERS_SHOWN);
     let mut lines = result(summary);
@@ -25,7 +25,7 @@ pub(crate) fn render(summary: &Summary) -> String {
     text + &lines.concat() + "\n"
 }
 
-fn costs(summary: &Summary) -> Table {
+fn costs(summary: &Summary) -> String {
     let per_iteration = 1.0 / summary.iterations.max(1) as f64;
     let own = PolicyCost {
         policy: summary.policy.clone(),
@@ -34,6 +34,7 @@ fn costs(summary: &Summary) -> Table {
         worker_time_s: summary.total_worker_time_s * per_iteration,
         wasted: summary.tasks_wasted as f64 * per_iteration,
         bootstrapped: 0.0,
+        note: String::new(),
     };
     let others = summary.counterfactual.as_deref().unwrap_or_default();
     let costs: Vec<PolicyCost> = std::iter::once(own).chain(others.iter().cloned()).collect();
@@ -44,7 +45,7 @@ fn costs(summary: &Summary) -> Table {
     } else {
         format!("; the first row was measured, the others replay its times of tasks and transfers{left_out}")
     };
-    cost_table(format!("Per iteration{others}"), &costs)
+    cost_text(format!("Per iteration{others}"), &costs)
 }
 
 /// Describes the accuracy of the replays, by the replay of the run's own policy.

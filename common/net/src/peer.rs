@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use http::Extensions;
 use tokio::sync::watch;
@@ -31,6 +31,8 @@ pub(crate) struct ConnectionState {
     claims: watch::Sender<usize>,
     closed: CancellationToken,
     uploads: AtomicUsize,
+    /// The number of bytes that the connection has carried, both ways.
+    bytes: AtomicU64,
 }
 
 impl ConnectionState {
@@ -46,6 +48,10 @@ impl ConnectionState {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
+
+    pub(crate) fn carried(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
 }
 
 /// Keeps a connection open until it is dropped.
@@ -59,6 +65,11 @@ impl KeepOpen {
     /// Returns `true` if this keeps the connection of `peer` open.
     pub fn is_of(&self, peer: &Peer) -> bool {
         Arc::ptr_eq(&self.state, &peer.state)
+    }
+
+    /// Returns the number of bytes that the connection has carried, both ways.
+    pub fn bytes(&self) -> u64 {
+        self.state.bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the address of the other end.

@@ -125,6 +125,13 @@ impl ServedConnection {
     fn check(&self) -> io::Result<()> {
         if self.peer.state().is_closed() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
+
+    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.peer.state().carried(bytes);
+        }
+        written
+    }
 }
 
 impl Connected for ServedConnection {
@@ -141,14 +148,18 @@ impl AsyncRead for ServedConnection {
         if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.check());
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.peer.state().carried(buf.filled().len() - before);
+        read
     }
 }
 
 impl AsyncWrite for ServedConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check()?;
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.count(written)
     }
 
     fn poll_write_vectored(
@@ -157,7 +168,8 @@ impl AsyncWrite for ServedConnection {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check()?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.count(written)
     }
 
     fn is_write_vectored(&self) -> bool {

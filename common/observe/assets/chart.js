@@ -6,7 +6,7 @@ const DASHES = ["", "7 3", "2 3", "10 3 2 3", "14 4"];
 const MARKS = ["M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z", "M-3-3h6v6h-6z", "M0-4.4l4.2 7.4h-8.4z", "M0-4.6l4.4 4.6-4.4 4.6-4.4-4.6z"];
 const AXES = [["0", "iteration", "whole"], ["1", "runtime", "time"], ["2", "total worker time", "time"]];
 const HEIGHT = 250, TOP = 10, BOTTOM = 38, RIGHT = 14;
-/** Points of a curve up to which each gets a mark, and is drawn without a moving mean. */
+/** Points of a curve up to which each gets a mark, and is not smoothed. */
 const FEW = 40;
 
 /** What a chart shows: columns of the points of `steps` and `evaluations`. */
@@ -35,15 +35,19 @@ function curvesOf(spec, runs, x) {
   })).filter(({ points }) => points.length > 0);
 }
 
-/** Mean of each point and its neighbours, of those on one side at the ends. */
-function movingMean(points) {
-  const sums = [0];
-  for (const [, y] of points) sums.push(sums.at(-1) + y);
-  const reach = Math.round(points.length / 50);
-  return points.map(([x], k) => {
-    const from = Math.max(0, k - reach), to = Math.min(points.length, k + reach + 1);
-    return [x, (sums[to] - sums[from]) / (to - from)];
-  });
+/** What `combine` makes of each value and its neighbours, of those on one side at the ends. */
+function overNeighbours(values, reach, combine) {
+  return values.map((_, k) => combine(values.slice(Math.max(0, k - reach), k + reach + 1)));
+}
+
+const middle = (values) => values.sort((a, b) => a - b)[values.length >> 1];
+const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+/** Moving medians, which a spike does not lift, and then their moving means, as medians alone have steps. */
+function smoothed(points) {
+  const reach = Math.ceil(points.length / 50);
+  const medians = overNeighbours(points.map(([, y]) => y), reach, middle);
+  return overNeighbours(medians, reach, average).map((y, k) => [points[k][0], y]);
 }
 
 /** The ends of the horizontal axis over all that the charts show. */
@@ -200,7 +204,7 @@ class Chart {
       const marked = mark ? points.filter((_, k) => (points.length - 1 - k) % stride === 0) : points.length === 1 ? points : [];
       return [
         averaged && shape("path", { class: `raw ${colour}`, d: this.path(points) }),
-        shape("path", { class: `line ${colour}`, "stroke-dasharray": dash, d: this.path(averaged ? movingMean(points) : points) }),
+        shape("path", { class: `line ${colour}`, "stroke-dasharray": dash, d: this.path(averaged ? smoothed(points) : points) }),
         ...marked.map(([x, y]) => shape("path", {
           class: `mark ${colour}`, d: mark ?? MARKS[0], transform: `translate(${this.px(x).toFixed(1)} ${this.py(y).toFixed(1)})`,
         })),

@@ -48,9 +48,10 @@ function redraw(...parts) {
 function drawHead() {
   const { run, phase, totals } = runs[shown];
   const several = runs.length > 1;
-  text(byId("name"), several ? `${runs.length} runs` : run.run_id ?? "ata");
+  const { name, tags } = labelsOf(run);
+  text(byId("name"), several ? `${runs.length} runs` : name || (run.run_id ?? "ata"));
   const settings = [
-    several ? run.run_id : null, labelsOf(run), `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${counted(run.budget, "task")}`,
+    several && name, (several || name) && run.run_id, tags, `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${counted(run.budget, "task")}`,
     run.task_batch && `${counted(run.task_batch, "sample")} per task`, run.seed != null && `seed ${run.seed}`,
   ];
   text(byId("settings"), settings.filter(Boolean).join(" · "));
@@ -60,28 +61,31 @@ function drawHead() {
   const share = run.iterations > 0 ? done / run.iterations : 0;
   attribute(byId("progress"), "value", Math.min(share, 1));
   text(byId("progress-text"), progressText(runs[shown], done, share));
-  if (!several) document.title = `${ENDED.has(phase) ? phase : wholePercent(share)} · ${run.policy} · ata`;
+  if (!several) document.title = `${ENDED.has(phase) ? phase : wholePercent(share)} · ${name || run.policy} · ata`;
   drawNumbers(runs[shown]);
 }
 
-/** The name and the tags, as in `baseline · team=vision`. */
+/** The user’s name of a run, and its tags as in `team=vision · gpu=h100`. */
 function labelsOf({ labels = {} }) {
-  const tags = Object.entries(labels.tags ?? {}).map(([key, value]) => `${key}=${value}`);
-  return [labels.name, ...tags].filter(Boolean).join(" · ");
+  return { name: labels.name, tags: Object.entries(labels.tags ?? {}).map(([key, value]) => `${key}=${value}`).join(" · ") };
 }
 
 function progressText(run, done, share) {
   const of = run.run.iterations > 0 ? ` of ${number(run.run.iterations)} iterations, ${Math.floor(share * 100)}${NARROW}%` : " iterations";
-  const rate = pace(run);
-  const left = run.phase === "training" && rate && share < 1 ? `, about ${label(Math.ceil((run.run.iterations - done) / rate), "time")} left` : "";
-  return `${number(done)}${of}; ${seconds(run.time_s)} elapsed${left}`;
+  return `${number(done)}${of}; ${seconds(run.time_s)} elapsed`;
 }
 
 function drawNumbers(run) {
-  const { totals: t, steps } = run;
+  const { totals: t, steps, run: { iterations, task_batch, samples } } = run;
+  const rate = pace(run);
+  const trained = t.tasks_applied * task_batch;
+  const left = iterations - t.iterations;
   const refused = refusals(t);
   const entries = [
-    ["Iterations/s", number(pace(run)), t.iterations > 0 && !ENDED.has(run.phase) && "lately"],
+    run.phase === "training" && rate && left > 0 && ["Time left", label(Math.ceil(left / rate), "time"), "about"],
+    ["Iterations/s", number(rate), t.iterations > 0 && !ENDED.has(run.phase) && "lately"],
+    task_batch && t.iterations > 0 && ["Samples/s", number(rate * trained / t.iterations), `${counted(trained, "sample")} so far`],
+    samples > 0 && task_batch && ["Epochs", number(trained / samples), `of ${counted(samples, "sample")}`],
     ["Iteration time", seconds(mean(t.runtime_s, t.iterations)), t.iterations > 0 && "mean"],
     ["Runtime", seconds(t.runtime_s)],
     ["Total worker time", seconds(t.total_worker_time_s)],
@@ -89,10 +93,11 @@ function drawNumbers(run) {
     ["Training loss", number(t.last_loss ?? steps.at(-1)?.[3]), t.first_loss != null && `${number(t.first_loss)} at first`],
     ["Test accuracy", percent(t.test_accuracy), t.test_loss != null && `test loss ${number(t.test_loss)}`],
     ...Object.entries(t.metrics ?? {}).map(([name, value]) => [name, number(value), "test data"]),
+    t.skipped_evaluations > 0 && ["Skipped evaluations", number(t.skipped_evaluations), "due during another, or failed"],
     ["Last checkpoint", t.saved == null ? NONE : number(t.saved), t.saved != null && "iteration"],
-    t.links != null && ["Vector on the link", seconds(Math.max(t.links.up_s, t.links.own_s)), linkWords(t.links)],
-    t.saturated > 0 && ["Clamped values", number(t.saturated), "too large for their unit"],
-    t.vanished > 0 && ["Values rounded to 0", number(t.vanished), "of gradients"],
+    t.links != null && ["Gradient on the network", seconds(Math.max(t.links.up_s, t.links.own_s)), linkWords(t.links)],
+    t.saturated > 0 && ["Gradient values cut off", number(t.saturated), "beyond the range of exact sums"],
+    t.vanished > 0 && ["Gradient values lost", number(t.vanished), "rounded to 0 by the wire format"],
     t.price != null && ["Price", number(t.price)],
     t.energy_wh != null && ["Energy", wattHours(t.energy_wh)],
     refused.length > 0 && ["Refused results", number(refused.reduce((sum, [, count]) => sum + count, 0)),
@@ -144,19 +149,22 @@ function barCell(value, own, most, words) {
 function drawCosts() {
   const { costs } = runs[shown];
   byId("costs").hidden = costs.length === 0;
-  const own = costs[0] ?? {}; // this run comes first
+  const [run = {}, ...replays] = costs; // this run comes first, and then its own policy, if that could be replayed
+  const own = replays.find(({ policy }) => policy === run.policy) ?? run;
   const most = (key) => Math.min(4, Math.max(1, ...costs.map((cost) => (own[key] > 0 ? cost[key] / own[key] : 1))));
   const head = ["Policy", "Runtime", "Worker time", "Wasted tasks"].map((name, k) => el("th", { scope: "col", class: k === 3 ? "number" : null }, name));
-  byId("costs-table").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...costs.map((cost) =>
-    el("tr", { class: cost === own ? "own" : null }, el("th", { scope: "row" }, cost.label),
+  byId("costs-table").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...costs.flatMap((cost) => [
+    el("tr", { class: cost === run ? "own" : cost.note ? "noted" : null }, el("th", { scope: "row" }, cost.label),
       barCell(cost.iteration_s, own.iteration_s, most("iteration_s"), seconds),
       barCell(cost.worker_time_s, own.worker_time_s, most("worker_time_s"), seconds),
-      el("td", { class: "number" }, number(cost.wasted, 2))))));
+      el("td", { class: "number" }, number(cost.wasted, 2))),
+    cost.note && el("tr", {}, el("td", { class: "note faint", colspan: 4 }, cost.note)),
+  ].filter(Boolean))));
 }
 
 /** What a comparison shows if the runs differ in it. */
 const SETTINGS = [
-  ["Name, tags", labelsOf], ["Model", (run) => run.model], ["Budget", (run) => run.budget], ["Samples per task", (run) => run.task_batch],
+  ["Name", (run) => labelsOf(run).name], ["Tags", (run) => labelsOf(run).tags], ["Model", (run) => run.model], ["Budget", (run) => run.budget], ["Samples per task", (run) => run.task_batch],
   ["Iterations asked for", (run) => run.iterations], ["Seed", (run) => run.seed],
 ];
 
@@ -199,7 +207,7 @@ function drawLog() {
   const lines = log.length > 0 ? log.toReversed() : [[null, "info", "Nothing happened yet."]];
   byId("log").replaceChildren(...lines.map(([time, kind, words]) =>
     el("li", { class: kind },
-      el("span", { class: "time faint" }, time == null ? "" : seconds(time)), el("span", { class: "kind" }, kind), el("span", {}, words))));
+      el("span", { class: "time faint" }, time == null ? "" : seconds(time)), el("span", { class: "kind" }, KINDS[kind] ?? kind), el("span", {}, words))));
 }
 
 // ---- messages

@@ -13,27 +13,11 @@ const STOPPING_RULES = {
   target_accuracy: "target accuracy reached",
   runtime: "limit of runtime reached",
   total_worker_time: "limit of total worker time reached",
-  employments: "limit of employments reached",
+  employments: "limit of workers used reached",
 };
 
-/** How an allocation was made, by the name of its rule. */
-const RULES = {
-  ras: "tasks are allocated so that the last worker is expected to finish as early as possible",
-  uniform: "tasks are allocated in equal shares, whatever the speeds",
-  proportional: "tasks are allocated in proportion to the workers’ speeds",
-  controller: "shares of tasks move until all workers take the same time",
-  racing: "every worker computes until enough gradients have arrived",
-  asynchronous: "every worker always computes, and each gradient makes a step",
-};
-
-/** The names of rules that hold numbers, and their words. */
-const RULES_WITH_NUMBERS = [
-  [/^the (\d+) of smallest score$/, (workers) => `one task each for the ${counted(Number(workers), "worker")} with the smallest bound`],
-  [/^warm-up \((\d+) never observed, (\d+) with score 0\)$/, (unknown, zero) => {
-    const first = [[unknown, "without a measured task"], [zero, "with a bound of 0"]].filter(([count]) => count !== "0");
-    return `tasks go first to ${first.map(([count, which]) => `${counted(Number(count), "worker")} ${which}`).join(" and ")} (warm-up)`;
-  }],
-];
+/** Kinds of events, where the name in the data says too little. */
+const KINDS = { loss: "lost", rest: "paused", end: "ended", join: "joined", refusal: "refused" };
 
 /** Results that came too late, which happens to honest workers whenever another one was faster. */
 const LATE = "stale lease";
@@ -105,23 +89,14 @@ function phaseWords({ phase, detail }) {
   return [PHASES[phase] ?? phase, reason].filter(Boolean).join(": ");
 }
 
-/** A rule in words, with its name; a rule that the page does not know has only that. */
-function ruleWords(rule) {
-  if (Object.hasOwn(RULES, rule)) return `${RULES[rule]} (${rule})`;
-  for (const [name, words] of RULES_WITH_NUMBERS) {
-    const found = name.exec(rule);
-    if (found) return words(...found.slice(1));
-  }
-  return `tasks are allocated by ${rule}`;
-}
-
 /** Kinds and counts of refused results that something is wrong with. */
 const refusals = ({ refused }) => Object.entries(refused ?? {}).filter(([kind]) => kind !== LATE);
 
-/** Names that tell the runs apart: their policies, if these differ, else their ids. */
+/** Names that tell the runs apart: the users’ or their policies, if these differ, else their ids. */
 function labels(runs) {
-  const policies = runs.map(({ run }) => run.policy ?? "run");
-  return runs.map(({ run }, place) => (new Set(policies).size === runs.length ? policies[place] : run.run_id ?? `run ${place + 1}`));
+  const choices = [({ labels = {} }) => labels.name, ({ policy }) => policy].map((of) => runs.map(({ run }) => of(run)));
+  const names = choices.find((all) => all.every(Boolean) && new Set(all).size === runs.length);
+  return runs.map(({ run }, place) => names?.[place] ?? run.run_id ?? `run ${place + 1}`);
 }
 
 const mean = (sum, count) => (sum != null && count > 0 ? sum / count : null);

@@ -1,6 +1,13 @@
 // The table of workers. Rows are kept and changed in place, so that a second's update of 500 workers costs little.
 
-const STATES = { computing: "●", idle: "○", resting: "◐", away: "◌", expelled: "✕" };
+/** Marks and words of the states. */
+const STATES = {
+  computing: ["●", "computing"], idle: ["○", "idle"], resting: ["◐", "paused"], away: ["◌", "disconnected"], expelled: ["✕", "expelled"],
+};
+/** With more workers than this, those with tasks come first unless another order is chosen. */
+const FEW_WORKERS = 12;
+/** As many significant digits as matter of a size. */
+const UNITS_OF_BYTES = ["B", "kB", "MB", "GB", "TB"];
 /** Rows shown before "show all": more than this nobody reads at once. */
 const SOME_ROWS = 50;
 
@@ -12,11 +19,14 @@ const COLUMNS = [
   { key: "state", title: "State", value: (w) => w.state, make: stateCell },
   { key: "tasks", title: "Tasks now", value: (w) => w.tasks, number: true, make: tasksCell },
   { key: "mean", title: "Mean time of a task", value: (w) => w.mean_s, make: timeCell },
-  { key: "bound", title: "Policy’s bound", value: (w) => w.bound_s, number: true, make: plain((w) => seconds(w.bound_s)) },
-  { key: "vector", title: "Vector on its link", value: (w) => w.vector_s, number: true, only: true, make: plain((w) => seconds(w.vector_s)) },
+  { key: "vector", title: "Gradient on its network", value: (w) => w.vector_s, number: true, only: true, make: plain((w) => seconds(w.vector_s)) },
   { key: "share", title: "Busy", value: (w) => w.busy_share, make: shareCell },
+  { key: "cpu", title: "Processor cores", value: (w) => w.cpu_cores, number: true, only: true, make: plain((w) => (w.cpu_cores == null ? NONE : w.cpu_cores.toFixed(1))) },
+  { key: "memory", title: "Memory", value: (w) => w.memory_bytes, number: true, only: true, make: plain((w) => bytes(w.memory_bytes)) },
+  { key: "traffic", title: "Network", value: (w) => w.traffic_bytes_per_s, number: true, only: true,
+    make: plain((w) => (w.traffic_bytes_per_s == null ? NONE : `${bytes(w.traffic_bytes_per_s)}/s`)) },
   { key: "applied", title: "Tasks applied", value: (w) => w.applied, number: true, make: plain((w) => number(w.applied)) },
-  { key: "troubles", title: "Failures, losses, rests", value: troubles, number: true,
+  { key: "troubles", title: "Failed, lost, paused", value: troubles, number: true,
     make: plain((w) => (troubles(w) ? `${w.failures}, ${w.losses}, ${w.rests}` : NONE)) },
   { key: "price", title: "Price", value: (w) => w.price, number: true, only: true, make: plain((w) => number(w.price)) },
   { key: "energy", title: "Energy", value: (w) => w.energy_wh, number: true, only: true, make: plain((w) => wattHours(w.energy_wh)) },
@@ -27,6 +37,14 @@ function wattHours(x) {
   return x == null ? NONE : x >= 1000 ? `${number(x / 1000)}${NARROW}kWh` : `${number(x)}${NARROW}Wh`;
 }
 
+function bytes(x) {
+  if (x == null) return NONE;
+  const power = clamp(Math.floor(Math.log10(Math.max(x, 1) * 1.0005) / 3), 0, UNITS_OF_BYTES.length - 1);
+  return `${number(x / 1000 ** power)}${NARROW}${UNITS_OF_BYTES[power]}`;
+}
+
+const stateWords = ({ state }) => STATES[state]?.[1] ?? state;
+
 function plain(words) {
   return (cell) => (worker) => text(cell, words(worker));
 }
@@ -36,8 +54,8 @@ function stateCell(cell) {
   cell.append(glyph, " ", words);
   return (worker) => {
     attribute(glyph, "class", `glyph ${worker.state in STATES ? worker.state : "away"}`);
-    text(glyph, STATES[worker.state] ?? "?");
-    text(words, worker.rest_left_s > 0 ? `${worker.state}, ${seconds(worker.rest_left_s)} left` : worker.state);
+    text(glyph, STATES[worker.state]?.[0] ?? "?");
+    text(words, worker.rest_left_s > 0 ? `${stateWords(worker)}, ${seconds(worker.rest_left_s)} left` : stateWords(worker));
   };
 }
 
@@ -104,7 +122,7 @@ function timeScale(workers) {
 
 class WorkerTable {
   constructor() {
-    Object.assign(this, { rows: new Map(), all: [], sortBy: COLUMNS[0], down: false, showAll: false, open: new Set() });
+    Object.assign(this, { rows: new Map(), all: [], sortBy: null, down: false, showAll: false, open: new Set() });
     this.table = byId("workers-table");
     this.body = el("tbody");
     this.watcher = new IntersectionObserver(
@@ -150,7 +168,7 @@ class WorkerTable {
     this.scale = timeScale(this.all);
     const ends = [this.scale.low, this.scale.high].map((s) => label(s, "time"));
     this.scaleText = `${ends.join(" to ")}${this.scale.log ? ", log" : ""}`;
-    text(this.scaleNote, this.scaleText);
+    text(this.scaleNote, `${this.scaleText}; │ policy’s estimate`);
     this.describe();
     // Rows must not move away under a finger or a focus; a click on a header or the filter still moves them.
     this.arrange(this.body.matches(":hover, :focus-within"));
@@ -158,24 +176,26 @@ class WorkerTable {
 
   describe() {
     const { allocation } = this.run;
-    const counts = Object.keys(STATES).map((state) => [this.all.filter((w) => w.state === state).length, state]);
+    const counts = Object.entries(STATES).map(([state, [, words]]) => [this.all.filter((w) => w.state === state).length, words]);
     const states = counts.filter(([count]) => count > 0).map((pair) => pair.join(" ")).join(", ");
-    const goesOn = allocation?.rule && !ENDED.has(this.run.phase);
-    const rule = goesOn ? ` Iteration ${number(allocation.iteration)}: ${ruleWords(allocation.rule)}.` : "";
+    const goesOn = allocation?.about && !ENDED.has(this.run.phase);
+    const rule = goesOn ? ` Iteration ${number(allocation.iteration)}: ${allocation.about}.` : "";
     text(byId("workers-text"), this.all.length === 0 ? "No worker has joined yet." : `${counted(this.all.length, "worker")}: ${states}.${rule}`);
     byId("workers-table").parentNode.hidden = this.all.length === 0;
     document.querySelector("#workers .tools").hidden = this.all.length < 6;
   }
 
-  /** Those that pass the filter, sorted; unknown values come last, whichever way. */
+  /** Those that pass the filter, sorted; unknown values come last, whichever way. Unless a column was chosen, many have those with tasks first. */
   chosen() {
     const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
     const withTasks = byId("with-tasks").checked;
-    const { value } = this.sortBy;
+    const hasTasks = (w) => w.tasks > 0 || w.probe;
+    const withTasksFirst = (w) => Number(this.all.length > FEW_WORKERS && !hasTasks(w));
+    const value = this.sortBy?.value ?? withTasksFirst;
     const sign = this.down ? -1 : 1;
     return this.all
       .filter((w) => !withTasks || w.tasks > 0)
-      .filter((w) => words.every((word) => `${w.number} ${w.name} ${w.state} ${w.device}`.toLowerCase().includes(word)))
+      .filter((w) => words.every((word) => `${w.number} ${w.name} ${w.state} ${stateWords(w)} ${w.device}`.toLowerCase().includes(word)))
       .sort((a, b) => {
         const [x, y] = [value(a), value(b)];
         if (x == null || y == null) return (x == null) - (y == null) || a.number - b.number;
@@ -259,8 +279,9 @@ class WorkerTable {
     const measured = w.mean_s == null ? "No task measured yet." : `Measured on ${counted(w.observed, "task")}: ${seconds(w.mean_s)} each${interval}.`;
     const [busy, overhead, idle] = [w.busy_share, w.overhead_share, w.idle_share].map(wholePercent);
     const times = w.busy_share == null ? "" : ` Of its time ${busy} busy, ${overhead} overhead, ${idle} idle.`;
-    const counts = ["failures", "losses", "rests"].map((key) => `${key} ${number(w[key])}`).join(", ");
-    const lines = [`${w.name}, ${w.device}`, w.why, measured + times, `${counted(w.applied, "task")} applied, ${counted(w.probes, "probe")}; ${counts}.`];
+    const counts = [["failed", w.failures], ["lost", w.losses], ["paused", w.rests]].map(([what, times]) => `${what} ${counted(times, "time")}`).join(", ");
+    const estimate = w.bound_s == null ? "" : ` The policy reckons with ${seconds(w.bound_s)}.`;
+    const lines = [`${w.name}, ${w.device}`, w.why, measured + estimate + times, `${counted(w.applied, "task")} applied, ${counted(w.probes, "probe")}; ${counts}.`];
     cell.replaceChildren(...lines.filter(Boolean).map((line) => el("p", {}, line)));
   }
 }

@@ -32,6 +32,6 @@ pub use page::report;
 pub use server::{App, Costs, DashboardSource, serve};
 pub use snapshot::{
     AllocationSummary, Course, Cursor, HeatPart, LogPart, PolicyCost, RunDescription, Snapshot, SnapshotPhase, Totals,
-    WorkerActivity, WorkerSnapshot,
+    WorkerActivity, WorkerSnapshot, rule_in_words,
 };
 pub use tensorboard::TensorBoard;

@@ -217,6 +217,7 @@ mod tests {
             loss: 2.0,
             accuracy: Some(0.5),
             metrics: [("top 5".into(), 0.75)].into(),
+            skipped: 0,
         });
         board.on_event(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: String::new() });
         let bytes = std::fs::read(&board.path).unwrap();

@@ -2,6 +2,7 @@
 
 mod end_state;
 mod fields;
+mod worker_figures;
 
 use std::collections::BTreeMap;
 
@@ -12,20 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::labels::Labels;
 pub use end_state::EndState;
 use fields::{is_zero, named_numbers, number, numbers};
+pub use worker_figures::{WorkerLink, WorkerResources};
 
 /// The version of [`RunEvent`], and the only one that this release reads.
 pub const JOURNAL_VERSION: u32 = 3;
-
-/// The measured speed of a worker's own link.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WorkerLink {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Seconds that a gradient takes on this link.
-    pub up_s: f64,
-    /// The least rate at which it carries gradients, in bytes per second.
-    pub bytes_per_s: f64,
-}
 
 /// An event of a run, written as one line of its journal.
 ///
@@ -53,6 +44,9 @@ pub enum RunEvent {
         seed: u64,
         /// The model, as `--model` takes it.
         model: String,
+        /// The number of training samples, which are an epoch; absent if it is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        samples: Option<u64>,
         /// The user's name and tags for the run.
         #[serde(default, skip_serializing_if = "Labels::is_empty")]
         labels: Labels,
@@ -149,6 +143,11 @@ pub enum RunEvent {
         /// number that is not finite.
         #[serde(deserialize_with = "numbers")]
         scores_s: Vec<f64>,
+        /// The seconds after which the policy expects each of these workers to be done with one task less, with its tasks, and with one
+        /// task more, in four digits. Null stands for tasks that it does not plan, and three zeros for a speed that it does not know.
+        /// Empty if it uses no speeds.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        finish_s: Vec<[Option<f64>; 3]>,
         /// The rule that made the allocation.
         rule: String,
     },
@@ -229,6 +228,13 @@ pub enum RunEvent {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         workers: Vec<WorkerLink>,
     },
+    /// What workers' processes use changed by more than a tenth.
+    Resources {
+        /// The time of the event.
+        time_s: f64,
+        /// The workers of which something changed.
+        workers: Vec<WorkerResources>,
+    },
     /// Results were refused, or a worker reported failures. Refusals of the same worker and kind within a second share an event.
     Refusal {
         /// The time of the event.
@@ -264,6 +270,9 @@ pub enum RunEvent {
         /// The problem's own metrics by name, each a mean over the samples.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "named_numbers")]
         metrics: BTreeMap<String, f64>,
+        /// The number of evaluations that were due since the last one, and were left out because one was in progress or failed.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        skipped: u64,
     },
     /// A checkpoint was made durable.
     Checkpoint {

@@ -158,6 +158,7 @@ fn check(event: &RunEvent) -> Result<(), String> {
                 time("bytes_per_s", link.bytes_per_s)
             })
         }
+        RunEvent::Resources { workers, .. } => workers.iter().try_for_each(|of| worker(of.worker)),
         RunEvent::Refusal { worker: id, count: results, .. } => {
             worker(*id)?;
             count("count", *results, MAX_COUNT)
@@ -243,6 +244,7 @@ mod tests {
             loss: f64::NAN,
             accuracy: None,
             metrics: [("error".into(), f64::NAN)].into(),
+            skipped: 0,
         };
         let (events, _) = read(std::str::from_utf8(&line(&event)).unwrap()).unwrap();
         let RunEvent::Evaluation { loss, .. } = events[0] else { panic!("{events:?}") };
@@ -262,6 +264,7 @@ mod tests {
             loss: 0.5,
             accuracy,
             metrics: BTreeMap::new(),
+            skipped: 3,
         };
         let events = [
             RunEvent::Run {
@@ -273,9 +276,19 @@ mod tests {
                 task_batch: 2,
                 seed: u64::MAX,
                 model: "cnn".into(),
+                samples: Some(50_000),
                 labels: Labels { name: Some("baseline".into()), tags: [("team".into(), "vision".into())].into() },
             },
             RunEvent::Rest { time_s: 0.1 + 0.2, worker, rest_s: 1.0, strikes: 3 },
+            RunEvent::Resources {
+                time_s: 1.5,
+                workers: vec![crate::WorkerResources {
+                    worker,
+                    cpu_cores: Some(1.5),
+                    memory_bytes: None,
+                    bytes_per_s: 1e6,
+                }],
+            },
             RunEvent::Links {
                 time_s: 1.25,
                 up_s: 0.0,

@@ -27,7 +27,7 @@ mod resumption;
 mod state;
 mod writer;
 
-pub use event::{EndState, JOURNAL_VERSION, RefusalKind, RunEvent, WorkerLink};
+pub use event::{EndState, JOURNAL_VERSION, RefusalKind, RunEvent, WorkerLink, WorkerResources};
 pub use exclusion::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, FORGIVE_PREFIX, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES,

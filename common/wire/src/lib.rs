@@ -29,9 +29,9 @@ pub use connection::{Connection, connect};
 pub use limits::duration;
 pub use message::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
-    Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, Receipt,
-    RunSpec, SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome, WireError,
-    WorkerName, truncated, units_crc32c,
+    Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, PeerAddress, ProbeIntake, ProbeSummary, ProcessUsage,
+    Receipt, RunSpec, SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome,
+    WireError, WorkerName, truncated, units_crc32c,
 };
 pub use probe::{ProbeResult, padding};
 pub use transfer::{

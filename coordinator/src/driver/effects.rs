@@ -15,6 +15,12 @@ use crate::report::StopReason;
 /// 10,000 of them would add 300 kB to the journal with each iteration.
 const NAMED_WORKERS: usize = 256;
 
+/// Returns a time with four digits, as more would only lengthen the journal; `None` if it is infinite. The order of times is kept, so the
+/// worker that is expected to finish last stays the last.
+fn shortened(time_s: f64) -> Option<f64> {
+    format!("{time_s:.3e}").parse().ok().filter(|time_s: &f64| time_s.is_finite())
+}
+
 impl Driver {
     /// Carries out all queued effects, sends all messages, and notifies the engine of ended sessions, until nothing is left to do.
     pub(super) fn carry_out_all(&mut self) {
@@ -93,6 +99,11 @@ impl Driver {
             },
             probes: probes.iter().map(|&i| workers[i]).collect(),
             scores_s: if has_scores { named.iter().map(|&i| scores.at(i)).collect() } else { Vec::new() },
+            finish_s: if has_scores {
+                named.iter().map(|&i| decision.expected_finish_s(i).unwrap_or_default().map(shortened)).collect()
+            } else {
+                Vec::new()
+            },
             rule: rule.to_string(),
         });
     }

@@ -50,7 +50,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ata_record::{RecordError, RunState};
+use ata_record::{RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event};
 use ata_types::CHUNK_VALUES;
 use ata_wire::duration;
@@ -72,7 +72,7 @@ use evaluations::Evaluations;
 use leases::OpenLeases;
 use publisher::Publisher;
 use refusals::Refusals;
-use sessions::{Session, Sessions};
+use sessions::{RESOURCES_INTERVAL_S, Session, Sessions};
 use start::{StartState, Starter};
 use steps::Steps;
 
@@ -115,6 +115,8 @@ pub(crate) struct Driver {
     now_s: f64,
     /// The time of the next heartbeat check, in seconds.
     next_check_s: f64,
+    /// The time at which workers' use of their machines is read next.
+    next_reading_s: f64,
     /// The reason of the last worker failure, or what was wrong with the worker's result.
     last_failure: String,
     ending: Option<Ending>,
@@ -197,6 +199,7 @@ impl Driver {
             info,
             now_s: time_s,
             next_check_s: time_s,
+            next_reading_s: time_s,
             last_failure: "none".into(),
             ending: None,
             is_ending: false,
@@ -277,6 +280,13 @@ impl Driver {
             self.dismiss(session, why);
         }
         self.advance_evaluation();
+        if self.now_s >= self.next_reading_s {
+            self.next_reading_s = self.now_s + RESOURCES_INTERVAL_S;
+            let workers = self.sessions.resources(self.now_s);
+            if !workers.is_empty() {
+                self.publisher.publish(RunEvent::Resources { time_s: self.now_s, workers });
+            }
+        }
     }
 
     /// Passes an event to the engine, and queues its effects.

@@ -140,6 +140,7 @@ impl Starter<'_> {
             task_batch: self.problem.task_batch,
             seed: self.engine.seed,
             model: self.problem.specification.clone(),
+            samples: self.problem.samples,
         }
     }
 }

@@ -129,12 +129,21 @@ impl Figure {
 
     /// Renders the drawing as an SVG document.
     pub fn svg(&self) -> Result<String, FigureError> {
-        draw::svg(self)
+        draw::svg(self, &[])
+    }
+
+    /// Renders the drawing as [`Self::svg`] does, with the looks of series that belong to their places in `order`.
+    pub(crate) fn svg_in(&self, order: &[&str]) -> Result<String, FigureError> {
+        draw::svg(self, order)
     }
 
     /// Writes `NAME.svg` and `NAME.csv` into the folder, which is created if it is missing.
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
-        write_file(folder, &format!("{}.svg", self.name), self.svg()?.as_bytes())?;
+        self.write_in(folder, &[])
+    }
+
+    pub(crate) fn write_in(&self, folder: &Path, order: &[&str]) -> Result<(), FigureError> {
+        write_file(folder, &format!("{}.svg", self.name), self.svg_in(order)?.as_bytes())?;
         write_file(folder, &format!("{}.csv", self.name), self.csv().as_bytes())
     }
 }

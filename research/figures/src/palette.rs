@@ -28,10 +28,14 @@ pub(crate) enum Shape {
     Diamond,
 }
 
+/// The largest number of areas, each with a colour of its own.
+pub(crate) const MOST_AREAS: usize = COLOURS.len();
+
 /// The colours and shapes for a number of series.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Palette {
-    series: usize,
+    /// The place of each series in the order of colours.
+    places: Vec<usize>,
     /// Whether the colours run along a ramp.
     pub(crate) ramp: bool,
 }
@@ -39,31 +43,42 @@ pub(crate) struct Palette {
 impl Palette {
     /// Returns the palette for lines, which have markers where colours repeat.
     pub(crate) fn of_lines(series: usize) -> Self {
-        Self { series, ramp: series > MOST_ROWS }
+        Self { places: (0..series).collect(), ramp: series > MOST_ROWS }
     }
 
-    /// Returns the palette for areas, which differ only by colour.
+    /// Returns the palette for lines of which those with a place in `order` look the same in all figures with that order.
+    pub(crate) fn in_order<'a>(names: impl ExactSizeIterator<Item = &'a str>, order: &[&str]) -> Self {
+        let alone = Self::of_lines(names.len());
+        let places: Option<Vec<usize>> = names.map(|name| order.iter().position(|other| *other == name)).collect();
+        match places.filter(|_| order.len() <= MOST_ROWS) {
+            Some(places) => Self { places, ramp: false },
+            None => alone,
+        }
+    }
+
+    /// Returns the palette for at most [`MOST_AREAS`] areas, which differ only by colour.
     pub(crate) fn of_areas(series: usize) -> Self {
-        Self { series, ramp: series > COLOURS.len() }
+        Self { places: (0..series).collect(), ramp: false }
     }
 
-    pub(crate) fn colour(self, index: usize) -> RGBColor {
+    pub(crate) fn colour(&self, index: usize) -> RGBColor {
         let (red, green, blue) = if self.ramp {
-            ramp(index as f64 / (self.series.max(2) - 1) as f64)
+            ramp(index as f64 / (self.places.len().max(2) - 1) as f64)
         } else {
-            COLOURS[index % COLOURS.len()]
+            COLOURS[self.places[index] % COLOURS.len()]
         };
         RGBColor(red, green, blue)
     }
 
     /// Returns the shape of a line's markers; `None` for the first line of each colour, and on a ramp.
-    pub(crate) fn marker(self, index: usize) -> Option<Shape> {
+    pub(crate) fn marker(&self, index: usize) -> Option<Shape> {
         const SHAPES: [Option<Shape>; 3] = [None, Some(Shape::Circle), Some(Shape::Square)];
-        if self.ramp { None } else { SHAPES[(index / COLOURS.len()).min(2)] }
+        if self.ramp { None } else { SHAPES[(self.places[index] / COLOURS.len()).min(2)] }
     }
 
     /// Returns the shape of a curve's marks. The first four curves have distinct shapes, and so have curves of the same colour.
-    pub(crate) fn shape(index: usize) -> Shape {
+    pub(crate) fn shape(&self, index: usize) -> Shape {
+        let index = self.places[index];
         let round = index / COLOURS.len();
         [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond][(index + round) % 4]
     }
@@ -86,10 +101,21 @@ mod tests {
         for count in [1, 8, 9, 20, 51] {
             let palette = Palette::of_lines(count);
             let lines: Vec<_> = (0..count).map(|k| (palette.colour(k), palette.marker(k))).collect();
-            let marks = (0..count).map(|k| (palette.colour(k), Some(Palette::shape(k)))).collect();
+            let marks = (0..count).map(|k| (palette.colour(k), Some(palette.shape(k)))).collect();
             for (looks, k) in [lines, marks].iter().flat_map(|looks| (0..count).map(move |k| (looks, k))) {
                 assert!(!looks[..k].contains(&looks[k]), "{count}: {k}");
             }
         }
+    }
+
+    #[test]
+    fn a_name_looks_the_same_in_all_figures_of_a_report() {
+        let order = ["a", "b", "c"];
+        let (all, some) =
+            (Palette::in_order(order.into_iter(), &order), Palette::in_order(["c", "b"].into_iter(), &order));
+        assert_eq!((some.colour(0), some.colour(1)), (all.colour(2), all.colour(1)));
+        assert_eq!((some.shape(0), some.marker(0)), (all.shape(2), all.marker(2)));
+        let alone = Palette::in_order(["c", "new"].into_iter(), &order);
+        assert_eq!(alone.colour(0), all.colour(0), "a figure of other series has its own order");
     }
 }

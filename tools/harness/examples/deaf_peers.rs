@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ata_coordinator::TransferLimits;
 use ata_harness::{Cluster, Peer, Settings, WorkerSettings, resident_kb};
 use ata_record::RunEvent;
-use ata_wire::{FromWorker, ToWorker};
+use ata_wire::{FromWorker, ProcessUsage, ToWorker};
 use tokio::process::Command;
 
 const PEERS: usize = 32;
@@ -79,7 +79,7 @@ async fn deaf(address: SocketAddr) {
                         }
                     }
                     () = tokio::time::sleep(Duration::from_millis(500)) => {
-                        session.say(FromWorker::Heartbeat { idle: false }).await;
+                        session.say(FromWorker::Heartbeat { idle: false, usage: ProcessUsage::default() }).await;
                     }
                 }
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_harness::{Cluster, Peer, Rate, Settings, WorkerSettings, resident_kb};
-use ata_wire::FromWorker;
+use ata_wire::{FromWorker, ProcessUsage};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, mpsc};
@@ -90,7 +90,7 @@ async fn join(address: SocketAddr, first: usize, count: usize) {
             loop {
                 tokio::select! {
                     message = session.incoming.message() => panic!("idle-{number}: {message:?}"),
-                    () = tokio::time::sleep(interval) => session.say(FromWorker::Heartbeat { idle: true }).await,
+                    () = tokio::time::sleep(interval) => session.say(FromWorker::Heartbeat { idle: true, usage: ProcessUsage::default() }).await,
                 }
             }
         });

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ata_wire::{Assignment, FromWorker, ToWorker, connect};
+use ata_wire::{Assignment, FromWorker, ProcessUsage, ToWorker, connect};
 
 use crate::peer::{Peer, Session};
 
@@ -49,7 +49,7 @@ async fn next_leases(session: &mut Session) -> Option<Vec<Assignment>> {
                 ToWorker::Farewell { .. } => return None,
                 _ => {}
             },
-            _ = heartbeats.tick() => session.say(FromWorker::Heartbeat { idle: false }).await,
+            _ = heartbeats.tick() => session.say(FromWorker::Heartbeat { idle: false, usage: ProcessUsage::default() }).await,
         }
     }
 }

@@ -265,6 +265,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             task_batch: settings.task_batch,
             skip_bad_samples: settings.skip_bad_samples,
             data: split(),
+            samples: None,
         },
         training: TrainingSetup {
             start,

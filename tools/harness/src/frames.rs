@@ -10,7 +10,8 @@ use ata_wire::proto::{
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     GradientUpload, Hello, LeaseTimes, MeasuredBatch, MemberReport, PairFault, ParameterStream, PeerAddress,
-    ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, VectorRequest, Welcome, chunk,
+    ProbeIntake, ProbeSummary, ProcessUsage, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, VectorRequest,
+    Welcome, chunk,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -224,7 +225,7 @@ fn from_worker() -> [FromWorker; 11] {
     [
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true, peer_address: None },
-        FromWorker::Heartbeat { idle: true },
+        FromWorker::Heartbeat { idle: true, usage: ProcessUsage::default() },
         FromWorker::ExchangeReport(exchange_report()),
         FromWorker::Reached { probe: 70_000, outcome: Err("refused".into()) },
         FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into(), uncomputable: true },

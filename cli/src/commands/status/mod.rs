@@ -18,7 +18,7 @@ use crate::args::StatusArgs;
 use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::output::{print, render_table};
-use crate::run::counterfactual::{cost_table, other_costs};
+use crate::run::counterfactual::{cost_text, other_costs};
 
 const WORKERS_SHOWN: usize = 32;
 
@@ -69,13 +69,13 @@ impl StatusOutput {
 
 fn render(snapshot: &Snapshot) -> String {
     let mut text = escaped(&text::headline(snapshot)).into_owned() + "\n";
-    text.extend(text::facts(&snapshot.totals).into_iter().map(|(name, value)| format!("{name:<16}{value}\n")));
+    text.extend(text::facts(snapshot).into_iter().map(|(name, value)| format!("{name:<16}{value}\n")));
     if !snapshot.costs.is_empty() {
-        text += &render_table(&cost_table("Per iteration, on the times so far".into(), &snapshot.costs), usize::MAX);
+        text += &cost_text("Per iteration, on the times so far".into(), &snapshot.costs);
     }
-    let title = format!("Workers, in iteration {}: {}", snapshot.allocation.iteration, snapshot.allocation.rule);
+    let title = text::workers_title(snapshot);
     let header = text::COLUMNS.map(String::from).into();
-    let rows = snapshot.workers.iter().map(|worker| text::cells(worker).into()).collect();
+    let rows = text::by_importance(snapshot).into_iter().map(|worker| text::cells(worker).into()).collect();
     text += &render_table(&Table { title, header, rows }, WORKERS_SHOWN);
     text + &excluded(&snapshot.exclusions)
 }

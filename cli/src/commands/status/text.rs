@@ -1,6 +1,6 @@
 //! Renders parts of a snapshot as text, for a terminal.
 
-use ata_observe::{Snapshot, SnapshotPhase, Totals, WorkerSnapshot};
+use ata_observe::{Snapshot, SnapshotPhase, Totals, WorkerActivity, WorkerSnapshot};
 use ata_types::seconds;
 
 use crate::output::metrics_text;
@@ -39,7 +39,7 @@ fn left_s(Snapshot { run, phase, totals, .. }: &Snapshot) -> Option<f64> {
 }
 
 /// Returns figures of the whole run, by name; current values come first.
-pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
+pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static str, String)> {
     let Totals { iterations, runtime_s, total_worker_time_s, iteration_time_s, tasks_wasted, .. } = *totals;
     let each = 1.0 / iterations.max(1) as f64;
     let mut facts = Vec::new();
@@ -54,6 +54,12 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
         let metrics = totals.metrics.iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN)));
         facts.push(("metrics", metrics_text(metrics)));
     }
+    let trained = totals.tasks_applied as f64 * f64::from(run.task_batch);
+    if runtime_s > 0.0 {
+        let epochs = run.samples.filter(|samples| *samples > 0).map(|samples| trained / samples as f64);
+        let epochs = epochs.map(|epochs| format!(", {epochs:.3} epochs")).unwrap_or_default();
+        facts.push(("speed", format!("{:.1} samples per second{epochs}", trained / runtime_s)));
+    }
     facts.extend([
         ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(iteration_time_s * each))),
         (
@@ -65,7 +71,8 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
     facts.extend(totals.links.map(|links| ("links", format!("a vector takes {links}"))));
     let counted = [
         ("in shards", totals.sharded_steps, format!("the vectors of {} steps", totals.sharded_steps)),
-        ("clamped values", totals.saturated, totals.saturated.to_string()),
+        ("skipped tests", totals.skipped_evaluations, format!("{} evaluations", totals.skipped_evaluations)),
+        ("cut-off values", totals.saturated, totals.saturated.to_string()),
         ("rounded to 0", totals.vanished, totals.vanished.to_string()),
     ];
     facts.extend(counted.into_iter().filter(|(_, count, _)| *count > 0).map(|(name, _, text)| (name, text)));
@@ -75,10 +82,46 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
     facts
 }
 
-pub(super) const COLUMNS: [&str; 9] =
-    ["worker", "device", "state", "tasks", "mean time (95 %)", "bound", "busy", "overhead", "failed, lost"];
+/// Returns the workers of a snapshot, those that matter first: with tasks, then with trouble, then the others that are present.
+pub(super) fn by_importance(snapshot: &Snapshot) -> Vec<&WorkerSnapshot> {
+    let mut workers: Vec<&WorkerSnapshot> = snapshot.workers.iter().collect();
+    workers.sort_by_key(|worker| match worker.state {
+        WorkerActivity::Computing => 0,
+        WorkerActivity::Resting => 1,
+        WorkerActivity::Idle => 2,
+        WorkerActivity::Away | WorkerActivity::Expelled => 3,
+    });
+    workers
+}
 
-pub(super) fn cells(worker: &WorkerSnapshot) -> [String; 9] {
+/// Returns a title such as `Workers: 2 computing, 58 idle; iteration 12: tasks are allocated in equal shares`.
+pub(super) fn workers_title(Snapshot { workers, allocation, .. }: &Snapshot) -> String {
+    let count = |state: &WorkerActivity| workers.iter().filter(|worker| worker.state == *state).count();
+    let counts = WorkerActivity::ALL.iter().map(|state| (count(state), state)).filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
+    let rule = match (allocation.iteration.number(), allocation.about.as_str()) {
+        (0, _) | (_, "") => String::new(),
+        (iteration, about) => format!("; iteration {iteration}: {about}"),
+    };
+    format!("Workers: {}{rule}", counts.join(", "))
+}
+
+pub(super) const COLUMNS: [&str; 12] = [
+    "worker",
+    "device",
+    "state",
+    "tasks",
+    "mean time (95 %)",
+    "estimate",
+    "busy",
+    "overhead",
+    "failed, lost",
+    "cores",
+    "memory",
+    "network",
+];
+
+pub(super) fn cells(worker: &WorkerSnapshot) -> [String; 12] {
     let share = &worker.share;
     let time = |value: Option<f64>| value.map_or("-".into(), seconds);
     let mean = match (share.mean_s, share.low_s, share.high_s) {
@@ -97,5 +140,8 @@ pub(super) fn cells(worker: &WorkerSnapshot) -> [String; 9] {
         format!("{:.0} %", worker.busy_share * 100.0),
         format!("{:.0} %", worker.overhead_share * 100.0),
         format!("{}, {}", worker.failures, worker.losses),
+        worker.cpu_cores.map_or("-".into(), |cores| format!("{cores:.1}")),
+        worker.memory_bytes.map_or("-".into(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9)),
+        worker.traffic_bytes_per_s.map_or("-".into(), |rate| format!("{:.1} MB/s", rate / 1e6)),
     ]
 }

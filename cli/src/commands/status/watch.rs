@@ -16,7 +16,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Table, TableState};
 use tokio::sync::watch;
 
-use super::text::{COLUMNS, cells, current, facts};
+use super::text::{COLUMNS, by_importance, cells, current, facts, workers_title};
 use super::{RunLocation, StatusOutput, location};
 use crate::escape::is_unsafe;
 use crate::failure::{Failure, require};
@@ -25,11 +25,14 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const CHART_LINES: u16 = 12;
 const CHART_FROM_WIDTH: u16 = 100;
 /// The width of each of the [`COLUMNS`].
-const WIDTHS: [u16; 9] = [18, 16, 10, 10, 18, 9, 6, 9, 12];
+const WIDTHS: [u16; 12] = [18, 16, 10, 10, 18, 9, 6, 9, 12, 5, 9, 11];
 /// The [`COLUMNS`] in the order of importance. As many are shown as fit.
-const IMPORTANCE: [usize; 9] = [0, 3, 4, 2, 6, 8, 5, 7, 1];
-/// The height of the log, in lines.
+const IMPORTANCE: [usize; 12] = [0, 3, 4, 2, 6, 8, 5, 9, 10, 11, 7, 1];
+/// The height of the log, in lines, and of the facts on a screen with few lines.
 const LOG_LINES: u16 = 7;
+const FEW_LINES: u16 = 5;
+/// The height from which all facts and [`LOG_LINES`] fit: below it, the workers need the room.
+const TALL: u16 = 32;
 
 pub(super) async fn run(run: RunLocation) -> Result<(), Failure> {
     let message = || "--watch needs a terminal; without it, `ata status` prints the state once";
@@ -123,14 +126,16 @@ impl Screen {
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>, snapshot: &Snapshot) {
-        let facts = facts(&snapshot.totals);
-        let (lines, has_chart) = (facts.len() as u16 + 2, frame.area().width >= CHART_FROM_WIDTH);
+        let facts = facts(snapshot);
+        let is_tall = frame.area().height >= TALL;
+        let has_chart = is_tall && frame.area().width >= CHART_FROM_WIDTH;
+        let lines = if is_tall { facts.len() as u16 + 2 } else { FEW_LINES };
         let areas = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(if has_chart { CHART_LINES.max(lines) } else { lines }),
             Constraint::Min(4),
-            Constraint::Length(LOG_LINES),
+            Constraint::Length(if is_tall { LOG_LINES } else { FEW_LINES - 1 }),
             Constraint::Length(1),
         ]);
         let [top, progress, middle, workers, log, foot] = areas.areas(frame.area());
@@ -140,7 +145,8 @@ impl Screen {
         let share = if has_chart { 45 } else { 100 };
         let [left, right] = Layout::horizontal([Constraint::Percentage(share), Constraint::Fill(1)]).areas(middle);
         let lines: Vec<Line<'_>> = facts.iter().map(|(name, value)| format!("{name:<15}{value}").into()).collect();
-        let title = format!("{}, policy {}", snapshot.run.run_id, snapshot.run.policy);
+        let name = snapshot.run.labels.name.as_ref().unwrap_or(&snapshot.run.run_id);
+        let title = format!("{name}, policy {}", snapshot.run.policy);
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), left);
         if has_chart {
             draw_loss(frame, right, snapshot);
@@ -166,8 +172,8 @@ impl Screen {
             Row::new(columns.iter().map(|column| Cell::from(cells[*column].clone()))).style(style(worker.state))
         };
         let widths = columns.iter().map(|column| Constraint::Min(WIDTHS[*column]));
-        let title = format!("Workers, iteration {}: {}", snapshot.allocation.iteration, snapshot.allocation.rule);
-        let table = Table::new(snapshot.workers.iter().map(row), widths)
+        let title = workers_title(snapshot);
+        let table = Table::new(by_importance(snapshot).into_iter().map(row), widths)
             .header(Row::new(columns.iter().map(|column| COLUMNS[*column])).style(Modifier::BOLD))
             .block(Block::bordered().title(title));
         frame.render_stateful_widget(table, area, &mut self.table);
@@ -211,7 +217,7 @@ fn draw_loss(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
 
 fn draw_log(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     let lines = &snapshot.log.lines;
-    let last = lines.len().saturating_sub(usize::from(LOG_LINES) - 2);
+    let last = lines.len().saturating_sub(usize::from(area.height.saturating_sub(2)));
     let lines: Vec<Line<'_>> =
         lines[last..].iter().map(|line| format!("{:>8}  {}", seconds(line.time_s), line.text).into()).collect();
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title("Events")), area);
@@ -273,7 +279,7 @@ mod tests {
         (totals.first_loss, totals.last_loss, totals.test_accuracy) = (Some(4.6), Some(0.125), Some(0.9));
         let current = "training, iteration 150 of 200, 1.00 s left, loss 0.125";
         let mut screen = Screen::default();
-        for (width, has_chart, all) in [(60, false, false), (80, false, false), (120, true, true), (200, true, true)] {
+        for (width, has_chart, all) in [(60, false, false), (80, false, false), (120, true, false), (200, true, true)] {
             let text = drawn(&mut screen, &snapshot, width, 40).to_string();
             let lines = [current, "0.125, 4.600 in the first iteration", "3.00 s, ", "mean time (95 %)", "tasks"];
             assert!(lines.iter().all(|line| text.contains(line)), "{width}: {text}");
@@ -281,6 +287,30 @@ mod tests {
             assert_eq!(COLUMNS.iter().all(|column| text.contains(column)), all, "{width}: {text}");
         }
         assert_eq!(columns(58), [0, 3, 4, 6]);
+    }
+
+    /// On 80 × 24 characters, at least eight workers are visible, and of many the ones with tasks or trouble; the title counts all.
+    #[test]
+    fn a_small_screen_has_the_workers_that_matter() {
+        let mut state = RunState::default();
+        for slot in 0..60 {
+            join(&mut state, slot, &format!("worker-{}", slot + 1));
+        }
+        let mut snapshot = Snapshot::of(&state, &[]);
+        for (at, state) in [(3, WorkerActivity::Away), (40, WorkerActivity::Resting)] {
+            snapshot.workers[at].state = state;
+        }
+        for at in [17, 51, 59] {
+            snapshot.workers[at].state = WorkerActivity::Computing;
+            snapshot.workers[at].share.tasks = 2;
+        }
+        let text = drawn(&mut Screen::default(), &snapshot, 80, 24).to_string();
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains("worker-")).collect();
+        let numbers = rows.iter().filter_map(|row| row.split("worker-").nth(1)?.split(' ').next()?.parse().ok());
+        let numbers: Vec<u32> = numbers.take(rows.len() - 2).collect();
+        assert_eq!(numbers[..5], [18, 52, 60, 41, 1], "{text}");
+        assert!(numbers.len() >= 8, "{text}");
+        assert!(text.contains("Workers: 3 computing, 55 idle, 1 resting, 1 away"), "{text}");
     }
 
     /// No cell of the screen contains text that controls a terminal.

@@ -1,6 +1,6 @@
 //! The reasons for an allocation, per worker: its measured times, the policy's bound, and how long the iteration would
-//! take if the worker had one task more or less. An additional task comes from the worker that is expected to finish
-//! last; a removed task goes to the worker that would finish it soonest.
+//! take if the worker had one task more or less, by the policy's own forecast. An additional task comes from the worker that is
+//! expected to finish last; a removed task goes to the worker that would finish it soonest.
 
 mod why;
 
@@ -26,6 +26,9 @@ pub struct Explanation {
     pub budget: u64,
     /// The expected time at which the last worker finishes, in seconds after the first assignment, if it can be predicted.
     pub expected_s: Option<f64>,
+    /// Whether expected times are the policy's own. Otherwise it uses none, and they follow from measured means.
+    #[serde(default)]
+    pub by_policy: bool,
     /// The times that vectors take on the links, if they were measured.
     pub links: Option<LinkFigures>,
     /// The workers, by number.
@@ -103,26 +106,30 @@ impl ExplainedTime {
     }
 }
 
-/// The expected time at which a worker finishes its share.
+/// The expected times at which a worker finishes its share, with one task less or more; `None` if it is not to have so many.
 #[derive(Clone, Copy, Debug)]
 struct Forecast {
     worker: WorkerId,
-    task_s: f64,
+    one_less_s: f64,
     finish_s: f64,
+    one_more_s: Option<f64>,
     has_tasks: bool,
 }
 
 impl Forecast {
-    /// Returns the forecast of a worker; `None` if nothing is known of its speed.
+    /// Returns the policy's forecast of a worker or, if it has none of any worker, one by measured means; `None` if nothing is known of
+    /// the worker's speed.
     fn of(run: &RunState, id: WorkerId, worker: &WorkerState) -> Option<Self> {
-        let task_s = worker.bound_s.or_else(|| ExplainedTime::of(worker).mean_s)?;
         let tasks = tasks(run, id);
-        let finish_s = if tasks > 0 { overhead_s(worker) + tasks as f64 * task_s } else { 0.0 };
-        Some(Self { worker: id, task_s, finish_s, has_tasks: tasks > 0 })
-    }
-
-    fn one_more_s(&self, overhead_s: f64) -> f64 {
-        self.task_s + if self.has_tasks { self.finish_s } else { overhead_s }
+        let [one_less_s, finish_s, one_more_s] = if run.allocation.finish_s.is_empty() {
+            let (mean_s, overhead_s) = (ExplainedTime::of(worker).mean_s?, overhead_s(worker));
+            let after_s = |tasks: u64| if tasks == 0 { 0.0 } else { overhead_s + tasks as f64 * mean_s };
+            [tasks.saturating_sub(1), tasks, tasks + 1].map(|tasks| Some(after_s(tasks)))
+        } else {
+            run.allocation.finish_s.get(&id).copied().filter(|finish_s| *finish_s != [Some(0.0); 3])?
+        };
+        let (one_less_s, finish_s) = one_less_s.zip(finish_s)?;
+        Some(Self { worker: id, one_less_s, finish_s, one_more_s, has_tasks: tasks > 0 })
     }
 }
 
@@ -140,7 +147,7 @@ impl Outlook {
         let mut outlook = Self::default();
         for (id, worker) in run.workers.iter().filter(|(_, worker)| worker.present) {
             let Some(forecast) = Forecast::of(run, *id, worker) else { continue };
-            outlook.soonest.push((forecast.one_more_s(overhead_s(worker)), *id));
+            outlook.soonest.extend(forecast.one_more_s.map(|one_more_s| (one_more_s, *id)));
             if forecast.has_tasks {
                 outlook.last.push(forecast);
             }
@@ -164,15 +171,13 @@ impl Outlook {
     /// Returns the time at which the iteration would end if `worker` finished after `own_s` with one task more.
     fn with_one_more(&self, worker: WorkerId, own_s: f64) -> Option<f64> {
         let giver = self.last.iter().find(|forecast| forecast.worker != worker)?;
-        let left_s = giver.finish_s - giver.task_s;
-        Some(self.end_without(worker, giver.worker).max(own_s).max(left_s))
+        Some(self.end_without(worker, giver.worker).max(own_s).max(giver.one_less_s))
     }
 
     /// Returns the worker that would take a task of `worker`, and the time at which the iteration would end then.
     fn with_one_less(&self, worker: &Forecast) -> Option<(WorkerId, f64)> {
         let &(taken_s, taker) = self.soonest.iter().find(|(_, other)| *other != worker.worker)?;
-        let left_s = worker.finish_s - worker.task_s;
-        Some((taker, self.end_without(worker.worker, taker).max(taken_s).max(left_s)))
+        Some((taker, self.end_without(worker.worker, taker).max(taken_s).max(worker.one_less_s)))
     }
 }
 
@@ -196,6 +201,7 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
         rule: run.allocation.rule.clone(),
         budget: run.budget,
         expected_s: if run.allocation.is_race { None } else { outlook.last.first().map(|last| last.finish_s) },
+        by_policy: !run.allocation.finish_s.is_empty(),
         links: run.links,
         workers: workers.map(|(id, worker)| explain_worker(run, &outlook, *id, worker)).collect(),
     }
@@ -224,7 +230,7 @@ fn explain_worker(run: &RunState, outlook: &Outlook, id: WorkerId, worker: &Work
         },
         overhead_s,
         finish_s: with_tasks.map(|forecast| forecast.finish_s),
-        one_more_s: forecast.and_then(|forecast| outlook.with_one_more(id, forecast.one_more_s(overhead_s))),
+        one_more_s: forecast.and_then(|forecast| outlook.with_one_more(id, forecast.one_more_s?)),
         one_less_s: one_less.map(|(_, end_s)| end_s),
     };
     explanation.share.why = why::sentence(run, outlook, &explanation, worker, one_less.map(|(taker, _)| taker));

@@ -15,6 +15,7 @@ fn state(allocation: &[u64], probes: &[u32]) -> RunState {
     }
     let mut event = testing::allocation(7, allocation, &[1.0, 2.0, 0.0], "for a test");
     if let RunEvent::Allocation { probes: of_event, .. } = &mut event {
+        // Without the policy's forecasts, expected times follow from the measured ones.
         of_event.extend(probes.iter().copied().map(testing::worker));
     }
     run.apply(&event);
@@ -41,6 +42,23 @@ fn a_task_more_or_less() {
         why(2)
     );
     assert!(why(2).ends_with("the step does not wait for it."));
+}
+
+/// The policy's forecasts have the last word, whatever was measured: shares of 5 s and 4 s, of which worker 1 could take one more until 9 s
+/// and worker 2 until 6 s. Worker 3, which it knows nothing of or plans nothing for, takes no task, although it was timed.
+#[test]
+fn the_policys_own_forecast_is_used() {
+    for of_third in [[Some(0.0); 3], [Some(0.0), Some(0.0), None]] {
+        let mut run = state(&[3, 1, 0], &[]);
+        let mut event = testing::allocation(8, &[3, 1, 0], &[1.0, 2.0, 0.0], "ras");
+        let RunEvent::Allocation { finish_s, .. } = &mut event else { panic!("{event:?}") };
+        *finish_s = vec![[3.0, 5.0, 9.0].map(Some), [0.0, 4.0, 6.0].map(Some), of_third];
+        run.apply(&event);
+        let explanation = explain(&run, None);
+        assert_eq!((explanation.expected_s, explanation.by_policy), (Some(5.0), true));
+        let found: Vec<_> = explanation.workers.iter().map(|of| (of.finish_s, of.one_more_s, of.one_less_s)).collect();
+        assert_eq!(found, [(Some(5.0), Some(9.0), Some(6.0)), (Some(4.0), Some(6.0), Some(9.0)), (None, None, None)]);
+    }
 }
 
 #[test]

@@ -18,6 +18,9 @@ pub struct PolicyCost {
     pub wasted: f64,
     /// The share of tasks whose time was resampled because the run recorded fewer tasks of the worker; 0 if the cost was measured.
     pub bootstrapped: f64,
+    /// A remark on the comparison with the run's own policy; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 impl PolicyCost {
@@ -31,6 +34,7 @@ impl PolicyCost {
             worker_time_s: run.total_worker_time_s / iterations,
             wasted: run.tasks_wasted as f64 / iterations,
             bootstrapped: 0.0,
+            note: String::new(),
         })
     }
 }

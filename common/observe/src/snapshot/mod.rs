@@ -4,10 +4,12 @@
 //! - here: [`Snapshot`] and its parts; JSON has the same names
 //! - `worker`: [`WorkerSnapshot`], a worker at one moment
 //! - `cost`: [`PolicyCost`], the cost of a policy
+//! - `rule`: the rules of allocations in words
 //! - `cursor`: [`Cursor`], with which a reader gets only changes
 
 mod cost;
 mod cursor;
+mod rule;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cost::PolicyCost;
 pub use cursor::Cursor;
+pub use rule::rule_in_words;
 pub use worker::{WorkerActivity, WorkerSnapshot};
 
 /// A run at one moment, or the changes since an earlier one.
@@ -77,6 +80,9 @@ pub struct RunDescription {
     pub iterations: u64,
     /// The number of samples per task.
     pub task_batch: u32,
+    /// The number of training samples, which are an epoch, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
     /// The seed of all random choices.
     pub seed: u64,
     /// The model, in the form of `--model`.
@@ -145,6 +151,9 @@ pub struct Totals {
     /// The problem's own metrics in the last evaluation, by name; null stands for NaN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, Option<f64>>,
+    /// The number of evaluations that were due, and were left out because one was in progress or failed.
+    #[serde(default)]
+    pub skipped_evaluations: u64,
     /// The last iteration of the newest checkpoint.
     pub saved: Option<Iteration>,
     /// The price of the workers' presence, if any price is known.
@@ -189,6 +198,9 @@ pub struct AllocationSummary {
     pub iteration: Iteration,
     /// The rule that made the allocation.
     pub rule: String,
+    /// The same in words.
+    #[serde(default)]
+    pub about: String,
 }
 
 impl Snapshot {
@@ -216,7 +228,11 @@ impl Snapshot {
             workers: cursor.changed_workers(run),
             heat: HeatPart { from: heat_from, columns: columns.to_vec() },
             costs: costs(run, others),
-            allocation: AllocationSummary { iteration: run.allocation.iteration, rule: run.allocation.rule.clone() },
+            allocation: AllocationSummary {
+                iteration: run.allocation.iteration,
+                rule: run.allocation.rule.clone(),
+                about: rule_in_words(&run.allocation.rule),
+            },
             log: LogPart { from: log_from, lines },
             exclusions: Vec::new(),
         }
@@ -232,6 +248,7 @@ impl RunDescription {
             budget: run.budget,
             iterations: run.target_iterations,
             task_batch: run.task_batch,
+            samples: run.samples,
             seed: run.seed,
             model: run.model.clone(),
         }
@@ -315,6 +332,7 @@ impl Totals {
                 .iter()
                 .map(|(name, value)| (name.clone(), value.is_finite().then_some(*value)))
                 .collect(),
+            skipped_evaluations: run.skipped_evaluations,
             saved: run.saved,
             price: spent.price,
             energy_wh: spent.energy_wh,

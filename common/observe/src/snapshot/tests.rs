@@ -68,7 +68,7 @@ fn snapshots_are_read_back() {
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
     let (time_s, iteration, metrics) = (1.0, Iteration(1), BTreeMap::new());
-    run.apply(&RunEvent::Evaluation { time_s, iteration, loss: 2.0, accuracy: None, metrics });
+    run.apply(&RunEvent::Evaluation { time_s, iteration, loss: 2.0, accuracy: None, metrics, skipped: 0 });
     let mut json = changes(&run, &mut Cursor::default());
     assert_eq!(json["evaluations"]["points"], json!([[1.0, 1.0, 2.0, 2.0, null]]));
     let read: Snapshot = serde_json::from_value(json.take()).unwrap();

@@ -39,6 +39,15 @@ pub struct WorkerSnapshot {
     pub losses: u64,
     /// The remaining time of the current rest; 0 if the worker does not rest.
     pub rest_left_s: f64,
+    /// The mean number of processor cores that its process used lately, if it is known.
+    #[serde(default)]
+    pub cpu_cores: Option<f64>,
+    /// The resident memory of its process, in bytes, if it is known.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    /// The rate of bytes on its connections to the coordinator lately, both ways together, if it is known.
+    #[serde(default)]
+    pub traffic_bytes_per_s: Option<f64>,
     /// The price of the worker's presence, if it is known.
     pub price: Option<f64>,
     /// The energy of the worker's work, in watt-hours, if its power is known.
@@ -125,6 +134,9 @@ impl WorkerSnapshot {
             rests: usage.rests,
             losses: usage.losses,
             rest_left_s,
+            cpu_cores: worker.resources.and_then(|of| of.cpu_cores),
+            memory_bytes: worker.resources.and_then(|of| of.memory_bytes),
+            traffic_bytes_per_s: worker.resources.map(|of| of.bytes_per_s),
             price: spent.price,
             energy_wh: spent.energy_wh,
         }

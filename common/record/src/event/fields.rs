@@ -22,6 +22,7 @@ impl RunEvent {
             | Self::Task { time_s, .. }
             | Self::Step { time_s, .. }
             | Self::Links { time_s, .. }
+            | Self::Resources { time_s, .. }
             | Self::Refusal { time_s, .. }
             | Self::Evaluating { time_s, .. }
             | Self::Evaluation { time_s, .. }

@@ -101,10 +101,11 @@ impl Default for EvaluationCurve {
 
 impl RunState {
     pub(super) fn evaluate(&mut self, event: &RunEvent) {
-        let &RunEvent::Evaluation { iteration, loss, accuracy, ref metrics, .. } = event else { return };
+        let &RunEvent::Evaluation { iteration, loss, accuracy, ref metrics, skipped, .. } = event else { return };
         self.evaluation = Some((loss, accuracy));
         self.metrics.clone_from(metrics);
         self.evaluated = Some(iteration);
+        self.skipped_evaluations = self.skipped_evaluations.saturating_add(skipped);
         self.lowest_test_loss = Some(self.lowest_test_loss.map_or(loss, |lowest| lowest.min(loss)));
         self.evaluations.add(EvaluationPoint {
             iteration: iteration.number() as f64,

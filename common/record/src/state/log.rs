@@ -137,6 +137,7 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
         | RunEvent::Task { .. }
         | RunEvent::Step { .. }
         | RunEvent::Links { .. }
+        | RunEvent::Resources { .. }
         // A stale result is not notable: honest workers are late as well, whenever another worker is faster.
         | RunEvent::Refusal { .. }
         | RunEvent::Evaluating { .. } => return None,

@@ -2,11 +2,13 @@
 //!
 //! # Layout
 //! - here: [`RunState`], made from a run's events
+//! - `allocation`: [`Allocation`], that of the current iteration
 //! - `worker`: [`WorkerState`]; `spending`: the cost of workers
 //! - `links`: [`LinkFigures`], the time that vectors take
 //! - `course`: curves of steps and evaluations with a bounded number of points (`curve`); `heat`: tasks by worker over time
 //! - `log`: notable events in words; `phase`: [`RunPhase`], the phase that a run is in
 
+mod allocation;
 mod course;
 mod curve;
 mod heat;
@@ -16,7 +18,7 @@ mod phase;
 mod spending;
 mod worker;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +27,7 @@ use ata_types::{Iteration, TaskOutcome, WorkerId};
 use crate::event::{EndState, RefusalKind, RunEvent};
 use crate::exclusion::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 use crate::labels::Labels;
+pub use allocation::Allocation;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
 pub use curve::ReadMark;
 pub use heat::{HeatColumn, HeatMap};
@@ -33,23 +36,6 @@ pub use log::{Log, LogKind, LogLine};
 pub use phase::RunPhase;
 pub use spending::{Prices, Spending, WorkerPrice};
 pub use worker::{Usage, WorkerState};
-
-/// The allocation of an iteration.
-#[derive(Clone, Debug, Default)]
-pub struct Allocation {
-    /// The iteration; 0 if none has begun.
-    pub iteration: Iteration,
-    /// The rule that made the allocation.
-    pub rule: String,
-    /// The number of workers that it covers.
-    pub workers: usize,
-    /// The number of tasks of each of these workers; empty in an asynchronous run, where each computes one task at a time.
-    pub shares: BTreeMap<WorkerId, u64>,
-    /// The workers among these that compute an extra task as a probe.
-    pub probes: BTreeSet<WorkerId>,
-    /// Whether every worker computes until there are enough results.
-    pub is_race: bool,
-}
 
 /// The state of a run so far. Its size is bounded by the workers and the budget.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +56,8 @@ pub struct RunState {
     pub target_iterations: u64,
     /// The number of samples per task.
     pub task_batch: u32,
+    /// The number of training samples, if it is known.
+    pub samples: Option<u64>,
     /// The seed of all randomness.
     pub seed: u64,
     /// The phase that the run is in.
@@ -124,6 +112,8 @@ pub struct RunState {
     pub metrics: BTreeMap<String, f64>,
     /// The iteration after whose step the last evaluation was made.
     pub evaluated: Option<Iteration>,
+    /// The number of evaluations that were due, and were left out because one was in progress or failed.
+    pub skipped_evaluations: u64,
     /// The lowest loss of an evaluation.
     pub lowest_test_loss: Option<f64>,
     /// The last iteration of the newest checkpoint.
@@ -230,7 +220,7 @@ impl RunState {
             RunEvent::Join { .. } => self.join(event),
             RunEvent::Loss { worker, .. } => {
                 let worker = self.worker(*worker);
-                worker.present = false;
+                (worker.present, worker.resources) = (false, None);
                 worker.usage.apply(event);
             }
             RunEvent::Rest { time_s, worker, rest_s, strikes } => {
@@ -254,6 +244,9 @@ impl RunState {
             RunEvent::Task { .. } => self.end_task(event),
             RunEvent::Step { .. } => self.step(event),
             RunEvent::Links { .. } => self.measure_links(event),
+            RunEvent::Resources { workers, .. } => {
+                workers.iter().for_each(|of| self.worker(of.worker).resources = Some(*of));
+            }
             RunEvent::Refusal { worker, kind, count, reason, .. } => {
                 *self.refused.entry(*kind).or_default() += count;
                 match kind {
@@ -281,9 +274,11 @@ impl RunState {
     }
 
     fn begin(&mut self, event: &RunEvent) {
-        let RunEvent::Run { run_id, policy, budget, iterations, task_batch, seed, model, labels, .. } = event else {
+        let RunEvent::Run { run_id, policy, budget, iterations, task_batch, seed, model, labels, samples, .. } = event
+        else {
             return;
         };
+        self.samples = *samples;
         self.run_id.clone_from(run_id);
         self.labels.clone_from(labels);
         self.model.clone_from(model);
@@ -326,28 +321,6 @@ impl RunState {
         (worker.name, worker.device, worker.machine) = (name.clone(), device.clone(), machine.clone());
         worker.present = true;
         worker.usage.arrive(*time_s);
-    }
-
-    fn allocate(&mut self, event: &RunEvent) {
-        let RunEvent::Allocation { iteration, time_s, workers, allocation, probes, scores_s, rule } = event else {
-            return;
-        };
-        self.phase = RunPhase::Training;
-        self.span_s.get_or_insert((*time_s, *time_s));
-        self.allocation = Allocation {
-            iteration: *iteration,
-            rule: rule.clone(),
-            workers: workers.len(),
-            shares: workers.iter().copied().zip(allocation.iter().copied()).collect(),
-            probes: probes.iter().copied().collect(),
-            is_race: ["racing", "asynchronous"].contains(&rule.as_str()),
-        };
-        for (worker, bound_s) in workers.iter().zip(scores_s).filter(|(_, bound_s)| **bound_s > 0.0) {
-            self.worker(*worker).bound_s = Some(*bound_s);
-        }
-        for worker in probes {
-            self.worker(*worker).usage.probes += 1;
-        }
     }
 
     fn end_task(&mut self, event: &RunEvent) {

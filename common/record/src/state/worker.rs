@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ata_types::TaskOutcome;
 
-use crate::event::{RunEvent, WorkerLink};
+use crate::event::{RunEvent, WorkerLink, WorkerResources};
 
 /// The number of times that are kept per worker, for tasks and for assignments: enough for a distribution, and affordable with
 /// thousands of workers.
@@ -33,6 +33,8 @@ pub struct WorkerState {
     pub bound_s: Option<f64>,
     /// Its own link, once that was measured.
     pub link: Option<WorkerLink>,
+    /// What its process used lately, if that is known.
+    pub resources: Option<WorkerResources>,
     /// The number of its tasks that entered a step.
     pub tasks_applied: u64,
     /// Seconds that it spent on those tasks.

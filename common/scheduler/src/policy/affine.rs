@@ -10,7 +10,7 @@ use super::tally::Tally;
 use super::{
     Decision, Policy, PolicyEntry, PolicyKind, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
 };
-use crate::allocation::{Rule, ras_by_cost};
+use crate::allocation::{PerWorker, Rule, ras_by_cost};
 use crate::batches::{BatchStatistics, CostLine};
 use ata_types::WorkerId;
 
@@ -89,7 +89,13 @@ impl Policy for Affine {
         });
         let per_task_s = |(cost, &tasks): (&CostLine, &u64)| cost.at_s(tasks.max(1)) / tasks.max(1) as f64;
         let scores = costs.iter().zip(&allocation).map(per_task_s).collect();
-        Decision::barrier(allocation, scores, rule)
+        let at_s = |cost: &CostLine, tasks: u64| if tasks == 0 { 0.0 } else { cost.at_s(tasks) };
+        let finish_s = costs
+            .iter()
+            .zip(&allocation)
+            .map(|(cost, &tasks)| [tasks.saturating_sub(1), tasks, tasks + 1].map(|tasks| at_s(cost, tasks)));
+        let finish_s = PerWorker::from(finish_s.collect::<Vec<_>>());
+        Decision { finish_s, ..Decision::barrier(allocation, scores, rule) }
     }
 
     fn save(&self) -> PolicyState {

@@ -258,9 +258,10 @@ impl Policy for AtaAuto {
         };
         let scores = candidates.iter().map(|member| (member.position, member.pace.mean_s)).collect();
         let scores = PerWorker::sparse(n, scores);
+        let finish_s = PerWorker::sparse(n, self.finish_s(&candidates, caution, round.links.is_free()));
         let collect = Collect::InParts { tasks: round.budget };
         self.plan = TaskPlan::new(candidates, limits_s, preferences);
-        Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
+        Decision { probes, scores, finish_s, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 
     fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {

@@ -20,6 +20,9 @@ pub struct Decision {
     /// The seconds per task on which the allocation is based, parallel to it; empty if the rule uses no speeds, and 0 for
     /// workers that it did not consider.
     pub scores: PerWorker<f64>,
+    /// The seconds after which the policy expects each worker to be done with one task less, with its share, and with one task more;
+    /// infinite if it never plans so many tasks. Empty if tasks are expected to take their [`Self::scores`] each.
+    pub finish_s: PerWorker<[f64; 3]>,
     /// The rule that made the allocation.
     pub rule: Rule,
     /// The factor on the learning rate of this iteration's step.
@@ -29,13 +32,30 @@ pub struct Decision {
 impl Decision {
     /// Creates a decision that uses no speeds.
     pub fn new(allocation: impl Into<PerWorker<u64>>, collect: Collect, rule: Rule) -> Self {
-        let scores = PerWorker::from(Vec::new());
-        Self { allocation: allocation.into(), probes: Vec::new(), collect, scores, rule, lr_factor: 1.0 }
+        let (scores, finish_s) = (PerWorker::from(Vec::new()), PerWorker::from(Vec::new()));
+        Self { allocation: allocation.into(), probes: Vec::new(), collect, scores, finish_s, rule, lr_factor: 1.0 }
     }
 
     /// Creates an allocation whose tasks are all waited for.
     pub fn barrier(allocation: Vec<u64>, scores: Vec<f64>, rule: Rule) -> Self {
         Self { scores: scores.into(), ..Self::new(allocation, Collect::All, rule) }
+    }
+
+    /// Returns the [`Self::finish_s`] of the worker at a position; `None` if the policy expects nothing of its speed.
+    pub fn expected_finish_s(&self, position: usize) -> Option<[f64; 3]> {
+        let of = |tasks: &PerWorker<_>| if tasks.is_empty() { 0.0 } else { tasks.at(position) };
+        let (score_s, tasks) =
+            (of(&self.scores), if self.allocation.is_empty() { 0 } else { self.allocation.at(position) });
+        let finish_s = if self.finish_s.is_empty() {
+            let mut finish_s = [tasks.saturating_sub(1), tasks, tasks + 1].map(|tasks| tasks as f64 * score_s);
+            if matches!(self.rule, Rule::Fastest { .. }) && tasks > 0 {
+                finish_s[2] = f64::INFINITY;
+            }
+            finish_s
+        } else {
+            self.finish_s.at(position)
+        };
+        (finish_s[2] > 0.0).then_some(finish_s)
     }
 
     /// Checks that the decision can be carried out with this many workers. Returns how many tasks it allocates, or what is
@@ -122,6 +142,17 @@ pub enum Collect {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The expected times follow from the scores; a rule of one task per worker plans no second one.
+    #[test]
+    fn times_are_expected_by_scores() {
+        let decision = |rule| Decision::barrier(vec![2, 0, 1], vec![3.0, 5.0, 0.0], rule);
+        let of = |rule| [0, 1, 2].map(|i| decision(rule).expected_finish_s(i));
+        assert_eq!(of(Rule::Ras), [Some([3.0, 6.0, 9.0]), Some([0.0, 0.0, 5.0]), None]);
+        let fastest = Rule::Fastest { workers: 2 };
+        assert_eq!(of(fastest), [Some([3.0, 6.0, f64::INFINITY]), Some([0.0, 0.0, 5.0]), None]);
+        assert_eq!(Decision::new(vec![1], Collect::All, Rule::Uniform).expected_finish_s(0), None);
+    }
 
     #[test]
     fn what_cannot_be_carried_out_is_named() {

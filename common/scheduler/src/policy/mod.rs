@@ -187,7 +187,7 @@ impl Round<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng;
+    use rand::{RngExt, SeedableRng};
 
     /// Returns what `policy` decides in iteration `iteration` for workers with these (K_i, T_i).
     pub(crate) fn decide(policy: &mut dyn Policy, iteration: u64, budget: u64, observed: &[(u64, f64)]) -> Decision {
@@ -207,6 +207,45 @@ mod tests {
         let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
         let (iteration, links) = (Iteration(iteration), LinkTimes::default());
         run(&Round { iteration, budget, workers: &workers, statistics: &statistics, fuses: &[], links: &links })
+    }
+
+    /// By its own forecast, no policy that minimizes the end of an iteration could end it sooner by moving a task.
+    #[test]
+    fn no_task_more_or_less_is_better_by_the_policys_own_forecast() {
+        let mut rng = SchedulerRng::seed_from_u64(3);
+        for (name, round) in
+            ["ata-auto", "ema", "affine"].into_iter().flat_map(|name| (0..40).map(move |at| (name, at)))
+        {
+            let mut policy = POLICIES.build(name, &PolicyContext::default()).unwrap();
+            let mut observed = vec![(0, 0.0); 6];
+            for (slot, (count, total_s)) in observed.iter_mut().enumerate() {
+                for _ in 0..rng.random_range(2..9) {
+                    let busy_s = (slot + 1) as f64 * rng.random_range(0.5..1.5);
+                    policy.observe(WorkerId::from_slot(slot), busy_s);
+                    (*count, *total_s) = (*count + 1, *total_s + busy_s);
+                }
+            }
+            policy.stepped(&StepOutcome::default());
+            let decision = decide(&mut *policy, 9, 16, &observed);
+            let finish_s: Vec<_> = (0..6).filter_map(|i| decision.expected_finish_s(i)).collect();
+            let end_s = |of: &dyn Fn(usize) -> f64| (0..finish_s.len()).map(of).fold(0.0, f64::max);
+            let planned_s = end_s(&|i| finish_s[i][1]);
+            assert!(planned_s > 0.0 && finish_s.len() > 3, "{name} {round}: {finish_s:?}");
+            for (from, to) in (0..finish_s.len()).flat_map(|from| (0..finish_s.len()).map(move |to| (from, to))) {
+                if from != to && finish_s[from][1] > 0.0 {
+                    let moved_s = end_s(&|i| {
+                        finish_s[i][if i == from {
+                            0
+                        } else if i == to {
+                            2
+                        } else {
+                            1
+                        }]
+                    });
+                    assert!(moved_s >= planned_s, "{name} {round}, from {from} to {to}: {finish_s:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,15 @@ use super::{
 };
 use crate::{PROTOCOL, proto};
 
+/// What a worker's process uses; zeros if it does not know. The numbers are claims, and are only displayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessUsage {
+    /// The processor time so far, in seconds.
+    pub cpu_s: f64,
+    /// The resident memory, in bytes.
+    pub memory_bytes: u64,
+}
+
 /// A message from a worker on the control stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromWorker {
@@ -24,6 +33,8 @@ pub enum FromWorker {
     Heartbeat {
         /// Whether it has no work, so that its next heartbeat comes later.
         idle: bool,
+        /// What its process uses.
+        usage: ProcessUsage,
     },
     /// The worker could not compute a lease.
     LeaseFailed {
@@ -114,7 +125,9 @@ impl From<FromWorker> for proto::WorkerMessage {
                 let failure = outcome.err().map(|why| if why.is_empty() { "no reason".into() } else { truncated(why) });
                 Kind::Reached(proto::Reached { probe, failure: failure.unwrap_or_default() })
             }
-            FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
+            FromWorker::Heartbeat { idle, usage: ProcessUsage { cpu_s, memory_bytes } } => {
+                Kind::Heartbeat(proto::Heartbeat { idle, cpu_s, memory_bytes })
+            }
             FromWorker::LeaseFailed { lease, reason, uncomputable } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason), uncomputable })
             }
@@ -157,7 +170,9 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 let outcome = if failure.is_empty() { Ok(()) } else { Err(truncated(failure)) };
                 Self::Reached { probe, outcome }
             }
-            Kind::Heartbeat(proto::Heartbeat { idle }) => Self::Heartbeat { idle },
+            Kind::Heartbeat(proto::Heartbeat { idle, cpu_s, memory_bytes }) => {
+                Self::Heartbeat { idle, usage: ProcessUsage { cpu_s, memory_bytes } }
+            }
             Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {
                 Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable }
             }

@@ -19,7 +19,7 @@ mod run;
 mod to_worker;
 mod vector_request;
 
-pub use from_worker::{FromWorker, Hello};
+pub use from_worker::{FromWorker, Hello, ProcessUsage};
 pub use headers::{GradientHeader, Receipt, SetHeader, Stripe};
 pub use peer_address::PeerAddress;
 pub use probe::{ProbeIntake, ProbeSummary};

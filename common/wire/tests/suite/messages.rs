@@ -18,7 +18,8 @@ use ata_wire::proto::worker_message::Kind as From;
 use ata_wire::{
     Assignment, BatchFigures, ComputedLease, DataSpec, ExchangeReport, FarewellReason, FromWorker, GradientHeader,
     Hello, LeaseTimes, MeasuredBatch, MemberReport, PROTOCOL, PairFault, PeerAddress, ProbeIntake, ProbeSummary,
-    RunSpec, SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome, WireError, proto,
+    ProcessUsage, RunSpec, SessionToken, SetHeader, ShardMember, Shards, Stripe, ToWorker, VectorRequest, Welcome,
+    WireError, proto,
 };
 use prost::Message;
 
@@ -77,7 +78,7 @@ fn what_a_worker_says_arrives() {
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true, peer_address: Some(address()) },
         FromWorker::Ready { fuses: false, peer_address: None },
-        FromWorker::Heartbeat { idle: true },
+        FromWorker::Heartbeat { idle: true, usage: ProcessUsage::default() },
         FromWorker::LeaseFailed { lease: LeaseId(7), reason: reason.clone(), uncomputable: true },
         FromWorker::VectorFailed { vector: VectorId(7), reason: reason.clone(), uncomputable: true },
         FromWorker::ExchangeReport(ExchangeReport {

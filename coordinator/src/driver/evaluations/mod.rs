@@ -51,6 +51,8 @@ pub(super) struct Evaluations {
     pub(super) last_accuracy: Option<f64>,
     pub(super) best: BestEvaluation,
     pub(super) failed: Option<RunError>,
+    /// The number of evaluations that were left out since the last one.
+    skipped: u64,
 }
 
 /// The best results of the evaluations so far.
@@ -110,13 +112,15 @@ impl Evaluations {
             last_accuracy: None,
             best,
             failed: None,
+            skipped: 0,
         }
     }
 
-    /// Returns whether an evaluation of these parameters is due. None is due while another one is in progress.
-    pub(super) fn is_due(&self, last_step: Iteration) -> bool {
+    /// Returns whether an evaluation of these parameters is due. While another one is in progress, it is left out, and counted.
+    pub(super) fn is_due(&mut self, last_step: Iteration) -> bool {
         let steps = last_step.number();
         let is_due = steps > 0 && self.every.is_some_and(|every| steps.is_multiple_of(every));
+        self.skipped += u64::from(is_due && !self.is_idle());
         is_due && self.is_idle()
     }
 
@@ -229,6 +233,7 @@ impl Evaluations {
             Err(error) => {
                 tracing::warn!("the evaluation after iteration {iteration} failed: {error}");
                 self.failed = Some(error.into());
+                self.skipped += 1;
                 return None;
             }
         };
@@ -237,7 +242,8 @@ impl Evaluations {
         let figures = [("test_loss", Some(loss)), ("test_accuracy", accuracy)];
         let metadata = || figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
         let best_model = self.best.update(loss, accuracy).then(|| (parameters, metadata().collect()));
-        let event = RunEvent::Evaluation { time_s: now_s, iteration, loss, accuracy, metrics: evaluation.metrics };
+        let (metrics, skipped) = (evaluation.metrics, std::mem::take(&mut self.skipped));
+        let event = RunEvent::Evaluation { time_s: now_s, iteration, loss, accuracy, metrics, skipped };
         Some(EvaluationRecord { event, best_model })
     }
 }

@@ -4,16 +4,19 @@
 //! - here: [`Sessions`], the table of all sessions
 //! - `session`: one session, and whether its worker is alive
 //! - `names`: the workers' names and numbers
+//! - `resources`: what workers' processes use
 
 mod names;
+mod resources;
 mod session;
 
 pub(crate) use names::{Claim, Names, WorkerIdentity};
+pub(crate) use resources::INTERVAL_S as RESOURCES_INTERVAL_S;
 pub(crate) use session::{Presence, Session};
 
 use std::collections::HashMap;
 
-use ata_record::ExcludedFrom;
+use ata_record::{ExcludedFrom, WorkerResources};
 use ata_sums::Units;
 use ata_types::{Iteration, MachineId, WorkerId};
 use ata_wire::{Hello, SessionToken, ToWorker};
@@ -171,6 +174,13 @@ impl Sessions {
         let mut overdue: Vec<_> = self.by_token.values_mut().filter_map(overdue).collect();
         overdue.sort_unstable();
         overdue.into_iter().filter_map(|(worker, why)| Some((self.close(worker)?, why))).collect()
+    }
+
+    /// Returns what workers used since the last call, if that is news.
+    pub(crate) fn resources(&mut self, now_s: f64) -> Vec<WorkerResources> {
+        let mut news: Vec<_> = self.by_token.values_mut().filter_map(|session| session.resources(now_s)).collect();
+        news.sort_unstable_by_key(|resources| resources.worker);
+        news
     }
 
     /// Ends the sessions that keep the oldest version of the parameters in memory, if it is older than `current`.

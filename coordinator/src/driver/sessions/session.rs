@@ -5,15 +5,17 @@ use std::sync::{Arc, Weak};
 
 use ata_net::limits::CONNECTIONS_PER_WORKER;
 use ata_net::{KeepOpen, Peer};
+use ata_record::WorkerResources;
 use ata_sums::Units;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{MAX_BATCH, MAX_QUEUED_MESSAGES};
-use ata_wire::{Assignment, FarewellReason, Hello, PeerAddress, Reader, ToWorker, WorkerName};
+use ata_wire::{Assignment, FarewellReason, Hello, PeerAddress, ProcessUsage, Reader, ToWorker, WorkerName};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
+use super::resources::{ReportedUsage, ResourceMeter};
 use crate::config::Timeouts;
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
 
@@ -43,6 +45,7 @@ pub(crate) struct Session {
     given: Option<(LeaseId, LeaseId)>,
     /// The worker's connections, which stay open for as long as the session lasts.
     connections: Vec<KeepOpen>,
+    meter: ResourceMeter,
     /// The parameters to send next. Together with the set that is being sent, at most two versions are kept for the worker.
     due: DueParameters,
     /// The iteration of the parameters that became due last.
@@ -119,6 +122,7 @@ impl Session {
             worked: None,
             given: None,
             connections: Vec::new(),
+            meter: ResourceMeter::default(),
             due: DueParameters::default(),
             sent: None,
             units: None,
@@ -160,8 +164,13 @@ impl Session {
         }
     }
 
+    /// Returns what the worker used since the last call, if that is news.
+    pub(crate) fn resources(&mut self, now_s: f64) -> Option<WorkerResources> {
+        self.meter.read(now_s, self.worker, &self.presence.liveness.usage, &self.connections)
+    }
+
     pub(crate) fn overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Option<&'static str> {
-        let Liveness { heard, is_idle } = &*self.presence.liveness;
+        let Liveness { heard, is_idle, .. } = &*self.presence.liveness;
         if heard.swap(false, Ordering::Relaxed) {
             self.heard_s = now_s;
         }
@@ -323,12 +332,13 @@ struct Liveness {
     heard: AtomicBool,
     /// Whether the worker's last heartbeat said that it has no work.
     is_idle: AtomicBool,
+    usage: ReportedUsage,
 }
 
 impl Presence {
     fn new() -> Self {
         let (heard, is_idle) = (AtomicBool::new(false), AtomicBool::new(true));
-        let liveness = Arc::new(Liveness { heard, is_idle });
+        let liveness = Arc::new(Liveness { heard, is_idle, usage: ReportedUsage::default() });
         Self { liveness, ended: CancellationToken::new() }
     }
 
@@ -337,7 +347,8 @@ impl Presence {
     }
 
     /// Records a heartbeat. An idle worker sends its next one later.
-    pub(crate) fn hear_heartbeat(&self, is_idle: bool) {
+    pub(crate) fn hear_heartbeat(&self, is_idle: bool, usage: ProcessUsage) {
+        self.liveness.usage.set(usage);
         self.liveness.is_idle.store(is_idle, Ordering::Relaxed);
         self.hear();
     }

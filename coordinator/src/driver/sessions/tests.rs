@@ -5,7 +5,7 @@ use std::time::Duration;
 use ata_sums::TensorSizes;
 use ata_types::{Lease, LeaseId, TaskRange};
 use ata_wire::limits::MAX_BATCH;
-use ata_wire::{Assignment, Reader};
+use ata_wire::{Assignment, ProcessUsage, Reader};
 
 use super::*;
 use crate::parameters::DueSets;
@@ -71,9 +71,9 @@ fn silence_is_noticed_and_sooner_from_a_worker_with_work() {
     let presence = open(&mut sessions, "a", 1).handle.presence;
     let mut closed = |now_s| sessions.close_overdue(now_s, &TIMEOUTS).len();
     assert_eq!(closed(10.0), 0);
-    presence.hear_heartbeat(true);
+    presence.hear_heartbeat(true, ProcessUsage::default());
     assert_eq!((closed(11.0), closed(21.0)), (0, 0));
-    presence.hear_heartbeat(false);
+    presence.hear_heartbeat(false, ProcessUsage::default());
     assert_eq!((closed(22.0), closed(24.0)), (0, 0));
     presence.hear();
     assert_eq!((closed(25.0), closed(27.0)), (0, 0), "anything is a sign of life");

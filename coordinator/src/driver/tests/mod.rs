@@ -146,6 +146,7 @@ pub(crate) fn config(folder: &Path, model: &str, policy: &str, budget: u64, iter
             task_batch: 1,
             skip_bad_samples: false,
             data: SplitData::Generated { seed: 1 },
+            samples: None,
         },
         training: TrainingSetup {
             start: Start::Random,

@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use ata_wire::ProcessUsage;
+
 use super::*;
 
 /// The number of commands that threads may send before a test handles them.
@@ -147,7 +149,7 @@ impl Rig {
         let hello = |reply| DriverCommand::Hello { hello, peer, reply };
         let SessionHandle { token, messages, presence } = self.ask(hello)?;
         assert!(self.say(token, FromWorker::Ready { fuses: false, peer_address: None }).is_none());
-        presence.hear_heartbeat(false);
+        presence.hear_heartbeat(false, ProcessUsage::default());
         let (leases, assigned, asked) = (Vec::new(), HashMap::new(), Vec::new());
         Ok(VirtualWorker { token, leases, assigned, asked, messages, presence })
     }

@@ -34,14 +34,15 @@ pub(super) struct Frontier {
 type Box4 = [i32; 4];
 
 impl Frontier {
-    pub(super) fn of(curves: &[Curve], x: Scale, y: Scale) -> Self {
+    pub(super) fn of(curves: &[Curve], x: Scale, y: Scale, order: &[&str]) -> Self {
         let marks = |curve: &Curve| -> Vec<(String, Point)> {
             curve.marks.iter().filter_map(|mark| Some((mark.label.clone(), place(&mark.point, x, y)?))).collect()
         };
         let placed: Vec<Vec<(String, Point)>> = curves.iter().map(marks).collect();
         let names = curves.iter().zip(&placed).map(|(curve, marks)| noted(&curve.name, marks.is_empty())).collect();
         let labels_suffice = placed.iter().all(|marks| matches!(marks.as_slice(), [(label, _)] if !label.is_empty()));
-        Self { names, curves: placed, palette: Palette::of_lines(curves.len()), labels_suffice }
+        let palette = Palette::in_order(curves.iter().map(|curve| curve.name.as_str()), order);
+        Self { names, curves: placed, palette, labels_suffice }
     }
 
     /// Draws each label where it covers the least, as near to its point as possible.
@@ -98,7 +99,7 @@ impl Scene for Frontier {
 
     fn legend(&self) -> Legend {
         let names = if self.labels_suffice { Vec::new() } else { self.names.clone() };
-        Legend::of(names, self.palette, false, |_, index| Swatch::Line(Some(Palette::shape(index))))
+        Legend::of(names, self.palette.clone(), false, |palette, index| Swatch::Line(Some(palette.shape(index))))
     }
 
     fn draw(&self, canvas: &Canvas<'_>) -> Result<(), FigureError> {
@@ -112,7 +113,7 @@ impl Scene for Frontier {
                 canvas.line(vec![canvas.at(point.x, point.low), canvas.at(point.x, point.high)], colour, LINE_PX)?;
             }
             for (_, point) in curve {
-                canvas.mark(Palette::shape(index), canvas.at(point.x, point.y), colour, RADIUS_PX)?;
+                canvas.mark(self.palette.shape(index), canvas.at(point.x, point.y), colour, RADIUS_PX)?;
             }
         }
         self.draw_labels(canvas)

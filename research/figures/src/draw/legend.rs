@@ -29,7 +29,7 @@ pub(super) struct Legend {
     palette: Palette,
     /// Whether the first series is at the bottom, as in a stack.
     upwards: bool,
-    swatch: fn(Palette, usize) -> Swatch,
+    swatch: fn(&Palette, usize) -> Swatch,
 }
 
 impl Legend {
@@ -38,7 +38,7 @@ impl Legend {
         names: Vec<String>,
         palette: Palette,
         upwards: bool,
-        swatch: fn(Palette, usize) -> Swatch,
+        swatch: fn(&Palette, usize) -> Swatch,
     ) -> Self {
         let names = if names.len() < 2 { Vec::new() } else { names };
         let fitted = names.iter().map(|name| text::fit(name, TICK_PX, TICK_PX, MOST_NAME_PX).0);
@@ -60,7 +60,7 @@ impl Legend {
             let index = if self.upwards { count - 1 - row } else { row };
             let (left, middle) = place(canvas, (row as f64 + 0.5) * ROW_PX);
             let (colour, right) = (self.palette.colour(index), left + px(SWATCH_PX) as i32);
-            match (self.swatch)(self.palette, index) {
+            match (self.swatch)(&self.palette, index) {
                 Swatch::Line(shape) => {
                     canvas.line(vec![(left, middle), (right, middle)], colour, 3.0)?;
                     if let Some(shape) = shape {

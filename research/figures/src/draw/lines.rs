@@ -27,7 +27,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn of(series: &[Series], x: Scale, y: Scale) -> Self {
+    pub(super) fn of(series: &[Series], x: Scale, y: Scale, order: &[&str]) -> Self {
         let placed = |one: &Series| {
             let mut placed: Vec<Point> = one.points.iter().filter_map(|point| place(point, x, y)).collect();
             placed.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -35,7 +35,7 @@ impl Lines {
         };
         let points: Vec<Vec<Point>> = series.iter().map(placed).collect();
         let names = series.iter().zip(&points).map(|(one, line)| noted(&one.name, line.is_empty())).collect();
-        Self { names, points, palette: Palette::of_lines(series.len()) }
+        Self { names, points, palette: Palette::in_order(series.iter().map(|one| one.name.as_str()), order) }
     }
 
     fn draw_band(&self, canvas: &Canvas<'_>, index: usize, line: &[Point]) -> Result<(), FigureError> {
@@ -82,7 +82,9 @@ impl Scene for Lines {
     }
 
     fn legend(&self) -> Legend {
-        Legend::of(self.names.clone(), self.palette, false, |palette, index| Swatch::Line(palette.marker(index)))
+        Legend::of(self.names.clone(), self.palette.clone(), false, |palette, index| {
+            Swatch::Line(palette.marker(index))
+        })
     }
 
     /// Draws all bands first, so that none covers a line.

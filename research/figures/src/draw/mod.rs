@@ -49,14 +49,15 @@ trait Scene {
 }
 
 /// Renders a figure as one `<svg>` element.
-pub(crate) fn svg(figure: &Figure) -> Result<String, FigureError> {
+/// Series with a place in `order` have the look that belongs to it.
+pub(crate) fn svg(figure: &Figure, order: &[&str]) -> Result<String, FigureError> {
     check(figure).map_err(FigureError::Invalid)?;
     text::register()?;
     let (x, y) = (figure.x.scale, figure.y.scale);
     let scene: Box<dyn Scene> = match &figure.plot {
-        Plot::Lines(series) => Box::new(Lines::of(series, x, y)),
+        Plot::Lines(series) => Box::new(Lines::of(series, x, y, order)),
         Plot::Stacked(series) => Box::new(Stacked::of(series, x)),
-        Plot::Frontier(curves) => Box::new(Frontier::of(curves, x, y)),
+        Plot::Frontier(curves) => Box::new(Frontier::of(curves, x, y, order)),
     };
     let expected = "no point can be drawn; expected at least one that is finite, and above 0 on a log axis";
     let nothing = || FigureError::Invalid(format!("{}: {expected}", figure.name));

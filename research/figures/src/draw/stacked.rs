@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Scene;
 use super::canvas::Canvas;
 use super::legend::{Legend, Swatch};
-use crate::palette::Palette;
+use crate::palette::{MOST_AREAS, Palette};
 use crate::scale::Margin;
 use crate::{FigureError, Scale, Series};
 
@@ -28,9 +28,32 @@ impl Stacked {
             let below = sums.last().cloned().unwrap_or_else(|| vec![0.0; grid.columns.len()]);
             sums.push(below.into_iter().zip(grid.means(one, scale)).map(|(sum, mean)| sum + mean).collect());
         }
-        let names = series.iter().map(|one| one.name.clone()).collect();
-        Self { names, palette: Palette::of_areas(series.len()), columns: grid.columns, sums }
+        let names: Vec<String> = series.iter().map(|one| one.name.clone()).collect();
+        let (names, sums) = largest(names, sums);
+        Self { palette: Palette::of_areas(names.len()), names, columns: grid.columns, sums }
     }
+}
+
+/// Keeps the series of the largest areas, as many as have a colour, in their order, and puts the others on top as one.
+fn largest(names: Vec<String>, sums: Vec<Vec<f64>>) -> (Vec<String>, Vec<Vec<f64>>) {
+    let Some(others) = names.len().checked_sub(MOST_AREAS - 1).filter(|others| *others > 1) else {
+        return (names, sums);
+    };
+    let none = vec![0.0; sums[0].len()];
+    let below = |at: usize| if at == 0 { &none } else { &sums[at - 1] };
+    let shares = |at: usize| sums[at].iter().zip(below(at)).map(|(sum, below)| sum - below);
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order.sort_by(|a, b| shares(*b).sum::<f64>().total_cmp(&shares(*a).sum()));
+    order.truncate(MOST_AREAS - 1);
+    order.sort_unstable();
+    let mut kept: Vec<Vec<f64>> = Vec::new();
+    for &at in &order {
+        let below = kept.last().unwrap_or(&none);
+        kept.push(shares(at).zip(below).map(|(share, below)| share + below).collect());
+    }
+    kept.extend(sums.last().cloned());
+    let named = order.into_iter().map(|at| names[at].clone()).chain([format!("{others} others")]);
+    (named.collect(), kept)
 }
 
 impl Scene for Stacked {
@@ -41,7 +64,7 @@ impl Scene for Stacked {
     }
 
     fn legend(&self) -> Legend {
-        Legend::of(self.names.clone(), self.palette, true, |_, _| Swatch::Area)
+        Legend::of(self.names.clone(), self.palette.clone(), true, |_, _| Swatch::Area)
     }
 
     /// Draws from the whole down to the first series, each over the previous one, because adjacent areas would show a seam.
@@ -128,6 +151,22 @@ mod tests {
         let stacked = Stacked::of(&both, Scale::Linear);
         assert_eq!(stacked.columns, [1.0, 2.0]);
         assert_eq!(stacked.sums, [[2.0, 3.0], [2.0, 7.0]]);
+    }
+
+    /// Of many series, the seven largest keep their order and colours, and the total stays.
+    #[test]
+    fn small_series_are_drawn_as_one() {
+        let share = |k: u32| if k % 5 == 3 { 10.0 } else { 0.5 };
+        let many: Vec<Series> =
+            (0..33).map(|k| series(&format!("w{k}"), [(1.0, share(k)), (2.0, share(k))].into_iter())).collect();
+        let stacked = Stacked::of(&many, Scale::Linear);
+        assert_eq!(
+            stacked.names,
+            ["w0", "w3", "w8", "w13", "w18", "w23", "w28", "26 others"].map(String::from).to_vec()
+        );
+        assert_eq!(stacked.sums[7], [73.5, 73.5]);
+        let colours: Vec<_> = (0..8).map(|at| stacked.palette.colour(at)).collect();
+        assert!((0..8).all(|at| !colours[..at].contains(&colours[at])));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::{Figure, FigureError, csv, figure, number};
+use crate::{Figure, FigureError, Plot, csv, figure, number};
 
 const STYLE: &str = include_str!("style.css");
 /// The largest number of data rows under one figure, for all series together: more would make the page slow on a phone.
@@ -48,8 +48,9 @@ impl Report {
         for table in &self.tables {
             page.push_str(&table.html());
         }
+        let order = self.order();
         for figure in &self.figures {
-            page.push_str(&figure_html(figure)?);
+            page.push_str(&figure_html(figure, &order)?);
         }
         page.push_str("</main>\n</body>\n</html>\n");
         Ok(page)
@@ -57,10 +58,24 @@ impl Report {
 
     /// Writes `report.html`, with the files of every figure next to it.
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
+        let order = self.order();
         for figure in &self.figures {
-            figure.write(folder)?;
+            figure.write_in(folder, &order)?;
         }
         figure::write_file(folder, "report.html", self.html()?.as_bytes())
+    }
+
+    /// Returns the names of lines and curves, each once: a policy has the same colour in all figures.
+    fn order(&self) -> Vec<&str> {
+        let mut order = Vec::new();
+        for figure in self.figures.iter().filter(|figure| !matches!(figure.plot, Plot::Stacked(_))) {
+            for (name, _) in figure.sizes() {
+                if !order.contains(&name) {
+                    order.push(name);
+                }
+            }
+        }
+        order
     }
 }
 
@@ -103,7 +118,7 @@ fn is_number(cell: &str) -> bool {
     unsigned.starts_with(|c: char| c.is_ascii_digit()) || matches!(unsigned, "inf" | "NaN" | "∞")
 }
 
-fn figure_html(figure: &Figure) -> Result<String, FigureError> {
+fn figure_html(figure: &Figure, order: &[&str]) -> Result<String, FigureError> {
     let sizes = figure.sizes();
     let data = csv::text(figure, MOST_ROWS / sizes.len().max(1));
     let (rows, points) = (data.lines().count() - 1, sizes.iter().map(|(_, size)| size).sum::<usize>());
@@ -113,7 +128,7 @@ fn figure_html(figure: &Figure) -> Result<String, FigureError> {
     Ok(format!(
         "<figure>\n<div class=\"plot\">{}</div>\n<figcaption>{}</figcaption>\n\
          <details><summary>Data: {summary}</summary><pre>{}</pre></details>\n</figure>\n",
-        figure.svg()?,
+        figure.svg_in(order)?,
         escape(&figure.caption),
         escape(&data)
     ))

@@ -121,6 +121,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             task_batch: 16,
             skip_bad_samples: false,
             data: SplitData::Generated { seed: 1 },
+            samples: None,
         },
         training: TrainingSetup {
             start: Start::Random,

@@ -15,8 +15,8 @@ use ata_sums::{GradientSum, Quantizer, TensorSizes, Units, maxima};
 use ata_types::{Lease, VectorId, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
-    Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken,
-    gradient_parts,
+    Assignment, ComputedLease, FarewellReason, FromWorker, GradientHeader, LeaseTimes, ProcessUsage, Receipt,
+    SessionToken, gradient_parts,
 };
 use ata_worker::WorkerError;
 use tokio::sync::mpsc;
@@ -409,7 +409,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     };
     for (first, code) in [
         (empty.clone(), Code::InvalidArgument),
-        (FromWorker::Heartbeat { idle: false }.into(), Code::InvalidArgument),
+        (FromWorker::Heartbeat { idle: false, usage: ProcessUsage::default() }.into(), Code::InvalidArgument),
         (hello(ata_wire::PROTOCOL + 1, "a"), Code::FailedPrecondition),
         (hello(ata_wire::PROTOCOL, "a/b"), Code::InvalidArgument),
     ] {

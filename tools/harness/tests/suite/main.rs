@@ -21,7 +21,7 @@ use ata_harness::{Cluster, Ended, Peer, Session, Settings, WorkerSettings};
 use ata_record::RunEvent;
 use ata_types::{ExchangeChoice, TaskOutcome, WorkerId};
 use ata_wire::proto::{DataRequest, TransferPart};
-use ata_wire::{FarewellReason, FromWorker, ToWorker};
+use ata_wire::{FarewellReason, FromWorker, ProcessUsage, ToWorker};
 use tonic::{Status, Streaming};
 
 /// The size of a record of CIFAR-100, in bytes.
@@ -86,7 +86,7 @@ async fn farewell(session: &mut Session) -> (FarewellReason, String) {
     loop {
         match session.next().await {
             Some(ToWorker::Farewell { reason, detail }) => return (reason, detail),
-            Some(_) => session.say(FromWorker::Heartbeat { idle: false }).await,
+            Some(_) => session.say(FromWorker::Heartbeat { idle: false, usage: ProcessUsage::default() }).await,
             None => panic!("the session ended without a word"),
         }
     }

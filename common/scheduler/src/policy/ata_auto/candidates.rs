@@ -122,6 +122,23 @@ impl AtaAuto {
         candidates
     }
 
+    /// Returns the [`Decision::finish_s`](crate::policy::Decision::finish_s) of the candidates whose speed was observed: their indices.
+    /// Over a link, a worker without a share is not expected to get a task, because one more vector would delay all.
+    pub(super) fn finish_s(&self, of: &[PlannedWorker], caution: f64, is_free: bool) -> Vec<(usize, [f64; 3])> {
+        let index_s = |PlannedWorker { pace, share, .. }: &PlannedWorker, tasks: u64| match tasks {
+            0 => 0.0,
+            _ if pace.most.is_some_and(|most| tasks > most) || *share == 0 && !is_free => f64::INFINITY,
+            _ => pace.index_s(tasks, caution).max(0.0),
+        };
+        let observed = of.iter().filter(|member| self.models[member.worker.slot()].least_s().is_some());
+        let times = observed.map(|member| {
+            let finish_s =
+                [member.share.saturating_sub(1), member.share, member.share + 1].map(|tasks| index_s(member, tasks));
+            (member.position, finish_s)
+        });
+        times.collect()
+    }
+
     /// Returns the positions of workers that have never begun a task. Each gets one at once, since its time is only certain to be measured
     /// if the step waits for it. If it is slow, others compute the task as well. In the first iteration nothing is known about any worker.
     fn newcomers(&self, round: &Round<'_>) -> Vec<usize> {
