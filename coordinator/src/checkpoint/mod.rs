@@ -28,6 +28,7 @@ pub(crate) use saver::{SaveJob, SaveResult, Saver};
 use crate::report::RunError;
 use ata_data::hex;
 use ata_net::limits::MAX_WORKERS;
+use ata_record::{PROGRAM_VERSION, RunState};
 use ata_scheduler::SavedEngine;
 use ata_sums::{
     Metadata, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units, decode_metadata, decode_model,
@@ -38,8 +39,11 @@ use ata_wire::limits::MAX_TIME;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The version of [`Progress`] that this release writes and reads.
-pub(crate) const VERSION: u32 = 5;
+/// The version of [`Progress`] that this release writes.
+pub(crate) const VERSION: u32 = 6;
+
+/// The oldest version that it reads, which lacks `written_by` and `past`.
+const OLDEST_VERSION: u32 = 5;
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -64,6 +68,9 @@ pub struct Checkpoint {
 pub struct Progress {
     /// The version of this format.
     pub version: u32,
+    /// The version of the program that wrote it; empty before version 6.
+    #[serde(default)]
+    pub written_by: String,
     /// The run's name.
     pub run_id: String,
     /// The last iteration whose step is included.
@@ -86,6 +93,9 @@ pub struct Progress {
     pub engine: SavedEngine,
     /// The run's settings, as in `config.toml`.
     pub settings: String,
+    /// What the run's events add up to, as [`RunState::saved`] returns it; absent before version 6.
+    #[serde(default)]
+    pub past: Option<serde_json::Value>,
 }
 
 impl Progress {
@@ -108,6 +118,7 @@ impl Progress {
         if !(0.0..=longest_s).contains(&self.time_s) {
             return Err(format!("time_s is {}: expected a time from 0 to {longest_s}", self.time_s));
         }
+        self.past.clone().map_or(Ok(()), |past| RunState::restored(past).map(drop))?;
         self.engine.check().map_err(|error| error.to_string())
     }
 }
@@ -238,19 +249,18 @@ fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {
     if sha256(rest).as_bytes() != digest {
         return Err(damage(STATE, "it is not what was written: its SHA-256 differs"));
     }
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| damage(STATE, error))?;
-    match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if version == u64::from(VERSION) => {}
-        other => {
-            let found = other.map_or("none".into(), |version| version.to_string());
-            let reason = format!(
-                "version {found}: this release reads version {VERSION}. Resume the run with the release that wrote it, or begin \
-                 a new one with its parameters (--init)"
-            );
-            return Err(Damage { is_of_other_release: true, ..damage(STATE, reason) });
-        }
+    let mut value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| damage(STATE, error))?;
+    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    if version.is_none_or(|version| !(u64::from(OLDEST_VERSION)..=u64::from(VERSION)).contains(&version)) {
+        let by = value.get("written_by").and_then(serde_json::Value::as_str).filter(|by| !by.is_empty());
+        let by = by.map_or("another release of ata".into(), |by| format!("ata {by}"));
+        let version = version.map_or("without a version".into(), |version| format!("in version {version}"));
+        let reason = format!(
+            "{by} wrote it, {version}; this is ata {PROGRAM_VERSION}, which reads versions {OLDEST_VERSION} and {VERSION}. Resume the run \
+             with the release that wrote it, or begin a new one with its parameters (--init)"
+        );
+        return Err(Damage { is_of_other_release: true, ..damage(STATE, reason) });
     }
-    let mut value = value;
     if let Some(object) = value.as_object_mut() {
         object.remove("sha256");
     }
