@@ -49,6 +49,8 @@ pub struct RunConfig {
     pub labels: Labels,
     /// The folder for `events.jsonl`, `metrics.csv` and the models. It must exist.
     pub folder: PathBuf,
+    /// Whether the journal keeps the details of all iterations, so that its size is not bounded.
+    pub keeps_all_events: bool,
     /// The run's settings as in `config.toml`, which checkpoints include.
     pub settings: String,
     /// The subscribers of the run's events.

@@ -64,7 +64,7 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a coordinator on `listener` until the last iteration, or until `stop` resolves.
 ///
-/// `state` is kept up to date for watchers. An error means that the run could not begin.
+/// `state` is kept up to date for watchers. `stop` is first polled when workers are served. An error means that the run could not begin.
 pub async fn run(
     config: CoordinatorConfig,
     listener: TcpListener,

@@ -8,6 +8,7 @@ With --follow it ends with the run. Without --uri, MLFLOW_TRACKING_URI says wher
 
 import argparse
 import json
+import os
 import time
 import tomllib
 from pathlib import Path
@@ -23,21 +24,25 @@ METRICS = {
 
 
 def events(journal: Path, follow: bool):
-    """The events so far; with `follow`, until the run ends."""
-    with journal.open() as lines:
-        part = ""
-        while True:
-            part += lines.readline()
-            if part.endswith("\n"):
-                event = json.loads(part)
-                part = ""
+    """The events so far; with `follow`, until the run ends. A journal whose older part was folded is another file, which is read from its
+    beginning; what was passed on before is left out."""
+    lines, part, last, passed = journal.open(), "", 0, 0
+    while True:
+        part += lines.readline()
+        if part.endswith("\n"):
+            event = json.loads(part)
+            part = ""
+            last = max(last, event.get("time_s", 0))
+            if event.get("time_s", 0) > passed or not passed:
                 yield event
-                if event["event"] == "end":
-                    return
-            elif follow:
-                time.sleep(1)
-            else:
+            if event["event"] == "end":
                 return
+        elif not follow:
+            return
+        elif os.fstat(lines.fileno()).st_ino != journal.stat().st_ino:
+            lines, part, passed = journal.open(), "", last
+        else:
+            time.sleep(1)
 
 
 def main():

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::SecurityArgs;
-use crate::settings::{DEFAULT_DASHBOARD, EvaluateOn, Fuse, OnBadSample, Tag, as_setting, parse_tag};
+use crate::settings::{DEFAULT_DASHBOARD, EvaluateOn, Fuse, KeptJournal, OnBadSample, Tag, as_setting, parse_tag};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -195,6 +195,9 @@ pub(crate) struct TrainingArgs {
     /// Also keep the checkpoints of iterations divisible by this.
     #[arg(long, env = "ATA_KEEP_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Saving")]
     keep_every: Option<u64>,
+    /// The events that events.jsonl keeps: those of the last iterations, at most 100 MB (bounded), or all (full) [default: bounded].
+    #[arg(long, env = "ATA_JOURNAL", value_name = "WHICH", help_heading = "Saving")]
+    journal: Option<KeptJournal>,
 }
 
 /// The settings file, and the form of the output.

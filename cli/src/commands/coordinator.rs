@@ -59,17 +59,20 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         note!("--insecure: anyone who can reach this address can join, read the traffic and change it");
     }
 
-    if let Some(file) = &args.ready_file {
-        let ready = Ready { run_id: &folder.run_id, address: bound, resumes_after: run.resumes_after() };
-        write_file(file, &serde_json::to_vec(&ready).map_err(Failure::internal)?)?;
-    }
-    notify(&[NotifyState::Ready]);
-    let mut received = None;
+    let ready = Ready { run_id: &folder.run_id, address: bound, resumes_after: run.resumes_after() };
+    let ready = serde_json::to_vec(&ready).map_err(Failure::internal)?;
+    let (mut received, mut is_announced) = (None, Ok(()));
+    // It is first polled when the run serves its workers.
     let stop = async {
-        received = Some((&mut signal).await);
+        is_announced = args.ready_file.as_ref().map_or(Ok(()), |file| write_file(file, &ready));
+        if is_announced.is_ok() {
+            notify(&[NotifyState::Ready]);
+            received = Some((&mut signal).await);
+        }
         notify(&[NotifyState::Stopping]);
     };
     let ended = Box::pin(run.train(&folder, listener, security, dashboard, stop)).await?;
+    is_announced?;
     ended.finish(&folder, &args.common, received, signal).await
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<(), Failu
     require(budget <= MAX_BUDGET, || {
         format!("that run has {budget} tasks per iteration, and a replay at most {MAX_BUDGET}: add --budget B")
     })?;
-    let iterations = args.iterations.unwrap_or(recorded.state.iterations);
+    let iterations = args.iterations.unwrap_or(recorded.iterations);
     let replay = Replay::new(&recorded.times, budget, iterations)
         .ok_or_else(|| Failure::data("that run recorded no task times"))?;
     let progress = Counter::new("policies", policies.len() as u64);

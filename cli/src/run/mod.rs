@@ -48,8 +48,8 @@ use crate::args::CommonArgs;
 use crate::escape::escaped;
 use crate::failure::{Exit, Failure, require};
 use crate::inputs::Inputs;
-use crate::output::{note, show_progress};
-use crate::settings::{OnBadSample, Settings};
+use crate::output::{note, print, show_progress};
+use crate::settings::{KeptJournal, OnBadSample, Settings};
 use crate::signals::Signal;
 use counterfactual::counterfactuals;
 pub(crate) use dashboard::Dashboard;
@@ -223,6 +223,7 @@ impl Run {
                 id: folder.run_id.clone(),
                 labels: settings.labels(),
                 folder: folder.path.clone(),
+                keeps_all_events: settings.journal == KeptJournal::Full,
                 settings: settings.to_toml()?,
                 listeners: observers.take_listeners(),
             },

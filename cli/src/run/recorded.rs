@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ata_record::{JournalError, RunEvent, RunState, read_journal};
-use ata_types::WorkerId;
+use ata_record::{Gap, JournalError, RunEvent, RunState, read_journal};
+use ata_types::{Iteration, WorkerId};
 
 use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
@@ -14,18 +14,35 @@ use crate::output::note;
 pub(crate) struct RecordedRun {
     pub(crate) state: RunState,
     pub(crate) times: Vec<WorkerTimes>,
+    /// The number of iterations whose times the journal has.
+    pub(crate) iterations: u64,
+    /// The last iteration whose times it no longer has.
+    folded: Option<Iteration>,
     /// The index into `times` of the worker that currently has a number.
     workers: BTreeMap<WorkerId, usize>,
 }
 
-/// Reads a journal, or the one in a run's folder. An incomplete last line is reported on standard error.
+/// Reads a journal, or the one in a run's folder. What it lacks is reported on standard error.
 pub(crate) fn read(path: &Path) -> Result<RecordedRun, Failure> {
     let mut recorded = RecordedRun::default();
-    if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
-        note!("{}: line {torn} was not written to its end, as in a crash; it is left out", path.display());
+    let shown = path.display();
+    match read_journal(path, |event| recorded.apply(&event))? {
+        Some(Gap { line, is_torn: true, .. }) => {
+            note!("{shown}: line {line} was not written to its end, as in a crash; it is left out");
+        }
+        Some(Gap { line, lines, .. }) => {
+            note!("{shown}: {lines} line(s) from line {line} on cannot be read, as after a crash; they are left out");
+        }
+        None => {}
     }
-    if recorded.state.iterations == 0 {
-        return Err(Failure::data(format!("{} holds no committed iteration", path.display())));
+    if recorded.iterations == 0 {
+        return Err(Failure::data(format!("{shown} holds no committed iteration")));
+    }
+    if let Some(folded) = recorded.folded {
+        note!(
+            "{shown} has no times up to iteration {folded} any more; those of the {} after it are used",
+            recorded.iterations
+        );
     }
     Ok(recorded)
 }
@@ -42,6 +59,8 @@ impl RecordedRun {
                 times.tasks_s.extend(busy_s);
                 times.overheads_s.extend(overhead_s);
             }
+            RunEvent::Step { .. } => self.iterations += 1,
+            RunEvent::Folded { iteration, .. } => self.folded = Some(*iteration),
             _ => {}
         }
         self.state.apply(event);

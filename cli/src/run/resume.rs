@@ -176,6 +176,10 @@ impl Resumption {
             },
             None => match newest(&*store, table, &config) {
                 Ok(Some(FoundCheckpoint { name, checkpoint, damaged: skipped })) => {
+                    // A later release has continued the run, and its steps would be lost.
+                    if let Some((name, other)) = skipped.iter().find(|(_, damage)| damage.is_of_other_release) {
+                        return Err(Failure::data(damaged(name, other)));
+                    }
                     for (name, damage) in &skipped {
                         note!("{}; using the one before it", escaped(&damaged(name, damage)));
                     }

@@ -18,7 +18,7 @@ pub(crate) use labels::{Tag, as_setting, parse_tag};
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
 pub(crate) use sources::{flags, read_file, read_text};
-pub(crate) use training::{EvaluateOn, FIXED, OnBadSample};
+pub(crate) use training::{EvaluateOn, FIXED, KeptJournal, OnBadSample};
 pub(crate) use workers::Workers;
 
 use std::collections::BTreeMap;
@@ -74,6 +74,7 @@ pub(crate) struct Settings {
     pub(crate) checkpoint_every: String,
     pub(crate) keep: usize,
     pub(crate) keep_every: Option<u64>,
+    pub(crate) journal: KeptJournal,
     pub(crate) seed: u64,
     pub(crate) device: String,
     pub(crate) out: Option<PathBuf>,
@@ -152,6 +153,7 @@ impl Default for Settings {
             checkpoint_every: "60s".into(),
             keep: 3,
             keep_every: None,
+            journal: KeptJournal::default(),
             seed: 1,
             device: "auto".into(),
             out: None,

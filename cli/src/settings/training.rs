@@ -40,6 +40,17 @@ pub(crate) enum OnBadSample {
     Skip,
 }
 
+/// The setting `journal`: the iterations whose events the journal keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum KeptJournal {
+    /// The last ones, so that its size is bounded. Older ones are replaced by what they add up to, and by means per minute.
+    #[default]
+    Bounded,
+    /// All.
+    Full,
+}
+
 /// The setting `evaluate_on`: the evaluators of parameters on the test data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -15,8 +15,8 @@ const CHECKPOINT_BYTES: u64 = 3 * 4;
 /// The number of models that a run leaves: the last one and the best.
 const MODELS: u64 = 2;
 
-/// The size of the journal of 40,000 iterations of 16 tasks, in bytes. Longer runs need more.
-const JOURNAL_BYTES: u64 = 100_000_000;
+/// The largest size of the journal and `metrics.csv` in bytes, while their older part is being replaced.
+const JOURNAL_BYTES: u64 = 200_000_000;
 
 /// The maximum number of bytes that are written to measure a disk.
 const MEASURED_BYTES: u64 = 64 << 20;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ata_record::{
-    Follower, JournalError, PollStatus, Prices, RUN_LOCK, RunEvent, RunState, is_abandoned, read_journal,
+    Follower, Gap, JOURNAL_FILE, JournalError, PollStatus, Prices, RUN_LOCK, RunEvent, RunState, is_abandoned,
+    read_journal,
 };
 use ata_types::Iteration;
 use tokio::sync::watch;
@@ -15,8 +16,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Returns the state of the run in a folder, or of a journal, at its last event.
 pub fn read_state(journal: &Path, prices: Prices) -> Result<RunState, JournalError> {
     let mut state = RunState::new(prices);
-    // A torn last line is an event that was not written completely.
-    read_journal(journal, |event| state.apply(&event))?;
+    let gap = read_journal(journal, |event| state.apply(&event))?;
+    // A torn last line is an event that is being written.
+    if let Some(Gap { line, lines, .. }) = gap.filter(|gap| !gap.is_torn) {
+        tracing::warn!("{}: {lines} line(s) cannot be read, from line {line} on; figures lack them", journal.display());
+    }
     if has_died(&state, journal) {
         state.abandon();
     }
@@ -28,16 +32,23 @@ fn has_died(state: &RunState, folder: &Path) -> bool {
     state.has_begun() && !state.is_over() && is_abandoned(folder, RUN_LOCK)
 }
 
-/// Returns the state of the run just after the allocation of an iteration; `None` if it has no such iteration.
-pub fn read_state_at(journal: &Path, iteration: Iteration) -> Result<Option<RunState>, JournalError> {
+/// Returns the state of the run just after the allocation of an iteration; `None` if it has no such iteration. The error says so if the
+/// iteration's details are gone.
+pub fn read_state_at(folder: &Path, iteration: Iteration) -> Result<Option<RunState>, JournalError> {
     let mut state = RunState::default();
-    let mut is_there = false;
-    read_journal(journal, |event| {
+    let (mut is_there, mut folded) = (false, Iteration::default());
+    read_journal(folder, |event| {
         if !is_there {
             state.apply(&event);
             is_there = matches!(event, RunEvent::Allocation { iteration: at, .. } if at == iteration);
+            if let RunEvent::Folded { iteration, .. } = event {
+                folded = iteration;
+            }
         }
     })?;
+    if !is_there && iteration <= folded {
+        return Err(JournalError::Folded { path: folder.join(JOURNAL_FILE), iteration, folded });
+    }
     Ok(is_there.then_some(state))
 }
 
@@ -87,7 +98,7 @@ fn read_new(sender: &watch::Sender<RunState>, follower: &mut Follower) -> Result
 mod tests {
     use std::time::Instant;
 
-    use ata_record::{FolderLock, Listeners, Writer, resume_journal};
+    use ata_record::{FolderLock, History, Listeners, Writer, resume_journal};
     use ata_types::TaskOutcome;
 
     use super::*;
@@ -104,7 +115,8 @@ mod tests {
 
     /// Writes the journal of a run's first steps.
     fn write(folder: &Path, steps: &[RunEvent]) {
-        let writer = Writer::create(folder, Listeners::default(), |error| panic!("{error}")).unwrap();
+        let writer =
+            Writer::create(folder, History::default(), Listeners::default(), |error| panic!("{error}")).unwrap();
         writer.write(vec![run("uta", 4), join(1), task(1, 1, Some(1.0), TaskOutcome::Applied)]);
         writer.write(steps.to_vec());
         writer.finish().unwrap();
@@ -116,9 +128,24 @@ mod tests {
         let state = follow(folder.path().to_owned(), Prices::default());
         write(folder.path(), &[step(1, 1.0), step(2, 2.0)]);
         until(&state, "two steps", |state| state.iterations == 2);
-        resume_journal(folder.path(), "test-run", Iteration(1), RunState::default()).unwrap();
+        resume_journal(folder.path(), &run("uta", 4), Iteration(1), None, RunState::default()).unwrap();
         until(&state, "one step less", |state| state.iterations == 1);
         assert_eq!(read_state(folder.path(), Prices::default()).unwrap().iterations, 1);
+    }
+
+    /// An iteration that a journal no longer has is distinguished from one that has not begun.
+    #[test]
+    fn a_folded_iteration_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = RunState::default();
+        [run("uta", 4), step(7, 1.0)].iter().for_each(|event| state.apply(event));
+        resume_journal(folder.path(), &run("uta", 4), Iteration(7), Some(state), RunState::default()).unwrap();
+        let at = |iteration| read_state_at(folder.path(), Iteration(iteration)).map(|state| state.is_some());
+        let error = at(7).unwrap_err().to_string();
+        assert!(error.contains("no details of iteration 7 any more: those of the first 7 iterations"), "{error}");
+        assert!(matches!(at(8), Ok(false)));
+        let log = read_state(folder.path(), Prices::default()).unwrap().log.since(&mut 0).1;
+        assert!(log.last().unwrap().text.contains("no details up to iteration 7"), "{log:?}");
     }
 
     /// The run was killed after its first step, and continues later.

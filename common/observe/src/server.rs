@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_net::Peer;
-use ata_record::RunState;
+use ata_record::{JournalError, RunState};
 use ata_types::{Iteration, WorkerId};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Extension, Form, Query, Request, State};
@@ -214,6 +214,7 @@ async fn explanation(State(shared): Site, Query(selection): Query<Selection>) ->
     match read {
         Ok(Ok(Some(state))) => Json(explain(&state, only.as_ref())).into_response(),
         Ok(Ok(None)) => not_found(format!("iteration {iteration} has not begun: the last one is {current}\n")),
+        Ok(Err(error @ JournalError::Folded { .. })) => not_found(format!("{error}\n")),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ata_net::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
 use ata_observe::{Access, App, Client, ClientError, DashboardSource, Metrics, serve};
-use ata_record::{JOURNAL_VERSION, Listeners, RunEvent, RunState, Writer};
+use ata_record::{History, JOURNAL_VERSION, Listeners, RunEvent, RunState, Writer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -108,7 +108,9 @@ async fn a_run_is_served() {
 #[tokio::test]
 async fn past_iterations_are_explained() {
     let served = Served::start(|_| Access::Local).await;
-    let writer = Writer::create(served.folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
+    let writer =
+        Writer::create(served.folder.path(), History::default(), Listeners::default(), |error| panic!("{error}"))
+            .unwrap();
     writer.write(vec![run(), join(), allocation(1), task(1), allocation(2), task(2), allocation(3)]);
     writer.finish().unwrap();
     for event in [run(), join(), allocation(3)] {

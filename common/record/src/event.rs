@@ -2,6 +2,7 @@
 
 mod end_state;
 mod fields;
+mod refusal;
 mod worker_figures;
 
 use std::collections::BTreeMap;
@@ -9,14 +10,21 @@ use std::collections::BTreeMap;
 use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::labels::Labels;
 pub use end_state::EndState;
-use fields::{is_zero, named_numbers, number, numbers};
+use fields::is_zero;
+use fields::numbers;
+pub(crate) use fields::{named_numbers, number};
+pub use refusal::RefusalKind;
 pub use worker_figures::{WorkerLink, WorkerResources};
 
-/// The version of [`RunEvent`], and the only one that this release reads.
-pub const JOURNAL_VERSION: u32 = 3;
+/// The version of [`RunEvent`]. Version 3 lacks [`RunEvent::Folded`], and is read as well.
+pub const JOURNAL_VERSION: u32 = 4;
+
+/// The version of this program, which its journals and checkpoints name.
+pub const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// An event of a run, written as one line of its journal.
 ///
@@ -30,6 +38,9 @@ pub enum RunEvent {
     Run {
         /// The version of the journal.
         version: u32,
+        /// The version of the program that wrote it; absent before version 4.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        written_by: String,
         /// The run's id.
         run_id: String,
         /// The policy, as `--policy` takes it.
@@ -58,6 +69,9 @@ pub enum RunEvent {
         time_s: f64,
         /// The version of the journal.
         version: u32,
+        /// The version of the program that wrote it; absent before version 4.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        written_by: String,
         /// The number of times that the run was resumed, including this one.
         epoch: u64,
         /// The last iteration that the checkpoint holds.
@@ -66,6 +80,16 @@ pub enum RunEvent {
         policy: String,
         /// The number of iterations that the run is to take.
         iterations: u64,
+    },
+    /// What the events up to a step add up to, in the place of those that were removed or that a crash took.
+    Folded {
+        /// The time of the step.
+        time_s: f64,
+        /// The iteration of the step.
+        iteration: Iteration,
+        /// The state of the run, which only this program reads.
+        #[schemars(with = "BTreeMap<String, Value>")]
+        state: Value,
     },
     /// The run waits for workers.
     Wait {
@@ -303,100 +327,6 @@ pub enum RunEvent {
         /// The rule that ended the run, what stopped it, or what went wrong.
         reason: String,
     },
-}
-
-/// The reason why a result does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum RefusalKind {
-    /// A gradient for a lease that ended before the gradient arrived. This also happens to honest workers.
-    #[serde(rename = "stale lease")]
-    Stale,
-    /// A gradient for a lease that the worker never held, or for a different iteration than the lease's.
-    #[serde(rename = "foreign lease")]
-    Foreign,
-    /// A gradient that has already arrived, or is already arriving.
-    #[serde(rename = "replayed lease")]
-    Replayed,
-    /// A gradient whose length differs from the model's.
-    #[serde(rename = "wrong size")]
-    WrongSize,
-    /// A gradient that does not match its checksum.
-    #[serde(rename = "wrong checksum")]
-    WrongChecksum,
-    /// A gradient or a loss that is infinite or not a number.
-    #[serde(rename = "not finite")]
-    NotFinite,
-    /// Reported times that are impossible.
-    #[serde(rename = "wrong times")]
-    WrongTimes,
-    /// A gradient whose transfer was interrupted.
-    #[serde(rename = "not received")]
-    NotReceived,
-    /// A lease that the worker failed to compute.
-    #[serde(rename = "not computed")]
-    NotComputed,
-    /// A lease that, as far as its worker can tell, no worker can compute: its gradient is not finite, or the problem's own code
-    /// raises an error.
-    #[serde(rename = "uncomputable")]
-    Uncomputable,
-    /// A gradient that differs from the one on which two other workers agree.
-    #[serde(rename = "mismatched")]
-    Mismatched,
-    /// A gradient that differs from those of other workers, no two of which agree.
-    #[serde(rename = "disputed")]
-    Disputed,
-    /// A measurement of test data that cannot be right. Its worker measures no more in this run.
-    #[serde(rename = "wrong measurement")]
-    WrongMeasurement,
-}
-
-impl RunEvent {
-    /// Returns the iteration that the event belongs to.
-    pub(crate) fn iteration(&self) -> Option<Iteration> {
-        match self {
-            Self::Allocation { iteration, .. } | Self::Task { iteration, .. } | Self::Step { iteration, .. } => {
-                Some(*iteration)
-            }
-            _ => None,
-        }
-    }
-}
-
-impl RefusalKind {
-    /// All kinds of refusals.
-    pub const ALL: [Self; 13] = [
-        Self::Stale,
-        Self::Foreign,
-        Self::Replayed,
-        Self::WrongSize,
-        Self::WrongChecksum,
-        Self::NotFinite,
-        Self::WrongTimes,
-        Self::NotReceived,
-        Self::NotComputed,
-        Self::Uncomputable,
-        Self::Mismatched,
-        Self::Disputed,
-        Self::WrongMeasurement,
-    ];
-
-    /// Returns the kind's name, as in the journal.
-    pub fn name(self) -> String {
-        match serde_json::to_value(self) {
-            Ok(serde_json::Value::String(name)) => name,
-            other => unreachable!("a kind is serialized as its name, not as {other:?}"),
-        }
-    }
-
-    /// Returns whether the tasks are to blame, so that they fail in the same way on any correct worker.
-    pub fn is_uncomputable(self) -> bool {
-        matches!(self, Self::NotFinite | Self::Uncomputable)
-    }
-
-    /// Returns whether it is a protocol violation that no honest worker commits, and by which no lease fails.
-    pub fn is_violation(self) -> bool {
-        matches!(self, Self::Foreign | Self::Replayed)
-    }
 }
 
 #[cfg(test)]

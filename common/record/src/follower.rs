@@ -9,10 +9,10 @@ use ata_types::Iteration;
 
 use crate::event::RunEvent;
 use crate::folder::JOURNAL_FILE;
-use crate::journal::{JournalError, parse};
+use crate::journal::{JournalError, MAX_LINE_BYTES, Unreadable, parse};
 
-/// The number of bytes read at a time: more than the longest line, and little compared with the memory that a long run's events take.
-const CHUNK_BYTES: u64 = 32 << 20;
+/// The number of bytes read at a time: no line is longer.
+const CHUNK_BYTES: u64 = MAX_LINE_BYTES;
 
 /// The result of [`Follower::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum PollStatus {
     UpToDate,
     /// There is more to read.
     More,
-    /// The journal is shorter than what has been read of it, because it was truncated or replaced.
+    /// The journal no longer holds what has been read of it, because it was truncated or replaced.
     Truncated,
 }
 
@@ -31,6 +31,8 @@ pub struct Follower {
     path: PathBuf,
     /// The position of the next event.
     next: JournalPlace,
+    /// The line before that position, by which a journal is recognised that was replaced by a shorter one and has grown since.
+    last: Vec<u8>,
     /// The positions at which the steps end, by iteration.
     steps: BTreeMap<Iteration, JournalPlace>,
     /// The length of the journal that a coordinator is about to truncate.
@@ -49,6 +51,7 @@ impl Follower {
         Self {
             path: folder.join(JOURNAL_FILE),
             next: JournalPlace::default(),
+            last: Vec::new(),
             steps: BTreeMap::new(),
             untruncated_bytes: None,
         }
@@ -59,6 +62,7 @@ impl Follower {
     pub fn resume_after(&mut self, iteration: Iteration, bytes: u64) {
         self.steps.split_off(&iteration.next());
         self.next = self.steps.get(&iteration).copied().unwrap_or_default();
+        self.last.clear();
         self.untruncated_bytes = (bytes > self.next.bytes).then_some(bytes);
     }
 
@@ -69,20 +73,28 @@ impl Follower {
             text => text.map_err(|cause| JournalError::Io { path: self.path.clone(), cause })?,
         };
         let Some(text) = text else { return Ok(PollStatus::Truncated) };
+        let start = self.next.bytes;
         for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             let number = self.next.lines + 1;
-            let event =
-                parse(line).map_err(|reason| JournalError::Line { path: self.path.clone(), line: number, reason })?;
+            let event = match parse(line) {
+                Err(Unreadable::Refused(reason)) => {
+                    return Err(JournalError::Line { path: self.path.clone(), line: number, reason });
+                }
+                event => event.ok(),
+            };
             self.next = JournalPlace { bytes: self.next.bytes + line.len() as u64, lines: number };
+            line.clone_into(&mut self.last);
+            let Some(event) = event else { continue };
             if let RunEvent::Step { iteration, .. } = event {
                 self.steps.insert(iteration, self.next);
             }
             on_event(event);
         }
-        Ok(if text.len() as u64 == CHUNK_BYTES { PollStatus::More } else { PollStatus::UpToDate })
+        let is_full = text.len() as u64 == CHUNK_BYTES;
+        Ok(if is_full && self.next.bytes > start { PollStatus::More } else { PollStatus::UpToDate })
     }
 
-    /// Reads the next bytes; `None` if the journal is shorter than what has been read of it.
+    /// Reads the next bytes; `None` if the journal no longer holds what has been read of it.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut file = File::open(&self.path)?;
         let bytes = file.metadata()?.len();
@@ -94,7 +106,12 @@ impl Follower {
         if bytes < self.next.bytes {
             return Ok(None);
         }
-        file.seek(SeekFrom::Start(self.next.bytes))?;
+        let mut last = vec![0; self.last.len()];
+        file.seek(SeekFrom::Start(self.next.bytes - last.len() as u64))?;
+        file.read_exact(&mut last)?;
+        if last != self.last {
+            return Ok(None);
+        }
         let mut text = Vec::new();
         file.take(CHUNK_BYTES).read_to_end(&mut text)?;
         Ok(Some(text))
@@ -105,9 +122,11 @@ impl Follower {
 mod tests {
     use std::io::Write;
 
+    use serde_json::json;
+
     use super::*;
     use crate::event::JOURNAL_VERSION;
-    use crate::event::tests::step;
+    use crate::event::tests::{run, step};
     use crate::journal::line;
     use crate::resumption::resume_journal;
     use crate::state::RunState;
@@ -133,12 +152,13 @@ mod tests {
         append(&[line(&step(1)), line(&step(2)), line(&step(3))].concat());
         append(&line(&step(4))[..10]);
         assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is complete");
-        let (time_s, version, policy) = (2.0, JOURNAL_VERSION, "uta".to_owned());
-        let resume = RunEvent::Resume { time_s, version, epoch: 1, iteration: Iteration(2), policy, iterations: 9 };
+        let resume = json!({"event": "resume", "time_s": 2.0, "version": JOURNAL_VERSION, "epoch": 1, "iteration": 2,
+                            "policy": "uta", "iterations": 9});
+        let resume: RunEvent = serde_json::from_value(resume).unwrap();
         // The second process takes the same step again, because the first one ended before it saved it.
         for _ in 0..2 {
             assert_eq!(poll(Some(2)), [], "what is about to be truncated is not new");
-            resume_journal(folder.path(), "run", Iteration(2), RunState::default()).unwrap();
+            resume_journal(folder.path(), &run("run"), Iteration(2), None, RunState::default()).unwrap();
             assert_eq!(poll(None), []);
             append(&[line(&resume), line(&step(3))].concat());
             assert_eq!(poll(None), [resume.clone(), step(3)]);
@@ -148,5 +168,20 @@ mod tests {
         assert_eq!(poll(Some(4)), []);
         append(&line(&resume));
         assert_eq!(poll(None), [resume], "nothing had to be truncated");
+    }
+
+    /// A journal whose older part was folded is another file, which may be longer than what was read of the former one.
+    #[test]
+    fn a_journal_that_was_replaced_is_recognised() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(JOURNAL_FILE);
+        let mut follower = Follower::new(folder.path());
+        let mut poll = |steps: &[u64]| {
+            std::fs::write(&path, steps.iter().flat_map(|at| line(&step(*at))).collect::<Vec<u8>>()).unwrap();
+            follower.poll(drop).unwrap()
+        };
+        assert_eq!(poll(&[1, 2]), PollStatus::UpToDate);
+        assert_eq!(poll(&[1, 2, 3]), PollStatus::UpToDate);
+        assert_eq!(poll(&[10, 20, 30, 40]), PollStatus::Truncated);
     }
 }

@@ -1,29 +1,20 @@
 //! The journal: one line of JSON per event.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
+use serde::Deserialize;
 
-use super::event::{JOURNAL_VERSION, RunEvent};
+use super::event::{JOURNAL_VERSION, PROGRAM_VERSION, RunEvent};
 use super::folder::JOURNAL_FILE;
+use super::limits::{MAX_BUDGET, MAX_COUNT, MAX_TIME_S, MAX_WORKER};
+use super::state::RunState;
 
-/// The largest line in bytes: an allocation to the largest number of workers takes less than a twentieth of this.
-const MAX_LINE_BYTES: u64 = 16 << 20;
-
-/// The largest worker number in a journal: more than any run has.
-const MAX_WORKER: u32 = 1 << 20;
-
-/// The most tasks of an iteration, as many as a run may have. Comparing policies recomputes iterations of this size.
-const MAX_BUDGET: u64 = 1 << 24;
-
-/// The largest value of the other counts. Wasted tasks may exceed the budget, and sums over any journal must not overflow.
-const MAX_COUNT: u64 = 1 << 32;
-
-/// The longest time in seconds: thirty million years. Sums and squares of such times are still finite.
-const MAX_TIME_S: f64 = 1e15;
+/// The largest line in bytes: the state of a run with 5,000 busy workers takes half of this.
+pub(crate) const MAX_LINE_BYTES: u64 = 64 << 20;
 
 /// The reason why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +37,19 @@ pub enum JournalError {
         /// The reason, in words.
         reason: String,
     },
+    /// The iteration's details are no longer in the journal.
+    #[error(
+        "{path} has no details of iteration {iteration} any more: those of the first {folded} iterations were replaced by what they add \
+         up to (--journal full keeps them, in runs that begin with it)"
+    )]
+    Folded {
+        /// The file.
+        path: PathBuf,
+        /// The iteration.
+        iteration: Iteration,
+        /// The last iteration without details.
+        folded: Iteration,
+    },
     /// The journal belongs to a different run than the one that is resumed.
     #[error(
         "{path} is the journal of run {found}, and the checkpoint is of run {expected}; name the folder of that run"
@@ -66,6 +70,17 @@ pub(crate) struct Lines {
     line: JournalLine,
 }
 
+/// The lines of a journal that cannot be read, as after a crash or on a full disk. Their events are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The 1-based number of the first of them.
+    pub line: u64,
+    /// Their number.
+    pub lines: u64,
+    /// Whether there is only one, the last, and it was not written to its end.
+    pub is_torn: bool,
+}
+
 /// A line, or [`MAX_LINE_BYTES`] of data without a newline: a file that was not completely written before a power loss may hold any
 /// number of zeros.
 #[derive(Default)]
@@ -82,14 +97,22 @@ impl JournalLine {
         self.text.last() != Some(&b'\n') && (self.text.len() as u64) < MAX_LINE_BYTES
     }
 
-    pub(crate) fn event(&self) -> Result<RunEvent, String> {
+    pub(crate) fn event(&self) -> Result<RunEvent, Unreadable> {
         parse(&self.text)
     }
 }
 
 impl Lines {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: BufReader::new(File::open(path)?), line: JournalLine::default() })
+        Self::open_at(path, 0)
+    }
+
+    /// Begins with the line at byte `start`, which gets the number 1.
+    pub(crate) fn open_at(path: &Path, start: u64) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(start))?;
+        let line = JournalLine { bytes: start..start, ..JournalLine::default() };
+        Ok(Self { file: BufReader::new(file), line })
     }
 
     /// Reads the next line; `None` at the end.
@@ -111,36 +134,84 @@ impl Lines {
     }
 }
 
-/// Reads a journal, or the one in a run's folder, event by event. Returns the 1-based number of the last line if it is torn: incomplete, as
-/// after a crash or on a full disk. Its event is lost.
-pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<Option<u64>, JournalError> {
+/// Reads a journal, or the one in a run's folder, event by event. Lines that cannot be read are left out and returned; if no line can be,
+/// or the values of one are impossible, that is an error.
+pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<Option<Gap>, JournalError> {
     let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
     let io = |cause| JournalError::Io { path: path.clone(), cause };
     let mut lines = Lines::open(&path).map_err(io)?;
+    let (mut gap, mut reason, mut is_read): (Option<Gap>, _, _) = (None, String::new(), false);
     while let Some(line) = lines.next().map_err(io)? {
         match line.event() {
-            Ok(event) => on_event(event),
-            // An event is written together with its newline in one call, so a line without one is incomplete.
-            Err(_) if line.is_torn() => return Ok(Some(line.number)),
-            Err(reason) => return Err(JournalError::Line { path, line: line.number, reason }),
+            Ok(event) => {
+                is_read = true;
+                on_event(event);
+            }
+            // An event is written together with its newline in one call, so a last line without one is incomplete.
+            Err(Unreadable::Damaged(why)) => {
+                let is_torn = gap.is_none() && line.is_torn();
+                let (first, lines) = gap.map_or((line.number, 0), |gap| (gap.line, gap.lines));
+                reason = if lines == 0 { why } else { reason };
+                gap = Some(Gap { line: first, lines: lines + 1, is_torn });
+            }
+            Err(Unreadable::Refused(reason)) => return Err(JournalError::Line { path, line: line.number, reason }),
         }
     }
-    Ok(None)
+    match gap {
+        Some(Gap { line, is_torn: false, .. }) if !is_read => Err(JournalError::Line { path, line, reason }),
+        gap => Ok(gap),
+    }
 }
 
-pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, String> {
-    let event = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    check(&event)?;
+/// The reason why a line is not an event.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// It is not what any release writes.
+    Damaged(String),
+    /// Another release wrote it, or its values are impossible.
+    Refused(String),
+}
+
+pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, Unreadable> {
+    if let Ok(Header { version, written_by, .. }) = serde_json::from_slice(text)
+        && !(OLDEST_VERSION..=JOURNAL_VERSION).contains(&version)
+    {
+        let by = if written_by.is_empty() { "another release of ata".into() } else { format!("ata {written_by}") };
+        return Err(Unreadable::Refused(format!(
+            "{by} wrote this journal, in version {version}; this is ata {PROGRAM_VERSION}, which reads versions {OLDEST_VERSION} to \
+             {JOURNAL_VERSION}: use the release that wrote it, or a later one"
+        )));
+    }
+    let event = serde_json::from_slice(text).map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    check(&event).map_err(Unreadable::Refused)?;
     Ok(event)
+}
+
+/// The oldest version of the journal that is read.
+const OLDEST_VERSION: u32 = 3;
+
+/// The fields of a line by which a version of the journal begins, in every version.
+#[derive(Deserialize)]
+struct Header {
+    #[serde(rename = "event")]
+    _kind: HeaderKind,
+    version: u32,
+    #[serde(default)]
+    written_by: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum HeaderKind {
+    Run,
+    Resume,
 }
 
 /// Refuses events whose values are impossible.
 fn check(event: &RunEvent) -> Result<(), String> {
     event.time_s().map_or(Ok(()), |time_s| time("time_s", time_s))?;
     match event {
-        RunEvent::Run { version, .. } | RunEvent::Resume { version, .. } if *version != JOURNAL_VERSION => {
-            Err(format!("version {version}: expected {JOURNAL_VERSION}; another release of ata wrote this journal"))
-        }
+        RunEvent::Folded { state, .. } => RunState::restored(state.clone()).map(drop),
         RunEvent::Run { budget, .. } => count("budget", *budget, MAX_BUDGET),
         RunEvent::Join { worker: id, .. }
         | RunEvent::Loss { worker: id, .. }
@@ -227,7 +298,7 @@ mod tests {
 {"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1,"employments":2,"results":2,"learning_rate":0.1}
 "#;
 
-    fn read(text: &str) -> Result<(Vec<RunEvent>, Option<u64>), String> {
+    fn read(text: &str) -> Result<(Vec<RunEvent>, Option<Gap>), String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(JOURNAL_FILE), text).unwrap();
         let mut events = Vec::new();
@@ -269,6 +340,7 @@ mod tests {
         let events = [
             RunEvent::Run {
                 version: JOURNAL_VERSION,
+                written_by: PROGRAM_VERSION.into(),
                 run_id: "r".into(),
                 policy: "uta".into(),
                 budget: 3,
@@ -321,6 +393,28 @@ mod tests {
             let starts_a_line =
                 end == 0 || ITERATION.as_bytes()[end - 1] == b'\n' || ITERATION.as_bytes()[end] == b'\n';
             assert_eq!(torn.is_none(), starts_a_line, "ends at {end}");
+            assert!(torn.is_none_or(|gap| gap.is_torn && gap.lines == 1), "{torn:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_any_event_is_refused() {
+        let error = read("not a journal\nat all\n").unwrap_err();
+        assert!(error.contains("line 1: expected"), "{error}");
+    }
+
+    /// Lines that no release writes are left out and counted.
+    #[test]
+    fn damaged_lines_are_left_out() {
+        for (text, line) in [
+            (ITERATION.replace("0.25", "NaN"), 3),
+            (ITERATION.replace(r#""worker":1"#, r#""worker":0"#), 3),
+            (ITERATION.replace(r#""event":"step""#, r#""event":"stop""#), 5),
+            (ITERATION.replace("\"task\":1,\"w", "\"w"), 3),
+        ] {
+            let (events, gap) = read(&text).unwrap();
+            let lines = 5 - events.len() as u64;
+            assert_eq!(gap, Some(Gap { line, lines, is_torn: false }), "{text}");
         }
     }
 
@@ -332,7 +426,6 @@ mod tests {
         };
         for (text, message) in [
             (ITERATION.replace("0.25", "-0.25"), "line 3: busy_s is -0.25"),
-            (ITERATION.replace("0.25", "NaN"), "line 3: "),
             (ITERATION.replace("0.25", "1e300"), "line 3: busy_s is 1"),
             (ITERATION.replace(":0.1,", ":1e300,"), "line 1: time_s is 1"),
             (
@@ -345,14 +438,19 @@ mod tests {
             ),
             (ITERATION.replace("[1,1]", "[1,4294967297]"), "line 1: allocation is 4294967297"),
             (run(JOURNAL_VERSION, 1 << 32), "line 1: budget is 4294967296: expected at most 16777216"),
-            (ITERATION.replace(r#""worker":1"#, r#""worker":0"#), "line 3: invalid value: integer `0`"),
             (ITERATION.replace(r#""worker":1"#, r#""worker":1048577"#), "line 3: worker 1048577"),
-            (ITERATION.replace(r#""event":"step""#, r#""event":"stop""#), "line 5: unknown variant"),
             (ITERATION.replace(r#""runtime_s":0.5"#, r#""runtime_s":-1"#), "line 5: runtime_s is -1"),
             (r#"{"event":"links","time_s":1,"up_s":0,"down_s":0,"own_s":-1}"#.to_owned() + "\n", "line 1: own_s is -1"),
-            (ITERATION.replace("\"task\":1,\"w", "\"w"), "line 3: missing field `task`"),
-            (run(JOURNAL_VERSION + 1, 1), "line 1: version"),
-            (run(JOURNAL_VERSION - 1, 1), "line 1: version"),
+            (run(JOURNAL_VERSION + 1, 1), "line 1: another release of ata wrote this journal, in version "),
+            (run(OLDEST_VERSION - 1, 1), "line 1: another release of ata wrote this journal, in version "),
+            (
+                r#"{"event":"resume","version":9,"written_by":"2.0"}"#.into(),
+                "line 1: ata 2.0 wrote this journal, in version 9",
+            ),
+            (
+                r#"{"event":"folded","time_s":1,"iteration":1,"state":{"iterations":18446744073709551615}}"#.into(),
+                "line 1: the state's iterations has a number beyond",
+            ),
         ] {
             let error = read(&text).unwrap_err();
             assert!(error.contains(message), "{text}: {error}");

@@ -4,14 +4,15 @@
 //! slow listener delays the coordinator, and a slow disk does not delay the listeners either.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::path::Path;
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use crate::event::RunEvent;
 use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder};
 use crate::listener::Listeners;
+use crate::output::{FOLD_BYTES, Folding, Output, RecordError, thin};
+use crate::state::RunState;
 use crate::{journal, metrics};
 
 /// The number of batches of events that may wait for the listeners.
@@ -24,22 +25,31 @@ const QUEUED_BLOCKS: usize = 1 << 12;
 /// The bytes of lines that are gathered before they are written: a write costs as much as serializing a hundred events.
 const GATHERED_BYTES: usize = 1 << 16;
 
-/// The error of a file of the run that cannot be written.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("cannot write {path}: {cause}")]
-pub struct RecordError {
-    /// The file.
-    pub path: PathBuf,
-    /// The system's error.
-    pub cause: Arc<std::io::Error>,
+/// The number of events of an iteration that wait for its step before they are applied to the state that checkpoints hold. Beyond it, that
+/// state is ahead of its step, by tasks that are not counted before it.
+const WAITING_EVENTS: usize = 1 << 16;
+
+/// What happened in a run before its record is written.
+#[derive(Default)]
+pub struct History {
+    /// The state that the run's events add up to.
+    pub state: RunState,
+    /// Whether the journal keeps the details of all iterations, so that its size is not bounded.
+    pub is_full: bool,
 }
 
 /// Writes the events of a run to its journal and metrics, and calls its listeners.
 #[derive(Debug)]
 pub struct Writer {
-    batches: mpsc::SyncSender<Vec<RunEvent>>,
+    batches: mpsc::SyncSender<Queued>,
     events: JoinHandle<()>,
     disk: JoinHandle<Result<(), RecordError>>,
+}
+
+enum Queued {
+    Events(Vec<RunEvent>),
+    /// The request for the state after the last step.
+    State(mpsc::Sender<RunState>),
 }
 
 /// Lines that are written in one call.
@@ -47,6 +57,8 @@ pub struct Writer {
 struct Block {
     journal: Vec<u8>,
     metrics: Vec<u8>,
+    /// The state after these lines, as a line by which older ones are replaced.
+    folded: Option<Vec<u8>>,
     /// Whether a checkpoint is among the events: then the lines must be durable, too.
     is_saved: bool,
 }
@@ -59,41 +71,22 @@ impl Block {
     }
 }
 
-struct JournalOutput {
-    path: PathBuf,
-    file: File,
-    /// The number of bytes of complete lines.
-    complete_bytes: u64,
+/// The state after the last step.
+struct SteppedState {
+    state: RunState,
+    /// The events since then.
+    waiting: Vec<RunEvent>,
 }
 
-impl JournalOutput {
-    fn open(folder: &Path, name: &str, options: &OpenOptions) -> Result<Self, RecordError> {
-        let path = folder.join(name);
-        match options.open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
-            Ok((complete_bytes, file)) => Ok(Self { path, file, complete_bytes }),
-            Err(cause) => Err(RecordError { path, cause: cause.into() }),
+impl SteppedState {
+    /// Returns whether the event is a step.
+    fn add(&mut self, event: RunEvent) -> bool {
+        let is_step = matches!(event, RunEvent::Step { .. });
+        self.waiting.push(event);
+        if is_step || self.waiting.len() >= WAITING_EVENTS {
+            self.waiting.drain(..).for_each(|event| self.state.apply(&event));
         }
-    }
-
-    /// Writes complete lines in one call, and clears them. If that fails halfway, as on a full disk, it removes all of them.
-    fn write(&mut self, lines: &mut Vec<u8>) -> Result<(), RecordError> {
-        match self.file.write_all(lines) {
-            Ok(()) => {
-                self.complete_bytes += lines.len() as u64;
-                lines.clear();
-                Ok(())
-            }
-            Err(cause) => {
-                // If even this fails, the last line is torn, which readers tolerate.
-                drop(self.file.set_len(self.complete_bytes));
-                Err(RecordError { path: self.path.clone(), cause: cause.into() })
-            }
-        }
-    }
-
-    /// Makes what was written durable.
-    fn sync(&self) -> Result<(), RecordError> {
-        self.file.sync_data().map_err(|cause| RecordError { path: self.path.clone(), cause: cause.into() })
+        is_step
     }
 }
 
@@ -102,37 +95,42 @@ impl Writer {
     /// longer be written; listeners still receive later events.
     pub fn create(
         folder: &Path,
+        history: History,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        Self::open(folder, File::options().write(true).create_new(true), listeners, failed)
+        Self::open(folder, File::options().write(true).create_new(true), history, listeners, failed)
     }
 
     /// Continues the files of a run after [`crate::resume_journal`]; missing files are created.
     pub fn append(
         folder: &Path,
+        history: History,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        Self::open(folder, File::options().append(true).create(true), listeners, failed)
+        Self::open(folder, File::options().append(true).create(true), history, listeners, failed)
     }
 
     fn open(
         folder: &Path,
         options: &OpenOptions,
+        history: History,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let mut journal = JournalOutput::open(folder, JOURNAL_FILE, options)?;
-        let mut metrics = JournalOutput::open(folder, METRICS_FILE, options)?;
+        let History { state, is_full } = history;
+        let mut journal = Output::open(folder, JOURNAL_FILE, options)?;
+        let mut metrics = Output::open(folder, METRICS_FILE, options)?;
         if metrics.complete_bytes == 0 {
             metrics.write(&mut metrics::HEADER.into())?;
         }
         sync_folder(folder).map_err(|cause| RecordError { path: folder.into(), cause: cause.into() })?;
-        let (batches, received) = mpsc::sync_channel::<Vec<RunEvent>>(QUEUED_BATCHES);
-        let (blocks, gathered) = mpsc::sync_channel::<Block>(QUEUED_BLOCKS);
+        let unfolded_bytes = journal.complete_bytes;
+        let (batches, received) = mpsc::sync_channel(QUEUED_BATCHES);
+        let (blocks, gathered) = mpsc::sync_channel(QUEUED_BLOCKS);
         let write = move || {
-            let result = write_blocks(&gathered, &mut journal, &mut metrics);
+            let result = write_blocks(&gathered, &mut journal, &mut metrics, is_full);
             // A sender that waits for room in the queue then continues, and can receive the report.
             drop(gathered);
             if let Err(error) = &result {
@@ -142,14 +140,23 @@ impl Writer {
         };
         let start = |name: &str| std::thread::Builder::new().name(name.into());
         let disk = start("journal").spawn(write).expect("a thread can be started");
-        let events = start("events").spawn(move || format_events(&received, listeners, &blocks));
+        let past = SteppedState { state: state.for_checkpoints(), waiting: Vec::new() };
+        let mut formatter = Formatter { listeners, past, unfolded_bytes, is_full, blocks };
+        let events = start("events").spawn(move || formatter.run(&received));
         Ok(Self { batches, events: events.expect("a thread can be started"), disk })
     }
 
     /// Queues events, in order.
     pub fn write(&self, events: Vec<RunEvent>) {
         // The thread ends before `self` does only if a listener panicked, which `finish` reports.
-        drop(self.batches.send(events));
+        drop(self.batches.send(Queued::Events(events)));
+    }
+
+    /// Returns where the state after the last step that is queued arrives: what a resumed run needs of the events so far.
+    pub fn state(&self) -> mpsc::Receiver<RunState> {
+        let (reply, state) = mpsc::channel();
+        drop(self.batches.send(Queued::State(reply)));
+        state
     }
 
     /// Waits until everything is written.
@@ -160,34 +167,74 @@ impl Writer {
     }
 }
 
-/// Passes all events to the listeners, even when they can no longer be written.
-fn format_events(batches: &mpsc::Receiver<Vec<RunEvent>>, mut listeners: Listeners, blocks: &mpsc::SyncSender<Block>) {
-    while let Ok(first) = batches.recv() {
-        let (mut batch, mut block) = (Some(first), Block::default());
-        // Other batches that wait are written in the same call.
-        while let Some(events) = batch {
-            for event in events {
-                listeners.on_event(&event);
-                block.add(&event);
+/// Turns events into lines.
+struct Formatter {
+    listeners: Listeners,
+    past: SteppedState,
+    /// The number of bytes of lines since the last one with a state.
+    unfolded_bytes: u64,
+    is_full: bool,
+    blocks: mpsc::SyncSender<Block>,
+}
+
+impl Formatter {
+    /// Passes all events to the listeners, even when they can no longer be written.
+    fn run(&mut self, batches: &mpsc::Receiver<Queued>) {
+        let mut block = Block::default();
+        while let Ok(first) = batches.recv() {
+            let mut next = Some(first);
+            // Other batches that wait are written in the same call.
+            while let Some(queued) = next {
+                match queued {
+                    Queued::Events(events) => events.into_iter().for_each(|event| self.add(event, &mut block)),
+                    // A checkpoint that no longer waits for it has been given up.
+                    Queued::State(reply) => drop(reply.send(self.past.state.clone())),
+                }
+                next = if block.journal.len() < GATHERED_BYTES { batches.try_recv().ok() } else { None };
             }
-            batch = if block.journal.len() < GATHERED_BYTES { batches.try_recv().ok() } else { None };
+            self.send(&mut block);
         }
+    }
+
+    fn add(&mut self, event: RunEvent, block: &mut Block) {
+        self.listeners.on_event(&event);
+        block.add(&event);
+        let is_step = self.past.add(event);
+        if is_step && !self.is_full && self.unfolded_bytes + block.journal.len() as u64 >= FOLD_BYTES {
+            let mut line = Vec::new();
+            journal::write_line(&self.past.state.folded(), &mut line);
+            block.folded = Some(line);
+            self.send(block);
+            self.unfolded_bytes = 0;
+        }
+    }
+
+    fn send(&mut self, block: &mut Block) {
+        self.unfolded_bytes += block.journal.len() as u64;
         // If the other thread has ended, it has already reported the reason.
-        drop(blocks.send(block));
+        drop(self.blocks.send(std::mem::take(block)));
     }
 }
 
 fn write_blocks(
     blocks: &mpsc::Receiver<Block>,
-    journal: &mut JournalOutput,
-    metrics: &mut JournalOutput,
+    journal: &mut Output,
+    metrics: &mut Output,
+    is_full: bool,
 ) -> Result<(), RecordError> {
+    let mut folding = Folding::default();
     while let Ok(mut block) = blocks.recv() {
         journal.write(&mut block.journal)?;
         metrics.write(&mut block.metrics)?;
         if block.is_saved {
             journal.sync()?;
             metrics.sync()?;
+        }
+        if let Some(line) = block.folded {
+            folding.fold(journal, line);
+        }
+        if !is_full {
+            thin(metrics);
         }
     }
     journal.sync()?;
@@ -204,7 +251,8 @@ mod tests {
     #[test]
     fn journal_and_metrics_hold_the_events() {
         let folder = tempfile::tempdir().unwrap();
-        let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
+        let writer =
+            Writer::create(folder.path(), History::default(), Listeners::default(), |error| panic!("{error}")).unwrap();
         writer.write(vec![
             step(1),
             RunEvent::Loss { time_s: 1.5, worker: ata_types::WorkerId::from_slot(0), why: "it left".into() },
@@ -219,18 +267,7 @@ mod tests {
             metrics.lines().collect::<Vec<_>>()[1..],
             ["1,1,0.5,1,2,4,0,2,3,,,0.25,", "2,2,0.5,1,2,4,0,2,3,,,0.25,"]
         );
-        let again = Writer::create(folder.path(), Listeners::default(), drop).unwrap_err();
+        let again = Writer::create(folder.path(), History::default(), Listeners::default(), drop).unwrap_err();
         assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
-    }
-
-    /// `/dev/full` accepts nothing.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_full_disk_is_reported() {
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut output = JournalOutput { path: "journal".into(), file: full, complete_bytes: 0 };
-        let error = output.write(&mut b"a line\n".to_vec()).unwrap_err();
-        assert_eq!(error.cause.kind(), std::io::ErrorKind::StorageFull);
-        assert!(error.to_string().starts_with("cannot write journal: "));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) use saver::{SaveJob, SaveResult, Saver};
 use crate::report::RunError;
 use ata_data::hex;
 use ata_net::limits::MAX_WORKERS;
-use ata_record::Exclusion;
+use ata_record::{Exclusion, PROGRAM_VERSION, RunState};
 use ata_scheduler::SavedEngine;
 use ata_sums::{
     Metadata, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units, decode_metadata, decode_model,
@@ -65,6 +65,8 @@ pub struct Checkpoint {
 pub struct Progress {
     /// The version of this format.
     pub version: u32,
+    /// The version of the program that wrote it.
+    pub written_by: String,
     /// The run's name.
     pub run_id: String,
     /// The last iteration whose step is included.
@@ -87,6 +89,8 @@ pub struct Progress {
     pub engine: SavedEngine,
     /// The run's settings, as in `config.toml`.
     pub settings: String,
+    /// What the run's events add up to, as [`RunState::saved`] returns it; the saver fills it in.
+    pub past: Option<serde_json::Value>,
 }
 
 impl Progress {
@@ -109,6 +113,7 @@ impl Progress {
         if !(0.0..=longest_s).contains(&self.time_s) {
             return Err(format!("time_s is {}: expected a time from 0 to {longest_s}", self.time_s));
         }
+        self.past.clone().map_or(Ok(()), |past| RunState::restored(past).map(drop))?;
         self.engine.check().map_err(|error| error.to_string())
     }
 }
@@ -239,19 +244,18 @@ fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {
     if sha256(rest).as_bytes() != digest {
         return Err(damage(STATE, "it is not what was written: its SHA-256 differs"));
     }
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| damage(STATE, error))?;
-    match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if version == u64::from(VERSION) => {}
-        other => {
-            let found = other.map_or("none".into(), |version| version.to_string());
-            let reason = format!(
-                "version {found}: this release reads version {VERSION}. Resume the run with the release that wrote it, or begin \
-                 a new one with its parameters (--init)"
-            );
-            return Err(Damage { is_of_other_release: true, ..damage(STATE, reason) });
-        }
+    let mut value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| damage(STATE, error))?;
+    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    if version != Some(u64::from(VERSION)) {
+        let by = value.get("written_by").and_then(serde_json::Value::as_str).filter(|by| !by.is_empty());
+        let by = by.map_or("another release of ata".into(), |by| format!("ata {by}"));
+        let version = version.map_or("without a version".into(), |version| format!("in version {version}"));
+        let reason = format!(
+            "{by} wrote it, {version}; this is ata {PROGRAM_VERSION}, which reads version {VERSION}. Resume the run with the \
+             release that wrote it, or begin a new one with its parameters (--init)"
+        );
+        return Err(Damage { is_of_other_release: true, ..damage(STATE, reason) });
     }
-    let mut value = value;
     if let Some(object) = value.as_object_mut() {
         object.remove("sha256");
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use ata_record::write_atomically;
+use ata_record::{RunState, write_atomically};
 use ata_sums::{Metadata, ParameterTable, TrainingState};
 use ata_types::Iteration;
 
@@ -15,8 +15,8 @@ use super::{Checkpoint, Progress, Retention, Store, model_file};
 use crate::parameters::TrainedParameters;
 
 pub(crate) enum SaveJob {
-    /// Writes a checkpoint once the training thread has handed over its part, and drops old ones.
-    Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
+    /// Writes a checkpoint once the threads of training and journal have handed over their parts, and drops old ones.
+    Checkpoint { training: mpsc::Receiver<TrainingState>, past: mpsc::Receiver<RunState>, progress: Box<Progress> },
     /// Writes a model to a file.
     Model { path: PathBuf, parameters: TrainedParameters, metadata: Metadata },
 }
@@ -56,10 +56,11 @@ impl Saver {
     /// Does a job. Without a report, the run would wait forever, so panics are caught; they have been printed.
     fn save(&self, job: SaveJob) -> SaveResult {
         match job {
-            SaveJob::Checkpoint { training, progress } => {
+            SaveJob::Checkpoint { training, past, mut progress } => {
                 let iteration = progress.iteration;
                 let saved = catch_unwind(AssertUnwindSafe(|| {
                     let training = training.recv().map_err(|_| "the optimizer failed")?;
+                    progress.past = Some(past.recv().map_err(|_| "the journal's thread failed")?.saved());
                     self.checkpoint(&Checkpoint { training, progress: *progress })
                 }));
                 SaveResult::Checkpoint { iteration, saved: saved.unwrap_or_else(|_| Err("the saver panicked".into())) }

@@ -31,6 +31,7 @@ fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
     let policy = build_policy("ata-auto", &PolicyContext::default()).expect("a policy");
     let progress = Progress {
         version: VERSION,
+        written_by: "0.1.0".into(),
         run_id: "run".into(),
         iteration: Iteration(iteration),
         epoch: 1,
@@ -50,6 +51,7 @@ fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
         }],
         engine: Engine::new(EngineConfig::default(), policy).save(),
         settings: "budget = 16\n".into(),
+        past: Some(RunState::default().saved()),
     };
     Checkpoint { training, progress }
 }
@@ -67,7 +69,9 @@ fn save_all(
     for Checkpoint { training: state, progress } in checkpoints {
         let (copy, training) = mpsc::sync_channel(1);
         copy.send(state).expect("there is room for one");
-        jobs.send(SaveJob::Checkpoint { training, progress: Box::new(progress) }).expect("the saver runs");
+        let (reply, past) = mpsc::channel();
+        reply.send(RunState::default()).expect("the saver waits for it");
+        jobs.send(SaveJob::Checkpoint { training, past, progress: Box::new(progress) }).expect("the saver runs");
     }
     drop(jobs);
     let outcome = |result| match result {
@@ -276,15 +280,23 @@ fn finer_units_are_saved() {
 #[test]
 fn another_release_optimizer_and_format_are_refused() {
     let mut other = checkpoint(1);
-    // The previous release had no units of blocks.
-    other.progress.version = 4;
+    other.progress.version = VERSION - 1;
     let config = config(PARAMETERS);
     assert_eq!(decoded(&checkpoint(1), &config), Ok(checkpoint(1)));
-    let release = format!("this release reads version {}", checkpoint(1).progress.version);
-    let refused = decoded(&other, &config).unwrap_err();
-    assert!(
-        refused.is_of_other_release && refused.reason.starts_with("version 4: ") && refused.reason.contains(&release)
-    );
+    let reads = format!("this is ata {PROGRAM_VERSION}, which reads version {VERSION}.");
+    for (by, found) in
+        [("", "another release of ata wrote it, in version 5"), ("9.9", "ata 9.9 wrote it, in version 5")]
+    {
+        other.progress.written_by = by.into();
+        let refused = decoded(&other, &config).unwrap_err();
+        assert!(
+            refused.is_of_other_release && refused.reason.contains(found) && refused.reason.contains(&reads),
+            "{refused}"
+        );
+    }
+    let mut wrong = checkpoint(1);
+    wrong.progress.past.as_mut().unwrap()["iterations"] = u64::MAX.into();
+    assert!(decoded(&wrong, &config).unwrap_err().reason.contains("the state's iterations has a number beyond"));
     let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
     let sgd = TrainingConfig { optimizer: sgd, ..config.clone() };
     let refused = decoded(&checkpoint(1), &sgd).unwrap_err();

@@ -112,7 +112,8 @@ impl Driver {
     /// Starts to save the state after the last step. No step may be under way.
     pub(super) fn save(&mut self) {
         let (engine, best_accuracy) = (self.engine.save(), self.evaluations.best.accuracy);
-        self.checkpoints.save(self.now_s, engine, &self.sessions.names, best_accuracy, self.steps.copy());
+        let (training, past) = (self.steps.copy(), self.publisher.state());
+        self.checkpoints.save(self.now_s, engine, &self.sessions.names, best_accuracy, training, past);
     }
 
     /// Records the result of a save, and takes the step that waited for it.

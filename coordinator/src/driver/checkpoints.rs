@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
-use ata_record::{RecordError, RunEvent};
+use ata_record::{PROGRAM_VERSION, RecordError, RunEvent, RunState};
 use ata_scheduler::SavedEngine;
 use ata_sums::TrainingState;
 use ata_types::Iteration;
@@ -97,7 +97,8 @@ impl Checkpoints {
         Some(step)
     }
 
-    /// Writes a checkpoint while the next iterations run. No step may be under way; `training` receives the state after the last one.
+    /// Writes a checkpoint while the next iterations run. No step may be under way; `training` and `past` receive the state after the last
+    /// one.
     pub(super) fn save(
         &mut self,
         now_s: f64,
@@ -105,10 +106,12 @@ impl Checkpoints {
         names: &Names,
         best_accuracy: Option<f64>,
         training: std_mpsc::Receiver<TrainingState>,
+        past: std_mpsc::Receiver<RunState>,
     ) {
         let iteration = Iteration(engine.next_iteration().since(Iteration::FIRST));
         let progress = Progress {
             version: VERSION,
+            written_by: PROGRAM_VERSION.into(),
             run_id: self.run.run_id.clone(),
             iteration,
             epoch: self.run.epoch,
@@ -123,10 +126,11 @@ impl Checkpoints {
             engine,
             data: self.run.data.clone(),
             settings: self.run.settings.clone(),
+            past: None,
         };
         self.last_s = now_s;
         self.is_under_way = true;
-        self.send(SaveJob::Checkpoint { training, progress: Box::new(progress) });
+        self.send(SaveJob::Checkpoint { training, past, progress: Box::new(progress) });
     }
 
     /// Records the result of a job. Returns the event to publish, and the step that waited for the checkpoint.

@@ -1,8 +1,9 @@
 //! Publishes events to the journal and the metrics on disk, to the run's state, and to other listeners.
 
 use std::path::Path;
+use std::sync::mpsc;
 
-use ata_record::{Listener, Listeners, RecordError, RunEvent, RunState, Writer};
+use ata_record::{History, Listener, Listeners, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::LeaseTime;
 use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
@@ -27,22 +28,21 @@ impl Listener for StateFold {
 }
 
 impl Publisher {
-    /// Creates the files in a folder, where none of them may exist; or appends to those of a resumed run, whose events so far add up to
-    /// `past`. `failed` is called once if they can no longer be written.
+    /// Creates the files in a folder, where none of them may exist; or appends to those of a resumed run. `failed` is called once if they
+    /// can no longer be written.
     pub(crate) fn open(
         folder: &Path,
-        past: Option<RunState>,
+        is_new: bool,
+        history: History,
         state: watch::Sender<RunState>,
         mut listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let (watched, is_new) = (state.subscribe(), past.is_none());
-        if let Some(past) = past {
-            state.send_replace(past);
-        }
+        let watched = state.subscribe();
+        state.send_replace(history.state.clone());
         listeners.add(StateFold(state));
         let open = if is_new { Writer::create } else { Writer::append };
-        Ok(Self { writer: open(folder, listeners, failed)?, state: watched })
+        Ok(Self { writer: open(folder, history, listeners, failed)?, state: watched })
     }
 
     pub(crate) fn publish(&self, event: RunEvent) {
@@ -84,6 +84,11 @@ impl Publisher {
             outcome,
         };
         self.writer.write(lease.tasks.indices().enumerate().map(task).collect());
+    }
+
+    /// Returns where the state after the last published step arrives, for its checkpoint.
+    pub(crate) fn state(&self) -> mpsc::Receiver<RunState> {
+        self.writer.state()
     }
 
     /// Waits until everything is written. Returns the final state.

@@ -1,7 +1,9 @@
 //! The initial state of a run, which is new or resumed from a checkpoint.
 
-use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, RecordError, RunEvent, RunState, resume_journal};
-use ata_scheduler::{Engine, EngineConfig, Ledger};
+use ata_record::{
+    BEST_MODEL_FILE, History, JOURNAL_VERSION, PROGRAM_VERSION, RecordError, RunEvent, RunState, resume_journal,
+};
+use ata_scheduler::{Engine, EngineConfig};
 use ata_sums::{TrainingConfig, TrainingState};
 use ata_types::{Iteration, WorkerId};
 use tokio::sync::watch;
@@ -52,7 +54,8 @@ impl Starter<'_> {
         };
         let event = self.run_event();
         let listeners = std::mem::take(&mut self.run.listeners);
-        let publisher = Publisher::open(&self.run.folder, None, self.state, listeners, failed)?;
+        let history = History { state: self.state.borrow().clone(), is_full: self.run.keeps_all_events };
+        let publisher = Publisher::open(&self.run.folder, true, history, self.state, listeners, failed)?;
         publisher.publish(event);
         Ok(StartState {
             engine: Engine::new(self.engine, self.policy.policy),
@@ -76,23 +79,10 @@ impl Starter<'_> {
         let (event, iterations) = (self.run_event(), self.engine.iterations);
         let (folder, listeners) = (&self.run.folder, std::mem::take(&mut self.run.listeners));
         let engine = Engine::restore(self.engine, self.policy.policy, progress.engine)?;
-        let steps = progress.iteration.number();
+        // It was checked when the checkpoint was read.
+        let saved = progress.past.and_then(|past| RunState::restored(past).ok());
         let initial = self.state.borrow().clone();
-        let resumed = resume_journal(folder, &self.run.id, progress.iteration, initial)?;
-        if resumed.unreadable > 0 {
-            let (lines, kept) = (resumed.unreadable, folder.join(DAMAGED_FILE));
-            tracing::warn!("{lines} lines of the journal cannot be read; the original is kept in {}", kept.display());
-        }
-        let mut past = resumed.state;
-        if past.iterations != steps {
-            let found = past.iterations;
-            tracing::warn!(
-                "the journal holds {found} of {steps} steps: figures lack the others, the checkpoint does not"
-            );
-        }
-        if resumed.unreadable > 0 || past.iterations != steps {
-            correct(&mut past, engine.ledger(), &progress.workers, progress.time_s);
-        }
+        let mut past = resume_journal(folder, &event, progress.iteration, saved, initial)?;
         // The checkpoint includes what happened after its last step, and the journal does not.
         past.exclusions = progress.excluded.iter().cloned().collect();
         // If the file of the best model is lost, the best model from now on replaces it.
@@ -101,14 +91,13 @@ impl Starter<'_> {
         } else {
             BestEvaluation::default()
         };
-        let publisher = Publisher::open(folder, Some(past), self.state, listeners, failed)?;
-        if !resumed.has_begun {
-            publisher.publish(event);
-        }
+        let history = History { state: past, is_full: self.run.keeps_all_events };
+        let publisher = Publisher::open(folder, false, history, self.state, listeners, failed)?;
         let epoch = progress.epoch + 1;
         publisher.publish(RunEvent::Resume {
             time_s: progress.time_s,
             version: JOURNAL_VERSION,
+            written_by: PROGRAM_VERSION.into(),
             epoch,
             iteration: progress.iteration,
             policy: self.policy.specification,
@@ -132,6 +121,7 @@ impl Starter<'_> {
     fn run_event(&self) -> RunEvent {
         RunEvent::Run {
             version: JOURNAL_VERSION,
+            written_by: PROGRAM_VERSION.into(),
             run_id: self.run.id.clone(),
             labels: self.run.labels.clone(),
             policy: self.policy.specification.clone(),
@@ -141,27 +131,6 @@ impl Starter<'_> {
             seed: self.engine.seed,
             model: self.problem.specification.clone(),
             samples: self.problem.samples,
-        }
-    }
-}
-
-/// Replaces the sums of an incomplete journal by those of the checkpoint.
-fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String, String)], time_s: f64) {
-    past.iterations = ledger.iterations;
-    past.iteration_time_s = ledger.iteration_time_s;
-    past.total_worker_time_s = ledger.total_worker_time_s;
-    past.tasks_applied = ledger.tasks_applied;
-    past.tasks_wasted = ledger.tasks_wasted;
-    past.employments = ledger.employments;
-    past.results = ledger.results;
-    past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
-    for (worker, name, _) in workers {
-        let known = ledger.workers.get(worker.slot());
-        let worker = past.workers.entry(*worker).or_default();
-        worker.name.clone_from(name);
-        if let Some(known) = known {
-            (worker.tasks_applied, worker.busy_s, worker.overhead_s) =
-                (known.tasks_applied, known.busy_s, known.overhead_s);
         }
     }
 }

@@ -12,6 +12,7 @@ impl RunEvent {
         match self {
             Self::Run { .. } => None,
             Self::Resume { time_s, .. }
+            | Self::Folded { time_s, .. }
             | Self::Wait { time_s, .. }
             | Self::Join { time_s, .. }
             | Self::Loss { time_s, .. }
@@ -34,7 +35,7 @@ impl RunEvent {
 }
 
 /// Parses a number. JSON has null in place of NaN.
-pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+pub(crate) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
@@ -45,7 +46,7 @@ pub(super) fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
 }
 
 /// Parses numbers by name as [`number`] does.
-pub(super) fn named_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+pub(crate) fn named_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let numbers: BTreeMap<String, Option<f64>> = BTreeMap::deserialize(deserializer)?;
     Ok(numbers.into_iter().map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())
 }

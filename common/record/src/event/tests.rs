@@ -9,3 +9,10 @@ pub(crate) fn step(iteration: u64) -> RunEvent {
                       "learning_rate": 0.25});
     serde_json::from_value(step).unwrap()
 }
+
+/// Returns the first event of a run, for tests.
+pub(crate) fn run(run_id: &str) -> RunEvent {
+    let run = json!({"event": "run", "version": JOURNAL_VERSION, "written_by": PROGRAM_VERSION, "run_id": run_id, "policy": "uta",
+                     "budget": 4, "iterations": 9, "task_batch": 1, "seed": u64::MAX, "model": "cnn"});
+    serde_json::from_value(run).unwrap()
+}

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ata_types::{Iteration, WorkerId};
+use serde::{Deserialize, Serialize};
 
 use super::{RunPhase, RunState};
 use crate::event::RunEvent;
 
 /// The allocation of an iteration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Allocation {
     /// The iteration; 0 if none has begun.
     pub iteration: Iteration,

@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use serde::{Deserialize, Serialize};
+
 /// The most points of a curve: a screen has no more columns to display.
 const MOST_POINTS: usize = 1000;
 
@@ -29,7 +31,34 @@ pub struct Curve<P, const N: usize> {
     kind: PhantomData<P>,
 }
 
+/// A curve without what its kind determines.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedCurve<P> {
+    stride: u64,
+    points: Vec<P>,
+    /// The sums of the incomplete point.
+    rest: P,
+    /// The number of values of the incomplete point.
+    count: u64,
+}
+
 impl<P: From<[f64; N]> + Into<[f64; N]>, const N: usize> Curve<P, N> {
+    pub(super) fn saved(&self) -> SavedCurve<P> {
+        let (rest, count) = self.rest;
+        let points = self.points.iter().copied().map(P::from).collect();
+        SavedCurve { stride: self.stride, points, rest: rest.into(), count }
+    }
+
+    /// Returns the curve with saved points in the place of its own.
+    pub(super) fn restored(self, saved: SavedCurve<P>) -> Result<Self, String> {
+        let SavedCurve { stride, points, rest, count } = saved;
+        if points.len() >= MOST_POINTS || !stride.is_power_of_two() || count >= stride {
+            return Err(format!("a curve has {} points of {stride} values, and {count} more", points.len()));
+        }
+        let points = points.into_iter().map(P::into).collect();
+        Ok(Self { stride, points, rest: (rest.into(), count), ..self })
+    }
+
     pub(super) fn new(merge: [Merge; N]) -> Self {
         Self { merge, stride: 1, points: Vec::new(), rest: ([0.0; N], 0), version: 0, kind: PhantomData }
     }

@@ -11,10 +11,11 @@ use super::curve::ReadMark;
 const MOST_COLUMNS: usize = 120;
 
 /// Applied tasks by worker, in columns of equally many iterations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HeatMap {
     stride: u64,
     columns: Vec<HeatColumn>,
+    #[serde(skip)]
     version: u64,
 }
 
@@ -46,6 +47,10 @@ impl HeatMap {
             self.halve();
         }
         self.columns.push(next);
+    }
+
+    pub(super) fn is_too_long(&self) -> bool {
+        self.columns.len() > MOST_COLUMNS
     }
 
     fn halve(&mut self) {

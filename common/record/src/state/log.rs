@@ -12,7 +12,7 @@ use crate::event::{EndState, RefusalKind, RunEvent};
 const LINES_KEPT: usize = 200;
 
 /// The last notable events of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Log {
     lines: VecDeque<LogLine>,
     /// The number of lines that were dropped.
@@ -93,6 +93,9 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
         RunEvent::Run { run_id, policy, .. } => (LogKind::Info, format!("run {run_id} began, policy {policy}")),
         RunEvent::Resume { iteration, policy, .. } => {
             (LogKind::Info, format!("the run goes on after iteration {iteration}, policy {policy}"))
+        }
+        RunEvent::Folded { iteration, .. } => {
+            (LogKind::Info, format!("the journal has no details up to iteration {iteration}, only what they add up to"))
         }
         RunEvent::Wait { present, needed, .. } => {
             (LogKind::Info, format!("{present} of {needed} workers present: waiting"))

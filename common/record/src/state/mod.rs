@@ -6,6 +6,7 @@
 //! - `worker`: [`WorkerState`]; `spending`: the cost of workers
 //! - `links`: [`LinkFigures`], the time that vectors take
 //! - `course`: curves of steps and evaluations with a bounded number of points (`curve`); `heat`: tasks by worker over time
+//! - `saved`: the state in checkpoints and in [`RunEvent::Folded`]
 //! - `log`: notable events in words; `phase`: [`RunPhase`], the phase that a run is in
 
 mod allocation;
@@ -15,6 +16,7 @@ mod heat;
 mod links;
 mod log;
 mod phase;
+mod saved;
 mod spending;
 mod worker;
 
@@ -23,8 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_types::{Iteration, TaskOutcome, WorkerId};
+use serde::{Deserialize, Serialize};
 
-use crate::event::{EndState, RefusalKind, RunEvent};
+use crate::event::{EndState, RefusalKind, RunEvent, named_numbers};
 use crate::exclusion::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
 use crate::labels::Labels;
 pub use allocation::Allocation;
@@ -38,10 +41,16 @@ pub use spending::{Prices, Spending, WorkerPrice};
 pub use worker::{Usage, WorkerState};
 
 /// The state of a run so far. Its size is bounded by the workers and the budget.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RunState {
+    #[serde(skip)]
     identity: Identity,
+    #[serde(skip)]
     prices: Arc<Prices>,
+    /// Whether it keeps only as many times of each worker as a checkpoint holds.
+    #[serde(skip)]
+    is_for_checkpoints: bool,
     /// The run's id; empty until it begins.
     pub run_id: String,
     /// The user's name and tags for the run.
@@ -66,6 +75,8 @@ pub struct RunState {
     pub now_s: f64,
     /// The number of steps taken.
     pub iterations: u64,
+    /// The number of the last iteration with a step; 0 if there is none.
+    pub last_step: u64,
     /// Sum of C_k, in seconds.
     pub iteration_time_s: f64,
     /// Sum of total worker times over iterations, in seconds.
@@ -87,8 +98,10 @@ pub struct RunState {
     /// The time that vectors take on the links, if it was measured.
     pub links: Option<LinkFigures>,
     /// Mean loss of the first step's tasks.
+    #[serde(deserialize_with = "saved::loss")]
     pub first_loss: Option<f64>,
     /// Mean loss of the last step's tasks.
+    #[serde(deserialize_with = "saved::loss")]
     pub last_loss: Option<f64>,
     /// Learning rate of the last step.
     pub learning_rate: Option<f64>,
@@ -107,8 +120,10 @@ pub struct RunState {
     /// The number of refusals by kind.
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
+    #[serde(deserialize_with = "saved::evaluation")]
     pub evaluation: Option<(f64, Option<f64>)>,
     /// The problem's own metrics in the last evaluation.
+    #[serde(deserialize_with = "named_numbers")]
     pub metrics: BTreeMap<String, f64>,
     /// The iteration after whose step the last evaluation was made.
     pub evaluated: Option<Iteration>,
@@ -131,6 +146,7 @@ pub struct RunState {
     /// The cost of workers whose numbers now belong to other workers.
     departed: Spending,
     /// The applied tasks of the current iteration.
+    #[serde(skip)]
     pending: Vec<AppliedTask>,
 }
 
@@ -214,6 +230,7 @@ impl RunState {
         match event {
             RunEvent::Run { .. } => self.begin(event),
             RunEvent::Resume { .. } => self.resume(event),
+            RunEvent::Folded { state, .. } => self.replace(state),
             RunEvent::Wait { present, needed, .. } => {
                 self.phase = RunPhase::Waiting { present: *present, needed: *needed };
             }
@@ -325,10 +342,11 @@ impl RunState {
 
     fn end_task(&mut self, event: &RunEvent) {
         let &RunEvent::Task { worker: id, busy_s, overhead_s, outlasted, outcome, .. } = event else { return };
+        let kept = self.times_kept();
         let worker = self.worker(id);
         worker.usage.apply(event);
         let Some(busy_s) = busy_s else { return };
-        worker.completed(busy_s, overhead_s);
+        worker.completed(busy_s, overhead_s, kept);
         self.tasks_outlasted += outlasted;
         if outcome == TaskOutcome::Applied {
             self.pending.push(AppliedTask { worker: id, busy_s, overhead_s: overhead_s.unwrap_or(0.0) });
@@ -356,6 +374,7 @@ impl RunState {
             return;
         };
         self.iterations += 1;
+        self.last_step = iteration.number();
         self.iteration_time_s += runtime_s;
         self.total_worker_time_s += total_worker_time_s;
         self.tasks_applied += tasks;

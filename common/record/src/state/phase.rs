@@ -1,9 +1,11 @@
 //! The phase that a run is in.
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::EndState;
 
 /// The phase that a run is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunPhase {
     /// The run has not begun, or waits for workers.
     Waiting {

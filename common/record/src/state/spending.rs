@@ -22,7 +22,7 @@ pub struct WorkerPrice {
 pub type Prices = BTreeMap<String, WorkerPrice>;
 
 /// Money and energy spent; `None` if no price is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spending {
     /// Money, in the currency of the prices.
     pub price: Option<f64>,

@@ -3,15 +3,12 @@
 use std::collections::VecDeque;
 
 use ata_types::TaskOutcome;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{RunEvent, WorkerLink, WorkerResources};
 
-/// The number of times that are kept per worker, for tasks and for assignments: enough for a distribution, and affordable with
-/// thousands of workers.
-const TIMES_KEPT: usize = 4096;
-
 /// The state of a worker so far.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerState {
     /// The worker's name, which stays the same across sessions.
     pub name: String,
@@ -50,7 +47,7 @@ pub struct WorkerState {
 }
 
 /// The use that a worker made of its time, regardless of what became of its tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// The time at which its present session began; `None` if it is not present.
     since_s: Option<f64>,
@@ -78,10 +75,17 @@ impl WorkerState {
         (self.tasks_applied > 0).then(|| self.busy_s / self.tasks_applied as f64)
     }
 
-    pub(super) fn completed(&mut self, busy_s: f64, overhead_s: Option<f64>) {
-        keep(&mut self.times_s, busy_s);
-        if let Some(overhead_s) = overhead_s {
-            keep(&mut self.overheads_s, overhead_s);
+    /// Adds the times of a task, and keeps `most` times of each kind.
+    pub(super) fn completed(&mut self, busy_s: f64, overhead_s: Option<f64>, most: usize) {
+        self.times_s.push_back(busy_s);
+        self.overheads_s.extend(overhead_s);
+        self.forget_times(most);
+    }
+
+    /// Drops the oldest times beyond `most` of each kind.
+    pub(super) fn forget_times(&mut self, most: usize) {
+        for times_s in [&mut self.times_s, &mut self.overheads_s] {
+            times_s.drain(..times_s.len().saturating_sub(most));
         }
     }
 }
@@ -125,12 +129,4 @@ impl Usage {
 /// Returns whether the worker is the cause that the task does not count.
 fn is_failure(outcome: TaskOutcome) -> bool {
     matches!(outcome, TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed)
-}
-
-/// Adds a time, and drops the oldest if there are too many.
-fn keep(times_s: &mut VecDeque<f64>, time_s: f64) {
-    if times_s.len() == TIMES_KEPT {
-        times_s.pop_front();
-    }
-    times_s.push_back(time_s);
 }

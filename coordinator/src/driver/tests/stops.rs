@@ -29,9 +29,33 @@ pub(super) fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpo
     Some(newest(&store, &table, &training).unwrap()?.checkpoint)
 }
 
+/// Checks that a checkpoint holds what the journal adds up to after its step, if the journal has the step.
+fn check_past(folder: &TempDir, checkpoint: &Checkpoint) {
+    let (mut state, mut is_there) = (RunState::default(), false);
+    let apply = |event: RunEvent| {
+        if !is_there {
+            state.apply(&event);
+            let step = checkpoint.progress.iteration;
+            is_there = matches!(event, RunEvent::Step { iteration, .. } if iteration == step);
+        }
+    };
+    read_journal(folder.path(), apply).unwrap();
+    if is_there {
+        let mut found = [state.saved(), checkpoint.progress.past.clone().expect("this release saves it")];
+        // The log says as well what a crash has taken from the journal.
+        for state in &mut found {
+            drop(state.as_object_mut().unwrap().remove("log"));
+        }
+        assert_eq!(found[0], found[1]);
+    }
+}
+
 /// Begins the run in a folder, or resumes it.
 fn go_on(folder: TempDir, policy: &str, cadence: Cadence, format: WireFormat) -> Rig {
-    let start = checkpoint(&folder, format).map_or(Start::Random, |checkpoint| Start::Checkpoint(Box::new(checkpoint)));
+    let start = checkpoint(&folder, format).map_or(Start::Random, |checkpoint| {
+        check_past(&folder, &checkpoint);
+        Start::Checkpoint(Box::new(checkpoint))
+    });
     if matches!(start, Start::Random) {
         std::fs::remove_dir_all(folder.path()).unwrap();
         std::fs::create_dir(folder.path()).unwrap();

@@ -1,0 +1,77 @@
+//! Writes the journal of a long run, and measures how long a resumption waits for it:
+//! `long_run ITERATIONS FOLDER [full]`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ata_record::{History, Listeners, RunEvent, RunState, Writer, resume_journal, steps_after};
+use ata_types::Iteration;
+use serde_json::{Value, json};
+
+/// As in issue-sized runs: 8 tasks, 4 workers, 155 steps a second.
+const TASKS: u64 = 8;
+const WORKERS: u64 = 4;
+const STEP_S: f64 = 1.0 / 155.0;
+
+fn event(fields: Value) -> RunEvent {
+    serde_json::from_value(fields).expect("an event")
+}
+
+fn iteration(k: u64) -> Vec<RunEvent> {
+    let time_s = k as f64 * STEP_S + 0.123_456_789;
+    let allocation = event(json!({"event": "allocation", "iteration": k, "time_s": time_s, "workers": [1, 2, 3, 4],
+        "allocation": [2, 2, 2, 2], "scores_s": [0.00123456789, 0.00234567891, 0.00345678912, 0.00456789123],
+        "rule": "ata-auto"}));
+    let task = |task: u64| {
+        event(json!({"event": "task", "iteration": k, "task": task, "worker": task % WORKERS + 1,
+            "lease": k * WORKERS + task % WORKERS, "time_s": time_s + 0.004567891, "busy_s": 0.001 / (task + 3) as f64,
+            "overhead_s": 0.000765432198, "outcome": "applied"}))
+    };
+    let step =
+        event(json!({"event": "step", "iteration": k, "time_s": time_s + 0.0056, "loss": 4.0 / (1.0 + k as f64).ln(),
+        "runtime_s": 0.00512345678, "total_worker_time_s": 0.0123456789, "tasks": TASKS, "wasted": 0,
+        "employments": WORKERS, "results": WORKERS, "learning_rate": 0.001, "gradient_norm": 1.23456789}));
+    std::iter::once(allocation).chain((0..TASKS).map(task)).chain([step]).collect()
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (iterations, folder) = (args[0].parse().expect("a number"), Path::new(&args[1]));
+    let is_full = args.get(2).is_some_and(|arg| arg == "full");
+    std::fs::create_dir_all(folder).expect("a folder");
+    let run = event(json!({"event": "run", "version": 4, "run_id": "long", "policy": "ata-auto", "budget": TASKS,
+        "iterations": iterations, "task_batch": 6, "seed": 1, "model": "cnn"}));
+    let began = Instant::now();
+    let writer = Writer::create(folder, History { is_full, ..History::default() }, Listeners::default(), |error| {
+        panic!("{error}")
+    });
+    let writer = writer.expect("an empty folder");
+    writer.write(vec![run.clone()]);
+    let mut saved = RunState::default();
+    for k in 1..=iterations {
+        writer.write(iteration(k));
+        if k == iterations - iterations / 1000 {
+            saved = writer.state().recv().expect("a state");
+        }
+    }
+    writer.finish().expect("a disk with room");
+    println!(
+        "{iterations} iterations, {:.0} MB of events in {:.1} s",
+        1.7e-3 * iterations as f64,
+        began.elapsed().as_secs_f64()
+    );
+    for file in ["events.jsonl", "metrics.csv"] {
+        println!("{file}: {:.1} MB", folder.join(file).metadata().expect("a file").len() as f64 / 1e6);
+    }
+    let checkpoint = saved.saved().to_string().len();
+    let at = Iteration(saved.iterations);
+    let began = Instant::now();
+    let later = steps_after(folder, at).expect("a journal");
+    let state = resume_journal(folder, &run, at, Some(saved), RunState::default()).expect("a journal");
+    println!(
+        "resumed after {} ({later} later steps, {:.0} kB in the checkpoint) in {:.3} s",
+        state.iterations,
+        checkpoint as f64 / 1e3,
+        began.elapsed().as_secs_f64()
+    );
+}
