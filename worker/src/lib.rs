@@ -31,15 +31,16 @@ mod session;
 mod shard_cache;
 mod transfer;
 
-pub use config::{EmulatedTimes, PeerConfig, Relocate, TaskTime, WorkerConfig};
+pub use config::{EmulatedTimes, FIRST_CONTACT, PeerConfig, Relocate, TaskTime, WorkerConfig};
 pub use error::WorkerError;
 pub use shard_cache::ShardCache;
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use ata_wire::FarewellReason;
+use tokio_util::sync::CancellationToken;
 
 use backoff::{Attempts, Backoff};
 use error::SessionError;
@@ -64,12 +65,13 @@ pub enum WorkerEnd {
     Stopped,
 }
 
-/// Works for a coordinator until its run is over, or until `stop` resolves. Reconnects whenever the connection breaks.
+/// Works for a coordinator until its run is over, or until `stop` resolves and the worker has left. Reconnects whenever the connection breaks.
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let peers = PeerServer::start(config.peers.as_ref(), &config.endpoint).await?;
     let mut history = History::new(Instant::now());
+    let fetch_for = config.retry_for.unwrap_or(FIRST_CONTACT);
     let mut name_taken_since: Option<Instant> = None;
     // The last logged cause, which is not logged again at every attempt.
     let mut logged: Option<String> = None;
@@ -77,10 +79,8 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         if let Some(endpoint) = config.relocate.as_ref().and_then(|relocate| relocate()) {
             config.endpoint = endpoint;
         }
-        let ended = tokio::select! {
-            ended = session::run(&config, peers.as_ref(), &mut history) => ended,
-            () = &mut stop => return Ok(WorkerEnd::Stopped),
-        };
+        let ended = serve(&config, peers.as_ref(), &mut history, stop.as_mut()).await;
+        let Some(ended) = ended else { return Ok(WorkerEnd::Stopped) };
         if history.worked {
             backoff.reset();
             fetching.reset();
@@ -88,7 +88,8 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         if !matches!(ended, Err(SessionError::NameTaken)) {
             name_taken_since = None;
         }
-        let left = config.retry_for.saturating_sub(history.contact.elapsed());
+        let limit = config.retry_for.unwrap_or(if history.is_accepted { Duration::MAX } else { FIRST_CONTACT });
+        let left = limit.saturating_sub(history.contact.elapsed());
         let (cause, wait) = match ended {
             Ok(FarewellReason::Finished) => return Ok(WorkerEnd::Finished),
             Ok(FarewellReason::Failed) => return Ok(WorkerEnd::RunFailed),
@@ -98,9 +99,9 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             }
             Ok(_) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
-            Err(SessionError::NoData(cause)) => match fetching.next(config.retry_for) {
+            Err(SessionError::NoData(cause)) => match fetching.next(fetch_for) {
                 Some(wait) => (cause, wait),
-                None => return Err(WorkerError::NoData { cause, tried: config.retry_for }),
+                None => return Err(WorkerError::NoData { cause, tried: fetch_for }),
             },
             Err(SessionError::Fatal(error)) => return Err(error),
             Err(SessionError::NameTaken) if config.name_is_fixed => {
@@ -115,7 +116,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             }
         };
         if left.is_zero() && name_taken_since.is_none() {
-            return Err(WorkerError::Unreachable { endpoint: config.endpoint, cause, tried: config.retry_for });
+            return Err(WorkerError::Unreachable { endpoint: config.endpoint, cause, tried: limit });
         }
         if logged.as_ref() != Some(&cause) {
             tracing::warn!("{cause}; trying again");
@@ -126,4 +127,29 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             () = &mut stop => return Ok(WorkerEnd::Stopped),
         }
     }
+}
+
+/// Runs a session until it ends. If `stop` resolves first, the session has the time of `config.drain` to deliver what the worker has begun,
+/// and the result is `None`.
+async fn serve(
+    config: &WorkerConfig,
+    peers: Option<&PeerServer>,
+    history: &mut History,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Option<Result<FarewellReason, SessionError>> {
+    let leave = CancellationToken::new();
+    let mut session = pin!(session::run(config, peers, history, &leave));
+    tokio::select! {
+        ended = &mut session => return Some(ended),
+        () = stop => leave.cancel(),
+    }
+    match tokio::time::timeout(config.drain, session).await {
+        Ok(Ok(_)) => tracing::info!("this worker has left"),
+        Ok(Err(error)) => tracing::warn!("{error}; other workers compute what was not delivered"),
+        Err(_) => {
+            let limit_s = config.drain.as_secs();
+            tracing::warn!("not all was delivered within {limit_s} s (--drain-s); other workers compute it");
+        }
+    }
+    None
 }

@@ -52,7 +52,7 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<(), Failur
              --dashboard can be reached from elsewhere"
         )
     })?;
-    let stop = signals::stop()?;
+    let stop = signals::stop("the page is no longer served".into(), signals::ANY)?;
     let listener = TcpListener::bind(address).await.map_err(|cause| {
         Failure::usage(format!("cannot listen on {address}: {cause}. Choose another address, or port 0 for a free one"))
     })?;

@@ -40,4 +40,4 @@ pub use transfer::{
 };
 
 /// The protocol version. A worker with another version is refused.
-pub const PROTOCOL: u32 = 11;
+pub const PROTOCOL: u32 = 12;

@@ -39,7 +39,8 @@ impl Driver {
             is_idle: session.is_idle(iteration),
             mean_s: mean_s(session.worker),
         };
-        let candidates: Vec<CrewCandidate> = self.sessions.ready().map(candidate).collect();
+        let stays = |session: &&Session| !self.sessions.leaving.contains_key(&session.worker);
+        let candidates: Vec<CrewCandidate> = self.sessions.ready().filter(stays).map(candidate).collect();
         let (requests, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
         for (worker, request) in requests {
             self.sessions.send(worker, request);

@@ -3,9 +3,10 @@
 use ata_types::{LeaseId, VectorId, WorkerId};
 
 use super::{
-    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, check_protocol,
-    first_batch, invalid, missing, truncated,
+    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, at_most, check_batch,
+    check_protocol, first_batch, invalid, missing, truncated,
 };
+use crate::limits::MAX_BATCH;
 use crate::{PROTOCOL, proto};
 
 /// A message from a worker on the control stream.
@@ -25,6 +26,9 @@ pub enum FromWorker {
         /// Whether it has no work, so that its next heartbeat comes later.
         idle: bool,
     },
+    /// The worker leaves as soon as the sums of what it has begun have arrived. It has not begun these leases, at most
+    /// [`MAX_BATCH`](crate::limits::MAX_BATCH), and will not.
+    Leaving(Vec<LeaseId>),
     /// The worker could not compute a lease.
     LeaseFailed {
         /// The lease.
@@ -115,6 +119,9 @@ impl From<FromWorker> for proto::WorkerMessage {
                 Kind::Reached(proto::Reached { probe, failure: failure.unwrap_or_default() })
             }
             FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
+            FromWorker::Leaving(leases) => {
+                Kind::Leaving(proto::Leaving { leases: leases.into_iter().map(|lease| lease.0).collect() })
+            }
             FromWorker::LeaseFailed { lease, reason, uncomputable } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason), uncomputable })
             }
@@ -158,6 +165,10 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 Self::Reached { probe, outcome }
             }
             Kind::Heartbeat(proto::Heartbeat { idle }) => Self::Heartbeat { idle },
+            Kind::Leaving(proto::Leaving { leases }) => {
+                at_most("number of leases", leases.len(), MAX_BATCH)?;
+                Self::Leaving(leases.into_iter().map(LeaseId).collect())
+            }
             Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {
                 Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable }
             }
