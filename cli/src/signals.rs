@@ -1,8 +1,11 @@
 //! Ctrl-C and SIGTERM.
 
+use std::fmt;
+
 use sd_notify::NotifyState;
 
 use crate::failure::{Exit, Failure};
+use crate::output::note;
 
 /// Makes a write beyond `ulimit -f` fail like one on a full disk. Without a handler, SIGXFSZ would kill the process.
 pub(crate) fn survive_file_limits() {
@@ -19,9 +22,36 @@ pub(crate) enum Signal {
     Terminate,
 }
 
-/// Resolves at the first Ctrl-C or SIGTERM. After this call, neither ends the process by itself.
+impl Signal {
+    /// Returns the exit code of a process without a run of its own that this signal ended.
+    pub(crate) fn exit(self) -> Exit {
+        match self {
+            Self::Interrupt => Exit::INTERRUPTED,
+            Self::Terminate => Exit::DONE,
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "Ctrl-C",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// The signals that end a coordinator at once if they come second. SIGTERM does not, because both batch systems and the scripts that started
+/// this process may send one, and the state would be lost.
+pub(crate) const INTERRUPT: &[Signal] = &[Signal::Interrupt];
+
+/// The signals that end a worker at once if they come second.
+pub(crate) const ANY: &[Signal] = &[Signal::Interrupt, Signal::Terminate];
+
+/// Resolves at the first Ctrl-C or SIGTERM, and prints what happens then. One of `second` ends the process afterwards, without a clean
+/// shutdown. After this call, no signal ends the process by itself.
 #[cfg(unix)]
-pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
+pub(crate) fn stop(says: String, second: &'static [Signal]) -> Result<impl Future<Output = Signal>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::internal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::internal)?;
@@ -33,22 +63,26 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     };
     Ok(async move {
         let first = next().await;
-        // A second Ctrl-C exits at once, without a clean shutdown. A second SIGTERM is ignored because both batch systems and the scripts
-        // that started this process may send one.
+        note!("{first}: {says}");
         tokio::spawn(async move {
-            while next().await != Signal::Interrupt {}
-            std::process::exit(Exit::INTERRUPTED.code().into());
+            loop {
+                let again = next().await;
+                if second.contains(&again) {
+                    std::process::exit(again.exit().code().into());
+                }
+            }
         });
         first
     })
 }
 
-/// Resolves at the first Ctrl-C.
+/// Resolves at the first Ctrl-C, and prints what happens then.
 #[cfg(windows)]
-pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
+pub(crate) fn stop(says: String, _second: &'static [Signal]) -> Result<impl Future<Output = Signal>, Failure> {
     let mut interrupt = tokio::signal::windows::ctrl_c().map_err(Failure::internal)?;
     Ok(async move {
         interrupt.recv().await;
+        note!("{}: {says}", Signal::Interrupt);
         Signal::Interrupt
     })
 }

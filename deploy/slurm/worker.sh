@@ -25,6 +25,13 @@ again() {
     exit 0
 }
 
+# shellcheck disable=SC2329 # a trap calls it
+forward() {
+    stopping=1 interrupted=1
+    sleep 0.2
+    if kill -0 "$witness" 2> /dev/null; then kill -TERM "$child"; fi
+}
+
 # The coordinator's job is over, as far as Slurm can say; a job that waits to run again is not.
 coordinator_is_gone() {
     case $(state "$coordinator") in
@@ -36,8 +43,10 @@ coordinator_is_gone() {
 # Speeds are remembered by name: a name is a GPU of a node, or, without GPUs, an element of the array on a node.
 if [ "${SLURM_JOB_GPUS:-}" ]; then slot=gpu${SLURM_JOB_GPUS//,/.}; else slot=$SLURM_ARRAY_TASK_ID; fi
 export ATA_THREADS=${ATA_THREADS:-${SLURM_CPUS_ON_NODE:-1}}
-# Then the token is read again: a coordinator that was started again may be on another node.
+# Then this script looks whether the coordinator's job is over.
 export ATA_RETRY_FOR=${ATA_RETRY_FOR:-30}
+# Less than the 60 s of --signal.
+export ATA_DRAIN_S=${ATA_DRAIN_S:-45}
 away_since=
 stopping=
 trap 'stopping=1' TERM
@@ -47,7 +56,11 @@ until finished; do
     began=$SECONDS
     "$ata" worker --join-file "$folder/credentials/join-token" --name "$SLURMD_NODENAME-$slot" "$@" &
     child=$!
-    trap 'stopping=1 interrupted=1; kill -TERM "$child"' TERM
+    # A second SIGTERM ends ata at once. Slurm sends it to this shell alone (--signal=B) or to all processes of the job, this one included.
+    sleep infinity &
+    witness=$!
+    disown "$witness"
+    trap forward TERM
     [ "$stopping" ] && kill -TERM "$child"
     interrupted=1
     while [ "$interrupted" = 1 ]; do
@@ -55,16 +68,20 @@ until finished; do
         wait "$child"
         code=$?
     done
+    kill "$witness" 2> /dev/null
     [ "$stopping" ] && again
+    limit_s=${ATA_WAIT_S:-}
     case $code in
-        # No coordinator at that address, or another one.
-        69 | 77) ;;
+        # No coordinator at that address; the run, the device or the disk failed.
+        69 | 70 | 74) ;;
+        # Refused, perhaps by another coordinator that has this address now.
+        77) limit_s=${limit_s:-600} ;;
         *) say "ata ended with $code" && exit "$code" ;;
     esac
     finished && break
     if coordinator_is_gone; then say "the coordinator's job is over" && exit "$code"; fi
     # Having been connected for a while, ata had more to do than to wait for the coordinator.
     if [ -z "$away_since" ] || ((SECONDS - began > 2 * ATA_RETRY_FOR)); then away_since=$SECONDS; fi
-    if ((SECONDS - away_since > ${ATA_WAIT_S:-3600})); then say "no coordinator for ${ATA_WAIT_S:-3600} s" && exit "$code"; fi
-    sleep 2
+    if [ "$limit_s" ] && ((SECONDS - away_since > limit_s)); then say "no coordinator for $limit_s s" && exit "$code"; fi
+    sleep 5
 done

@@ -5,7 +5,7 @@ mod samples;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -42,13 +42,31 @@ pub(crate) enum Job {
     },
 }
 
-/// A flag that a lease was cancelled or a vector withdrawn, shared with the thread.
+/// A flag that a lease was begun or cancelled, or a vector withdrawn, shared with the thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CancelFlag(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicU8>);
+
+const OPEN: u8 = 0;
+const BEGUN: u8 = 1;
+const CANCELLED: u8 = 2;
 
 impl CancelFlag {
     fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.load(Ordering::Acquire) == CANCELLED
+    }
+
+    /// Begins a lease, unless it was cancelled. Returns whether it may be computed.
+    fn begin(&self) -> bool {
+        self.change(BEGUN)
+    }
+
+    /// Cancels a lease, unless the thread has begun it. Returns whether it will not be computed.
+    pub(crate) fn give_back(&self) -> bool {
+        self.change(CANCELLED)
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.0.compare_exchange(OPEN, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
@@ -137,7 +155,7 @@ impl Compute {
 
     /// Cancels a lease or withdraws a vector. If the thread is emulating slowness for it, the wait ends.
     pub(crate) fn cancel(&self, flag: &CancelFlag) {
-        flag.0.store(true, Ordering::Release);
+        flag.0.store(CANCELLED, Ordering::Release);
         self.thread.thread().unpark();
     }
 
@@ -189,8 +207,10 @@ impl Worker<'_> {
             match job {
                 Job::Load(parameters) => self.learner.load(&parameters),
                 Job::Compute { lease, round, cancelled, units } => {
-                    self.cancelled = cancelled;
-                    self.compute(&lease, round, units)?;
+                    if cancelled.begin() {
+                        self.cancelled = cancelled;
+                        self.compute(&lease, round, units)?;
+                    }
                 }
                 Job::Discard(lease) => self.kept.discard(lease),
                 Job::Collect { request, withdrawn, units } => {

@@ -62,13 +62,20 @@ pub struct WorkerConfig {
     pub cache_bytes: u64,
     /// The address at which other workers reach this one, if they may.
     pub peers: Option<PeerConfig>,
-    /// The time after the last contact for which the worker tries to reach a coordinator.
-    pub retry_for: Duration,
+    /// The time after the last contact for which the worker tries to reach a coordinator. If it is not set, this is [`FIRST_CONTACT`] until
+    /// a coordinator has accepted the worker, and unlimited from then on.
+    pub retry_for: Option<Duration>,
+    /// The time that the worker has to deliver what it has begun when it is asked to stop.
+    pub drain: Duration,
     /// The emulated slowness.
     pub task_times: Option<EmulatedTimes>,
     /// A random number that distinguishes this process from others with the same name.
     pub instance: u64,
 }
+
+/// The default time for which the worker tries to reach a coordinator that has never accepted it: enough to start both at the same time,
+/// and short enough that a wrong address is noticed.
+pub const FIRST_CONTACT: Duration = Duration::from_secs(30);
 
 /// The number of names that are tried on one machine, which is more than the number of workers that can share it.
 const MAX_NAMES: u32 = 1000;

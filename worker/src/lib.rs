@@ -32,16 +32,17 @@ mod shard_cache;
 mod transfer;
 mod usage;
 
-pub use config::{EmulatedTimes, PeerConfig, Relocate, TaskTime, WorkerConfig};
+pub use config::{EmulatedTimes, FIRST_CONTACT, PeerConfig, Relocate, TaskTime, WorkerConfig};
 pub use error::WorkerError;
 pub use shard_cache::ShardCache;
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use ata_net::Trust;
 use ata_wire::FarewellReason;
+use tokio_util::sync::CancellationToken;
 
 use backoff::{Attempts, Backoff};
 use error::SessionError;
@@ -66,12 +67,13 @@ pub enum WorkerEnd {
     Stopped,
 }
 
-/// Works for a coordinator until its run is over, or until `stop` resolves. Reconnects whenever the connection breaks.
+/// Works for a coordinator until its run is over, or until `stop` resolves and the worker has left. Reconnects whenever the connection breaks.
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let peers = PeerServer::start(config.peers.as_ref(), &config.endpoint).await?;
     let mut history = History::new(Instant::now());
+    let fetch_for = config.retry_for.unwrap_or(FIRST_CONTACT);
     let mut name_taken_since: Option<Instant> = None;
     // The last logged cause, which is not logged again at every attempt.
     let mut logged: Option<String> = None;
@@ -79,10 +81,8 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         if let Some(endpoint) = config.relocate.as_ref().and_then(|relocate| relocate()) {
             config.endpoint = endpoint;
         }
-        let ended = tokio::select! {
-            ended = attempt(&config, peers.as_ref(), &mut history) => ended,
-            () = &mut stop => return Ok(WorkerEnd::Stopped),
-        };
+        let ended = serve(&config, peers.as_ref(), &mut history, stop.as_mut()).await;
+        let Some(ended) = ended else { return Ok(WorkerEnd::Stopped) };
         if history.worked {
             backoff.reset();
             fetching.reset();
@@ -90,7 +90,8 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         if !matches!(ended, Err(SessionError::NameTaken)) {
             name_taken_since = None;
         }
-        let left = config.retry_for.saturating_sub(history.contact.elapsed());
+        let limit = config.retry_for.unwrap_or(if history.is_accepted { Duration::MAX } else { FIRST_CONTACT });
+        let left = limit.saturating_sub(history.contact.elapsed());
         let (cause, wait) = match ended {
             Ok(FarewellReason::Finished) => return Ok(WorkerEnd::Finished),
             Ok(FarewellReason::Failed) => return Ok(WorkerEnd::RunFailed),
@@ -100,9 +101,9 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             }
             Ok(_) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
-            Err(SessionError::NoData(cause)) => match fetching.next(config.retry_for) {
+            Err(SessionError::NoData(cause)) => match fetching.next(fetch_for) {
                 Some(wait) => (cause, wait),
-                None => return Err(WorkerError::NoData { cause, tried: config.retry_for }),
+                None => return Err(WorkerError::NoData { cause, tried: fetch_for }),
             },
             Err(SessionError::Fatal(error)) => return Err(error),
             Err(SessionError::NameTaken) if config.name_is_fixed => {
@@ -117,7 +118,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             }
         };
         if left.is_zero() && name_taken_since.is_none() {
-            return Err(WorkerError::Unreachable { endpoint: config.endpoint, cause, tried: config.retry_for });
+            return Err(WorkerError::Unreachable { endpoint: config.endpoint, cause, tried: limit });
         }
         if logged.as_ref() != Some(&cause) {
             tracing::warn!("{cause}; trying again");
@@ -135,9 +136,10 @@ async fn attempt(
     config: &WorkerConfig,
     peers: Option<&PeerServer>,
     history: &mut History,
+    leave: &CancellationToken,
 ) -> Result<FarewellReason, SessionError> {
     let contact = history.contact;
-    match session::run(config, peers, history).await {
+    match session::run(config, peers, history, leave).await {
         // A server with TLS was examined when the connection was made. One without is known only by its first answer.
         Err(SessionError::Broken(cause))
             if history.contact == contact && matches!(config.endpoint.trust(), Trust::Open) =>
@@ -147,4 +149,29 @@ async fn attempt(
         }
         ended => ended,
     }
+}
+
+/// Runs a session until it ends. If `stop` resolves first, the session has the time of `config.drain` to deliver what the worker has begun,
+/// and the result is `None`.
+async fn serve(
+    config: &WorkerConfig,
+    peers: Option<&PeerServer>,
+    history: &mut History,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Option<Result<FarewellReason, SessionError>> {
+    let leave = CancellationToken::new();
+    let mut session = pin!(attempt(config, peers, history, &leave));
+    tokio::select! {
+        ended = &mut session => return Some(ended),
+        () = stop => leave.cancel(),
+    }
+    match tokio::time::timeout(config.drain, session).await {
+        Ok(Ok(_)) => tracing::info!("this worker has left"),
+        Ok(Err(error)) => tracing::warn!("{error}; other workers compute what was not delivered"),
+        Err(_) => {
+            let limit_s = config.drain.as_secs();
+            tracing::warn!("not all was delivered within {limit_s} s (--drain-s); other workers compute it");
+        }
+    }
+    None
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ata_data::{Split, Tasks};
-use ata_net::limits::MAX_UPLOADS;
+use ata_net::limits::{CONNECT_TIMEOUT, MAX_UPLOADS};
 use ata_sums::{TensorSizes, Units, UnitsError};
 use ata_types::{Iteration, Lease, LeaseId, VectorId, WireFormat};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
@@ -21,6 +21,7 @@ use ata_wire::{
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use crate::compute::{CancelFlag, Compute, ComputeEvent, Job};
@@ -40,9 +41,6 @@ use sharing::Sharing;
 /// The number of messages to the coordinator that may wait to be sent. After Hello, these are Ready, heartbeats and failures.
 const QUEUED_MESSAGES: usize = 16;
 
-/// The time within which the coordinator must answer Hello.
-const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// The time to wait for the coordinator's Farewell after a transfer broke off, which is more than a round trip.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -50,6 +48,8 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct History {
     /// The time at which a coordinator was last heard from.
     pub(crate) contact: Instant,
+    /// Whether a coordinator has ever accepted the worker.
+    pub(crate) is_accepted: bool,
     /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
     /// The training data of the last run, so that it is not checked again when a coordinator returns.
@@ -60,7 +60,7 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { contact: now, worked: false, data: None, test_data: None, link: DataLink::default() }
+        Self { contact: now, is_accepted: false, worked: false, data: None, test_data: None, link: DataLink::default() }
     }
 }
 
@@ -69,39 +69,22 @@ pub(crate) async fn run(
     config: &WorkerConfig,
     peers: Option<&PeerServer>,
     history: &mut History,
+    leave: &CancellationToken,
 ) -> Result<FarewellReason, SessionError> {
     history.worked = false;
-    let mut control = connect(&config.endpoint).await.map_err(SessionError::connect)?.coordinator();
-    let (to_coordinator, outgoing) = mpsc::channel::<WorkerMessage>(QUEUED_MESSAGES);
-    let hello = FromWorker::Hello(Hello {
-        name: config.name.clone(),
-        instance: config.instance,
-        number: config.number,
-        device: config.device.name.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-    });
-    send(&to_coordinator, hello);
-    let opened = tokio::time::timeout(WELCOME_TIMEOUT, async {
-        let mut incoming = control.session(ReceiverStream::new(outgoing)).await?.into_inner();
-        let first = incoming.message().await?;
-        Ok::<_, tonic::Status>((incoming, first))
-    });
-    let (mut incoming, first) = opened
-        .await
-        .map_err(|_| SessionError::Broken(format!("the coordinator at {} does not answer", config.endpoint)))?
-        .map_err(|status| SessionError::call(&status))?;
-    let Some(ToWorker::Welcome(welcome)) = first.map(ToWorker::try_from).transpose()? else {
-        return Err(SessionError::protocol("no Welcome as the first message"));
+    let (_control, to_coordinator, mut incoming, welcome) = tokio::select! {
+        opened = open(config) => opened?,
+        () = leave.cancelled() => return Ok(FarewellReason::Left),
     };
     tracing::info!(run = welcome.run_id, number = %welcome.worker, "connected to {}", config.endpoint);
-    history.contact = Instant::now();
+    (history.contact, history.is_accepted) = (Instant::now(), true);
 
     let has_work = AtomicBool::new(false);
     let heartbeats = heartbeats(to_coordinator.clone(), &welcome, &has_work);
     let work = async {
         // Parameters and gradients use a separate connection, so that heartbeats do not wait behind them.
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
-        let served = Served { config, peers, welcome: &welcome, has_work: &has_work };
+        let served = Served { config, peers, welcome: &welcome, has_work: &has_work, leave };
         match prepare_and_work(served, bulk, &mut incoming, to_coordinator, history).await {
             Err(SessionError::Broken(cause)) => {
                 farewell(&mut incoming).await.unwrap_or(Err(SessionError::Broken(cause)))
@@ -115,6 +98,45 @@ pub(crate) async fn run(
     };
     history.contact = Instant::now();
     ended
+}
+
+/// Connects to the coordinator and introduces the worker. Returns the connection, the sender and the receiver of the session's messages, and
+/// its Welcome.
+async fn open(
+    config: &WorkerConfig,
+) -> Result<(Connection, mpsc::Sender<WorkerMessage>, Streaming<CoordinatorMessage>, Welcome), SessionError> {
+    let connection = connect(&config.endpoint).await.map_err(SessionError::connect)?;
+    let mut control = connection.coordinator();
+    let (to_coordinator, outgoing) = mpsc::channel::<WorkerMessage>(QUEUED_MESSAGES);
+    let hello = FromWorker::Hello(Hello {
+        name: config.name.clone(),
+        instance: config.instance,
+        number: config.number,
+        device: config.device.name.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    });
+    send(&to_coordinator, hello);
+    let opened = answered(config, async {
+        let mut incoming = control.session(ReceiverStream::new(outgoing)).await?.into_inner();
+        let first = incoming.message().await?;
+        Ok::<_, tonic::Status>((incoming, first))
+    });
+    let (incoming, first) = opened.await?;
+    let Some(ToWorker::Welcome(welcome)) = first.map(ToWorker::try_from).transpose()? else {
+        return Err(SessionError::protocol("no Welcome as the first message"));
+    };
+    Ok((connection, to_coordinator, incoming, welcome))
+}
+
+/// Waits for the beginning of an answer as long as for a connection.
+async fn answered<T>(
+    config: &WorkerConfig,
+    answer: impl Future<Output = Result<T, tonic::Status>>,
+) -> Result<T, SessionError> {
+    let silent =
+        |_| format!("the coordinator at {} does not answer within {} s", config.endpoint, CONNECT_TIMEOUT.as_secs());
+    let answer = tokio::time::timeout(CONNECT_TIMEOUT, answer).await;
+    answer.map_err(silent).map_err(SessionError::Broken)?.map_err(|status| SessionError::call(&status))
 }
 
 /// Waits for the Farewell of a coordinator whose run is ending, since a transfer may break off before the Farewell is read.
@@ -168,6 +190,8 @@ struct Served<'a> {
     welcome: &'a Welcome,
     /// Whether the worker has work, which its heartbeats report.
     has_work: &'a AtomicBool,
+    /// Cancelled when the worker shall leave.
+    leave: &'a CancellationToken,
 }
 
 async fn prepare_and_work(
@@ -177,9 +201,8 @@ async fn prepare_and_work(
     to_coordinator: mpsc::Sender<WorkerMessage>,
     history: &mut History,
 ) -> Result<FarewellReason, SessionError> {
-    let Served { config, peers, welcome, has_work } = served;
-    let opened = bulk.parameters(welcome.session, None).await;
-    let stream = opened.map_err(|status| SessionError::call(&status))?;
+    let Served { config, peers, welcome, has_work, leave } = served;
+    let stream = answered(config, bulk.parameters(welcome.session, None)).await?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
     let History { data, test_data, link, worked, .. } = history;
     let _open = link.open(bulk.clone(), welcome.session);
@@ -187,6 +210,7 @@ async fn prepare_and_work(
     // The run may end before the worker is ready.
     let compute = tokio::select! {
         compute = prepared => compute?,
+        () = leave.cancelled() => return Ok(FarewellReason::Left),
         message = incoming.message() => {
             return match next_message(message)? {
                 ToWorker::Farewell { reason, detail } => ended(reason, detail),
@@ -215,14 +239,18 @@ async fn prepare_and_work(
         probes: JoinSet::new(),
         worked,
         has_work,
+        leave,
+        is_leaving: false,
     };
     let ended = active.work(incoming, received, exchanged).await;
     for flag in active.given.values().chain(active.asked.iter().map(|asked| &asked.withdrawn)) {
         compute.cancel(flag);
     }
     drop(active);
-    // A new session must not begin before the old one's computation is over.
-    compute.finish().await;
+    // A new session must not begin before the old one's computation is over. A worker that leaves begins none.
+    if !leave.is_cancelled() {
+        compute.finish().await;
+    }
     ended
 }
 

@@ -102,6 +102,8 @@ pub(crate) struct RotateArgs {
 
 /// The default size of the cache of shards, in gigabytes.
 pub(crate) const DEFAULT_CACHE_GB: u64 = 20;
+/// The default time for leaving, in seconds: less than the 10 s after which Docker kills a container.
+pub(crate) const DEFAULT_DRAIN_S: u64 = 8;
 /// The largest size of the cache, in gigabytes: more than the largest disks.
 const MAX_CACHE_GB: u64 = 1_000_000;
 
@@ -142,10 +144,15 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "ATA_CACHE_GB", value_name = "GB", default_value_t = DEFAULT_CACHE_GB, allow_negative_numbers = true,
           value_parser = value_parser!(u64).range(0..=MAX_CACHE_GB))]
     pub(crate) cache_gb: u64,
-    /// The time to keep trying to reach a coordinator, in seconds since the last contact.
-    #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true,
+    /// The time to keep trying to reach a coordinator, in seconds since the last contact [default: 30, and without end once a coordinator
+    /// has accepted this worker].
+    #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", allow_negative_numbers = true,
           value_parser = value_parser!(u64).range(0..=MAX_TIME.as_secs()))]
-    pub(crate) retry_for: u64,
+    pub(crate) retry_for: Option<u64>,
+    /// The time in seconds to finish what the worker has begun, and to send it, after SIGTERM or Ctrl-C.
+    #[arg(long, env = "ATA_DRAIN_S", value_name = "S", default_value_t = DEFAULT_DRAIN_S, allow_negative_numbers = true,
+          value_parser = value_parser!(u64).range(0..=MAX_TIME.as_secs()))]
+    pub(crate) drain_s: u64,
     /// The address at which other workers reach this one, to exchange gradients and parameters in shards: HOST:PORT to listen at, or off.
     /// Port 0 is any that is free; one for each device, if there are several [default: [::]:0, which is IPv4, too, or off if the
     /// coordinator is on this machine].

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 
+use ata_coordinator::Cadence;
 use ata_net::{Security, cannot_listen};
 use sd_notify::NotifyState;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::output::{note, write_file};
 use crate::run::{Dashboard, ExpectedWorkers, Run};
-use crate::settings::{DEFAULT_DASHBOARD, EntranceSettings, flags};
+use crate::settings::{DEFAULT_DASHBOARD, EntranceSettings, Settings, flags};
 use crate::shell::word;
 use crate::signals::{self, notify};
 
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         return Ok(Exit::DONE);
     }
 
-    let mut signal = Box::pin(signals::stop()?);
+    let mut signal = Box::pin(signals::stop(stopping(&settings)?, signals::INTERRUPT)?);
     if let Some(file) = &args.ready_file {
         // The ready file of an earlier process has an outdated address. There may be none.
         drop(std::fs::remove_file(file));
@@ -74,6 +75,15 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let ended = Box::pin(run.train(&folder, listener, security, dashboard, stop)).await?;
     is_announced?;
     ended.finish(&folder, &args.common, received, signal).await
+}
+
+/// Returns what a run does when it is asked to stop.
+pub(super) fn stopping(settings: &Settings) -> Result<String, Failure> {
+    let saves = match settings.checkpoint_cadence()? {
+        Cadence::Never => "the state is not saved (checkpoint_every)",
+        _ => "the state is saved, which takes seconds; Ctrl-C again ends it at once, without that",
+    };
+    Ok(format!("no step begins any more, and {saves}"))
 }
 
 #[derive(Serialize)]

@@ -53,7 +53,7 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<(), Failur
              --dashboard can be reached from elsewhere"
         )
     })?;
-    let stop = signals::stop()?;
+    let stop = signals::stop("the page is no longer served".into(), signals::ANY)?;
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|cause| Failure::usage(cannot_listen(address, &cause, "--serve")))?;
     note!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);

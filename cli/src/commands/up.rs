@@ -16,6 +16,7 @@ use ata_net::Security;
 use ata_record::{RunPhase, RunState};
 use ata_types::ExchangeChoice;
 
+use super::coordinator::stopping;
 use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::{Exit, Failure};
@@ -66,7 +67,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
         note!("{BF16_ON_CPU}");
     }
 
-    let mut signal = Box::pin(signals::stop()?);
+    let mut signal = Box::pin(signals::stop(stopping(&settings)?, signals::INTERRUPT)?);
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, "off").await?;

@@ -12,7 +12,7 @@ use ata_net::Endpoint;
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{WorkerName, duration};
-use ata_worker::{EmulatedTimes, PeerConfig, TaskTime, WorkerConfig, WorkerEnd};
+use ata_worker::{EmulatedTimes, FIRST_CONTACT, PeerConfig, TaskTime, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
@@ -28,11 +28,16 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<Exit,
     if let Some(threads) = args.threads {
         limit_threads(threads);
     }
-    let signal = signals::stop()?;
+    let says = format!(
+        "this worker finishes what it has begun and leaves, within {} s (--drain-s); a second signal ends it at once",
+        args.drain_s
+    );
+    let signal = signals::stop(says, signals::ANY)?;
     let mut signal = pin!(signal);
+    let retry_for = args.retry_for.map(Duration::from_secs);
     let endpoint = tokio::select! {
-        endpoint = joining::endpoint(&args.joining, Duration::from_secs(args.retry_for)) => endpoint?,
-        signal = &mut signal => return Ok(ended_by(signal)),
+        endpoint = joining::endpoint(&args.joining, retry_for.unwrap_or(FIRST_CONTACT)) => endpoint?,
+        signal = &mut signal => return Ok(signal.exit()),
     };
     let configs = configs(&args, &endpoint, models)?;
     notify(&[NotifyState::Ready]);
@@ -72,15 +77,8 @@ fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) ->
         return Ok(Exit::INTERNAL);
     }
     match received {
-        Some(signal) if ends.contains(&WorkerEnd::Stopped) => Ok(ended_by(signal)),
+        Some(signal) if ends.contains(&WorkerEnd::Stopped) => Ok(signal.exit()),
         _ => Ok(Exit::DONE),
-    }
-}
-
-fn ended_by(signal: Signal) -> Exit {
-    match signal {
-        Signal::Interrupt => Exit::INTERRUPTED,
-        Signal::Terminate => Exit::DONE,
     }
 }
 
@@ -114,7 +112,8 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             peers: None,
             cache: default_cache_dir(),
             cache_bytes: args.cache_gb.saturating_mul(1_000_000_000),
-            retry_for: Duration::from_secs(args.retry_for),
+            retry_for: args.retry_for.map(Duration::from_secs),
+            drain: Duration::from_secs(args.drain_s),
             task_times: task_times.clone(),
             instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
         })

@@ -11,13 +11,55 @@ const LONG: [&str; 4] = ["--iterations", "1000000", "--budget", "8"];
 
 /// Starts a coordinator with its run in `run`, and a worker slow enough that the run does not end by itself.
 fn start(sandbox: &Sandbox, args: &[&str]) -> (Process, Process) {
+    let processes = start_with(sandbox, args, &["--task-time", "const(5)"]);
+    until("a step", || sandbox.has_event("step"));
+    processes
+}
+
+fn start_with(sandbox: &Sandbox, args: &[&str], worker_args: &[&str]) -> (Process, Process) {
     let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run"];
     let mut coordinator = sandbox.start(&[&head[..], args, &TINY[..]].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
     let worker = ["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"];
-    let worker = sandbox.start(&[&worker[..], &["--task-time", "const(5)"]].concat());
-    until("a step", || sandbox.has_event("step"));
+    let worker = sandbox.start(&[&worker[..], worker_args].concat());
     (coordinator, worker)
+}
+
+/// Each says at once what it does. The worker leaves with what it has begun, and its coordinator saves the run.
+#[test]
+fn a_process_that_is_asked_to_stop_says_what_it_does() {
+    for (signal, says, worker_code, code) in [("TERM", "SIGTERM: ", 0, 75), ("INT", "Ctrl-C: ", 130, 130)] {
+        let sandbox = Sandbox::new();
+        let (coordinator, worker) = start(&sandbox, &LONG);
+        worker.signal(signal);
+        let (_, log) = worker.ends_with(worker_code);
+        assert!(log.contains(&format!("{says}this worker finishes what it has begun")), "{log}");
+        until("the farewell", || sandbox.journal().contains("it was told to stop"));
+        assert!(!sandbox.journal().contains("\"outcome\":\"lost\""), "{}", sandbox.journal());
+        coordinator.signal(signal);
+        let (_, log) = coordinator.ends_with(code);
+        assert!(log.contains(&format!("{says}no step begins any more, and the state is saved")), "{log}");
+    }
+}
+
+/// A task takes an hour. The worker waits for it for as long as it may, or until a second signal.
+#[test]
+fn a_worker_that_cannot_finish_in_time_leaves_its_tasks_to_others() {
+    for (drain_s, second, code) in
+        [("0", None, 0), ("1", None, 0), ("3600", Some("TERM"), 0), ("3600", Some("INT"), 130)]
+    {
+        let sandbox = Sandbox::new();
+        let (_coordinator, mut worker) =
+            start_with(&sandbox, &LONG, &["--task-time", "const(3600000)", "--drain-s", drain_s]);
+        until("an allocation", || sandbox.has_event("allocation"));
+        worker.signal("TERM");
+        worker.wait_for("SIGTERM: this worker finishes what it has begun");
+        if let Some(second) = second {
+            worker.signal(second);
+        }
+        worker.ends_with(code);
+        until("the loss", || sandbox.has_event("loss"));
+    }
 }
 
 /// Whether a process is stopped by a signal.

@@ -148,6 +148,7 @@ impl<'a, C: Cluster, O: Observer> VirtualDriver<'a, C, O> {
                 self.cluster.close(self.now, worker);
                 self.appointments.retain(|next| !matches!(next, Appointment::Return(back) if *back == worker));
             }
+            Effect::Left { worker } => drop(self.cluster.close(self.now, worker)),
             Effect::Compare { tasks, first, second } => {
                 let (agree, time) = self.observer.compare(first, second);
                 let compared = Event::Compared { tasks, first, second, agree };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ata_learn::BatchResult;
 use ata_net::Peer;
 use ata_record::{RecordError, RefusalKind, RunEvent};
-use ata_scheduler::{Event, Observed, WorkerStatistics};
-use ata_types::{Iteration, VectorId, WorkerId};
+use ata_scheduler::{Event, Observed, Report, WorkerStatistics};
+use ata_types::{Iteration, LeaseId, VectorId, WorkerId};
 use ata_wire::{
     FarewellReason, FromWorker, GradientHeader, Hello, PeerAddress, Reader, Receipt, RunSpec, SessionToken, ToWorker,
     Welcome, WorkerName,
@@ -76,7 +76,9 @@ impl DriverCommand {
     /// Returns whether the command matters while workers evaluate the final parameters.
     pub(super) fn matters_to_evaluation(&self) -> bool {
         match self {
-            Self::Said { message, .. } => matches!(message, FromWorker::Ready { .. } | FromWorker::Measured(_)),
+            Self::Said { message, .. } => {
+                matches!(message, FromWorker::Ready { .. } | FromWorker::Measured(_) | FromWorker::Leaving(_))
+            }
             Self::Hello { .. }
             | Self::Left { .. }
             | Self::Parameters { .. }
@@ -183,6 +185,7 @@ impl Driver {
         match message {
             FromWorker::Ready { fuses, peer_address } => self.ready(worker, fuses, peer_address),
             FromWorker::Progress(computed) => self.progress(worker, computed),
+            FromWorker::Leaving(leases) => self.begin_to_leave(worker, &leases),
             FromWorker::LeaseFailed { lease, reason, uncomputable } => {
                 self.lease_failed(worker, lease, kind(uncomputable), &reason);
             }
@@ -224,6 +227,45 @@ impl Driver {
         self.publisher.publish(RunEvent::Forgive { time_s: self.now_s, name: name.to_string() });
         self.advance_evaluation();
         self.steps.last_step().next()
+    }
+
+    /// Gives a leaving worker no more work, and the leases that it has not begun to others.
+    fn begin_to_leave(&mut self, worker: WorkerId, given_back: &[LeaseId]) {
+        // The engine does not know a worker that is not ready.
+        let is_ready = self.sessions.of_worker(worker).is_some_and(|session| session.is_ready);
+        self.sessions.leaving.entry(worker).or_insert(!is_ready);
+        if !is_ready {
+            return self.let_go();
+        }
+        self.evaluations.leave(worker);
+        self.notify(Event::WorkerLeaving { worker });
+        for lease in given_back {
+            let mut effects = Vec::new();
+            // The lease may have been cancelled meanwhile.
+            if self.engine.report(self.now_s, worker, *lease, Report::GivenBack, &mut effects).is_ok() {
+                self.effects.extend(effects);
+            }
+        }
+        self.advance_evaluation();
+    }
+
+    /// Says farewell to the workers that have nothing more to deliver, or to pass on.
+    pub(super) fn let_go(&mut self) {
+        let is_free = |(worker, is_done): &(&WorkerId, &bool)| **is_done && self.exchanges.of(**worker).is_empty();
+        let free: Vec<WorkerId> = self.sessions.leaving.iter().filter(is_free).map(|(worker, _)| *worker).collect();
+        for worker in free {
+            self.leave_collections(worker);
+            let Some(session) = self.sessions.close(worker) else { continue };
+            tracing::info!(%worker, name = %session.name, "worker left");
+            if session.is_ready {
+                self.publisher.publish(RunEvent::Loss {
+                    time_s: self.now_s,
+                    worker,
+                    why: "it was told to stop".into(),
+                });
+            }
+            session.farewell(FarewellReason::Left, "everything that this worker has computed has arrived");
+        }
     }
 
     fn parameters(&mut self, token: SessionToken, reader: Reader) -> Result<DueSets, Status> {

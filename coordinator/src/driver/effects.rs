@@ -49,6 +49,10 @@ impl Driver {
             Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, &lease, outcome, time),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
             Effect::Expel { worker, strikes, mismatches } => self.expel(worker, strikes, mismatches),
+            Effect::Left { worker } => {
+                self.sessions.leaving.insert(worker, true);
+                self.let_go();
+            }
             Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
             Effect::Rest { worker, rest_s, strikes } => {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");

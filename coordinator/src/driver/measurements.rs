@@ -41,7 +41,10 @@ impl Driver {
             mean_s: mean_s(session.worker),
         };
         let excluded = self.sessions.names.excluded_workers();
-        let may_evaluate = |session: &&Session| !excluded.contains(&session.worker);
+        let leaving = &self.sessions.leaving;
+        let may_evaluate = |session: &&Session| {
+            !excluded.contains(&session.worker) && !leaving.contains_key(&session.worker)
+        };
         let candidates: Vec<CrewCandidate> = self.sessions.ready().filter(may_evaluate).map(candidate).collect();
         let (requests, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
         for (worker, request) in requests {

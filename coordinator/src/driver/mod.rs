@@ -259,6 +259,7 @@ impl Driver {
     }
 
     fn check_time(&mut self) {
+        self.let_go();
         if self.now_s >= self.next_check_s {
             self.check_sessions();
             self.check_vectors();

@@ -114,6 +114,7 @@ impl Cluster {
             retry_for,
             peer_listen,
             peer_host,
+            leave,
         } = settings;
         let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: EmulatedTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
@@ -130,11 +131,12 @@ impl Cluster {
             cache: self.cache(),
             cache_bytes,
             peers: Some(PeerConfig { listen: peer_listen, host: peer_host.map(Into::into) }),
-            retry_for,
+            retry_for: Some(retry_for),
+            drain: PATIENCE,
             task_times: (!task_time.is_zero()).then_some(task_times),
             instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         };
-        self.workers.spawn(async move { (name, ata_worker::run(config, std::future::pending()).await) })
+        self.workers.spawn(async move { (name, ata_worker::run(config, leave.cancelled_owned()).await) })
     }
 
     /// The cache that all workers share.

@@ -211,7 +211,7 @@ pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-fn from_worker() -> [FromWorker; 11] {
+fn from_worker() -> [FromWorker; 12] {
     let hello = Hello {
         name: "gpu-7.example.org".parse().expect("a name"),
         instance: 0x0123_4567_89ab_cdef,
@@ -228,6 +228,7 @@ fn from_worker() -> [FromWorker; 11] {
         FromWorker::Heartbeat { idle: true, usage: ProcessUsage::default() },
         FromWorker::ExchangeReport(exchange_report()),
         FromWorker::Reached { probe: 70_000, outcome: Err("refused".into()) },
+        FromWorker::Leaving([1, 200, 70_000].map(LeaseId).into()),
         FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into(), uncomputable: true },
         FromWorker::VectorFailed { vector: VectorId(300), reason: "no memory".into(), uncomputable: true },
         FromWorker::Progress(vec![computed(), computed()]),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ata_coordinator::TransferLimits;
 use ata_learn::ModelResolver;
 use ata_types::{ExchangeChoice, WireFormat};
+use tokio_util::sync::CancellationToken;
 
 use crate::toy::toy;
 
@@ -125,6 +126,8 @@ pub struct WorkerSettings {
     pub peer_listen: SocketAddr,
     /// The host that is announced to other workers, if it is not the one that the coordinator sees.
     pub peer_host: Option<&'static str>,
+    /// Cancelled when the worker shall leave.
+    pub leave: CancellationToken,
 }
 
 impl WorkerSettings {
@@ -144,6 +147,7 @@ impl WorkerSettings {
             retry_for,
             peer_listen,
             peer_host: None,
+            leave: CancellationToken::new(),
         }
     }
 }

@@ -27,7 +27,9 @@ impl Learner for Scripted {
     fn gradient(&mut self, _iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
         if let Some((left, flag)) = &mut self.cancels {
             *left = left.saturating_sub(1);
-            flag.0.fetch_or(*left == 0, Ordering::AcqRel);
+            if *left == 0 {
+                flag.0.store(CANCELLED, Ordering::Release);
+            }
         }
         if self.unreadable == 0 {
             return Ok(TaskGradient { gradient: vec![value(index)], loss: self.loss });

@@ -3,6 +3,7 @@
 
 use super::*;
 use ata_wire::SetHeader;
+use ata_wire::limits::MAX_BATCH;
 
 /// The warning of a worker that was evicted while it waited for parameters.
 const LOST_PARAMETERS: &str = "tasks came, but not their parameters: large packets are lost on the way, or the link is too slow. \
@@ -35,6 +36,9 @@ pub(super) struct ActiveSession<'a> {
     pub(super) worked: &'a mut bool,
     /// Whether the worker has work, which its heartbeats report.
     pub(super) has_work: &'a AtomicBool,
+    /// Cancelled when the worker shall leave.
+    pub(super) leave: &'a CancellationToken,
+    pub(super) is_leaving: bool,
 }
 
 pub(super) struct AskedVector {
@@ -85,6 +89,7 @@ impl ActiveSession<'_> {
                     }
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
                 },
+                () = self.leave.cancelled(), if !self.is_leaving => self.begin_to_leave(),
                 Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,
                 Ok(permit) = to_coordinator.reserve(), if !self.progress.is_empty() => {
                     // All leases computed while the connection was busy are reported together, as many as fit into a message.
@@ -117,7 +122,22 @@ impl ActiveSession<'_> {
         }
     }
 
+    /// Gives back the leases that the thread has not begun. The coordinator says farewell once the others are delivered.
+    fn begin_to_leave(&mut self) {
+        self.is_leaving = true;
+        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(lease, _)| lease.id);
+        let not_begun = self.given.extract_if(|_, flag| flag.give_back()).map(|(lease, _)| lease);
+        let given_back: Vec<LeaseId> = waiting.chain(not_begun).collect();
+        self.send(FromWorker::Leaving(Vec::new()));
+        for leases in given_back.chunks(MAX_BATCH) {
+            self.send(FromWorker::Leaving(leases.to_vec()));
+        }
+    }
+
     fn assigned(&mut self, assignment: Assignment) {
+        if self.is_leaving {
+            return self.send(FromWorker::Leaving(vec![assignment.lease.id]));
+        }
         let (lease, round) = (assignment.lease, self.rounds);
         if let Some(request) = assignment.request() {
             self.rounds += 1;

@@ -15,6 +15,7 @@ use tower_service::Service;
 
 use super::pin::PinVerifier;
 use super::{KeyPin, Secret};
+use crate::limits::CONNECT_TIMEOUT;
 
 /// How a worker authenticates its coordinator and itself.
 #[derive(Clone)]
@@ -54,7 +55,7 @@ impl Trust {
     }
 
     pub(crate) fn apply(&self, endpoint: transport::Endpoint) -> Result<transport::Endpoint, transport::Error> {
-        let tls = ClientTlsConfig::new();
+        let tls = ClientTlsConfig::new().timeout(CONNECT_TIMEOUT);
         match self {
             Self::Open => Ok(endpoint),
             Self::Pinned { pin, .. } => endpoint.tls_config_with_verifier(tls, PinVerifier::new(Some(*pin))),

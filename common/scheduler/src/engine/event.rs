@@ -32,6 +32,11 @@ pub enum Event {
         /// The worker.
         worker: WorkerId,
     },
+    /// A worker will leave. It gets no more work, finishes what it has begun, and is kept until its sums are delivered: [`Effect::Left`].
+    WorkerLeaving {
+        /// The worker.
+        worker: WorkerId,
+    },
     /// The number of an absent worker will be given to another one, so everything known about it is dropped.
     WorkerForgotten {
         /// The absent worker.
@@ -107,6 +112,8 @@ pub enum Report<'a> {
         /// time for the lease.
         busy_s: &'a [f64],
     },
+    /// The worker leaves, and has not begun the lease.
+    GivenBack,
     /// The lease failed: the worker could not compute it.
     Failed {
         /// Whether the tasks are to blame, and would fail on any correct worker: their gradient is not finite, or the problem's own
@@ -180,6 +187,11 @@ pub enum Effect {
         strikes: u32,
         /// The number of its results that differed from one on which two other workers agree.
         mismatches: u32,
+    },
+    /// Close the session of a worker that was leaving: the run needs nothing more from it. The engine already counts it as absent.
+    Left {
+        /// The worker.
+        worker: WorkerId,
     },
     /// Compare two delivered collections, each of one lease on the same tasks, then send [`Event::Compared`]. Both leases end later.
     Compare {

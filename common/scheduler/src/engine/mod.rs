@@ -31,6 +31,7 @@
 //! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
 //! - `collect`: which results make a step, and which tasks are handed out for it
+//! - `leaving`: workers that finish what they have begun, and go
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
@@ -44,6 +45,7 @@ mod event;
 mod failures;
 mod knowledge;
 mod leases;
+mod leaving;
 mod limits;
 mod phase;
 mod priors;
@@ -104,6 +106,7 @@ impl Engine {
         self.at(now_s, effects, |engine| match event {
             Event::WorkerJoined { worker, machine, prior, fuses } => engine.join(worker, machine, prior, fuses),
             Event::WorkerLost { worker } => engine.lose(worker),
+            Event::WorkerLeaving { worker } => engine.begin_to_leave(worker),
             Event::WorkerForgotten { worker } => engine.forget(worker),
             Event::Violation { worker } => engine.violation(worker),
             Event::Blocked { worker } => engine.shared.leases.block(now_s, worker),
@@ -135,6 +138,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         self.at(now_s, effects, |engine| match report {
             Report::Done { busy_s } => engine.lease_done(worker, lease, busy_s),
+            Report::GivenBack => engine.given_back(worker, lease),
             Report::Failed { uncomputable } => {
                 let ended = engine.shared.fail(worker, lease, uncomputable)?;
                 engine.failed(worker, ended);
@@ -148,6 +152,7 @@ impl Engine {
         self.shared.now_s = now_s;
         std::mem::swap(&mut self.shared.effects, effects);
         let handled = handle(self);
+        self.let_leave();
         std::mem::swap(&mut self.shared.effects, effects);
         handled
     }
@@ -240,7 +245,8 @@ impl Engine {
     }
 
     fn lose(&mut self, worker: WorkerId) {
-        if self.shared.roster.present().contains(worker) {
+        let roster = &self.shared.roster;
+        if roster.present().contains(worker) || roster.leaving().contains(worker) {
             let lost = self.shared.lose(worker);
             self.collect(|collecting, shared| {
                 collecting.worker_left(shared, worker, lost);

@@ -58,6 +58,8 @@ pub(super) struct Roster {
     /// The workers that have delivered a result in this run, whether they are present or not.
     proven: WorkerSet,
     idle: WorkerSet,
+    /// The workers that get no more work, and leave once they have delivered what they have begun. They count as absent.
+    leaving: WorkerSet,
     /// Whether each worker computes a lease as one batch, by slot.
     pub(super) fuses: Vec<bool>,
     /// The times at which the rests of present workers end. Outdated entries are skipped.
@@ -162,10 +164,21 @@ impl Roster {
         if member.strikes.count > 0 {
             self.struck_absent.insert((member.machine, worker));
         }
-        for set in [&mut self.present, &mut self.fit, &mut self.idle] {
+        for set in [&mut self.present, &mut self.fit, &mut self.idle, &mut self.leaving] {
             set.remove(worker);
         }
         self.available = None;
+    }
+
+    /// Lets a worker leave that has still something to deliver.
+    pub(super) fn begin_to_leave(&mut self, worker: WorkerId) {
+        self.leave(worker);
+        self.leaving.insert(worker);
+    }
+
+    /// Returns the workers that get no more work, and have still something to deliver.
+    pub(super) fn leaving(&self) -> &WorkerSet {
+        &self.leaving
     }
 
     /// Forgets an absent worker's past.

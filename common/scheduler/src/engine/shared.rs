@@ -154,6 +154,21 @@ impl Shared {
         is_known
     }
 
+    /// Takes a lease back from a leaving worker that has not begun it.
+    pub(super) fn give_back(&mut self, worker: WorkerId, id: LeaseId) -> Result<EndedLease, Refusal> {
+        let is_leaving = self.roster.leaving().contains(worker);
+        let held = if is_leaving { self.leases.revoke(self.now_s, worker, id) } else { None };
+        let ended = EndedLease { elapsed_s: None, ..held.ok_or(Refusal::NotHeld(id))? };
+        self.end_unfinished(worker, &ended, TaskOutcome::Cancelled);
+        self.release_or_time(worker);
+        Ok(ended)
+    }
+
+    /// Returns whether a worker is sending results in collections of their own.
+    pub(super) fn is_sending(&self, worker: WorkerId) -> bool {
+        self.sent.range((worker, CollectionId(0))..=(worker, CollectionId(u64::MAX))).next().is_some()
+    }
+
     /// Handles the loss of a present worker. Returns its leases, which are lost along with what it was sending.
     pub(super) fn lose(&mut self, worker: WorkerId) -> Vec<EndedLease> {
         self.roster.leave(worker);

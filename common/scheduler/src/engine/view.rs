@@ -19,7 +19,7 @@ pub struct IterationView<'a> {
 /// A worker's activity within an iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activity {
-    /// The worker is absent, or rests while others do not.
+    /// The worker is absent or leaving, or rests while others do not.
     Away,
     /// The worker has nothing to do, or only a probe, which stops if the worker gets something else.
     Idle,
@@ -40,6 +40,9 @@ impl IterationView<'_> {
     /// Returns a worker's activity.
     #[inline]
     pub fn activity(&self, worker: WorkerId) -> Activity {
+        if self.roster.leaving().contains(worker) {
+            return Activity::Away;
+        }
         let mut leases = self.leases.of(worker).map(|(lease, _)| lease.tasks);
         let Some(first) = leases.next() else {
             let may_begin = self.roster.may_begin(worker, self.leases.is_empty());

@@ -3,9 +3,10 @@
 use ata_types::{LeaseId, VectorId, WorkerId};
 
 use super::{
-    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, check_protocol,
-    first_batch, invalid, missing, truncated,
+    ComputedLease, ExchangeReport, MeasuredBatch, PeerAddress, WireError, WorkerName, at_most, check_batch,
+    check_protocol, first_batch, invalid, missing, truncated,
 };
+use crate::limits::MAX_BATCH;
 use crate::{PROTOCOL, proto};
 
 /// What a worker's process uses; zeros if it does not know. The numbers are claims, and are only displayed.
@@ -36,6 +37,9 @@ pub enum FromWorker {
         /// What its process uses.
         usage: ProcessUsage,
     },
+    /// The worker leaves as soon as the sums of what it has begun have arrived. It has not begun these leases, at most
+    /// [`MAX_BATCH`](crate::limits::MAX_BATCH), and will not.
+    Leaving(Vec<LeaseId>),
     /// The worker could not compute a lease.
     LeaseFailed {
         /// The lease.
@@ -128,6 +132,9 @@ impl From<FromWorker> for proto::WorkerMessage {
             FromWorker::Heartbeat { idle, usage: ProcessUsage { cpu_s, memory_bytes } } => {
                 Kind::Heartbeat(proto::Heartbeat { idle, cpu_s, memory_bytes })
             }
+            FromWorker::Leaving(leases) => {
+                Kind::Leaving(proto::Leaving { leases: leases.into_iter().map(|lease| lease.0).collect() })
+            }
             FromWorker::LeaseFailed { lease, reason, uncomputable } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason), uncomputable })
             }
@@ -172,6 +179,10 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
             }
             Kind::Heartbeat(proto::Heartbeat { idle, cpu_s, memory_bytes }) => {
                 Self::Heartbeat { idle, usage: ProcessUsage { cpu_s, memory_bytes } }
+            }
+            Kind::Leaving(proto::Leaving { leases }) => {
+                at_most("number of leases", leases.len(), MAX_BATCH)?;
+                Self::Leaving(leases.into_iter().map(LeaseId).collect())
             }
             Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {
                 Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable }

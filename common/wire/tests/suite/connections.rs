@@ -117,6 +117,15 @@ async fn the_token_lets_in() {
     assert_eq!(counting.calls(), 1);
 }
 
+/// Something accepts connections and says nothing: a firewall, or a coordinator whose machine hangs.
+#[tokio::test]
+async fn a_silent_port_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let token = Own::new().token(listener.local_addr().unwrap());
+    let error = tokio::time::timeout(DEADLINE, connect(&token.into())).await.expect("an answer").unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+}
+
 /// A man in the middle has another key: the worker sends nothing, not even the secret.
 #[tokio::test]
 async fn another_key_is_not_trusted() {

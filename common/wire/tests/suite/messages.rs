@@ -79,6 +79,8 @@ fn what_a_worker_says_arrives() {
         FromWorker::Ready { fuses: true, peer_address: Some(address()) },
         FromWorker::Ready { fuses: false, peer_address: None },
         FromWorker::Heartbeat { idle: true, usage: ProcessUsage::default() },
+        FromWorker::Leaving(Vec::new()),
+        FromWorker::Leaving(vec![LeaseId(1), LeaseId(u64::MAX)]),
         FromWorker::LeaseFailed { lease: LeaseId(7), reason: reason.clone(), uncomputable: true },
         FromWorker::VectorFailed { vector: VectorId(7), reason: reason.clone(), uncomputable: true },
         FromWorker::ExchangeReport(ExchangeReport {
@@ -180,11 +182,10 @@ fn what_a_worker_must_not_say_is_refused_with_the_field() {
         ..Default::default()
     };
     let progress = |leases| From::Progress(proto::Progress { leases });
+    let reported = |members| From::ExchangeReport(proto::ExchangeReport { members, ..Default::default() });
     let member = |place, seconds, waiting_s| {
-        let member = proto::MemberReport { place, seconds, waiting_s, ..Default::default() };
-        From::ExchangeReport(proto::ExchangeReport { members: vec![member], ..Default::default() })
+        reported(vec![proto::MemberReport { place, seconds, waiting_s, ..Default::default() }])
     };
-    let many = vec![proto::MemberReport::default(); MAX_SHARDS + 1];
     let measured = |change: &dyn Fn(&mut proto::Measured)| {
         let mut measured = proto::Measured { step: 1, samples: 1, batch_samples: 1, ..Default::default() };
         change(&mut measured);
@@ -201,12 +202,13 @@ fn what_a_worker_must_not_say_is_refused_with_the_field() {
         (From::Hello(hello("a b")), "worker name is 'a b'"),
         (From::Hello(hello(&"r".repeat(MAX_NAME_CHARS + 1))), "worker name is "),
         (From::Ready(proto::Ready { peer_address: "rig".into(), ..Default::default() }), "peer address is 3 bytes"),
+        (From::Leaving(proto::Leaving { leases: vec![1; MAX_BATCH + 1] }), "number of leases is 8193"),
         (progress(vec![]), "number of leases is 0"),
         (progress(vec![times(1, 1); MAX_BATCH + 1]), "number of leases is 8193"),
         (progress(vec![times(MAX_BATCH_ENTRIES, MAX_BATCH_ENTRIES), times(1, 1)]), "number of entries is 65537"),
         (progress(vec![times(65_537, 65_537)]), "number of times is 65537"),
         (progress(vec![times(2, 1)]), "number of losses is 1: expected 2, one for each time"),
-        (From::ExchangeReport(proto::ExchangeReport { members: many, ..Default::default() }), "number of members"),
+        (reported(vec![proto::MemberReport::default(); MAX_SHARDS + 1]), "number of members"),
         (member(MAX_SHARDS as u32, 0.0, 0.0), "place is "),
         (member(0, -0.5, 0.0), "seconds is -0.5"),
         (member(0, 0.0, f64::NAN), "waiting_s is NaN"),

@@ -14,7 +14,7 @@ pub(crate) use names::{Claim, Names, WorkerIdentity};
 pub(crate) use resources::INTERVAL_S as RESOURCES_INTERVAL_S;
 pub(crate) use session::{Presence, Session};
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ata_record::{ExcludedFrom, WorkerResources};
 use ata_sums::Units;
@@ -48,6 +48,8 @@ pub(crate) struct Sessions {
     by_token: HashMap<SessionToken, Session>,
     by_worker: HashMap<WorkerId, SessionToken>,
     pub(crate) names: Names,
+    /// The workers that leave, and whether they have delivered all that they have begun.
+    pub(crate) leaving: BTreeMap<WorkerId, bool>,
     /// The workers with a non-empty outbox. May contain duplicates.
     dirty: Vec<WorkerId>,
 }
@@ -165,6 +167,7 @@ impl Sessions {
     }
 
     fn remove(&mut self, worker: WorkerId) -> Option<Session> {
+        self.leaving.remove(&worker);
         self.by_token.remove(&self.by_worker.remove(&worker)?)
     }
 
@@ -195,6 +198,7 @@ impl Sessions {
 
     pub(crate) fn close_all(&mut self) -> Vec<Session> {
         self.by_worker.clear();
+        self.leaving.clear();
         self.by_token.drain().map(|(_, session)| session).collect()
     }
 }

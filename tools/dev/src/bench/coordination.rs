@@ -79,7 +79,8 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
             peers: None,
             cache: folder.clone(),
             cache_bytes: 0,
-            retry_for: Duration::from_secs(30),
+            retry_for: None,
+            drain: Duration::ZERO,
             task_times: None,
             instance: number.into(),
         };

@@ -10,6 +10,7 @@ mod faults;
 mod frames;
 mod hostile;
 mod kept;
+mod leaving;
 mod limits;
 mod machines;
 mod probes;

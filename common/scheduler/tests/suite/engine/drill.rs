@@ -329,7 +329,7 @@ impl Drill {
             Effect::Compare { tasks, first, second } => {
                 self.next.push_back(Event::Compared { tasks, first, second, agree: true });
             }
-            Effect::Rest { .. } | Effect::Wait { .. } | Effect::ProbeLink { .. } => {}
+            Effect::Left { .. } | Effect::Rest { .. } | Effect::Wait { .. } | Effect::ProbeLink { .. } => {}
         }
     }
 

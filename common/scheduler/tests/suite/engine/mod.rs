@@ -7,6 +7,7 @@ mod blocked;
 mod checks;
 mod collections;
 mod drill;
+mod leaving;
 mod limits;
 mod outages;
 mod overcommit;

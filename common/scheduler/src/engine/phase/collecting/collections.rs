@@ -66,14 +66,19 @@ impl Collecting {
         self.collections.kept.push(KeptResult { result, is_delivered: true });
     }
 
-    /// Asks the workers for their sums, if there is nothing left to hand out.
+    /// Asks the workers for their sums, if there is nothing left to hand out, and leaving workers in any case.
     pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
         let is_left =
             self.mode.pool().is_some_and(|pool| pool.count > 0) || !self.orphans.is_empty() || self.mode.races;
-        if is_left || self.collections.unasked.is_empty() {
+        let leaving = shared.roster.leaving();
+        if self.collections.unasked.is_empty() || is_left && leaving.is_empty() {
             return;
         }
-        let mut unasked = std::mem::take(&mut self.collections.unasked);
+        let is_due = |(worker, _): &mut (WorkerId, Lease)| !is_left || leaving.contains(*worker);
+        let mut unasked: Vec<_> = self.collections.unasked.extract_if(.., is_due).collect();
+        if unasked.is_empty() {
+            return;
+        }
         unasked.sort_by_key(|(worker, _)| *worker);
         let mut asked = Vec::new();
         for group in unasked.chunk_by(|(a, _), (b, _)| a == b) {
@@ -85,8 +90,14 @@ impl Collecting {
         shared.effects.push(Effect::Collect { iteration: self.number, collections: asked });
     }
 
+    /// Returns whether the step needs sums that a worker has not delivered.
+    pub(in crate::engine) fn awaits(&self, worker: WorkerId) -> bool {
+        let Collections { unasked, open, .. } = &self.collections;
+        unasked.iter().map(|(holder, _)| holder).chain(open.keys().map(|(holder, _)| holder)).any(|it| *it == worker)
+    }
+
     /// Removes a lease that ended without a result from the collections of its worker, which is still present.
-    pub(super) fn withdraw(&mut self, shared: &mut Shared, worker: WorkerId, lease: LeaseId) {
+    pub(in crate::engine) fn withdraw(&mut self, shared: &mut Shared, worker: WorkerId, lease: LeaseId) {
         self.collections.unasked.retain(|(_, unasked)| unasked.id != lease);
         let is_in = |leases: &[Lease]| leases.iter().any(|held| held.id == lease);
         if let Some((id, leases)) = self.collections.of(worker).find(|(_, leases)| is_in(leases)) {

@@ -106,7 +106,9 @@ impl Collecting {
 
     /// Gives the next task, if there is one, to a worker that has nothing to do.
     fn assign_next(&mut self, shared: &mut Shared, worker: WorkerId) {
-        if let Some(tasks) = self.mode.next() {
+        if shared.roster.present().contains(worker)
+            && let Some(tasks) = self.mode.next()
+        {
             self.assign(shared, worker, tasks, None);
         }
     }

@@ -71,7 +71,13 @@ impl Collecting {
     }
 
     /// Has a lease computed again that ended without a result. Its worker failed on it if `is_blamed`; otherwise it was lost.
-    pub(super) fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease, is_blamed: bool) {
+    pub(in crate::engine) fn recompute(
+        &mut self,
+        shared: &mut Shared,
+        worker: WorkerId,
+        ended: EndedLease,
+        is_blamed: bool,
+    ) {
         let EndedLease { lease, mut blame, .. } = ended;
         if self.is_asked_again(worker, &lease, is_blamed) {
             return;
