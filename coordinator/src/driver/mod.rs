@@ -217,7 +217,16 @@ impl Driver {
         // A checkpoint does not include the evaluation after its last step, so a resumed run may have to start with it.
         self.evaluate_if_due();
         self.notify(Event::Proceed);
+        // A run that ends in its first turn polls it as well.
+        let is_stopped = tokio::select! {
+            biased;
+            () = &mut stop => true,
+            () = std::future::ready(()) => false,
+        };
         let ending = loop {
+            if is_stopped {
+                break Ending::Stop(StopReason::Stopped);
+            }
             let command = tokio::select! {
                 command = commands.recv() => command,
                 () = tokio::time::sleep(self.until_next_check()) => None,
