@@ -56,10 +56,10 @@ Examples:
 const MAX_SHARD_MB: u64 = 10_000;
 
 const PACK_HELP: &str = "\
-DIR has a folder 'train' and a folder 'test' (or 'val'), each with a folder of PNG or JPEG images for each class. The name of a
-folder is that of its class. Or DIR has tar archives as WebDataset lays them out, with 'train' and 'test' (or 'val') in their
-names, in which each image has a file .cls with the number of its class; the names of the classes are in classnames.txt, if that
-is there. Or DIR has the files of CIFAR-10 in its official binary layout.
+DIR has a folder 'train' and a folder 'test' (or 'val'), each with a folder of PNG, JPEG or WebP images for each class. The name
+of a folder is that of its class. Or DIR has tar archives as WebDataset lays them out, plain or compressed with gzip or zstd, with
+'train' and 'test' (or 'val') in their names, in which each image has a file .cls, .json or .txt with the number or name of its
+class; the names of numbered classes are in classnames.txt, if that is there. Or DIR has the files of CIFAR-10 in its official binary layout.
 
 Each image is resized so that its shorter side fits; what the longer side has in excess is cut off on both sides.
 

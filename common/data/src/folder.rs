@@ -1,6 +1,7 @@
 //! Folders of images: `train/CLASS/*.png`, `test/CLASS/*.jpg`.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,6 +34,8 @@ pub(crate) struct LabelledFile {
 #[derive(Debug)]
 pub(crate) struct SplitPart {
     pub(crate) archive: Arc<Path>,
+    /// The file that the archive's images were copied to, if it is compressed.
+    pub(crate) unpacked: Option<Arc<File>>,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
@@ -69,7 +72,8 @@ impl ImageFolder {
         digest.update(self.classes.join("\n"));
         let files = [&self.train, &self.test].into_iter().flatten();
         let files = files.map(|file| file.part.as_ref().map_or(&*file.path, |part| &part.archive));
-        let unusable = self.unusable.iter().map(|stray| &*stray.path);
+        // An entry of an archive is not a file.
+        let unusable = self.unusable.iter().filter_map(|stray| stray.path.ancestors().find(|path| path.exists()));
         let mut before = None;
         for path in files.chain(unusable) {
             // Many images are in the same archive.
@@ -130,7 +134,7 @@ fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, Da
         let extension = path.extension().and_then(OsStr::to_str);
         extension.is_some_and(is_image_extension) && path.is_file()
     });
-    let stray = |path| BadImage { path, reason: "expected a file .png, .jpg or .jpeg".into() };
+    let stray = |path| BadImage { path, reason: "expected a file .png, .jpg, .jpeg or .webp".into() };
     unusable.extend(others.into_iter().map(stray));
     if images.is_empty() {
         let reason = "no images: add some, or remove the folder of the class from all splits";
@@ -140,7 +144,7 @@ fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, Da
 }
 
 pub(crate) fn is_image_extension(extension: &str) -> bool {
-    ["png", "jpg", "jpeg"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+    ["png", "jpg", "jpeg", "webp"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// Returns `true` if a class can have this name; model files contain a list of the names.

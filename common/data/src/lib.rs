@@ -6,8 +6,8 @@
 //! - `images`: [`Images`], one split of any kind; `info`: the description of its images; `augmentation`: random changes by tasks
 //! - `sampling`: [`TaskSampler`], which chooses the samples of a task; `permutation`, `windows`: their order
 //! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `sharded`: the same layout in shards
-//! - `pack`: packs images into it, from a `folder` of images, `tars`, or `cifar10`
-//! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape
+//! - `pack`: packs images into it, from a `folder` of images, `tars` with a `class_label` for each, or `cifar10`
+//! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape; `tar_reader`: reads archives
 //! - `file`: data files that are sent to workers; `cache`: the folder for data that is downloaded, unpacked or packed
 
 mod archive;
@@ -15,6 +15,7 @@ mod augmentation;
 mod cache;
 mod cifar;
 mod cifar10;
+mod class_label;
 mod file;
 mod folder;
 mod header;
@@ -28,6 +29,7 @@ mod sampling;
 mod shard_index;
 mod sharded;
 mod synthetic;
+mod tar_reader;
 mod tars;
 mod windows;
 

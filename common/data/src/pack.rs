@@ -1,7 +1,7 @@
 //! Packs images into ata's own layout.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Cursor, Seek};
 use std::path::{Path, PathBuf};
 
 use image::error::{LimitError, LimitErrorKind};
@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cache::made_once;
 use crate::cifar10::Cifar10;
+use crate::file::read_exact_at;
 use crate::folder::{ImageFolder, LabelledFile, SplitPart};
 use crate::header::VERSION;
 use crate::packed_writer::PackedWriter;
@@ -24,7 +25,7 @@ use crate::{DataError, LabelledImage, PackedFile, Split, hex};
 /// The maximum number of pixels in a row or column of a source image: more than those of any camera.
 const MOST_PIXELS: u32 = 1 << 15;
 /// The maximum memory for decoding an image, in bytes, per thread: an image of 80 megapixels. Small files can claim to be far larger.
-const MOST_BYTES: u64 = 256 << 20;
+pub(crate) const MOST_BYTES: u64 = 256 << 20;
 /// The number of images that are decoded in parallel before they are written; 128 of the largest take 25 MB.
 const AT_ONCE: usize = 128;
 
@@ -183,10 +184,12 @@ impl SplitPart {
         if self.bytes > MOST_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "no image is that large"));
         }
-        let mut archive = File::open(&self.archive)?;
-        archive.seek(SeekFrom::Start(self.offset))?;
+        let file = match &self.unpacked {
+            Some(file) => file,
+            None => &File::open(&self.archive)?.into(),
+        };
         let mut bytes = vec![0; self.bytes as usize];
-        archive.read_exact(&mut bytes)?;
+        read_exact_at(file, &mut bytes, self.offset)?;
         Ok(bytes)
     }
 }

@@ -1,27 +1,30 @@
-//! Images in tar archives, in the layout of WebDataset: a sample is a run of entries whose names are the same up to the
-//! first dot of the file's name, as in `0001.jpg` and `0001.cls`, which holds the number of the class.
+//! Images in tar archives, in the layout of WebDataset: a sample has the entries whose names are the same up to the first dot of the
+//! file's name, as in `0001.jpg` and `0001.cls`, which holds its class. Every file in an archive belongs to a sample that is used, or counts
+//! as unusable.
 //!
 //! Source: WebDataset, "The WebDataset Format".
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tar::{Archive, Entry};
+use tar::EntryType;
 
-use crate::folder::{ImageFolder, LabelledFile, SplitPart, entries, is_class_name, is_image_extension};
-use crate::info::MAX_CLASSES;
-use crate::{BadImage, DataError};
+use crate::cache::default_cache_dir;
+use crate::class_label::{ClassLabel, ClassList, LABELS, MAX_LABEL_BYTES};
+use crate::folder::{ImageFolder, LabelledFile, SplitPart, entries, is_image_extension};
+use crate::pack::MOST_BYTES;
+use crate::tar_reader::{TarEntry, TarReader};
+use crate::{BadImage, DataError, Split};
 
-/// The file with the names of the classes by number, one on each line. Without this file, their names are their numbers.
-const CLASS_NAMES: &str = "classnames.txt";
+/// The splits, of which the last is for tests if there is no other one.
+const SPLITS: [&str; 3] = ["train", "test", "val"];
 
 /// Lists the images of the archives in a folder. Returns `None` if there are no training images.
 pub(crate) fn find(folder: &Path) -> Result<Option<ImageFolder>, DataError> {
-    let [train, test, val] = archives(folder)?;
+    let mut listing = Listing::default();
+    let [train, test, val] = archives(folder, &mut listing.unusable)?;
     if train.is_empty() {
         return Ok(None);
     }
@@ -31,30 +34,80 @@ pub(crate) fn find(folder: &Path) -> Result<Option<ImageFolder>, DataError> {
             "has archives to train on, but none that have 'test' or 'val' in their names, or are in such a folder";
         return Err(DataError::corrupt(folder, reason));
     }
-    let mut found = ImageFolder::default();
-    for (archives, samples) in [(&train, &mut found.train), (&test, &mut found.test)] {
+    let mut splits = [(Split::Train, Vec::new()), (Split::Test, Vec::new())];
+    for (archives, (_, samples)) in [train, test].iter().zip(&mut splits) {
         for archive in archives {
-            list(archive, samples, &mut found.unusable)?;
+            listing.list(archive, samples)?;
         }
     }
-    found.classes = class_names(folder, [&found.train, &found.test])?;
-    Ok(Some(found))
+    let unusable = &mut listing.unusable;
+    numbered(folder, splits, unusable).map(Some).map_err(|error| match (error, unusable.first()) {
+        (DataError::Corrupt { path, reason }, Some(BadImage { path: first, reason: why })) => {
+            let (count, first) = (unusable.len(), first.display());
+            DataError::corrupt(path, format!("{reason}; {count} samples cannot be used, such as {first}: {why}"))
+        }
+        (error, _) => error,
+    })
 }
 
-/// Returns the sorted archives of the splits `train`, `test` and `val`: those with these names in theirs, or in folders of these names.
-fn archives(folder: &Path) -> Result<[Vec<PathBuf>; 3], DataError> {
-    const SPLITS: [&str; 3] = ["train", "test", "val"];
+/// Returns the samples with the numbers of their classes.
+fn numbered(
+    folder: &Path,
+    splits: [(Split, Vec<UnnumberedFile>); 2],
+    unusable: &mut Vec<BadImage>,
+) -> Result<ImageFolder, DataError> {
+    if let Some((split, _)) = splits.iter().find(|(_, samples)| samples.is_empty()) {
+        let reason =
+            format!("none of the {split} samples has both an image ({IMAGES}) and a class (.cls, .json or .txt)");
+        return Err(DataError::corrupt(folder, reason));
+    }
+    let classes = ClassList::new(folder, splits.iter().flat_map(|(_, samples)| samples).map(|sample| &sample.label))?;
+    let [train, test] = splits.map(|(_, samples)| {
+        let number = |UnnumberedFile { path, part, label }| match classes.number(&label) {
+            Ok(label) => Some(LabelledFile { path, part: Some(part), label }),
+            Err(reason) => {
+                unusable.push(BadImage { path, reason });
+                None
+            }
+        };
+        samples.into_iter().filter_map(number).collect::<Vec<_>>()
+    });
+    classes.check(folder, [(Split::Train, &train), (Split::Test, &test)])?;
+    Ok(ImageFolder { classes: classes.names, train, test, unusable: std::mem::take(unusable) })
+}
+
+/// Returns the sorted archives of each of [`SPLITS`]: those with its name in theirs, or in a folder of its name.
+fn archives(folder: &Path, unusable: &mut Vec<BadImage>) -> Result<[Vec<PathBuf>; 3], DataError> {
     let mut archives = [const { Vec::new() }; 3];
-    let has_folders = folder.join(SPLITS[0]).is_dir();
-    let is_archive = |path: &PathBuf| path.extension() == Some(OsStr::new("tar")) && path.is_file();
-    for (split, found) in SPLITS.into_iter().zip(&mut archives) {
-        let inside = if has_folders { folder.join(split) } else { folder.to_owned() };
-        if inside.is_dir() {
-            let is_of_split = |path: &PathBuf| has_folders || has_word(path, split);
-            found.extend(entries(&inside)?.into_iter().filter(|path| is_archive(path) && is_of_split(path)));
+    if folder.join(SPLITS[0]).is_dir() {
+        for (split, found) in SPLITS.into_iter().zip(&mut archives) {
+            let inside = folder.join(split);
+            if inside.is_dir() {
+                found.extend(entries(&inside)?.into_iter().filter(|path| is_archive(path)));
+            }
+        }
+        return Ok(archives);
+    }
+    for path in entries(folder)?.into_iter().filter(|path| is_archive(path)) {
+        let splits: Vec<usize> = (0..SPLITS.len()).filter(|split| has_word(&path, SPLITS[*split])).collect();
+        match splits[..] {
+            [split] => archives[split].push(path),
+            _ => unusable.push(BadImage { path, reason: format!("expected one of {} in its name", SPLITS.join(", ")) }),
         }
     }
     Ok(archives)
+}
+
+/// Returns `true` if a file has the name of an archive. How it is compressed, its content says.
+fn is_archive(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let mut ends = name.rsplit('.');
+    let is_one = match ends.next() {
+        Some("tar" | "tgz" | "tzst" | "txz" | "tbz2") => true,
+        Some("gz" | "zst" | "xz" | "bz2" | "lz4") => ends.next() == Some("tar"),
+        _ => false,
+    };
+    is_one && path.is_file()
 }
 
 /// Returns `true` if a word of a file's name begins with `begin`. Letters within a word do not count, as in "constrained" or "interval".
@@ -63,109 +116,205 @@ fn has_word(path: &Path, begin: &str) -> bool {
     name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(begin))
 }
 
-/// A sample of which not all entries have been read.
+const RIVAL: &str = "there is another image of the same sample, whose name ends at the first dot";
+/// The names that images have, for messages.
+const IMAGES: &str = ".png, .jpg, .jpeg or .webp";
+
+/// A sample, the number of whose class may not be known yet.
+struct UnnumberedFile {
+    path: PathBuf,
+    part: SplitPart,
+    label: ClassLabel,
+}
+
+/// A sample of which not all entries may have been read.
 #[derive(Default)]
 struct Sample {
-    key: PathBuf,
-    image: Option<(PathBuf, SplitPart)>,
-    label: Option<u16>,
+    /// The path of the archive, followed by the name of the sample.
+    path: PathBuf,
+    /// The image, and whether its name has nothing between that of the sample and the extension.
+    image: Option<(PathBuf, SplitPart, bool)>,
+    /// Other images that might be meant.
+    rivals: Vec<PathBuf>,
+    /// The class, and the position of the field that it is from among those that may hold it.
+    label: Option<(usize, Result<ClassLabel, String>)>,
+    /// The extensions of some other entries, for messages.
+    others: Vec<String>,
 }
 
 impl Sample {
-    fn end(self, samples: &mut Vec<LabelledFile>, unusable: &mut Vec<BadImage>) {
+    /// Adds an image. `0001.png` is preferred to `0001.mask.png`.
+    fn add_image(&mut self, path: PathBuf, part: SplitPart, is_plain: bool) {
+        if matches!(self.image, Some((_, _, true))) && !is_plain {
+            return;
+        }
+        match self.image.replace((path, part, is_plain)) {
+            Some((path, _, was_plain)) if was_plain == is_plain => self.rivals.push(path),
+            _ => self.rivals.clear(),
+        }
+    }
+
+    fn add_label(&mut self, rank: usize, label: Result<ClassLabel, String>) {
+        match &mut self.label {
+            Some((before, label)) if *before == rank => *label = Err("is there twice".into()),
+            Some((before, _)) if *before < rank => {}
+            _ => self.label = Some((rank, label)),
+        }
+    }
+
+    fn end(self, samples: &mut Vec<UnnumberedFile>, unusable: &mut Vec<BadImage>) {
+        let found: String = self.others.iter().map(|other| format!("; found .{other}")).collect();
+        let field = |rank: usize| LABELS[rank % LABELS.len()];
         let (path, reason) = match (self.image, self.label) {
-            (Some((path, part)), Some(label)) => return samples.push(LabelledFile { path, part: Some(part), label }),
-            (Some((path, _)), None) => (path, "there is no .cls with its class"),
-            (None, Some(_)) => (self.key, "has a .cls, but no .png, .jpg or .jpeg"),
-            (None, None) => return,
+            (Some((path, _, false)), _) if !self.rivals.is_empty() => (path, RIVAL.into()),
+            (Some((path, part, _)), Some((_, Ok(label)))) => {
+                samples.push(UnnumberedFile { path, part, label });
+                unusable.extend(self.rivals.into_iter().map(|path| BadImage { path, reason: RIVAL.into() }));
+                return;
+            }
+            (Some((path, ..)), Some((rank, Err(reason)))) => (path, format!("its .{} {reason}", field(rank))),
+            (Some((path, ..)), None) => (path, format!("there is no .cls, .json or .txt with its class{found}")),
+            (None, Some((rank, _))) => (self.path, format!("has a .{}, but no {IMAGES}{found}", field(rank))),
+            (None, None) => (self.path, format!("has neither {IMAGES}, nor .cls, .json or .txt with a class{found}")),
         };
-        unusable.push(BadImage { path, reason: reason.into() });
+        unusable.push(BadImage { path, reason });
+        unusable.extend(self.rivals.into_iter().map(|path| BadImage { path, reason: RIVAL.into() }));
     }
 }
 
-/// Adds the samples of an archive, without reading their images.
-fn list(path: &Path, samples: &mut Vec<LabelledFile>, unusable: &mut Vec<BadImage>) -> Result<(), DataError> {
-    let file = File::open(path).map_err(DataError::io(path))?;
-    let bytes = file.metadata().map_err(DataError::io(path))?.len();
-    let archive: Arc<Path> = path.into();
-    let damaged = |cause: std::io::Error| DataError::corrupt(path, format!("is no whole tar archive: {cause}"));
-    let mut sample = Sample::default();
-    for entry in Archive::new(file).entries_with_seek().map_err(damaged)? {
-        let mut entry = entry.map_err(damaged)?;
-        let inside = entry.path().map_err(damaged)?.into_owned();
-        let name = path.join(&inside);
-        let Some((key, field)) = key_and_field(&name).filter(|_| entry.header().entry_type().is_file()) else {
-            continue;
+/// The samples of one archive, in the order of their first entries.
+#[derive(Default)]
+struct SampleGroup {
+    samples: Vec<Sample>,
+    /// The last sample of each name.
+    by_name: HashMap<Vec<u8>, usize>,
+    last: Option<usize>,
+}
+
+impl SampleGroup {
+    /// Returns the sample of an entry. The entries of a sample need not follow each other, but a whole sample whose name appears once
+    /// more has been followed by another one.
+    fn sample(&mut self, name: &[u8], archive: &Path, is_part: bool) -> &mut Sample {
+        let known = self.by_name.get(name).copied().filter(|at| {
+            let Sample { image, label, .. } = &self.samples[*at];
+            self.last == Some(*at) || !is_part || image.is_none() || label.is_none()
+        });
+        let at = known.unwrap_or_else(|| {
+            self.by_name.insert(name.into(), self.samples.len());
+            self.samples.push(Sample { path: path_in(archive, name), ..Sample::default() });
+            self.samples.len() - 1
+        });
+        self.last = Some(at);
+        &mut self.samples[at]
+    }
+}
+
+/// What was found in the archives so far, and the images of compressed ones.
+#[derive(Default)]
+struct Listing {
+    unusable: Vec<BadImage>,
+    /// A file without a name, and its size.
+    unpacked: Option<Arc<File>>,
+    unpacked_bytes: u64,
+}
+
+impl Listing {
+    /// Adds the samples of an archive.
+    fn list(&mut self, path: &Path, samples: &mut Vec<UnnumberedFile>) -> Result<(), DataError> {
+        let mut reader = TarReader::open(path)?;
+        let archive: Arc<Path> = path.into();
+        let (mut group, mut is_empty) = (SampleGroup::default(), true);
+        while let Some(entry) = reader.next_entry()? {
+            if entry.begins_archive {
+                std::mem::take(&mut group)
+                    .samples
+                    .into_iter()
+                    .for_each(|sample| sample.end(samples, &mut self.unusable));
+            }
+            self.add(&archive, &entry, &mut reader, &mut group)?;
+            is_empty = false;
+        }
+        group.samples.into_iter().for_each(|sample| sample.end(samples, &mut self.unusable));
+        if is_empty {
+            self.unusable.push(BadImage { path: path.into(), reason: "is empty: expected a tar archive".into() });
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        archive: &Arc<Path>,
+        entry: &TarEntry,
+        reader: &mut TarReader,
+        group: &mut SampleGroup,
+    ) -> Result<(), DataError> {
+        let path = path_in(archive, &entry.name);
+        let begin = entry.name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let dot = entry.name[begin..].iter().position(|byte| *byte == b'.');
+        // Systems leave hidden files everywhere.
+        if entry.kind == EntryType::Directory || dot == Some(0) {
+            return Ok(());
+        }
+        let problem = match entry.kind {
+            EntryType::Regular if dot.is_some() => None,
+            EntryType::Regular => Some("there is no dot in its name, which would end that of its sample"),
+            EntryType::Link | EntryType::Symlink => Some("is a link: expected the file itself"),
+            EntryType::GNUSparse => Some("is a sparse file: expected an archive made without --sparse"),
+            _ => Some("is no file"),
         };
-        let (offset, length) = (entry.raw_file_position(), entry.size());
-        if offset.checked_add(length).is_none_or(|end| end > bytes) {
-            return Err(DataError::corrupt(path, format!("ends in the middle of {}", inside.display())));
+        let (Some(dot), None) = (dot, problem) else {
+            self.unusable.push(BadImage { path, reason: problem.unwrap_or_default().into() });
+            return Ok(());
+        };
+        let (sample, field) = entry.name.split_at(begin + dot);
+        let field = String::from_utf8_lossy(&field[1..]).to_lowercase();
+        let (is_plain, extension) = field.rsplit_once('.').map_or((true, &*field), |(_, extension)| (false, extension));
+        let rank = LABELS.iter().position(|label| *label == extension);
+        let is_image = is_image_extension(extension);
+        let sample = group.sample(sample, archive, is_image || rank.is_some());
+        if is_image {
+            sample.add_image(path, self.part(archive, entry, reader)?, is_plain);
+            return Ok(());
         }
-        if key != sample.key {
-            std::mem::replace(&mut sample, Sample { key, ..Sample::default() }).end(samples, unusable);
+        let label = match rank {
+            Some(_) if entry.bytes > MAX_LABEL_BYTES => Err(format!("has more than {MAX_LABEL_BYTES} bytes")),
+            Some(_) => ClassLabel::decode(extension, &reader.content()?),
+            None => Ok(None),
+        };
+        match (rank, label.transpose()) {
+            (Some(rank), Some(label)) => sample.add_label(if is_plain { rank } else { rank + LABELS.len() }, label),
+            _ if sample.others.len() < 2 => sample.others.push(extension.to_owned()),
+            _ => {}
         }
-        if is_image_extension(&field) {
-            let part = SplitPart { archive: archive.clone(), offset, bytes: length };
-            if let Some((path, _)) = sample.image.replace((name, part)) {
-                unusable.push(BadImage { path, reason: "there is another image of the same sample".into() });
-            }
-        } else if field == "cls" {
-            match label(&mut entry).map_err(damaged)? {
-                Ok(label) => sample.label = Some(label),
-                Err(reason) => unusable.push(BadImage { path: name, reason }),
-            }
-        }
+        Ok(())
     }
-    sample.end(samples, unusable);
-    Ok(())
+
+    /// Returns the place of an image, which is copied if its archive is compressed.
+    fn part(&mut self, archive: &Arc<Path>, entry: &TarEntry, reader: &mut TarReader) -> Result<SplitPart, DataError> {
+        let part = SplitPart { archive: archive.clone(), unpacked: None, offset: 0, bytes: entry.bytes };
+        if let Some(offset) = entry.position {
+            return Ok(SplitPart { offset, ..part });
+        }
+        let cache = default_cache_dir();
+        let new_file = || std::fs::create_dir_all(&cache).and_then(|()| tempfile::tempfile_in(&cache)).map(Arc::new);
+        let unpacked = match &self.unpacked {
+            Some(file) => file.clone(),
+            None => self.unpacked.insert(new_file().map_err(DataError::cache(&cache))?).clone(),
+        };
+        let offset = self.unpacked_bytes;
+        // A larger one is refused when it is packed.
+        if entry.bytes <= MOST_BYTES {
+            reader.copy_to(&unpacked, &cache)?;
+            self.unpacked_bytes += entry.bytes;
+        }
+        Ok(SplitPart { offset, unpacked: Some(unpacked), ..part })
+    }
 }
 
-/// Returns the name of the sample and that of the entry's field; `None` for hidden files.
-fn key_and_field(path: &Path) -> Option<(PathBuf, String)> {
-    let (name, field) = path.file_name()?.to_str()?.split_once('.')?;
-    (!name.is_empty()).then(|| (path.with_file_name(name), field.to_owned()))
-}
-
-/// Reads the number of a class; the inner error says why it is invalid.
-fn label(entry: &mut Entry<'_, File>) -> std::io::Result<Result<u16, String>> {
-    // No valid number is longer.
-    let mut text = Vec::new();
-    entry.take(20).read_to_end(&mut text)?;
-    let label = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
-    Ok(label
-        .ok_or_else(|| format!("expected the number of a class, found '{}'", String::from_utf8_lossy(&text).trim())))
-}
-
-/// Returns the names of the classes, each of which must have images in both splits.
-fn class_names(folder: &Path, splits: [&[LabelledFile]; 2]) -> Result<Vec<String>, DataError> {
-    let [train, test] = splits.map(|samples| samples.iter().map(|sample| sample.label).collect::<BTreeSet<u16>>());
-    let most = train.last().max(test.last()).map_or(0, |label| usize::from(*label));
-    let path = folder.join(CLASS_NAMES);
-    let names: Vec<String> = if path.is_file() {
-        let text = std::fs::read_to_string(&path).map_err(DataError::io(&path))?;
-        text.lines().map(|name| name.trim().to_owned()).collect()
-    } else {
-        (0..=most).map(|label| label.to_string()).collect()
-    };
-    if let Some(at) = names.iter().position(|name| !is_class_name(name)) {
-        let reason = format!("line {}: the name of a class must be text without commas", at + 1);
-        return Err(DataError::corrupt(path, reason));
-    }
-    if !(2..=MAX_CLASSES).contains(&names.len()) {
-        return Err(DataError::corrupt(folder, format!("{} classes: expected 2 to {MAX_CLASSES}", names.len())));
-    }
-    if most >= names.len() {
-        let reason =
-            format!("there are images of class {most}, but classes are numbered from 0 to {}", names.len() - 1);
-        return Err(DataError::corrupt(path, reason));
-    }
-    for (label, name) in (0..).zip(&names) {
-        for (split, labels) in [("training", &train), ("test", &test)] {
-            if !labels.contains(&label) {
-                let reason = format!("there is no {split} image of class {label} ('{name}')");
-                return Err(DataError::corrupt(folder, reason));
-            }
-        }
-    }
-    Ok(names)
+/// Returns the path of an archive, followed by the name of an entry.
+fn path_in(archive: &Path, name: &[u8]) -> PathBuf {
+    let mut path = archive.as_os_str().to_owned();
+    path.push("/");
+    path.push(&*String::from_utf8_lossy(name));
+    path.into()
 }

@@ -53,7 +53,7 @@ fn nothing_in(folder: &Path) -> Failure {
         return Failure::data(format!("{name}: no such folder; expected one with images"));
     }
     Failure::data(format!(
-        "{name}: no images found; expected train/CLASS/*.png and test/CLASS/*.png (or .jpg), archives *train*.tar and *test*.tar, or \
+        "{name}: no images found; expected train/CLASS/*.png and test/CLASS/*.png (.jpg, .webp), archives *train*.tar and *test*.tar, or \
          CIFAR-10's data_batch_1.bin"
     ))
 }

@@ -7,6 +7,7 @@ use ata_data::{BadImage, DataError, PackedFile, Packing, Split, Unpacked};
 use image::{Rgb, RgbImage};
 use tempfile::TempDir;
 
+mod archives;
 mod packing;
 mod shards;
 mod tars;

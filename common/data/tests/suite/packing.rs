@@ -125,8 +125,8 @@ fn bad_files_are_named_or_left_out() {
         ("a.png", b"", "unexpected end of file"),
         ("b.jpg", b"no image at all", "decoding Jpeg"),
         ("c.png", &good[..good.len() / 2], "unexpected end of file"),
-        ("d.txt", b"notes", "expected a file .png, .jpg or .jpeg"),
-        ("e.webp", b"RIFF", "expected a file .png, .jpg or .jpeg"),
+        ("d.txt", b"notes", "expected a file .png, .jpg, .jpeg or .webp"),
+        ("e.gif", b"GIF8", "expected a file .png, .jpg, .jpeg or .webp"),
         ("f.png", &huge, "emory"),
     ];
     for (name, bytes, _) in bad {

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use ata_data::{DataError, Packing, Split};
+use ata_data::{DataError, Images, Packing, Split};
 use image::{ImageFormat, Rgb, RgbImage};
 use tar::{Builder, Header};
 use tempfile::TempDir;
@@ -11,24 +11,24 @@ use tempfile::TempDir;
 use super::{Place, write_images};
 
 /// The number of training images of each class.
-const TRAIN: u8 = 20;
+pub(super) const TRAIN: u8 = 20;
 const TEST: u8 = 5;
 
-fn colour(class: u8, at: u8) -> Rgb<u8> {
+pub(super) fn colour(class: u8, at: u8) -> Rgb<u8> {
     Rgb([class * 50, at, 100 + class])
 }
 
-fn png(class: u8, at: u8) -> Vec<u8> {
+pub(super) fn png(class: u8, at: u8) -> Vec<u8> {
     let mut file = std::io::Cursor::new(Vec::new());
     RgbImage::from_pixel(16, 16, colour(class, at)).write_to(&mut file, ImageFormat::Png).unwrap();
     file.into_inner()
 }
 
 /// The names and contents of an archive's entries.
-type Entries = Vec<(String, Vec<u8>)>;
+pub(super) type Entries = Vec<(String, Vec<u8>)>;
 
 /// Returns the samples of these classes, in the order of the classes.
-fn samples(classes: &[u8], count: u8) -> Entries {
+pub(super) fn samples(classes: &[u8], count: u8) -> Entries {
     let of_sample = |class: u8, at: u8| {
         let key = format!("c{class}/{at:03}");
         [
@@ -52,7 +52,7 @@ fn write_tar(path: &Path, entries: &[(String, Vec<u8>)]) {
 }
 
 /// Returns a folder of archives, two of which hold training images.
-fn place() -> Place {
+pub(super) fn place() -> Place {
     let place = Place(TempDir::new().unwrap());
     write_tar(&place.folder().join("birds-train-000.tar"), &samples(&[0, 1], TRAIN));
     write_tar(&place.folder().join("constrained_intervals-train-001.tar"), &samples(&[2], TRAIN));
@@ -60,12 +60,12 @@ fn place() -> Place {
     place
 }
 
-fn write_names(place: &Place, names: &str) {
+pub(super) fn write_names(place: &Place, names: &str) {
     fs::write(place.folder().join("classnames.txt"), names).unwrap();
 }
 
 /// Returns the packed files, by name.
-fn packed(place: &Place) -> Vec<(String, Vec<u8>)> {
+pub(super) fn packed(place: &Place) -> Vec<(String, Vec<u8>)> {
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     let paths = fs::read_dir(place.out()).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = paths.map(|path| (name(&path), fs::read(&path).unwrap())).collect();
@@ -152,15 +152,18 @@ fn bad_samples_are_named_or_left_out() {
         ("a.jpg", "decoding"),
         ("b.png", "there is no .cls"),
         ("c", "has a .cls, but no .png"),
-        ("d.cls", "expected the number of a class, found 'one'"),
-        ("d.png", "there is no .cls"),
+        ("d.png", "expected the number of a class, or a name in classnames.txt, found 'one'"),
         ("e.png", "another image"),
+        ("readme", "no dot in its name"),
+        ("g", "has a .txt, but no .png"),
     ];
     assert_eq!(found.len(), reasons.len(), "{found:?}");
     for (name, reason) in reasons {
         let bad = found.iter().find(|bad| bad.path == archive.join(name)).expect(name);
         assert!(bad.reason.contains(reason), "expected '{reason}': {}", bad.reason);
     }
+    let prepared = Images::prepare(&place.folder(), 16, &mut |_, _| ());
+    assert!(matches!(prepared, Err(DataError::BadImages { .. })), "{prepared:?}");
     assert_eq!(place.pack(true).unwrap().len(), reasons.len());
     assert_eq!(place.open(Split::Train).len(), 61);
 }

@@ -113,7 +113,9 @@ fn time(path: &Path, line: usize, field: &str) -> Result<f64, LawError> {
 
 /// Returns the fields of each line that has any, with the line's number.
 fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
-    (1..).zip(text.lines()).map(|(line, row)| (line, fields(row))).filter(|(_, fields)| !fields.is_empty())
+    // Some editors begin a file with a byte order mark.
+    let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines();
+    (1..).zip(lines).map(|(line, row)| (line, fields(row))).filter(|(_, fields)| !fields.is_empty())
 }
 
 fn fields(row: &str) -> Vec<&str> {
@@ -199,7 +201,9 @@ mod tests {
             law.begins(2);
             assert_eq!(draws(&mut law), [10.0, 20.0, 10.0], "whatever the iteration");
         }
-        assert_eq!(law("7\n", 2, "").unwrap().mean(), 7.0, "one column serves every worker");
+        for content in ["7\n", "\u{feff}7\n"] {
+            assert_eq!(law(content, 2, "").unwrap().mean(), 7.0, "one column serves every worker");
+        }
     }
 
     #[test]
