@@ -370,6 +370,7 @@ mod tests {
             },
             RunEvent::Refusal { time_s: 1.5, worker, kind: RefusalKind::NotFinite, reason, count: 1 },
             RunEvent::Expulsion { time_s: 2.0, worker, why },
+            RunEvent::Forgive { time_s: 2.0, name: "rig".into() },
             evaluation(Some(0.25)),
             evaluation(None),
         ];

@@ -105,3 +105,33 @@ fn the_log_is_bounded() {
     let (from, lines) = state.log.since(&mut read);
     assert_eq!((from, lines.len(), state.log.since(&mut read).1.len()), (300, 200, 0));
 }
+
+/// What a worker is excluded from stays on the list until the operator forgives its name, whatever becomes of its number.
+#[test]
+fn exclusions_last_until_they_are_forgiven() {
+    let mut state = RunState::default();
+    let worker = WorkerId::from_slot(0);
+    let join = |name: &str, machine: &str| RunEvent::Join {
+        time_s: 0.0,
+        worker,
+        name: name.into(),
+        device: "cpu".into(),
+        machine: machine.into(),
+    };
+    state.apply(&join("rig", "10.0.0.1"));
+    let (kind, reason) = (RefusalKind::WrongMeasurement, "it has 9 samples".to_owned());
+    state.apply(&RunEvent::Refusal { time_s: 1.0, worker, kind, reason, count: 1 });
+    state.apply(&RunEvent::Rest { time_s: 1.0, worker, rest_s: 9.0, strikes: 7 });
+    state.apply(&RunEvent::Expulsion { time_s: 2.0, worker, why: "it failed".into() });
+    state.apply(&join("rag", "10.0.0.2"));
+    let of = |state: &RunState| -> Vec<(String, String, ExcludedFrom)> {
+        let exclusions = state.exclusions.iter();
+        exclusions.map(|of| (of.name.clone(), of.machine.clone(), of.from)).collect()
+    };
+    let rig = |from| ("rig".to_owned(), "10.0.0.1".to_owned(), from);
+    assert_eq!(of(&state), [rig(ExcludedFrom::Evaluations), rig(ExcludedFrom::Run)]);
+    state.apply(&RunEvent::Forgive { time_s: 3.0, name: "rag".into() });
+    assert_eq!(of(&state).len(), 2, "another name");
+    state.apply(&RunEvent::Forgive { time_s: 3.0, name: "rig".into() });
+    assert!(state.exclusions.is_empty());
+}
