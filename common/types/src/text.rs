@@ -6,8 +6,11 @@ const NEAR: f64 = 0.8;
 /// Returns the known name that is most similar to `name`, if any is similar enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.trim().to_lowercase();
-    let near = known.into_iter().map(|known| (strsim::jaro_winkler(&name, known), known));
-    let (likeness, known) = near.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    let near = known.into_iter().map(|known| {
+        let edits = strsim::normalized_damerau_levenshtein(&name, known);
+        (strsim::jaro_winkler(&name, known), edits, known)
+    });
+    let (likeness, _, known) = near.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
     (likeness > NEAR && known != name).then_some(known)
 }
 
@@ -57,6 +60,8 @@ mod tests {
         ] {
             assert_eq!(did_you_mean(name, known()), hint, "{name}");
         }
+        // Both differ in one character that is elsewhere in the name.
+        assert_eq!(nearest("resnet21", ["resnet20", "resnet18"]), Some("resnet20"));
         assert_eq!(did_you_mean("adam", []), "");
     }
 

@@ -38,7 +38,10 @@ fn every_policy_is_built_by_its_name() {
 fn mistakes_are_named() {
     let context = PolicyContext { workers: Some(5), ..PolicyContext::default() };
     for (text, message) in [
-        ("atta", "unknown policy 'atta' (did you mean 'ata'?): expected one of ata, ata-empirical, ata-auto, uta, fta, ema"),
+        (
+            "atta",
+            "unknown policy 'atta' (did you mean 'ata'?): expected one of ata, ata-empirical, ata-auto, uta, fta, ema",
+        ),
         ("", "unknown policy ''"),
         ("ata:alpha", "'alpha' is not of the form key=value"),
         ("ata:alpha=1,alpha=2", "'alpha' is given twice"),
