@@ -22,6 +22,7 @@ impl Folder {
     /// Writes a file and returns its path.
     pub fn file(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder can be made");
         std::fs::write(&path, content).expect("a file can be written");
         path
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ata_harness::Frames;
-use ata_data::{Split, Synthetic};
+use ata_data::{IMAGE_BYTES, Split, Synthetic};
 use ata_sums::{Metadata, ParameterTable, encode_model};
 use ata_net::{Credentials, Role};
 use ata_wire::SessionToken;
@@ -31,9 +31,42 @@ fn main() {
     }
     write("records", "0", &Synthetic::new(Split::Train, 1).record(0));
     write("packed", "0", &packed());
+    write("shard_index", "0", &shard_index());
+    write("cifar10", "0", &[&[3][..], &[7; IMAGE_BYTES]].concat());
+    write("image", "0", PNG);
+    write("tar", "0", &tar(&[("1.png", PNG), ("1.cls", b"0"), ("2.png", PNG), ("2.cls", b"1")]));
     let model = encode_model(&ParameterTable::vector("theta", 5), &[1.0, -2.0, 0.5, 0.0, 9.0], &Metadata::new());
     write("model", "0", &model);
     write("journal", "0", b"{\"event\":\"rest\",\"time_s\":0.5,\"worker\":2,\"rest_s\":1.0,\"strikes\":1}\n");
+}
+
+/// A grey image of one pixel.
+const PNG: &[u8] = b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00:~\x9bU\x00\x00\x00\x0aIDATx\x9cch\x00\x00\x00\x82\x00\x81w\xcdr\xb6\x00\x00\x00\x00IEND\xaeB`\x82";
+
+/// An index of two shards, of at most two of three images.
+fn shard_index() -> Vec<u8> {
+    let (packed, words) = (packed(), [1_u32, 0].map(u32::to_le_bytes));
+    let header = [&packed[..24], &3_u64.to_le_bytes(), &packed[32..64]].concat();
+    [&b"ATA-SHDS"[..], words.as_flattened(), &2_u64.to_le_bytes(), &header, &[7; 2 * 32]].concat()
+}
+
+/// An archive of files with these names.
+fn tar(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, content) in entries {
+        let mut header = [0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[148..156].fill(b' ');
+        header[156] = b'0';
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..154].copy_from_slice(format!("{sum:06o}").as_bytes());
+        archive.extend_from_slice(&header);
+        archive.extend_from_slice(content);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+    archive.resize(archive.len() + 1024, 0);
+    archive
 }
 
 /// A packed image of 8 × 8 pixels, of one of two classes.

@@ -72,6 +72,17 @@ mod tests {
     }
 
     #[test]
+    fn mutated_statistics_do_no_harm() {
+        let tokens = ["1e999", "-1", "null", "\"observed\": 0", "18446744073709551616", "[", "{", "\"name\""];
+        let mutator = ata_mutator::Mutator::new(1, vec![to_json(&known()).unwrap().into_bytes()]).with_tokens(&tokens);
+        ata_mutator::feed(mutator, 20_000, |bytes| {
+            let Some(read) = std::str::from_utf8(bytes).ok().and_then(|text| parse(text).ok()) else { return false };
+            assert!(read.values().all(WorkerStatistics::is_valid));
+            true
+        });
+    }
+
+    #[test]
     fn impossible_statistics_are_refused_with_their_place() {
         let good = to_json(&known()).unwrap();
         let twice = format!("[{0}, {0}]", good.trim().trim_start_matches('[').trim_end_matches(']'));

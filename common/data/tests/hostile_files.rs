@@ -4,7 +4,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ata_data::{DataError, PackedFile, RECORD_BYTES, RecordFile, Split, Synthetic, Unpacked, extract_archive};
+use ata_data::{
+    DataError, IMAGE_BYTES, PackedFile, Packing, RECORD_BYTES, RecordFile, ShardIndex, Split, Synthetic, Unpacked,
+    extract_archive,
+};
 use ata_mutator::{Mutator, feed, peak_bytes, reset_peak, write_file};
 use ata_sums::{Metadata, ParameterTable, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors};
 use flate2::Compression;
@@ -83,26 +86,6 @@ fn mutated_archives() {
     println!("archives made of mutated content: {fed:?}");
 }
 
-/// Mutates archives of images, next to a good one.
-fn mutated_image_archives() {
-    let samples =
-        [("a.png", &b"x"[..]), ("a.cls", b"0"), ("b.png", b"x"), ("b.json", b"{\"label\": 1}"), ("c.txt", b"1")];
-    let folder = TempDir::new().unwrap();
-    let write = |name: &str, bytes: &[u8]| write_file(&folder.path().join(name), bytes);
-    let good = tar(&samples);
-    write("test.tar", &good);
-    write("train.tar", &good);
-    assert!(Unpacked::find(folder.path()).is_ok_and(|found| found.is_some()));
-    let tokens =
-        ["././@LongLink", "GNU.sparse.", "17 path=a/b.png\n", "00000000000", "77777777777", "\0", "x", "L", "S"];
-    let fed = feed(Mutator::new(6, vec![good]).with_tokens(&tokens), 2000, |bytes| {
-        write("train.tar", bytes);
-        let found = Unpacked::find(folder.path());
-        found.inspect_err(|error| assert!(!error.to_string().is_empty())).is_ok()
-    });
-    println!("archives of images: {fed:?}");
-}
-
 /// Checks an archive with five times the allowed content, compressed a thousandfold.
 fn bomb() {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -159,6 +142,94 @@ fn mutated_packed_images() {
     println!("packed images: {fed:?}");
 }
 
+/// Returns an index of three shards, of at most two of five images each.
+fn shard_index() -> Vec<u8> {
+    let header = [&packed()[..24], &5_u64.to_le_bytes(), &packed()[32..64]].concat();
+    let words = [1_u32, 0].map(u32::to_le_bytes);
+    [&b"ATA-SHDS"[..], words.as_flattened(), &2_u64.to_le_bytes(), &header, &[7; 3 * 32]].concat()
+}
+
+fn mutated_shard_indices() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("train.shards");
+    let fed = feed(Mutator::new(6, vec![shard_index()]), 20_000, |bytes| {
+        write_file(&path, bytes);
+        let Ok(index) = ShardIndex::read(&path) else { return false };
+        assert_eq!(index.shards().len() as u64, index.count().div_ceil(index.images_of_shard()));
+        assert!(index.shards().all(|shard| shard.bytes > 0) && index.shards().len() <= bytes.len() / 32);
+        true
+    });
+    println!("shard indices: {fed:?}");
+}
+
+/// Packs the images in a folder; a part that is damaged may be left out.
+fn packs(folder: &Path, size: usize) -> bool {
+    let out = TempDir::new().unwrap();
+    let packing = Packing { size, skip_bad: true, shard_bytes: None };
+    let packed = Unpacked::find(folder).and_then(|found| match found {
+        Some(found) => found.pack(out.path(), packing, &mut |_, _| {}).map(|bad| bad.is_empty()),
+        None => Ok(false),
+    });
+    if let Err(error) = &packed {
+        assert!(!error.to_string().is_empty() && names(out.path()).is_empty());
+    }
+    packed.unwrap_or(false)
+}
+
+fn png(colour: u8) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let image = image::RgbImage::from_fn(9, 9, |x, y| image::Rgb([colour, 20 * x as u8, 20 * y as u8]));
+    image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+fn mutated_images() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (name, colour) in [("train/ant/1.png", 1), ("train/bee/1.png", 2), ("test/ant/1.png", 3), ("test/bee/1.png", 4)]
+    {
+        std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        write_file(&path(name), &png(colour));
+    }
+    assert!(packs(folder.path(), 8));
+    write_file(&path("train/ant/2.png"), &png(5));
+    let fed = feed(Mutator::new(7, vec![png(5)]).with_tokens(&["IHDR", "IDAT", "\x7f\x7f\x7f\x7f"]), 1500, |bytes| {
+        write_file(&path("train/ant/2.png"), bytes);
+        packs(folder.path(), 8)
+    });
+    println!("images: {fed:?}");
+}
+
+fn mutated_tars() {
+    let folder = TempDir::new().unwrap();
+    let good = |first: u8| tar(&[("1.png", &png(first)), ("1.cls", b"0"), ("2.png", &png(9)), ("2.json", b"{\"label\": 1}")]);
+    for name in ["train-000.tar", "test-000.tar"] {
+        write_file(&folder.path().join(name), &good(1));
+    }
+    assert!(packs(folder.path(), 8));
+    let tokens =
+        ["././@LongLink", "GNU.sparse.", "17 path=a/b.png\n", "00000000000", "77777777777", "\0", ".cls", "65535", "S"];
+    let fed = feed(Mutator::new(8, vec![good(2)]).with_tokens(&tokens), 1500, |bytes| {
+        write_file(&folder.path().join("train-000.tar"), bytes);
+        packs(folder.path(), 8)
+    });
+    println!("tar archives of images: {fed:?}");
+}
+
+fn mutated_cifar10() {
+    let folder = TempDir::new().unwrap();
+    let batch = |label: u8| [&[label][..], &[7; IMAGE_BYTES]].concat();
+    for name in (1..=5).map(|number| format!("data_batch_{number}.bin")).chain(["test_batch.bin".into()]) {
+        write_file(&folder.path().join(name), &batch(3));
+    }
+    assert!(packs(folder.path(), 32));
+    let fed = feed(Mutator::new(9, vec![[batch(1), batch(9)].concat()]), 1000, |bytes| {
+        write_file(&folder.path().join("data_batch_3.bin"), bytes);
+        packs(folder.path(), 32)
+    });
+    println!("CIFAR-10: {fed:?}");
+}
+
 fn mutated_models() {
     let table = ParameterTable::vector("theta", 5);
     let metadata = Metadata::from([("steps".to_owned(), "3".to_owned())]);
@@ -187,9 +258,17 @@ fn mutated_models() {
 fn hostile_files_do_no_harm_in_little_memory() {
     let can_measure = reset_peak();
     let before = peak_bytes();
-    for check in
-        [mutated_archives, mutated_image_archives, bomb, mutated_records, mutated_packed_images, mutated_models]
-    {
+    for check in [
+        mutated_archives,
+        bomb,
+        mutated_records,
+        mutated_packed_images,
+        mutated_shard_indices,
+        mutated_images,
+        mutated_tars,
+        mutated_cifar10,
+        mutated_models,
+    ] {
         check();
     }
     if let (true, Some(before), Some(peak)) = (can_measure, before, peak_bytes()) {

@@ -1,0 +1,17 @@
+//! Fuzzes archives of images in the layout of WebDataset.
+#![no_main]
+
+use ata_data::{Packing, Unpacked};
+use ata_fuzz::Folder;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let folder = Folder::default();
+    for name in ["train-000.tar", "test-000.tar"] {
+        folder.file(name, input);
+    }
+    let packing = Packing { size: 8, skip_bad: true, shard_bytes: None };
+    if let Ok(Some(found)) = Unpacked::find(folder.path()) {
+        drop(found.pack(&folder.path().join("out"), packing, &mut |_, _| {}));
+    }
+});
