@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ata_data::{DataError, PackedFile, RECORD_BYTES, RecordFile, Split, Synthetic, extract_archive};
+use ata_data::{DataError, PackedFile, Packing, RECORD_BYTES, RecordFile, Split, Synthetic, Unpacked, extract_archive};
 use ata_mutator::{Mutator, feed, peak_bytes, reset_peak, write_file};
 use ata_sums::{Metadata, ParameterTable, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors};
 use flate2::Compression;
@@ -139,6 +139,24 @@ fn mutated_packed_images() {
     println!("packed images: {fed:?}");
 }
 
+/// Packs images that are far longer than wide: of 32,768 pixels scaled up to 256 rows, all but a square would be cut off.
+fn long_images() {
+    let folder = TempDir::new().unwrap();
+    for (split, class) in [("train", "ant"), ("train", "bee"), ("test", "ant"), ("test", "bee")] {
+        let class = folder.path().join(split).join(class);
+        std::fs::create_dir_all(&class).unwrap();
+        for (width, height) in [(1 << 15, 1), (1, 1 << 15), (1 << 15, 300)] {
+            let file = class.join(format!("{width}.{height}.png"));
+            image::GrayImage::from_pixel(width, height, image::Luma([99])).save(file).unwrap();
+        }
+    }
+    let (out, packing) = (folder.path().join("out"), Packing { size: 256, skip_bad: false, shard_bytes: None });
+    let images = Unpacked::find(folder.path(), None).unwrap().unwrap();
+    assert_eq!(images.pack(&out, packing, &mut |_, _| ()).unwrap(), []);
+    let train = PackedFile::open(&out.join("train.packed")).unwrap();
+    assert!((0..6).all(|at| train.read(at).unwrap().pixels.iter().all(|value| *value == 99)));
+}
+
 fn mutated_models() {
     let table = ParameterTable::vector("theta", 5);
     let metadata = Metadata::from([("steps".to_owned(), "3".to_owned())]);
@@ -167,7 +185,7 @@ fn mutated_models() {
 fn hostile_files_do_no_harm_in_little_memory() {
     let can_measure = reset_peak();
     let before = peak_bytes();
-    for check in [mutated_archives, bomb, mutated_records, mutated_packed_images, mutated_models] {
+    for check in [mutated_archives, bomb, mutated_records, mutated_packed_images, mutated_models, long_images] {
         check();
     }
     if let (true, Some(before), Some(peak)) = (can_measure, before, peak_bytes()) {
