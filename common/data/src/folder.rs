@@ -66,9 +66,11 @@ impl ImageFolder {
         if let Some(test) = &test {
             let of_test = classes(test, &mut found.unusable)?;
             same_classes([(&train, &of_train), (test, &of_test)])?;
+            found.train = files(&of_train, &mut found.unusable)?;
             found.test = files(&of_test, &mut found.unusable)?;
+        } else {
+            found.train = files(&of_train, &mut found.unusable)?;
         }
-        found.train = files(&of_train, &mut found.unusable)?;
         found.classes = of_train.into_iter().map(|(name, _)| name).collect();
         let mut unused = Vec::new();
         for path in

@@ -158,8 +158,7 @@ pub enum DataError {
     Disk(String),
     /// Images to be packed cannot be read.
     #[error(
-        "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or leave them out \
-         with --skip-bad",
+        "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or let `--skip-bad` leave them out",
         1 + others.len(), first.path.display(), first.reason
     )]
     BadImages {
