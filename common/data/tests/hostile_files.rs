@@ -145,7 +145,7 @@ fn long_images() {
     for (split, class) in [("train", "ant"), ("train", "bee"), ("test", "ant"), ("test", "bee")] {
         let class = folder.path().join(split).join(class);
         std::fs::create_dir_all(&class).unwrap();
-        for (width, height) in [(1 << 15, 1), (1, 1 << 15), (1 << 15, 300)] {
+        for (width, height) in [(1 << 15, 1), (1, 1 << 15)] {
             let file = class.join(format!("{width}.{height}.png"));
             image::GrayImage::from_pixel(width, height, image::Luma([99])).save(file).unwrap();
         }
@@ -154,7 +154,7 @@ fn long_images() {
     let images = Unpacked::find(folder.path(), None).unwrap().unwrap();
     assert_eq!(images.pack(&out, packing, &mut |_, _| ()).unwrap(), []);
     let train = PackedFile::open(&out.join("train.packed")).unwrap();
-    assert!((0..6).all(|at| train.read(at).unwrap().pixels.iter().all(|value| *value == 99)));
+    assert!((0..4).all(|at| train.read(at).unwrap().pixels.iter().all(|value| *value == 99)));
 }
 
 fn mutated_models() {
