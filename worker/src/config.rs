@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_data::FolderOptions;
 use ata_learn::{ModelResolver, OpenDevice};
 use ata_net::Endpoint;
 use ata_types::{Iteration, WorkerId};
@@ -55,6 +56,8 @@ pub struct WorkerConfig {
     pub models: ModelResolver,
     /// The path of the training data, as `--data` takes it for the model, if the coordinator need not send the data.
     pub data: Option<PathBuf>,
+    /// The options if that is a folder of images that are not packed.
+    pub folder_options: FolderOptions,
     /// The folder for data from the coordinator.
     pub cache: PathBuf,
     /// The size in bytes of the shards that the folder may hold, for all workers that use it. Shards that are needed next are kept in any

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ata_data::{DataError, DataFile, DataSource, ShardIndex, Split, hex, sha256_of_file};
+use ata_data::{BadImage, DataError, DataFile, DataSource, FolderOptions, ShardIndex, Split, hex, sha256_of_file};
 use ata_learn::{Dataset, Model, ModelResolver};
 use ata_objects::{Objects, is_url};
 use ata_wire::{DataSpec, RunSpec};
@@ -30,6 +30,7 @@ pub(crate) struct SplitSource {
     spec: DataSpec,
     /// The user's own copy, as `--data` names it.
     own: Option<PathBuf>,
+    folder_options: FolderOptions,
     cache: PathBuf,
     cache_bytes: u64,
     link: DataLink,
@@ -41,9 +42,9 @@ impl SplitSource {
             Split::Train => run.data.clone(),
             Split::Test => run.test_data.clone(),
         };
-        let WorkerConfig { models, cache_bytes, .. } = *config;
+        let WorkerConfig { models, cache_bytes, folder_options, .. } = *config;
         let (own, cache, link) = (config.data.clone(), config.cache.clone(), link.clone());
-        Self { model: run.model.clone(), models, split, spec, own, cache, cache_bytes, link }
+        Self { model: run.model.clone(), models, split, spec, own, folder_options, cache, cache_bytes, link }
     }
 
     /// Returns the split, which may have been opened for an earlier session.
@@ -58,7 +59,7 @@ impl SplitSource {
 }
 
 async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Dataset>, SessionError> {
-    let SplitSource { split, spec, own, cache, cache_bytes, link, .. } = source;
+    let SplitSource { split, spec, own, folder_options, cache, cache_bytes, link, .. } = source;
     let (sha256, bytes, shards_url) = match spec {
         DataSpec::Generated { seed } => {
             return blocking(move || Ok(model.open(&DataSource::Generated { seed }, split)?)).await;
@@ -68,7 +69,7 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     let own_url = own.as_deref().and_then(Path::to_str).filter(|own| is_url(own)).map(str::to_owned);
     if let Some(own) = own.filter(|_| own_url.is_none()) {
         let opener = model.clone();
-        match blocking(move || from_own(&*opener, &own, sha256, split)).await {
+        match blocking(move || from_own(&*opener, own, folder_options, sha256, split)).await {
             // The user's copy may consist of the training data alone.
             Err(_) if split == Split::Test => {}
             opened => return opened,
@@ -106,8 +107,21 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     .await
 }
 
-fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
-    let file = DataFile::identify(&model.locate(own, split)?)?;
+fn from_own(
+    model: &dyn Model,
+    mut own: PathBuf,
+    options: FolderOptions,
+    sha256: [u8; 32],
+    split: Split,
+) -> Result<Arc<dyn Dataset>, WorkerError> {
+    // A folder of images is packed here as the coordinator packs it.
+    if let Some(adapted) = model.adapt(&own, options, &mut |_, _| ())? {
+        own = adapted.data;
+        for BadImage { path, reason } in adapted.left_out {
+            tracing::warn!("left out {}: {reason}", path.display());
+        }
+    }
+    let file = DataFile::identify(&model.locate(&own, split)?)?;
     if file.sha256 != sha256 {
         let digests = format!("SHA-256 {}, expected {}", hex(&file.sha256), hex(&sha256));
         return Err(WorkerError::OtherData(file.path, digests));

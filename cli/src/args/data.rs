@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use ata_data::{DEFAULT_SIZE, MAX_SIZE, RECORD_BYTES, is_size};
+use ata_data::{DEFAULT_SIZE, FolderOptions, MAX_SIZE, RECORD_BYTES, is_size};
 use ata_wire::limits::MAX_DATA_BYTES;
 use clap::{Args, Subcommand, value_parser};
+use serde::Serialize;
 
 /// The URL at which the authors of CIFAR-100 publish its binary version.
 const OFFICIAL_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
@@ -56,15 +57,17 @@ Examples:
 const MAX_SHARD_MB: u64 = 10_000;
 
 const PACK_HELP: &str = "\
-DIR has a folder 'train' and a folder 'test' (or 'val'), each with a folder of PNG, JPEG or WebP images for each class. The name
-of a folder is that of its class. Or DIR has tar archives as WebDataset lays them out, plain or compressed with gzip or zstd, with
-'train' and 'test' (or 'val') in their names, in which each image has a file .cls, .json or .txt with the number or name of its
-class; the names of numbered classes are in classnames.txt, if that is there. Or DIR has the files of CIFAR-10 in its official binary layout.
+DIR has a folder 'train' and a folder 'test' (or 'val', 'validation'), each with a folder of PNG, JPEG or WebP images for each
+class, whose name is that of the folder; or only such folders, of which --validation takes a part for tests. Or DIR has tar archives as
+WebDataset lays them out, plain or compressed with gzip or zstd, with 'train' and 'test' (or 'val') in their names, in which each image
+has a file .cls, .json or .txt with the number or name of its class; the names of numbered classes are in classnames.txt, if that is
+there. Or DIR has the files of CIFAR-10 in its official binary layout.
 
 Each image is resized so that its shorter side fits; what the longer side has in excess is cut off on both sides.
 
 Examples:
   ata data pack photos photos-packed --size 64
+  ata data pack unsplit photos-packed --validation 5%
   ata data pack imagenet imagenet-packed --size 224 --shard-mb 64
   ata up --data photos-packed";
 
@@ -85,9 +88,33 @@ pub(crate) struct PackArgs {
     #[arg(long, value_name = "MB", allow_negative_numbers = true,
           value_parser = value_parser!(u64).range(1..=MAX_SHARD_MB))]
     pub(crate) shard_mb: Option<u64>,
-    /// Leave out files that are not images or cannot be read, and print their number; without this flag, they are an error.
-    #[arg(long)]
+    #[command(flatten)]
+    pub(crate) options: FolderArgs,
+}
+
+/// The choice of images in a folder in which they are not packed.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct FolderArgs {
+    /// Leave out files in a folder of images that are not images or cannot be read, and print which; without this flag, they are an error.
+    #[arg(long, env = "ATA_SKIP_BAD")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) skip_bad: bool,
+    /// Take this share of a folder of images (CLASS/*.png or train/CLASS/*.png) that has no test images for these, as in 5% or 0.05. A
+    /// hash of an image's content decides, so that the same images are taken each time, whatever is added.
+    #[arg(long, env = "ATA_VALIDATION", value_name = "SHARE", value_parser = validation, allow_negative_numbers = true)]
+    pub(crate) validation: Option<f64>,
+}
+
+impl FolderArgs {
+    pub(crate) fn options(&self) -> FolderOptions {
+        FolderOptions { skip_bad: self.skip_bad, validation: self.validation }
+    }
+}
+
+fn validation(text: &str) -> Result<f64, &'static str> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+    let share = number.trim().parse::<f64>().ok().map(|number| number / unit);
+    share.filter(|share| *share > 0.0 && *share < 1.0).ok_or("expected a share above 0 and below 1, such as 5% or 0.05")
 }
 
 fn size(text: &str) -> Result<usize, String> {

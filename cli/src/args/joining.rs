@@ -9,6 +9,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand, value_parser};
 use serde::Serialize;
 
+use super::FolderArgs;
 use crate::settings::{Fuse, MAX_THREADS};
 
 /// The address of the coordinator, and the credentials.
@@ -139,6 +140,8 @@ pub(crate) struct WorkerArgs {
     /// The training data, as the coordinator's --data takes it, so that it does not have to be sent.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) folder: FolderArgs,
     /// Gigabytes of shards that the cache may hold, of data sets that were packed with --shard-mb. It holds what is needed next in any
     /// case.
     #[arg(long, env = "ATA_CACHE_GB", value_name = "GB", default_value_t = DEFAULT_CACHE_GB, allow_negative_numbers = true,
@@ -219,6 +222,9 @@ pub(crate) struct SubjectArgs {
     /// The data that gradients are computed on, as for a run [default: synthetic].
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    folder: FolderArgs,
     /// The number of samples in the gradient [default: as for the model].
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     pub(crate) task_batch: Option<u32>,

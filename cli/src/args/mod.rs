@@ -15,7 +15,7 @@ mod short_help;
 mod simulation;
 mod watching;
 
-pub(crate) use data::{DataCommand, FetchArgs, PackArgs};
+pub(crate) use data::{DataCommand, FetchArgs, FolderArgs, PackArgs};
 use joining::SecurityArgs;
 pub(crate) use joining::{DEFAULT_CACHE_GB, DoctorArgs, JoinArgs, RotateArgs, TokenArgs, TokenCommand, WorkerArgs};
 pub(crate) use models::{EvalArgs, InitArgs, NewArgs};

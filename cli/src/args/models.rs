@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::FolderArgs;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -17,6 +19,8 @@ pub(crate) struct EvalArgs {
     /// a run's folder needs this].
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<String>,
+    #[command(flatten)]
+    pub(crate) folder: FolderArgs,
     /// Seed of synthetic data [default: the run's].
     #[arg(long, env = "ATA_SEED", value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -7,7 +7,7 @@ use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 use serde::Serialize;
 
-use super::SecurityArgs;
+use super::{FolderArgs, SecurityArgs};
 use crate::settings::{DEFAULT_DASHBOARD, EvaluateOn, Fuse, KeptJournal, OnBadSample, Tag, as_setting, parse_tag};
 
 /// The settings of a run; flags override environment variables, which override the file.
@@ -30,6 +30,9 @@ pub(crate) struct RunArgs {
     /// packed with --shard-mb. A model of your own may take something else.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    folder: FolderArgs,
     /// The model: cnn, cnn:widths=C1/C2/C3/H, resnet20 (for images of 32 pixels), resnet18 (for 224), or resnet20:width=W; classes=N and
     /// size=S are taken from --data if they are not given, as in cnn:size=64.
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]

@@ -123,7 +123,7 @@ impl<'a> Subject<'a> {
     fn gradient(&mut self) -> Option<Gradient> {
         let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
         let Settings { data, seed, task_batch, .. } = &self.settings;
-        let (model, data) = match find(model.clone(), data, *seed) {
+        let (model, data) = match find(model.clone(), data, *seed, self.settings.folder_options()) {
             Ok(FoundInputs { model, data, .. }) => (model.clone(), data.open(&*model, Split::Train)),
             Err(failure) => (model.clone(), Err(DataError::Problem(failure.to_string()))),
         };

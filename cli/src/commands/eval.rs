@@ -57,8 +57,15 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<(), Failure>
             "{path} lies in no run's folder, so its data is not known: add --data DATA (or --data synthetic)"
         ))
     })?;
-    let seed = args.seed.unwrap_or(settings.unwrap_or_default().seed);
-    let FoundInputs { model: network, data, .. } = find_data(network, &name, seed)?;
+    let settings = settings.unwrap_or_default();
+    let seed = args.seed.unwrap_or(settings.seed);
+    let mut options = args.folder.options();
+    if name == settings.data {
+        // The test data is to be that of the run.
+        options.skip_bad |= settings.skip_bad;
+        options.validation = options.validation.or(settings.validation);
+    }
+    let FoundInputs { model: network, data, .. } = find_data(network, &name, seed, options)?;
     let (parameters, _) = model::read(&path, &network.table())?;
     check_classes(metadata.get("classes"), &network.class_names(), &path, &name)?;
     let test = data.open(&*network, Split::Test)?;

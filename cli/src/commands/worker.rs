@@ -109,6 +109,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             fuse,
             models,
             data: data.clone(),
+            folder_options: args.folder.options(),
             peers: None,
             cache: default_cache_dir(),
             cache_bytes: args.cache_gb.saturating_mul(1_000_000_000),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_coordinator::SplitData;
-use ata_data::{BadImage, DataError, Split};
+use ata_data::{BadImage, DataError, FolderOptions, Split};
 use ata_learn::{Dataset, DescribedModel, Model, ModelResolver};
 
 use crate::escape::escaped;
@@ -40,7 +40,8 @@ impl Inputs {
         let Settings { data, seed, .. } = settings;
         let evaluators = settings.evaluators(true)?;
         let specification = specification(settings, models)?;
-        let FoundInputs { model, parameters, data } = find(models(&specification)?, data, *seed)?;
+        let FoundInputs { model, parameters, data } =
+            find(models(&specification)?, data, *seed, settings.folder_options())?;
         let samples = Some(data.open(&*model, Split::Train)?.count());
         let opened = data.open(&*model, Split::Test)?;
         let (test_samples, own_test) = (Some(opened.count()), evaluators.head.then_some(opened));
@@ -112,14 +113,27 @@ pub(crate) struct FoundInputs {
     pub(crate) data: DataPlace,
 }
 
-/// Finds the data that `--data` names and adapts a model to it. Prints the location of images that had to be packed.
-pub(crate) fn find(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<FoundInputs, Failure> {
+/// Finds the data that `--data` names and adapts a model to it. Prints the location of images that had to be packed, and the files left out.
+pub(crate) fn find(
+    model: Arc<dyn Model>,
+    data: &str,
+    seed: u64,
+    options: FolderOptions,
+) -> Result<FoundInputs, Failure> {
     let mut found = FoundInputs { model, parameters: Vec::new(), data: DataPlace::find(data, seed)? };
-    let Some(path) = found.data.path() else { return Ok(found) };
+    let unsplit = || format!("--data {data} is no folder of images, which --validation could split: leave it out");
+    let Some(path) = found.data.path() else {
+        require(options.validation.is_none(), unsplit)?;
+        return Ok(found);
+    };
     let mut counting = Counting::new("images packed");
-    let adapted = found.model.adapt(path, &mut |done, total| counting.set(done, total));
+    let adapted = found.model.adapt(path, options, &mut |done, total| counting.set(done, total));
     counting.finish();
-    let Some(adapted) = adapted.inspect_err(note_bad_images)? else { return Ok(found) };
+    let Some(adapted) = adapted.inspect_err(note_bad_images)? else {
+        require(options.validation.is_none(), unsplit)?;
+        return Ok(found);
+    };
+    note_left_out(&adapted.left_out);
     (found.model, found.parameters) = (adapted.model, adapted.parameters);
     if let DataPlace::Path(path) = &mut found.data
         && *path != adapted.data
@@ -137,7 +151,17 @@ pub(crate) fn note_bad_images(error: &DataError) {
     }
 }
 
-pub(crate) fn note_bad_image(what: &str, BadImage { path, reason }: &BadImage) {
+/// Prints the files that were left out, and their number.
+pub(crate) fn note_left_out(files: &[BadImage]) {
+    for bad in files {
+        note_bad_image("left out", bad);
+    }
+    if !files.is_empty() {
+        note!("{} files were left out", files.len());
+    }
+}
+
+fn note_bad_image(what: &str, BadImage { path, reason }: &BadImage) {
     note!("{what} {}: {}", escaped(&path.display().to_string()), escaped(reason));
 }
 

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ata_data::FolderOptions;
 use ata_learn::{DeviceChoice, Precision};
 use ata_net::limits::MAX_WORKERS;
 use ata_record::Labels;
@@ -44,12 +45,17 @@ pub(crate) const MAX_THREADS: usize = 1024;
 /// Every setting of a run, as in `config.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct Settings {
     pub(crate) policy: String,
     pub(crate) iterations: u64,
     pub(crate) budget: u64,
     pub(crate) task_batch: u32,
     pub(crate) data: String,
+    /// Whether unusable files in a folder of images are left out.
+    pub(crate) skip_bad: bool,
+    /// The share of the images of a folder that become test images, if it has no others.
+    pub(crate) validation: Option<f64>,
     pub(crate) model: String,
     pub(crate) optimizer: RuleName,
     pub(crate) lr: f64,
@@ -132,6 +138,8 @@ impl Default for Settings {
             budget: 16,
             task_batch: 6,
             data: "synthetic".into(),
+            skip_bad: false,
+            validation: None,
             model: "cnn".into(),
             optimizer: RuleName::Adam,
             lr: 1e-3,
@@ -264,6 +272,10 @@ impl Settings {
             total_worker_time_s: self.max_worker_time_s,
             employments: self.max_employments,
         }
+    }
+
+    pub(crate) fn folder_options(&self) -> FolderOptions {
+        FolderOptions { skip_bad: self.skip_bad, validation: self.validation }
     }
 
     pub(crate) fn device_choice(&self) -> Result<DeviceChoice, Failure> {

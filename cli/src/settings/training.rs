@@ -81,6 +81,7 @@ impl Settings {
         share("momentum", self.momentum, false)?;
         share("label_smoothing", self.label_smoothing, false)?;
         self.augmentation()?;
+        self.validation.map_or(Ok(()), |taken| share("validation", taken, false))?;
         self.target_accuracy.map_or(Ok(()), |accuracy| share("target_accuracy", accuracy, true))?;
         let decay = self.weight_decay.unwrap_or(0.0);
         require(decay.is_finite() && decay >= 0.0, || {

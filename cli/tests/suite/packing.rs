@@ -106,6 +106,25 @@ fn images_in_shards() {
 }
 
 #[test]
+fn a_folder_without_test_images_is_split() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    std::fs::remove_dir_all(sandbox.path("photos/test")).unwrap();
+    let up = [&UP[..], &["--data", "photos/train", "--iterations", "1", "--out", "a"]].concat();
+    sandbox.fails(&up, 65, "--validation 5%");
+    sandbox.summary(&[&up[..], &["--validation", "20%"]].concat());
+    sandbox.text(&["data", "pack", "photos", "packed", "--validation", "0.2"]);
+    // Both ways to the images give the same split.
+    let count = |data: &[&str]| sandbox.summary(&[&["eval", "a"], data].concat())["samples"].clone();
+    assert_eq!(count(&[]), count(&["--data", "packed"]));
+    for (data, share, code) in
+        [("synthetic", "5%", 64), ("packed", "5%", 65), ("photos", "5", 64), ("photos", "0%", 64)]
+    {
+        sandbox.fails(&["up", "--data", data, "--validation", share], code, "--validation");
+    }
+}
+
+#[test]
 fn bad_images_end_the_command_with_65_unless_they_are_left_out() {
     let sandbox = Sandbox::new();
     images(&sandbox.path("photos"));
@@ -120,6 +139,17 @@ fn bad_images_end_the_command_with_65_unless_they_are_left_out() {
     let output = sandbox.run(&["data", "pack", "photos", "packed", "--skip-bad"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.lines().last().unwrap().contains("2 files were left out"), "{said}");
+    // A run names them each time, although it packs the images once.
+    for out in ["a", "b"] {
+        let up = [&UP[..], &["--data", "photos", "--skip-bad", "--iterations", "1", "--out", out]].concat();
+        let said = String::from_utf8(sandbox.run(&up).stderr).unwrap();
+        assert!(
+            ["broken.png: ", "notes.txt: ", "2 files were left out"].iter().all(|text| said.contains(text)),
+            "{said}"
+        );
+    }
+    let said = String::from_utf8(sandbox.run(&["eval", "a"]).stderr).unwrap();
+    assert!(said.contains("2 files were left out"), "{said}");
     // Existing files are kept.
     assert_eq!(sandbox.run(&["data", "pack", "photos", "packed", "--skip-bad"]).status.code(), Some(74));
     assert_eq!(sandbox.run(&["data", "pack", "photos", "other", "--size", "20"]).status.code(), Some(64));

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 
 use crate::info::MAX_CLASSES;
+use crate::splits::NamedSplit;
 use crate::{BadImage, DataError};
 
 /// The images of a folder, which are not opened yet.
@@ -41,29 +42,52 @@ pub(crate) struct SplitPart {
 }
 
 impl ImageFolder {
-    /// Lists a folder of images. Returns `None` if it has no folder `train`.
-    pub(crate) fn find(folder: &Path) -> Result<Option<Self>, DataError> {
-        let train = folder.join("train");
-        if !train.is_dir() {
-            return Ok(None);
-        }
-        let test = ["test", "val"].map(|name| folder.join(name)).into_iter().find(|path| path.is_dir());
-        let test =
-            test.ok_or_else(|| DataError::corrupt(folder, "has a folder 'train', but no folder 'test' or 'val'"))?;
-        let mut unusable = Vec::new();
-        let of_train = classes(&train, &mut unusable)?;
-        let of_test = classes(&test, &mut unusable)?;
-        same_classes([(&train, &of_train), (&test, &of_test)])?;
-        let mut files = |classes: &[(String, PathBuf)]| -> Result<Vec<LabelledFile>, DataError> {
-            let mut files = Vec::new();
-            for (label, (_, folder)) in (0..).zip(classes) {
-                let images = images(folder, &mut unusable)?.into_iter();
-                files.extend(images.map(|path| LabelledFile { path, part: None, label }));
+    /// Lists a folder of images: `train/CLASS/*` and `test/CLASS/*`; if it is `to_split`, `train/CLASS/*` or `CLASS/*`, all of which are then
+    /// in `train`. Returns them with the images next to those splits, or `None` if there are none.
+    pub(crate) fn find(folder: &Path, to_split: bool) -> Result<Option<(Self, Vec<BadImage>)>, DataError> {
+        let [train, test, validation] = named_folders(folder)?;
+        let (train, test) = match (to_split, train, test.or(validation)) {
+            (false, Some(train), Some(test)) => (train, Some(test)),
+            (false, None, _) if holds_classes(folder)? => {
+                let reason = "expected train/CLASS/*.png and test/CLASS/*.png, found folders of images: if each is a class, take a part \
+                              of its images for tests with --validation 5%";
+                return Err(DataError::corrupt(folder, reason));
             }
-            Ok(files)
+            (false, None, _) => return Ok(None),
+            (false, Some(_), None) => {
+                let reason = "has a folder 'train', but no folder 'test' or 'val': add one, or take a part of the training images with \
+                              --validation 5%";
+                return Err(DataError::corrupt(folder, reason));
+            }
+            (true, train, None) => (train.unwrap_or_else(|| folder.into()), None),
+            (true, _, Some(test)) => {
+                return Err(DataError::corrupt(test, "there are test images already: leave --validation out"));
+            }
         };
-        let (train, test) = (files(&of_train)?, files(&of_test)?);
-        Ok(Some(Self { classes: of_train.into_iter().map(|(name, _)| name).collect(), train, test, unusable }))
+        let mut found = Self::default();
+        let of_train = classes(&train, &mut found.unusable)?;
+        if let Some(test) = &test {
+            let of_test = classes(test, &mut found.unusable)?;
+            same_classes([(&train, &of_train), (test, &of_test)])?;
+            found.train = files(&of_train, &mut found.unusable)?;
+            found.test = files(&of_test, &mut found.unusable)?;
+        } else {
+            found.train = files(&of_train, &mut found.unusable)?;
+        }
+        found.classes = of_train.into_iter().map(|(name, _)| name).collect();
+        let mut unused = Vec::new();
+        for path in
+            entries(folder)?.into_iter().filter(|path| train != folder && *path != train && test.as_ref() != Some(path))
+        {
+            let count = image_count(&path);
+            if count > 0 {
+                let test = test.as_deref().unwrap_or(&train).display();
+                let reason =
+                    format!("it holds {count} images next to those that are used, in {} and {test}", train.display());
+                unused.push(BadImage { path, reason });
+            }
+        }
+        Ok(Some((found, unused)))
     }
 
     /// Returns a digest that changes if a file is added, removed or written to.
@@ -90,6 +114,31 @@ impl ImageFolder {
         }
         Ok(digest.finalize().into())
     }
+}
+
+/// Returns the folders for training, tests and validation, which hold folders themselves; of several, that with the shortest name.
+pub(crate) fn named_folders(folder: &Path) -> Result<[Option<PathBuf>; 3], DataError> {
+    let mut paths = entries(folder)?;
+    paths.sort_by_key(|path| path.as_os_str().len());
+    let holds_folders =
+        |path: &Path| path.is_dir() && entries(path).is_ok_and(|inside| inside.iter().any(|path| path.is_dir()));
+    let named = |split| paths.iter().find(|path| NamedSplit::of(path) == Some(split) && holds_folders(path)).cloned();
+    Ok([NamedSplit::Train, NamedSplit::Test, NamedSplit::Validation].map(named))
+}
+
+/// Returns `true` if two folders in this one hold images.
+fn holds_classes(folder: &Path) -> Result<bool, DataError> {
+    let holds_images =
+        |path: &&PathBuf| path.is_dir() && entries(path).is_ok_and(|inside| inside.iter().any(|path| is_image(path)));
+    Ok(entries(folder)?.iter().filter(holds_images).nth(1).is_some())
+}
+
+/// Counts the images at or below a path, without following links.
+fn image_count(path: &Path) -> usize {
+    if !path.is_dir() {
+        return is_image(path).into();
+    }
+    entries(path).unwrap_or_default().iter().filter(|path| !path.is_symlink()).map(|path| image_count(path)).sum()
 }
 
 /// Returns the folders of a split's classes, by name.
@@ -128,19 +177,35 @@ fn same_classes([train, test]: [(&Path, &[(String, PathBuf)]); 2]) -> Result<(),
     Ok(())
 }
 
+/// Returns the images of all classes, which are numbered in this order.
+fn files(classes: &[(String, PathBuf)], unusable: &mut Vec<BadImage>) -> Result<Vec<LabelledFile>, DataError> {
+    let mut files = Vec::new();
+    for (label, (_, folder)) in (0..).zip(classes) {
+        let images = images(folder, unusable)?.into_iter();
+        files.extend(images.map(|path| LabelledFile { path, part: None, label }));
+    }
+    Ok(files)
+}
+
 /// Returns the images of a class, sorted by name.
 fn images(class: &Path, unusable: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, DataError> {
-    let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| {
-        let extension = path.extension().and_then(OsStr::to_str);
-        extension.is_some_and(is_image_extension) && path.is_file()
-    });
-    let stray = |path| BadImage { path, reason: "expected a file .png, .jpg, .jpeg or .webp".into() };
+    let (images, others): (Vec<PathBuf>, Vec<PathBuf>) = entries(class)?.into_iter().partition(|path| is_image(path));
+    let stray = |path: PathBuf| match image_count(&path) {
+        count if path.is_dir() => {
+            BadImage { path, reason: format!("a folder in that of a class, with {count} images") }
+        }
+        _ => BadImage { path, reason: "expected a file .png, .jpg, .jpeg or .webp".into() },
+    };
     unusable.extend(others.into_iter().map(stray));
     if images.is_empty() {
         let reason = "no images: add some, or remove the folder of the class from all splits";
         return Err(DataError::corrupt(class, reason));
     }
     Ok(images)
+}
+
+fn is_image(path: &Path) -> bool {
+    path.extension().and_then(OsStr::to_str).is_some_and(is_image_extension) && path.is_file()
 }
 
 pub(crate) fn is_image_extension(extension: &str) -> bool {
@@ -152,12 +217,27 @@ pub(crate) fn is_class_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c == ',' || c.is_control())
 }
 
-/// Returns the content of a folder, sorted, without hidden files, which systems leave everywhere.
+/// Names of the files and folders that systems leave everywhere, in addition to hidden ones.
+const OF_SYSTEMS: [&str; 8] = [
+    "thumbs.db",
+    "ehthumbs.db",
+    "desktop.ini",
+    "$recycle.bin",
+    "system volume information",
+    "__macosx",
+    "@eadir",
+    "lost+found",
+];
+
+/// Returns the content of a folder, sorted, without what systems leave everywhere.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let is_of_system = |path: &Path| {
+        let name = path.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(b".") || OF_SYSTEMS.iter().any(|known| name.eq_ignore_ascii_case(known))
+    };
     let listed = std::fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     let mut paths: Vec<PathBuf> = listed.map_err(DataError::io(folder))?;
-    paths.retain(|path| !is_hidden(path));
+    paths.retain(|path| !is_of_system(path));
     paths.sort();
     Ok(paths)
 }

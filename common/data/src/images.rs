@@ -7,9 +7,18 @@ use crate::cache::default_cache_dir;
 use crate::cifar::find_split;
 use crate::sharded::ShardedFile;
 use crate::{
-    Augmentation, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement, RecordFile,
-    ShardIndex, Split, Synthetic, TaskSample, Unpacked, extract_archive,
+    Augmentation, BadImage, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement,
+    RecordFile, ShardIndex, Split, Synthetic, TaskSample, Unpacked, extract_archive,
 };
+
+/// The options for images that are read from a folder in which they are not packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FolderOptions {
+    /// Whether unusable files are left out; otherwise they are an error.
+    pub skip_bad: bool,
+    /// The share of the images that become test images, above 0 and below 1, if the folder has no others.
+    pub validation: Option<f64>,
+}
 
 /// One split of a data set of images, read image by image.
 #[derive(Clone, Debug)]
@@ -87,14 +96,26 @@ impl Images {
     }
 
     /// Packs the images of `data` into the cache if it is a folder of images that are not packed yet, and returns the
-    /// folder of the packed images. Otherwise returns `data`.
-    pub fn prepare(data: &Path, size: usize, progress: PackProgress<'_>) -> Result<PathBuf, DataError> {
-        if !data.is_dir() || Split::BOTH.iter().flat_map(|split| split.names()).any(|name| data.join(name).is_file()) {
-            return Ok(data.into());
+    /// folder of the packed images, and the files left out. Otherwise returns `data`.
+    pub fn prepare(
+        data: &Path,
+        size: usize,
+        FolderOptions { skip_bad, validation }: FolderOptions,
+        progress: PackProgress<'_>,
+    ) -> Result<(PathBuf, Vec<BadImage>), DataError> {
+        let is_split =
+            |folder: &Path| Split::BOTH.iter().flat_map(|split| split.names()).any(|name| folder.join(name).is_file());
+        if data.is_dir()
+            && !is_split(data)
+            && let Some(unpacked) = Unpacked::find(data, validation)?
+        {
+            return unpacked.pack_into_cache(&default_cache_dir(), size, skip_bad, progress);
         }
-        match Unpacked::find(data)? {
-            Some(unpacked) => unpacked.pack_into_cache(&default_cache_dir(), size, progress),
-            None => Ok(data.into()),
+        match validation {
+            Some(_) => {
+                Err(DataError::corrupt(data, "is no folder of images, which --validation could split: leave it out"))
+            }
+            None => Ok((data.into(), Vec::new())),
         }
     }
 

@@ -6,7 +6,8 @@
 //! - `images`: [`Images`], one split of any kind; `info`: the description of its images; `augmentation`: random changes by tasks
 //! - `sampling`: [`TaskSampler`], which chooses the samples of a task; `permutation`, `windows`: their order
 //! - `packed`, `packed_writer`, `header`: ata's own layout; `shard_index`, `sharded`: the same layout in shards
-//! - `pack`: packs images into it, from a `folder` of images, `tars` with a `class_label` for each, or `cifar10`
+//! - `pack`: packs images into it, from a `folder` of images, `tars` with a `class_label` for each, or `cifar10`; `decode`: reads image
+//!   files; `splits`: names of splits
 //! - `cifar`, `archive`, `synthetic`: CIFAR-100's layout, its archive, and generated images in its shape; `tar_reader`: reads archives
 //! - `file`: data files that are sent to workers; `cache`: the folder for data that is downloaded, unpacked or packed
 
@@ -16,6 +17,7 @@ mod cache;
 mod cifar;
 mod cifar10;
 mod class_label;
+mod decode;
 mod file;
 mod folder;
 mod header;
@@ -28,6 +30,7 @@ mod permutation;
 mod sampling;
 mod shard_index;
 mod sharded;
+mod splits;
 mod synthetic;
 mod tar_reader;
 mod tars;
@@ -38,7 +41,7 @@ pub use augmentation::{Augmentation, Mixing, Placement};
 pub use cache::default_cache_dir;
 pub use cifar::{CLASS_NAMES, RecordFile};
 pub use file::{DataFile, FileState, hex, sha256_of_file};
-pub use images::Images;
+pub use images::{FolderOptions, Images};
 pub use info::{Channels, ImageInfo, LabelledImage, MAX_CLASSES, MAX_SIZE, is_size};
 pub use pack::{BadImage, DEFAULT_SIZE, PackProgress, Packing, Unpacked};
 pub use packed::PackedFile;
@@ -158,8 +161,7 @@ pub enum DataError {
     Disk(String),
     /// Images to be packed cannot be read.
     #[error(
-        "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or let `ata data pack DIR OUT --skip-bad` \
-         leave them out",
+        "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or let `--skip-bad` leave them out",
         1 + others.len(), first.path.display(), first.reason
     )]
     BadImages {

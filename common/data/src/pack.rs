@@ -1,12 +1,10 @@
 //! Packs images into ata's own layout.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Seek};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use image::error::{LimitError, LimitErrorKind};
-use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, imageops::FilterType};
+use image::ImageError;
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -15,17 +13,18 @@ use sha2::{Digest, Sha256};
 
 use crate::cache::made_once;
 use crate::cifar10::Cifar10;
+use crate::decode::{MOST_BYTES, decode};
 use crate::file::read_exact_at;
-use crate::folder::{ImageFolder, LabelledFile, SplitPart};
+use crate::folder::{ImageFolder, LabelledFile};
 use crate::header::VERSION;
 use crate::packed_writer::PackedWriter;
 use crate::tars;
-use crate::{DataError, LabelledImage, PackedFile, Split, hex};
+use crate::{DataError, LabelledImage, PackedFile, Split, hex, sha256_of_file};
 
-/// The maximum number of pixels in a row or column of a source image: more than those of any camera.
-const MOST_PIXELS: u32 = 1 << 15;
-/// The maximum memory for decoding an image, in bytes, per thread: an image of 80 megapixels. Small files can claim to be far larger.
-pub(crate) const MOST_BYTES: u64 = 256 << 20;
+/// The revision of the code that reads images. Images that another revision packed into the cache are packed again.
+const REVISION: u32 = 2;
+/// The file in a folder of the cache that lists what was left out.
+const LEFT_OUT: &str = "left-out";
 /// The number of images that are decoded in parallel before they are written; 128 of the largest take 25 MB.
 const AT_ONCE: usize = 128;
 
@@ -57,7 +56,13 @@ pub type PackProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Images that can be packed.
 #[derive(Debug)]
-pub struct Unpacked(PackSource);
+pub struct Unpacked {
+    source: PackSource,
+    /// The share of the training images that become test images, if there are none.
+    validation: Option<f64>,
+    /// Images next to those that are packed.
+    unused: Vec<BadImage>,
+}
 
 #[derive(Debug)]
 enum PackSource {
@@ -67,16 +72,26 @@ enum PackSource {
 
 impl Unpacked {
     /// Finds images in a folder: `train/CLASS/*` and `test/CLASS/*`, tar archives in the layout of WebDataset, or
-    /// CIFAR-10 in its official binary layout.
-    pub fn find(folder: &Path) -> Result<Option<Self>, DataError> {
-        if let Some(cifar) = Cifar10::find(folder) {
-            return Ok(Some(Self(PackSource::Cifar10(cifar))));
-        }
-        let found = match tars::find(folder)? {
-            Some(found) => Some(found),
-            None => ImageFolder::find(folder)?,
+    /// CIFAR-10 in its official binary layout. With a share for `validation`, they are `train/CLASS/*` or `CLASS/*`, and this share of them
+    /// become the test images.
+    pub fn find(folder: &Path, validation: Option<f64>) -> Result<Option<Self>, DataError> {
+        let found = match Cifar10::find(folder) {
+            Some(cifar) => Some(PackSource::Cifar10(cifar)),
+            None => tars::find(folder)?.map(PackSource::Folder),
         };
-        Ok(found.map(|folder| Self(PackSource::Folder(folder))))
+        match (found, validation) {
+            (Some(source), None) => Ok(Some(Self { source, validation, unused: Vec::new() })),
+            (Some(_), Some(_)) => {
+                let reason =
+                    "--validation splits folders of images; archives and CIFAR-10 are split already: leave it out";
+                Err(DataError::corrupt(folder, reason))
+            }
+            (None, _) => Ok(ImageFolder::find(folder, validation.is_some())?.map(|(folder, unused)| Self {
+                source: PackSource::Folder(folder),
+                validation,
+                unused,
+            })),
+        }
     }
 
     /// Packs the images into `train.packed` and `test.packed` in a folder, which must not contain these files. Returns the files left out.
@@ -89,48 +104,70 @@ impl Unpacked {
                 }
             }
         }
-        match self.0 {
-            PackSource::Folder(folder) => pack_folder(folder, out, packing, progress),
-            PackSource::Cifar10(cifar) => cifar.pack(out, packing, progress).map(|()| Vec::new()),
-        }
+        let Self { source, validation, unused } = self;
+        let bad = match source {
+            PackSource::Folder(folder) => pack_folder(folder, validation, out, packing, progress)?,
+            PackSource::Cifar10(cifar) => cifar.pack(out, packing, progress).map(|()| Vec::new())?,
+        };
+        Ok([unused, bad].concat())
     }
 
-    /// Packs the images into a folder under `cache`, once for each content and size, and returns that folder.
+    /// Packs the images into a folder under `cache`, once for each content and size. Returns that folder and the files left out.
     pub(crate) fn pack_into_cache(
-        self,
+        mut self,
         cache: &Path,
         size: usize,
+        skip_bad: bool,
         progress: PackProgress<'_>,
-    ) -> Result<PathBuf, DataError> {
+    ) -> Result<(PathBuf, Vec<BadImage>), DataError> {
         let mut digest = Sha256::new();
-        digest.update([VERSION, size as u32].map(u32::to_le_bytes).as_flattened());
-        digest.update(match &self.0 {
+        digest.update([VERSION, REVISION, size as u32, skip_bad.into()].map(u32::to_le_bytes).as_flattened());
+        digest.update(self.validation.unwrap_or_default().to_le_bytes());
+        digest.update(match &self.source {
             PackSource::Folder(folder) => folder.fingerprint()?,
             PackSource::Cifar10(cifar) => cifar.fingerprint()?,
         });
         let target = cache.join("packed").join(&hex(&digest.finalize())[..32]);
         let is_whole = |split: Split| PackedFile::open(&target.join(split.packed_name())).is_ok();
-        made_once(target.clone(), is_whole, |unfinished| {
-            self.pack(unfinished, Packing { size, skip_bad: false, shard_bytes: None }, progress).map(drop)
-        })
+        let mut left_out = std::mem::take(&mut self.unused);
+        let packed = made_once(target.clone(), is_whole, |unfinished| {
+            let bad = self.pack(unfinished, Packing { size, skip_bad, shard_bytes: None }, progress)?;
+            let list = bad.into_iter().flat_map(|bad| [bad.path.display().to_string(), bad.reason]);
+            std::fs::write(unfinished.join(LEFT_OUT), list.collect::<Vec<_>>().join("\0"))
+                .map_err(DataError::cache(unfinished))
+        })?;
+        let list = std::fs::read_to_string(packed.join(LEFT_OUT)).map_err(DataError::io(packed.join(LEFT_OUT)))?;
+        let mut fields = list.split('\0');
+        while let (Some(path), Some(reason)) = (fields.next(), fields.next()) {
+            left_out.push(BadImage { path: path.into(), reason: reason.into() });
+        }
+        Ok((packed, left_out))
     }
 }
 
 /// Packs both splits of a folder. The test images are normalised like the training images.
 fn pack_folder(
     folder: ImageFolder,
+    validation: Option<f64>,
     out: &Path,
     Packing { size, skip_bad, shard_bytes }: Packing,
     progress: PackProgress<'_>,
 ) -> Result<Vec<BadImage>, DataError> {
-    let ImageFolder { classes, mut train, test, unusable: mut bad } = folder;
+    let ImageFolder { classes, mut train, mut test, unusable: mut bad } = folder;
+    if let Some(share) = validation {
+        (train, test) = split_by_content(train, share);
+        if test.is_empty() {
+            let reason = format!("--validation {share} takes none of {} images: raise it", train.len());
+            return Err(DataError::Problem(reason));
+        }
+    }
     if shard_bytes.is_some() {
         // Images are shuffled because few shards are read at a time, and folders are sorted by class.
         train.shuffle(&mut ChaCha8Rng::seed_from_u64(0));
     }
     let total = (train.len() + test.len()) as u64;
     let mut done = 0;
-    let mut pack = |files: &[LabelledFile]| -> Result<PackedWriter, DataError> {
+    let mut pack = |files: &[LabelledFile], needs_all: bool| -> Result<PackedWriter, DataError> {
         let mut writer = PackedWriter::new(out, size, &classes, shard_bytes).map_err(DataError::write(out))?;
         let mut found = vec![false; classes.len()];
         for files in files.chunks(AT_ONCE) {
@@ -148,16 +185,18 @@ fn pack_folder(
             progress(done, total);
         }
         match found.iter().position(|found| !found) {
-            Some(class) if skip_bad => {
-                let folder =
-                    files.iter().find(|file| usize::from(file.label) == class).and_then(|file| file.path.parent());
-                let reason = format!("none of the images of class '{}' can be read", classes[class]);
-                Err(DataError::corrupt(folder.unwrap_or(out), reason))
+            Some(class) if needs_all => {
+                let of_class = files.iter().find(|file| usize::from(file.label) == class);
+                let folder = of_class.and_then(|file| file.path.parent()).unwrap_or(out);
+                let why = if of_class.is_some() { "can be read" } else { "is left for training: lower --validation" };
+                Err(DataError::corrupt(folder, format!("none of the images of class '{}' {why}", classes[class])))
             }
             _ => Ok(writer),
         }
     };
-    let (train, test) = (pack(&train)?, pack(&test)?);
+    // Of a rare class, chance may take no image for validation.
+    let (train, test) =
+        (pack(&train, skip_bad || validation.is_some())?, pack(&test, skip_bad && validation.is_none())?);
     if !bad.is_empty() && !skip_bad {
         return Err(DataError::BadImages { first: bad.remove(0), others: bad });
     }
@@ -167,59 +206,47 @@ fn pack_folder(
     Ok(bad)
 }
 
-fn read(file: &LabelledFile, size: usize) -> Result<LabelledImage, BadImage> {
-    let LabelledFile { path, part, label } = file;
-    let decoded = match part {
-        None => File::open(path).map_err(ImageError::from).and_then(|file| decode(BufReader::new(file), path, size)),
-        Some(part) => part.read().map_err(ImageError::from).and_then(|bytes| decode(Cursor::new(bytes), path, size)),
+/// Splits images into those for training and a share of them for tests. A hash of an image's content decides, so that neither its name nor
+/// other images change its split, and copies are in the same one.
+fn split_by_content(files: Vec<LabelledFile>, share: f64) -> (Vec<LabelledFile>, Vec<LabelledFile>) {
+    // A file that cannot be read stays where it is, and is reported when it is packed.
+    let hash = |digest: [u8; 32]| u64::from_be_bytes(*digest.first_chunk().expect("32 bytes"));
+    let is_test = |file: &LabelledFile| {
+        sha256_of_file(&file.path).is_ok_and(|digest| (hash(digest) as f64) < share * (u64::MAX as f64))
     };
+    let of_test: Vec<bool> = files.par_iter().map(is_test).collect();
+    let (test, train): (Vec<_>, Vec<_>) = files.into_iter().zip(of_test).partition(|(_, is_test)| *is_test);
+    let files = |files: Vec<(LabelledFile, bool)>| files.into_iter().map(|(file, _)| file).collect();
+    (files(train), files(test))
+}
+
+fn read(file: &LabelledFile, size: usize) -> Result<LabelledImage, BadImage> {
+    let decoded = file.content().map_err(ImageError::from).and_then(|content| decode(content, &file.path, size));
     match decoded {
-        Ok(pixels) => Ok(LabelledImage { label: *label, pixels }),
-        Err(error) => Err(BadImage { path: path.clone(), reason: error.to_string() }),
+        Ok(pixels) => Ok(LabelledImage { label: file.label, pixels }),
+        Err(error) => Err(BadImage { path: file.path.clone(), reason: error.to_string() }),
     }
 }
 
-impl SplitPart {
-    fn read(&self) -> io::Result<Vec<u8>> {
-        if self.bytes > MOST_BYTES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "no image is that large"));
-        }
-        let file = match &self.unpacked {
-            Some(file) => file,
-            None => &File::open(&self.archive)?.into(),
+impl LabelledFile {
+    fn content(&self) -> io::Result<Vec<u8>> {
+        let within = |bytes| {
+            let reason = || format!("{bytes} bytes: expected an image of at most {MOST_BYTES}");
+            if bytes <= MOST_BYTES { Ok(()) } else { Err(io::Error::new(io::ErrorKind::FileTooLarge, reason())) }
         };
-        let mut bytes = vec![0; self.bytes as usize];
-        read_exact_at(file, &mut bytes, self.offset)?;
-        Ok(bytes)
+        let Some(part) = &self.part else {
+            within(std::fs::metadata(&self.path)?.len())?;
+            return std::fs::read(&self.path);
+        };
+        within(part.bytes)?;
+        let file = match &part.unpacked {
+            Some(file) => file,
+            None => &File::open(&part.archive)?.into(),
+        };
+        let mut content = vec![0; part.bytes as usize];
+        read_exact_at(file, &mut content, part.offset)?;
+        Ok(content)
     }
-}
-
-/// Reads an image, and resizes it so that its shorter side fits. The excess of the longer side is cropped on both ends.
-fn decode(file: impl BufRead + Seek, path: &Path, size: usize) -> Result<Vec<u8>, ImageError> {
-    let mut reader = ImageReader::new(file).with_guessed_format()?;
-    if reader.format().is_none() {
-        reader.set_format(ImageFormat::from_path(path)?);
-    }
-    let mut limits = Limits::default();
-    (limits.max_image_width, limits.max_image_height) = (Some(MOST_PIXELS), Some(MOST_PIXELS));
-    limits.max_alloc = Some(MOST_BYTES);
-    reader.limits(limits);
-    let mut decoder = reader.into_decoder()?;
-    // The decoder's own limit covers its working memory, but not the image.
-    if decoder.total_bytes() > MOST_BYTES {
-        return Err(ImageError::Limits(LimitError::from_kind(LimitErrorKind::InsufficientMemory)));
-    }
-    // Cameras store the orientation of an image as metadata.
-    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    let mut image = DynamicImage::ImageRgb8(DynamicImage::from_decoder(decoder)?.into_rgb8());
-    image.apply_orientation(orientation);
-    let size = size as u32;
-    if (image.width(), image.height()) != (size, size) {
-        image = image.resize_to_fill(size, size, FilterType::Triangle);
-    }
-    let image = image.into_rgb8();
-    // The result has a red, a green and a blue plane.
-    Ok([0, 1, 2].iter().flat_map(|channel| image.pixels().map(move |pixel| pixel.0[*channel])).collect())
 }
 
 #[cfg(test)]
@@ -243,8 +270,8 @@ mod tests {
         // Returns whether packing was necessary.
         let pack = |size| {
             let mut packed = false;
-            let unpacked = Unpacked::find(folder.path()).unwrap().unwrap();
-            let target = unpacked.pack_into_cache(cache.path(), size, &mut |_, _| packed = true).unwrap();
+            let unpacked = Unpacked::find(folder.path(), None).unwrap().unwrap();
+            let (target, _) = unpacked.pack_into_cache(cache.path(), size, false, &mut |_, _| packed = true).unwrap();
             let names = std::fs::read_dir(cache.path().join("packed")).unwrap().map(|entry| entry.unwrap().file_name());
             assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("unfinished-")));
             (target, packed)

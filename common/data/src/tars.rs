@@ -13,13 +13,11 @@ use tar::EntryType;
 
 use crate::cache::default_cache_dir;
 use crate::class_label::{ClassLabel, ClassList, LABELS, MAX_LABEL_BYTES};
-use crate::folder::{ImageFolder, LabelledFile, SplitPart, entries, is_image_extension};
-use crate::pack::MOST_BYTES;
+use crate::decode::MOST_BYTES;
+use crate::folder::{ImageFolder, LabelledFile, SplitPart, entries, is_image_extension, named_folders};
+use crate::splits::NamedSplit;
 use crate::tar_reader::{TarEntry, TarReader};
 use crate::{BadImage, DataError, Split};
-
-/// The splits, of which the last is for tests if there is no other one.
-const SPLITS: [&str; 3] = ["train", "test", "val"];
 
 /// Lists the images of the archives in a folder. Returns `None` if there are no training images.
 pub(crate) fn find(folder: &Path) -> Result<Option<ImageFolder>, DataError> {
@@ -76,23 +74,22 @@ fn numbered(
     Ok(ImageFolder { classes: classes.names, train, test, unusable: std::mem::take(unusable) })
 }
 
-/// Returns the sorted archives of each of [`SPLITS`]: those with its name in theirs, or in a folder of its name.
+/// Returns the sorted archives for training, tests and validation: those that say so in their names, or are in a folder that does.
 fn archives(folder: &Path, unusable: &mut Vec<BadImage>) -> Result<[Vec<PathBuf>; 3], DataError> {
     let mut archives = [const { Vec::new() }; 3];
-    if folder.join(SPLITS[0]).is_dir() {
-        for (split, found) in SPLITS.into_iter().zip(&mut archives) {
-            let inside = folder.join(split);
-            if inside.is_dir() {
-                found.extend(entries(&inside)?.into_iter().filter(|path| is_archive(path)));
+    let inside = named_folders(folder)?;
+    if inside[0].is_some() {
+        for (inside, found) in inside.iter().zip(&mut archives) {
+            if let Some(inside) = inside {
+                found.extend(entries(inside)?.into_iter().filter(|path| is_archive(path)));
             }
         }
         return Ok(archives);
     }
     for path in entries(folder)?.into_iter().filter(|path| is_archive(path)) {
-        let splits: Vec<usize> = (0..SPLITS.len()).filter(|split| has_word(&path, SPLITS[*split])).collect();
-        match splits[..] {
-            [split] => archives[split].push(path),
-            _ => unusable.push(BadImage { path, reason: format!("expected one of {} in its name", SPLITS.join(", ")) }),
+        match NamedSplit::of(&path) {
+            Some(split) => archives[split as usize].push(path),
+            None => unusable.push(BadImage { path, reason: "expected one of train, test, val in its name".into() }),
         }
     }
     Ok(archives)
@@ -108,12 +105,6 @@ fn is_archive(path: &Path) -> bool {
         _ => false,
     };
     is_one && path.is_file()
-}
-
-/// Returns `true` if a word of a file's name begins with `begin`. Letters within a word do not count, as in "constrained" or "interval".
-fn has_word(path: &Path, begin: &str) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(begin))
 }
 
 const RIVAL: &str = "there is another image of the same sample, whose name ends at the first dot";

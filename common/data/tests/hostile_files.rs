@@ -166,7 +166,7 @@ fn mutated_shard_indices() {
 fn packs(folder: &Path, size: usize) -> bool {
     let out = TempDir::new().unwrap();
     let packing = Packing { size, skip_bad: true, shard_bytes: None };
-    let packed = Unpacked::find(folder).and_then(|found| match found {
+    let packed = Unpacked::find(folder, None).and_then(|found| match found {
         Some(found) => found.pack(out.path(), packing, &mut |_, _| {}).map(|bad| bad.is_empty()),
         None => Ok(false),
     });
@@ -202,7 +202,8 @@ fn mutated_images() {
 
 fn mutated_tars() {
     let folder = TempDir::new().unwrap();
-    let good = |first: u8| tar(&[("1.png", &png(first)), ("1.cls", b"0"), ("2.png", &png(9)), ("2.json", b"{\"label\": 1}")]);
+    let good =
+        |first: u8| tar(&[("1.png", &png(first)), ("1.cls", b"0"), ("2.png", &png(9)), ("2.json", b"{\"label\": 1}")]);
     for name in ["train-000.tar", "test-000.tar"] {
         write_file(&folder.path().join(name), &good(1));
     }
@@ -228,6 +229,24 @@ fn mutated_cifar10() {
         packs(folder.path(), 32)
     });
     println!("CIFAR-10: {fed:?}");
+}
+
+/// Packs images that are far longer than wide: of 32,768 pixels scaled up to 256 rows, all but a square would be cut off.
+fn long_images() {
+    let folder = TempDir::new().unwrap();
+    for (split, class) in [("train", "ant"), ("train", "bee"), ("test", "ant"), ("test", "bee")] {
+        let class = folder.path().join(split).join(class);
+        std::fs::create_dir_all(&class).unwrap();
+        for (width, height) in [(1 << 15, 1), (1, 1 << 15)] {
+            let file = class.join(format!("{width}.{height}.png"));
+            image::GrayImage::from_pixel(width, height, image::Luma([99])).save(file).unwrap();
+        }
+    }
+    let (out, packing) = (folder.path().join("out"), Packing { size: 256, skip_bad: false, shard_bytes: None });
+    let images = Unpacked::find(folder.path(), None).unwrap().unwrap();
+    assert_eq!(images.pack(&out, packing, &mut |_, _| ()).unwrap(), []);
+    let train = PackedFile::open(&out.join("train.packed")).unwrap();
+    assert!((0..4).all(|at| train.read(at).unwrap().pixels.iter().all(|value| *value == 99)));
 }
 
 fn mutated_models() {
@@ -268,6 +287,7 @@ fn hostile_files_do_no_harm_in_little_memory() {
         mutated_tars,
         mutated_cifar10,
         mutated_models,
+        long_images,
     ] {
         check();
     }

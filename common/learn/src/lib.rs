@@ -26,7 +26,7 @@ mod sift;
 mod table;
 
 // The methods of a [`Problem`] use these types, so a crate that implements it need not depend on another one.
-pub use ata_data::{DataError, DataSource, PackProgress, Split, TaskSample};
+pub use ata_data::{BadImage, DataError, DataSource, FolderOptions, PackProgress, Split, TaskSample};
 pub use ata_sums::{Metadata, ParameterTable};
 pub use device::{DeviceChoice, DeviceError, GPU_ARCHIVE, OpenDevice, limit_threads};
 pub use evaluation_threads::{BatchResult, EvaluationOrder, EvaluationThreads, MeasuringError};

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::evaluator::ClassCount;
 use crate::nn::Targets;
-use ata_data::{DataError, DataSource, PackProgress, Split, TaskSample};
+use ata_data::{BadImage, DataError, DataSource, FolderOptions, PackProgress, Split, TaskSample};
 use ata_sums::Metadata;
 
 /// A network, its training samples and its loss. [`crate::model`] makes one trainable.
@@ -39,7 +39,12 @@ pub trait Problem: Send + Sync + 'static {
 
     /// Adapts the problem to the data that `--data` names, before a run begins: prepares files, which may take long, and derives properties
     /// of the network from the data, such as the number of classes. By default there is nothing to adapt.
-    fn adapt(&self, _data: &Path, _progress: PackProgress<'_>) -> Result<Option<Adapted<Self>>, DataError>
+    fn adapt(
+        &self,
+        _data: &Path,
+        _options: FolderOptions,
+        _progress: PackProgress<'_>,
+    ) -> Result<Option<Adapted<Self>>, DataError>
     where
         Self: Sized,
     {
@@ -71,6 +76,8 @@ pub struct Adapted<M> {
     pub parameters: Vec<String>,
     /// The data to use instead of that named by `--data`.
     pub data: PathBuf,
+    /// The samples that are not used, and the reasons.
+    pub left_out: Vec<BadImage>,
 }
 
 /// The samples of a split, shared by all of its readers.

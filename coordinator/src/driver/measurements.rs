@@ -42,9 +42,8 @@ impl Driver {
         };
         let excluded = self.sessions.names.excluded_workers();
         let leaving = &self.sessions.leaving;
-        let may_evaluate = |session: &&Session| {
-            !excluded.contains(&session.worker) && !leaving.contains_key(&session.worker)
-        };
+        let may_evaluate =
+            |session: &&Session| !excluded.contains(&session.worker) && !leaving.contains_key(&session.worker);
         let candidates: Vec<CrewCandidate> = self.sessions.ready().filter(may_evaluate).map(candidate).collect();
         let (requests, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
         for (worker, request) in requests {

@@ -10,7 +10,7 @@ use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
     ProblemConfig, Retention, RunConfig, RunError, RunReport, SplitData, Start, TrainingSetup, WorkersConfig,
 };
-use ata_data::{DataSource, Split};
+use ata_data::{DataSource, FolderOptions, Split};
 use ata_learn::{DeviceChoice, Model};
 use ata_net::Security;
 use ata_policies::build_policy;
@@ -128,6 +128,7 @@ impl Cluster {
             fuse: fuses,
             models,
             data,
+            folder_options: FolderOptions::default(),
             cache: self.cache(),
             cache_bytes,
             peers: Some(PeerConfig { listen: peer_listen, host: peer_host.map(Into::into) }),

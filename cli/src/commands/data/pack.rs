@@ -2,28 +2,26 @@
 
 use std::path::Path;
 
-use ata_data::{DataSource, Images, Packing, ShardIndex, Split, Unpacked, hex, sha256_of_file};
+use ata_data::{DataSource, FolderOptions, Images, Packing, ShardIndex, Split, Unpacked, hex, sha256_of_file};
 
 use crate::args::PackArgs;
 use crate::failure::Failure;
-use crate::inputs::{note_bad_image, note_bad_images};
-use crate::output::{Counting, note, print_message};
+use crate::inputs::{note_bad_images, note_left_out};
+use crate::output::{Counting, print_message};
 
 pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
-    let PackArgs { folder, out, size, skip_bad, shard_mb } = args;
-    let unpacked = Unpacked::find(folder)?.ok_or_else(|| nothing_in(folder))?;
+    let PackArgs { folder, out, size, options, shard_mb } = args;
+    let FolderOptions { skip_bad, validation } = options.options();
+    if !folder.is_dir() {
+        return Err(Failure::data(format!("{}: no such folder; expected one with images", folder.display())));
+    }
+    let unpacked = Unpacked::find(folder, validation)?.ok_or_else(|| nothing_in(folder))?;
     let mut counting = Counting::new("images packed");
     let shard_bytes = shard_mb.map(|megabytes| megabytes * 1_000_000);
-    let packing = Packing { size: *size, skip_bad: *skip_bad, shard_bytes };
+    let packing = Packing { size: *size, skip_bad, shard_bytes };
     let skipped = unpacked.pack(out, packing, &mut |done, total| counting.set(done, total));
     counting.finish();
-    let skipped = skipped.inspect_err(note_bad_images)?;
-    for bad in &skipped {
-        note_bad_image("left out", bad);
-    }
-    if !skipped.is_empty() {
-        note!("{} files were left out", skipped.len());
-    }
+    note_left_out(&skipped.inspect_err(note_bad_images)?);
     for split in [Split::Train, Split::Test] {
         print_message(&describe(out, split)?)?;
         if shard_mb.is_some() {
@@ -48,12 +46,9 @@ fn describe_shards(path: &Path) -> Result<String, Failure> {
 }
 
 fn nothing_in(folder: &Path) -> Failure {
-    let name = folder.display();
-    if !folder.is_dir() {
-        return Failure::data(format!("{name}: no such folder; expected one with images"));
-    }
     Failure::data(format!(
-        "{name}: no images found; expected train/CLASS/*.png and test/CLASS/*.png (.jpg, .webp), archives *train*.tar and *test*.tar, or \
-         CIFAR-10's data_batch_1.bin"
+        "{}: no images found; expected train/CLASS/*.png and test/CLASS/*.png (.jpg, .webp), archives *train*.tar and *test*.tar, or \
+         CIFAR-10's data_batch_1.bin",
+        folder.display()
     ))
 }

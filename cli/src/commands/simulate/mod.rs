@@ -5,7 +5,7 @@ mod suite;
 
 use std::borrow::Cow;
 
-use ata_data::{Split, Tasks};
+use ata_data::{FolderOptions, Split, Tasks};
 use ata_experiments::suite::SUITES;
 use ata_experiments::{BUILTIN_EXPERIMENTS, DescentCache, Experiment, Group, LearningSpec, Row, RunResult};
 use ata_figures::{Report, Table};
@@ -169,7 +169,8 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
             "learning: lr = {lr}, task_batch = {task_batch}: expected positive numbers, and task_batch at most {MAX_TASK_BATCH}"
         )));
     }
-    let FoundInputs { model, data, .. } = find((extensions.models)(model)?, data, experiment.seed)?;
+    let FoundInputs { model, data, .. } =
+        find((extensions.models)(model)?, data, experiment.seed, FolderOptions::default())?;
     let (device, data) = (DeviceChoice::Cpu.open()?, data.open(&*model, Split::Train)?);
     let (seed, budget, lr) = (experiment.seed, experiment.budget, *lr);
     let (optimizer, sizes, format) = (Optimizer::default(), TensorSizes::from(&model.table()), WireFormat::F32Exact);

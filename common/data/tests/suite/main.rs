@@ -40,7 +40,7 @@ impl Place {
     /// Packs a folder, in place of what was packed before.
     fn pack_from(&self, from: &Path, packing: Packing) -> Result<Vec<BadImage>, DataError> {
         drop(fs::remove_dir_all(self.out()));
-        let unpacked = Unpacked::find(from)?.expect("there are images");
+        let unpacked = Unpacked::find(from, None)?.expect("there are images");
         unpacked.pack(&self.out(), packing, &mut |done, total| assert!(done <= total))
     }
 

@@ -1,14 +1,15 @@
 //! Tests packing folders of images for training: which files are read, and which are refused.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ata_data::{DataError, DataSource, Images, Packing, Split, Unpacked};
+use ata_data::{DataError, DataSource, FolderOptions, Images, Packing, Split, Unpacked};
 use image::codecs::jpeg::JpegEncoder;
 use image::{DynamicImage, ImageEncoder, Rgb, RgbImage};
 use tempfile::TempDir;
 
-use super::{Place, write_images};
+use super::{CLASSES, Place, write_images};
 
 const RED: Rgb<u8> = Rgb([200, 10, 20]);
 const GREEN: Rgb<u8> = Rgb([10, 200, 20]);
@@ -126,7 +127,7 @@ fn bad_files_are_named_or_left_out() {
         ("b.jpg", b"no image at all", "decoding Jpeg"),
         ("c.png", &good[..good.len() / 2], "unexpected end of file"),
         ("d.txt", b"notes", "expected a file .png, .jpg, .jpeg or .webp"),
-        ("e.gif", b"GIF8", "expected a file .png, .jpg, .jpeg or .webp"),
+        ("e.gif", b"GIF89a", "expected a file .png, .jpg, .jpeg or .webp"),
         ("f.png", &huge, "emory"),
     ];
     for (name, bytes, _) in bad {
@@ -146,6 +147,114 @@ fn bad_files_are_named_or_left_out() {
     assert_eq!(place.open(Split::Train).len(), 150);
 }
 
+/// The JPEGs are baseline and progressive, with restart markers, of one and four channels, and with a thumbnail that has its own end.
+#[test]
+fn jpegs_are_read_if_they_are_whole_and_refused_wherever_they_are_cut() {
+    let place = place();
+    let mut cuts = 0;
+    for name in ["cmyk", "grey", "progressive", "restarts", "thumbnail"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images").join(name).with_extension("jpg");
+        let bytes = fs::read(path).unwrap();
+        fs::write(training_file(&place, &format!("{name}.jpg")), &bytes).unwrap();
+        fs::write(training_file(&place, &format!("{name}-more.jpg")), [&bytes[..], b"\xFF\xD8 and more"].concat())
+            .unwrap();
+        for cut in 1..bytes.len() {
+            fs::write(training_file(&place, &format!("cut-{name}-{cut}.jpg")), &bytes[..cut]).unwrap();
+            // A download of which the rest was never written.
+            let mut zeros = bytes[..cut].to_vec();
+            zeros.resize(bytes.len(), 0);
+            fs::write(training_file(&place, &format!("cut-{name}-{cut}-zeros.jpg")), zeros).unwrap();
+            cuts += 2;
+        }
+        // The pixels of a baseline JPEG cannot end before the last block, even at an end marker.
+        let first_scan = bytes.windows(2).rposition(|pair| pair == [0xFF, 0xDA]).unwrap() + 20;
+        for cut in (first_scan..bytes.len() - 20).filter(|_| !["grey", "progressive"].contains(&name)) {
+            let ended = [&bytes[..cut], &[0xFF, 0xD9]].concat();
+            fs::write(training_file(&place, &format!("cut-{name}-{cut}-ended.jpg")), ended).unwrap();
+            cuts += 1;
+        }
+    }
+    let refused = place.pack(true).unwrap();
+    let is_cut = |bad: &ata_data::BadImage| bad.path.file_name().unwrap().to_string_lossy().starts_with("cut-");
+    assert!(refused.iter().all(is_cut), "{:?}", refused.iter().find(|bad| !is_cut(bad)));
+    assert_eq!(refused.len(), cuts);
+    assert!(refused.iter().any(|bad| bad.reason.contains("cut off")));
+    assert_eq!(place.open(Split::Train).len(), 160);
+}
+
+#[test]
+fn images_without_test_images_are_split_by_their_contents() {
+    let pack = |place: &Place, share| {
+        drop(fs::remove_dir_all(place.out()));
+        let unpacked = Unpacked::find(&place.folder(), Some(share))?.expect("there are images");
+        unpacked.pack(&place.out(), Packing { size: 16, skip_bad: false, shard_bytes: None }, &mut |_, _| ())
+    };
+    // Returns the colours of a split's images, which differ from each other.
+    let colours = |place: &Place, split| -> BTreeSet<[u8; 3]> {
+        let file = place.open(split);
+        (0..file.len())
+            .map(|at| file.read(at).unwrap().pixels)
+            .map(|pixels| [pixels[0], pixels[256], pixels[512]])
+            .collect()
+    };
+    let place = Place(TempDir::new().unwrap());
+    write_images(&place.folder(), 16, 200, colour);
+    pack(&place, 0.2).unwrap();
+    let (train, test) = (colours(&place, Split::Train), colours(&place, Split::Test));
+    assert!(train.is_disjoint(&test) && train.len() + test.len() == 600);
+    assert!((60..180).contains(&test.len()), "{} of 600 images", test.len());
+    // Names, folders and other images make no difference, and a larger share has all of a smaller one.
+    fs::create_dir(place.folder().join("train")).unwrap();
+    for class in CLASSES {
+        fs::rename(place.folder().join(class), place.folder().join("train").join(class)).unwrap();
+    }
+    fs::rename(training_file(&place, "000.png"), training_file(&place, "zzz.png")).unwrap();
+    let added = Rgb([250, 250, 250]);
+    RgbImage::from_pixel(16, 16, added).save(training_file(&place, "added.png")).unwrap();
+    pack(&place, 0.2).unwrap();
+    let with_added = colours(&place, Split::Test);
+    assert!(with_added.difference(&test).all(|colour| *colour == added.0) && with_added.is_superset(&test));
+    pack(&place, 0.4).unwrap();
+    assert!(colours(&place, Split::Test).is_superset(&test));
+
+    assert!(pack(&place, 1e-9).unwrap_err().to_string().contains("takes none of 601 images: raise it"));
+    assert!(pack(&place, 0.999_999_999).unwrap_err().to_string().contains("is left for training: lower --validation"));
+    write_images(&place.folder().join("valid"), 16, 1, colour);
+    assert!(pack(&place, 0.2).unwrap_err().to_string().contains("there are test images already"));
+}
+
+#[test]
+fn splits_have_the_names_that_people_give_them() {
+    for (train, test) in
+        [("train", "test"), ("Training", "validation"), ("train", "val"), ("seg_train", "VALID"), ("train", "testing")]
+    {
+        let place = Place(TempDir::new().unwrap());
+        write_images(&place.folder().join(train), 16, 3, colour);
+        write_images(&place.folder().join(test), 16, 2, colour);
+        assert_eq!(place.pack(false).unwrap(), [], "{train} and {test}");
+        assert_eq!([Split::Train, Split::Test].map(|split| place.open(split).len()), [9, 6], "{train} and {test}");
+    }
+}
+
+#[test]
+fn files_of_systems_are_no_images_and_images_elsewhere_are_named() {
+    let place = place();
+    for (name, folder) in
+        [("Thumbs.db", "train/bee"), ("desktop.ini", "train"), (".DS_Store", "test/ant"), ("__MACOSX/._a.png", "train")]
+    {
+        let path = place.folder().join(folder).join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+    assert_eq!(place.pack(false).unwrap(), []);
+    write_images(&place.folder().join("val"), 16, 2, colour);
+    fs::create_dir(place.folder().join("notes")).unwrap();
+    let left_out = place.pack(false).unwrap();
+    assert_eq!(left_out.len(), 1);
+    assert!(left_out[0].path.ends_with("val") && left_out[0].reason.contains("6 images"), "{left_out:?}");
+    assert_eq!(place.open(Split::Test).len(), 60);
+}
+
 #[test]
 fn folders_that_make_no_sense_are_refused_with_the_reason() {
     let check = |change: &dyn Fn(&Path), reason: &str| {
@@ -155,6 +264,7 @@ fn folders_that_make_no_sense_are_refused_with_the_reason() {
         assert!(error.contains(reason), "expected '{reason}': {error}");
     };
     check(&|images| fs::remove_dir_all(images.join("test")).unwrap(), "no folder 'test' or 'val'");
+    check(&|images| fs::remove_dir_all(images.join("test")).unwrap(), "with --validation 5%");
     check(&|images| fs::remove_dir_all(images.join("test/bee")).unwrap(), "test: no class 'bee', which");
     check(&|images| fs::create_dir(images.join("test/dog")).unwrap(), "train: no class 'dog', which");
     check(
@@ -185,7 +295,7 @@ fn what_exists_is_not_overwritten() {
     let place = place();
     fs::create_dir_all(place.out()).unwrap();
     fs::write(place.out().join("test.packed"), "mine").unwrap();
-    let unpacked = Unpacked::find(&place.folder()).unwrap().unwrap();
+    let unpacked = Unpacked::find(&place.folder(), None).unwrap().unwrap();
     let error = unpacked
         .pack(&place.out(), Packing { size: 16, skip_bad: false, shard_bytes: None }, &mut |_, _| ())
         .unwrap_err();
@@ -199,9 +309,9 @@ fn packed_images_need_no_preparation() {
     let place = place();
     place.pack(false).unwrap();
     let mut never = |_, _| panic!("there is nothing to pack");
-    assert_eq!(Images::prepare(&place.out(), 16, &mut never).unwrap(), place.out());
+    assert_eq!(Images::prepare(&place.out(), 16, FolderOptions::default(), &mut never).unwrap().0, place.out());
     let test = place.out().join("test.packed");
-    assert_eq!(Images::prepare(&test, 16, &mut never).unwrap(), test);
+    assert_eq!(Images::prepare(&test, 16, FolderOptions::default(), &mut never).unwrap().0, test);
     let train = Images::locate(&test, Split::Train).unwrap();
     assert_eq!(Images::open(&DataSource::File(train), Split::Train).unwrap().count(), 150);
 }

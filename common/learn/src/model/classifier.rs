@@ -11,7 +11,7 @@ use crate::flat;
 use crate::images::ImageInput;
 use crate::nn::cross_entropy_of_targets;
 use crate::problem::{Adapted, Measurement, Problem};
-use ata_data::{DataError, DataSource, ImageInfo, Images, PackProgress, Split};
+use ata_data::{DataError, DataSource, FolderOptions, ImageInfo, Images, PackProgress, Split};
 use ata_sums::Metadata;
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
@@ -51,12 +51,17 @@ impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> Proble
         (self.new)(self.parameters.shape(), device)
     }
 
-    fn adapt(&self, data: &Path, progress: PackProgress<'_>) -> Result<Option<Adapted<Self>>, DataError> {
-        let data = Images::prepare(data, self.parameters.shape().size, progress)?;
+    fn adapt(
+        &self,
+        data: &Path,
+        options: FolderOptions,
+        progress: PackProgress<'_>,
+    ) -> Result<Option<Adapted<Self>>, DataError> {
+        let (data, left_out) = Images::prepare(data, self.parameters.shape().size, options, progress)?;
         let info = Images::describe(&self.locate(&data, Split::Train)?)?;
         let (parameters, added) = self.parameters.adapted(&info);
         let model = Self { parameters, info: Some(info), new: self.new.clone() };
-        Ok(Some(Adapted { model, parameters: added, data }))
+        Ok(Some(Adapted { model, parameters: added, data, left_out }))
     }
 
     fn open(&self, source: &DataSource, split: Split) -> Result<Images, DataError> {

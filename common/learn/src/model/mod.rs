@@ -24,7 +24,7 @@ use crate::flat;
 use crate::learner::{BurnLearner, Learner};
 use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::table_of;
-use ata_data::{DataError, DataSource, PackProgress, Split, Tasks};
+use ata_data::{DataError, DataSource, FolderOptions, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, ParameterTable};
 use ata_types::did_you_mean;
 use resnet::parse_width;
@@ -41,7 +41,12 @@ pub trait Model: Send + Sync {
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError>;
 
     /// Adapts the model to the data that `--data` names, before a run begins; see [`Problem::adapt`].
-    fn adapt(&self, _data: &Path, _progress: PackProgress<'_>) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
+    fn adapt(
+        &self,
+        _data: &Path,
+        _options: FolderOptions,
+        _progress: PackProgress<'_>,
+    ) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
         Ok(None)
     }
 
@@ -151,12 +156,18 @@ impl<P: Problem> Model for ProblemModel<P> {
         Ok(flat::parameters(&self.0.network(&cpu)))
     }
 
-    fn adapt(&self, data: &Path, progress: PackProgress<'_>) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
-        let adapted = self.0.adapt(data, progress)?;
-        Ok(adapted.map(|Adapted { model: problem, parameters, data }| Adapted {
+    fn adapt(
+        &self,
+        data: &Path,
+        options: FolderOptions,
+        progress: PackProgress<'_>,
+    ) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
+        let adapted = self.0.adapt(data, options, progress)?;
+        Ok(adapted.map(|Adapted { model: problem, parameters, data, left_out }| Adapted {
             model: model(problem),
             parameters,
             data,
+            left_out,
         }))
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ata_data::{DataSource, Packing, Split, Tasks, Unpacked};
+use ata_data::{DataSource, FolderOptions, Packing, Split, Tasks, Unpacked};
 use ata_learn::{DeviceChoice, builtin_model};
 use ata_types::Iteration;
 use image::{Rgb, RgbImage};
@@ -24,7 +24,7 @@ fn packed(size: usize) -> (TempDir, PathBuf) {
         }
     }
     let packing = Packing { size, skip_bad: false, shard_bytes: None };
-    Unpacked::find(&images).unwrap().unwrap().pack(&out, packing, &mut |_, _| ()).unwrap();
+    Unpacked::find(&images, None).unwrap().unwrap().pack(&out, packing, &mut |_, _| ()).unwrap();
     (folder, out)
 }
 
@@ -32,7 +32,11 @@ fn packed(size: usize) -> (TempDir, PathBuf) {
 #[test]
 fn a_model_is_adapted_to_packed_images() {
     let (_folder, out) = packed(16);
-    let adapted = builtin_model("cnn:widths=4/4/8/16").unwrap().adapt(&out, &mut |_, _| ()).unwrap().unwrap();
+    let adapted = builtin_model("cnn:widths=4/4/8/16")
+        .unwrap()
+        .adapt(&out, FolderOptions::default(), &mut |_, _| ())
+        .unwrap()
+        .unwrap();
     assert_eq!((adapted.parameters.join(","), adapted.data), ("classes=3,size=16".to_owned(), out.clone()));
     let (model, there) = (adapted.model, builtin_model("cnn:widths=4/4/8/16,classes=3,size=16").unwrap());
     assert_eq!(
@@ -73,7 +77,7 @@ fn evaluation_batches_of_larger_images_have_fewer() {
 #[test]
 fn a_test_of_other_classes_is_refused() {
     let (_folder, out) = packed(16);
-    let adapted = builtin_model("cnn").unwrap().adapt(&out, &mut |_, _| ()).unwrap().unwrap();
+    let adapted = builtin_model("cnn").unwrap().adapt(&out, FolderOptions::default(), &mut |_, _| ()).unwrap().unwrap();
     let test = out.join("test.packed");
     let mut bytes = fs::read(&test).unwrap();
     let name = bytes.windows(3).position(|name| name == b"bee").unwrap();

@@ -10,7 +10,7 @@ use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
     SplitData, Start, TrainingSetup, TransferLimits, WorkersConfig,
 };
-use ata_data::{DataError, DataSource, Split, Tasks};
+use ata_data::{DataError, DataSource, FolderOptions, Split, Tasks};
 use ata_learn::{
     Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError, Measurement, Model, ModelError,
     OpenDevice, TaskGradient, builtin_model,
@@ -76,6 +76,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
             fuse: false,
             models: free_model,
             data: None,
+            folder_options: FolderOptions::default(),
             peers: None,
             cache: folder.clone(),
             cache_bytes: 0,

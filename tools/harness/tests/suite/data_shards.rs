@@ -40,7 +40,7 @@ impl Rig {
             fs::write(batches.join(name), (0..200).flat_map(record).collect::<Vec<u8>>()).unwrap();
         }
         let packing = Packing { size: 32, skip_bad: false, shard_bytes: Some(SHARD_BYTES as u64) };
-        let unpacked = Unpacked::find(&batches).unwrap().unwrap();
+        let unpacked = Unpacked::find(&batches, None).unwrap().unwrap();
         unpacked.pack(&folder.path().join("packed"), packing, &mut |_, _| ()).unwrap();
         let settings = Settings {
             data: Some(folder.path().join("packed/train.shards")),
