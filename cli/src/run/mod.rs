@@ -48,7 +48,7 @@ use crate::args::CommonArgs;
 use crate::escape::escaped;
 use crate::failure::{Exit, Failure, require};
 use crate::inputs::Inputs;
-use crate::output::{note, print, show_progress};
+use crate::output::{note, show_progress};
 use crate::settings::{KeptJournal, OnBadSample, Settings};
 use crate::signals::Signal;
 use counterfactual::counterfactuals;

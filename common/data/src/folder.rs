@@ -45,7 +45,7 @@ impl ImageFolder {
     /// Lists a folder of images: `train/CLASS/*` and `test/CLASS/*`; if it is `to_split`, `train/CLASS/*` or `CLASS/*`, all of which are then
     /// in `train`. Returns them with the images next to those splits, or `None` if there are none.
     pub(crate) fn find(folder: &Path, to_split: bool) -> Result<Option<(Self, Vec<BadImage>)>, DataError> {
-        let [train, test, validation] = named_folders(folder)?;
+        let [train, test, validation] = named_folders(folder, Path::is_dir)?;
         let (train, test) = match (to_split, train, test.or(validation)) {
             (false, Some(train), Some(test)) => (train, Some(test)),
             (false, None, _) if holds_classes(folder)? => {
@@ -116,13 +116,13 @@ impl ImageFolder {
     }
 }
 
-/// Returns the folders for training, tests and validation, which hold folders themselves; of several, that with the shortest name.
-pub(crate) fn named_folders(folder: &Path) -> Result<[Option<PathBuf>; 3], DataError> {
+/// Returns the folders for training, tests and validation, in which `is_content` holds of an entry; of several, that with the shortest name.
+pub(crate) fn named_folders(folder: &Path, is_content: fn(&Path) -> bool) -> Result<[Option<PathBuf>; 3], DataError> {
     let mut paths = entries(folder)?;
     paths.sort_by_key(|path| path.as_os_str().len());
-    let holds_folders =
-        |path: &Path| path.is_dir() && entries(path).is_ok_and(|inside| inside.iter().any(|path| path.is_dir()));
-    let named = |split| paths.iter().find(|path| NamedSplit::of(path) == Some(split) && holds_folders(path)).cloned();
+    let holds_content =
+        |path: &Path| path.is_dir() && entries(path).is_ok_and(|inside| inside.iter().any(|path| is_content(path)));
+    let named = |split| paths.iter().find(|path| NamedSplit::of(path) == Some(split) && holds_content(path)).cloned();
     Ok([NamedSplit::Train, NamedSplit::Test, NamedSplit::Validation].map(named))
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use ata_data::{DataError, Images, Packing, Split};
+use ata_data::{DataError, FolderOptions, Images, Packing, Split};
 use image::{ImageFormat, Rgb, RgbImage};
 use tar::{Builder, Header};
 use tempfile::TempDir;
@@ -162,7 +162,7 @@ fn bad_samples_are_named_or_left_out() {
         let bad = found.iter().find(|bad| bad.path == archive.join(name)).expect(name);
         assert!(bad.reason.contains(reason), "expected '{reason}': {}", bad.reason);
     }
-    let prepared = Images::prepare(&place.folder(), 16, &mut |_, _| ());
+    let prepared = Images::prepare(&place.folder(), 16, FolderOptions::default(), &mut |_, _| ());
     assert!(matches!(prepared, Err(DataError::BadImages { .. })), "{prepared:?}");
     assert_eq!(place.pack(true).unwrap().len(), reasons.len());
     assert_eq!(place.open(Split::Train).len(), 61);

@@ -185,6 +185,7 @@ fn a_state_is_restored_as_it_was_saved() {
         loss,
         accuracy: None,
         metrics: [("error".into(), f64::NAN)].into(),
+        skipped: 0,
     };
     state.apply(&loss(f64::NAN));
     state.apply(&loss(1.5));
@@ -195,7 +196,13 @@ fn a_state_is_restored_as_it_was_saved() {
     let price = Prices::from([("a".into(), crate::WorkerPrice { price_per_hour: Some(3.0), watts: None })]);
     let mut priced = restored.priced_as(&RunState::new(price));
     let worker = WorkerId::from_slot(0);
-    priced.apply(&RunEvent::Join { time_s: 4.0, worker, name: "a".into(), device: "cpu".into() });
+    priced.apply(&RunEvent::Join {
+        time_s: 4.0,
+        worker,
+        name: "a".into(),
+        device: "cpu".into(),
+        machine: String::new(),
+    });
     priced.apply(&step(3604));
     assert_eq!(priced.spent().price, Some(3.0));
     for (from, to) in [
