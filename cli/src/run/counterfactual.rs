@@ -67,7 +67,7 @@ pub(crate) fn cost_text(title: String, costs: &[PolicyCost]) -> String {
     let mut text =
         render_table(&Table { title, header, rows: costs.iter().enumerate().map(row).collect() }, usize::MAX);
     for PolicyCost { policy, note, .. } in costs.iter().filter(|cost| !cost.note.is_empty()) {
-        text += &format!("{}: {}\n", escaped(policy), escaped(note));
+        text.extend([&*escaped(policy), ": ", &*escaped(note), "\n"]);
     }
     text
 }

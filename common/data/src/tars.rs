@@ -154,7 +154,7 @@ impl Sample {
     }
 
     fn end(self, samples: &mut Vec<UnnumberedFile>, unusable: &mut Vec<BadImage>) {
-        let found: String = self.others.iter().map(|other| format!("; found .{other}")).collect();
+        let found = self.others.iter().fold(String::new(), |text, other| text + "; found ." + other);
         let field = |rank: usize| LABELS[rank % LABELS.len()];
         let (path, reason) = match (self.image, self.label) {
             (Some((path, _, false)), _) if !self.rivals.is_empty() => (path, RIVAL.into()),

@@ -138,7 +138,9 @@ mod tests {
     fn a_folded_iteration_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let mut state = RunState::default();
-        [run("uta", 4), step(7, 1.0)].iter().for_each(|event| state.apply(event));
+        for event in [run("uta", 4), step(7, 1.0)] {
+            state.apply(&event);
+        }
         resume_journal(folder.path(), &run("uta", 4), Iteration(7), Some(state), RunState::default()).unwrap();
         let at = |iteration| read_state_at(folder.path(), Iteration(iteration)).map(|state| state.is_some());
         let error = at(7).unwrap_err().to_string();

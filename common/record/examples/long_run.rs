@@ -20,17 +20,17 @@ fn event(fields: Value) -> RunEvent {
 fn iteration(k: u64) -> Vec<RunEvent> {
     let time_s = k as f64 * STEP_S + 0.123_456_789;
     let allocation = event(json!({"event": "allocation", "iteration": k, "time_s": time_s, "workers": [1, 2, 3, 4],
-        "allocation": [2, 2, 2, 2], "scores_s": [0.00123456789, 0.00234567891, 0.00345678912, 0.00456789123],
+        "allocation": [2, 2, 2, 2], "scores_s": [0.001_234_567_89, 0.002_345_678_91, 0.003_456_789_12, 0.004_567_891_23],
         "rule": "ata-auto"}));
     let task = |task: u64| {
         event(json!({"event": "task", "iteration": k, "task": task, "worker": task % WORKERS + 1,
-            "lease": k * WORKERS + task % WORKERS, "time_s": time_s + 0.004567891, "busy_s": 0.001 / (task + 3) as f64,
-            "overhead_s": 0.000765432198, "outcome": "applied"}))
+            "lease": k * WORKERS + task % WORKERS, "time_s": time_s + 0.004_567_891, "busy_s": 0.001 / (task + 3) as f64,
+            "overhead_s": 0.000_765_432_198, "outcome": "applied"}))
     };
     let step =
         event(json!({"event": "step", "iteration": k, "time_s": time_s + 0.0056, "loss": 4.0 / (1.0 + k as f64).ln(),
-        "runtime_s": 0.00512345678, "total_worker_time_s": 0.0123456789, "tasks": TASKS, "wasted": 0,
-        "employments": WORKERS, "results": WORKERS, "learning_rate": 0.001, "gradient_norm": 1.23456789}));
+        "runtime_s": 0.005_123_456_78, "total_worker_time_s": 0.012_345_678_9, "tasks": TASKS, "wasted": 0,
+        "employments": WORKERS, "results": WORKERS, "learning_rate": 0.001, "gradient_norm": 1.234_567_89}));
     std::iter::once(allocation).chain((0..TASKS).map(task)).chain([step]).collect()
 }
 

@@ -135,9 +135,9 @@ mod tests {
         let mut table = HEADER.to_owned();
         for k in 1..=36_000_u32 {
             let (time_s, loss) = (f64::from(k) / 10.0, k % 2);
-            table += &format!("{k},{time_s},{loss},0.1,0.2,4,1,2,3,,,0.5,\n");
+            table.extend([format!("{k},{time_s},{loss},0.1,0.2,4,1,2,3,,,0.5,\n")]);
             if k % 600 == 0 {
-                table += &format!("{k},{time_s},,,,,,,,7,0.5,,\n");
+                table.extend([format!("{k},{time_s},,,,,,,,7,0.5,,\n")]);
             }
         }
         let thinned = thin(&table);

@@ -153,15 +153,15 @@ impl Driver {
         let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
         let RunConfig { id, folder, settings, .. } = run;
-
         let (pace, versions) = (StepPace::default(), workers.transfers.versions(spec.parameters));
         let (paced, reports) = (pace.follow(), sender(commands, DriverCommand::Training));
         let steps = Steps::start(training, learning_rate, versions, verify.is_some(), pace, reports);
         let files = problem.data.files().chain(evaluation.source.files());
+        let files = files.map(|file| (file.sha256, Arc::new(ServedFile::new(file.clone())))).collect();
         let info = RunInfo {
             id: id.clone(),
             timeouts: Timeouts::new(&workers),
-            files: files.map(|file| (file.sha256, Arc::new(ServedFile::new(file.clone())))).collect(),
+            files,
             warm_start: workers.warm_start,
             peer_hosts: workers.peer_hosts,
             spec,

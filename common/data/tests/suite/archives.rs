@@ -152,7 +152,8 @@ fn every_file_of_an_archive_is_used_or_named() {
         let record = b"22 GNU.sparse.major=1\n";
         [entry(b"x", EntryType::XHeader, record), sample(b"a", EntryType::Regular)].concat()
     };
-    let cases: [(&str, Vec<u8>, u64, &[(&str, &str)]); 9] = [
+    type Reasons<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&str, Vec<u8>, u64, Reasons<'_>); 9] = [
         ("a name in Latin-1", sample(b"\xe9t\xe9", EntryType::Regular), 1, &[]),
         ("a contiguous file", sample(b"a", EntryType::Continuous), 1, &[]),
         ("a folder of an old archive", entry(b"folder/", EntryType::Regular, b""), 0, &[]),

@@ -96,7 +96,7 @@ fn a_journal_without_the_step_continues_with_its_state() {
             assert!(figures(&state) == figures(&after(iteration)));
             let (events, _) = events(&folder);
             let folded = events.iter().filter(|event| matches!(event, RunEvent::Folded { .. })).count();
-            assert_eq!((folded, &events.first().unwrap() == &&run("run")), (1, kept > 0 || text.len() <= 3000));
+            assert_eq!((folded, events[0] == run("run")), (1, kept > 0 || text.len() <= 3000));
             assert_eq!(steps_after(folder.path(), Iteration(iteration)).unwrap(), 0);
         }
     }

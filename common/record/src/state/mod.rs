@@ -262,7 +262,9 @@ impl RunState {
             RunEvent::Step { .. } => self.step(event),
             RunEvent::Links { .. } => self.measure_links(event),
             RunEvent::Resources { workers, .. } => {
-                workers.iter().for_each(|of| self.worker(of.worker).resources = Some(*of));
+                for of in workers {
+                    self.worker(of.worker).resources = Some(*of);
+                }
             }
             RunEvent::Refusal { worker, kind, count, reason, .. } => {
                 *self.refused.entry(*kind).or_default() += count;
