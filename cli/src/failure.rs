@@ -15,8 +15,7 @@ use ata_simulator::{LawError, SettingError};
 use ata_worker::WorkerError;
 
 use crate::escape::escaped;
-use crate::log::is_json;
-use crate::output::say;
+use crate::say::{is_json, say};
 
 /// The error that ends the program.
 #[derive(Debug, thiserror::Error)]

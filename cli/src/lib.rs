@@ -13,7 +13,7 @@
 //! - `commands`: one file or folder per subcommand
 //! - `run`: the shared part of `ata up` and `ata coordinator`, from settings to the final table
 //! - `output`: progress, tables and JSON, and the escaping of untrusted text
-//! - `log`: the log on standard error; `shell`: commands to paste
+//! - `say`: messages on standard error; `log`: the log; `shell`: commands to paste
 //! - `local_run`: the settings of a run, for programs that start its processes themselves
 //! - `signals`, `failure`: signals, errors and exit codes
 
@@ -26,6 +26,7 @@ mod local_run;
 mod log;
 mod output;
 mod run;
+mod say;
 mod settings;
 mod shell;
 mod signals;
@@ -39,7 +40,8 @@ use ata_scheduler::PolicyResolver;
 
 pub use failure::{EXIT_CODES, Exit, Failure};
 pub use local_run::LocalRun;
-pub use output::{live_line, print, print_json, print_text, render_table, say};
+pub use output::{live_line, print, print_json, print_text, render_table};
+pub use say::say;
 
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{IsTerminal, stderr};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::field::{Field, Visit};
 use tracing_subscriber::field::RecordFields;
@@ -16,21 +15,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 use crate::args::LogFormat;
 use crate::escape::{JsonLines, escaped};
 use crate::failure::Failure;
-use crate::output::say;
-
-/// Whether each line that this process writes is a JSON object.
-static IS_JSON: AtomicBool = AtomicBool::new(false);
-
-pub(crate) fn is_json() -> bool {
-    IS_JSON.load(Ordering::Relaxed)
-}
-
-fn set_json(is_json: bool) {
-    IS_JSON.store(is_json, Ordering::Relaxed);
-    if is_json {
-        std::panic::set_hook(Box::new(|panic| say("ERROR", format_args!("{panic}"))));
-    }
-}
+use crate::say::{is_json, set_json};
 
 /// Chooses the form of the log before the command line is parsed, because its errors have that form, too.
 pub(crate) fn choose_form(command_line: &[OsString]) {

@@ -21,9 +21,9 @@ use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
-use crate::log::is_json;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
+use crate::say::is_json;
 use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, flags, rounds};
 use crate::signals;
 

@@ -9,16 +9,16 @@ pub(crate) use progress::show_progress;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use ata_figures::Table;
 use ata_record::write_atomically;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::escape::{JsonLines, escaped, escaped_json};
+use crate::escape::{escaped, escaped_json};
 use crate::failure::Failure;
-use crate::log::is_json;
+use crate::say::is_json;
 
 /// Writes a line to standard error. Unlike `eprintln!`, it does not panic if standard error is a file on a full disk or a closed pipe.
 #[macro_export]
@@ -28,20 +28,6 @@ macro_rules! note {
     };
 }
 pub(crate) use note;
-
-/// Writes a message of a level to standard error, as text or, with `--log-format json`, like the log.
-pub fn say(level: &str, message: std::fmt::Arguments<'_>) {
-    let mut stderr = std::io::stderr();
-    // A message that cannot be written is lost.
-    drop(if is_json() {
-        #[expect(clippy::disallowed_methods, reason = "it is displayed")]
-        let timestamp = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
-        let line = json!({ "timestamp": timestamp, "level": level, "message": message.to_string() });
-        JsonLines(stderr).write_all(format!("{line}\n").as_bytes())
-    } else {
-        writeln!(stderr, "{message}")
-    });
-}
 
 /// Whether standard error is a terminal on which lines may change.
 fn is_live() -> bool {

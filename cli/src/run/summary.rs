@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::{RunFolder, tables};
 use crate::escape::escaped;
 use crate::failure::Failure;
-use crate::log::is_json;
 use crate::output::{note, print};
+use crate::say::is_json;
 use crate::settings::Settings;
 use crate::shell;
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ata_record::{History, Listeners, RunEvent, RunState, Writer, resume_journal, steps_after};
+use ata_record::{Listeners, PastEvents, RunEvent, RunState, Writer, resume_journal, steps_after};
 use ata_types::Iteration;
 use serde_json::{Value, json};
 
@@ -42,9 +42,10 @@ fn main() {
     let run = event(json!({"event": "run", "version": 4, "run_id": "long", "policy": "ata-auto", "budget": TASKS,
         "iterations": iterations, "task_batch": 6, "seed": 1, "model": "cnn"}));
     let began = Instant::now();
-    let writer = Writer::create(folder, History { is_full, ..History::default() }, Listeners::default(), |error| {
-        panic!("{error}")
-    });
+    let writer =
+        Writer::create(folder, PastEvents { is_full, ..PastEvents::default() }, Listeners::default(), |error| {
+            panic!("{error}")
+        });
     let writer = writer.expect("an empty folder");
     writer.write(vec![run.clone()]);
     let mut saved = RunState::default();

@@ -173,7 +173,7 @@ pub(crate) enum Unreadable {
 }
 
 pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, Unreadable> {
-    if let Ok(Header { version, written_by, .. }) = serde_json::from_slice(text)
+    if let Ok(RunLine { version, written_by, .. }) = serde_json::from_slice(text)
         && !(OLDEST_VERSION..=JOURNAL_VERSION).contains(&version)
     {
         let by = if written_by.is_empty() { "another release of ata".into() } else { format!("ata {written_by}") };
@@ -192,7 +192,7 @@ const OLDEST_VERSION: u32 = 3;
 
 /// The fields of a line by which a version of the journal begins, in every version.
 #[derive(Deserialize)]
-struct Header {
+struct RunLine {
     #[serde(rename = "event")]
     _kind: HeaderKind,
     version: u32,

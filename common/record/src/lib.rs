@@ -49,4 +49,4 @@ pub use state::{
     Allocation, EvaluationCurve, EvaluationPoint, HeatColumn, HeatMap, LinkFigures, Log, LogKind, LogLine, Prices,
     ReadMark, RunPhase, RunState, Spending, StepCurve, StepPoint, Usage, WorkerPrice, WorkerState,
 };
-pub use writer::{History, Writer};
+pub use writer::{PastEvents, Writer};

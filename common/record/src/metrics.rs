@@ -50,13 +50,13 @@ fn cell(value: Option<f64>) -> String {
 
 /// A line of the table.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct MetricsRow {
     pub(crate) iteration: Iteration,
     time_s: f64,
     figures: [Option<f64>; FIGURES],
 }
 
-impl Row {
+impl MetricsRow {
     /// Parses a line; `None` if it is damaged or the header.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut cells = line.trim_end().split(',');
@@ -95,7 +95,7 @@ pub(crate) fn thin(table: &str) -> String {
     let rows: Vec<&str> = table.split_inclusive('\n').skip(1).collect();
     let (old, recent) = rows.split_at(rows.len() / 2);
     let most_bytes = old.concat().len() / 2;
-    let old: Vec<Row> = old.iter().filter_map(|row| Row::parse(row)).collect();
+    let old: Vec<MetricsRow> = old.iter().filter_map(|row| MetricsRow::parse(row)).collect();
     let mut width_s = 60.0;
     let mut thinned = merged(&old, width_s);
     while thinned.len() > most_bytes && width_s < LONGEST_PERIOD_S {
@@ -106,10 +106,10 @@ pub(crate) fn thin(table: &str) -> String {
 }
 
 /// Returns lines for periods of `width_s` seconds.
-fn merged(rows: &[Row], width_s: f64) -> String {
+fn merged(rows: &[MetricsRow], width_s: f64) -> String {
     let (mut table, mut before) = (String::new(), Iteration::default());
     for period in rows.chunk_by(|a, b| (a.time_s / width_s).floor() == (b.time_s / width_s).floor()) {
-        let (mut mean, mut count): (Option<Row>, f64) = (None, 0.0);
+        let (mut mean, mut count): (Option<MetricsRow>, f64) = (None, 0.0);
         for step in period.iter().filter(|row| row.is_step()) {
             let added = step.iteration.number().saturating_sub(before.number()).max(1) as f64;
             (before, count) = (step.iteration, count + added);
@@ -119,7 +119,7 @@ fn merged(rows: &[Row], width_s: f64) -> String {
             }
         }
         let evaluation = period.iter().rfind(|row| !row.is_step());
-        table.extend(mean.iter().chain(evaluation).map(Row::line));
+        table.extend(mean.iter().chain(evaluation).map(MetricsRow::line));
     }
     table
 }
@@ -141,7 +141,7 @@ mod tests {
             }
         }
         let thinned = thin(&table);
-        let rows: Vec<Row> = thinned.lines().skip(1).map(|row| Row::parse(row).unwrap()).collect();
+        let rows: Vec<MetricsRow> = thinned.lines().skip(1).map(|row| MetricsRow::parse(row).unwrap()).collect();
         assert_eq!(rows.len(), 31 + 29 + 18_000 + 31, "{}", rows.len());
         // The evaluation follows.
         let minute = &rows[1];

@@ -31,7 +31,7 @@ const WAITING_EVENTS: usize = 1 << 16;
 
 /// What happened in a run before its record is written.
 #[derive(Default)]
-pub struct History {
+pub struct PastEvents {
     /// The state that the run's events add up to.
     pub state: RunState,
     /// Whether the journal keeps the details of all iterations, so that its size is not bounded.
@@ -95,7 +95,7 @@ impl Writer {
     /// longer be written; listeners still receive later events.
     pub fn create(
         folder: &Path,
-        history: History,
+        history: PastEvents,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
@@ -105,7 +105,7 @@ impl Writer {
     /// Continues the files of a run after [`crate::resume_journal`]; missing files are created.
     pub fn append(
         folder: &Path,
-        history: History,
+        history: PastEvents,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
@@ -115,11 +115,11 @@ impl Writer {
     fn open(
         folder: &Path,
         options: &OpenOptions,
-        history: History,
+        history: PastEvents,
         listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let History { state, is_full } = history;
+        let PastEvents { state, is_full } = history;
         let mut journal = Output::open(folder, JOURNAL_FILE, options)?;
         let mut metrics = Output::open(folder, METRICS_FILE, options)?;
         if metrics.complete_bytes == 0 {
@@ -252,7 +252,8 @@ mod tests {
     fn journal_and_metrics_hold_the_events() {
         let folder = tempfile::tempdir().unwrap();
         let writer =
-            Writer::create(folder.path(), History::default(), Listeners::default(), |error| panic!("{error}")).unwrap();
+            Writer::create(folder.path(), PastEvents::default(), Listeners::default(), |error| panic!("{error}"))
+                .unwrap();
         writer.write(vec![
             step(1),
             RunEvent::Loss { time_s: 1.5, worker: ata_types::WorkerId::from_slot(0), why: "it left".into() },
@@ -267,7 +268,7 @@ mod tests {
             metrics.lines().collect::<Vec<_>>()[1..],
             ["1,1,0.5,1,2,4,0,2,3,,,0.25,", "2,2,0.5,1,2,4,0,2,3,,,0.25,"]
         );
-        let again = Writer::create(folder.path(), History::default(), Listeners::default(), drop).unwrap_err();
+        let again = Writer::create(folder.path(), PastEvents::default(), Listeners::default(), drop).unwrap_err();
         assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
     }
 }

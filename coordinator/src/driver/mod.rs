@@ -146,22 +146,21 @@ impl Driver {
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
         let TrainingSetup { start, optimizer, learning_rate, format } = training;
-        let sizes = TensorSizes::from(&problem.model.table());
-        let verify = engine.verify;
+        let (sizes, verify) = (TensorSizes::from(&problem.model.table()), engine.verify);
         let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
         let RunConfig { id, folder, settings, .. } = run;
+
         let (pace, versions) = (StepPace::default(), workers.transfers.versions(spec.parameters));
         let (paced, reports) = (pace.follow(), sender(commands, DriverCommand::Training));
         let steps = Steps::start(training, learning_rate, versions, verify.is_some(), pace, reports);
         let files = problem.data.files().chain(evaluation.source.files());
-        let files = files.map(|file| (file.sha256, Arc::new(ServedFile::new(file.clone())))).collect();
         let info = RunInfo {
             id: id.clone(),
             timeouts: Timeouts::new(&workers),
-            files,
+            files: files.map(|file| (file.sha256, Arc::new(ServedFile::new(file.clone())))).collect(),
             warm_start: workers.warm_start,
             peer_hosts: workers.peer_hosts,
             spec,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::mpsc;
 
-use ata_record::{History, Listener, Listeners, RecordError, RunEvent, RunState, Writer};
+use ata_record::{Listener, Listeners, PastEvents, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::LeaseTime;
 use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
@@ -33,7 +33,7 @@ impl Publisher {
     pub(crate) fn open(
         folder: &Path,
         is_new: bool,
-        history: History,
+        history: PastEvents,
         state: watch::Sender<RunState>,
         mut listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,

@@ -1,7 +1,7 @@
 //! The initial state of a run, which is new or resumed from a checkpoint.
 
 use ata_record::{
-    BEST_MODEL_FILE, History, JOURNAL_VERSION, PROGRAM_VERSION, RecordError, RunEvent, RunState, resume_journal,
+    BEST_MODEL_FILE, JOURNAL_VERSION, PROGRAM_VERSION, PastEvents, RecordError, RunEvent, RunState, resume_journal,
 };
 use ata_scheduler::{Engine, EngineConfig};
 use ata_sums::{TrainingConfig, TrainingState};
@@ -54,7 +54,7 @@ impl Starter<'_> {
         };
         let event = self.run_event();
         let listeners = std::mem::take(&mut self.run.listeners);
-        let history = History { state: self.state.borrow().clone(), is_full: self.run.keeps_all_events };
+        let history = PastEvents { state: self.state.borrow().clone(), is_full: self.run.keeps_all_events };
         let publisher = Publisher::open(&self.run.folder, true, history, self.state, listeners, failed)?;
         publisher.publish(event);
         Ok(StartState {
@@ -91,7 +91,7 @@ impl Starter<'_> {
         } else {
             BestEvaluation::default()
         };
-        let history = History { state: past, is_full: self.run.keeps_all_events };
+        let history = PastEvents { state: past, is_full: self.run.keeps_all_events };
         let publisher = Publisher::open(folder, false, history, self.state, listeners, failed)?;
         let epoch = progress.epoch + 1;
         publisher.publish(RunEvent::Resume {

@@ -12,6 +12,9 @@ use tar::{Builder, EntryType, Header};
 use super::Place;
 use super::tars::{Entries, TRAIN, colour, packed, place, png, samples, write_names};
 
+/// What is left out, and a part of the reason for each.
+type Reasons<'a> = &'a [(&'a str, &'a str)];
+
 /// The size of a sample of two small entries, in bytes.
 const SAMPLE_BYTES: usize = 2048;
 
@@ -152,7 +155,6 @@ fn every_file_of_an_archive_is_used_or_named() {
         let record = b"22 GNU.sparse.major=1\n";
         [entry(b"x", EntryType::XHeader, record), sample(b"a", EntryType::Regular)].concat()
     };
-    type Reasons<'a> = &'a [(&'a str, &'a str)];
     let cases: [(&str, Vec<u8>, u64, Reasons<'_>); 9] = [
         ("a name in Latin-1", sample(b"\xe9t\xe9", EntryType::Regular), 1, &[]),
         ("a contiguous file", sample(b"a", EntryType::Continuous), 1, &[]),

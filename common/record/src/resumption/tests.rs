@@ -227,7 +227,7 @@ fn an_old_part_of_the_journal_is_folded() {
     let event = |at: u64| RunEvent::Refusal { time_s: at as f64, worker, kind, reason: long.clone(), count: 1 };
     let steps = 300;
     let write = |is_full: bool, folder: &Path| {
-        let history = crate::History { is_full, ..crate::History::default() };
+        let history = crate::PastEvents { is_full, ..crate::PastEvents::default() };
         let writer = crate::Writer::create(folder, history, crate::Listeners::default(), |error| panic!("{error}"));
         let writer = writer.unwrap();
         let mut state = RunState::default();
