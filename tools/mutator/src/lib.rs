@@ -102,14 +102,19 @@ mod tests {
     const READERS: &str = "\
 common/data/src/archive.rs: common/data/tests/hostile_files.rs
 common/data/src/cifar10.rs: common/data/tests/hostile_files.rs
+common/data/src/class_label.rs: common/data/tests/hostile_files.rs
+common/data/src/decode.rs: common/data/tests/hostile_files.rs
 common/data/src/pack.rs: common/data/tests/hostile_files.rs
 common/data/src/packed.rs: common/data/tests/hostile_files.rs
 common/data/src/shard_index.rs: common/data/tests/hostile_files.rs
+common/data/src/tar_reader.rs: common/data/tests/hostile_files.rs
 common/data/src/tars.rs: common/data/tests/hostile_files.rs
 common/observe/src/metrics/reference.rs: - an example in the code, for the reference
 common/observe/src/testing.rs: - an example in the code, for tests
 common/record/src/event/fields.rs: common/record/tests/mutated.rs
 common/record/src/journal.rs: common/record/tests/mutated.rs
+common/record/src/output.rs: common/record/tests/mutated.rs
+common/record/src/state/saved.rs: coordinator/src/checkpoint/tests.rs
 common/scheduler/src/policy/mod.rs: coordinator/src/checkpoint/tests.rs
 common/sums/src/codec/differences.rs: common/sums/src/codec/differences.rs
 common/sums/src/codec/sums.rs: common/sums/src/codec/sums.rs
