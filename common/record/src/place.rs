@@ -36,7 +36,7 @@ pub(crate) fn in_journal(line: &[u8]) -> Option<Iteration> {
 
 /// Returns the iteration that a line of `metrics.csv` ends, if it does.
 pub(crate) fn in_metrics(line: &[u8]) -> Option<Iteration> {
-    metrics::Row::parse(str::from_utf8(line).ok()?).filter(metrics::Row::is_step).map(|row| row.iteration)
+    metrics::MetricsRow::parse(str::from_utf8(line).ok()?).filter(metrics::MetricsRow::is_step).map(|row| row.iteration)
 }
 
 impl StepPlace {

@@ -54,7 +54,7 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
 /// `saved` is the state after that step. If the journal lacks the step, because the details of its iteration are gone or a crash took them,
 /// [`RunEvent::Folded`] takes their place. A journal that is lost begins with `run`, the run's first event.
 ///
-/// Without `saved`, as from a checkpoint of an earlier release, the events that remain are applied to `initial`.
+/// Without `saved`, the events that remain are applied to `initial`.
 pub fn resume_journal(
     folder: &Path,
     run: &RunEvent,
