@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ata_net::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
 use ata_observe::{Access, App, Client, ClientError, DashboardSource, Metrics, serve};
-use ata_record::{History, JOURNAL_VERSION, Listeners, RunEvent, RunState, Writer};
+use ata_record::{JOURNAL_VERSION, Listeners, PastEvents, RunEvent, RunState, Writer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -109,7 +109,7 @@ async fn a_run_is_served() {
 async fn past_iterations_are_explained() {
     let served = Served::start(|_| Access::Local).await;
     let writer =
-        Writer::create(served.folder.path(), History::default(), Listeners::default(), |error| panic!("{error}"))
+        Writer::create(served.folder.path(), PastEvents::default(), Listeners::default(), |error| panic!("{error}"))
             .unwrap();
     writer.write(vec![run(), join(), allocation(1), task(1), allocation(2), task(2), allocation(3)]);
     writer.finish().unwrap();
