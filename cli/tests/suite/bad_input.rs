@@ -148,7 +148,7 @@ fn nobody_at_the_address() {
     // The port was free a moment ago.
     let address = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     let worker = ["worker", "--coordinator", &address, "--retry-for", "0"];
-    fails(&Sandbox::new(), &worker, 69, "cannot reach the coordinator");
+    fails(&Sandbox::new(), &worker, 69, "refuses connections: nothing listens there");
 }
 
 #[test]

@@ -140,7 +140,8 @@ fn a_full_disk_ends_a_run_with_the_reason() {
     assert!(sandbox.path("run/statistics.json").exists());
 }
 
-/// The optimizer's state does not fit on the disk, but the journal and the model do. The run prints a warning and continues.
+/// The optimizer's state does not fit on the disk, but the journal and the model do. The run prints warnings, goes on to its
+/// end, and says then that its last checkpoint is missing.
 #[test]
 fn a_disk_too_full_for_checkpoints_does_not_end_a_run() {
     let sandbox = Sandbox::new();
@@ -148,7 +149,8 @@ fn a_disk_too_full_for_checkpoints_does_not_end_a_run() {
     let run = ["--iterations", "3", "--budget", "2", "--checkpoint-every", "1", "--eval-every", "0"];
     let output = limited(&sandbox, 2000, &[&up[..], &run].concat()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert_eq!(output.status.code(), Some(74), "{errors}");
+    assert!(errors.lines().last().unwrap().starts_with("ata: cannot write run/checkpoints/step-000003"), "{errors}");
     let failed = sandbox.events().iter().filter(|event| event["event"] == "checkpoint_failed").count();
     assert!((3..=4).contains(&failed), "after each iteration, and perhaps once more at the end: {failed}");
     assert!(sandbox.path("run/model.safetensors").exists());

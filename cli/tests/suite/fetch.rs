@@ -193,7 +193,7 @@ fn another_archive_is_removed() {
 fn an_archive_that_is_none_is_refused() {
     let fetch = Fetch::new(b"not an archive".to_vec());
     let server = Server::start(vec![whole(&fetch.archive)]);
-    fetch.fails(&server.url, 65, &[NAME, "not a"]);
+    fetch.fails(&server.url, 65, &[NAME, "is no whole tar archive"]);
 }
 
 #[test]

@@ -49,11 +49,11 @@ fn each_line_is_json() {
 fn each_error_is_json() {
     let sandbox = Sandbox::new();
     for (args, code, message) in [
-        (&[][..], 64, "Distributed training"),
+        (&[][..], 64, "subcommands: up, coordinator, worker"),
         (&["up", "--bugdet", "3"], 64, "unexpected argument"),
         (&["up", "--budget", "0"], 64, "budget = 0"),
         (&["up", "--data", "absent"], 65, "absent"),
-        (&["worker", "--coordinator", "http://127.0.0.1:1", "--retry-for", "0"], 69, "cannot reach"),
+        (&["worker", "--coordinator", "http://127.0.0.1:1", "--retry-for", "0"], 69, "refuses connections"),
         (&["--log", "no=such=level", "policies"], 64, "--log"),
     ] {
         let mut command = sandbox.ata(args);

@@ -34,7 +34,7 @@ fn join() -> RunEvent {
 
 fn allocation(iteration: u64) -> RunEvent {
     let allocation = json!({"iteration": iteration, "time_s": iteration, "workers": [1], "allocation": [4],
-                            "scores_s": [0.5], "rule": "for a test"});
+                            "scores_s": [0.5], "finish_s": [[1.5, 2.0, 2.5]], "rule": "for a test"});
     event("allocation", allocation)
 }
 

@@ -3,7 +3,7 @@
 //! # Layout
 //! - here: [`RunState`], made from a run's events
 //! - `allocation`: [`Allocation`], that of the current iteration
-//! - `worker`: [`WorkerState`]; `spending`: the cost of workers
+//! - `worker`: [`WorkerState`]; `excluded`: what workers are excluded from; `spending`: the cost of workers
 //! - `links`: [`LinkFigures`], the time that vectors take
 //! - `course`: curves of steps and evaluations with a bounded number of points (`curve`); `heat`: tasks by worker over time
 //! - `saved`: the state in checkpoints and in [`RunEvent::Folded`]
@@ -12,6 +12,7 @@
 mod allocation;
 mod course;
 mod curve;
+mod excluded;
 mod heat;
 mod links;
 mod log;
@@ -28,7 +29,7 @@ use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{EndState, RefusalKind, RunEvent, named_numbers};
-use crate::exclusion::{ExcludedFrom, Exclusion, MAX_EXCLUSIONS};
+use crate::exclusion::{ExcludedFrom, Exclusion};
 use crate::labels::Labels;
 pub use allocation::Allocation;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
@@ -251,12 +252,7 @@ impl RunState {
                 worker.usage.apply(event);
                 self.exclude(*id, ExcludedFrom::Run, why);
             }
-            RunEvent::Forgive { name, .. } => {
-                self.exclusions.retain(|exclusion| exclusion.name != *name);
-                for worker in self.workers.values_mut().filter(|worker| worker.name == *name) {
-                    (worker.expelled, worker.rests_until_s, worker.strikes) = (None, None, 0);
-                }
-            }
+            RunEvent::Forgive { name, .. } => self.forgive(name),
             RunEvent::Allocation { .. } => self.allocate(event),
             RunEvent::Task { .. } => self.end_task(event),
             RunEvent::Step { .. } => self.step(event),
@@ -266,14 +262,7 @@ impl RunState {
                     self.worker(of.worker).resources = Some(*of);
                 }
             }
-            RunEvent::Refusal { worker, kind, count, reason, .. } => {
-                *self.refused.entry(*kind).or_default() += count;
-                match kind {
-                    RefusalKind::Mismatched => self.worker(*worker).mismatches += count,
-                    RefusalKind::WrongMeasurement => self.exclude(*worker, ExcludedFrom::Evaluations, reason),
-                    _ => {}
-                }
-            }
+            RunEvent::Refusal { .. } => self.refuse(event),
             RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,
             RunEvent::Evaluation { .. } => self.evaluate(event),
             RunEvent::End { state, reason, .. } => {
@@ -316,15 +305,6 @@ impl RunState {
         for worker in self.workers.values_mut() {
             worker.present = false;
             worker.usage.leave(*time_s);
-        }
-    }
-
-    fn exclude(&mut self, worker: WorkerId, from: ExcludedFrom, why: &str) {
-        let worker = self.worker(worker);
-        let (name, machine) = (worker.name.clone(), worker.machine.clone());
-        self.exclusions.push_back(Exclusion { name, machine, from, why: why.into() });
-        if self.exclusions.len() > MAX_EXCLUSIONS {
-            self.exclusions.pop_front();
         }
     }
 

@@ -48,7 +48,7 @@ impl Decision {
             (of(&self.scores), if self.allocation.is_empty() { 0 } else { self.allocation.at(position) });
         let finish_s = if self.finish_s.is_empty() {
             let mut finish_s = [tasks.saturating_sub(1), tasks, tasks + 1].map(|tasks| tasks as f64 * score_s);
-            if matches!(self.rule, Rule::Fastest { .. }) && tasks > 0 {
+            if matches!(self.rule, Rule::Fastest { .. }) && tasks > 0 && score_s > 0.0 {
                 finish_s[2] = f64::INFINITY;
             }
             finish_s

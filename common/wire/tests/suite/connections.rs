@@ -298,5 +298,5 @@ async fn nobody_there() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let endpoint: Endpoint = address.to_string().parse().unwrap();
     let error = connect(&endpoint).await.unwrap_err().to_string();
-    assert!(error.contains(&address.to_string()) && error.contains("refused"), "{error}");
+    assert!(error.contains(&address.to_string()) && error.contains("refuses connections"), "{error}");
 }

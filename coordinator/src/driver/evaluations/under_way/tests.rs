@@ -94,12 +94,12 @@ fn a_measurement_that_cannot_be_right_costs_the_right_to_evaluate() {
     };
     let data = |samples, batch_samples| EvaluationBatches { samples, batch_samples };
     for (found, measurement, expected) in [
-        (BATCHES, of(&[], &[4, 6]), None),
         (data(1 << 63, 10), of(&[], &[]), Some("the coordinator has 50")),
         (data(50, 1), of(&[], &[]), Some("in batches of 10")),
         (BATCHES, of(&NAMES, &[]), None),
         (BATCHES, of(&[&NAMES[..], &["new"]].concat(), &[]), Some("at most 16 in all")),
-        (BATCHES, of(&[], &[6, 5]), Some("its classes have 11 samples")),
+        // A sample may have several classes, such as those of its words.
+        (BATCHES, of(&[], &[60, 50]), None),
     ] {
         let mut under_way = evaluation(true, u64::MAX);
         assert_eq!(under_way.hand_out(worker(1)), [0, 1]);
