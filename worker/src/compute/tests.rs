@@ -130,9 +130,9 @@ fn a_lease_that_is_cancelled_in_its_last_task_is_in_no_vector() {
     let (on, cancelled) = (CancelFlag::default(), CancelFlag::default());
     // The first gradient, which only determines the units, is counted too.
     let mut thread = Thread::start(Scripted { cancels: Some((4, cancelled.clone())), ..Scripted::default() });
-    thread.lease(0, 1, &on);
+    thread.lease(0, 1, &CancelFlag::default());
     thread.lease(1, 2, &cancelled);
-    thread.lease(3, 1, &on);
+    thread.lease(3, 1, &CancelFlag::default());
     thread.ask(1, &[0, 1, 2, 3], &on, None);
     thread.ask(2, &[0, 3], &on, None);
     assert_eq!(thread.vector(), (2, total(&[0, 3]), 2));
@@ -143,7 +143,7 @@ fn a_lease_that_is_cancelled_in_its_last_task_is_in_no_vector() {
 fn a_lease_that_is_cancelled_two_leases_late_is_in_no_vector() {
     let on = CancelFlag::default();
     let mut thread = Thread::start(Scripted::default());
-    (0..6).for_each(|task| thread.lease(task, 1, &on));
+    (0..6).for_each(|task| thread.lease(task, 1, &CancelFlag::default()));
     thread.compute.push(Job::Discard(LeaseId(1)));
     thread.ask(1, &[0, 2, 3, 4, 5], &on, None);
     assert_eq!(thread.vector(), (1, total(&[0, 2, 3, 4, 5]), 5));
@@ -156,8 +156,8 @@ fn a_lease_that_is_cancelled_two_leases_late_is_in_no_vector() {
 fn tasks_in_other_units_and_tasks_that_were_computed_twice_count_once() {
     let on = CancelFlag::default();
     let mut thread = Thread::start(Scripted::default());
-    thread.lease(0, 3, &on);
-    thread.lease(2, 2, &on);
+    thread.lease(0, 3, &CancelFlag::default());
+    thread.lease(2, 2, &CancelFlag::default());
     let units = Units::from_exponents(&[-12], &TensorSizes::new([1])).unwrap();
     for (vector, units) in [(1, None), (2, Some(units))] {
         thread.ask(vector, &[0, 1, 2, 3], &on, units);
@@ -171,7 +171,7 @@ fn a_vector_that_is_withdrawn_stops_what_is_computed_for_it() {
     let (on, withdrawn) = (CancelFlag::default(), CancelFlag::default());
     // Six gradients are computed before: those of five tasks, and one for the units.
     let mut thread = Thread::start(Scripted { cancels: Some((7, withdrawn.clone())), ..Scripted::default() });
-    (0..5).for_each(|task| thread.lease(task, 1, &on));
+    (0..5).for_each(|task| thread.lease(task, 1, &CancelFlag::default()));
     thread.ask(1, &[0, 1], &withdrawn, None);
     thread.ask(2, &[1, 2], &on, None);
     assert_eq!(thread.vector(), (2, total(&[1, 2]), 2));
