@@ -54,7 +54,8 @@ def test_a_worker_written_from_the_proto_computes_the_same_bits(wire: str, other
     finally:
         for process in processes:
             process.kill()
-    assert worker.accepted() >= 12 and (others or worker.measured > 0), "it took part"
+    # The last step is taken as soon as its chunks have arrived, so the run may end before the receipt is sent.
+    assert worker.accepted() >= 11 and (others or worker.measured > 0), "it took part"
     assert run["parameters_sha256"] == whole["parameters_sha256"]
     assert run["test_loss"] == pytest.approx(whole["test_loss"], rel=1e-12)
     assert run["refused"] == {}
