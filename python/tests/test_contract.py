@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from contract_worker import Worker, crc32c, encode_sums, pb, permutation
+from processes import ended, started
 from wide_problem import SAMPLES, loss_and_gradient
 
 SCRIPT = str(Path(__file__).parent / "wide_problem.py")
 SETTINGS = ["--iterations", "12", "--budget", "8", "--task-batch", "4", "--optimizer", "sgd", "--lr", "0.05", "--json"]
-
-
-def started(*command: str, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *command], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-def summary(process: subprocess.Popen[str]) -> dict:
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return json.loads(out)
 
 
 @pytest.mark.parametrize("wire", ["f32-exact", "compact"])
@@ -33,7 +20,7 @@ def summary(process: subprocess.Popen[str]) -> dict:
 def test_a_worker_written_from_the_proto_computes_the_same_bits(wire: str, others: int, tmp_path: Path) -> None:
     # The policy gives every worker tasks, however slow it is.
     settings = [*SETTINGS, "--wire", wire, "--dashboard", "off", "--policy", "uta"]
-    whole = summary(started(SCRIPT, "up", "--workers", "2", *settings, folder=tmp_path))
+    whole = json.loads(ended(started(SCRIPT, "up", "--workers", "2", *settings, folder=tmp_path)))
     assert started(SCRIPT, "init", "model.safetensors", folder=tmp_path).wait(timeout=60) == 0
     ready = tmp_path / "ready.json"
     head = started(
@@ -50,7 +37,7 @@ def test_a_worker_written_from_the_proto_computes_the_same_bits(wire: str, other
             processes.append(started(SCRIPT, "worker", "--coordinator", f"http://{address}", folder=tmp_path))
         worker = Worker(address, "contract", loss_and_gradient, SAMPLES)
         assert worker.work() == pb.Farewell.REASON_FINISHED
-        run = summary(head)
+        run = json.loads(ended(head))
     finally:
         for process in processes:
             process.kill()

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from processes import ended, started
 
 REGRESSION = Path(__file__).parent.parent / "examples" / "numpy_problem.py"
 SETTINGS = ["--iterations", "60", "--budget", "8", "--task-batch", "16", "--optimizer", "sgd", "--lr", "0.05"]
-
-
-def started(*command: str, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *command], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> str:
-    """The standard output of a process that ends well."""
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return out
 
 
 def test_the_coordinator_needs_a_file_of_parameters_alone(tmp_path: Path) -> None:
