@@ -76,6 +76,15 @@ impl Rig {
         (runtime.block_on(driver.finish(ending, commands, pin!(std::future::pending()))), folder)
     }
 
+    /// Ends the run as the end of its process does, whose threads write nothing later. All clients must be dropped.
+    pub(super) fn kill(self) -> TempDir {
+        let Self { driver, mut commands, work, training, folder, .. } = self;
+        drop((driver, work, training));
+        // The threads that write hold the other ends of this channel.
+        while commands.blocking_recv().is_some() {}
+        folder
+    }
+
     pub(super) fn pass(&mut self, seconds: f64) -> Option<Ending> {
         self.turn(seconds, None)
     }

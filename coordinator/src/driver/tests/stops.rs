@@ -70,7 +70,7 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
     let mut clients = Vec::new();
     if rig.pass(0.0).is_some() {
         // The run has already finished, and all iterations are saved.
-        return rig.folder;
+        return rig.kill();
     }
     for number in 0..2 {
         clients.extend(rig.join(&format!("w{number}"), rng.random()));
@@ -86,8 +86,9 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, count
     }
     counts.with_a_step_under_way += u64::from(rig.driver.steps.is_under_way);
     counts.in_the_middle += u64::from(clients.iter().any(|client| !client.leases.is_empty()));
+    drop(clients);
     let ending = match how {
-        Stop::Killed => return rig.folder,
+        Stop::Killed => return rig.kill(),
         Stop::Requested => Ending::Stop(StopReason::Stopped),
         Stop::DiskFull => Ending::RecordFailed(disk_full()),
     };
