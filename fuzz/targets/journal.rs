@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     folder.file(JOURNAL_FILE, input);
     let mut state = RunState::default();
     let is_read = read_journal(folder.path(), |event| state.apply(&event)).is_ok();
-    let resumed = resume_journal(folder.path(), &run(), Iteration(1), Some(RunState::default()), RunState::default());
+    let resumed = resume_journal(folder.path(), &run(), Iteration(1), &RunState::default());
     if is_read && resumed.is_ok() {
         read_journal(folder.path(), |event| state.apply(&event)).expect("a journal that is resumed can be read");
     }

@@ -128,7 +128,7 @@ mod tests {
         let state = follow(folder.path().to_owned(), Prices::default());
         write(folder.path(), &[step(1, 1.0), step(2, 2.0)]);
         until(&state, "two steps", |state| state.iterations == 2);
-        resume_journal(folder.path(), &run("uta", 4), Iteration(1), None, RunState::default()).unwrap();
+        resume_journal(folder.path(), &run("uta", 4), Iteration(1), &RunState::default()).unwrap();
         until(&state, "one step less", |state| state.iterations == 1);
         assert_eq!(read_state(folder.path(), Prices::default()).unwrap().iterations, 1);
     }
@@ -141,7 +141,7 @@ mod tests {
         for event in [run("uta", 4), step(7, 1.0)] {
             state.apply(&event);
         }
-        resume_journal(folder.path(), &run("uta", 4), Iteration(7), Some(state), RunState::default()).unwrap();
+        resume_journal(folder.path(), &run("uta", 4), Iteration(7), &state).unwrap();
         let at = |iteration| read_state_at(folder.path(), Iteration(iteration)).map(|state| state.is_some());
         let error = at(7).unwrap_err().to_string();
         assert!(error.contains("no details of iteration 7 any more: those of the first 7 iterations"), "{error}");

@@ -68,10 +68,10 @@ fn main() {
     let at = Iteration(saved.iterations);
     let began = Instant::now();
     let later = steps_after(folder, at).expect("a journal");
-    let state = resume_journal(folder, &run, at, Some(saved), RunState::default()).expect("a journal");
+    resume_journal(folder, &run, at, &saved).expect("a journal");
     println!(
         "resumed after {} ({later} later steps, {:.0} kB in the checkpoint) in {:.3} s",
-        state.iterations,
+        saved.iterations,
         checkpoint as f64 / 1e3,
         began.elapsed().as_secs_f64()
     );

@@ -158,7 +158,7 @@ mod tests {
         // The second process takes the same step again, because the first one ended before it saved it.
         for _ in 0..2 {
             assert_eq!(poll(Some(2)), [], "what is about to be truncated is not new");
-            resume_journal(folder.path(), &run("run"), Iteration(2), None, RunState::default()).unwrap();
+            resume_journal(folder.path(), &run("run"), Iteration(2), &RunState::default()).unwrap();
             assert_eq!(poll(None), []);
             append(&[line(&resume), line(&step(3))].concat());
             assert_eq!(poll(None), [resume.clone(), step(3)]);

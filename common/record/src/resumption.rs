@@ -51,17 +51,14 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
 /// Truncates the journal in a run's folder after the step of `iteration`, and `metrics.csv` likewise. Only the part after that step is
 /// read. Later events are moved to [`DISCARDED_FILE`]; a torn last line is dropped.
 ///
-/// `saved` is the state after that step. If the journal lacks the step, because the details of its iteration are gone or a crash took them,
+/// `state` is the state after that step. If the journal lacks the step, because the details of its iteration are gone or a crash took them,
 /// [`RunEvent::Folded`] takes their place. A journal that is lost begins with `run`, the run's first event.
-///
-/// Without `saved`, the events that remain are applied to `initial`.
 pub fn resume_journal(
     folder: &Path,
     run: &RunEvent,
     iteration: Iteration,
-    saved: Option<RunState>,
-    initial: RunState,
-) -> Result<RunState, JournalError> {
+    state: &RunState,
+) -> Result<(), JournalError> {
     let RunEvent::Run { run_id, .. } = run else { unreachable!("a run begins with its description") };
     check_run(folder, run_id)?;
     let path = folder.join(JOURNAL_FILE);
@@ -74,29 +71,12 @@ pub fn resume_journal(
     if place.end == 0 {
         write_line(run, &mut lines);
     }
-    let state = match saved {
-        Some(saved) => {
-            let state = saved.priced_as(&initial);
-            if place.last != iteration {
-                write_line(&state.clone().for_checkpoints().folded(), &mut lines);
-            }
-            state
-        }
-        None => add_up(&path, place.end, initial).map_err(io)?,
-    };
+    if place.last != iteration {
+        write_line(&state.clone().for_checkpoints().folded(), &mut lines);
+    }
     move_aside(folder, place.end).map_err(io)?;
     truncate(&path, place.end, &lines).map_err(io)?;
-    cut_metrics(folder, iteration)?;
-    Ok(state)
-}
-
-/// Applies the events in the first `end` bytes of a journal to a state.
-fn add_up(path: &Path, end: u64, mut state: RunState) -> io::Result<RunState> {
-    let mut lines = Lines::open(path)?;
-    while let Some(line) = lines.next()?.filter(|line| line.bytes.end <= end) {
-        line.event().iter().for_each(|event| state.apply(event));
-    }
-    Ok(state)
+    cut_metrics(folder, iteration)
 }
 
 /// Truncates `metrics.csv` after the step of `iteration`. If it is missing, it is made from the journal.

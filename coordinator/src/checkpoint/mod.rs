@@ -51,15 +51,17 @@ const STATE: &str = "state.json";
 const PREFIX: &str = "{\"sha256\":\"";
 
 /// The state of a run between two iterations.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The parameters, the optimizer's state and its number of steps.
     pub training: TrainingState,
+    /// What the run's events add up to.
+    pub past: RunState,
     /// The rest of the state.
     pub progress: Progress,
 }
 
-/// The state of a run between two iterations, except parameters and optimizer.
+/// The state of a run between two iterations, except parameters, optimizer and the sum of its events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
@@ -89,8 +91,6 @@ pub struct Progress {
     pub engine: SavedEngine,
     /// The run's settings, as in `config.toml`.
     pub settings: String,
-    /// What the run's events add up to, as [`RunState::saved`] returns it; the saver fills it in.
-    pub past: Option<serde_json::Value>,
 }
 
 impl Progress {
@@ -113,7 +113,6 @@ impl Progress {
         if !(0.0..=longest_s).contains(&self.time_s) {
             return Err(format!("time_s is {}: expected a time from 0 to {longest_s}", self.time_s));
         }
-        self.past.clone().map_or(Ok(()), |past| RunState::restored(past).map(drop))?;
         self.engine.check().map_err(|error| error.to_string())
     }
 }
@@ -125,6 +124,7 @@ struct StateFile {
     optimizer_sha256: String,
     /// The units of the next gradients, if they are known.
     units: Option<SavedUnits>,
+    past: serde_json::Value,
     #[serde(flatten)]
     progress: Progress,
 }
@@ -173,6 +173,7 @@ impl Checkpoint {
             model_sha256: sha256(&model),
             optimizer_sha256: sha256(&optimizer),
             units: self.training.units().map(SavedUnits::of),
+            past: self.past.saved(),
             progress: self.progress.clone(),
         };
         let json = serde_json::to_string(&state).expect("names and numbers can be written");
@@ -191,6 +192,7 @@ impl Checkpoint {
         let whole = |file: &'static str| read(file).map_err(|cause| damage(file, cause));
         let state = decode_state(&whole(STATE)?)?;
         let progress = state.progress;
+        let past = RunState::restored(state.past).map_err(|reason| damage(STATE, reason))?;
         let checked = |file, expected: &str| {
             let bytes = whole(file)?;
             let same = sha256(&bytes) == expected;
@@ -211,7 +213,7 @@ impl Checkpoint {
         let units = units.transpose().map_err(|error| damage(STATE, error))?;
         let training = TrainingState::restore(config.clone(), parameters, moments, progress.iteration.number(), units)
             .map_err(|error| damage(OPTIMIZER, error))?;
-        Ok(Self { training, progress })
+        Ok(Self { training, past, progress })
     }
 
     /// Reads only the run's settings from a checkpoint.

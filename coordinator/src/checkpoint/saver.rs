@@ -56,12 +56,12 @@ impl Saver {
     /// Does a job. Without a report, the run would wait forever, so panics are caught; they have been printed.
     fn save(&self, job: SaveJob) -> SaveResult {
         match job {
-            SaveJob::Checkpoint { training, past, mut progress } => {
+            SaveJob::Checkpoint { training, past, progress } => {
                 let iteration = progress.iteration;
                 let saved = catch_unwind(AssertUnwindSafe(|| {
                     let training = training.recv().map_err(|_| "the optimizer failed")?;
-                    progress.past = Some(past.recv().map_err(|_| "the journal's thread failed")?.saved());
-                    self.checkpoint(&Checkpoint { training, progress: *progress })
+                    let past = past.recv().map_err(|_| "the journal's thread failed")?;
+                    self.checkpoint(&Checkpoint { training, past, progress: *progress })
                 }));
                 SaveResult::Checkpoint { iteration, saved: saved.unwrap_or_else(|_| Err("the saver panicked".into())) }
             }

@@ -51,9 +51,8 @@ fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
         }],
         engine: Engine::new(EngineConfig::default(), policy).save(),
         settings: "budget = 16\n".into(),
-        past: Some(RunState::default().saved()),
     };
-    Checkpoint { training, progress }
+    Checkpoint { training, past: RunState::default(), progress }
 }
 
 /// Writes checkpoints through the saver thread, keeping the newest ones. Returns whether each was written, or why not.
@@ -66,7 +65,7 @@ fn save_all(
     let saver = Saver { store: Box::new(store), retention, table: table(), metadata: Metadata::new() };
     let (reports, received) = mpsc::channel();
     let jobs = saver.spawn(move |result| reports.send(result).unwrap_or(()));
-    for Checkpoint { training: state, progress } in checkpoints {
+    for Checkpoint { training: state, progress, .. } in checkpoints {
         let (copy, training) = mpsc::sync_channel(1);
         copy.send(state).expect("there is room for one");
         let (reply, past) = mpsc::channel();
@@ -87,6 +86,12 @@ fn table() -> ParameterTable {
 
 fn config(parameters: usize) -> TrainingConfig {
     sample_checkpoint(parameters, 1).training.config().clone()
+}
+
+/// Returns a checkpoint's parts, which can be compared.
+fn parts(checkpoint: Checkpoint) -> (TrainingState, serde_json::Value, Progress) {
+    let Checkpoint { training, past, progress } = checkpoint;
+    (training, past.saved(), progress)
 }
 
 fn checkpoint(iteration: u64) -> Checkpoint {
@@ -119,7 +124,8 @@ pub(super) fn check_saving<S: Store + 'static>(open: impl Fn() -> S) {
     let saved = save(open(), 2, &[1, 2, 3]);
     assert_eq!(saved, [1, 2, 3].map(|iteration| Ok(Iteration(iteration))));
     let newest = find(&store).unwrap().unwrap();
-    assert_eq!((newest.name, newest.checkpoint, newest.damaged.len()), (name_of(3), checkpoint(3), 0));
+    assert_eq!((newest.name, newest.damaged.len()), (name_of(3), 0));
+    assert_eq!(parts(newest.checkpoint), parts(checkpoint(3)));
     assert_eq!(newest_settings(&store).unwrap(), Some(checkpoint(3).progress.settings));
     let mut names = store.names().unwrap();
     names.sort();
@@ -207,7 +213,7 @@ fn parts_that_disagree_are_refused() {
     let (four, five) = (checkpoint(4), checkpoint(5));
     let folder = TempDir::new().unwrap();
     let store = FolderStore::new(folder.path());
-    let torn = Checkpoint { training: five.training, progress: four.progress };
+    let torn = Checkpoint { training: five.training, ..four };
     let saved = save_all(store.clone(), 2, [torn.clone()]);
     let [Err(reason)] = &saved[..] else { panic!("{saved:?}") };
     assert!(reason.contains("after step 5"), "{reason}");
@@ -274,7 +280,7 @@ fn finer_units_are_saved() {
     let mut saved = checkpoint(1);
     let shifts = vec![0xc1; PARAMETERS.div_ceil(512)];
     saved.training.set_units(Units::new(&[-20], &shifts, &TensorSizes::new([PARAMETERS])).unwrap());
-    assert_eq!(decoded(&saved, &config(PARAMETERS)), Ok(saved));
+    assert_eq!(parts(decoded(&saved, &config(PARAMETERS)).unwrap()), parts(saved));
 }
 
 #[test]
@@ -282,7 +288,7 @@ fn another_release_optimizer_and_format_are_refused() {
     let mut other = checkpoint(1);
     other.progress.version = VERSION - 1;
     let config = config(PARAMETERS);
-    assert_eq!(decoded(&checkpoint(1), &config), Ok(checkpoint(1)));
+    assert_eq!(parts(decoded(&checkpoint(1), &config).unwrap()), parts(checkpoint(1)));
     let reads = format!("this is ata {PROGRAM_VERSION}, which reads version {VERSION}.");
     for (by, found) in
         [("", "another release of ata wrote it, in version 5"), ("9.9", "ata 9.9 wrote it, in version 5")]
@@ -295,7 +301,7 @@ fn another_release_optimizer_and_format_are_refused() {
         );
     }
     let mut wrong = checkpoint(1);
-    wrong.progress.past.as_mut().unwrap()["iterations"] = u64::MAX.into();
+    wrong.past.iterations = u64::MAX;
     assert!(decoded(&wrong, &config).unwrap_err().reason.contains("the state's iterations has a number beyond"));
     let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
     let sgd = TrainingConfig { optimizer: sgd, ..config.clone() };

@@ -126,7 +126,6 @@ impl Checkpoints {
             engine,
             data: self.run.data.clone(),
             settings: self.run.settings.clone(),
-            past: None,
         };
         self.last_s = now_s;
         self.is_under_way = true;

@@ -74,15 +74,13 @@ impl Starter<'_> {
         checkpoint: Checkpoint,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<StartState, RunError> {
-        let Checkpoint { training, progress } = checkpoint;
+        let Checkpoint { training, past, progress } = checkpoint;
         progress.check_data(&self.problem.data.identity())?;
         let (event, iterations) = (self.run_event(), self.engine.iterations);
         let (folder, listeners) = (&self.run.folder, std::mem::take(&mut self.run.listeners));
         let engine = Engine::restore(self.engine, self.policy.policy, progress.engine)?;
-        // It was checked when the checkpoint was read.
-        let saved = progress.past.and_then(|past| RunState::restored(past).ok());
-        let initial = self.state.borrow().clone();
-        let mut past = resume_journal(folder, &event, progress.iteration, saved, initial)?;
+        resume_journal(folder, &event, progress.iteration, &past)?;
+        let mut past = past.priced_as(&self.state.borrow());
         // The checkpoint includes what happened after its last step, and the journal does not.
         past.exclusions = progress.excluded.iter().cloned().collect();
         // If the file of the best model is lost, the best model from now on replaces it.
