@@ -89,6 +89,8 @@ ATA_ITERATIONS=100000 dc up -d --no-build "${services[@]}"
 healthy() { [[ $(inspect coordinator '{{.State.Health.Status}}') == healthy ]]; }
 wait_for 60 "the coordinator is healthy" healthy
 [[ $(dc exec -T worker id -u | tr -d '\r') == 10001 ]] || fail "a worker runs as another user than ata"
+[[ $(dc exec -T worker find credentials -type f | tr -d '\r') == credentials/for-workers/join-token ]] \
+    || fail "a worker sees other secrets than the join token"
 [[ $(curl --silent --insecure -o /dev/null -w '%{http_code}' "https://127.0.0.1:$ATA_DASHBOARD_PORT/metrics") == 401 ]] \
     || fail "metrics without the secret"
 secret=$(dc exec -T coordinator ata token show --status | tr -d '\r')
@@ -133,9 +135,13 @@ if [[ ${MONITORING:-on} == on ]]; then
 fi
 
 step a worker that is stopped, and started again
-docker stop "$(container worker-half)" >/dev/null
+half=$(container worker-half)
+docker stop "$half" >/dev/null
 wait_for 30 "the coordinator sees it" worker_is worker-half '"away"'
 goes_on "the run goes on without it"
+docker logs "$half" 2>&1 | grep 'this worker has left' >/dev/null || fail "it was ended before it had left"
+# 0 would keep it away when Docker starts again, as after a reboot.
+[[ $(docker inspect --format '{{.State.Status}} {{.State.ExitCode}}' "$half") == 'exited 130' ]] || fail "it did not stay away"
 dc start worker-half
 wait_for 30 "it is back" worker_is worker-half '"computing", "idle"'
 
@@ -168,6 +174,10 @@ wait_for 300 "the run ends" ended
 [[ $(summary -r '"\(.state) \(.iterations)"') == "finished $last" ]] || fail "expected $last iterations"
 summary -c '{iterations, runtime_s, worker_names, allocation_mean, task_mean_s}'
 dc down --volumes >/dev/null 2>&1
+
+step what does not help is not done again
+helpless() { docker run --rm --entrypoint restartable.sh ata worker "$@" 2>&1 | tail -1; }
+[[ $(helpless --join wrong) == *'ended with 64;'* ]] || fail "a wrong token is tried again"
 
 step scaled
 ATA_ITERATIONS=300 ATA_MIN_WORKERS=11 dc up -d --no-build --scale worker=8 coordinator worker worker-half worker-quarter worker-eighth

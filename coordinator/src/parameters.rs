@@ -23,6 +23,8 @@ pub(crate) struct ParameterSet {
     differences: Option<FramedSet>,
     /// The subset of the chunks that is sent; `None` for all.
     stripe: Option<Stripe>,
+    /// Whether the set is for a worker that may hold only a part of an earlier one.
+    is_whole: bool,
     alive: Weak<()>,
 }
 
@@ -68,6 +70,7 @@ impl ParameterSet {
             whole: whole.set(),
             differences: differences.as_ref().map(SetProducer::set),
             stripe: None,
+            is_whole: false,
             alive: Arc::downgrade(&mark),
         };
         (set, SetWriter { whole, differences, mark })
@@ -101,7 +104,7 @@ impl ParameterSet {
 
     /// Returns the set with all of its chunks, and without differences.
     pub(crate) fn whole(&self) -> Self {
-        Self { stripe: None, differences: None, ..self.clone() }
+        Self { stripe: None, differences: None, is_whole: true, ..self.clone() }
     }
 }
 
@@ -209,6 +212,11 @@ impl DueParameters {
         self.0.send_replace(Due::Set(Box::new(set)));
     }
 
+    /// Returns whether the due set is for a worker that may hold only a part of an earlier one.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(&*self.0.borrow(), Due::Set(set) if set.is_whole)
+    }
+
     /// Removes the due set if it is of this iteration or an earlier one. Returns whether it was removed.
     pub(crate) fn clear(&self, iteration: Iteration) -> bool {
         let mut was_due = false;
@@ -276,6 +284,15 @@ impl DueSets {
             Due::Set(set) => Ok(Some(set.iteration)),
             Due::Nothing => Ok(None),
             Due::SessionOver => Err(()),
+        }
+    }
+
+    /// Takes the set that is due. Returns its iteration, and whether it is for a worker that may hold only a part of an earlier one.
+    #[cfg(test)]
+    pub(crate) fn take_whole(&self) -> Option<(u64, bool)> {
+        match take(&self.due) {
+            Due::Set(set) => Some((set.iteration.number(), set.is_whole)),
+            Due::Nothing | Due::SessionOver => None,
         }
     }
 }

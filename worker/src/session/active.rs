@@ -296,8 +296,13 @@ impl ActiveSession<'_> {
         }
         match part {
             ParameterPart::Set(header) if header.stripe.is_some() => {
-                self.sharing.begin_set(&header);
-                self.add(ParameterPart::Set(SetHeader { stripe: None, ..header }))
+                let goes_on = self.sharing.begin_set(&header);
+                self.add(ParameterPart::Set(SetHeader { stripe: None, ..header }))?;
+                if !goes_on {
+                    // Differences from this set may be on their way, before the whole one.
+                    self.parameters.cut_off();
+                }
+                Ok(())
             }
             ParameterPart::Chunk { data, .. } if self.sharing.own_chunk(&data) => Ok(()),
             part => self.add(part),

@@ -76,8 +76,8 @@ impl<'a> Sharing<'a> {
         self.exchanges.iter_mut().find(|exchange| exchange.vector == vector)
     }
 
-    /// Starts to receive a set in shards. If its exchange is over, the coordinator is about to send the whole set.
-    pub(super) fn begin_set(&mut self, header: &SetHeader) {
+    /// Starts to receive a set in shards. Returns whether its exchange goes on. If it is over, the coordinator is about to send a whole set.
+    pub(super) fn begin_set(&mut self, header: &SetHeader) -> bool {
         let stripe = header.stripe.unwrap_or(Stripe::ALL);
         let own_left = stripe.chunks(0, header.chunks).count();
         let exchange = self.exchanges.iter_mut().find(|exchange| exchange.iteration.next() == header.iteration);
@@ -87,6 +87,7 @@ impl<'a> Sharing<'a> {
         });
         let awaits_others = vector.is_some();
         self.arriving = Some(ArrivingSet { vector: vector.unwrap_or(VectorId(0)), own_left, awaits_others });
+        awaits_others
     }
 
     /// Handles a chunk from the coordinator, if it is this worker's own chunk of a set in shards. Returns whether it is.

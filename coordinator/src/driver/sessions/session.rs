@@ -229,15 +229,19 @@ impl Session {
     /// Sends a set of parameters, which may still be being written.
     pub(crate) fn put(&mut self, set: &ParameterSet) {
         self.sent = Some(set.iteration);
-        let is_whole = std::mem::take(&mut self.needs_whole);
+        // A whole set that the worker has not taken is replaced by a whole one: the worker could not use differences.
+        let is_whole = std::mem::take(&mut self.needs_whole) || self.due.is_whole();
         self.due.put(if is_whole { set.whole() } else { set.clone() });
     }
 
-    /// Sends whole parameters in place of the set that the worker was sent last, in shards, if that is one of `sets`.
+    /// Sends whole parameters in place of the set that the worker was sent last, in shards, if that is one of `sets`. If the last set was
+    /// dropped, the next one is whole.
     pub(crate) fn send_whole<'a>(&mut self, sets: impl IntoIterator<Item = &'a ParameterSet>) {
         if let Some(set) = sets.into_iter().find(|set| self.sent == Some(set.iteration)) {
             self.needs_whole = true;
             self.put(set);
+        } else if self.sent.is_none() {
+            self.needs_whole = true;
         }
     }
 
@@ -266,8 +270,10 @@ impl Session {
         // The lease may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
         // A worker without a lease needs no parameters.
+        let is_whole = self.due.is_whole();
         if self.leases == 0 && self.due.clear(lease.iteration) {
             self.sent = None;
+            self.needs_whole |= is_whole;
         }
     }
 

@@ -153,6 +153,31 @@ fn the_current_parameters_are_sent_again_only_to_a_worker_that_may_have_lost_the
     assert_eq!(taken(&sent), [2], "without leases it needs none");
 }
 
+/// A worker that lacks a part of a set cannot use differences from that set, which it would be sent if the whole set counted as taken.
+#[test]
+fn a_whole_set_that_was_not_taken_is_followed_by_a_whole_one() {
+    let mut sessions = Sessions::default();
+    let opened = open(&mut sessions, "a", 1);
+    let session = sessions.of_worker(opened.claim.worker).unwrap();
+    let sent = session.parameters(0.0, Reader::default()).unwrap();
+    session.put(&parameters(1));
+    assert_eq!(sent.take_whole(), Some((1, false)));
+    session.send_whole([&parameters(1)]);
+    session.put(&parameters(2));
+    assert_eq!(sent.take_whole(), Some((2, true)), "the whole one was replaced");
+    session.put(&parameters(3));
+    assert_eq!(sent.take_whole(), Some((3, false)), "it has a whole one");
+    session.send_whole([&parameters(3)]);
+    session.ended(&lease(1, 3));
+    session.put(&parameters(4));
+    assert_eq!(sent.take_whole(), Some((4, true)), "the whole one was dropped");
+    session.put(&parameters(5));
+    session.ended(&lease(1, 5));
+    session.send_whole([&parameters(6)]);
+    session.put(&parameters(6));
+    assert_eq!(sent.take_whole(), Some((6, true)), "the one to make whole was dropped");
+}
+
 #[test]
 fn units_are_sent_once_an_iteration() {
     let mut sessions = Sessions::default();
