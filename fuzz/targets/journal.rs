@@ -18,6 +18,7 @@ fn run() -> RunEvent {
         task_batch: 1,
         seed: 1,
         model: "cnn".into(),
+        samples: None,
         labels: Labels::default(),
     }
 }

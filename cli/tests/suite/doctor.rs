@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use crate::support::{Process, Sandbox, TINY};
+use ata_fault_proxy::{Condition, FaultProxy};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::Value;
 
@@ -156,4 +157,25 @@ fn the_way_to_a_coordinator_is_measured() {
     drop(coordinator);
     let (code, printed) = doctor(&sandbox, &["--join", &token]);
     assert_eq!((code, of(&printed, "reachability")[0].0), (Some(1), "problem"), "{printed:#}");
+}
+
+/// A way on which small packets pass and large ones do not, as through a tunnel.
+#[test]
+fn a_way_that_loses_large_packets_is_named() {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--insecure", "--lease-timeout-s", "1", "--json"];
+    let mut coordinator = sandbox.start(&[&head[..], &TINY].concat());
+    let port = coordinator.port().parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let tunnel = runtime.block_on(FaultProxy::to(([127, 0, 0, 1], port).into()));
+    tunnel.set(Condition { lost_from: Some(1 << 12), ..Condition::default() });
+    let address = format!("http://{}", tunnel.address);
+    let mut worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
+    let lower = "lower the MTU at both ends: ip link set dev DEVICE mtu 1280";
+    coordinator.wait_for(lower);
+    worker.wait_for(lower);
+    let (code, printed) = doctor(&sandbox, &["--coordinator", &address]);
+    assert_eq!((code, of(&printed, "latency")[0].0), (Some(1), "ok"), "{printed:#}");
+    let findings = of(&printed, "bandwidth");
+    assert!(findings[0].0 == "problem" && findings[0].2.contains("lower the MTU"), "{findings:?}");
 }

@@ -1,7 +1,7 @@
-//! Tests of processes that are stopped, killed or out of disk space.
+//! Tests of processes that are stopped or killed.
 #![cfg(unix)]
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{Process, Sandbox, TINY, until};
@@ -105,55 +105,4 @@ fn a_killed_coordinator_leaves_a_journal() {
     let replay = sandbox.run(&replay);
     assert_eq!(replay.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&replay.stderr).contains("was not written to its end"));
-}
-
-/// Returns a command for `ata` whose files are limited to this number of blocks of 512 bytes. Longer writes fail, as on a full disk.
-fn limited(sandbox: &Sandbox, blocks: u32, args: &[&str]) -> Command {
-    let program = sandbox.ata(args);
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])
-        .arg(program.get_program())
-        .args(program.get_args())
-        .current_dir(program.get_current_dir().unwrap())
-        .stdin(Stdio::null());
-    command
-}
-
-/// A limit of 40 KiB per file emulates a full disk. The run ends with the reason and leaves its results.
-#[test]
-fn a_full_disk_ends_a_run_with_the_reason() {
-    let sandbox = Sandbox::new();
-    let up =
-        [&["up", "--out", "run", "--workers", "2", "--task-time", "none", "--json"], &LONG[..], &TINY[..]].concat();
-    let output = limited(&sandbox, 80, &up).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(74), "{errors}");
-    assert!(errors.lines().last().unwrap().contains("cannot write run/events.jsonl: "), "{errors}");
-    // Every line is complete.
-    assert!(sandbox.events().iter().any(|event| event["event"] == "step"));
-    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let written: Value = serde_json::from_slice(&std::fs::read(sandbox.path("run/summary.json")).unwrap()).unwrap();
-    assert_eq!(printed, written);
-    assert_eq!(written["state"], "failed");
-    assert!(written["iterations"].as_u64() > Some(0) && written["error"].as_str().unwrap().contains("events.jsonl"));
-    assert!(sandbox.path("run/statistics.json").exists());
-}
-
-/// The optimizer's state does not fit on the disk, but the journal and the model do. The run prints warnings, goes on to its
-/// end, and says then that its last checkpoint is missing.
-#[test]
-fn a_disk_too_full_for_checkpoints_does_not_end_a_run() {
-    let sandbox = Sandbox::new();
-    let up = ["up", "--out", "run", "--workers", "1", "--task-time", "none", "--device", "cpu", "--task-batch", "1"];
-    let run = ["--iterations", "3", "--budget", "2", "--checkpoint-every", "1", "--eval-every", "0"];
-    let output = limited(&sandbox, 2000, &[&up[..], &run].concat()).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(74), "{errors}");
-    assert!(errors.lines().last().unwrap().starts_with("ata: cannot write run/checkpoints/step-000003"), "{errors}");
-    let failed = sandbox.events().iter().filter(|event| event["event"] == "checkpoint_failed").count();
-    assert!((3..=4).contains(&failed), "after each iteration, and perhaps once more at the end: {failed}");
-    assert!(sandbox.path("run/model.safetensors").exists());
-    let left = std::fs::read_dir(sandbox.path("run/checkpoints")).unwrap().map(|entry| entry.unwrap().file_name());
-    assert!(left.eq(["checkpoints.lock"]), "no half checkpoint is left");
 }

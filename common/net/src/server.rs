@@ -24,6 +24,7 @@ use crate::limits::{
     CONNECTION_WINDOWS, CONNECTIONS_PER_WORKER, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS,
     MAX_STREAMS, MAX_UPLOADS, MAX_VISITORS,
 };
+use crate::obstacle::MORE_FILES;
 use crate::peer::Peer;
 use crate::security::{Guard, Security, ServerTls};
 use crate::warnings::Protocol;
@@ -106,10 +107,12 @@ pub fn files_for(workers: usize) -> u64 {
 pub fn raise_file_limit() -> usize {
     let needed = MAX_CONNECTIONS + OTHER_FILES;
     let allowed = rlimit::increase_nofile_limit(needed as u64).unwrap_or(u64::MAX);
+    let connections = (allowed.min(needed as u64) as usize).saturating_sub(OTHER_FILES).max(1);
     if allowed < needed as u64 {
-        tracing::info!("this process may open only {allowed} files, which limits the number of workers");
+        let workers = connections / CONNECTIONS_PER_WORKER;
+        tracing::warn!("this process may open only {allowed} files, enough for {workers} workers: {MORE_FILES}");
     }
-    (allowed.min(needed as u64) as usize).saturating_sub(OTHER_FILES).max(1)
+    connections
 }
 
 /// A connection that holds its place until it is dropped, and breaks when its [`Peer`] is closed.

@@ -21,6 +21,9 @@ pub struct Condition {
     pub bytes_per_s: Option<u32>,
     /// Whether no data passes. Neither end notices, as with a pulled cable.
     pub stalled: bool,
+    /// The number of bytes from which data sent at once is lost, and with it all that follows on its connection, as on a way whose MTU is
+    /// smaller than both ends believe; `None` if everything passes.
+    pub lost_from: Option<usize>,
 }
 
 /// A proxy in front of an address. Severing it closes the open connections, while new ones are accepted.
@@ -148,6 +151,10 @@ async fn direction(
                 Ok(state) => state.condition,
                 Err(_) => return,
             };
+            if condition.lost_from.is_some_and(|lost_from| piece.len() >= lost_from) {
+                // The sender repeats it for ever.
+                return std::future::pending().await;
+            }
             tokio::time::sleep_until(read_at + condition.latency).await;
             if let Some(bytes_per_s) = condition.bytes_per_s {
                 tokio::time::sleep(Duration::from_micros(

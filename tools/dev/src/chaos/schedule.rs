@@ -141,7 +141,7 @@ impl Iterator for Schedule {
             FaultKind::SlowLink => Condition {
                 latency: Duration::from_millis(self.rng.random_range(SLOW_LATENCY_MS.0..=SLOW_LATENCY_MS.1)),
                 bytes_per_s: Some(self.slow_bytes_per_s()),
-                stalled: false,
+                ..Condition::default()
             },
             _ => Condition::default(),
         };
