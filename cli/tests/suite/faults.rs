@@ -5,7 +5,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{Process, Sandbox, TINY, until};
-use serde_json::Value;
 
 const LONG: [&str; 4] = ["--iterations", "1000000", "--budget", "8"];
 
