@@ -33,6 +33,9 @@ use crate::windows::{ConnectionWindow, ConnectionWindows};
 /// The number of files that a coordinator opens in addition to its workers' connections: the dashboard's connections, and its own files.
 const OTHER_FILES: usize = MAX_VISITORS + 128;
 
+/// The number of workers up to which a limit of open files is worth a warning: few runs have more.
+const FEW_WORKERS: usize = 256;
+
 /// The maximum number of connections that wait to be served.
 const QUEUED_CONNECTIONS: usize = 16;
 
@@ -108,8 +111,8 @@ pub fn raise_file_limit() -> usize {
     let needed = MAX_CONNECTIONS + OTHER_FILES;
     let allowed = rlimit::increase_nofile_limit(needed as u64).unwrap_or(u64::MAX);
     let connections = (allowed.min(needed as u64) as usize).saturating_sub(OTHER_FILES).max(1);
-    if allowed < needed as u64 {
-        let workers = connections / CONNECTIONS_PER_WORKER;
+    let workers = connections / CONNECTIONS_PER_WORKER;
+    if workers < FEW_WORKERS {
         tracing::warn!("this process may open only {allowed} files, enough for {workers} workers: {MORE_FILES}");
     }
     connections

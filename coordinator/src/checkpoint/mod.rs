@@ -192,7 +192,7 @@ impl Checkpoint {
         let whole = |file: &'static str| read(file).map_err(|cause| damage(file, cause));
         let state = decode_state(&whole(STATE)?)?;
         let progress = state.progress;
-        let past = RunState::restored(state.past).map_err(|reason| damage(STATE, reason))?;
+        let past = decode_past(state.past)?;
         let checked = |file, expected: &str| {
             let bytes = whole(file)?;
             let same = sha256(&bytes) == expected;
@@ -236,6 +236,15 @@ fn model_file(table: &ParameterTable, metadata: &Metadata, step: Iteration, para
     about.extend(step_of(step));
     about.insert("sha256".into(), hex(&sha256_of_parameters(parameters)));
     encode_model(table, parameters, &about)
+}
+
+/// Checks that a `state.json` can be read.
+fn check_state(bytes: &[u8]) -> Result<(), Damage> {
+    decode_past(decode_state(bytes)?.past).map(drop)
+}
+
+fn decode_past(past: serde_json::Value) -> Result<RunState, Damage> {
+    RunState::restored(past).map_err(|reason| damage(STATE, reason))
 }
 
 fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {

@@ -65,11 +65,11 @@ fn save_all(
     let saver = Saver { store: Box::new(store), retention, table: table(), metadata: Metadata::new() };
     let (reports, received) = mpsc::channel();
     let jobs = saver.spawn(move |result| reports.send(result).unwrap_or(()));
-    for Checkpoint { training: state, progress, .. } in checkpoints {
+    for Checkpoint { training: state, past: added_up, progress } in checkpoints {
         let (copy, training) = mpsc::sync_channel(1);
         copy.send(state).expect("there is room for one");
         let (reply, past) = mpsc::channel();
-        reply.send(RunState::default()).expect("the saver waits for it");
+        reply.send(added_up).expect("the saver waits for it");
         jobs.send(SaveJob::Checkpoint { training, past, progress: Box::new(progress) }).expect("the saver runs");
     }
     drop(jobs);
@@ -272,6 +272,19 @@ fn if_all_are_damaged_all_are_named() {
     }
     let damaged = find(&store).unwrap_err();
     assert_eq!(damaged.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), [5, 4].map(name_of));
+}
+
+/// It would take the place of one that can be read.
+#[test]
+fn a_state_that_could_not_be_read_again_is_not_saved() {
+    let folder = TempDir::new().unwrap();
+    let mut wrong = checkpoint(2);
+    wrong.past.iterations = u64::MAX;
+    let saved = save_all(FolderStore::new(folder.path()), 1, [checkpoint(1), wrong]);
+    assert_eq!(saved[0], Ok(Iteration(1)));
+    let refused = saved[1].as_ref().unwrap_err();
+    assert!(refused.contains("could not be read again: state.json: the state's iterations"), "{refused}");
+    assert!(folder.path().join(name_of(1)).exists());
 }
 
 /// The units of blocks are part of a checkpoint.

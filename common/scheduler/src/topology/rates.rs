@@ -244,8 +244,8 @@ impl LinkRates {
 
     fn stepped(&mut self, topology: Topology) {
         self.steps += 1;
-        self.together.fade(1, 0.0);
-        self.vectors.fade(1, 0.0);
+        let kept = self.together.fade(1, self.measured_bytes());
+        self.vectors.scale(kept);
         let (together, vectors) = std::mem::take(&mut self.fresh_together);
         let fresh = std::mem::take(&mut self.fresh);
         let is_shared = together.per_s().is_none_or(|per_s| self.may_be_heads(per_s, &fresh));

@@ -53,11 +53,12 @@ impl Throughput {
         self.seconds *= factor;
     }
 
-    /// Fades the rate after this many steps. It keeps at least the weight of `least_bytes`, so that a small new measurement is no reason to
-    /// forget it.
-    pub(super) fn fade(&mut self, steps: u64, least_bytes: f64) {
+    /// Fades the rate after this many steps, and returns the share of its weight that it keeps. That is at least the weight of
+    /// `least_bytes`, so that a small new measurement is no reason to forget it.
+    pub(super) fn fade(&mut self, steps: u64, least_bytes: f64) -> f64 {
         let kept = KEPT.powi(steps.min(1000) as i32).max((least_bytes / self.bytes).min(1.0));
         self.scale(kept);
+        kept
     }
 }
 

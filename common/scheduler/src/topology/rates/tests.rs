@@ -166,3 +166,16 @@ fn the_link_of_large_vectors_is_not_forgotten_while_it_is_probed() {
     }
     assert!((0.4..0.45).contains(&own_s(&rates, 1)), "as fast as others at most: {}", own_s(&rates, 1));
 }
+
+/// The rate is that of the last vectors that arrived together, however long ago.
+#[test]
+fn a_shared_link_that_is_not_used_is_not_forgotten() {
+    let mut rates = LinkRates::default();
+    step(&mut rates, &[together(3.0 * UP_BYTES, 0.3, 3.0)]);
+    let times = rates.times().clone();
+    assert!((times.up_s - 0.1).abs() < 1e-9, "{}", times.up_s);
+    for steps in [1, 100, 10_000] {
+        (0..steps).for_each(|_| step(&mut rates, &[]));
+        assert!((rates.times().up_s - times.up_s).abs() < 1e-9, "{steps}: {}", rates.times().up_s);
+    }
+}
