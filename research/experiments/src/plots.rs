@@ -72,8 +72,7 @@ impl GroupFigures<'_> {
     fn figure(&self, name: &str, title: &str, x: Axis, y: Axis, plot: Plot) -> Figure {
         let name = format!("{name}{}", self.suffix);
         let seeds = self.experiment.seeds;
-        let band =
-            if seeds > 1 { format!("; mean of {seeds} seeds, band: 10 % to 90 % of them") } else { String::new() };
+        let band = if seeds > 1 { format!("; mean and 10 % to 90 % band of {seeds} seeds") } else { String::new() };
         Figure { name, title: title.into(), caption: format!("{}{band}.", self.place), x, y, plot }
     }
 
