@@ -11,7 +11,7 @@ const DEVICES = ["cpu", "wgpu:0 NVIDIA H100 80GB HBM3", "cuda:1", "wgpu:0 AMD Ra
 
 /** Other policies' labels, names, factors on runtime and on total worker time, and wasted tasks. */
 const OTHERS = [
-  ["best fixed shares, had the speeds been known (fta)", "fta", 0.917, 1.163, 0],
+  ["best for known speeds (fta)", "fta", 0.917, 1.163, 0],
   ["by moving means (ema)", "ema", 0.95, 1.22, 0],
   ["from a queue (pull)", "pull", 1.68, 1.73, 0],
   ["greedy (gta)", "gta", 1.62, 3.54, 3],

@@ -101,7 +101,7 @@ fn say_what(settings: &Settings, own_data: &str, device: &str) {
     };
     note!("training on {data}: {workers} workers on {device}, policy {policy}, {iterations} iterations");
     if !matches!(task_time.as_str(), "" | "none") {
-        note!("workers are slowed down unequally to show the allocation: --task-time '{task_time}' (or none)");
+        note!("workers are slowed down by --task-time '{task_time}'; --task-time none does not slow them down");
     }
 }
 

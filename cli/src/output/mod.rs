@@ -5,7 +5,7 @@ mod progress;
 
 pub(crate) use counter::{Counter, Counting};
 pub use progress::live_line;
-pub(crate) use progress::show_progress;
+pub(crate) use progress::{show_progress, time_left};
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;

@@ -4,7 +4,7 @@ use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use ata_record::{Allocation, RunPhase, RunState};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
 use super::{LINE_INTERVAL, is_live};
@@ -28,11 +28,13 @@ pub(super) fn style(template: &str) -> ProgressStyle {
 pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iterations: u64) {
     if is_live() {
         let bar = ProgressBar::new(iterations);
-        bar.set_style(style("{bar:12} {pos}/{len}, {elapsed}, left {eta}  {wide_msg}"));
+        bar.set_style(style("{bar:12} {pos}/{len}, {elapsed}{prefix}  {wide_msg}"));
         while state.changed().await.is_ok() {
             {
                 let state = state.borrow_and_update();
                 bar.set_position(state.iterations);
+                let left = time_left(state.iterations, iterations, state.runtime_s());
+                bar.set_prefix(left.map_or(String::new(), |left| format!(", {left}")));
                 bar.set_message(describe(&state));
             }
             tokio::time::sleep(BAR_INTERVAL).await;
@@ -52,6 +54,13 @@ pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iteratio
     }
 }
 
+/// Returns the estimated time of the remaining iterations, such as `5m left`, from the mean so far.
+pub(crate) fn time_left(done: u64, all: u64, runtime_s: f64) -> Option<String> {
+    let share = all.checked_sub(done).filter(|left| *left > 0 && done > 0)? as f64 / done as f64;
+    let left = Duration::try_from_secs_f64(runtime_s * share).ok()?;
+    Some(format!("{:#} left", HumanDuration(left)))
+}
+
 fn describe(state: &RunState) -> String {
     match state.phase {
         RunPhase::Waiting { needed: 0, .. } => "starting".into(),
@@ -59,10 +68,10 @@ fn describe(state: &RunState) -> String {
         RunPhase::Training => {
             let loss = state.last_loss.map_or(String::new(), |loss| format!("loss {loss:.3}  "));
             let test = state.evaluation.map_or(String::new(), |(loss, accuracy)| match accuracy {
-                Some(accuracy) => format!("test accuracy {:.1} %  ", accuracy * 100.0),
+                Some(accuracy) => format!("accuracy {:.1} %  ", accuracy * 100.0),
                 None => format!("test loss {loss:.3}  "),
             });
-            format!("{loss}{test}{} workers  tasks {}", state.present(), allocation(state))
+            format!("{loss}{test}tasks {}  {} workers", allocation(state), state.present())
         }
         RunPhase::Evaluating => "evaluating on the test data".into(),
         RunPhase::Over(_) => "over".into(),
@@ -77,4 +86,18 @@ fn allocation(state: &RunState) -> String {
     let tasks: Vec<String> = shares.take(WORKERS_SHOWN).map(|tasks| tasks.to_string()).collect();
     let more = if *workers > WORKERS_SHOWN { " …" } else { "" };
     tasks.join(" ") + more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_that_of_the_mean_iteration() {
+        assert_eq!(time_left(500, 100_000, 18.1).as_deref(), Some("60m left"));
+        assert_eq!(time_left(150, 200, 3.0).as_deref(), Some("1s left"));
+        for (done, all, runtime_s) in [(0, 9, 1.0), (9, 9, 1.0), (10, 9, 1.0), (1, u64::MAX, f64::MAX)] {
+            assert_eq!(time_left(done, all, runtime_s), None);
+        }
+    }
 }

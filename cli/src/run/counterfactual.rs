@@ -37,7 +37,7 @@ impl WorkerTimes {
 
 fn label(policy: &str) -> &str {
     match policy {
-        "fta" => "best fixed shares, had the speeds been known (fta)",
+        "fta" => "best for known speeds (fta)",
         "ema" => "by moving means (ema)",
         "pull" => "from a queue (pull)",
         "gta" => "greedy (gta)",

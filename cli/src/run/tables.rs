@@ -90,7 +90,7 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
     let counted = [
         ("emulated times", tasks_outlasted, format!("{tasks_outlasted} tasks took longer than their emulated time")),
         ("in shards", sharded_steps, format!("the vectors of {sharded_steps} steps")),
-        ("clamped", saturated, format!("{saturated} values of gradients were too large for their unit")),
+        ("cut-off values", saturated, format!("{saturated} values of gradients were too large for their unit")),
         ("rounded to 0", vanished, format!("{:.2} % of the values of gradients", vanished_share * 100.0)),
     ];
     lines.extend(counted.into_iter().filter(|(_, count, _)| **count > 0).map(|(name, _, text)| (name, text)));

@@ -129,7 +129,7 @@ fn links_and_clamped_values_are_printed() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.path("run")).unwrap();
     std::fs::write(sandbox.path("run/events.jsonl"), JOURNAL).unwrap();
-    let links = "a vector takes 178 ms up and 89.0 ms down on the coordinator's link, 200 ms on a worker's own\n";
+    let links = "a vector takes 178 ms up and 89.0 ms down on the coordinator's link, 200 ms on a worker's own link\n";
     for (command, lines) in
         [("explain", vec![links]), ("status", vec![links, "cut-off values  24\n", "rounded to 0    40\n"])]
     {

@@ -20,7 +20,7 @@ pub fn figures(experiment: &Experiment, results: &[RunResult]) -> Vec<Figure> {
     let several = groups.len() > 1;
     let figures = groups.iter().enumerate().flat_map(|(at, group)| {
         let suffix = if several { format!("-{}-n{}", at + 1, group.workers) } else { String::new() };
-        let place = format!("n = {}, B = {}, times {}", group.workers, experiment.budget, group.law);
+        let place = format!("{} workers, budget {}, times {}", group.workers, experiment.budget, group.law);
         GroupFigures { experiment, group, suffix, place }.all()
     });
     figures.collect()
@@ -42,16 +42,16 @@ impl GroupFigures<'_> {
         let runtime: Quantity<f64> = ("runtime (units of time)", |at| at.runtime);
         let total: Quantity<f64> = ("total worker time (units of time)", |at| at.worker_time);
         let mean_time: Quantity<Option<f64>> =
-            ("mean of C_1 … C_k (units of time)", |at| Some(at.runtime / at.iteration as f64));
+            ("mean time of iterations up to k (units of time)", |at| Some(at.runtime / at.iteration as f64));
         let mean_total: Quantity<Option<f64>> =
-            ("mean total worker time (units of time)", |at| Some(at.worker_time / at.iteration as f64));
+            ("mean worker time of iterations up to k (units of time)", |at| Some(at.worker_time / at.iteration as f64));
         let mean_regret: Quantity<Option<f64>> =
-            ("cumulative regret / k (units of time)", |at| Some(at.regret? / at.iteration as f64));
+            ("mean regret of iterations up to k (units of time)", |at| Some(at.regret? / at.iteration as f64));
         let loss: Quantity<Option<f64>> = (self.experiment.loss_label(), |at| at.objective);
         let mut figures = vec![
             self.course("iteration-time", "Average iteration time", k, mean_time),
             self.course("worker-time", "Average total worker time", k, mean_total),
-            self.course("regret", "Averaged cumulative regret", k, mean_regret),
+            self.course("regret", "Average regret", k, mean_regret),
             self.course("loss-runtime", "Loss against runtime", runtime, loss),
             self.course("loss-worker-time", "Loss against total worker time", total, loss),
         ];
@@ -72,8 +72,7 @@ impl GroupFigures<'_> {
     fn figure(&self, name: &str, title: &str, x: Axis, y: Axis, plot: Plot) -> Figure {
         let name = format!("{name}{}", self.suffix);
         let seeds = self.experiment.seeds;
-        let band =
-            if seeds > 1 { format!("; mean of {seeds} seeds, band: 10 % to 90 % of them") } else { String::new() };
+        let band = if seeds > 1 { format!("; mean and 10 % to 90 % band of {seeds} seeds") } else { String::new() };
         Figure { name, title: title.into(), caption: format!("{}{band}.", self.place), x, y, plot }
     }
 
@@ -97,7 +96,7 @@ impl GroupFigures<'_> {
         }
         let window = (self.experiment.iterations / 100).max(1);
         let series = self.group.rows.iter().map(|row| Series { name: row.name.clone(), points: windows(row, window) });
-        let y = format!("mean C_k of {window} iterations (units of time)");
+        let y = format!("mean time of {window} iterations (units of time)");
         let plot = Plot::Lines(series.collect());
         Some(self.figure("window-time", "Iteration time, as it is", Axis::linear("iteration k"), Axis::log(&y), plot))
     }

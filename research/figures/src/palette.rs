@@ -2,16 +2,17 @@
 
 use plotters::style::RGBColor;
 
-/// Okabe and Ito's colours, strongest first, with a grey in place of their yellow, which is faint on white.
+/// The hues of Okabe and Ito, strongest first, with a grey in place of their yellow, which is faint on white. Their lightness is changed
+/// because their green, pink and grey look the same to readers who cannot see green.
 const COLOURS: [(u8, u8, u8); 8] = [
-    (0, 114, 178),
-    (213, 94, 0),
-    (0, 158, 115),
-    (204, 121, 167),
-    (230, 159, 0),
-    (86, 180, 233),
+    (0, 80, 150),
+    (200, 80, 0),
+    (20, 150, 90),
+    (120, 45, 95),
+    (230, 160, 0),
+    (60, 190, 240),
     (0, 0, 0),
-    (136, 136, 136),
+    (165, 165, 165),
 ];
 
 /// The Viridis palette at five points. Its lightness changes evenly, even in greyscale print.
@@ -104,6 +105,36 @@ mod tests {
             let marks = (0..count).map(|k| (palette.colour(k), Some(palette.shape(k)))).collect();
             for (looks, k) in [lines, marks].iter().flat_map(|looks| (0..count).map(move |k| (looks, k))) {
                 assert!(!looks[..k].contains(&looks[k]), "{count}: {k}");
+            }
+        }
+    }
+
+    /// Returns a colour in CIE L*a*b* (D65), as readers see it whose sight is this matrix on linear RGB.
+    fn seen([red, green, blue]: [[f64; 3]; 3], (r, g, b): (u8, u8, u8)) -> [f64; 3] {
+        let dot = |row: [f64; 3], of: [f64; 3]| row.iter().zip(of).map(|(a, b)| a * b).sum::<f64>();
+        let rgb = [r, g, b].map(|level| (f64::from(level) / 255.0).powf(2.2));
+        let rgb = [red, green, blue].map(|row| dot(row, rgb).clamp(0.0, 1.0));
+        let [x, y, z] = [[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8728]]
+            .map(|row| dot(row, rgb))
+            .map(|share| if share > 0.008_856 { share.cbrt() } else { 7.787 * share + 16.0 / 116.0 });
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    /// Okabe and Ito's green and a middle grey differ by 9 for readers who cannot see green. The matrices are those of Machado, Oliveira
+    /// and Fernandes, "A physiologically-based model for simulation of color vision deficiency", IEEE TVCG 2009, of severity 1.
+    #[test]
+    fn colour_blind_readers_see_different_colours() {
+        const ALL: [[f64; 3]; 3] = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        const NO_RED: [[f64; 3]; 3] = [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]];
+        const NO_GREEN: [[f64; 3]; 3] = [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]];
+        const NO_BLUE: [[f64; 3]; 3] = [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]];
+        for sight in [ALL, NO_RED, NO_GREEN, NO_BLUE] {
+            for (at, a) in COLOURS.into_iter().enumerate() {
+                for b in &COLOURS[..at] {
+                    let squares = seen(sight, a).into_iter().zip(seen(sight, *b)).map(|(a, b)| (a - b).powi(2));
+                    let difference = squares.sum::<f64>().sqrt();
+                    assert!(difference > 20.0, "{a:?} and {b:?} under {sight:?}: {difference:.1}");
+                }
             }
         }
     }

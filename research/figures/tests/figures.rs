@@ -43,7 +43,7 @@ fn frontier() -> Figure {
 #[test]
 fn every_worker_of_a_stack_is_there() {
     let svg = stacked(3).svg().unwrap();
-    for colour in ["#0072B2", "#D55E00", "#009E73"] {
+    for colour in ["#005096", "#C85000", "#14965A"] {
         assert!(svg.contains(&format!("fill=\"{colour}\"")), "{colour}");
     }
     let svg = stacked(51).svg().unwrap();

@@ -43,7 +43,8 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<(), Fai
         ata_experiments::run(&experiment, extensions.policies, learning.as_ref(), &|done| progress.add(done))?;
     progress.finish();
     if let Some(folder) = &args.out {
-        let about = [experiment.about.clone(), format!("Made with: ata {}", command_line())];
+        let words = regret_in_words(&results).trim().to_owned();
+        let about = [experiment.about.clone(), format!("Made with: ata {}", command_line()), words];
         let tables = ata_experiments::groups(&results).iter().map(|group| table(&experiment, group)).collect();
         let figures = ata_experiments::figures(&experiment, &results);
         let intro = about.into_iter().filter(|text| !text.is_empty()).collect();
@@ -53,15 +54,17 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<(), Fai
     print(args.json, &results, || text(&experiment, &results, learning.as_ref()))
 }
 
-const REGRET: &str =
-    "\nregret: how much longer the expected time of an iteration is than with the best allocation for the true means\n";
+/// Returns what regret is, if there is any among the results.
+fn regret_in_words(results: &[RunResult]) -> &'static str {
+    const REGRET: &str =
+        "\nregret: the expected time of an iteration beyond that of the best allocation for the true means of tasks\n";
+    if results.iter().any(|run| run.cumulative_regret.is_some()) { REGRET } else { "" }
+}
 
 fn text(experiment: &Experiment, results: &[RunResult], learning: Option<&DescentCache>) -> String {
     let groups = ata_experiments::groups(results);
     let mut text: String = groups.iter().map(|group| render_table(&table(experiment, group), usize::MAX)).collect();
-    if results.iter().any(|run| run.cumulative_regret.is_some()) {
-        text += REGRET;
-    }
+    text += regret_in_words(results);
     text.extend(learning.map(|learning| format!("\n{} distinct optimizer steps were computed\n", learning.computed())));
     text
 }

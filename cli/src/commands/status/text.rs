@@ -3,16 +3,16 @@
 use ata_observe::{Snapshot, SnapshotPhase, Totals, WorkerActivity, WorkerSnapshot};
 use ata_types::seconds;
 
-use crate::output::metrics_text;
+use crate::output::{metrics_text, time_left};
 
 /// Returns a line such as `run R: training, iteration 12 of 200, policy P, 4.9 s`.
 pub(super) fn headline(snapshot: &Snapshot) -> String {
-    let Snapshot { run, phase, detail, totals, time_s, .. } = snapshot;
-    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    let Snapshot { run, totals, time_s, .. } = snapshot;
     let labels = if run.labels.is_empty() { String::new() } else { format!(" ({})", run.labels) };
     format!(
-        "run {}{labels}: {phase}{detail}, iteration {} of {}, policy {}, {}",
+        "run {}{labels}: {}, iteration {} of {}, policy {}, {}",
         run.run_id,
+        phase(snapshot),
         totals.iterations,
         run.iterations,
         run.policy,
@@ -20,22 +20,25 @@ pub(super) fn headline(snapshot: &Snapshot) -> String {
     )
 }
 
-/// Returns the changing values in one line, such as `training, iteration 12 of 200, 3.2 s left, loss 0.120, accuracy 87.8 %`.
-pub(super) fn current(snapshot: &Snapshot) -> String {
-    let Snapshot { run, phase, detail, totals, .. } = snapshot;
-    let mut parts = vec![phase.to_string(), format!("iteration {} of {}", totals.iterations, run.iterations)];
-    parts.extend(left_s(snapshot).map(|left_s| format!("{} left", seconds(left_s))));
-    parts.extend(totals.last_loss.map(|loss| format!("loss {loss:.3}")));
-    parts.extend(totals.test_accuracy.map(|share| format!("accuracy {:.1} %", share * 100.0)));
-    parts.extend((!detail.is_empty()).then(|| detail.clone()));
-    parts.join(", ")
+/// Returns the phase with its details, such as `finished (target loss)`.
+fn phase(Snapshot { phase, detail, .. }: &Snapshot) -> String {
+    match (phase, detail.as_str()) {
+        // `iterations` is the rule that ends a run as planned.
+        (_, "") | (SnapshotPhase::Finished, "iterations") => phase.to_string(),
+        (SnapshotPhase::Finished, rule) => format!("{phase} ({})", rule.replace('_', " ")),
+        (_, detail) => format!("{phase} ({detail})"),
+    }
 }
 
-/// Returns the estimated time of the remaining iterations, in seconds, from the mean so far.
-fn left_s(Snapshot { run, phase, totals, .. }: &Snapshot) -> Option<f64> {
-    let left = run.iterations.checked_sub(totals.iterations).filter(|left| *left > 0)?;
-    let may_tell = *phase == SnapshotPhase::Training && totals.iterations > 0;
-    may_tell.then(|| totals.runtime_s / totals.iterations as f64 * left as f64)
+/// Returns the changing values in one line, such as `training, iteration 12 of 200, 3s left, loss 0.120, accuracy 87.8 %`.
+pub(super) fn current(snapshot: &Snapshot) -> String {
+    let Snapshot { run, totals, .. } = snapshot;
+    let mut parts = vec![phase(snapshot), format!("iteration {} of {}", totals.iterations, run.iterations)];
+    let left = time_left(totals.iterations, run.iterations, totals.runtime_s);
+    parts.extend(left.filter(|_| snapshot.phase == SnapshotPhase::Training));
+    parts.extend(totals.last_loss.map(|loss| format!("loss {loss:.3}")));
+    parts.extend(totals.test_accuracy.map(|share| format!("accuracy {:.1} %", share * 100.0)));
+    parts.join(", ")
 }
 
 /// Returns figures of the whole run, by name; current values come first.
@@ -58,7 +61,7 @@ pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static st
     if runtime_s > 0.0 {
         let epochs = run.samples.filter(|samples| *samples > 0).map(|samples| trained / samples as f64);
         let epochs = epochs.map(|epochs| format!(", {epochs:.3} epochs")).unwrap_or_default();
-        facts.push(("speed", format!("{:.1} samples per second{epochs}", trained / runtime_s)));
+        facts.push(("speed", format!("{:.1} samples/s{epochs}", trained / runtime_s)));
     }
     facts.extend([
         ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(iteration_time_s * each))),
@@ -82,14 +85,15 @@ pub(super) fn facts(Snapshot { run, totals, .. }: &Snapshot) -> Vec<(&'static st
     facts
 }
 
-/// Returns the workers of a snapshot, those that matter first: with tasks, then with trouble, then the others that are present.
+/// Returns the workers of a snapshot, those that matter first: with tasks, with a probe, with trouble, then the others that are present.
 pub(super) fn by_importance(snapshot: &Snapshot) -> Vec<&WorkerSnapshot> {
     let mut workers: Vec<&WorkerSnapshot> = snapshot.workers.iter().collect();
     workers.sort_by_key(|worker| match worker.state {
-        WorkerActivity::Computing => 0,
-        WorkerActivity::Resting => 1,
-        WorkerActivity::Idle => 2,
-        WorkerActivity::Away | WorkerActivity::Expelled => 3,
+        WorkerActivity::Computing if worker.share.tasks > 0 => 0,
+        WorkerActivity::Computing => 1,
+        WorkerActivity::Resting => 2,
+        WorkerActivity::Idle => 3,
+        WorkerActivity::Away | WorkerActivity::Expelled => 4,
     });
     workers
 }

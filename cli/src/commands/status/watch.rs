@@ -25,12 +25,14 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const CHART_LINES: u16 = 12;
 const CHART_FROM_WIDTH: u16 = 100;
 /// The width of each of the [`COLUMNS`].
-const WIDTHS: [u16; 12] = [18, 16, 10, 10, 18, 9, 6, 9, 12, 5, 9, 11];
+const WIDTHS: [u16; 12] = [18, 16, 10, 10, 16, 9, 6, 9, 12, 5, 9, 11];
 /// The [`COLUMNS`] in the order of importance. As many are shown as fit.
 const IMPORTANCE: [usize; 12] = [0, 3, 4, 2, 6, 8, 5, 9, 10, 11, 7, 1];
-/// The height of the log, in lines, and of the facts on a screen with few lines.
+/// The height of the log, in lines, and the least height of the facts, on a screen with few lines.
 const LOG_LINES: u16 = 7;
 const FEW_LINES: u16 = 5;
+/// The lines of the workers' table that are not workers: its frame and its header.
+const AROUND_WORKERS: u16 = 3;
 /// The height from which all facts and [`LOG_LINES`] fit: below it, the workers need the room.
 const TALL: u16 = 32;
 
@@ -129,13 +131,17 @@ impl Screen {
         let facts = facts(snapshot);
         let is_tall = frame.area().height >= TALL;
         let has_chart = is_tall && frame.area().width >= CHART_FROM_WIDTH;
-        let lines = if is_tall { facts.len() as u16 + 2 } else { FEW_LINES };
+        let log_lines = if is_tall { LOG_LINES } else { FEW_LINES - 1 };
+        let lines = facts.len() as u16 + 2;
+        let around = 3 + log_lines + AROUND_WORKERS + snapshot.workers.len().min(usize::from(TALL)) as u16;
+        let room = frame.area().height.saturating_sub(around).max(FEW_LINES);
+        let lines = if is_tall { lines } else { lines.min(room) };
         let areas = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(if has_chart { CHART_LINES.max(lines) } else { lines }),
             Constraint::Min(4),
-            Constraint::Length(if is_tall { LOG_LINES } else { FEW_LINES - 1 }),
+            Constraint::Length(log_lines),
             Constraint::Length(1),
         ]);
         let [top, progress, middle, workers, log, foot] = areas.areas(frame.area());
@@ -173,6 +179,12 @@ impl Screen {
         };
         let widths = columns.iter().map(|column| Constraint::Min(WIDTHS[*column]));
         let title = workers_title(snapshot);
+        let title = match title.split_once(';') {
+            Some((counts, _)) if title.chars().count() + 2 > usize::from(area.width) => counts.to_owned(),
+            _ => title,
+        };
+        let below = snapshot.workers.len().saturating_sub(usize::from(area.height.saturating_sub(AROUND_WORKERS)));
+        *self.table.offset_mut() = self.table.offset().min(below);
         let table = Table::new(by_importance(snapshot).into_iter().map(row), widths)
             .header(Row::new(columns.iter().map(|column| COLUMNS[*column])).style(Modifier::BOLD))
             .block(Block::bordered().title(title));
@@ -264,7 +276,8 @@ mod tests {
             assert!(height < 40 || text.contains("worker-3") && text.contains("Training loss"), "{text}");
         }
         screen.scroll(KeyCode::End, snapshot.workers.len());
-        assert!(drawn(&mut screen, &snapshot, 120, 40).to_string().contains("worker-40"));
+        let last = drawn(&mut screen, &snapshot, 80, 24).to_string();
+        assert!((32..=40).all(|number| last.contains(&format!("worker-{number} "))), "the last page is full: {last}");
     }
 
     /// At any width, the line of changing values and the columns of the table are complete.
@@ -277,7 +290,7 @@ mod tests {
         let totals = &mut snapshot.totals;
         (totals.iterations, totals.runtime_s) = (150, 3.0);
         (totals.first_loss, totals.last_loss, totals.test_accuracy) = (Some(4.6), Some(0.125), Some(0.9));
-        let current = "training, iteration 150 of 200, 1.00 s left, loss 0.125";
+        let current = "training, iteration 150 of 200, 1s left, loss 0.125";
         let mut screen = Screen::default();
         for (width, has_chart, all) in [(60, false, false), (80, false, false), (120, true, false), (200, true, true)] {
             let text = drawn(&mut screen, &snapshot, width, 40).to_string();
@@ -286,7 +299,7 @@ mod tests {
             assert_eq!(text.contains("Training loss"), has_chart, "{width}: {text}");
             assert_eq!(COLUMNS.iter().all(|column| text.contains(column)), all, "{width}: {text}");
         }
-        assert_eq!(columns(58), [0, 3, 4, 6]);
+        assert_eq!(columns(58), [0, 2, 3, 4]);
     }
 
     /// On 80 × 24 characters, at least eight workers are visible, and of many the ones with tasks or trouble; the title counts all.
@@ -311,6 +324,27 @@ mod tests {
         assert_eq!(numbers[..5], [18, 52, 60, 41, 1], "{text}");
         assert!(numbers.len() >= 8, "{text}");
         assert!(text.contains("Workers: 3 computing, 55 idle, 1 resting, 1 away"), "{text}");
+        snapshot.workers.truncate(4);
+        let totals = &mut snapshot.totals;
+        (totals.runtime_s, totals.test_loss) = (3.0, Some(0.1));
+        (totals.first_loss, totals.last_loss) = (Some(4.6), Some(0.125));
+        let text = drawn(&mut Screen::default(), &snapshot, 80, 24).to_string();
+        assert!(
+            text.contains("worker-4 ") && text.contains("wasted tasks"),
+            "few workers leave room for facts: {text}"
+        );
+    }
+
+    #[test]
+    fn the_first_line_says_why_a_run_ended() {
+        let mut snapshot = Snapshot::of(&RunState::default(), &[]);
+        snapshot.phase = SnapshotPhase::Finished;
+        for (rule, words) in
+            [("iterations", "finished, iteration"), ("target_loss", "finished (target loss), iteration")]
+        {
+            snapshot.detail = rule.into();
+            assert!(current(&snapshot).starts_with(words), "{}", current(&snapshot));
+        }
     }
 
     /// No cell of the screen contains text that controls a terminal.

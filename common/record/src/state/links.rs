@@ -25,7 +25,7 @@ impl fmt::Display for LinkFigures {
         if self.up_s.max(self.down_s) > 0.0 {
             write!(f, "{} up and {} down on the coordinator's link, ", seconds(self.up_s), seconds(self.down_s))?;
         }
-        write!(f, "{} on a worker's own", seconds(self.own_s))
+        write!(f, "{} on a worker's own link", seconds(self.own_s))
     }
 }
 

@@ -97,6 +97,8 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
         RunEvent::Folded { iteration, .. } => {
             (LogKind::Info, format!("the journal has no details up to iteration {iteration}, only what they add up to"))
         }
+        // Each worker that joins is a line of its own.
+        RunEvent::Wait { .. } if state.log.lines.back().is_some_and(|line| line.kind == LogKind::Join) => return None,
         RunEvent::Wait { present, needed, .. } => {
             (LogKind::Info, format!("{present} of {needed} workers present: waiting"))
         }

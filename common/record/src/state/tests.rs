@@ -40,7 +40,7 @@ fn costs_add_up_over_committed_iterations() {
     assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
     assert_eq!((state.saturated, state.vanished, state.sharded_steps), (10, 14, 2));
     let links = state.links.expect("they were measured").to_string();
-    assert_eq!(links, "200 ms up and 50.0 ms down on the coordinator's link, 300 ms on a worker's own");
+    assert_eq!(links, "200 ms up and 50.0 ms down on the coordinator's link, 300 ms on a worker's own link");
     assert_eq!(state.tasks_outlasted, 4, "of all that were computed");
     assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
     let worker = |number: usize| &state.workers[&WorkerId::from_slot(number - 1)];
@@ -107,6 +107,22 @@ fn the_log_is_bounded() {
 }
 
 /// What a worker is excluded from stays on the list until the operator forgives its name, whatever becomes of its number.
+/// Joins say who is present. A wait is notable when the run begins, and after a loss.
+#[test]
+fn the_log_does_not_count_workers_that_join() {
+    let mut state = RunState::default();
+    let wait = |present| event(json!({"event": "wait", "time_s": 0.0, "present": present, "needed": 2}));
+    let join = |worker| {
+        event(json!({"event": "join", "time_s": 0.0, "worker": worker, "name": "", "device": "cpu", "machine": ""}))
+    };
+    let loss = event(json!({"event": "loss", "time_s": 1.0, "worker": 1, "why": "gone"}));
+    for event in [wait(0), join(1), wait(1), join(2), wait(2), loss, wait(1)] {
+        state.apply(&event);
+    }
+    let kinds: Vec<_> = state.log.since(&mut 0).1.into_iter().map(|line| line.kind).collect();
+    assert_eq!(kinds, [LogKind::Info, LogKind::Join, LogKind::Join, LogKind::Loss, LogKind::Info]);
+}
+
 #[test]
 fn exclusions_last_until_they_are_forgiven() {
     let mut state = RunState::default();
