@@ -36,7 +36,8 @@ use ata_sums::{
 };
 use ata_types::{Iteration, WorkerId};
 use ata_wire::limits::MAX_TIME;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The version of [`Progress`] that this release writes and reads.
@@ -124,7 +125,8 @@ struct StateFile {
     optimizer_sha256: String,
     /// The units of the next gradients, if they are known.
     units: Option<SavedUnits>,
-    past: serde_json::Value,
+    #[serde(deserialize_with = "restored")]
+    past: RunState,
     #[serde(flatten)]
     progress: Progress,
 }
@@ -173,7 +175,7 @@ impl Checkpoint {
             model_sha256: sha256(&model),
             optimizer_sha256: sha256(&optimizer),
             units: self.training.units().map(SavedUnits::of),
-            past: self.past.saved(),
+            past: self.past.clone(),
             progress: self.progress.clone(),
         };
         let json = serde_json::to_string(&state).expect("names and numbers can be written");
@@ -192,7 +194,6 @@ impl Checkpoint {
         let whole = |file: &'static str| read(file).map_err(|cause| damage(file, cause));
         let state = decode_state(&whole(STATE)?)?;
         let progress = state.progress;
-        let past = decode_past(state.past)?;
         let checked = |file, expected: &str| {
             let bytes = whole(file)?;
             let same = sha256(&bytes) == expected;
@@ -213,7 +214,7 @@ impl Checkpoint {
         let units = units.transpose().map_err(|error| damage(STATE, error))?;
         let training = TrainingState::restore(config.clone(), parameters, moments, progress.iteration.number(), units)
             .map_err(|error| damage(OPTIMIZER, error))?;
-        Ok(Self { training, past, progress })
+        Ok(Self { training, past: state.past, progress })
     }
 
     /// Reads only the run's settings from a checkpoint.
@@ -238,13 +239,8 @@ fn model_file(table: &ParameterTable, metadata: &Metadata, step: Iteration, para
     encode_model(table, parameters, &about)
 }
 
-/// Checks that a `state.json` can be read.
-fn check_state(bytes: &[u8]) -> Result<(), Damage> {
-    decode_past(decode_state(bytes)?.past).map(drop)
-}
-
-fn decode_past(past: serde_json::Value) -> Result<RunState, Damage> {
-    RunState::restored(past).map_err(|reason| damage(STATE, reason))
+fn restored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunState, D::Error> {
+    RunState::restored(serde_json::Value::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
 fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {

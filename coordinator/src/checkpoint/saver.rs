@@ -11,7 +11,7 @@ use ata_sums::{Metadata, ParameterTable, TrainingState};
 use ata_types::Iteration;
 
 use super::newest::{iterations, name_of};
-use super::{Checkpoint, Progress, Retention, Store, check_state, model_file};
+use super::{Checkpoint, Progress, Retention, Store, decode_state, model_file};
 use crate::parameters::TrainedParameters;
 
 pub(crate) enum SaveJob {
@@ -87,7 +87,7 @@ impl Saver {
         let (name, files) = (name_of(iteration), checkpoint.encode(&self.table, &self.metadata));
         let [.., (_, state)] = &files;
         // Earlier checkpoints may be dropped for this one.
-        check_state(state).map_err(|damage| format!("it could not be read again: {damage}; please report this"))?;
+        decode_state(state).map_err(|damage| format!("it could not be read again: {damage}; please report this"))?;
         let place = self.store.describe(&name);
         let put = self.store.put(&name, &files).and_then(|()| self.store.set_latest(&name));
         put.map_err(|cause| format!("cannot write {place}: {cause}"))?;

@@ -237,12 +237,9 @@ impl Session {
     /// Sends whole parameters in place of the set that the worker was sent last, in shards, if that is one of `sets`. If the last set was
     /// dropped, the next one is whole.
     pub(crate) fn send_whole<'a>(&mut self, sets: impl IntoIterator<Item = &'a ParameterSet>) {
-        if let Some(set) = sets.into_iter().find(|set| self.sent == Some(set.iteration)) {
-            self.needs_whole = true;
-            self.put(set);
-        } else if self.sent.is_none() {
-            self.needs_whole = true;
-        }
+        let last = sets.into_iter().find(|set| self.sent == Some(set.iteration));
+        self.needs_whole |= last.is_some() || self.sent.is_none();
+        last.into_iter().for_each(|set| self.put(set));
     }
 
     /// Sends the parameters of the current iteration again if the worker computes at them, and was sent the next ones.
