@@ -170,12 +170,12 @@ fn a_way_that_loses_large_packets_is_named() {
     let tunnel = runtime.block_on(FaultProxy::to(([127, 0, 0, 1], port).into()));
     tunnel.set(Condition { lost_from: Some(1 << 12), ..Condition::default() });
     let address = format!("http://{}", tunnel.address);
-    let mut worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
-    let lower = "lower the MTU at both ends: ip link set dev DEVICE mtu 1280";
-    coordinator.wait_for(lower);
-    worker.wait_for(lower);
     let (code, printed) = doctor(&sandbox, &["--coordinator", &address]);
     assert_eq!((code, of(&printed, "latency")[0].0), (Some(1), "ok"), "{printed:#}");
     let findings = of(&printed, "bandwidth");
-    assert!(findings[0].0 == "problem" && findings[0].2.contains("lower the MTU"), "{findings:?}");
+    let lower = "lower the MTU at both ends: ip link set dev DEVICE mtu 1280";
+    assert!(findings[0].0 == "problem" && findings[0].2.contains(lower), "{findings:?}");
+    let mut worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
+    worker.wait_for(lower);
+    coordinator.wait_for("if large packets are lost on the way, `ata doctor` there says so");
 }

@@ -150,7 +150,7 @@ impl Driver {
             "it has not received its parameters: run `ata doctor` there, with the flags of the worker. If large packets are lost (VPN, \
              tunnel), lower the MTU at both ends: ip link set dev DEVICE mtu 1280"
         } else {
-            "if tasks take that long, raise --lease-timeout-s"
+            "if tasks take that long, raise --lease-timeout-s; if large packets are lost on the way, `ata doctor` there says so"
         };
         let detail = format!("no result for {silent_s:.1} s; {advice}");
         tracing::warn!(%worker, detail, "worker evicted");
