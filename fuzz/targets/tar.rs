@@ -11,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
         folder.file(name, input);
     }
     let packing = Packing { size: 8, skip_bad: true, shard_bytes: None };
-    if let Ok(Some(found)) = Unpacked::find(folder.path()) {
+    if let Ok(Some(found)) = Unpacked::find(folder.path(), None) {
         drop(found.pack(&folder.path().join("out"), packing, &mut |_, _| {}));
     }
 });
