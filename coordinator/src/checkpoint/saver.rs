@@ -85,9 +85,8 @@ impl Saver {
             return Err(format!("its parameters are those after step {steps}: please report this"));
         }
         let (name, files) = (name_of(iteration), checkpoint.encode(&self.table, &self.metadata));
-        let [.., (_, state)] = &files;
         // Earlier checkpoints may be dropped for this one.
-        decode_state(state).map_err(|damage| format!("it could not be read again: {damage}; please report this"))?;
+        decode_state(&files[2].1).map_err(|damage| format!("it could not be read again: {damage}"))?;
         let place = self.store.describe(&name);
         let put = self.store.put(&name, &files).and_then(|()| self.store.set_latest(&name));
         put.map_err(|cause| format!("cannot write {place}: {cause}"))?;

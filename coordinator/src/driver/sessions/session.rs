@@ -239,7 +239,9 @@ impl Session {
     pub(crate) fn send_whole<'a>(&mut self, sets: impl IntoIterator<Item = &'a ParameterSet>) {
         let last = sets.into_iter().find(|set| self.sent == Some(set.iteration));
         self.needs_whole |= last.is_some() || self.sent.is_none();
-        last.into_iter().for_each(|set| self.put(set));
+        if let Some(set) = last {
+            self.put(set);
+        }
     }
 
     /// Sends the parameters of the current iteration again if the worker computes at them, and was sent the next ones.
