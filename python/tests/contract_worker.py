@@ -307,7 +307,11 @@ class Worker:
     def evaluate(self, asked) -> None:
         request = pb.ParametersRequest(session=self.welcome.session, evaluated_step=asked.step)
         call = self.transfers.Parameters(request)
-        _, parameters = next(Sets(self.run.parameters).read(call))
+        try:
+            _, parameters = next(Sets(self.run.parameters).read(call))
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.NOT_FOUND, error
+            return
         call.cancel()
         size, count = 64, self.samples["test"]
         for batch in asked.batches:

@@ -18,6 +18,7 @@ use ata_types::Iteration;
 use ata_wire::{BatchFigures, Connection, MeasuredBatch, SessionToken, Welcome};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tonic::Code;
 
 use crate::config::WorkerConfig;
 use crate::data::{SessionData, SplitSource};
@@ -47,8 +48,8 @@ pub(crate) struct WorkerEvaluations<'a> {
     report: mpsc::Sender<MeasuredBatch>,
 }
 
-/// The data of an evaluation, and the parameters.
-type Fetched = (SessionData, Arc<Vec<f32>>);
+/// The data of an evaluation, and the parameters, unless it is over.
+type Fetched = (SessionData, Option<Arc<Vec<f32>>>);
 
 impl<'a> WorkerEvaluations<'a> {
     /// Creates a session's evaluations. `opened` keeps the test data for the next session.
@@ -120,8 +121,12 @@ impl<'a> WorkerEvaluations<'a> {
 
     fn begin(&mut self, (data, values): Fetched) {
         self.threads.get_or_insert_with(|| spawn(data.data.clone(), self.config.device.clone(), self.report.clone()));
-        self.parameters = Some(values);
         *self.opened = Some(data);
+        if values.is_none() {
+            // Others have measured everything in the meantime.
+            self.waiting.clear();
+        }
+        self.parameters = values;
         self.queue();
     }
 
@@ -155,14 +160,16 @@ async fn parameters(
     session: SessionToken,
     step: Iteration,
     count: u64,
-) -> Result<Arc<Vec<f32>>, SessionError> {
-    let opened = bulk.parameters(session, Some(step)).await;
-    let mut stream = opened.map_err(|status| SessionError::call(&status))?;
+) -> Result<Option<Arc<Vec<f32>>>, SessionError> {
+    let mut stream = match bulk.parameters(session, Some(step)).await {
+        Err(status) if status.code() == Code::NotFound => return Ok(None),
+        opened => opened.map_err(|status| SessionError::call(&status))?,
+    };
     let mut parameters = Parameters::new(count);
     loop {
         let part = stream.next().await.map_err(SessionError::receive)?;
         if let Some((_, values)) = parameters.add(part)? {
-            return Ok(values);
+            return Ok(Some(values));
         }
     }
 }
