@@ -38,7 +38,7 @@ impl ModuleVisitor for TableVisitor {
             Some(last @ &mut "beta") => *last = "bias",
             _ => {}
         }
-        self.tensors.push(TensorEntry { name: names.join("."), shape, is_transposed });
+        self.tensors.push(TensorEntry { is_transposed, ..TensorEntry::new(names.join("."), shape) });
     }
 }
 

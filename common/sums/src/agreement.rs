@@ -1,5 +1,7 @@
 //! Compares the results of two workers for the same tasks.
 
+use std::ops::Range;
+
 use crate::exact::{GradientSum, TensorSizes, Units, power_of_two};
 
 /// The largest relative difference between two devices, in the L2 norm: tensor cores round inputs to the 11 bits of
@@ -32,21 +34,26 @@ impl TaskResult<'_> {
         if self.sum.tasks != other.sum.tasks || [ours.len(), theirs.len()] != [sizes.values(); 2] {
             return false;
         }
-        // The sums of squares of the difference and of both sums.
-        let mut squares = [0.0; 3];
-        for (exponent, piece) in units.pieces(sizes, 0..ours.len()) {
-            let unit = f64::from(power_of_two(exponent));
-            for (a, b) in ours[piece.clone()].iter().zip(&theirs[piece]) {
-                let (a, b) = (f64::from(*a) * unit, f64::from(*b) * unit);
-                for (square, value) in squares.iter_mut().zip([a - b, a, b]) {
-                    *square += value * value;
+        let are_close = |range: Range<usize>| {
+            // The sums of squares of the difference and of both sums.
+            let mut squares = [0.0; 3];
+            for (exponent, piece) in units.pieces(sizes, range) {
+                let unit = f64::from(power_of_two(exponent));
+                for (a, b) in ours[piece.clone()].iter().zip(&theirs[piece]) {
+                    let (a, b) = (f64::from(*a) * unit, f64::from(*b) * unit);
+                    for (square, value) in squares.iter_mut().zip([a - b, a, b]) {
+                        *square += value * value;
+                    }
                 }
             }
-        }
-        let [apart, ours, theirs] = squares.map(f64::sqrt);
+            let [apart, ours, theirs] = squares.map(f64::sqrt);
+            apart <= TOLERANCE * ours.max(theirs)
+        };
         let losses = (self.loss - other.loss).abs() <= TOLERANCE * self.loss.abs().max(other.loss.abs());
+        // Averaged values are of another magnitude than a gradient.
         losses
-            && apart <= TOLERANCE * ours.max(theirs)
+            && are_close(0..sizes.trained_values())
+            && are_close(sizes.trained_values()..ours.len())
             && self.accepts_maxima_of(other)
             && other.accepts_maxima_of(self)
     }

@@ -33,4 +33,4 @@ pub use model_file::{
 };
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use state::{SteppedChunk, TrainingConfig, TrainingOutcome, TrainingState};
-pub use table::{ParameterTable, TensorEntry};
+pub use table::{ParameterTable, TensorEntry, TensorKind};

@@ -1,15 +1,17 @@
 //! Models and optimizer state in the safetensors format.
 //!
-//! A model's tensors have PyTorch's names and layouts, so that PyTorch's `load_state_dict` takes them as they are.
+//! A model's tensors have PyTorch's names and layouts, each under all of its names, so that PyTorch's `load_state_dict` takes them as
+//! they are, with `strict=True`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use sha2::{Digest, Sha256};
 
-use crate::table::ParameterTable;
+use crate::table::{ParameterTable, TensorEntry, TensorKind};
 
 /// Named texts that a file carries in addition to its tensors.
 pub type Metadata = BTreeMap<String, String>;
@@ -17,7 +19,7 @@ pub type Metadata = BTreeMap<String, String>;
 /// The reason why a file of tensors is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ModelFileError(String);
+pub struct ModelFileError(pub(crate) String);
 
 impl From<SafeTensorError> for ModelFileError {
     fn from(error: SafeTensorError) -> Self {
@@ -35,13 +37,19 @@ const ORDER: &str = "flat_order";
 pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metadata) -> Vec<u8> {
     assert_eq!(parameters.len(), table.parameters());
     let mut rest = parameters;
-    let tensors = table.tensors.iter().map(|entry| {
+    let tensors = table.tensors.iter().flat_map(|entry| {
         let (own, others) = rest.split_at(entry.elements());
         rest = others;
-        (entry.name.as_str(), entry.shape.clone(), entry.to_pytorch(own))
+        let values = match entry.kind {
+            TensorKind::Counter => {
+                (Dtype::I64, own.iter().flat_map(|value| (value.round() as i64).to_le_bytes()).collect())
+            }
+            _ => (Dtype::F32, bytes_of(entry.to_pytorch(own))),
+        };
+        entry.names().map(move |name| (name, entry.shape.clone(), values.clone())).collect::<Vec<_>>()
     });
     let order = [(ORDER.to_owned(), table.order())];
-    encode(&tensors.collect::<Vec<_>>(), &metadata.clone().into_iter().chain(order).collect())
+    encode(tensors.collect(), &metadata.clone().into_iter().chain(order).collect())
 }
 
 /// Returns the names and shapes of the parameters in a file written by [`encode_model`].
@@ -55,22 +63,33 @@ pub fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
     ParameterTable::ordered(order, |name| Ok(tensor_of(&tensors, name)?.shape().to_vec()))
 }
 
-/// Decodes a model: its parameters in flat order, and the metadata.
+/// Decodes a model: its parameters in flat order, and the metadata. Tensors may have the prefixes that PyTorch's wrappers give to names,
+/// and may hold 16-bit floats.
 pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Metadata), ModelFileError> {
     let tensors = SafeTensors::deserialize(file)?;
+    let mut unread: BTreeSet<&str> = tensors.names().into_iter().collect();
+    let own: BTreeSet<&str> = table.tensors.iter().flat_map(TensorEntry::names).collect();
+    let wrapped: BTreeMap<String, &str> = unread.difference(&own).map(|name| (unwrapped(name), *name)).collect();
     let mut parameters = Vec::with_capacity(table.parameters());
     for entry in &table.tensors {
-        let values = values_of(&tensors, &entry.name, &entry.shape)?;
+        let find = |name| unread.get(name).or_else(|| wrapped.get(&unwrapped(name))).copied();
+        let found: Vec<&str> = entry.names().filter_map(find).collect();
+        let values = values_of(&tensors, found.first().copied().unwrap_or(&entry.name), &entry.shape)?;
+        unread.retain(|name| !found.contains(name));
         if !values.iter().all(|value| value.is_finite()) {
             return Err(ModelFileError(format!("tensor '{}' holds a number that is infinite or NaN", entry.name)));
         }
         parameters.extend(entry.to_flat(&values));
     }
-    let is_known = |name: &str| table.tensors.iter().any(|entry| entry.name == name);
-    if let Some(name) = tensors.names().into_iter().find(|name| !is_known(name)) {
+    if let Some(name) = unread.first() {
         return Err(ModelFileError(format!("holds a tensor '{name}', which the model does not have")));
     }
     Ok((parameters, decode_metadata(file)?))
+}
+
+/// Returns the name of a tensor without what `torch.compile` and `DataParallel` add to it.
+fn unwrapped(name: &str) -> String {
+    name.replace("_orig_mod.", "").trim_start_matches("module.").to_owned()
 }
 
 /// Decodes the metadata of a file.
@@ -86,8 +105,8 @@ pub fn sha256_of_parameters(parameters: &[f32]) -> [u8; 32] {
 
 /// Encodes vectors by name.
 pub fn encode_vectors<'a>(vectors: impl Iterator<Item = (&'static str, &'a [f32])>, metadata: &Metadata) -> Vec<u8> {
-    let tensors = vectors.map(|(name, values)| (name, vec![values.len()], values.into()));
-    encode(&tensors.collect::<Vec<_>>(), metadata)
+    let tensors = vectors.map(|(name, values)| (name, vec![values.len()], (Dtype::F32, bytes_of(values.into()))));
+    encode(tensors.collect(), metadata)
 }
 
 /// Decodes vectors of `length` numbers by name.
@@ -97,13 +116,20 @@ pub fn decode_vectors(file: &[u8], length: usize) -> Result<Vec<(String, Vec<f32
     names.map(|name| Ok((name.to_owned(), values_of(&tensors, name, &[length])?))).collect()
 }
 
-type Named<'a> = (&'a str, Vec<usize>, Cow<'a, [f32]>);
+/// The name, the shape, and the content of a tensor.
+type Named<'a> = (&'a str, Vec<usize>, (Dtype, Cow<'a, [u8]>));
 
-fn encode(tensors: &[Named<'_>], metadata: &Metadata) -> Vec<u8> {
-    let views = tensors.iter().map(|(name, shape, values)| {
-        // The format is little-endian, and so is every machine that ata runs on: the wire protocol requires it.
-        let bytes = bytemuck::cast_slice(values);
-        (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("four bytes per element"))
+/// Returns numbers as bytes. The format is little-endian, and so is every machine that ata runs on: the wire protocol requires it.
+fn bytes_of(values: Cow<'_, [f32]>) -> Cow<'_, [u8]> {
+    match values {
+        Cow::Borrowed(values) => Cow::Borrowed(bytemuck::cast_slice(values)),
+        Cow::Owned(values) => Cow::Owned(bytemuck::cast_slice(&values).to_vec()),
+    }
+}
+
+fn encode(tensors: Vec<Named<'_>>, metadata: &Metadata) -> Vec<u8> {
+    let views = tensors.iter().map(|(name, shape, (dtype, bytes))| {
+        (*name, TensorView::new(*dtype, shape.clone(), bytes).expect("as many bytes as the shape has elements"))
     });
     let metadata = metadata.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     safetensors::serialize(views, Some(metadata)).expect("names are short and distinct")
@@ -116,21 +142,31 @@ fn tensor_of<'a>(tensors: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>
 
 fn values_of(tensors: &SafeTensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelFileError> {
     let tensor = tensor_of(tensors, name)?;
-    if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
+    let data = tensor.data();
+    let values = match tensor.dtype() {
+        Dtype::F32 => numbers(data, f32::from_le_bytes),
+        Dtype::F16 => numbers(data, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Dtype::BF16 => numbers(data, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        Dtype::I64 => numbers(data, |bytes| i64::from_le_bytes(bytes) as f32),
+        _ => Vec::new(),
+    };
+    if tensor.shape() != shape || values.len() != shape.iter().product::<usize>() {
         let (found, of) = (tensor.dtype(), tensor.shape());
         let expected = Dtype::F32;
         return Err(ModelFileError(format!(
             "tensor '{name}' is {found:?} {of:?}; the model's is {expected:?} {shape:?}"
         )));
     }
-    let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("chunks of four"));
-    Ok(tensor.data().chunks_exact(4).map(number).collect())
+    Ok(values)
+}
+
+fn numbers<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    data.as_chunks().0.iter().map(|bytes| number(*bytes)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TensorEntry;
 
     /// Returns a table with a convolution, a transposed matrix and a bias.
     fn table(outputs: usize) -> ParameterTable {
@@ -138,7 +174,7 @@ mod tests {
             ("conv.weight".into(), vec![2, 3, 3, 3]),
             ("output.bias".into(), vec![outputs]),
         ]);
-        let matrix = TensorEntry { name: "output.weight".into(), shape: vec![outputs, 4], is_transposed: true };
+        let matrix = TensorEntry { is_transposed: true, ..TensorEntry::new("output.weight", [outputs, 4]) };
         table.tensors.insert(1, matrix);
         table
     }
@@ -155,6 +191,48 @@ mod tests {
         let (read, mut about) = decode_model(&table, &file).unwrap();
         assert!(about.remove(ORDER).is_some());
         assert_eq!((read, about), (parameters, metadata()));
+    }
+
+    /// A file holds each tensor under all of its names, and counters as integers.
+    #[test]
+    fn tied_and_averaged_tensors_are_written_as_pytorch_names_them() {
+        let mut table =
+            ParameterTable::of_shapes([("embed.weight".into(), vec![2]), ("norm.running_var".into(), vec![1])]);
+        table.tensors.push(TensorEntry::new("norm.num_batches_tracked", []));
+        table.tensors[0].also.push("head.weight".into());
+        (table.tensors[1].kind, table.tensors[2].kind) = (TensorKind::Averaged, TensorKind::Counter);
+        let parameters = [1.5, -2.0, 0.25, 7.0];
+        let file = encode_model(&table, &parameters, &metadata());
+        let tensors = SafeTensors::deserialize(&file).unwrap();
+        assert_eq!(tensors.tensor("head.weight").unwrap().data(), tensors.tensor("embed.weight").unwrap().data());
+        let count = tensors.tensor("norm.num_batches_tracked").unwrap();
+        assert_eq!((count.dtype(), count.shape(), count.data()), (Dtype::I64, &[][..], &7_i64.to_le_bytes()[..]));
+        assert_eq!(decode_table(&file).unwrap(), table);
+        assert_eq!(decode_model(&table, &file).unwrap().0, parameters);
+        table.tensors.swap(0, 1);
+        let reason = decode_table(&encode_model(&table, &parameters, &metadata())).unwrap_err().to_string();
+        assert_eq!(reason, "a trained tensor follows one that is averaged");
+    }
+
+    /// Wrappers of PyTorch prefix the names, and 16-bit floats are read.
+    #[test]
+    fn files_of_wrapped_and_16_bit_models_are_read() {
+        let table = ParameterTable::of_shapes([("a.weight".into(), vec![2]), ("module.b".into(), vec![1])]);
+        let halves: Vec<u8> = [1.5, -2.0].into_iter().flat_map(|value| f16::from_f32(value).to_le_bytes()).collect();
+        let floats: Vec<u8> = bf16::from_f32(3.0).to_le_bytes().into();
+        for names in
+            [["a.weight", "module.b"], ["module._orig_mod.a.weight", "module.module.b"], ["_orig_mod.a.weight", "b"]]
+        {
+            let tensors = vec![
+                (names[0], vec![2], (Dtype::F16, halves.clone().into())),
+                (names[1], vec![1], (Dtype::BF16, floats.clone().into())),
+            ];
+            assert_eq!(
+                decode_model(&table, &encode(tensors, &Metadata::new())).unwrap().0,
+                [1.5, -2.0, 3.0],
+                "{names:?}"
+            );
+        }
     }
 
     #[test]

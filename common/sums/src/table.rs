@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The tensors that make up a model's flat parameter vector, in its order.
+use crate::model_file::ModelFileError;
+
+/// The tensors that make up a model's flat parameter vector, in its order: the trained ones precede all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterTable {
     /// The tensors, in flat order.
@@ -16,14 +18,48 @@ pub struct TensorEntry {
     pub name: String,
     /// The tensor's shape in PyTorch.
     pub shape: Vec<usize>,
+    /// Other names of the same tensor, as of weights that two layers share. Files of the model hold it under each name.
+    pub also: Vec<String>,
+    /// How steps change the tensor.
+    pub kind: TensorKind,
     /// Whether the flat vector holds the transposed matrix, as burn does for the weights of `Linear`.
     pub is_transposed: bool,
+}
+
+/// How the steps of a run change a tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TensorKind {
+    /// The optimizer moves it along the mean gradient of the tasks.
+    #[default]
+    Trained,
+    /// Each task begins with its value, and may change it, as batch normalisation changes its running statistics. A step sets it to the
+    /// mean of what the tasks of the step leave. In place of a gradient, a task contributes its value before the task minus that after it.
+    Averaged,
+    /// An averaged tensor of integers of at most 2²⁴, such as a number of batches. Files hold it as 64-bit integers.
+    Counter,
 }
 
 /// The suffix that marks the name of a transposed matrix.
 const TRANSPOSED: &str = "^T";
 
+/// The suffixes that mark the names of the tensors that are not trained.
+const KINDS: [(TensorKind, &str); 2] = [(TensorKind::Averaged, "^A"), (TensorKind::Counter, "^C")];
+
+/// The separator of the names of a tensor.
+const ALSO: char = '=';
+
 impl TensorEntry {
+    /// Creates a trained tensor, which the flat vector holds in row-major order, as in PyTorch.
+    pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>) -> Self {
+        let (name, shape, kind) = (name.into(), shape.into(), TensorKind::Trained);
+        Self { name, shape, also: Vec::new(), kind, is_transposed: false }
+    }
+
+    /// Returns all names of the tensor.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        [&self.name].into_iter().chain(&self.also).map(String::as_str)
+    }
+
     /// Returns the number of values.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
@@ -43,25 +79,41 @@ impl TensorEntry {
 impl ParameterTable {
     /// Creates a table of tensors with these names and shapes, each in row-major order, as in PyTorch.
     pub fn of_shapes(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
-        let entry = |(name, shape)| TensorEntry { name, shape, is_transposed: false };
-        Self { tensors: tensors.into_iter().map(entry).collect() }
+        Self { tensors: tensors.into_iter().map(|(name, shape)| TensorEntry::new(name, shape)).collect() }
     }
 
-    /// Returns the names in flat order, separated by commas; the name of a transposed matrix ends in `^T`.
+    /// Returns the names in flat order, separated by commas. The name of a transposed matrix ends in `^T`, that of an averaged tensor in
+    /// `^A` or `^C`; the names of one tensor are separated by `=`.
     pub(crate) fn order(&self) -> String {
-        let name = |entry: &TensorEntry| format!("{}{}", entry.name, if entry.is_transposed { TRANSPOSED } else { "" });
+        let name = |entry: &TensorEntry| {
+            let marks =
+                KINDS.into_iter().chain([(TensorKind::Trained, if entry.is_transposed { TRANSPOSED } else { "" })]);
+            let mark = marks.filter(|(kind, _)| *kind == entry.kind).map(|(_, mark)| mark).collect::<String>();
+            entry.names().collect::<Vec<_>>().join(&ALSO.to_string()) + &mark
+        };
         self.tensors.iter().map(name).collect::<Vec<_>>().join(",")
     }
 
-    /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor.
-    pub(crate) fn ordered<E>(order: &str, mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, E>) -> Result<Self, E> {
-        let entry = |text: &str| {
-            let name = text.strip_suffix(TRANSPOSED).unwrap_or(text);
-            let shape = shape_of(name)?;
-            let is_transposed = name.len() < text.len() && shape.len() == 2;
-            Ok(TensorEntry { name: name.into(), shape, is_transposed })
+    /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor. Trained tensors that follow others are refused.
+    pub(crate) fn ordered(
+        order: &str,
+        mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, ModelFileError>,
+    ) -> Result<Self, ModelFileError> {
+        let entry = |text: &str| -> Result<TensorEntry, ModelFileError> {
+            let marks = KINDS.into_iter().chain([(TensorKind::Trained, TRANSPOSED)]);
+            let marked = marks.into_iter().find_map(|(kind, mark)| Some((text.strip_suffix(mark)?, kind)));
+            let (names, kind) = marked.unwrap_or((text, TensorKind::Trained));
+            let mut names = names.split(ALSO).map(String::from);
+            let name = names.next().unwrap_or_default();
+            let shape = shape_of(&name)?;
+            let is_transposed = text.ends_with(TRANSPOSED) && shape.len() == 2;
+            Ok(TensorEntry { name, shape, also: names.collect(), kind, is_transposed })
         };
-        Ok(Self { tensors: order.split(',').map(entry).collect::<Result<_, _>>()? })
+        let tensors = order.split(',').map(entry).collect::<Result<Vec<_>, _>>()?;
+        if !tensors.is_sorted_by_key(|entry| entry.kind != TensorKind::Trained) {
+            return Err(ModelFileError("a trained tensor follows one that is averaged".into()));
+        }
+        Ok(Self { tensors })
     }
 
     /// Creates a table with a single vector, for models without named parameters.
@@ -87,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_matrix_is_transposed_and_back() {
-        let entry = TensorEntry { name: "a".into(), shape: vec![2, 3], is_transposed: true };
+        let entry = TensorEntry { is_transposed: true, ..TensorEntry::new("a", [2, 3]) };
         // A [3, 2] matrix in burn is [2, 3] in PyTorch.
         let flat = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
         assert_eq!(*entry.to_pytorch(&flat), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);

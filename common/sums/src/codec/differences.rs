@@ -25,20 +25,24 @@ const LARGEST: i16 = 121;
 const TO_INTEGER: f32 = 12_582_912.0;
 
 /// Encodes the differences that turn the receivers' parameters `held` into `new`, up to rounding. `held` becomes what
-/// the receivers hold afterwards.
+/// the receivers hold afterwards. Blocks with values from the index `exact` on are not rounded.
 ///
 /// # Panics
 /// Panics if `held` and `new` have different lengths.
-pub fn encode_differences(held: &mut [f32], new: &[f32]) -> Vec<u8> {
+pub fn encode_differences(held: &mut [f32], new: &[f32], exact: usize) -> Vec<u8> {
     assert_eq!(held.len(), new.len());
     let mut bytes = Vec::with_capacity(held.len() + held.len().div_ceil(BLOCK));
-    for (held, new) in held.chunks_mut(BLOCK).zip(new.chunks(BLOCK)) {
+    for (at, (held, new)) in held.chunks_mut(BLOCK).zip(new.chunks(BLOCK)).enumerate() {
         let mut differences = [0.0; BLOCK];
         let differences = &mut differences[..held.len()];
         for ((difference, new), held) in differences.iter_mut().zip(new).zip(&*held) {
             *difference = new - held;
         }
-        let scale = scale_of(differences);
+        let scale = match scale_of(differences) {
+            UNCHANGED => UNCHANGED,
+            _ if at * BLOCK + held.len() > exact => WHOLE,
+            scale => scale,
+        };
         bytes.push(scale.cast_unsigned());
         let start = bytes.len();
         match scale {
@@ -149,7 +153,7 @@ mod tests {
                     *value += (at as f32 * 1.3).cos() * 2_f32.powi(exponent);
                 }
                 let before = sender.clone();
-                let bytes = encode_differences(&mut sender, &new);
+                let bytes = encode_differences(&mut sender, &new, usize::MAX);
                 prop_assert_eq!(apply_differences(&mut receiver, &bytes), Ok(()));
                 prop_assert_eq!(bits(&receiver), bits(&sender));
                 for ((new, held), before) in new.chunks(BLOCK).zip(sender.chunks(BLOCK)).zip(before.chunks(BLOCK)) {
@@ -166,11 +170,25 @@ mod tests {
     #[test]
     fn what_is_rounded_away_is_sent_later() {
         let mut held = vec![0.0; 2];
-        encode_differences(&mut held, &[127.0, 0.25]);
+        encode_differences(&mut held, &[127.0, 0.25], usize::MAX);
         assert_eq!(held, [127.0, 0.0]);
-        encode_differences(&mut held, &[127.0, 0.25]);
+        encode_differences(&mut held, &[127.0, 0.25], usize::MAX);
         assert_eq!(held, [127.0, 0.25]);
-        assert_eq!(encode_differences(&mut held, &[127.0, 0.25]), [UNCHANGED.cast_unsigned()]);
+        assert_eq!(encode_differences(&mut held, &[127.0, 0.25], usize::MAX), [UNCHANGED.cast_unsigned()]);
+    }
+
+    /// Blocks with a value that must not be rounded are sent as they are, if they change.
+    #[test]
+    fn exact_values_are_not_rounded() {
+        let new: Vec<f32> = (0..2 * BLOCK + 9).map(|at| (at as f32).sin()).collect();
+        for (exact, rounded) in [(0, 0), (BLOCK - 1, 0), (BLOCK, 1), (2 * BLOCK + 8, 2), (usize::MAX, 3)] {
+            let (mut sender, mut receiver) = (vec![0.0; new.len()], vec![0.0; new.len()]);
+            let bytes = encode_differences(&mut sender, &new, exact);
+            apply_differences(&mut receiver, &bytes).unwrap();
+            let blocks = receiver.chunks(BLOCK).zip(new.chunks(BLOCK)).map(|(held, new)| bits(held) == bits(new));
+            assert!(sender == receiver && blocks.eq((0..3).map(|block| block >= rounded)), "{exact}");
+            assert_eq!(encode_differences(&mut receiver, &sender, exact), [UNCHANGED.cast_unsigned(); 3]);
+        }
     }
 
     /// Values that no scale fits, and values that are not finite, arrive unchanged.
@@ -179,13 +197,13 @@ mod tests {
         for value in [f32::MAX, -3e38, f32::INFINITY, f32::NAN, 1e38, 127.0 * power_of_two(LARGEST)] {
             let new = [value, 1.0];
             let (mut sender, mut receiver) = ([-1.0; 2], [-1.0; 2]);
-            let bytes = encode_differences(&mut sender, &new);
+            let bytes = encode_differences(&mut sender, &new, usize::MAX);
             apply_differences(&mut receiver, &bytes).unwrap();
             assert_eq!(bits(&receiver), bits(&sender));
             assert!(bits(&receiver) == bits(&new) || bytes.len() == 3, "{value}: {receiver:?}");
         }
         let mut held = [0.0];
-        encode_differences(&mut held, &[f32::MIN_POSITIVE]);
+        encode_differences(&mut held, &[f32::MIN_POSITIVE], usize::MAX);
         assert_eq!(held, [f32::MIN_POSITIVE]);
     }
 
@@ -195,7 +213,7 @@ mod tests {
         let mut new = held.clone();
         new[3] = 7.5;
         new[400] = f32::MAX;
-        let bytes = encode_differences(&mut held.clone(), &new);
+        let bytes = encode_differences(&mut held.clone(), &new, usize::MAX);
         for (at, reason) in [(0, "block 0 has the scale 122"), (1 + BLOCK, "block 1 has the scale 122")] {
             let mut odd = bytes.clone();
             odd[at] = 122;

@@ -117,8 +117,12 @@ impl BlockMaxima {
         maxima
     }
 
+    pub(super) fn sizes(&self) -> &TensorSizes {
+        &self.sizes
+    }
+
     /// Returns the shifts of the blocks, for tensors with these units' exponents. A block of several tensors takes the
-    /// largest shift that one of them asks for: none of them overflows by any.
+    /// largest shift that one of them asks for: none of them overflows by any. Averaged tensors have the finest units already.
     pub(super) fn shifts(&self, exponents: &[i16], budget: u64) -> Shifts {
         let finest = finest(budget);
         if finest == 0 {
@@ -127,6 +131,10 @@ impl BlockMaxima {
         let values = self.sizes.values();
         let mut shifts = vec![(0, finest); values.div_ceil(block_values(values))];
         for (tensor, block, most) in self.parts() {
+            if !self.sizes.is_trained(tensor) {
+                shifts[block].1 = 0;
+                continue;
+            }
             let exponent = exponents[tensor];
             let wanted = if most == 0.0 { finest } else { exponent + KEPT_BITS - floor_log2(most) };
             let (shift, limit) = &mut shifts[block];

@@ -3,29 +3,43 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::table::{ParameterTable, TensorEntry};
+use crate::table::{ParameterTable, TensorEntry, TensorKind};
 
-/// The lengths of a model's tensors, in flat order. Clones are cheap.
+/// The lengths of a model's tensors, in flat order, and how many of them are trained. Clones are cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSizes {
     /// The end of each tensor in the flat vector.
     ends: Arc<[usize]>,
+    /// The number of tensors that are trained. The others, which are averaged, follow them.
+    trained: usize,
 }
 
 impl From<&ParameterTable> for TensorSizes {
     fn from(table: &ParameterTable) -> Self {
-        Self::new(table.tensors.iter().map(TensorEntry::elements))
+        let trained = table.tensors.iter().take_while(|entry| entry.kind == TensorKind::Trained).count();
+        Self { trained, ..Self::new(table.tensors.iter().map(TensorEntry::elements)) }
     }
 }
 
 impl TensorSizes {
-    /// Creates the sizes of tensors with these lengths.
+    /// Creates the sizes of trained tensors with these lengths.
     pub fn new(lengths: impl IntoIterator<Item = usize>) -> Self {
         let ends = lengths.into_iter().scan(0, |end, length| {
             *end += length;
             Some(*end)
         });
-        Self { ends: ends.collect() }
+        let ends: Arc<[usize]> = ends.collect();
+        Self { trained: ends.len(), ends }
+    }
+
+    /// Returns whether a tensor is trained, rather than averaged.
+    pub(crate) fn is_trained(&self, tensor: usize) -> bool {
+        tensor < self.trained
+    }
+
+    /// Returns the number of values in the trained tensors, which precede the others.
+    pub fn trained_values(&self) -> usize {
+        self.trained.checked_sub(1).map_or(0, |last| self.ends[last])
     }
 
     /// Returns the number of tensors.

@@ -121,7 +121,7 @@ pub struct GradientSum {
     pub maxima: Vec<f32>,
     /// The number of values of the tasks' gradients that were out of range and clamped.
     pub saturated: u64,
-    /// The number of nonzero values that became the integer 0; counted in the compact format only.
+    /// The number of nonzero values of trained tensors that became the integer 0; counted in the compact format only.
     pub vanished: u64,
     /// The number of tasks.
     pub tasks: u64,
@@ -180,7 +180,7 @@ impl GradientSum {
                     if f32::from_bits(bits) * factor > limit {
                         clamped.fetch_add(count_clamped(values, factor, limit), Ordering::Relaxed);
                     }
-                    if quantizer.counts_vanished {
+                    if quantizer.counts_vanished && quantizer.sizes.is_trained(tensor) {
                         lost.fetch_add(count_vanished(values, factor), Ordering::Relaxed);
                     }
                 }

@@ -130,7 +130,7 @@ fn uneven(budget: u64) -> (TensorSizes, Units) {
         maxima.count(block_maxima(&sizes, at, part));
     }
     assert_eq!(maxima.of_tensors(), [1.0, 1.0]);
-    (sizes.clone(), Units::first(&[1.0, 1.0], 1).next_of_blocks(&maxima, budget))
+    (sizes.clone(), Units::first(&[1.0, 1.0], 1).next_of_blocks(&maxima, &maxima.of_tensors(), budget))
 }
 
 /// The smaller the last sum of a block is, the finer its unit, as far as the budget allows.
@@ -150,7 +150,7 @@ fn small_blocks_have_finer_units() {
     let sizes = TensorSizes::new([600]);
     let mut sum = BlockMaxima::new(&sizes);
     sum.count(block_maxima(&sizes, 0, &[&[1e-33; 256][..], &[0.0; 300]].concat()));
-    let smallest = Units::from_exponents(&[-120], &sizes).unwrap().next_of_blocks(&sum, 1);
+    let smallest = Units::from_exponents(&[-120], &sizes).unwrap().next_of_blocks(&sum, &[0.0], 1);
     assert_eq!(smallest.pieces(&sizes, 0..600).map(|(exponent, _)| exponent).collect::<Vec<_>>(), [-121, -126, -126]);
 }
 

@@ -69,10 +69,15 @@ impl Units {
         Self::of_tensors(self.exponents.iter().zip(maxima).map(exponent).collect())
     }
 
-    /// Returns the units of the next iteration of the compact format. Those of blocks also follow the last sum, scaled to a whole budget.
+    /// Returns the units of the next iteration of the compact format. Those of trained tensors and blocks follow the last sum, scaled to a
+    /// whole budget. Averaged tensors are as exact as in the other format: their units follow `maxima`, those of the tasks.
     #[must_use]
-    pub(crate) fn next_of_blocks(&self, sum: &BlockMaxima, budget: u64) -> Self {
-        let next = self.next(&sum.of_tensors(), budget, WireFormat::Compact);
+    pub(crate) fn next_of_blocks(&self, sum: &BlockMaxima, maxima: &[f32], budget: u64) -> Self {
+        let trained = self.next(&sum.of_tensors(), budget, WireFormat::Compact);
+        let exact = self.next(maxima, budget, WireFormat::F32Exact);
+        let units = trained.exponents.iter().zip(&*exact.exponents).enumerate();
+        let exponents = units.map(|(tensor, (own, exact))| if sum.sizes().is_trained(tensor) { *own } else { *exact });
+        let next = Self::of_tensors(exponents.collect());
         Self { shifts: sum.shifts(&next.exponents, budget), ..next }
     }
 

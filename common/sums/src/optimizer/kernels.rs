@@ -18,6 +18,8 @@ pub(crate) struct OptimizerStep {
     /// The factor that turns the sum of the tasks' gradients into their mean, clipped. A division would take as long as
     /// the rest of the step.
     scale: f32,
+    /// The number of tasks.
+    tasks: f32,
     /// The number of the step, saturating.
     time: i32,
 }
@@ -41,6 +43,7 @@ impl OptimizerStep {
             rate: rate as f32,
             shrink: (1.0 - rate * optimizer.weight_decay) as f32,
             scale: 1.0 / tasks as f32 * clip as f32,
+            tasks: tasks as f32,
             time: i32::try_from(time).unwrap_or(i32::MAX),
         }
     }
@@ -60,6 +63,12 @@ impl OptimizerStep {
                 _ => unreachable!("moments are made for the rule"),
             },
         );
+    }
+
+    /// Sets averaged tensors to the mean of what the tasks leave. `sum` is that of their values before a task minus those after it. It is
+    /// divided, so that counters remain integers.
+    pub(crate) fn average(&self, values: &[f32], sum: &[f32], next: &mut [f32]) {
+        each([values, sum], [next], |[value, sum]| [value - sum / self.tasks]);
     }
 
     #[inline(always)]

@@ -94,6 +94,8 @@ impl VectorsChunk<'_> {
         let (sizes, current) = (&trained.config.sizes, &trained.vectors);
         let mut floats = [0.0; BLOCK];
         let mut maxima = Vec::new();
+        // The first value of the chunk that is averaged.
+        let averaged = sizes.trained_values().saturating_sub(at);
         for from in (0..self.parameters.len()).step_by(BLOCK) {
             let to = self.parameters.len().min(from + BLOCK);
             let sum = match gradient {
@@ -104,18 +106,20 @@ impl VectorsChunk<'_> {
                 ChunkGradient::Floats(values) => &values[from..to],
             };
             maxima.extend(block_maxima(sizes, at + from, sum));
+            let cut = averaged.clamp(from, to);
             step.take(Range {
-                parameters: &current.parameters[at + from..at + to],
-                moments: current.moments.iter().map(|moment| &moment[at + from..at + to]).collect(),
-                sum,
-                next_parameters: &mut self.parameters[from..to],
-                next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..to]).collect(),
+                parameters: &current.parameters[at + from..at + cut],
+                moments: current.moments.iter().map(|moment| &moment[at + from..at + cut]).collect(),
+                sum: &sum[..cut - from],
+                next_parameters: &mut self.parameters[from..cut],
+                next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..cut]).collect(),
             });
+            step.average(&current.parameters[at + cut..at + to], &sum[cut - from..], &mut self.parameters[cut..to]);
         }
         let stepped = match self.replica.zip(current.replica.as_ref()) {
             Some((next, held)) => {
                 next.copy_from_slice(&held[at..at + next.len()]);
-                let differences = encode_differences(next, self.parameters);
+                let differences = encode_differences(next, self.parameters, averaged);
                 SteppedChunk { whole: next.to_vec(), differences: Some(differences) }
             }
             None => SteppedChunk { whole: self.parameters.to_vec(), differences: None },

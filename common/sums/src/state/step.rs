@@ -91,19 +91,27 @@ impl TrainingState {
         assert_eq!(gradient.len(), self.parameters().len());
         let mut divisor = tasks;
         let mut gradient_product = None;
+        let trained = 0..self.trained.config.sizes.trained_values();
         // The maxima are those of the sum, as in a step by chunks: those of the mean are rounded.
         let mut of_sum = BlockMaxima::new(&self.trained.config.sizes);
         if with_product {
             of_sum.count(block_maxima(&self.trained.config.sizes, 0, &gradient));
-            let share = 1.0 / divisor as f32;
-            for value in &mut gradient {
-                *value *= share;
-            }
+            let (share, tasks) = (1.0 / divisor as f32, divisor as f32);
+            let (of_trained, of_averaged) = gradient.split_at_mut(trained.end);
+            of_trained.iter_mut().for_each(|value| *value *= share);
+            of_averaged.iter_mut().for_each(|value| *value /= tasks);
             divisor = 1;
-            gradient_product = self.trained.last_gradient.as_ref().map(|last| inner_product(&gradient, last));
+            gradient_product = self
+                .trained
+                .last_gradient
+                .as_ref()
+                .map(|last| inner_product(&gradient[trained.clone()], &last[trained.clone()]));
         }
         let most = self.trained.config.optimizer.clip_norm;
-        let gradient_norm = most.map(|_| inner_product(&gradient, &gradient).sqrt() / divisor as f64);
+        let gradient_norm = most.map(|_| {
+            let gradient = &gradient[trained];
+            inner_product(gradient, gradient).sqrt() / divisor as f64
+        });
         // PyTorch's `clip_grad_norm_` has the same factor.
         let clip = most.zip(gradient_norm).map_or(1.0, |(most, norm)| (most / (norm + 1e-6)).min(1.0));
         self.begin(divisor, rate, clip);
@@ -155,7 +163,7 @@ impl TrainingState {
     }
 
     /// Makes the current step part of the state, and updates the units. `maxima` are the largest magnitudes of the
-    /// tasks' gradients in each tensor; the compact format uses those of the step's gradient instead.
+    /// tasks' gradients in each tensor; for trained tensors, the compact format uses those of the step's gradient instead.
     ///
     /// # Panics
     /// Panics if no step was begun, or not all of it was taken.
@@ -171,7 +179,7 @@ impl TrainingState {
             }
             // This scales the maxima to the sum of a whole budget.
             sum.scale((budget as f64 / divisor as f64) as f32);
-            units.next_of_blocks(&sum, budget)
+            units.next_of_blocks(&sum, maxima, budget)
         });
         trained.steps += 1;
         trained.last_gradient = gradient;
