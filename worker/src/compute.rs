@@ -100,7 +100,7 @@ pub(crate) struct Compute {
 impl Compute {
     /// Starts the thread. It creates the learner, warms it up so that the first measured time does not include compiling kernels, and
     /// reports [`ComputeEvent::Ready`]. If `fuse` is set, or the emulated device fuses, it computes each lease as one batch, of up to the
-    /// run's budget of tasks.
+    /// run's budget of tasks, unless the model has averaged tensors, which each task changes from the same values.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         run: &RunSpec,
@@ -109,8 +109,9 @@ impl Compute {
         task_time: Option<TaskTime>,
         events: mpsc::Sender<ComputeEvent>,
     ) -> Self {
-        let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
-        let (parameters, largest) = (run.parameters as usize, if fuses { run.budget } else { 1 });
+        let can_fuse = sizes.trained_values() == sizes.values();
+        let fuses = can_fuse && (fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses));
+        let largest = if fuses { run.budget } else { 1 };
         let (format, budget, skips_bad_samples) = (run.format, run.budget, run.skip_bad_samples);
         let tensors = sizes.clone();
         let (jobs, received) = std_mpsc::channel();
@@ -132,7 +133,7 @@ impl Compute {
                         skips_bad_samples,
                         skipped: BTreeSet::new(),
                     };
-                    worker.run(&vec![0.0; parameters], largest, &received)
+                    worker.run(largest, &received)
                 });
                 // burn panics if a device fails. The panic is caught to notify the session and to keep the process alive.
                 let error = match with_own_threads(|| catch_unwind(run)) {
@@ -193,13 +194,11 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     /// Runs jobs until the queue is closed. An error means that the thread cannot continue.
-    fn run(mut self, parameters: &[f32], largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
-        self.learner.load(parameters);
+    fn run(mut self, largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         match self.learner.warm_up(largest) {
             Ok(()) => {}
             Err(LearnerError::Device(reason)) => return Err(reason),
-            // The samples may be readable later, and a run's parameters are not all 0. Otherwise leases fail, and the coordinator decides
-            // what to do.
+            // The samples may be readable later. Otherwise leases fail, and the coordinator decides what to do.
             Err(error) => tracing::warn!(%error, "the first computation failed"),
         }
         self.report(ComputeEvent::Ready);

@@ -278,8 +278,16 @@ async fn prepare(
     let task_time = config.task_times.as_ref().map(|of| of(welcome.worker, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();
-    let sizes = TensorSizes::from(&table);
-    let learner = move || data.learner(&device, tasks);
+    let (sizes, seed) = (TensorSizes::from(&table), run.seed);
+    let learner = move || {
+        let mut learner = data.learner(&device, tasks);
+        // It is warmed up at numbers of a usual magnitude: at zeros, some models divide by 0.
+        match model.initial_parameters(seed) {
+            Ok(parameters) => learner.load(&parameters),
+            Err(error) => tracing::warn!(%error, "there are no parameters for the first computation"),
+        }
+        learner
+    };
     Ok(Compute::start(learner, run, sizes, config.fuse, task_time, events))
 }
 

@@ -72,6 +72,7 @@ impl TaskResult<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{ParameterTable, TensorKind};
 
     fn sum(values: &[i32], maxima: [f32; 2], tasks: u64) -> GradientSum {
         GradientSum { values: values.into(), maxima: maxima.into(), saturated: 0, vanished: 0, tasks }
@@ -102,6 +103,23 @@ mod tests {
         }
         let zero = TaskResult { sum: &GradientSum::new(&sizes), loss: 0.0, is_batch: false };
         assert!(zero.resembles(&zero, &units, &sizes));
+    }
+
+    /// Small gradients are not hidden by large averaged values, nor the other way round.
+    #[test]
+    fn trained_and_averaged_values_are_compared_apart() {
+        let mut table = ParameterTable::of_shapes(["weight", "mean"].map(|name| (name.into(), vec![1])));
+        table.tensors[1].kind = TensorKind::Averaged;
+        let sizes = TensorSizes::from(&table);
+        for exponents in [[-20, 0], [0, -20]] {
+            let units = Units::from_exponents(&exponents, &sizes).unwrap();
+            let resemble = |values: [i32; 2]| {
+                let [a, b] = [&values[..], &[5000, 5000]].map(|values| sum(values, [1.0; 2], 1));
+                let [a, b] = [&a, &b].map(|sum| TaskResult { sum, loss: 1.0, is_batch: false });
+                a.resembles(&b, &units, &sizes)
+            };
+            assert_eq!([[5001, 5001], [5000, 6000], [6000, 5000]].map(resemble), [true, false, false]);
+        }
     }
 
     /// Maxima determine the next units, so right values with wrong maxima do not agree.

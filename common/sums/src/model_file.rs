@@ -19,7 +19,7 @@ pub type Metadata = BTreeMap<String, String>;
 /// The reason why a file of tensors is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ModelFileError(pub(crate) String);
+pub struct ModelFileError(String);
 
 impl From<SafeTensorError> for ModelFileError {
     fn from(error: SafeTensorError) -> Self {
@@ -49,7 +49,7 @@ pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metad
         entry.names().map(move |name| (name, entry.shape.clone(), values.clone())).collect::<Vec<_>>()
     });
     let order = [(ORDER.to_owned(), table.order())];
-    encode(tensors.collect(), &metadata.clone().into_iter().chain(order).collect())
+    encode(&tensors.collect::<Vec<_>>(), &metadata.clone().into_iter().chain(order).collect())
 }
 
 /// Returns the names and shapes of the parameters in a file written by [`encode_model`].
@@ -60,7 +60,12 @@ pub fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
             "its metadata have no '{ORDER}': was it written by ata, as `model.safetensors` of a run or by `ata init`?"
         ))
     })?;
-    ParameterTable::ordered(order, |name| Ok(tensor_of(&tensors, name)?.shape().to_vec()))
+    let table =
+        ParameterTable::ordered(order, |name| Ok::<_, ModelFileError>(tensor_of(&tensors, name)?.shape().to_vec()))?;
+    if !table.tensors.is_sorted_by_key(|entry| entry.kind != TensorKind::Trained) {
+        return Err(ModelFileError(format!("its '{ORDER}' has a trained tensor after one that is averaged")));
+    }
+    Ok(table)
 }
 
 /// Decodes a model: its parameters in flat order, and the metadata. Tensors may have the prefixes that PyTorch's wrappers give to names,
@@ -106,7 +111,7 @@ pub fn sha256_of_parameters(parameters: &[f32]) -> [u8; 32] {
 /// Encodes vectors by name.
 pub fn encode_vectors<'a>(vectors: impl Iterator<Item = (&'static str, &'a [f32])>, metadata: &Metadata) -> Vec<u8> {
     let tensors = vectors.map(|(name, values)| (name, vec![values.len()], (Dtype::F32, bytes_of(values.into()))));
-    encode(tensors.collect(), metadata)
+    encode(&tensors.collect::<Vec<_>>(), metadata)
 }
 
 /// Decodes vectors of `length` numbers by name.
@@ -127,7 +132,7 @@ fn bytes_of(values: Cow<'_, [f32]>) -> Cow<'_, [u8]> {
     }
 }
 
-fn encode(tensors: Vec<Named<'_>>, metadata: &Metadata) -> Vec<u8> {
+fn encode(tensors: &[Named<'_>], metadata: &Metadata) -> Vec<u8> {
     let views = tensors.iter().map(|(name, shape, (dtype, bytes))| {
         (*name, TensorView::new(*dtype, shape.clone(), bytes).expect("as many bytes as the shape has elements"))
     });
@@ -211,7 +216,7 @@ mod tests {
         assert_eq!(decode_model(&table, &file).unwrap().0, parameters);
         table.tensors.swap(0, 1);
         let reason = decode_table(&encode_model(&table, &parameters, &metadata())).unwrap_err().to_string();
-        assert_eq!(reason, "a trained tensor follows one that is averaged");
+        assert_eq!(reason, "its 'flat_order' has a trained tensor after one that is averaged");
     }
 
     /// Wrappers of PyTorch prefix the names, and 16-bit floats are read.
@@ -228,7 +233,7 @@ mod tests {
                 (names[1], vec![1], (Dtype::BF16, floats.clone().into())),
             ];
             assert_eq!(
-                decode_model(&table, &encode(tensors, &Metadata::new())).unwrap().0,
+                decode_model(&table, &encode(&tensors, &Metadata::new())).unwrap().0,
                 [1.5, -2.0, 3.0],
                 "{names:?}"
             );

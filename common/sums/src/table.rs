@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::model_file::ModelFileError;
-
 /// The tensors that make up a model's flat parameter vector, in its order: the trained ones precede all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterTable {
@@ -94,12 +92,9 @@ impl ParameterTable {
         self.tensors.iter().map(name).collect::<Vec<_>>().join(",")
     }
 
-    /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor. Trained tensors that follow others are refused.
-    pub(crate) fn ordered(
-        order: &str,
-        mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, ModelFileError>,
-    ) -> Result<Self, ModelFileError> {
-        let entry = |text: &str| -> Result<TensorEntry, ModelFileError> {
+    /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor.
+    pub(crate) fn ordered<E>(order: &str, mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, E>) -> Result<Self, E> {
+        let entry = |text: &str| {
             let marks = KINDS.into_iter().chain([(TensorKind::Trained, TRANSPOSED)]);
             let marked = marks.into_iter().find_map(|(kind, mark)| Some((text.strip_suffix(mark)?, kind)));
             let (names, kind) = marked.unwrap_or((text, TensorKind::Trained));
@@ -109,11 +104,7 @@ impl ParameterTable {
             let is_transposed = text.ends_with(TRANSPOSED) && shape.len() == 2;
             Ok(TensorEntry { name, shape, also: names.collect(), kind, is_transposed })
         };
-        let tensors = order.split(',').map(entry).collect::<Result<Vec<_>, _>>()?;
-        if !tensors.is_sorted_by_key(|entry| entry.kind != TensorKind::Trained) {
-            return Err(ModelFileError("a trained tensor follows one that is averaged".into()));
-        }
-        Ok(Self { tensors })
+        Ok(Self { tensors: order.split(',').map(entry).collect::<Result<_, _>>()? })
     }
 
     /// Creates a table with a single vector, for models without named parameters.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ata.problem import Floats, Integers, Key, Measurement, Split
+from ata.problem import Floats, Integers, Key, Measurement, Split, Tensor
 
 try:
     import jax
@@ -57,10 +57,10 @@ class Problem:
             if np.asarray(array).dtype != np.float32:
                 raise ValueError(f"{jax.tree_util.keystr(path)} is {np.asarray(array).dtype}: parameters are float32")
 
-    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+    def tensors(self) -> list[Tensor]:
         """As `ata.problem.Trainable`."""
         leaves = jax.tree_util.tree_leaves_with_path(self.parameters)
-        return [(jax.tree_util.keystr(path, simple=True, separator="."), np.shape(array)) for path, array in leaves]
+        return [Tensor(jax.tree_util.keystr(path, simple=True, separator="."), np.shape(array)) for path, array in leaves]
 
     def initial(self, seed: int) -> Floats:
         """As `ata.problem.Trainable`. Whoever makes the parameters seeds them."""

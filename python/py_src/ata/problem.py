@@ -32,13 +32,33 @@ class Measurement(NamedTuple):
     metrics: Mapping[str, float] = {}
 
 
+Kind = Literal["trained", "averaged", "counter"]
+
+
+class Tensor(NamedTuple):
+    """A tensor of a model.
+
+    Attributes:
+        name: Its name in the model's file.
+        shape: Its shape.
+        kind: `trained` by the optimizer; or `averaged`: each task begins with its value and may change it, and a step sets it to the mean
+            of what its tasks leave; or `counter`, which is averaged and has integers of at most 2^24.
+        also: Other names of it, as of weights that two layers share.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind = "trained"
+    also: tuple[str, ...] = ()
+
+
 class Computation(Protocol):
     """Computes losses and gradients of samples of one split. Both vectors stay where they are."""
 
     parameters: Floats
-    """The parameters at which it computes: written before `load` is called."""
+    """The values at which it computes: written before `load` is called."""
     gradient: Floats
-    """The gradient that `compute` has left."""
+    """The gradient that `compute` has left. For averaged tensors: their values before it minus those after it."""
     ahead: int
     """How many batches it wants to be announced in advance."""
 
@@ -63,11 +83,11 @@ class Trainable(Protocol):
     classes: Sequence[str]
     """The names of the classes, for accuracies; empty if it has none."""
 
-    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The names and shapes of the parameters, in the order in which they make up a vector."""
+    def tensors(self) -> list[Tensor]:
+        """The tensors, in the order in which they make up a vector: trained ones first."""
 
     def initial(self, seed: int) -> Floats:
-        """The parameters before the first step: the same for the same seed."""
+        """Their values before the first step: the same for the same seed."""
 
     def open(self, split: Split, path: str | None) -> int:
         """Opens a split, and returns how many samples it has. `path` is the file that `--data` names, if it is given."""
@@ -85,6 +105,9 @@ class Problem(ABC):
 
     name = "python"
     classes: Sequence[str] = ()
+    averaged: Sequence[str] = ()
+    """The names of arrays of `start` that no optimizer trains: each task begins with their values, and a step sets them to the mean of what
+    its tasks leave. `loss_and_gradient` returns that in place of a gradient."""
 
     @abstractmethod
     def start(self, seed: int) -> Mapping[str, Floats]:
@@ -104,13 +127,21 @@ class Problem(ABC):
     def measure(self, parameters: Mapping[str, Floats], samples: Integers) -> float | Measurement:
         """The mean loss over test samples, or a `Measurement` with classes, predictions or metrics too."""
 
-    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+    def tensors(self) -> list[Tensor]:
         """As `Trainable`."""
-        return [(name, np.shape(array)) for name, array in self.start(0).items()]
+        arrays = self.start(0)
+        if unknown := set(self.averaged) - arrays.keys():
+            raise ValueError(f"averaged={list(self.averaged)}: start() has no {', '.join(sorted(unknown))}")
+        tensors = [Tensor(name, np.shape(array), self._kind(name)) for name, array in arrays.items()]
+        return sorted(tensors, key=lambda tensor: tensor.kind != "trained")
+
+    def _kind(self, name: str) -> Kind:
+        return "averaged" if name in self.averaged else "trained"
 
     def initial(self, seed: int) -> Floats:
         """As `Trainable`."""
-        return np.concatenate([np.asarray(array, np.float32).ravel() for array in self.start(seed).values()])
+        arrays = self.start(seed)
+        return np.concatenate([np.asarray(arrays[tensor.name], np.float32).ravel() for tensor in self.tensors()])
 
     def open(self, split: Split, path: str | None) -> int:
         """As `Trainable`."""
@@ -127,11 +158,11 @@ class _ArrayComputation:
     ahead = 0
 
     def __init__(self, problem: Problem) -> None:
-        shapes = problem.shapes()
-        size = sum(int(np.prod(shape)) for _, shape in shapes)
+        tensors = problem.tensors()
+        size = sum(int(np.prod(tensor.shape)) for tensor in tensors)
         self.problem = problem
         self.parameters, self.gradient = np.zeros(size, np.float32), np.zeros(size, np.float32)
-        self.parameter_views, self.gradient_views = views(self.parameters, shapes), views(self.gradient, shapes)
+        self.parameter_views, self.gradient_views = views(self.parameters, tensors), views(self.gradient, tensors)
 
     def load(self) -> None:
         """The views see what was written."""
@@ -151,6 +182,8 @@ class _ArrayComputation:
                 found = "None" if gradient[name] is None else f"the shape {shape}"
                 raise ValueError(f"the gradient of {name} has {found}: expected {view.shape}, as its parameter")
             view[...] = gradient[name]
+        for name in self.problem.averaged:
+            np.subtract(self.parameter_views[name], self.gradient_views[name], out=self.gradient_views[name])
         return float(loss)
 
     def measure(self, samples: Integers) -> Measurement:
@@ -159,11 +192,11 @@ class _ArrayComputation:
         return Measurement(float(loss), list(labels), list(predictions), dict(metrics))
 
 
-def views(vector: Floats, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, Floats]:
+def views(vector: Floats, tensors: Sequence[Tensor]) -> dict[str, Floats]:
     """The parts of a vector, each in its shape."""
     parts, first = {}, 0
-    for name, shape in shapes:
-        last = first + int(np.prod(shape))
-        parts[name] = vector[first:last].reshape(shape)
+    for tensor in tensors:
+        last = first + int(np.prod(tensor.shape))
+        parts[tensor.name] = vector[first:last].reshape(tensor.shape)
         first = last
     return parts

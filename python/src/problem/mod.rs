@@ -8,7 +8,7 @@
 //! - `learner`, `evaluator`: the worker's and the coordinator's use of a computation
 //!
 //! # The interface of a problem
-//! `ata._problem.Problem` documents it: `name`, `classes`, `shapes()`, `initial(seed)`, `open(split, path)` and
+//! `ata._problem.Problem` documents it: `name`, `classes`, `tensors()`, `initial(seed)`, `open(split, path)` and
 //! `computation(split, threads)`. Its subclasses provide the interfaces that users implement.
 
 mod computation;

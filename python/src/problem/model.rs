@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ata_data::{DataError, DataSource, Split};
 use ata_learn::{Dataset, Model};
-use ata_sums::{Metadata, ParameterTable};
+use ata_sums::{Metadata, ParameterTable, TensorEntry, TensorKind, TensorSizes};
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -24,9 +24,9 @@ pub(super) struct PythonModel {
 impl PythonModel {
     /// Reads the constant properties of a problem.
     pub(super) fn new(problem: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let shapes: Vec<(String, Vec<usize>)> = problem.call_method0("shapes")?.extract()?;
-        let table = ParameterTable::of_shapes(shapes);
-        if table.parameters() == 0 {
+        let tensors: Vec<(String, Vec<usize>, String, Vec<String>)> = problem.call_method0("tensors")?.extract()?;
+        let table = ParameterTable { tensors: tensors.into_iter().map(entry).collect::<PyResult<_>>()? };
+        if TensorSizes::from(&table).trained_values() == 0 {
             return Err(PyValueError::new_err("the model has no parameters to train"));
         }
         Ok(Self {
@@ -36,6 +36,19 @@ impl PythonModel {
             table,
         })
     }
+}
+
+/// Reads an `ata.problem.Tensor`.
+fn entry((name, shape, kind, also): (String, Vec<usize>, String, Vec<String>)) -> PyResult<TensorEntry> {
+    let kind = match kind.as_str() {
+        "trained" => TensorKind::Trained,
+        "averaged" => TensorKind::Averaged,
+        "counter" => TensorKind::Counter,
+        _ => {
+            return Err(PyValueError::new_err(format!("{name}: kind '{kind}': expected trained, averaged or counter")));
+        }
+    };
+    Ok(TensorEntry { also, kind, ..TensorEntry::new(name, shape) })
 }
 
 impl Model for PythonModel {

@@ -98,8 +98,12 @@ impl TrainingState {
             of_sum.count(block_maxima(&self.trained.config.sizes, 0, &gradient));
             let (share, tasks) = (1.0 / divisor as f32, divisor as f32);
             let (of_trained, of_averaged) = gradient.split_at_mut(trained.end);
-            of_trained.iter_mut().for_each(|value| *value *= share);
-            of_averaged.iter_mut().for_each(|value| *value /= tasks);
+            for value in of_trained {
+                *value *= share;
+            }
+            for value in of_averaged {
+                *value /= tasks;
+            }
             divisor = 1;
             gradient_product = self
                 .trained

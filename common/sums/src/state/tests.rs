@@ -110,49 +110,53 @@ fn a_dropped_step_changes_nothing() {
 fn averaged_tensors_take_the_mean_of_the_tasks() {
     const TASKS: u64 = 41;
     let mut table =
-        ParameterTable::of_shapes([("weight".into(), vec![100]), ("mean".into(), vec![30]), ("count".into(), vec![])]);
+        ParameterTable::of_shapes([("weight".into(), vec![300]), ("mean".into(), vec![30]), ("count".into(), vec![])]);
     (table.tensors[1].kind, table.tensors[2].kind) = (TensorKind::Averaged, TensorKind::Counter);
     let sizes = TensorSizes::from(&table);
     for (at, is_whole) in (0..2 * RULES.len()).flat_map(|at| [(at, false), (at, true)]) {
         let (rule, format) = (RULES[at / 2], [F32Exact, Compact][at % 2]);
         let optimizer = Optimizer { rule, weight_decay: 0.1, clip_norm: is_whole.then_some(1e-3) };
         let config = TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: TASKS };
-        let mut state = TrainingState::new(config, vec![1.0; 131]);
+        let mut state = TrainingState::new(config, vec![1.0; 331]);
         state.set_units(Units::first(&[1.0, 1.0, 1.0], TASKS));
         for step in 1..=200 {
             let before = state.parameters().to_vec();
             // Averaged tensors move to about 5, by a tenth in a step.
             let change = |task: u64, at: usize| match at {
-                0..100 => 1e-4,
-                100..130 => 0.1 * (before[at] - 5.0) + ((task + step) as f32 * at as f32).sin() * 0.1,
+                0..256 => 1e-4,
+                // These share a block with averaged values.
+                256..300 => 1e-9,
+                300 => 1e-12,
+                301..330 => 0.1 * (before[at] - 5.0) + ((task + step) as f32 * at as f32).sin() * 0.1,
                 _ => -1.0,
             };
             let quantizer = Quantizer::new(state.units().unwrap().clone(), sizes.clone(), TASKS, format);
             let mut sum = GradientSum::new(&sizes);
             for task in 0..TASKS {
-                let gradient: Vec<f32> = (0..131).map(|at| change(task, at)).collect();
+                let gradient: Vec<f32> = (0..331).map(|at| change(task, at)).collect();
                 sum.add(&gradient, 1, &quantizer).unwrap();
             }
             if is_whole {
                 let gradient = state.units().unwrap().values(&sizes, &sum.values);
                 let (outcome, _) = state.step_whole(gradient, TASKS, 0.1, true);
-                assert!((outcome.gradient_norm.unwrap() - 1e-3).abs() < 1e-4, "{outcome:?}");
-                assert!(outcome.gradient_product.is_none_or(|product| product < 2e-6), "{outcome:?}");
+                assert!((outcome.gradient_norm.unwrap() - 1.6e-3).abs() < 1e-4, "{outcome:?}");
+                assert!(outcome.gradient_product.is_none_or(|product| product < 4e-6), "{outcome:?}");
             } else {
                 state.begin_step(TASKS, 0.1);
                 state.step_chunk(0, &sum.values);
             }
+            assert!(sum.vanished <= 44 * TASKS, "only those of trained tensors count: {}", sum.vanished);
             state.commit_step(&state.believed(&sum.maxima));
-            let after = &state.working_parameters()[100..];
+            let after = &state.working_parameters()[300..];
             for (at, found) in after[..30].iter().enumerate() {
-                let changes: f64 = (0..TASKS).map(|task| f64::from(change(task, 100 + at))).sum();
-                let mean = f64::from(before[100 + at]) - changes / TASKS as f64;
+                let changes: f64 = (0..TASKS).map(|task| f64::from(change(task, 300 + at))).sum();
+                let mean = f64::from(before[300 + at]) - changes / TASKS as f64;
                 assert!((f64::from(*found) - mean).abs() < 1e-6, "step {step}: {found}, not {mean}");
             }
-            assert_eq!((after[30], after), (1.0 + step as f32, &state.parameters()[100..]));
+            assert_eq!((after[30], after), (1.0 + step as f32, &state.parameters()[300..]));
         }
         assert!(
-            state.vectors().all(|(name, values)| name == "replica" || values[130] == 0.0 || name == "last_gradient")
+            state.vectors().all(|(name, values)| name == "replica" || values[330] == 0.0 || name == "last_gradient")
         );
         assert!(state.units().unwrap().shifts().is_empty());
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from ata.problem import Floats, Integers, Key, Measurement, Split
+from ata.problem import Tensor as Entry
 from ata.torch.batches import Dataset, Source, seed
+from ata.torch.buffers import Buffers, entries, normalises_batches, without_synchronisation
 from ata.torch.loaders import Loaders, Request
 
 Forward = Callable[[nn.Module, Any], tuple[Any, Any]]
@@ -27,9 +30,10 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Any, Any]:
 class Problem:
     """Trains a PyTorch model on ata's cluster: see `ata.main`.
 
-    Only parameters with `requires_grad` are trained and sent; the rest of the model must be the same on every machine. A task's
-    gradient may depend only on the parameters, its samples, and the random states of PyTorch, numpy and Python, which are seeded
-    for each task. Batch normalisation must be frozen. A parameter without influence on a task's loss has a gradient of zeros.
+    Parameters with `requires_grad` are trained, and persistent buffers are averaged: every task begins with their values, as in the
+    running statistics of batch normalisation, and a step sets them to the mean of what its tasks leave. The rest of the model must be the
+    same on every machine, and no task may change it. A task's gradient may depend only on these, its samples, and the random states of
+    PyTorch, numpy and Python, which are seeded for each task. A parameter without influence on a task's loss has a gradient of zeros.
 
     Args:
         model: The model, with `float32` parameters. Training begins with those of the coordinator.
@@ -46,7 +50,7 @@ class Problem:
         name: Its name for `--model`.
 
     Raises:
-        ValueError: If the model has nothing to train, or its gradients would depend on which worker computes them.
+        ValueError: If the model has nothing to train, a parameter that is not `float32`, or a buffer that cannot be averaged.
     """
 
     def __init__(
@@ -75,13 +79,14 @@ class Problem:
         self.name = name or type(model).__name__.lower()
         self.classes, self.metrics = list(classes), dict(metrics or {})
 
-    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+    def tensors(self) -> list[Entry]:
         """As `ata.problem.Trainable`."""
-        return [(name, tuple(parameter.shape)) for name, parameter in trained(self.model)]
+        return [entry for entry, _ in entries(self.model)]
 
     def initial(self, seed: int) -> Floats:
         """As `ata.problem.Trainable`. Whoever makes the model seeds it."""
-        return torch.cat([parameter.detach().reshape(-1) for _, parameter in trained(self.model)]).cpu().numpy()
+        tensors = [tensor.detach().reshape(-1).to("cpu", torch.float32) for _, tensor in entries(self.model)]
+        return torch.cat(tensors).numpy()
 
     def open(self, split: Split, path: str | None) -> int:
         """As `ata.problem.Trainable`."""
@@ -96,7 +101,7 @@ class Problem:
 
 
 class Computation:
-    """A model whose parameters and gradients are parts of two vectors."""
+    """A model whose parameters, gradients and buffers are parts of vectors."""
 
     def __init__(self, problem: Problem, split: Split) -> None:
         self.problem, self.source = problem, Source(problem.data[split], problem.collate)
@@ -104,13 +109,20 @@ class Computation:
         self.ahead = problem.loaders if split == "train" else 0
         self.loaders = Loaders(self.source, self.ahead) if self.ahead > 0 else None
         self.model = copy.deepcopy(problem.model).to(problem.device)
+        without_synchronisation(self.model)
         parameters = [parameter for _, parameter in trained(self.model)]
         sizes = [parameter.numel() for parameter in parameters]
-        values, gradients = (torch.zeros(sum(sizes), device=problem.device) for _ in range(2))
-        for parameter, value, gradient in zip(parameters, values.split(sizes), gradients.split(sizes), strict=True):
+        size = sum(tensor.numel() for _, tensor in entries(self.model))
+        values, gradients = (torch.zeros(size, device=problem.device) for _ in range(2))
+        (*own_values, of_buffers), (*own_gradients, changes) = (
+            vector.split([*sizes, size - sum(sizes)]) for vector in (values, gradients)
+        )
+        for parameter, value, gradient in zip(parameters, own_values, own_gradients, strict=True):
             parameter.data, parameter.grad = value.view(parameter.shape), gradient.view(parameter.shape)
         self.views = [parameter.grad for parameter in parameters]
+        self.buffers = Buffers(self.model, of_buffers, changes)
         self.values, self.gradients = values, gradients
+        self.warns_below = FEW_SAMPLES if normalises_batches(self.model) else 0
         is_on_cpu = problem.device.type == "cpu"
         host = [vector if is_on_cpu else torch.empty_like(vector, device="cpu") for vector in (values, gradients)]
         self.host_values, self.host_gradients = host
@@ -134,9 +146,14 @@ class Computation:
         if batch is None:
             batch = self.source.batch_of_task(samples, key)
         seed(key, "compute")
+        if len(samples) < self.warns_below:
+            self.warns_below = 0
+            warnings.warn(f"batch normalisation over the {len(samples)} samples of a task is noisy: --task-batch 8 or more", stacklevel=1)
         self.gradients.zero_()
+        self.buffers.begin()
         _, _, loss = self._forward(batch)
         loss.backward()
+        self.buffers.end()
         for (name, parameter), view in zip(trained(self.model), self.views, strict=True):
             if parameter.grad is not view:
                 raise RuntimeError(f"the gradient of {name} was replaced: forward and loss must not call zero_grad")
@@ -149,6 +166,7 @@ class Computation:
         """As `ata.problem.Computation`."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
+        self.buffers.begin()
         outputs, targets, loss = self._forward(self.source.batch(samples))
         for module, training in modes:
             module.training = training
@@ -163,6 +181,10 @@ class Computation:
         with torch.autocast(problem.device.type, problem.autocast, enabled=problem.autocast is not None):
             outputs, targets = problem.forward(self.model, batch)
             return outputs, targets, problem.loss(outputs, targets)
+
+
+FEW_SAMPLES = 8
+"""With fewer samples in a task, batch normalisation is warned about."""
 
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -182,15 +204,12 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def check(model: nn.Module) -> None:
-    """Refuses a model whose gradients would depend on who computes them, or that nothing travels for."""
+    """Refuses a model that cannot be trained, or has nothing to train."""
     for name, parameter in trained(model):
         if parameter.dtype != torch.float32:
             raise ValueError(f"{name} is {parameter.dtype}: trained parameters are float32 (mixed precision: autocast=)")
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats and module.training:  # noqa: SLF001
-            raise ValueError(
-                f"{name or 'the model'} is batch normalisation, whose statistics would depend on who computes a task: "
-                "use GroupNorm or LayerNorm, or freeze it with .eval()"
-            )
     if not trained(model):
         raise ValueError("the model has no parameters with requires_grad: there is nothing to train")
+    entries(model)
+    if any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
+        warnings.warn("SyncBatchNorm is replaced by batch normalisation over the samples of a task", stacklevel=3)
