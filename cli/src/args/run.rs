@@ -153,6 +153,15 @@ pub(crate) struct TrainingArgs {
     /// Nesterov's momentum for sgd.
     #[arg(long, env = "ATA_NESTEROV", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     nesterov: Option<bool>,
+    /// The decay rate of the first moment of adam and adamw [default: 0.9].
+    #[arg(long, env = "ATA_BETA1", value_name = "X", allow_negative_numbers = true)]
+    beta1: Option<f64>,
+    /// The decay rate of the second moment [default: 0.999].
+    #[arg(long, env = "ATA_BETA2", value_name = "X", allow_negative_numbers = true)]
+    beta2: Option<f64>,
+    /// What adam and adamw add to the root of the second moment [default: 1e-8].
+    #[arg(long, env = "ATA_EPSILON", value_name = "X", allow_negative_numbers = true)]
+    epsilon: Option<f64>,
     /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
     #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true)]
     weight_decay: Option<f64>,

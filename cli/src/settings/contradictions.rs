@@ -42,10 +42,14 @@ impl Settings {
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier;
         let steps = (self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step");
         let momentum = (self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum");
+        let moments = (self.optimizer != RuleName::Sgd, "the optimizer sgd has no such number");
         let keep = (saves, "with checkpoint_every = never there are no checkpoints");
         let idle = [
             ("momentum", momentum),
             ("nesterov", momentum),
+            ("beta1", moments),
+            ("beta2", moments),
+            ("epsilon", moments),
             ("lr_step_every", steps),
             ("lr_step_factor", steps),
             ("keep", keep),

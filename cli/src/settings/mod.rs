@@ -67,6 +67,10 @@ pub(crate) struct Settings {
     /// The momentum, for the optimizer `sgd`.
     pub(crate) momentum: f64,
     pub(crate) nesterov: bool,
+    /// The decay rates of the moments, for the optimizers `adam` and `adamw`.
+    pub(crate) beta1: f64,
+    pub(crate) beta2: f64,
+    pub(crate) epsilon: f64,
     pub(crate) weight_decay: Option<f64>,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) augment: Option<String>,
@@ -149,6 +153,9 @@ impl Default for Settings {
             lr_step_factor: 0.1,
             momentum: 0.9,
             nesterov: false,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
             weight_decay: None,
             clip_norm: None,
             augment: None,

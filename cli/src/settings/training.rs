@@ -79,6 +79,9 @@ impl Settings {
         in_range("lr_warmup", self.lr_warmup, 0, u64::MAX >> 1)?;
         self.clip_norm.map_or(Ok(()), |norm| positive("clip_norm", norm))?;
         share("momentum", self.momentum, false)?;
+        share("beta1", self.beta1, false)?;
+        share("beta2", self.beta2, false)?;
+        positive("epsilon", self.epsilon)?;
         share("label_smoothing", self.label_smoothing, false)?;
         self.augmentation()?;
         self.validation.map_or(Ok(()), |taken| share("validation", taken, false))?;
@@ -128,7 +131,13 @@ impl Settings {
             RuleName::AdamW => (Rule::AdamW, ADAMW_WEIGHT_DECAY),
             RuleName::Sgd => (Rule::Sgd { momentum: self.momentum, nesterov: self.nesterov }, 0.0),
         };
-        Optimizer { rule, weight_decay: self.weight_decay.unwrap_or(decay), clip_norm: self.clip_norm }
+        Optimizer {
+            rule,
+            weight_decay: self.weight_decay.unwrap_or(decay),
+            clip_norm: self.clip_norm,
+            betas: [self.beta1, self.beta2],
+            epsilon: self.epsilon,
+        }
     }
 
     pub(crate) fn learning_rate(&self) -> LearningRate {

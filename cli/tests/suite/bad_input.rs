@@ -34,7 +34,7 @@ fn wrong_usage() {
         (&["simulate", "--experiment", "comparision"], "experiment comparision (did you mean 'comparison'?)"),
         (&["simulate", "--show", "ata-cifar10"], "--show ata-cifar10 (did you mean 'ata-cifar100'?)"),
         (&["up", "--momentum", "0.5"], "--momentum has no effect: only the optimizer sgd has a momentum"),
-        (&["up", "--nesterov", "--optimizer", "adamw"], "--nesterov has no effect"),
+        (&["up", "--beta2", "0.9", "--optimizer", "sgd"], "--beta2 has no effect: the optimizer sgd has no"),
         (&["coordinator", "--lr-step-every", "5"], "--lr-step-every has no effect: it is for lr_schedule = step"),
         (&["up", "--lr-step-factor", "0.5", "--lr-schedule", "cosine"], "--lr-step-factor has no effect"),
         (&["up", "--keep", "5", "--checkpoint-every", "never"], "--keep has no effect"),

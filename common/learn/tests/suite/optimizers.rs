@@ -59,7 +59,7 @@ fn difference(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 fn with(rule: Rule, weight_decay: f64) -> Optimizer {
-    Optimizer { rule, weight_decay, clip_norm: None }
+    Optimizer { rule, weight_decay, ..Optimizer::default() }
 }
 
 /// The results equal those of earlier releases, which used burn's Adam, bit by bit.
@@ -72,6 +72,9 @@ fn adam_is_burns_to_the_last_bit() {
 #[test]
 fn all_rules_agree_with_burns() {
     let adam = || AdamConfig::new().with_epsilon(1e-8);
+    let others = |rule| Optimizer { betas: [0.8, 0.95], epsilon: 1e-5, ..with(rule, 0.1) };
+    let other_adam = AdamConfig::new().with_beta_1(0.8).with_beta_2(0.95).with_epsilon(1e-5);
+    let other_adamw = AdamWConfig::new().with_beta_1(0.8).with_beta_2(0.95).with_epsilon(1e-5).with_weight_decay(0.1);
     let adamw = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.1);
     let momentum = |nesterov| MomentumConfig::new().with_momentum(0.9).with_dampening(0.0).with_nesterov(nesterov);
     let sgd = |momentum, nesterov| Rule::Sgd { momentum, nesterov };
@@ -79,6 +82,8 @@ fn all_rules_agree_with_burns() {
     let cases = [
         (with(Rule::Adam, 0.1), adam().with_weight_decay(decay()).init()),
         (with(Rule::AdamW, 0.1), adamw.init()),
+        (others(Rule::Adam), other_adam.with_weight_decay(decay()).init()),
+        (others(Rule::AdamW), other_adamw.init()),
         (with(sgd(0.0, false), 0.0), SgdConfig::new().init()),
         (with(sgd(0.0, false), 0.1), SgdConfig::new().with_weight_decay(decay()).init()),
         (with(sgd(0.9, false), 0.0), SgdConfig::new().with_momentum(Some(momentum(false))).init()),

@@ -3,14 +3,12 @@
 
 use super::{Optimizer, Rule};
 
-const BETA_1: f32 = 0.9;
-const BETA_2: f32 = 0.999;
-const EPSILON: f32 = 1e-8;
-
 /// The constants of a step, which all ranges share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OptimizerStep {
     rule: Rule,
+    betas: [f32; 2],
+    epsilon: f32,
     weight_decay: f32,
     rate: f32,
     /// The factor 1 − η·λ of AdamW.
@@ -39,6 +37,8 @@ impl OptimizerStep {
     pub(crate) fn new(optimizer: &Optimizer, time: u64, rate: f64, tasks: u64, clip: f64) -> Self {
         Self {
             rule: optimizer.rule,
+            betas: optimizer.betas.map(|beta| beta as f32),
+            epsilon: optimizer.epsilon as f32,
             weight_decay: optimizer.weight_decay as f32,
             rate: rate as f32,
             shrink: (1.0 - rate * optimizer.weight_decay) as f32,
@@ -73,25 +73,27 @@ impl OptimizerStep {
 
     #[inline(always)]
     fn adam(&self, before: [&[f32]; 4], after: [&mut [f32]; 3]) {
-        let correction = (1.0 - BETA_2.powi(self.time)).sqrt();
-        let factor = correction / (1.0 - BETA_1.powi(self.time));
-        let epsilon = EPSILON * correction;
+        let [beta_1, beta_2] = self.betas;
+        let correction = (1.0 - beta_2.powi(self.time)).sqrt();
+        let factor = correction / (1.0 - beta_1.powi(self.time));
+        let epsilon = self.epsilon * correction;
         each(before, after, |[parameter, m, v, sum]| {
             let gradient = parameter * self.weight_decay + sum * self.scale;
-            let m = m * BETA_1 + gradient * (1.0 - BETA_1);
-            let v = v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
+            let m = m * beta_1 + gradient * (1.0 - beta_1);
+            let v = v * beta_2 + gradient * gradient * (1.0 - beta_2);
             [parameter - m * factor / (v.sqrt() + epsilon) * self.rate, m, v]
         });
     }
 
     #[inline(always)]
     fn adamw(&self, before: [&[f32]; 4], after: [&mut [f32]; 3]) {
-        let (bias_1, bias_2) = (1.0 - BETA_1.powi(self.time), 1.0 - BETA_2.powi(self.time));
+        let [beta_1, beta_2] = self.betas;
+        let (bias_1, bias_2) = (1.0 - beta_1.powi(self.time), 1.0 - beta_2.powi(self.time));
         each(before, after, |[parameter, m, v, sum]| {
             let gradient = sum * self.scale;
-            let m = m * BETA_1 + gradient * (1.0 - BETA_1);
-            let v = v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
-            [parameter * self.shrink - m / bias_1 / ((v / bias_2).sqrt() + EPSILON) * self.rate, m, v]
+            let m = m * beta_1 + gradient * (1.0 - beta_1);
+            let v = v * beta_2 + gradient * gradient * (1.0 - beta_2);
+            [parameter * self.shrink - m / bias_1 / ((v / bias_2).sqrt() + self.epsilon) * self.rate, m, v]
         });
     }
 

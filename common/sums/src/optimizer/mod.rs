@@ -21,20 +21,24 @@ pub struct Optimizer {
     pub weight_decay: f64,
     /// The Euclidean norm to which a larger mean gradient is scaled down.
     pub clip_norm: Option<f64>,
+    /// The decay rates β₁ and β₂ of the moments of Adam and AdamW, from 0 to below 1.
+    pub betas: [f64; 2],
+    /// The number ε that Adam and AdamW add to the root of the second moment.
+    pub epsilon: f64,
 }
 
 impl Default for Optimizer {
     fn default() -> Self {
-        Self { rule: Rule::Adam, weight_decay: 0.0, clip_norm: None }
+        Self { rule: Rule::Adam, weight_decay: 0.0, clip_norm: None, betas: [0.9, 0.999], epsilon: 1e-8 }
     }
 }
 
 /// The update rule of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Kingma, Ba, "Adam: A Method for Stochastic Optimization", 2015, Algorithm 1, with β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
+    /// Kingma, Ba, "Adam: A Method for Stochastic Optimization", 2015, Algorithm 1.
     Adam,
-    /// Loshchilov, Hutter, "Decoupled Weight Decay Regularization", 2019, Algorithm 2, with the constants of Adam.
+    /// Loshchilov, Hutter, "Decoupled Weight Decay Regularization", 2019, Algorithm 2.
     AdamW,
     /// Stochastic gradient descent with momentum μ, as in PyTorch (dampening 0): v ← μ·v + g, θ ← θ − η·v; with Nesterov's
     /// momentum θ ← θ − η·(g + μ·v).

@@ -22,7 +22,7 @@ const RULES: [Rule; 4] = [
 ];
 
 fn config(rule: Rule, format: WireFormat) -> TrainingConfig {
-    let optimizer = Optimizer { rule, weight_decay: 0.01, clip_norm: None };
+    let optimizer = Optimizer { rule, weight_decay: 0.01, ..Optimizer::default() };
     TrainingConfig { optimizer, sizes: TensorSizes::new(LENGTHS), format, budget: 4 }
 }
 
@@ -115,7 +115,8 @@ fn averaged_tensors_take_the_mean_of_the_tasks() {
     let sizes = TensorSizes::from(&table);
     for (at, is_whole) in (0..2 * RULES.len()).flat_map(|at| [(at, false), (at, true)]) {
         let (rule, format) = (RULES[at / 2], [F32Exact, Compact][at % 2]);
-        let optimizer = Optimizer { rule, weight_decay: 0.1, clip_norm: is_whole.then_some(1e-3) };
+        let optimizer =
+            Optimizer { rule, weight_decay: 0.1, clip_norm: is_whole.then_some(1e-3), ..Optimizer::default() };
         let config = TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: TASKS };
         let mut state = TrainingState::new(config, vec![1.0; 331]);
         state.set_units(Units::first(&[1.0, 1.0, 1.0], TASKS));
