@@ -140,3 +140,17 @@ def test_models_that_cannot_be_trained_are_refused(model: str, reason: str) -> N
 
     with pytest.raises(ValueError, match=reason):
         Problem(eval(model, {"torch": torch}), [], torch.nn.functional.mse_loss)  # noqa: S307
+
+
+def test_streams_are_refused_with_a_way_out() -> None:
+    torch = pytest.importorskip("torch")
+    from ata.torch import Problem
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([])
+
+    model, loss = torch.nn.Linear(3, 3), torch.nn.functional.mse_loss
+    for data in [{"train": Stream()}, {"train": [], "evaluate": Stream()}, {"train": iter([])}]:
+        with pytest.raises(ValueError, match=r"(train|evaluate): \w+ is a stream: .* len and \[\]"):
+            Problem(model, loss=loss, **data)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from ata.problem import Floats, Integers, Key, Measurement, Split
 from ata.problem import Tensor as Entry
@@ -50,7 +50,7 @@ class Problem:
         name: Its name for `--model`.
 
     Raises:
-        ValueError: If the model has nothing to train, a parameter that is not `float32`, or a buffer that cannot be averaged.
+        ValueError: If the model has nothing to train or a tensor of a wrong type, or data are a stream.
     """
 
     def __init__(
@@ -70,6 +70,9 @@ class Problem:
         name: str | None = None,
     ) -> None:
         check(model)
+        for what, samples in [("train", train), ("evaluate", evaluate)]:
+            if samples is not None:
+                check_samples(what, samples)
         if loaders < 0:
             raise ValueError(f"loaders={loaders}: expected a number of processes, or 0")
         self.model, self.loss, self.forward, self.collate, self.autocast = model, loss, forward, collate, autocast
@@ -213,3 +216,12 @@ def check(model: nn.Module) -> None:
     entries(model)
     if any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
         warnings.warn("SyncBatchNorm is replaced by batch normalisation over the samples of a task", stacklevel=3)
+
+
+def check_samples(what: str, samples: Any) -> None:
+    """Refuses data that cannot be read by number."""
+    if isinstance(samples, IterableDataset) or not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
+        raise ValueError(
+            f"{what}: {type(samples).__name__} is a stream: any worker may compute a task, so its samples are read by number. Pass data with "
+            "len and []: list(...) of a stream that fits in memory, or a data set that knows where each sample is in its files"
+        )
