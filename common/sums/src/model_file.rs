@@ -62,6 +62,10 @@ pub fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
     })?;
     let table =
         ParameterTable::ordered(order, |name| Ok::<_, ModelFileError>(tensor_of(&tensors, name)?.shape().to_vec()))?;
+    let mut names = BTreeSet::new();
+    if let Some(twice) = table.tensors.iter().flat_map(TensorEntry::names).find(|name| !names.insert(*name)) {
+        return Err(ModelFileError(format!("its '{ORDER}' has '{twice}' twice")));
+    }
     if !table.tensors.is_sorted_by_key(|entry| entry.kind != TensorKind::Trained) {
         return Err(ModelFileError(format!("its '{ORDER}' has a trained tensor after one that is averaged")));
     }
@@ -80,7 +84,9 @@ pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Me
         let find = |name| unread.get(name).or_else(|| wrapped.get(&unwrapped(name))).copied();
         let found: Vec<&str> = entry.names().filter_map(find).collect();
         let values = values_of(&tensors, found.first().copied().unwrap_or(&entry.name), &entry.shape)?;
-        unread.retain(|name| !found.contains(name));
+        for name in found {
+            unread.remove(name);
+        }
         if !values.iter().all(|value| value.is_finite()) {
             return Err(ModelFileError(format!("tensor '{}' holds a number that is infinite or NaN", entry.name)));
         }
@@ -214,9 +220,17 @@ mod tests {
         assert_eq!((count.dtype(), count.shape(), count.data()), (Dtype::I64, &[][..], &7_i64.to_le_bytes()[..]));
         assert_eq!(decode_table(&file).unwrap(), table);
         assert_eq!(decode_model(&table, &file).unwrap().0, parameters);
-        table.tensors.swap(0, 1);
-        let reason = decode_table(&encode_model(&table, &parameters, &metadata())).unwrap_err().to_string();
-        assert_eq!(reason, "its 'flat_order' has a trained tensor after one that is averaged");
+        let of_order = |order: &str| {
+            let tensors = [("a", vec![1]), ("b", vec![1])]
+                .map(|(name, shape)| (name, shape, (Dtype::F32, Cow::from(&[0; 4][..]))));
+            decode_table(&encode(&tensors, &[(ORDER.to_owned(), order.to_owned())].into()))
+                .map_err(|error| error.to_string())
+        };
+        assert!(of_order("a=c,b^A").is_ok());
+        assert_eq!(of_order("b^A,a").unwrap_err(), "its 'flat_order' has a trained tensor after one that is averaged");
+        for order in ["a,b,a", "a=b,b"] {
+            assert!(of_order(order).unwrap_err().ends_with("twice"), "{order}");
+        }
     }
 
     /// Wrappers of PyTorch prefix the names, and 16-bit floats are read.

@@ -37,11 +37,9 @@ pub enum TensorKind {
     Counter,
 }
 
-/// The suffix that marks the name of a transposed matrix.
-const TRANSPOSED: &str = "^T";
-
-/// The suffixes that mark the names of the tensors that are not trained.
-const KINDS: [(TensorKind, &str); 2] = [(TensorKind::Averaged, "^A"), (TensorKind::Counter, "^C")];
+/// The suffixes that mark the names of transposed matrices, and of the kinds of tensors that are not trained.
+const MARKS: [(&str, TensorKind, bool); 3] =
+    [("^T", TensorKind::Trained, true), ("^A", TensorKind::Averaged, false), ("^C", TensorKind::Counter, false)];
 
 /// The separator of the names of a tensor.
 const ALSO: char = '=';
@@ -84,10 +82,9 @@ impl ParameterTable {
     /// `^A` or `^C`; the names of one tensor are separated by `=`.
     pub(crate) fn order(&self) -> String {
         let name = |entry: &TensorEntry| {
-            let marks =
-                KINDS.into_iter().chain([(TensorKind::Trained, if entry.is_transposed { TRANSPOSED } else { "" })]);
-            let mark = marks.filter(|(kind, _)| *kind == entry.kind).map(|(_, mark)| mark).collect::<String>();
-            entry.names().collect::<Vec<_>>().join(&ALSO.to_string()) + &mark
+            let mark =
+                MARKS.iter().find(|(_, kind, transposed)| (*kind, *transposed) == (entry.kind, entry.is_transposed));
+            entry.names().collect::<Vec<_>>().join(&ALSO.to_string()) + mark.map_or("", |(mark, ..)| mark)
         };
         self.tensors.iter().map(name).collect::<Vec<_>>().join(",")
     }
@@ -95,13 +92,13 @@ impl ParameterTable {
     /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor.
     pub(crate) fn ordered<E>(order: &str, mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, E>) -> Result<Self, E> {
         let entry = |text: &str| {
-            let marks = KINDS.into_iter().chain([(TensorKind::Trained, TRANSPOSED)]);
-            let marked = marks.into_iter().find_map(|(kind, mark)| Some((text.strip_suffix(mark)?, kind)));
-            let (names, kind) = marked.unwrap_or((text, TensorKind::Trained));
+            let marked = |(mark, kind, transposed)| Some((text.strip_suffix(mark)?, kind, transposed));
+            let (names, kind, transposed) =
+                MARKS.into_iter().find_map(marked).unwrap_or((text, TensorKind::Trained, false));
             let mut names = names.split(ALSO).map(String::from);
             let name = names.next().unwrap_or_default();
             let shape = shape_of(&name)?;
-            let is_transposed = text.ends_with(TRANSPOSED) && shape.len() == 2;
+            let is_transposed = transposed && shape.len() == 2;
             Ok(TensorEntry { name, shape, also: names.collect(), kind, is_transposed })
         };
         Ok(Self { tensors: order.split(',').map(entry).collect::<Result<_, _>>()? })

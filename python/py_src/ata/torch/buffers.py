@@ -140,12 +140,9 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):  # noqa: SLF001
         pass
 
 
-def without_synchronisation(model: nn.Module) -> bool:
-    """Lets a task normalise by its own samples, instead of those of other processes. Returns whether that changes anything."""
-    synchronised = [module for module in model.modules() if isinstance(module, nn.SyncBatchNorm)]
-    for module in synchronised:
-        module.__class__ = BatchNorm
-    return len(synchronised) > 0
+def synchronised(model: nn.Module) -> list[nn.SyncBatchNorm]:
+    """The modules that would normalise by the samples of all processes."""
+    return [module for module in model.modules() if isinstance(module, nn.SyncBatchNorm)]
 
 
 def normalises_batches(model: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, default_collate
 from ata.problem import Floats, Integers, Key, Measurement, Split
 from ata.problem import Tensor as Entry
 from ata.torch.batches import Dataset, Source, seed
-from ata.torch.buffers import Buffers, entries, normalises_batches, without_synchronisation
+from ata.torch.buffers import BatchNorm, Buffers, entries, normalises_batches, synchronised
 from ata.torch.loaders import Loaders, Request
 
 Forward = Callable[[nn.Module, Any], tuple[Any, Any]]
@@ -112,7 +112,8 @@ class Computation:
         self.ahead = problem.loaders if split == "train" else 0
         self.loaders = Loaders(self.source, self.ahead) if self.ahead > 0 else None
         self.model = copy.deepcopy(problem.model).to(problem.device)
-        without_synchronisation(self.model)
+        for module in synchronised(self.model):
+            module.__class__ = BatchNorm
         parameters = [parameter for _, parameter in trained(self.model)]
         sizes = [parameter.numel() for parameter in parameters]
         size = sum(tensor.numel() for _, tensor in entries(self.model))
@@ -214,7 +215,7 @@ def check(model: nn.Module) -> None:
     if not trained(model):
         raise ValueError("the model has no parameters with requires_grad: there is nothing to train")
     entries(model)
-    if any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
+    if synchronised(model):
         warnings.warn("SyncBatchNorm is replaced by batch normalisation over the samples of a task", stacklevel=3)
 
 
