@@ -132,16 +132,15 @@ class Problem(ABC):
         arrays = self.start(0)
         if unknown := set(self.averaged) - arrays.keys():
             raise ValueError(f"averaged={list(self.averaged)}: start() has no {', '.join(sorted(unknown))}")
-        tensors = [Tensor(name, np.shape(array), self._kind(name)) for name, array in arrays.items()]
-        return sorted(tensors, key=lambda tensor: tensor.kind != "trained")
+        return [Tensor(name, np.shape(arrays[name]), "averaged" if name in self.averaged else "trained") for name in self._order(arrays)]
 
-    def _kind(self, name: str) -> Kind:
-        return "averaged" if name in self.averaged else "trained"
+    def _order(self, arrays: Mapping[str, Floats]) -> list[str]:
+        return sorted(arrays, key=lambda name: name in self.averaged)
 
     def initial(self, seed: int) -> Floats:
         """As `Trainable`."""
         arrays = self.start(seed)
-        return np.concatenate([np.asarray(arrays[tensor.name], np.float32).ravel() for tensor in self.tensors()])
+        return np.concatenate([np.asarray(arrays[name], np.float32).ravel() for name in self._order(arrays)])
 
     def open(self, split: Split, path: str | None) -> int:
         """As `Trainable`."""
