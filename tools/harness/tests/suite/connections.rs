@@ -36,7 +36,10 @@ async fn connections_of_replaced_sessions_are_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_two_connections() {
     let cluster = cluster().await;
-    let scripted = Peer::connect(cluster.address).await.join("greedy").await;
+    let peer = Peer::connect(cluster.address).await;
+    let mut scripted = peer.join("greedy").await;
+    // A vector that nobody asked for would end the session of a worker whose Ready is still on its way.
+    scripted.assigned().await;
     let foreign = scripted.header(VectorId(1_000_000));
     let header = GradientPart { kind: Some(gradient_part::Kind::Header(foreign.into())) };
     let mut connections = Vec::new();
