@@ -1,11 +1,11 @@
 """Trains ResNet-20 on CIFAR-100 with augmentation, in ata and in PyTorch, and prints the test accuracy over the samples seen.
 
     pip install torch numpy
-    python tools/pytorch/resnet20.py target/release/ata cifar-100-binary [--minutes 20]
+    python tools/pytorch/resnet20.py target/release/ata cifar-100-binary [--minutes 20] [--norm batch]
 
 Both train at the same time, on one core each: random crops of the image padded by 4 black pixels, mirroring, batches of 128, Adam with a
-constant learning rate of 1e-3, an evaluation of the whole test set after each epoch. ata has one worker, and tasks of 16 samples. It needs Linux
-and two cores, and nothing else should run meanwhile.
+constant learning rate of 1e-3, an evaluation of the whole test set after each epoch. ata has one worker, and tasks of 16 samples, each of which
+batch normalisation normalises by itself. It needs Linux and two cores, and nothing else should run meanwhile.
 """
 
 import argparse
@@ -52,12 +52,12 @@ def augmented(images):
     return torch.where(mirrored[:, None, None, None], cropped.flip(3), cropped)
 
 
-def of_pytorch(data, seconds, found):
+def of_pytorch(data, norm, seconds, found):
     torch.set_num_threads(1)
     torch.manual_seed(1)
     (images, labels), (test_images, test_labels) = read(data / "train.bin"), read(data / "test.bin")
     test_images = normalised(test_images)
-    net = ResNet20()
+    net = ResNet20(norm)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     began, step, order = time.monotonic(), 0, torch.empty(0, dtype=torch.int64)
     while True:
@@ -70,16 +70,18 @@ def of_pytorch(data, seconds, found):
         step += 1
         at = time.monotonic() - began
         if step % EVERY == 0 or at >= seconds:
+            net.eval()
             with torch.no_grad():
                 right = sum((net(part).argmax(1) == of_part).sum().item() for part, of_part in zip(test_images.split(250), test_labels.split(250)))
+            net.train()
             found.append((step, at, right / len(test_labels)))
             if at >= seconds:
                 return
 
 
-def of_ata(program, data, seconds, core):
+def of_ata(program, data, norm, seconds, core):
     with tempfile.TemporaryDirectory() as folder:
-        command = [program, "up", "--data", data, "--model", "resnet20", "--augment", "crop,flip", "--workers", "1", "--threads", "1"]
+        command = [program, "up", "--data", data, "--model", f"resnet20:norm={norm}", "--augment", "crop,flip", "--workers", "1", "--threads", "1"]
         command += ["--task-time", "none", "--budget", BATCH // TASK_BATCH, "--task-batch", TASK_BATCH, "--lr", "1e-3"]
         command += ["--iterations", "1000000", "--max-runtime-s", seconds, "--eval-every", EVERY, "--checkpoint-every", "never"]
         command += ["--dashboard", "off", "--out", Path(folder) / "run", "--seed", "1"]
@@ -96,14 +98,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ata", type=lambda text: Path(text).resolve())
     parser.add_argument("data", type=Path)
+    parser.add_argument("--norm", choices=["group", "batch"], default="group")
     parser.add_argument("--minutes", type=float, default=20)
     options = parser.parse_args()
     first, second = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {first})
     seconds, ours, theirs = 60 * options.minutes, [], []
-    training = threading.Thread(target=lambda: ours.extend(of_ata(options.ata, options.data, seconds, second)))
+    training = threading.Thread(target=lambda: ours.extend(of_ata(options.ata, options.data, options.norm, seconds, second)))
     training.start()
-    of_pytorch(options.data, seconds, theirs)
+    of_pytorch(options.data, options.norm, seconds, theirs)
     training.join()
     print("samples    ata: minutes, accuracy    PyTorch: minutes, accuracy")
     steps = sorted({step for step, *_ in ours + theirs})

@@ -23,7 +23,10 @@ from cnn import CLASSES, Cnn
 
 # Gradients of which PyTorch's time in a round is the median; the first ones are not counted.
 GRADIENTS, FIRST = 9, 2
-ROW = re.compile(r"gradient of (\w+), batch of (\d+), cpu, 1 thread")
+ROW = re.compile(r"gradient of ([\w:=]+), batch of (\d+), cpu, 1 thread")
+
+
+NORMS = {"group": lambda width: nn.GroupNorm(8, width), "batch": nn.BatchNorm2d}
 
 
 def convolution(inputs, outputs, stride):
@@ -33,11 +36,11 @@ def convolution(inputs, outputs, stride):
 class Block(nn.Module):
     """A basic block whose shortcut has no parameters."""
 
-    def __init__(self, inputs, width, stride):
+    def __init__(self, inputs, width, stride, norm):
         super().__init__()
         self.stride = stride
-        self.conv1, self.norm1 = convolution(inputs, width, stride), nn.GroupNorm(8, width)
-        self.conv2, self.norm2 = convolution(width, width, 1), nn.GroupNorm(8, width)
+        self.conv1, self.norm1 = convolution(inputs, width, stride), norm(width)
+        self.conv2, self.norm2 = convolution(width, width, 1), norm(width)
 
     def forward(self, x):
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
@@ -49,11 +52,12 @@ class Block(nn.Module):
 class ResNet20(nn.Module):
     """ata's residual network."""
 
-    def __init__(self):
+    def __init__(self, norm="group"):
         super().__init__()
-        self.conv1, self.norm1 = convolution(3, 16, 1), nn.GroupNorm(8, 16)
+        norm = NORMS[norm]
+        self.conv1, self.norm1 = convolution(3, 16, 1), norm(16)
         shapes = [(16, 16, 1)] * 3 + [(16, 32, 2)] + [(32, 32, 1)] * 2 + [(32, 64, 2)] + [(64, 64, 1)] * 2
-        self.blocks = nn.Sequential(*(Block(*shape) for shape in shapes))
+        self.blocks = nn.Sequential(*(Block(*shape, norm) for shape in shapes))
         self.output = nn.Linear(64, CLASSES)
 
     def forward(self, x):
@@ -86,14 +90,14 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    networks = {"cnn": Cnn(), "resnet20": ResNet20()}
+    networks = {"cnn": Cnn(), "resnet20": ResNet20(), "resnet20:norm=batch": ResNet20("batch")}
     rounds = []
     for _ in range(arguments.rounds):
         ata = ata_times(arguments.ata)
         rounds.append({case: (ours, pytorch_time(networks[case[0]], case[1])) for case, ours in ata.items()})
     for name, batch in rounds[0]:
         ours, theirs = (statistics.median(times) for times in zip(*(each[name, batch] for each in rounds)))
-        print(f"{name:8} batch {batch:3}: ata {ours * 1e3:8.2f} ms, PyTorch {theirs * 1e3:8.2f} ms, {ours / theirs:.2f}")
+        print(f"{name:19} batch {batch:3}: ata {ours * 1e3:8.2f} ms, PyTorch {theirs * 1e3:8.2f} ms, {ours / theirs:.2f}")
 
 
 if __name__ == "__main__":

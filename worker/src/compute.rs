@@ -99,18 +99,16 @@ pub(crate) struct Compute {
 
 impl Compute {
     /// Starts the thread. It creates the learner, warms it up so that the first measured time does not include compiling kernels, and
-    /// reports [`ComputeEvent::Ready`]. If `fuse` is set, or the emulated device fuses, it computes each lease as one batch, of up to the
-    /// run's budget of tasks, unless the model has averaged tensors, which each task changes from the same values.
+    /// reports [`ComputeEvent::Ready`]. If `fuses` is set, it computes each lease as one batch, of up to the run's
+    /// budget of tasks.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         run: &RunSpec,
         sizes: TensorSizes,
-        fuse: bool,
+        fuses: bool,
         task_time: Option<TaskTime>,
         events: mpsc::Sender<ComputeEvent>,
     ) -> Self {
-        let can_fuse = sizes.trained_values() == sizes.values();
-        let fuses = can_fuse && (fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses));
         let largest = if fuses { run.budget } else { 1 };
         let (format, budget, skips_bad_samples) = (run.format, run.budget, run.skip_bad_samples);
         let tensors = sizes.clone();

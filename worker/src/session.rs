@@ -279,6 +279,7 @@ async fn prepare(
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();
     let (sizes, seed) = (TensorSizes::from(&table), run.seed);
+    let fuses = data.fuses() && (config.fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses));
     let learner = move || {
         let mut learner = data.learner(&device, tasks);
         // It is warmed up at numbers of a usual magnitude: at zeros, some models divide by 0.
@@ -288,7 +289,7 @@ async fn prepare(
         }
         learner
     };
-    Ok(Compute::start(learner, run, sizes, config.fuse, task_time, events))
+    Ok(Compute::start(learner, run, sizes, fuses, task_time, events))
 }
 
 fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {

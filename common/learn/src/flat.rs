@@ -1,27 +1,86 @@
 //! Converts a module's parameters and gradients to one flat `f32` vector.
 //!
-//! The order is burn's visiting order: fields as declared, weight before bias, each tensor row-major. Unlike burn's
-//! parameter ids, it is the same in every process.
+//! The order is burn's visiting order: fields as declared, weight before bias, each tensor row-major; but trained parameters precede averaged
+//! ones. Unlike burn's parameter ids, it is the same in every process.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, FloatDType, Tensor, TensorData, Transaction};
 
 use crate::device::is_cpu;
-use crate::nn::{self, WeightFactors};
+use crate::nn::{self, LeftValues, WeightFactors};
 use ata_sums::TensorGradient;
+
+/// Values of parameters in burn's visiting order.
+struct ByKind<T> {
+    trained: Vec<T>,
+    /// The values of parameters without gradients, such as running statistics and frozen ones.
+    averaged: Vec<T>,
+}
+
+impl<T> ByKind<T> {
+    fn new() -> Self {
+        Self { trained: Vec::new(), averaged: Vec::new() }
+    }
+
+    fn of<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> &mut Vec<T> {
+        if is_trained(param) { &mut self.trained } else { &mut self.averaged }
+    }
+
+    fn in_order(self) -> impl Iterator<Item = T> {
+        self.trained.into_iter().chain(self.averaged)
+    }
+}
+
+/// Returns whether a parameter is trained, rather than averaged. Without autodiff, a parameter still knows whether it needs a gradient with it.
+pub(crate) fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    let (param, device) = (param.clone(), param.lazy_device());
+    let param = if param.is_initialized() {
+        param
+    } else {
+        // To ask for its values would change burn's random state.
+        let (zeros, id) = (Tensor::zeros(param.lazy_shape(), &device), param.id);
+        param.transform_for_load(zeros, id)
+    };
+    if device.is_autodiff() { param.is_require_grad() } else { param.train().is_require_grad() }
+}
 
 /// Returns all parameters, in one read from the device.
 pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
-    struct ParameterVisitor(Transaction);
+    let tensors = values_of(network);
+    let transaction = tensors.in_order().fold(Transaction::default(), Transaction::register);
+    concatenate(&transaction.execute())
+}
+
+/// Returns the values of averaged parameters, in host memory.
+pub(crate) fn averaged_values<N: Module>(network: &N) -> Vec<TensorData> {
+    values_of(network).averaged.into_iter().map(Tensor::into_data).collect()
+}
+
+/// Returns the values of all parameters, on the device.
+fn values_of<N: Module>(network: &N) -> ByKind<Tensor<1>> {
+    struct ParameterVisitor(ByKind<Tensor<1>>);
     impl ModuleVisitor for ParameterVisitor {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let transaction = std::mem::take(&mut self.0);
-            self.0 = transaction.register(param.val().inner());
+            let value = param.val().inner().flatten(0, D - 1);
+            self.0.of(param).push(value);
         }
     }
-    let mut visitor = ParameterVisitor(Transaction::default());
+    let mut visitor = ParameterVisitor(ByKind::new());
     network.visit(&mut visitor);
-    concatenate(&visitor.0.execute())
+    visitor.0
+}
+
+/// Returns the number of values in the trained parameters.
+fn trained_values<N: Module>(network: &N) -> usize {
+    struct LengthVisitor(ByKind<usize>);
+    impl ModuleVisitor for LengthVisitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.of(param).push(param.lazy_shape().num_elements());
+        }
+    }
+    let mut visitor = LengthVisitor(ByKind::new());
+    network.visit(&mut visitor);
+    visitor.0.trained.iter().sum()
 }
 
 /// Returns `network` with its parameters replaced.
@@ -32,22 +91,27 @@ pub fn with_parameters<N: Module>(network: N, values: &[f32], device: &Device) -
     with_parameters_as(FloatDType::F32, network, values, device)
 }
 
-/// Returns `network` with its parameters replaced by numbers of another type.
+/// Returns `network` with its parameters replaced, the trained ones by numbers of another type.
 pub(crate) fn with_parameters_as<N: Module>(dtype: FloatDType, network: N, values: &[f32], device: &Device) -> N {
     assert_eq!(values.len(), network.num_params());
-    let at = 0;
+    let averaged_at = trained_values(&network);
+    let trained_at = 0;
     if is_cpu(device) {
-        return network
-            .map(&mut Loader { at, cut: |from, to| Tensor::<1>::from_floats(&values[from..to], device).cast(dtype) });
+        let cut = |from, to| Tensor::<1>::from_floats(&values[from..to], device);
+        return network.map(&mut Loader { trained_at, averaged_at, dtype, cut });
     }
     // One upload is sliced on the device.
-    let all = Tensor::<1>::from_floats(values, device).cast(dtype);
-    network.map(&mut Loader { at, cut: |from, to| all.clone().slice(from..to) })
+    let all = Tensor::<1>::from_floats(values, device);
+    let cut = |from, to| all.clone().slice(from..to);
+    network.map(&mut Loader { trained_at, averaged_at, dtype, cut })
 }
 
 struct Loader<F> {
-    /// The number of values loaded so far.
-    at: usize,
+    /// The places of the next trained and of the next averaged value.
+    trained_at: usize,
+    averaged_at: usize,
+    /// The type of trained parameters.
+    dtype: FloatDType,
     /// Returns the numbers from the first index up to the second.
     cut: F,
 }
@@ -55,18 +119,25 @@ struct Loader<F> {
 impl<F: Fn(usize, usize) -> Tensor<1>> ModuleMapper for Loader<F> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, shape) = (param.id, param.lazy_shape());
-        let from = self.at;
-        self.at += shape.num_elements();
-        param.transform_for_load((self.cut)(from, self.at).reshape(shape), id)
+        let (at, dtype) = if is_trained(&param) {
+            (&mut self.trained_at, self.dtype)
+        } else {
+            (&mut self.averaged_at, FloatDType::F32)
+        };
+        let from = *at;
+        *at += shape.num_elements();
+        param.transform_for_load((self.cut)(from, *at).cast(dtype).reshape(shape), id)
     }
 }
 
-/// Returns the type of a network's parameters: f32 if it has none.
+/// Returns the type of a network's trained parameters: f32 if it has none.
 pub(crate) fn dtype<N: Module>(network: &N) -> FloatDType {
     struct TypeVisitor(FloatDType);
     impl ModuleVisitor for TypeVisitor {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0 = param.val().dtype().into();
+            if is_trained(param) {
+                self.0 = param.val().dtype().into();
+            }
         }
     }
     let mut visitor = TypeVisitor(FloatDType::F32);
@@ -74,7 +145,8 @@ pub(crate) fn dtype<N: Module>(network: &N) -> FloatDType {
     visitor.0
 }
 
-/// A loss and its gradient on the device: one part per parameter, in flat order.
+/// A loss and its gradient on the device: one part per parameter, in flat order. The part of an averaged parameter is its value before a task
+/// minus that after it.
 pub(crate) struct Gradients {
     loss: Tensor<1>,
     parts: Vec<FlatPart<Tensor<1>>>,
@@ -87,27 +159,52 @@ pub(crate) enum FlatPart<T> {
     Factors(Box<WeightFactors>),
 }
 
-impl Gradients {
-    /// Computes the gradient of a scalar `loss` at the parameters of `network`, as f32.
-    pub(crate) fn of<N: Module>(loss: Tensor<1>, network: &N) -> Self {
-        struct GradientVisitor(Vec<FlatPart<Tensor<1>>>, burn::tensor::Gradients);
-        impl ModuleVisitor for GradientVisitor {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                let gradient = param.val().grad_remove(&mut self.1).map(|gradient| gradient.flatten(0, D - 1));
-                let mut factors = nn::take_factors(param.val().inner());
-                if let (None, [_]) = (&gradient, &factors[..]) {
-                    return self.0.extend(factors.pop().map(|factors| FlatPart::Factors(Box::new(factors))));
-                }
-                // The gradients of a parameter that is used several times are added up.
-                let sum = factors.iter().map(WeightFactors::tensor).chain(gradient).reduce(|sum, more| sum + more);
-                // burn records no gradient for a parameter that the loss does not depend on: it is zero.
-                let sum = sum.unwrap_or_else(|| param.val().inner().zeros_like().flatten(0, D - 1));
-                self.0.push(FlatPart::Values(sum.cast(FloatDType::F32)));
-            }
+struct GradientVisitor {
+    parts: ByKind<FlatPart<Tensor<1>>>,
+    gradients: burn::tensor::Gradients,
+    left: LeftValues,
+    tasks: usize,
+}
+
+impl GradientVisitor {
+    fn trained<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> FlatPart<Tensor<1>> {
+        let gradient = param.val().grad_remove(&mut self.gradients).map(|gradient| gradient.flatten(0, D - 1));
+        let mut factors = nn::take_factors(param.val().inner());
+        if let (None, 1) = (&gradient, factors.len()) {
+            return FlatPart::Factors(Box::new(factors.remove(0)));
         }
-        let mut visitor = GradientVisitor(Vec::new(), loss.backward());
+        // The gradients of a parameter that is used several times are added up.
+        let sum = factors.iter().map(WeightFactors::tensor).chain(gradient).reduce(|sum, more| sum + more);
+        // burn records no gradient for a parameter that the loss does not depend on: it is zero.
+        let sum = sum.unwrap_or_else(|| param.val().inner().zeros_like().flatten(0, D - 1));
+        FlatPart::Values(sum.cast(FloatDType::F32))
+    }
+
+    fn averaged<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> FlatPart<Tensor<1>> {
+        let before = param.val().inner().flatten(0, D - 1);
+        let left = self.left.iter().position(|(id, _)| *id == param.id);
+        FlatPart::Values(match left.map(|at| self.left.swap_remove(at).1) {
+            None => before.zeros_like(),
+            Some(after) if self.tasks == 1 => before - after,
+            Some(after) => (before - after) * self.tasks as f64,
+        })
+    }
+}
+
+impl ModuleVisitor for GradientVisitor {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let part = if is_trained(param) { self.trained(param) } else { self.averaged(param) };
+        self.parts.of(param).push(part);
+    }
+}
+
+impl Gradients {
+    /// Computes the gradient of a scalar `loss` of some tasks at the parameters of `network`, as f32. `left` has what the forward pass left
+    /// in averaged parameters.
+    pub(crate) fn of<N: Module>(loss: Tensor<1>, network: &N, tasks: usize, left: LeftValues) -> Self {
+        let mut visitor = GradientVisitor { parts: ByKind::new(), gradients: loss.backward(), left, tasks };
         network.visit(&mut visitor);
-        Self { loss: loss.inner().cast(FloatDType::F32), parts: visitor.0 }
+        Self { loss: loss.inner().cast(FloatDType::F32), parts: visitor.parts.in_order().collect() }
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use ata_types::{Iteration, TaskRange};
+use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, TensorData};
 
 use crate::device::is_cpu;
 use crate::flat::{self, FlatPart, Gradients};
 use crate::model::OpenData;
-use crate::nn;
+use crate::nn::{self, BatchTasks};
 use crate::precision::Precision;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 use crate::sift::{Sifted, sift};
@@ -132,7 +133,13 @@ pub(crate) struct BurnLearner<P: Problem> {
     /// Whether batches are prepared ahead. This is not done on the CPU, which would have to stop computing for it.
     prepares: bool,
     announced: Option<TaskBatch>,
-    prepared: Option<(TaskBatch, Batch<P>)>,
+    prepared: Option<(TaskBatch, Drawn<P>)>,
+}
+
+/// A batch, and the random bits of its samples.
+struct Drawn<P: Problem> {
+    batch: Batch<P>,
+    draws: Vec<u64>,
 }
 
 /// The tasks of an iteration that are computed as one batch.
@@ -158,7 +165,7 @@ impl<P: Problem> BurnLearner<P> {
         }
     }
 
-    fn batch(&mut self, batch: TaskBatch) -> Result<Batch<P>, DataError> {
+    fn batch(&mut self, batch: TaskBatch) -> Result<Drawn<P>, DataError> {
         if let Some((_, batch)) = self.prepared.take_if(|(prepared, _)| *prepared == batch) {
             return Ok(batch);
         }
@@ -170,20 +177,23 @@ impl<P: Problem> BurnLearner<P> {
         self.batch_of(&samples)
     }
 
-    fn batch_of(&self, samples: &[TaskSample]) -> Result<Batch<P>, DataError> {
-        match &self.on_device {
-            Some(on_device) => on_device.training_batch(samples),
-            None => self.data.samples.training_batch(samples),
-        }
+    fn batch_of(&self, samples: &[TaskSample]) -> Result<Drawn<P>, DataError> {
+        let batch = match &self.on_device {
+            Some(on_device) => on_device.training_batch(samples)?,
+            None => self.data.samples.training_batch(samples)?,
+        };
+        Ok(Drawn { batch, draws: samples.iter().map(|sample| sample.draw).collect() })
     }
 
     /// Returns the loss and the gradient summed over the tasks of one batch, on the device.
-    fn gradients(&self, batch: &Batch<P>, tasks: u64) -> Result<Gradients, LearnerError> {
+    fn gradients(&self, Drawn { batch, draws }: Drawn<P>, tasks: u64) -> Result<Gradients, LearnerError> {
         let network = self.network.as_ref().expect("a network is only taken to be put back");
-        let loss = self.data.problem.loss(network, batch, &self.device);
+        let count = tasks as usize;
+        let forward = || self.data.problem.loss(network, &batch, &self.device);
+        let (loss, left) = nn::computing(BatchTasks { count, draws }, forward);
         // Tasks have equal sizes, so the sum of their mean losses is their number times the mean over all their samples.
         let loss = if tasks == 1 { loss } else { loss * tasks as f64 };
-        let gradients = Gradients::of(loss, network);
+        let gradients = Gradients::of(loss, network, count, left);
         // After the flush, the device computes while the host continues.
         self.device.flush()?;
         Ok(gradients)
@@ -199,7 +209,7 @@ impl<P: Problem> BurnLearner<P> {
         for first in tasks.indices().step_by(self.fused_tasks as usize) {
             let count = self.fused_tasks.min(tasks.end() - first);
             let batch = self.batch((iteration, TaskRange { first, count }))?;
-            let gradients = self.gradients(&batch, count)?;
+            let gradients = self.gradients(batch, count)?;
             sum = Some(match sum {
                 Some(sum) => sum.plus(gradients),
                 None => gradients,
@@ -249,7 +259,7 @@ impl<P: Problem> Learner for BurnLearner<P> {
     fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
         let samples = self.tasks.task(iteration, index);
         let gradient = |samples: &[TaskSample]| {
-            let (loss, parts) = self.gradients(&self.batch_of(&TaskSample::ring(samples.to_vec()))?, 1)?.read()?;
+            let (loss, parts) = self.gradients(self.batch_of(&TaskSample::ring(samples.to_vec()))?, 1)?.read()?;
             Ok(task_gradient(loss, parts))
         };
         sift(&samples, |sample| sample.index, gradient).map(Some)
@@ -266,7 +276,14 @@ impl<P: Problem> Learner for BurnLearner<P> {
         // Kernels are tuned for batch sizes rounded up to a power of two.
         let sizes = std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|size| *size < largest);
         let tasks = sizes.chain([largest]).map(|count| TaskRange { first: 0, count });
-        tasks.into_iter().try_for_each(|tasks| self.fused(Iteration::FIRST, tasks).map(drop))
+        let before = self.network.as_ref().map(flat::averaged_values);
+        tasks.into_iter().try_for_each(|tasks| self.fused(Iteration::FIRST, tasks).map(drop))?;
+        if before == self.network.as_ref().map(|network| flat::averaged_values(&network.valid())) {
+            return Ok(());
+        }
+        let reason =
+            "a layer changes its parameters in the forward pass: replace burn's BatchNorm by ata_learn::nn::BatchNorm";
+        Err(LearnerError::Problem(reason.into()))
     }
 }
 

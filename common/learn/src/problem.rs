@@ -14,8 +14,8 @@ use ata_sums::Metadata;
 
 /// A network, its training samples and its loss. [`crate::model`] makes one trainable.
 ///
-/// The gradient of a task must depend on its parameters and its samples only, not on earlier tasks: networks with
-/// dropout, or with running statistics such as those of batch normalisation, do not qualify.
+/// The gradient of a task must depend on its parameters and its samples only, not on earlier tasks. Of layers with random numbers or running
+/// statistics, those of [`crate::nn`] qualify.
 pub trait Problem: Send + Sync + 'static {
     /// The burn module whose parameters are trained.
     type Network: Module + 'static;

@@ -1,12 +1,16 @@
 //! Creates the [`ParameterTable`] of a burn module: the names and shapes of its parameters in PyTorch.
 
-use ata_sums::{ParameterTable, TensorEntry};
+use ata_sums::{ParameterTable, TensorEntry, TensorKind};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
+
+use crate::flat::is_trained;
 
 pub(crate) fn table_of<N: Module>(network: &N) -> ParameterTable {
     let mut visitor = TableVisitor { path: Vec::new(), tensors: Vec::new() };
     network.visit(&mut visitor);
+    // The sort keeps the order of burn among tensors of the same kind.
+    visitor.tensors.sort_by_key(|entry| entry.kind != TensorKind::Trained);
     ParameterTable { tensors: visitor.tensors }
 }
 
@@ -38,7 +42,8 @@ impl ModuleVisitor for TableVisitor {
             Some(last @ &mut "beta") => *last = "bias",
             _ => {}
         }
-        self.tensors.push(TensorEntry { is_transposed, ..TensorEntry::new(names.join("."), shape) });
+        let kind = if is_trained(param) { TensorKind::Trained } else { TensorKind::Averaged };
+        self.tensors.push(TensorEntry { is_transposed, kind, ..TensorEntry::new(names.join("."), shape) });
     }
 }
 

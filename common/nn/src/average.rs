@@ -1,8 +1,8 @@
 //! Global average pooling.
 
-use crate::group_norm::{PixelSums, Plain};
 use crate::image::Size;
 use crate::instructions::by_width;
+use crate::normalise::{PixelSums, Plain};
 
 /// Returns the means over the pixels of each image, by channel. Sums over pixels are computed as in [`crate::group_norm::forward`].
 pub fn forward(size: Size, images: &[f32]) -> Vec<f32> {

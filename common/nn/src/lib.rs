@@ -7,7 +7,8 @@
 //! Images are channels last inside this crate. Kernels use the threads of the current rayon pool.
 //!
 //! # Layout
-//! - [`conv3x3`], [`conv_relu_pool`], [`group_norm`]: layers of images; the gradients of convolutions have a module each
+//! - [`conv3x3`], [`conv_relu_pool`]: convolutions, whose gradients have a module each
+//! - [`group_norm`], [`batch_norm`]: normalisations, of the passes over pixels in [`normalise`]
 //! - [`linear`]: matrix products; [`cross_entropy`]: the loss; [`average`], [`subsample`]: operations without parameters
 //! - [`image`]: sizes of images, and views of tensors in other layouts
 //! - `tile`: the innermost loops, by the width of the registers
@@ -19,6 +20,7 @@
 )]
 
 pub mod average;
+pub mod batch_norm;
 pub mod conv3x3;
 pub mod conv3x3_gradient;
 pub mod conv_relu_pool;
@@ -29,6 +31,7 @@ pub mod image;
 mod instructions;
 pub mod linear;
 mod memory;
+pub mod normalise;
 pub mod subsample;
 mod tile;
 

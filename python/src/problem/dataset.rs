@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ata_data::{DataError, Split, TaskSampler, Tasks};
 use ata_learn::{Dataset, Evaluator, Learner, OpenDevice};
+use ata_sums::TensorSizes;
 use pyo3::prelude::*;
 
 use super::attached;
@@ -14,8 +15,7 @@ use super::learner::PythonLearner;
 
 pub(super) struct PythonDataset {
     problem: Arc<Py<PyAny>>,
-    /// The number of parameters.
-    parameters: usize,
+    sizes: TensorSizes,
     split: Split,
     count: u64,
 }
@@ -24,7 +24,7 @@ impl PythonDataset {
     /// Lets the problem open a split of a file that the coordinator has sent, or of its own data.
     pub(super) fn open(
         problem: Arc<Py<PyAny>>,
-        parameters: usize,
+        sizes: TensorSizes,
         split: Split,
         path: Option<&Path>,
     ) -> Result<Self, DataError> {
@@ -33,13 +33,13 @@ impl PythonDataset {
         // Python receives indices as numpy.int64.
         match i64::try_from(count) {
             Ok(0) => Err(DataError::Empty { split }),
-            Ok(_) => Ok(Self { problem, parameters, split, count }),
+            Ok(_) => Ok(Self { problem, sizes, split, count }),
             Err(_) => Err(DataError::Problem(format!("{count} {split} samples: expected less than 2^63"))),
         }
     }
 
     fn computation(&self) -> Result<Computation, String> {
-        Computation::new(&self.problem, word(self.split), self.parameters).map_err(|raised| raised.text)
+        Computation::new(&self.problem, word(self.split), self.sizes.values()).map_err(|raised| raised.text)
     }
 }
 
@@ -53,6 +53,11 @@ fn word(split: Split) -> &'static str {
 impl Dataset for PythonDataset {
     fn count(&self) -> u64 {
         self.count
+    }
+
+    /// A batch of several tasks leaves one value in averaged tensors, which is not the mean of what each of them leaves.
+    fn fuses(&self) -> bool {
+        self.sizes.trained_values() == self.sizes.values()
     }
 
     fn learner(self: Arc<Self>, _device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {

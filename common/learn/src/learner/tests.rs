@@ -43,7 +43,7 @@ fn gradients_are_the_same_bits_with_samples_on_the_device() {
 /// In bf16, every number has a relative error of up to 2⁻⁹, so a gradient is close to that in f32, but not equal.
 #[test]
 fn gradients_in_bf16_are_near_those_in_f32() {
-    for model in ["cnn:widths=4/4/8/16", "resnet20"] {
+    for model in ["cnn:widths=4/4/8/16", "resnet20", "resnet20:norm=batch"] {
         let model = crate::builtin_model(model).unwrap();
         let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
         let parameters = model.initial_parameters(1).unwrap();
@@ -126,4 +126,80 @@ fn factors_add_up_to_the_same_sum() {
         }
         assert!(sum == expected && sum.values.iter().any(|value| *value != 0), "{twice} {derived}");
     }
+}
+
+/// Running statistics are averaged parameters, whose parts are compared apart from the gradient.
+#[test]
+fn normalised_tasks_are_the_same_in_a_batch_but_for_rounding() {
+    let model = crate::builtin_model("resnet20:norm=batch,width=8").unwrap();
+    let trained = ata_sums::TensorSizes::from(&model.table()).trained_values();
+    let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+    let parameters = model.initial_parameters(1).unwrap();
+    let of_tasks = |tasks: &[(u64, u64)]| {
+        let mut learner = data.clone().learner(&crate::DeviceChoice::Cpu.open().unwrap(), TASKS);
+        learner.load(&parameters);
+        let mut sum = vec![0.0; parameters.len()];
+        for (first, count) in tasks {
+            let part = learner.fused(Iteration(2), TaskRange { first: *first, count: *count }).unwrap();
+            sum.iter_mut().zip(part.gradient).for_each(|(sum, value)| *sum += value);
+        }
+        sum
+    };
+    let alone = of_tasks(&[(0, 1), (1, 1), (2, 1)]);
+    for fused in [of_tasks(&[(0, 3)]), of_tasks(&[(0, 1), (1, 2)]), nn::by_burn(|| of_tasks(&[(0, 3)]))] {
+        for (what, part) in [("gradient", 0..trained), ("statistics", trained..parameters.len())] {
+            let error = apart(&fused[part.clone()], &alone[part]);
+            assert!(error <= 1e-4, "{what}: {error}");
+        }
+    }
+    assert!(alone[trained..].iter().all(|value| *value != 0.0), "each task changes each statistic");
+}
+
+/// A network with dropout, or with a normalisation of burn.
+#[derive(Module, Debug)]
+struct OtherNetwork {
+    layer: crate::nn::Linear,
+    dropout: crate::nn::Dropout,
+    norm: Option<burn::nn::BatchNorm>,
+}
+
+impl crate::model::Network for OtherNetwork {
+    fn forward(&self, images: burn::tensor::Tensor<4>) -> burn::tensor::Tensor<2> {
+        let x = self.layer.forward(self.dropout.forward(images.flatten::<2>(1, 3).narrow(1, 0, 64)));
+        self.norm.as_ref().map_or_else(|| x.clone(), |norm| norm.forward(x.clone()))
+    }
+}
+
+fn learner_of(norm: bool) -> Box<dyn Learner> {
+    let problem = Arc::new(ImageClassifier::new(ImageParameters::default(), move |_, device: &Device| OtherNetwork {
+        layer: crate::nn::Linear::new(burn::nn::LinearConfig::new(64, 100).init(device)),
+        dropout: crate::nn::Dropout::new(burn::nn::DropoutConfig::new(0.5).init()),
+        norm: norm.then(|| burn::nn::BatchNormConfig::new(100).init(device)),
+    }));
+    let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+    let data = Arc::new(OpenData { problem, samples });
+    let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
+    let parameters: Vec<f32> = (0..65 * 100 + 4 * 100 * usize::from(norm)).map(|at| (at as f32).sin() / 9.0).collect();
+    learner.load(&parameters);
+    Box::new(learner)
+}
+
+/// The zeros of dropout depend on (seed, iteration, task) only.
+#[test]
+fn dropout_is_the_same_in_every_batch() {
+    let [mut fresh, mut used] = [(); 2].map(|()| learner_of(false));
+    used.gradient(Iteration(1), 3).unwrap();
+    let expected = fresh.gradient(Iteration(2), 1).unwrap();
+    assert_eq!(used.gradient(Iteration(2), 1).unwrap(), expected);
+    let mut sum = fresh.gradient(Iteration(2), 0).unwrap().gradient;
+    sum.iter_mut().zip(&expected.gradient).for_each(|(sum, value)| *sum += value);
+    let fused = used.fused(Iteration(2), TaskRange { first: 0, count: 2 }).unwrap();
+    assert!(apart(&fused.gradient, &sum) <= 1e-5);
+}
+
+#[test]
+fn a_layer_that_changes_itself_is_refused() {
+    learner_of(false).warm_up(1).unwrap();
+    let error = learner_of(true).warm_up(1).unwrap_err().to_string();
+    assert!(error.contains("replace burn's BatchNorm by ata_learn::nn::BatchNorm"), "{error}");
 }

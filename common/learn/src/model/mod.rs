@@ -22,12 +22,13 @@ use crate::device::{OpenDevice, is_cpu};
 use crate::evaluator::{BurnEvaluator, Evaluator};
 use crate::flat;
 use crate::learner::{BurnLearner, Learner};
+use crate::nn::{BatchNorm, GroupNorm};
 use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::table_of;
 use ata_data::{DataError, DataSource, FolderOptions, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, ParameterTable};
 use ata_types::did_you_mean;
-use resnet::parse_width;
+use resnet::{Norm, parse_norm, parse_width};
 
 /// A problem without its types, for the coordinator and the workers.
 pub trait Model: Send + Sync {
@@ -68,6 +69,12 @@ pub trait Dataset: Send + Sync {
     /// Returns the number of samples, at least one.
     fn count(&self) -> u64;
 
+    /// Returns whether a learner may compute several tasks as one batch. Otherwise it does not know what each of them leaves in averaged
+    /// parameters.
+    fn fuses(&self) -> bool {
+        true
+    }
+
     /// Creates the learner of a worker, which computes the gradients of tasks.
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner>;
 
@@ -83,8 +90,8 @@ pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 pub enum ModelError {
     /// There is no such model.
     #[error(
-        "unknown model '{0}'{hint}: expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, or one of these two with width=W, as in \
-         resnet20:width=32; classes=N and size=S follow if these are not to be those of the data",
+        "unknown model '{0}'{hint}: expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, or one of these two with width=W or \
+         norm=batch/group, as in resnet20:norm=batch,width=32; classes=N and size=S follow if these are not to be those of the data",
         hint = did_you_mean(.0.split(':').next().unwrap_or_default(), ["cnn", "resnet20", "resnet18"])
     )]
     Unknown(String),
@@ -103,17 +110,20 @@ pub fn model(problem: impl Problem) -> Arc<dyn Model> {
     Arc::new(ProblemModel(Arc::new(problem)))
 }
 
-/// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` or `resnet18`, the last two also with `width=W`. All of
+/// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` or `resnet18`, the last two also with
+/// `width=W` and `norm=batch`. All of
 /// them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in `cnn:classes=10,size=64`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
     let unknown = || ModelError::Unknown(specification.into());
-    let (mut widths, mut width, mut of_images) = (CnnWidths::default(), None, ImageParameters::default());
+    let (mut widths, mut width, mut of_tasks) = (CnnWidths::default(), None, false);
+    let mut of_images = ImageParameters::default();
     for parameter in parameters.split(',').filter(|parameter| !parameter.is_empty()) {
         let (key, value) = parameter.split_once('=').ok_or_else(unknown)?;
         match (name, key) {
             ("cnn", "widths") => widths = value.parse()?,
             ("resnet20" | "resnet18", "width") => width = Some(parse_width(name, value)?),
+            ("resnet20" | "resnet18", "norm") => of_tasks = parse_norm(name, value)?,
             _ if !of_images.take(key, value)? => return Err(unknown()),
             _ => {}
         }
@@ -122,18 +132,19 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
         "cnn" => {
             Ok(model(ImageClassifier::new(of_images, move |shape, device: &Device| Cnn::new(widths, shape, device))))
         }
-        "resnet20" => {
-            let width = width.unwrap_or(16);
-            let new = move |shape, device: &Device| ResNet::resnet20(width, shape, device);
-            Ok(model(ImageClassifier::new(of_images, new)))
-        }
-        "resnet18" => {
-            let width = width.unwrap_or(64);
-            let new = move |shape, device: &Device| ResNet::resnet18(width, shape, device);
-            Ok(model(ImageClassifier::new(of_images, new)))
-        }
+        "resnet20" | "resnet18" if of_tasks => Ok(resnet::<BatchNorm>(name, width, of_images)),
+        "resnet20" | "resnet18" => Ok(resnet::<GroupNorm>(name, width, of_images)),
         _ => Err(unknown()),
     }
+}
+
+fn resnet<N: Norm>(name: &str, width: Option<usize>, of_images: ImageParameters) -> Arc<dyn Model> {
+    let is_small = name == "resnet20";
+    let width = width.unwrap_or(if is_small { 16 } else { 64 });
+    model(ImageClassifier::new(of_images, move |shape, device: &Device| {
+        let new = if is_small { ResNet::<N>::resnet20 } else { ResNet::<N>::resnet18 };
+        new(width, shape, device)
+    }))
 }
 
 struct ProblemModel<P>(Arc<P>);

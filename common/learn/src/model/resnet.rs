@@ -4,15 +4,15 @@
 //! ResNet-18, He, Zhang, Zhang, Zhang, Xie, Li, "Bag of Tricks for Image Classification with Convolutional Neural Networks", CVPR 2019,
 //! section 4.
 
-use burn::module::Module;
+use burn::module::{Module, ModuleDisplay};
 use burn::nn::conv::Conv2dConfig;
-use burn::nn::{GroupNormConfig, Initializer, LinearConfig, PaddingConfig2d};
+use burn::nn::{BatchNormConfig, GroupNormConfig, Initializer, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 
 use super::{ImageShape, ModelError, Network};
-use crate::nn::{Conv3x3, GroupNorm, Linear, global_average, subsample};
+use crate::nn::{BatchNorm, Conv3x3, GroupNorm, Linear, global_average, subsample};
 
-/// The number of groups in each normalisation.
+/// The number of groups in each group normalisation.
 const GROUPS: usize = 8;
 
 /// The maximum number of channels in the first stage: with it, ResNet-20 has 69 M parameters, and ResNet-18 has 179 M.
@@ -22,23 +22,51 @@ const MAX_WIDTH: usize = 256;
 /// stage has twice as many channels as the one before.
 ///
 /// Its shortcuts have no parameters (the paper's option A): where a stage begins, they skip every other pixel and add
-/// channels of zeros. Group normalisation replaces the paper's batch normalisation, whose result for a sample depends on
-/// the other samples, and in an evaluation on running means of all earlier tasks: a gradient would not follow from
-/// parameters and samples alone.
+/// channels of zeros. `N` is the normalisation: the paper's [`BatchNorm`], which needs tasks of at least 8 samples, or [`GroupNorm`], which
+/// works with tasks of any size.
 #[derive(Module, Debug)]
-pub struct ResNet {
+pub struct ResNet<N: Norm> {
     conv1: Conv3x3,
-    norm1: GroupNorm,
+    norm1: N,
     conv2: Option<Conv3x3>,
-    norm2: Option<GroupNorm>,
-    layer1: Vec<ResidualBlock>,
-    layer2: Vec<ResidualBlock>,
-    layer3: Vec<ResidualBlock>,
-    layer4: Vec<ResidualBlock>,
+    norm2: Option<N>,
+    layer1: Vec<ResidualBlock<N>>,
+    layer2: Vec<ResidualBlock<N>>,
+    layer3: Vec<ResidualBlock<N>>,
+    layer4: Vec<ResidualBlock<N>>,
     output: Linear,
 }
 
-impl ResNet {
+/// A normalisation of the images in a residual network.
+pub trait Norm: Module + ModuleDisplay + 'static {
+    /// Creates a normalisation of this many channels.
+    fn of(channels: usize, device: &Device) -> Self;
+
+    /// Normalises images, adds the shortcut, if there is one, and applies ReLU.
+    fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4>;
+}
+
+impl Norm for GroupNorm {
+    fn of(channels: usize, device: &Device) -> Self {
+        Self::new(GroupNormConfig::new(GROUPS, channels).init(device))
+    }
+
+    fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
+        self.run(images, shortcut, true)
+    }
+}
+
+impl Norm for BatchNorm {
+    fn of(channels: usize, device: &Device) -> Self {
+        Self::new(BatchNormConfig::new(channels).init(device))
+    }
+
+    fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
+        self.run(images, shortcut, true)
+    }
+}
+
+impl<N: Norm> ResNet<N> {
     /// Creates ResNet-20 with fresh random parameters: a convolution, and three stages of three blocks. The paper's `width` is
     /// 16 channels in the first stage. With it the network has 275,572 parameters, for CIFAR-100.
     ///
@@ -48,7 +76,7 @@ impl ResNet {
         let stage = |input, width, stride| stage(3, input, width, stride, device);
         Self {
             conv1: convolution(3, width, 1, device),
-            norm1: normalisation(width, device),
+            norm1: N::of(width, device),
             conv2: None,
             norm2: None,
             layer1: stage(width, width, 1),
@@ -70,9 +98,9 @@ impl ResNet {
         let stage = |input, width, stride| stage(2, input, width, stride, device);
         Self {
             conv1: convolution(3, width, 2, device),
-            norm1: normalisation(width, device),
+            norm1: N::of(width, device),
             conv2: Some(convolution(width, width, 2, device)),
-            norm2: Some(normalisation(width, device)),
+            norm2: Some(N::of(width, device)),
             layer1: stage(width, width, 1),
             layer2: stage(width, 2 * width, 2),
             layer3: stage(2 * width, 4 * width, 2),
@@ -82,11 +110,11 @@ impl ResNet {
     }
 }
 
-impl Network for ResNet {
+impl<N: Norm> Network for ResNet<N> {
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        let mut x = self.norm1.forward_relu(self.conv1.forward(images));
+        let mut x = self.norm1.forward(self.conv1.forward(images), None);
         if let (Some(convolution), Some(normalisation)) = (&self.conv2, &self.norm2) {
-            x = normalisation.forward_relu(convolution.forward(x));
+            x = normalisation.forward(convolution.forward(x), None);
         }
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten() {
             x = block.forward(x);
@@ -97,36 +125,36 @@ impl Network for ResNet {
 
 /// Two 3×3 convolutions, and a shortcut around them.
 #[derive(Module, Debug)]
-struct ResidualBlock {
+struct ResidualBlock<N: Norm> {
     conv1: Conv3x3,
-    norm1: GroupNorm,
+    norm1: N,
     conv2: Conv3x3,
-    norm2: GroupNorm,
+    norm2: N,
     /// Whether the shortcut takes one pixel of each 2 × 2, as at the beginning of a stage with smaller images.
     shrinks: bool,
 }
 
-impl ResidualBlock {
+impl<N: Norm> ResidualBlock<N> {
     fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self {
         Self {
             conv1: convolution(input, width, stride, device),
-            norm1: normalisation(width, device),
+            norm1: N::of(width, device),
             conv2: convolution(width, width, 1, device),
-            norm2: normalisation(width, device),
+            norm2: N::of(width, device),
             shrinks: stride > 1,
         }
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let y = self.norm1.forward_relu(self.conv1.forward(x.clone()));
+        let y = self.norm1.forward(self.conv1.forward(x.clone()), None);
         let y = self.conv2.forward(y);
         let shortcut = if self.shrinks { subsample(x, y.dims()[1]) } else { x };
-        self.norm2.forward_add_relu(y, shortcut)
+        self.norm2.forward(y, Some(shortcut))
     }
 }
 
 /// Creates blocks of the same width. The first one takes `input` channels, and every `stride`-th pixel.
-fn stage(blocks: usize, input: usize, width: usize, stride: usize, device: &Device) -> Vec<ResidualBlock> {
+fn stage<N: Norm>(blocks: usize, input: usize, width: usize, stride: usize, device: &Device) -> Vec<ResidualBlock<N>> {
     let first = ResidualBlock::new(input, width, stride, device);
     std::iter::once(first).chain((1..blocks).map(|_| ResidualBlock::new(width, width, 1, device))).collect()
 }
@@ -141,10 +169,6 @@ fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> C
     Conv3x3::new(config.init(device))
 }
 
-fn normalisation(width: usize, device: &Device) -> GroupNorm {
-    GroupNorm::new(GroupNormConfig::new(GROUPS, width).init(device))
-}
-
 /// Parses a width: a multiple of the number of groups.
 pub(super) fn parse_width(model: &str, text: &str) -> Result<usize, ModelError> {
     let is_good = |width: &usize| (GROUPS..=MAX_WIDTH).contains(width) && width.is_multiple_of(GROUPS);
@@ -152,6 +176,18 @@ pub(super) fn parse_width(model: &str, text: &str) -> Result<usize, ModelError> 
         model: model.into(),
         reason: format!("width '{text}' must be a multiple of {GROUPS}, at most {MAX_WIDTH}, as in width=16"),
     })
+}
+
+/// Parses the kind of a normalisation. Returns `true` for batch normalisation, and `false` for group normalisation.
+pub(super) fn parse_norm(model: &str, text: &str) -> Result<bool, ModelError> {
+    match text {
+        "batch" => Ok(true),
+        "group" => Ok(false),
+        _ => Err(ModelError::Invalid {
+            model: model.into(),
+            reason: format!("norm '{text}' must be batch or group, as in norm=batch"),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -209,6 +245,25 @@ mod tests {
         }
     }
 
+    /// A module of PyTorch with these layers loads the file strictly: the running statistics follow all that is trained.
+    #[test]
+    fn running_statistics_are_averaged() {
+        let table = builtin_model("resnet20:norm=batch").unwrap().table();
+        let (trained, averaged) = table.tensors.split_at(59);
+        assert_eq!(trained, builtin_model("resnet20:norm=group").unwrap().table().tensors);
+        assert_eq!(averaged.len(), 2 * 19);
+        assert!(averaged.iter().all(|entry| entry.kind == ata_sums::TensorKind::Averaged));
+        assert_eq!((&*averaged[0].name, &*averaged[37].name), ("norm1.running_mean", "layer3.2.norm2.running_var"));
+        let parameters = builtin_model("resnet20:norm=batch").unwrap().initial_parameters(1).unwrap();
+        assert_eq!(parameters[parameters.len() - 65..], [[0.0].as_slice(), &[1.0; 64]].concat());
+    }
+
+    #[test]
+    fn bad_norms_are_refused_with_the_reason() {
+        let error = builtin_model("resnet20:norm=layer").err().unwrap().to_string();
+        assert!(error.contains("norm 'layer' must be batch or group"), "{error}");
+    }
+
     #[test]
     fn bad_widths_are_refused_with_the_reason() {
         for width in ["12", "0", "512", "x"] {
@@ -223,7 +278,7 @@ mod tests {
     fn images_of_any_size_are_classified() {
         let device = Device::flex();
         for size in [8, 40, 224] {
-            let network = ResNet::resnet18(8, ImageShape { classes: 7, size }, &device);
+            let network = ResNet::<GroupNorm>::resnet18(8, ImageShape { classes: 7, size }, &device);
             assert_eq!(network.forward(Tensor::zeros([1, 3, size, size], &device)).dims(), [1, 7]);
         }
     }
@@ -231,19 +286,21 @@ mod tests {
     /// Invariant 2: a task's gradient is that of its samples, whatever was computed before.
     #[test]
     fn a_task_does_not_depend_on_others() {
-        let model = builtin_model("resnet20:width=8").unwrap();
-        let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
-        let cpu = DeviceChoice::Cpu.open().unwrap();
-        let tasks = Tasks { seed: 1, budget: 2, task_batch: 2 };
-        let parameters = model.initial_parameters(1).unwrap();
-        let [mut fresh, mut used] = [(), ()].map(|()| data.clone().learner(&cpu, tasks));
-        for learner in [&mut fresh, &mut used] {
-            learner.load(&parameters);
+        for specification in ["resnet20:width=8", "resnet20:norm=batch,width=8"] {
+            let model = builtin_model(specification).unwrap();
+            let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+            let cpu = DeviceChoice::Cpu.open().unwrap();
+            let tasks = Tasks { seed: 1, budget: 2, task_batch: 2 };
+            let parameters = model.initial_parameters(1).unwrap();
+            let [mut fresh, mut used] = [(), ()].map(|()| data.clone().learner(&cpu, tasks));
+            for learner in [&mut fresh, &mut used] {
+                learner.load(&parameters);
+            }
+            used.gradient(Iteration(1), 0).unwrap();
+            used.gradient(Iteration(2), 1).unwrap();
+            let expected = fresh.gradient(Iteration(1), 1).unwrap();
+            assert_eq!(used.gradient(Iteration(1), 1).unwrap(), expected);
+            assert!(expected.is_finite() && expected.loss < 7.0, "{}", expected.loss);
         }
-        used.gradient(Iteration(1), 0).unwrap();
-        used.gradient(Iteration(2), 1).unwrap();
-        let expected = fresh.gradient(Iteration(1), 1).unwrap();
-        assert_eq!(used.gradient(Iteration(1), 1).unwrap(), expected);
-        assert!(expected.is_finite() && expected.loss < 7.0, "{}", expected.loss);
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use ata_nn::image::{ImageView, Size};
 use ata_nn::linear::Matrix;
+use ata_nn::normalise::NormGradients;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -75,6 +76,22 @@ pub(super) fn images(numbers: Vec<f32>, samples: usize, size: Size) -> FlexTenso
     let strides = [size.numbers(), 1, width * channels, channels].map(stride);
     let layout = Layout::new(Shape::from([samples, channels, height, width]), strides.into(), 0);
     FlexTensor::new(Bytes::from_elems(numbers), layout, DType::F32)
+}
+
+/// Converts the gradients of (images, factors, summands, shortcut) of a normalisation, as far as they are wanted.
+pub(super) fn norm_gradients(
+    found: NormGradients,
+    (samples, size): (usize, Size),
+    [x, gamma, beta, shortcut]: [Option<OperandOrigin>; 4],
+) -> [Option<FlexTensor>; 4] {
+    let of_images = |numbers| images(numbers, samples, size);
+    let of_channels = |numbers| tensor(numbers, [size.channels]);
+    [
+        x.map(|_| of_images(found.x)),
+        gamma.map(|_| of_channels(found.gamma)),
+        beta.map(|_| of_channels(found.beta)),
+        shortcut.map(|_| of_images(found.shortcut)),
+    ]
 }
 
 /// A tensor of burn's autodiff, with any strategy of checkpoints.

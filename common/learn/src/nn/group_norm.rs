@@ -45,7 +45,8 @@ impl GroupNorm {
         self.run(images, Some(shortcut), true)
     }
 
-    fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4> {
+    /// Normalises images, adds `shortcut`, if there is one, and applies ReLU if `with_relu` is set.
+    pub(crate) fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4> {
         if !flex::takes(&images) {
             let sum = self.by_burn(images, shortcut);
             return if with_relu { relu(sum) } else { sum };
@@ -130,20 +131,13 @@ impl<C: CheckpointStrategy> GroupNormOperation for Autodiff<Flex, C> {
                 let (output, groups) = forward(g, &x, [&gamma, &beta], shortcut);
                 (output.clone(), (g, [x, output, gamma], groups))
             },
-            |(g, [x, output, gamma], groups), gradient, [of_x, of_gamma, of_beta, of_shortcut]| {
+            |(g, [x, output, gamma], groups), gradient, wanted| {
                 let gradient = flex::viewable(gradient);
                 let images = |tensor| flex::view(tensor).images(g.samples, g.size);
                 let (x, output) = (images(&x), images(&output));
                 let saved = GroupForward { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
                 let found = kernel::gradients(g, saved, &images(&gradient));
-                let of_images = |numbers| flex::images(numbers, g.samples, g.size);
-                let of_channels = |numbers| flex::tensor(numbers, [g.size.channels]);
-                [
-                    of_x.map(|_| of_images(found.x)),
-                    of_gamma.map(|_| of_channels(found.gamma)),
-                    of_beta.map(|_| of_channels(found.beta)),
-                    of_shortcut.map(|_| of_images(found.shortcut)),
-                ]
+                flex::norm_gradients(found, (g.samples, g.size), wanted)
             },
         )
     }

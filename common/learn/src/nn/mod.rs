@@ -30,21 +30,27 @@
 //! hold for exponentials, logarithms and trigonometric functions either (sigmoid, tanh, GELU), which come from the C
 //! library. Two machines can differ in the last bits there. GPUs always have their own order.
 
+mod batch_norm;
 mod convolution;
 mod cross_entropy;
+mod dropout;
 mod flex;
 mod group_norm;
 mod linear;
 mod pixels;
+mod tasks;
 #[cfg(test)]
 pub(crate) mod tests;
 mod weight_factors;
 
 pub use ata_nn::cross_entropy::{MixedLabels, Targets};
+pub use batch_norm::BatchNorm;
 pub use convolution::{Conv3x3, ConvReluPool};
 pub use cross_entropy::{cross_entropy, cross_entropy_of_targets};
+pub use dropout::Dropout;
 pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
 pub use pixels::{global_average, subsample};
+pub(crate) use tasks::{BatchTasks, LeftValues, computing};
 pub(crate) use weight_factors::{WeightFactors, keeping_factors, take_factors};

@@ -3,12 +3,14 @@
 use ata_nn::with_each_instruction_set;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::{GroupNormConfig, LinearConfig, PaddingConfig2d};
+use burn::nn::{BatchNormConfig, DropoutConfig, GroupNormConfig, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Distribution, Gradients, Tensor, TensorData};
 
+use crate::flat::{is_trained, with_parameters};
+
 use super::{
-    Conv3x3, ConvReluPool, GroupNorm, Linear, MixedLabels, Targets, by_burn, cross_entropy, cross_entropy_of_targets,
-    global_average, subsample,
+    BatchNorm, BatchTasks, Conv3x3, ConvReluPool, Dropout, GroupNorm, LeftValues, Linear, MixedLabels, Targets,
+    by_burn, computing, cross_entropy, cross_entropy_of_targets, global_average, subsample,
 };
 
 fn cpu() -> Device {
@@ -32,7 +34,9 @@ fn result_and_gradients<M: Module, const D: usize, const R: usize>(
     struct Visitor<'a>(&'a mut Vec<Vec<f32>>, &'a Gradients);
     impl ModuleVisitor for Visitor<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.push(numbers(param.val().grad(self.1).expect("the gradient of a parameter")));
+            if is_trained(param) {
+                self.0.push(numbers(param.val().grad(self.1).expect("the gradient of a parameter")));
+            }
         }
     }
     let x = x.clone().detach().require_grad();
@@ -154,6 +158,108 @@ fn group_normalisation() {
         check(&format!("{what}, ReLU"), &module, &x, GroupNorm::forward_relu);
         check(&format!("{what}, added"), &module, &x, |m, x| m.forward_add_relu(x.clone(), x * 0.5));
     }
+}
+
+fn batch_norm(channels: usize) -> BatchNorm {
+    let module = BatchNorm::new(BatchNormConfig::new(channels).init(&cpu()));
+    // Factors and summands that are not those of the beginning.
+    with_parameters(module, &(0..4 * channels).map(|at| 0.5 + at as f32 / 7.0).collect::<Vec<_>>(), &cpu())
+}
+
+fn in_tasks<T>(count: usize, forward: impl FnOnce() -> T) -> (T, LeftValues) {
+    computing(BatchTasks { count, draws: vec![3, 1, 4, 1, 5, 9] }, forward)
+}
+
+#[test]
+fn batch_normalisation() {
+    for (tasks, [samples, channels, height, width]) in [(1, [3, 16, 8, 8]), (3, [6, 24, 3, 5]), (2, [2, 8, 1, 3])] {
+        let module = batch_norm(channels);
+        let x = random([samples, channels, height, width]) * 3.0 + 2.0;
+        for (what, shortcut, relu) in [("plain", None, false), ("ReLU", None, true), ("added", Some(0.5), true)] {
+            let what = format!("{samples}×{channels}×{height}×{width}, {tasks} tasks, {what}");
+            let run = |m: &BatchNorm, x: Tensor<4>| m.run(x.clone(), shortcut.map(|factor| x * factor), relu);
+            let trained = || in_tasks(tasks, || result_and_gradients(&module, &x, run));
+            let (burns, left_by_burn) = by_burn(trained);
+            let results = with_each_instruction_set(|| {
+                let (own, left) = trained();
+                (own, left.into_iter().map(|(_, value)| numbers(value)).collect::<Vec<_>>())
+            });
+            for (instructions, own) in &results {
+                assert!(*own == results[0].1, "{what}: {instructions} and {} differ", results[0].0);
+            }
+            let (own, left) = &results[0].1;
+            let left_by_burn: Vec<Vec<f32>> = left_by_burn.into_iter().map(|(_, value)| numbers(value)).collect();
+            for (index, (own, burns)) in own.iter().chain(left).zip(burns.iter().chain(&left_by_burn)).enumerate() {
+                let apart = apart(own, burns);
+                assert!(apart < 2e-5, "{what}: vector {index} is {apart} from burn's");
+            }
+            let evaluated = || numbers(run(&module.valid(), x.clone().inner()));
+            assert!(apart(&evaluated(), &by_burn(evaluated)) < 2e-6, "{what}: evaluated");
+        }
+    }
+}
+
+/// Ioffe and Szegedy, section 3.1, in double precision; the running variance is that of PyTorch, unbiased.
+#[test]
+fn running_statistics_are_those_of_the_definition() {
+    let (module, x) = (batch_norm(3), random([5, 3, 4, 7]) * 2.0 - 1.0);
+    let values = numbers(x.clone().inner());
+    let (_, left) = in_tasks(1, || (module.forward(x.clone()), module.forward(x * 2.0)));
+    for c in 0..3 {
+        let of_channel: Vec<f64> =
+            (0..5).flat_map(|n| values[(n * 3 + c) * 28..][..28].iter().copied().map(f64::from)).collect();
+        let mean = of_channel.iter().sum::<f64>() / 140.0;
+        let variance = of_channel.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 139.0;
+        for (at, first, [once, twice]) in [
+            (0, 0.5 + (6 + c) as f64 / 7.0, [mean, 2.0 * mean]),
+            (1, 0.5 + (9 + c) as f64 / 7.0, [variance, 4.0 * variance]),
+        ] {
+            let expected = (first * 0.9 + once * 0.1) * 0.9 + twice * 0.1;
+            let found = f64::from(numbers(left[at].1.clone())[c]);
+            assert!((found - expected).abs() < 1e-6 * expected.abs().max(1.0), "{found}, expected {expected}");
+        }
+    }
+}
+
+#[test]
+fn normalised_vectors() {
+    let module = batch_norm(5);
+    let x = random([7, 5]);
+    let as_images = module.forward(x.clone().reshape([7, 5, 1, 1]));
+    assert_eq!(numbers(module.forward(x).inner()), numbers(as_images.inner()));
+}
+
+#[test]
+fn frozen_normalisation_uses_its_running_statistics() {
+    let module = batch_norm(4).freeze();
+    let x = random([3, 4, 2, 2]);
+    let (result, left) = in_tasks(1, || module.forward(x.clone()));
+    assert_eq!(numbers(result.inner()), numbers(module.valid().forward(x.inner())));
+    assert!(left.is_empty());
+}
+
+/// The zeros of a sample are the same in every batch, and others in each layer; a sample may have several rows.
+#[test]
+fn dropout_depends_on_the_draws_of_the_samples() {
+    let layer = Dropout::new(DropoutConfig::new(0.3).init());
+    let drop = |draws: &[u64], rows| {
+        let ones = Tensor::<2>::ones([draws.len() * rows, 4000], &cpu());
+        let twice = || (layer.forward(ones.clone()), layer.forward(ones));
+        let ((first, second), _) = computing(BatchTasks { count: 1, draws: draws.to_vec() }, twice);
+        [numbers(first.inner()), numbers(second.inner())]
+    };
+    let [all, second] = drop(&[7, 8], 1);
+    let [alone, _] = drop(&[8], 1);
+    assert_eq!(all[4000..], alone);
+    assert_ne!(all, second);
+    assert_eq!(drop(&[7, 8], 2)[0][..4000], all[..4000]);
+    let zeros = all.iter().filter(|value| **value == 0.0).count();
+    assert!((2200..2600).contains(&zeros), "{zeros} of 8000");
+    assert!(all.iter().all(|value| *value == 0.0 || *value == 1.0 / 0.7));
+    // Bits of ChaCha8 that must not change.
+    let zeros_of_seven: Vec<usize> = (0..20).filter(|at| all[*at] == 0.0).collect();
+    assert_eq!(zeros_of_seven, [2, 3, 9]);
+    assert_eq!(numbers(layer.forward(Tensor::<2>::ones([2, 9], &Device::flex()))), [1.0; 18]);
 }
 
 /// A module without parameters, for operations that are functions.

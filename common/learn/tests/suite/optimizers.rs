@@ -93,7 +93,7 @@ fn all_rules_agree_with_burns() {
         ),
     ];
     for (optimizer, reference) in cases {
-        let (found, expected) = both(optimizer, reference);
+        let (found, expected) = both(optimizer.clone(), reference);
         let apart = difference(&found, &expected);
         assert!(apart <= 1e-6, "{optimizer:?}: {apart}");
     }

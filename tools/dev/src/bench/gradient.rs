@@ -13,7 +13,7 @@ use ata_types::Iteration;
 use crate::bench::{Figure, pair, unwritable};
 
 /// The measured models, each with its task batch sizes.
-const CASES: [(&str, &[u32]); 2] = [("cnn", &[6, 16, 32, 128]), ("resnet20", &[32])];
+const CASES: [(&str, &[u32]); 3] = [("cnn", &[6, 16, 32, 128]), ("resnet20", &[32]), ("resnet20:norm=batch", &[32])];
 
 /// The number of samples that tasks draw from: enough that batches touch as much memory as in a real training set.
 const SAMPLES: u64 = 5000;
@@ -64,7 +64,7 @@ fn figure(data: &Path, model: &str, batch: u32, device: &OpenDevice, on: &str) -
         black_box(learner.gradient(Iteration(iteration), 0).expect("the samples were read before"));
     };
     // This number of runs takes a few seconds.
-    let times = if batch > 64 || model == "resnet20" { 5 } else { 15 };
+    let times = if batch > 64 || model != "cnn" { 5 } else { 15 };
     // The first runs warm up caches and memory pools.
     for iteration in 1..=3 {
         gradient(&mut *own, iteration);
