@@ -165,6 +165,10 @@ pub(crate) struct TrainingArgs {
     /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
     #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true)]
     weight_decay: Option<f64>,
+    /// Parameter groups with a weight decay or a factor of the learning rate of their own, by the names of tensors (* stands for any
+    /// characters), as in "*.bias *norm*: weight_decay=0; head.*: lr_factor=10". The first group that matches counts.
+    #[arg(long, env = "ATA_PARAM_GROUPS", value_name = "GROUPS")]
+    param_groups: Option<String>,
     /// Scale gradients whose Euclidean norm is larger down to this norm.
     #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true)]
     clip_norm: Option<f64>,

@@ -98,6 +98,7 @@ impl Run {
     ) -> Result<Self, Failure> {
         let model = &inputs.model;
         model::check_size(&settings.model, &model.table())?;
+        settings.optimizer(&model.table())?;
         require(settings.target_accuracy.is_none() || !model.class_names().is_empty(), || {
             format!("--target-accuracy: model '{}' has no classes, only a loss", settings.model)
         })?;
@@ -214,7 +215,7 @@ impl Run {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
         let Self { settings, policy, warm_start, inputs, device, start, min_workers, device_name, state, .. } = self;
         let Inputs { model, specification, training, samples, test, own_test, test_samples, by_workers } = inputs;
-        let model_metadata = model::metadata(&specification, &*model);
+        let (model_metadata, table) = (model::metadata(&specification, &*model), model.table());
         if settings.verify > 0.0 {
             note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
         }
@@ -239,7 +240,7 @@ impl Run {
             },
             training: TrainingSetup {
                 start,
-                optimizer: settings.optimizer(),
+                optimizer: settings.optimizer(&table)?,
                 format: settings.wire_format()?,
                 learning_rate: settings.learning_rate(),
             },

@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) beta2: f64,
     pub(crate) epsilon: f64,
     pub(crate) weight_decay: Option<f64>,
+    /// Tensors with another learning rate or weight decay, by their names.
+    pub(crate) param_groups: Option<String>,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,
@@ -157,6 +159,7 @@ impl Default for Settings {
             beta2: 0.999,
             epsilon: 1e-8,
             weight_decay: None,
+            param_groups: None,
             clip_norm: None,
             augment: None,
             label_smoothing: 0.0,

@@ -4,7 +4,9 @@ use ata_coordinator::{Cadence, Retention};
 use ata_data::Augmentation;
 use ata_policies::POLICIES;
 use ata_scheduler::{EngineConfig, PolicyKind, Verify};
-use ata_sums::{LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig};
+use ata_sums::{
+    LearningRate, Optimizer, ParameterGroups, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig,
+};
 use ata_types::WireFormat;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -71,6 +73,10 @@ pub(crate) struct Evaluators {
     pub(crate) workers: bool,
 }
 
+fn bad_groups(reason: &str) -> Failure {
+    Failure::usage(format!("param_groups: {reason}"))
+}
+
 impl Settings {
     pub(super) fn check_training(&self) -> Result<(), Failure> {
         positive("lr", self.lr)?;
@@ -83,6 +89,7 @@ impl Settings {
         share("beta2", self.beta2, false)?;
         positive("epsilon", self.epsilon)?;
         share("label_smoothing", self.label_smoothing, false)?;
+        self.groups()?;
         self.augmentation()?;
         self.validation.map_or(Ok(()), |taken| share("validation", taken, false))?;
         self.target_accuracy.map_or(Ok(()), |accuracy| share("target_accuracy", accuracy, true))?;
@@ -118,26 +125,32 @@ impl Settings {
 
     pub(crate) fn training_config(&self, table: &ParameterTable) -> Result<TrainingConfig, Failure> {
         Ok(TrainingConfig {
-            optimizer: self.optimizer(),
+            optimizer: self.optimizer(table)?,
             sizes: table.into(),
             format: self.wire_format()?,
             budget: self.budget,
         })
     }
 
-    pub(crate) fn optimizer(&self) -> Optimizer {
+    fn groups(&self) -> Result<ParameterGroups, Failure> {
+        let text = self.param_groups.as_deref().unwrap_or_default();
+        text.parse().map_err(|reason: String| bad_groups(&reason))
+    }
+
+    pub(crate) fn optimizer(&self, table: &ParameterTable) -> Result<Optimizer, Failure> {
         let (rule, decay) = match self.optimizer {
             RuleName::Adam => (Rule::Adam, 0.0),
             RuleName::AdamW => (Rule::AdamW, ADAMW_WEIGHT_DECAY),
             RuleName::Sgd => (Rule::Sgd { momentum: self.momentum, nesterov: self.nesterov }, 0.0),
         };
-        Optimizer {
+        Ok(Optimizer {
             rule,
             weight_decay: self.weight_decay.unwrap_or(decay),
             clip_norm: self.clip_norm,
             betas: [self.beta1, self.beta2],
             epsilon: self.epsilon,
-        }
+            groups: self.groups()?.of_tensors(table).map_err(|reason| bad_groups(&reason))?,
+        })
     }
 
     pub(crate) fn learning_rate(&self) -> LearningRate {

@@ -31,6 +31,6 @@ pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_table, decode_vectors, encode_model,
     encode_vectors, sha256_of_parameters,
 };
-pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
+pub use optimizer::{LearningRate, Optimizer, ParameterGroups, Rule, RuleName, Schedule, ScheduleName, TensorGroups};
 pub use state::{SteppedChunk, TrainingConfig, TrainingOutcome, TrainingState};
 pub use table::{ParameterTable, TensorEntry, TensorKind};

@@ -40,6 +40,9 @@ pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metad
     let tensors = table.tensors.iter().flat_map(|entry| {
         let (own, others) = rest.split_at(entry.elements());
         rest = others;
+        if !entry.kind.is_in_files() {
+            return Vec::new();
+        }
         let values = match entry.kind {
             TensorKind::Counter => {
                 (Dtype::I64, own.iter().flat_map(|value| (value.round() as i64).to_le_bytes()).collect())
@@ -66,8 +69,10 @@ pub fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
     if let Some(twice) = table.tensors.iter().flat_map(TensorEntry::names).find(|name| !names.insert(*name)) {
         return Err(ModelFileError(format!("its '{ORDER}' has '{twice}' twice")));
     }
-    if !table.tensors.is_sorted_by_key(|entry| entry.kind != TensorKind::Trained) {
-        return Err(ModelFileError(format!("its '{ORDER}' has a trained tensor after one that is averaged")));
+    if !table.tensors.is_sorted_by_key(|entry| entry.kind.place()) {
+        return Err(ModelFileError(format!(
+            "its '{ORDER}' has a trained tensor after one that is averaged, or a tally before others"
+        )));
     }
     Ok(table)
 }
@@ -81,6 +86,10 @@ pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Me
     let wrapped: BTreeMap<String, &str> = unread.difference(&own).map(|name| (unwrapped(name), *name)).collect();
     let mut parameters = Vec::with_capacity(table.parameters());
     for entry in &table.tensors {
+        if !entry.kind.is_in_files() {
+            parameters.extend(std::iter::repeat_n(0.0, entry.elements()));
+            continue;
+        }
         let find = |name| unread.get(name).or_else(|| wrapped.get(&unwrapped(name))).copied();
         let found: Vec<&str> = entry.names().filter_map(find).collect();
         let values = values_of(&tensors, found.first().copied().unwrap_or(&entry.name), &entry.shape)?;
@@ -227,10 +236,27 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         assert!(of_order("a=c,b^A").is_ok());
-        assert_eq!(of_order("b^A,a").unwrap_err(), "its 'flat_order' has a trained tensor after one that is averaged");
+        for order in ["b^A,a", "w^W,a", "u^U,b^A"] {
+            assert!(of_order(order).unwrap_err().contains("has a trained tensor after one"), "{order}");
+        }
         for order in ["a,b,a", "a=b,b"] {
             assert!(of_order(order).unwrap_err().ends_with("twice"), "{order}");
         }
+    }
+
+    /// Tallies belong to a run, not to its model.
+    #[test]
+    fn tallies_are_in_the_order_but_not_in_the_file() {
+        let mut table = table(5);
+        let trained = table.tensors.len();
+        table.tensors.push(TensorEntry { kind: TensorKind::Weight, ..TensorEntry::new("weight", []) });
+        table.tensors.push(TensorEntry { kind: TensorKind::Uses, ..TensorEntry::new("uses", [trained]) });
+        let mut parameters: Vec<f32> = (0..table.parameters()).map(|at| at as f32).collect();
+        let of_model = parameters.len() - 1 - trained;
+        parameters[of_model..].fill(0.0);
+        let file = encode_model(&table, &parameters, &metadata());
+        assert_eq!(SafeTensors::deserialize(&file).unwrap().len(), trained);
+        assert_eq!((decode_table(&file).unwrap(), decode_model(&table, &file).unwrap().0), (table, parameters));
     }
 
     /// Wrappers of PyTorch prefix the names, and 16-bit floats are read.

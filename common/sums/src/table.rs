@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The tensors that make up a model's flat parameter vector, in its order: the trained ones precede all others.
+/// The tensors that make up a model's flat parameter vector, in its order: the trained ones precede all others. Tallies are last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterTable {
     /// The tensors, in flat order.
@@ -35,11 +35,38 @@ pub enum TensorKind {
     Averaged,
     /// An averaged tensor of integers of at most 2²⁴, such as a number of batches. Files hold it as 64-bit integers.
     Counter,
+    /// A tally with one value, to which each task adds its weight: the gradient of a step is divided by the sum of the weights. A task adds
+    /// the gradient of its mean loss times its weight. No file has it.
+    Weight,
+    /// A tally with a value for each trained tensor, to which a task adds 1 if it has a gradient for the tensor. A step leaves tensors for
+    /// which no task has one as they are, with their moments. No file has it.
+    Uses,
+}
+
+impl TensorKind {
+    /// Returns the place of the kind in a table.
+    pub(crate) fn place(self) -> usize {
+        match self {
+            Self::Trained => 0,
+            Self::Averaged | Self::Counter => 1,
+            Self::Weight | Self::Uses => 2,
+        }
+    }
+
+    /// Returns whether files of the model hold the tensor.
+    pub(crate) fn is_in_files(self) -> bool {
+        self.place() < 2
+    }
 }
 
 /// The suffixes that mark the names of transposed matrices, and of the kinds of tensors that are not trained.
-const MARKS: [(&str, TensorKind, bool); 3] =
-    [("^T", TensorKind::Trained, true), ("^A", TensorKind::Averaged, false), ("^C", TensorKind::Counter, false)];
+const MARKS: [(&str, TensorKind, bool); 5] = [
+    ("^T", TensorKind::Trained, true),
+    ("^A", TensorKind::Averaged, false),
+    ("^C", TensorKind::Counter, false),
+    ("^W", TensorKind::Weight, false),
+    ("^U", TensorKind::Uses, false),
+];
 
 /// The separator of the names of a tensor.
 const ALSO: char = '=';
@@ -79,7 +106,7 @@ impl ParameterTable {
     }
 
     /// Returns the names in flat order, separated by commas. The name of a transposed matrix ends in `^T`, that of an averaged tensor in
-    /// `^A` or `^C`; the names of one tensor are separated by `=`.
+    /// `^A` or `^C`, and that of a tally in `^W` or `^U`; the names of one tensor are separated by `=`.
     pub(crate) fn order(&self) -> String {
         let name = |entry: &TensorEntry| {
             let mark =
@@ -91,13 +118,19 @@ impl ParameterTable {
 
     /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor.
     pub(crate) fn ordered<E>(order: &str, mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, E>) -> Result<Self, E> {
+        let mut trained = 0;
         let entry = |text: &str| {
             let marked = |(mark, kind, transposed)| Some((text.strip_suffix(mark)?, kind, transposed));
             let (names, kind, transposed) =
                 MARKS.into_iter().find_map(marked).unwrap_or((text, TensorKind::Trained, false));
             let mut names = names.split(ALSO).map(String::from);
             let name = names.next().unwrap_or_default();
-            let shape = shape_of(&name)?;
+            trained += usize::from(kind == TensorKind::Trained);
+            let shape = match kind {
+                TensorKind::Weight => Vec::new(),
+                TensorKind::Uses => vec![trained],
+                _ => shape_of(&name)?,
+            };
             let is_transposed = transposed && shape.len() == 2;
             Ok(TensorEntry { name, shape, also: names.collect(), kind, is_transposed })
         };

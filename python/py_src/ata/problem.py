@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
@@ -32,7 +33,7 @@ class Measurement(NamedTuple):
     metrics: Mapping[str, float] = {}
 
 
-Kind = Literal["trained", "averaged", "counter"]
+Kind = Literal["trained", "averaged", "counter", "weight", "uses"]
 
 
 class Tensor(NamedTuple):
@@ -42,7 +43,9 @@ class Tensor(NamedTuple):
         name: Its name in the model's file.
         shape: Its shape.
         kind: `trained` by the optimizer; or `averaged`: each task begins with its value and may change it, and a step sets it to the mean
-            of what its tasks leave; or `counter`, which is averaged and has integers of at most 2^24.
+            of what its tasks leave; or `counter`, which is averaged and has integers of at most 2^24. Tallies are last, with a gradient that
+            each task gives them, and are in no file: `weight` has one value, the task's weight in the mean gradient, by which its gradient
+            is multiplied; `uses` has a value for each trained tensor, 1 if the task has a gradient for it.
         also: Other names of it, as of weights that two layers share.
     """
 
@@ -108,6 +111,10 @@ class Problem(ABC):
     averaged: Sequence[str] = ()
     """The names of arrays of `start` that no optimizer trains: each task begins with their values, and a step sets them to the mean of what
     its tasks leave. `loss_and_gradient` returns that in place of a gradient."""
+    weighs = False
+    """Whether `loss_and_gradient` returns a third value: the weight of a task in the mean of a step, for losses that are weighted means."""
+    finds_unused = False
+    """Whether a gradient may have None for an array. If no task of a step has a gradient for it, the array stays as it is."""
 
     @abstractmethod
     def start(self, seed: int) -> Mapping[str, Floats]:
@@ -120,7 +127,7 @@ class Problem(ABC):
     @abstractmethod
     def loss_and_gradient(
         self, parameters: Mapping[str, Floats], samples: Integers, key: Key
-    ) -> tuple[float, Mapping[str, Floats]]:
+    ) -> tuple[float, Mapping[str, Floats]] | tuple[float, Mapping[str, Floats | None], float]:
         """The mean loss over training samples, and its gradient. `key` is (seed, iteration, task), for dropout and the like."""
 
     @abstractmethod
@@ -132,7 +139,8 @@ class Problem(ABC):
         arrays = self.start(0)
         if unknown := set(self.averaged) - arrays.keys():
             raise ValueError(f"averaged={list(self.averaged)}: start() has no {', '.join(sorted(unknown))}")
-        return [Tensor(name, np.shape(arrays[name]), "averaged" if name in self.averaged else "trained") for name in self._order(arrays)]
+        of_model = [Tensor(name, np.shape(arrays[name]), "averaged" if name in self.averaged else "trained") for name in self._order(arrays)]
+        return of_model + tallies(len(arrays) - len(self.averaged), weighs=self.weighs, finds_unused=self.finds_unused)
 
     def _order(self, arrays: Mapping[str, Floats]) -> list[str]:
         return sorted(arrays, key=lambda name: name in self.averaged)
@@ -140,7 +148,9 @@ class Problem(ABC):
     def initial(self, seed: int) -> Floats:
         """As `Trainable`."""
         arrays = self.start(seed)
-        return np.concatenate([np.asarray(arrays[name], np.float32).ravel() for name in self._order(arrays)])
+        of_model = [np.asarray(arrays[name], np.float32).ravel() for name in self._order(arrays)]
+        tallied = tallies(len(arrays) - len(self.averaged), weighs=self.weighs, finds_unused=self.finds_unused)
+        return np.concatenate([*of_model, np.zeros(size(tallied), np.float32)])
 
     def open(self, split: Split, path: str | None) -> int:
         """As `Trainable`."""
@@ -158,10 +168,11 @@ class _ArrayComputation:
 
     def __init__(self, problem: Problem) -> None:
         tensors = problem.tensors()
-        size = sum(int(np.prod(tensor.shape)) for tensor in tensors)
         self.problem = problem
-        self.parameters, self.gradient = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        self.parameters, self.gradient = (np.zeros(size(tensors), np.float32) for _ in range(2))
         self.parameter_views, self.gradient_views = views(self.parameters, tensors), views(self.gradient, tensors)
+        self.weight, self.uses = (self.gradient_views.pop(name, None) for name in (WEIGHT, USES))
+        self.trained = [tensor.name for tensor in tensors if tensor.kind == "trained"]
 
     def load(self) -> None:
         """The views see what was written."""
@@ -170,12 +181,17 @@ class _ArrayComputation:
         """Nothing is prepared."""
 
     def compute(self, samples: Integers, key: Key) -> float:
-        loss, gradient = self.problem.loss_and_gradient(self.parameter_views, samples, key)
+        loss, gradient, *weight = self.problem.loss_and_gradient(self.parameter_views, samples, key)
         if not isinstance(gradient, Mapping):
             raise TypeError(f"the gradient: expected a dictionary of arrays, not {type(gradient).__name__}")
         if gradient.keys() != self.gradient_views.keys():
             raise ValueError(f"gradients of {sorted(gradient)}: expected {sorted(self.gradient_views)}")
         for name, view in self.gradient_views.items():
+            if self.uses is not None and name in self.trained:
+                self.uses[self.trained.index(name)] = gradient[name] is not None
+                if gradient[name] is None:
+                    view[...] = 0
+                    continue
             # numpy would also repeat a smaller array.
             if (shape := np.shape(gradient[name])) != view.shape or gradient[name] is None:
                 found = "None" if gradient[name] is None else f"the shape {shape}"
@@ -183,12 +199,41 @@ class _ArrayComputation:
             view[...] = gradient[name]
         for name in self.problem.averaged:
             np.subtract(self.parameter_views[name], self.gradient_views[name], out=self.gradient_views[name])
+        if self.problem.weighs:
+            self.weight[...] = checked_weight(*weight)
+            for name in self.trained:
+                self.gradient_views[name] *= self.weight
         return float(loss)
 
     def measure(self, samples: Integers) -> Measurement:
         measured = self.problem.measure(self.parameter_views, samples)
         loss, labels, predictions, metrics = Measurement(*measured) if isinstance(measured, tuple) else Measurement(measured)
         return Measurement(float(loss), list(labels), list(predictions), dict(metrics))
+
+
+WEIGHT, USES = "ata.weight", "ata.uses"
+
+
+def tallies(parameters: int, *, weighs: bool, finds_unused: bool) -> list[Tensor]:
+    """The tallies of a model with so many trained tensors."""
+    weight = [Tensor(WEIGHT, (), "weight")] if weighs else []
+    return [*weight, *([Tensor(USES, (parameters,), "uses")] if finds_unused else [])]
+
+
+def checked_weight(weight: float) -> float:
+    """The weight of a task.
+
+    Raises:
+        ValueError: If it is not a finite number of at least 0.
+    """
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"weight: {weight} of a task: expected a number of at least 0")
+    return float(weight)
+
+
+def size(tensors: Sequence[Tensor]) -> int:
+    """The number of values."""
+    return sum(math.prod(tensor.shape) for tensor in tensors)
 
 
 def views(vector: Floats, tensors: Sequence[Tensor]) -> dict[str, Floats]:

@@ -44,8 +44,12 @@ fn entry((name, shape, kind, also): (String, Vec<usize>, String, Vec<String>)) -
         "trained" => TensorKind::Trained,
         "averaged" => TensorKind::Averaged,
         "counter" => TensorKind::Counter,
+        "weight" => TensorKind::Weight,
+        "uses" => TensorKind::Uses,
         _ => {
-            return Err(PyValueError::new_err(format!("{name}: kind '{kind}': expected trained, averaged or counter")));
+            return Err(PyValueError::new_err(format!(
+                "{name}: kind '{kind}': expected trained, averaged, counter, weight or uses"
+            )));
         }
     };
     Ok(TensorEntry { also, kind, ..TensorEntry::new(name, shape) })
@@ -84,7 +88,7 @@ impl Model for PythonModel {
             DataSource::Generated { .. } => None,
             DataSource::File(path) | DataSource::Shards { index: path, .. } => Some(path.as_path()),
         };
-        Ok(Arc::new(PythonDataset::open(self.problem.clone(), self.parameter_count(), split, path)?))
+        Ok(Arc::new(PythonDataset::open(self.problem.clone(), (&self.table).into(), split, path)?))
     }
 
     fn class_names(&self) -> Vec<String> {

@@ -18,6 +18,7 @@ mod units;
 pub use kernels::add_sums;
 pub(crate) use kernels::{max_bits, power_of_two};
 pub(crate) use shifts::{BLOCK, BlockMaxima, block_maxima};
+pub(crate) use sizes::Tallies;
 pub use sizes::TensorSizes;
 pub use sum::{GradientSum, NotFinite, Quantizer, TensorGradient, maxima};
 pub(crate) use units::ceil_log2;

@@ -12,12 +12,29 @@ pub struct TensorSizes {
     ends: Arc<[usize]>,
     /// The number of tensors that are trained. The others, which are averaged, follow them.
     trained: usize,
+    tallies: Tallies,
+}
+
+/// The places of tallies in the flat vector.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tallies {
+    /// The sum of the tasks' weights.
+    pub(crate) weight: Option<usize>,
+    /// The numbers of tasks that have a gradient for each trained tensor.
+    pub(crate) uses: Option<Range<usize>>,
 }
 
 impl From<&ParameterTable> for TensorSizes {
     fn from(table: &ParameterTable) -> Self {
         let trained = table.tensors.iter().take_while(|entry| entry.kind == TensorKind::Trained).count();
-        Self { trained, ..Self::new(table.tensors.iter().map(TensorEntry::elements)) }
+        let sizes = Self::new(table.tensors.iter().map(TensorEntry::elements));
+        let range = |kind| {
+            let tensor = table.tensors.iter().position(|entry| entry.kind == kind)?;
+            Some(sizes.ends[tensor] - table.tensors[tensor].elements()..sizes.ends[tensor])
+        };
+        let tallies =
+            Tallies { weight: range(TensorKind::Weight).map(|range| range.start), uses: range(TensorKind::Uses) };
+        Self { trained, tallies, ..sizes }
     }
 }
 
@@ -29,7 +46,7 @@ impl TensorSizes {
             Some(*end)
         });
         let ends: Arc<[usize]> = ends.collect();
-        Self { trained: ends.len(), ends }
+        Self { trained: ends.len(), ends, tallies: Tallies::default() }
     }
 
     /// Returns whether a tensor is trained, rather than averaged.
@@ -37,9 +54,25 @@ impl TensorSizes {
         tensor < self.trained
     }
 
+    /// Returns the place of the first value of a tally, or the number of values if there is none.
+    pub(crate) fn tallied_from(&self) -> usize {
+        let Tallies { weight, uses } = &self.tallies;
+        let first = weight.iter().copied().chain(uses.as_ref().map(|uses| uses.start)).min();
+        first.unwrap_or_else(|| self.values())
+    }
+
+    pub(crate) fn tallies(&self) -> &Tallies {
+        &self.tallies
+    }
+
     /// Returns the number of values in the trained tensors, which precede the others.
     pub fn trained_values(&self) -> usize {
         self.trained.checked_sub(1).map_or(0, |last| self.ends[last])
+    }
+
+    /// Returns the number of tensors that are trained.
+    pub(crate) fn trained_tensors(&self) -> usize {
+        self.trained
     }
 
     /// Returns the number of tensors.

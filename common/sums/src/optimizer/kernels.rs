@@ -1,9 +1,10 @@
 //! One step on a range of parameters, in one pass over memory. Each parameter's result depends on its own values only,
 //! so ranges can be computed in parallel without changing a bit.
 
+use super::groups::GroupRule;
 use super::{Optimizer, Rule};
 
-/// The constants of a step, which all ranges share.
+/// The constants of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OptimizerStep {
     rule: Rule,
@@ -16,8 +17,6 @@ pub(crate) struct OptimizerStep {
     /// The factor that turns the sum of the tasks' gradients into their mean, clipped. A division would take as long as
     /// the rest of the step.
     scale: f32,
-    /// The number of tasks.
-    tasks: f32,
     /// The number of the step, saturating.
     time: i32,
 }
@@ -32,18 +31,29 @@ pub(crate) struct Range<'a> {
     pub(crate) next_moments: Vec<&'a mut [f32]>,
 }
 
+impl Range<'_> {
+    /// Leaves the parameters as they are.
+    pub(crate) fn keep(self) {
+        self.next_parameters.copy_from_slice(self.parameters);
+        for (next, moment) in self.next_moments.into_iter().zip(self.moments) {
+            next.copy_from_slice(moment);
+        }
+    }
+}
+
 impl OptimizerStep {
-    /// Prepares step number `time`, counted from 1, at the learning rate `rate`.
-    pub(crate) fn new(optimizer: &Optimizer, time: u64, rate: f64, tasks: u64, clip: f64) -> Self {
+    /// Prepares step number `time`, counted from 1, of a group's tensors. `scale` turns the sum of the tasks' gradients into the gradient.
+    pub(crate) fn new(optimizer: &Optimizer, group: GroupRule, time: u64, rate: f64, scale: f32) -> Self {
+        let weight_decay = group.weight_decay.unwrap_or(optimizer.weight_decay);
+        let rate = rate * group.rate_factor;
         Self {
             rule: optimizer.rule,
             betas: optimizer.betas.map(|beta| beta as f32),
             epsilon: optimizer.epsilon as f32,
-            weight_decay: optimizer.weight_decay as f32,
+            weight_decay: weight_decay as f32,
             rate: rate as f32,
-            shrink: (1.0 - rate * optimizer.weight_decay) as f32,
-            scale: 1.0 / tasks as f32 * clip as f32,
-            tasks: tasks as f32,
+            shrink: (1.0 - rate * weight_decay) as f32,
+            scale,
             time: i32::try_from(time).unwrap_or(i32::MAX),
         }
     }
@@ -63,12 +73,6 @@ impl OptimizerStep {
                 _ => unreachable!("moments are made for the rule"),
             },
         );
-    }
-
-    /// Sets averaged tensors to the mean of what the tasks leave. `sum` is that of their values before a task minus those after it. It is
-    /// divided, so that counters remain integers.
-    pub(crate) fn average(&self, values: &[f32], sum: &[f32], next: &mut [f32]) {
-        each([values, sum], [next], |[value, sum]| [value - sum / self.tasks]);
     }
 
     #[inline(always)]
@@ -113,6 +117,12 @@ impl OptimizerStep {
             [parameter - (parameter * self.weight_decay + sum * self.scale) * self.rate]
         });
     }
+}
+
+/// Sets averaged tensors to the mean of what the tasks leave. `sum` is that of their values before a task minus those after it. It is
+/// divided, so that counters remain integers.
+pub(crate) fn average(values: &[f32], sum: &[f32], tasks: f32, next: &mut [f32]) {
+    each([values, sum], [next], |[value, sum]| [value - sum / tasks]);
 }
 
 /// Computes every value after a step from the values before it.

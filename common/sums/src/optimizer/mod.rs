@@ -2,18 +2,22 @@
 //!
 //! # Layout
 //! - here: the optimizer and its constants; `kernels`: the arithmetic of one step on a range of parameters
-//! - `rate`: learning-rate schedules
+//! - `rate`: learning-rate schedules; `groups`: tensors with a rate and a weight decay of their own; `steps`: the step of each tensor
 
+mod groups;
 mod kernels;
 mod rate;
+mod steps;
 
-pub(crate) use kernels::{OptimizerStep, Range};
+pub use groups::{ParameterGroups, TensorGroups};
+pub(crate) use kernels::{Range, average};
 pub use rate::{LearningRate, Schedule, ScheduleName};
+pub(crate) use steps::{StepSetup, TensorSteps};
 
 use serde::{Deserialize, Serialize};
 
 /// An optimizer and its constants.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Optimizer {
     /// The update rule.
     pub rule: Rule,
@@ -25,11 +29,20 @@ pub struct Optimizer {
     pub betas: [f64; 2],
     /// The number ε that Adam and AdamW add to the root of the second moment.
     pub epsilon: f64,
+    /// Tensors with another learning rate or weight decay.
+    pub groups: TensorGroups,
 }
 
 impl Default for Optimizer {
     fn default() -> Self {
-        Self { rule: Rule::Adam, weight_decay: 0.0, clip_norm: None, betas: [0.9, 0.999], epsilon: 1e-8 }
+        Self {
+            rule: Rule::Adam,
+            weight_decay: 0.0,
+            clip_norm: None,
+            betas: [0.9, 0.999],
+            epsilon: 1e-8,
+            groups: TensorGroups::default(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use ata_types::{CHUNK_VALUES, WireFormat};
 use super::Trained;
 use crate::codec::encode_differences;
 use crate::exact::{Units, block_maxima};
-use crate::optimizer::{OptimizerStep, Range, Rule};
+use crate::optimizer::{Range, Rule, TensorSteps, average};
 
 /// The number of values stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
 const BLOCK: usize = 1 << 12;
@@ -87,15 +87,15 @@ impl VectorsChunk<'_> {
     pub(super) fn step(
         mut self,
         trained: &Trained,
-        step: &OptimizerStep,
+        steps: &TensorSteps,
         at: usize,
         gradient: &ChunkGradient<'_>,
     ) -> (SteppedChunk, Vec<(usize, f32)>) {
         let (sizes, current) = (&trained.config.sizes, &trained.vectors);
         let mut floats = [0.0; BLOCK];
         let mut maxima = Vec::new();
-        // The first value of the chunk that is averaged.
-        let averaged = sizes.trained_values().saturating_sub(at);
+        // The first values of the chunk that are averaged, and that belong to tallies.
+        let [averaged, tallied] = [sizes.trained_values(), sizes.tallied_from()].map(|first| first.saturating_sub(at));
         for from in (0..self.parameters.len()).step_by(BLOCK) {
             let to = self.parameters.len().min(from + BLOCK);
             let sum = match gradient {
@@ -107,14 +107,24 @@ impl VectorsChunk<'_> {
             };
             maxima.extend(block_maxima(sizes, at + from, sum));
             let cut = averaged.clamp(from, to);
-            step.take(Range {
-                parameters: &current.parameters[at + from..at + cut],
-                moments: current.moments.iter().map(|moment| &moment[at + from..at + cut]).collect(),
-                sum: &sum[..cut - from],
-                next_parameters: &mut self.parameters[from..cut],
-                next_moments: self.moments.iter_mut().map(|moment| &mut moment[from..cut]).collect(),
-            });
-            step.average(&current.parameters[at + cut..at + to], &sum[cut - from..], &mut self.parameters[cut..to]);
+            for (step, piece) in steps.pieces(sizes, at + from..at + cut) {
+                let own = piece.start - at..piece.end - at;
+                let range = Range {
+                    parameters: &current.parameters[piece.clone()],
+                    moments: current.moments.iter().map(|moment| &moment[piece.clone()]).collect(),
+                    sum: &sum[own.start - from..own.end - from],
+                    next_parameters: &mut self.parameters[own.clone()],
+                    next_moments: self.moments.iter_mut().map(|moment| &mut moment[own.clone()]).collect(),
+                };
+                match step {
+                    Some(step) => step.take(range),
+                    None => range.keep(),
+                }
+            }
+            let end = tallied.clamp(cut, to);
+            let (values, sum) = (&current.parameters[at + cut..at + end], &sum[cut - from..end - from]);
+            average(values, sum, steps.tasks(), &mut self.parameters[cut..end]);
+            self.parameters[end..to].fill(0.0);
         }
         let stepped = match self.replica.zip(current.replica.as_ref()) {
             Some((next, held)) => {

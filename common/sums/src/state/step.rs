@@ -1,11 +1,13 @@
 //! A step, which changes the state only when it is committed.
 
+use std::ops::Range;
+
 use ata_types::CHUNK_VALUES;
 
 use super::chunk::{ChunkGradient, SteppedChunk, VectorsChunk};
-use super::{TrainingConfig, TrainingState};
-use crate::exact::{BlockMaxima, block_maxima};
-use crate::optimizer::OptimizerStep;
+use super::{Trained, TrainingConfig, TrainingState};
+use crate::exact::{BlockMaxima, Tallies, block_maxima};
+use crate::optimizer::{StepSetup, TensorSteps};
 use crate::spread::{PARALLEL_FROM, spread};
 
 /// The number of values summed in sequence, so that the total is the same for every number of threads.
@@ -18,7 +20,7 @@ const MOST_CANCELLED: f32 = 4.0;
 
 #[derive(Debug)]
 pub(super) struct Begun {
-    step: OptimizerStep,
+    steps: TensorSteps,
     /// The number that turns the gradient of `maxima` into a mean.
     divisor: u64,
     stepped: usize,
@@ -40,23 +42,25 @@ pub struct TrainingOutcome {
 impl TrainingState {
     /// Returns `true` if a step needs the whole gradient before its first chunk, and must use [`TrainingState::step_whole`].
     pub fn needs_whole(&self, with_product: bool) -> bool {
-        with_product || self.trained.config.optimizer.clip_norm.is_some()
+        let TrainingConfig { optimizer, sizes, .. } = &self.trained.config;
+        with_product || optimizer.clip_norm.is_some() || sizes.tallied_from() < sizes.values()
     }
 
     /// Begins a step along the mean of the gradients of `tasks` tasks, at the learning rate `rate`. The step is then taken chunk by chunk.
     pub fn begin_step(&mut self, tasks: u64, rate: f64) {
         debug_assert!(!self.needs_whole(false), "the norm of the gradient is not known chunk by chunk");
-        self.begin(tasks, rate, 1.0);
+        self.begin(tasks, rate, scale_by(tasks as f64), None);
     }
 
-    fn begin(&mut self, divisor: u64, rate: f64, clip: f64) {
-        let config = &self.trained.config;
-        self.next.resize_like(&self.trained.vectors);
+    fn begin(&mut self, tasks: u64, rate: f64, scale: f32, times: Option<&[u64]>) {
+        let Trained { config: TrainingConfig { optimizer, sizes, .. }, vectors, steps, .. } = &self.trained;
+        self.next.resize_like(vectors);
+        let step = StepSetup { tasks, scale, time: steps + 1, rate, tensors: sizes.trained_tensors(), times };
         self.begun = Some(Begun {
-            step: OptimizerStep::new(&config.optimizer, self.trained.steps + 1, rate, divisor, clip),
-            divisor,
+            steps: TensorSteps::new(optimizer, &step),
+            divisor: tasks,
             stepped: 0,
-            maxima: BlockMaxima::new(&config.sizes),
+            maxima: BlockMaxima::new(sizes),
             gradient: None,
         });
     }
@@ -70,7 +74,7 @@ impl TrainingState {
         let begun = self.begun.as_mut().expect("a step was begun");
         let units = self.trained.units.as_ref().expect("the units of the sums are known");
         let next = self.next.chunk(at, sums.len());
-        let (stepped, maxima) = next.step(&self.trained, &begun.step, at, &ChunkGradient::Sums(sums, units));
+        let (stepped, maxima) = next.step(&self.trained, &begun.steps, at, &ChunkGradient::Sums(sums, units));
         begun.stepped += sums.len();
         begun.maxima.count(maxima);
         stepped
@@ -89,14 +93,17 @@ impl TrainingState {
         with_product: bool,
     ) -> (TrainingOutcome, Vec<SteppedChunk>) {
         assert_eq!(gradient.len(), self.parameters().len());
-        let mut divisor = tasks;
         let mut gradient_product = None;
+        let Tallies { weight, uses } = self.trained.config.sizes.tallies().clone();
+        let mut divisor = weight.map_or(tasks as f64, |at| gradient[at].into());
+        let mut averaged_over = tasks;
+        let times = uses.as_ref().map(|uses| self.times(uses, &gradient));
         let trained = 0..self.trained.config.sizes.trained_values();
         // The maxima are those of the sum, as in a step by chunks: those of the mean are rounded.
         let mut of_sum = BlockMaxima::new(&self.trained.config.sizes);
         if with_product {
             of_sum.count(block_maxima(&self.trained.config.sizes, 0, &gradient));
-            let (share, tasks) = (1.0 / divisor as f32, divisor as f32);
+            let (share, tasks) = (scale_by(divisor), tasks as f32);
             let (of_trained, of_averaged) = gradient.split_at_mut(trained.end);
             for value in of_trained {
                 *value *= share;
@@ -104,7 +111,7 @@ impl TrainingState {
             for value in of_averaged {
                 *value /= tasks;
             }
-            divisor = 1;
+            (divisor, averaged_over) = (1.0, 1);
             gradient_product = self
                 .trained
                 .last_gradient
@@ -114,12 +121,15 @@ impl TrainingState {
         let most = self.trained.config.optimizer.clip_norm;
         let gradient_norm = most.map(|_| {
             let gradient = &gradient[trained];
-            inner_product(gradient, gradient).sqrt() / divisor as f64
+            inner_product(gradient, gradient).sqrt() / divisor.max(f64::MIN_POSITIVE)
         });
         // PyTorch's `clip_grad_norm_` has the same factor.
         let clip = most.zip(gradient_norm).map_or(1.0, |(most, norm)| (most / (norm + 1e-6)).min(1.0));
-        self.begin(divisor, rate, clip);
+        self.begin(averaged_over, rate, scale_by(divisor) * clip as f32, times.as_deref());
         let chunks = self.step_all(&gradient);
+        if let (Some(uses), Some(times)) = (uses, times) {
+            self.keep_times(uses, &times);
+        }
         if let Some(begun) = self.begun.as_mut().filter(|_| with_product) {
             begun.gradient = Some(gradient);
             begun.divisor = tasks;
@@ -128,14 +138,30 @@ impl TrainingState {
         (TrainingOutcome { gradient_product, gradient_norm }, chunks)
     }
 
+    /// Returns the number of this step for each trained tensor: those in which it had no gradient do not count. It is 0 for a tensor without
+    /// gradient. The optimizer's first vector has the numbers so far at the places of the tally.
+    fn times(&self, uses: &Range<usize>, gradient: &[f32]) -> Vec<u64> {
+        let before = |at: usize| self.trained.vectors.moments.first().map_or(0, |moment| moment[at] as u64);
+        uses.clone().map(|at| if gradient[at] > 0.0 { before(at) + 1 } else { 0 }).collect()
+    }
+
+    fn keep_times(&mut self, uses: Range<usize>, times: &[u64]) {
+        let before = self.trained.vectors.moments.first();
+        for (before, next) in before.into_iter().zip(&mut self.next.moments) {
+            for (at, time) in uses.clone().zip(times) {
+                next[at] = if *time > 0 { *time as f32 } else { before[at] };
+            }
+        }
+    }
+
     /// Steps every chunk; for a large vector, on several threads.
     fn step_all(&mut self, gradient: &[f32]) -> Vec<SteppedChunk> {
         let begun = self.begun.as_mut().expect("the step was begun");
-        let (trained, step) = (&self.trained, &begun.step);
+        let (trained, steps) = (&self.trained, &begun.steps);
         let mut results = vec![None; gradient.len().div_ceil(CHUNK_VALUES)];
         let chunks = gradient.chunks(CHUNK_VALUES).zip(self.next.chunks()).zip(&mut results).enumerate();
         let work = |(at, ((gradient, next), result)): (usize, ((&[f32], VectorsChunk<'_>), &mut Option<_>))| {
-            *result = Some(next.step(trained, step, at * CHUNK_VALUES, &ChunkGradient::Floats(gradient)));
+            *result = Some(next.step(trained, steps, at * CHUNK_VALUES, &ChunkGradient::Floats(gradient)));
         };
         if gradient.len() < PARALLEL_FROM {
             chunks.for_each(work);
@@ -189,6 +215,11 @@ impl TrainingState {
         trained.last_gradient = gradient;
         std::mem::swap(&mut trained.vectors, &mut self.next);
     }
+}
+
+/// Returns the factor that divides by the number of tasks or by the sum of their weights. Tasks without any weight have no gradient.
+fn scale_by(divisor: f64) -> f32 {
+    if divisor > 0.0 { 1.0 / divisor as f32 } else { 0.0 }
 }
 
 /// Computes Σ aᵢ·bᵢ, in an order that does not depend on the number of threads.

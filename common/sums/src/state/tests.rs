@@ -9,7 +9,7 @@ use super::*;
 use crate::codec::apply_differences;
 use crate::exact::{GradientSum, Quantizer, power_of_two};
 use crate::optimizer::Rule;
-use crate::table::{ParameterTable, TensorKind};
+use crate::table::{ParameterTable, TensorEntry, TensorKind};
 
 /// The lengths of the tensors, some of which end within chunks. The last chunk is short, and a whole step takes several threads.
 const LENGTHS: [usize; 4] = [20_000, 1, 265_000, 3000];
@@ -160,6 +160,91 @@ fn averaged_tensors_take_the_mean_of_the_tasks() {
             state.vectors().all(|(name, values)| name == "replica" || values[330] == 0.0 || name == "last_gradient")
         );
         assert!(state.units().unwrap().shifts().is_empty());
+    }
+}
+
+/// The gradient is divided by the sum of the weights, and a tensor that no task uses stays as it is: its numbers are those of a run that has
+/// only the steps in which it is used.
+#[test]
+fn tallies_weigh_tasks_and_leave_unused_tensors() {
+    let mut table = ParameterTable::of_shapes([("often".into(), vec![300]), ("rarely".into(), vec![5])]);
+    table.tensors.extend(
+        [("mean", 3, TensorKind::Averaged), ("weight", 1, TensorKind::Weight), ("uses", 2, TensorKind::Uses)]
+            .map(|(name, length, kind)| TensorEntry { kind, ..TensorEntry::new(name, [length]) }),
+    );
+    for (rule, format, with_product, clips) in RULES
+        .into_iter()
+        .flat_map(|rule| [(rule, F32Exact, false, false), (rule, Compact, true, false), (rule, F32Exact, false, true)])
+    {
+        let clip_norm = clips.then_some(0.01);
+        let optimizer = Optimizer { rule, weight_decay: 0.1, clip_norm, ..Optimizer::default() };
+        let config = |sizes| TrainingConfig { optimizer: optimizer.clone(), sizes, format, budget: 4 };
+        let mut state = TrainingState::new(config(TensorSizes::from(&table)), [vec![1.0; 308], vec![0.0; 3]].concat());
+        assert!(state.needs_whole(false));
+        state.set_units(Units::first(&[1.0; 5], 4));
+        let alone = |length| TrainingState::new(config(TensorSizes::new([length])), vec![1.0; length]);
+        let (mut often, mut rarely) = (alone(300), alone(5));
+        for step in 0..6 {
+            let is_used = [1, 3, 4].contains(&step);
+            let gradient = |length| -> Vec<f32> { (0..length).map(|at| ((at + step) as f32).sin()).collect() };
+            let of_rarely = if is_used { gradient(5) } else { vec![0.0; 5] };
+            let tallies = [[0.3; 3].as_slice(), &[2.0], &[3.0, if is_used { 1.0 } else { 0.0 }]].concat();
+            state.step_whole([gradient(300), of_rarely.clone(), tallies].concat(), 3, 0.1, with_product);
+            state.commit_step(&[1.0; 5]);
+            if !clips {
+                often.step_whole(gradient(300), 2, 0.1, with_product);
+                often.commit_step(&[1.0]);
+                if is_used {
+                    rarely.step_whole(of_rarely, 2, 0.1, with_product);
+                    rarely.commit_step(&[1.0]);
+                }
+                assert_eq!(state.parameters()[..300], *often.parameters(), "{rule:?}, step {step}");
+                assert_eq!(state.parameters()[300..305], *rarely.parameters(), "{rule:?}, step {step}");
+            }
+            assert!((state.parameters()[305] - (1.0 - 0.1 * (step + 1) as f32)).abs() < 1e-6);
+            assert_eq!(state.parameters()[308..], [0.0; 3]);
+        }
+        let mut restored = TrainingState::restore(
+            state.config().clone(),
+            state.parameters().to_vec(),
+            state.vectors().map(|(name, values)| (name.to_owned(), values.to_vec())).collect(),
+            state.steps(),
+            state.units().cloned(),
+        )
+        .unwrap();
+        assert!(restored == state);
+        let no_weight = [vec![f32::MAX; 305], vec![0.0; 3], vec![0.0, 1.0, 1.0]].concat();
+        restored.step_whole(no_weight, 3, 0.1, false);
+        restored.commit_step(&[1.0; 5]);
+        assert!(restored.parameters().iter().all(|value| value.is_finite()));
+    }
+}
+
+/// A group's tensors are stepped as by an optimizer with its rate and weight decay.
+#[test]
+fn groups_have_rates_and_decays_of_their_own() {
+    let table = ParameterTable::of_shapes([("a.weight".into(), vec![300]), ("a.bias".into(), vec![700])]);
+    let groups: crate::ParameterGroups = "*.bias: weight_decay=0, lr_factor=0.5".parse().unwrap();
+    for rule in RULES {
+        let optimizer = Optimizer { rule, weight_decay: 0.1, ..Optimizer::default() };
+        let new = |optimizer, sizes: TensorSizes| {
+            let parameters = vec![1.0; sizes.values()];
+            TrainingState::new(TrainingConfig { optimizer, sizes, format: F32Exact, budget: 4 }, parameters)
+        };
+        let groups = groups.of_tensors(&table).unwrap();
+        let mut both = new(Optimizer { groups, ..optimizer.clone() }, TensorSizes::from(&table));
+        let mut weight = new(optimizer.clone(), TensorSizes::new([300]));
+        let mut bias = new(Optimizer { weight_decay: 0.0, ..optimizer }, TensorSizes::new([700]));
+        for step in 0..5 {
+            let gradient: Vec<f32> = (0..1000).map(|at| ((at * 7 + step) as f32).sin()).collect();
+            weight.step_whole(gradient[..300].to_vec(), 3, 0.1, false);
+            bias.step_whole(gradient[300..].to_vec(), 3, 0.05, false);
+            both.step_whole(gradient, 3, 0.1, false);
+            for (state, tensors) in [(&mut weight, 1), (&mut bias, 1), (&mut both, 2)] {
+                state.commit_step(&vec![1.0; tensors]);
+            }
+        }
+        assert_eq!(*both.parameters(), [weight.parameters(), bias.parameters()].concat(), "{rule:?}");
     }
 }
 

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset, default_collate
 
-from ata.problem import Floats, Integers, Key, Measurement, Split
+from ata.problem import Floats, Integers, Key, Measurement, Split, size, tallies
 from ata.problem import Tensor as Entry
 from ata.torch.batches import Dataset, Source, seed
 from ata.torch.buffers import BatchNorm, Buffers, entries, normalises_batches, synchronised
 from ata.torch.loaders import Loaders, Request
+from ata.torch.tallies import Tallies
 
 Forward = Callable[[nn.Module, Any], tuple[Any, Any]]
 """From a model and a batch to what the loss takes: outputs and targets."""
@@ -33,7 +34,7 @@ class Problem:
     Parameters with `requires_grad` are trained, and persistent buffers are averaged: every task begins with their values, as in the
     running statistics of batch normalisation, and a step sets them to the mean of what its tasks leave. The rest of the model must be the
     same on every machine, and no task may change it. A task's gradient may depend only on these, its samples, and the random states of
-    PyTorch, numpy and Python, which are seeded for each task. A parameter without influence on a task's loss has a gradient of zeros.
+    PyTorch, numpy and Python, which are seeded for each task.
 
     Args:
         model: The model, with `float32` parameters. Training begins with those of the coordinator.
@@ -43,6 +44,10 @@ class Problem:
         forward: From the model and a batch to outputs and targets. By default, samples are pairs (input, target).
         classes: Names of the classes, for accuracies. Targets must be class numbers, and outputs scores by class.
         metrics: Functions by name, from outputs and targets of test samples to a mean.
+        weight: From a batch to the weight of a task in the mean of a step, if the loss is a weighted mean: `lambda batch: (batch["labels"]
+            != -100).sum()` for a mean over tokens, `lambda batch: weights[batch[1]].sum()` for class weights.
+        find_unused_parameters: Whether parameters without a gradient in any task of a step stay as they are, with their moments, as in
+            PyTorch. Otherwise, the gradient is zero where a task has none. Costs: a step then begins when all gradients have arrived.
         collate: Makes a batch of samples.
         loaders: Processes of each worker that load its next samples. Training data and `collate` must be picklable then.
         device: Where to compute. By default, on a GPU if there is one.
@@ -63,6 +68,8 @@ class Problem:
         forward: Forward = pairs,
         classes: Sequence[str] = (),
         metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+        weight: Callable[[Any], Any] | None = None,
+        find_unused_parameters: bool = False,
         collate: Callable[[list[Any]], Any] = default_collate,
         loaders: int = 0,
         device: str | torch.device | None = None,
@@ -77,6 +84,7 @@ class Problem:
             raise ValueError(f"loaders={loaders}: expected a number of processes, or 0")
         self.model, self.loss, self.forward, self.collate, self.autocast = model, loss, forward, collate, autocast
         self.loaders = loaders
+        self.weight, self.finds_unused = weight, find_unused_parameters
         self.data: dict[Split, Dataset] = {"train": train, "test": train if evaluate is None else evaluate}
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.name = name or type(model).__name__.lower()
@@ -84,12 +92,15 @@ class Problem:
 
     def tensors(self) -> list[Entry]:
         """As `ata.problem.Trainable`."""
-        return [entry for entry, _ in entries(self.model)]
+        return [*(entry for entry, _ in entries(self.model)), *self._tallies()]
+
+    def _tallies(self) -> list[Entry]:
+        return tallies(len(trained(self.model)), weighs=self.weight is not None, finds_unused=self.finds_unused)
 
     def initial(self, seed: int) -> Floats:
         """As `ata.problem.Trainable`. Whoever makes the model seeds it."""
         tensors = [tensor.detach().reshape(-1).to("cpu", torch.float32) for _, tensor in entries(self.model)]
-        return torch.cat(tensors).numpy()
+        return torch.cat([*tensors, torch.zeros(size(self._tallies()))]).numpy()
 
     def open(self, split: Split, path: str | None) -> int:
         """As `ata.problem.Trainable`."""
@@ -116,15 +127,18 @@ class Computation:
             module.__class__ = BatchNorm
         parameters = [parameter for _, parameter in trained(self.model)]
         sizes = [parameter.numel() for parameter in parameters]
-        size = sum(tensor.numel() for _, tensor in entries(self.model))
-        values, gradients = (torch.zeros(size, device=problem.device) for _ in range(2))
-        (*own_values, of_buffers), (*own_gradients, changes) = (
-            vector.split([*sizes, size - sum(sizes)]) for vector in (values, gradients)
-        )
+        tensors = problem.tensors()
+        others = [[tensor for tensor in tensors if tensor.kind in kinds] for kinds in [("averaged", "counter"), ("weight",), ("uses",)]]
+        sizes += map(size, others)
+        values, gradients = (torch.zeros(size(tensors), device=problem.device) for _ in range(2))
+        *own_values, of_buffers, _, _ = values.split(sizes)
+        *own_gradients, changes, weight, uses = gradients.split(sizes)
         for parameter, value, gradient in zip(parameters, own_values, own_gradients, strict=True):
             parameter.data, parameter.grad = value.view(parameter.shape), gradient.view(parameter.shape)
         self.views = [parameter.grad for parameter in parameters]
         self.buffers = Buffers(self.model, of_buffers, changes)
+        of_trained = gradients[: sum(sizes[: len(parameters)])]
+        self.tallies = Tallies(trained(self.model), of_trained, weight, uses, problem.weight)
         self.values, self.gradients = values, gradients
         self.warns_below = FEW_SAMPLES if normalises_batches(self.model) else 0
         is_on_cpu = problem.device.type == "cpu"
@@ -155,15 +169,17 @@ class Computation:
             warnings.warn(f"batch normalisation over the {len(samples)} samples of a task is noisy: --task-batch 8 or more", stacklevel=1)
         self.gradients.zero_()
         self.buffers.begin()
+        self.tallies.begin()
         _, _, loss = self._forward(batch)
         loss.backward()
         self.buffers.end()
+        weight = self.tallies.end(batch)
         for (name, parameter), view in zip(trained(self.model), self.views, strict=True):
             if parameter.grad is not view:
                 raise RuntimeError(f"the gradient of {name} was replaced: forward and loss must not call zero_grad")
         if self.host_gradients is not self.gradients:
             self.host_gradients.copy_(self.gradients)
-        return loss.item()
+        return loss.item() if weight > 0 else 0.0
 
     @torch.no_grad()
     def measure(self, samples: Integers) -> Measurement:

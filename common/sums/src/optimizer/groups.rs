@@ -1,0 +1,163 @@
+//! Parameter groups: tensors with a learning rate and a weight decay of their own.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::table::{ParameterTable, TensorKind};
+
+/// How the tensors of a group are trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GroupRule {
+    /// The factor of the learning rate.
+    pub(crate) rate_factor: f64,
+    /// The weight decay, if it is not the optimizer's.
+    pub(crate) weight_decay: Option<f64>,
+}
+
+/// Parameter groups by the names of tensors, as in `*.bias norm*: weight_decay=0; head.*: lr_factor=10`. The first group with a pattern that
+/// matches a name of the tensor counts; `*` stands for any characters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParameterGroups(Vec<(Vec<String>, GroupRule)>);
+
+/// The groups of a model's tensors. By default, there are none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TensorGroups {
+    /// The groups, after that of the tensors that are in none of them.
+    groups: Vec<GroupRule>,
+    /// The group of each tensor.
+    of_tensor: Arc<[usize]>,
+}
+
+/// The group of tensors that are in no other.
+const OTHERS: GroupRule = GroupRule { rate_factor: 1.0, weight_decay: None };
+
+impl FromStr for ParameterGroups {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let groups = text.split(';').map(str::trim).filter(|group| !group.is_empty());
+        groups.map(group).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Parses a group: its patterns and its settings.
+fn group(text: &str) -> Result<(Vec<String>, GroupRule), String> {
+    let expected =
+        || format!("'{text}': expected PATTERN …: weight_decay=X, lr_factor=X, as in *.bias norm*: weight_decay=0");
+    let (patterns, settings) = text.split_once(':').ok_or_else(expected)?;
+    let patterns: Vec<String> = patterns.split_whitespace().map(String::from).collect();
+    let mut group = OTHERS;
+    for setting in settings.split(',') {
+        let (key, number) = setting.split_once('=').ok_or_else(expected)?;
+        let number: f64 = number.trim().parse().map_err(|_| expected())?;
+        if !(number.is_finite() && number >= 0.0) {
+            return Err(format!("'{}': expected a number of at least 0", setting.trim()));
+        }
+        match key.trim() {
+            "weight_decay" => group.weight_decay = Some(number),
+            "lr_factor" => group.rate_factor = number,
+            _ => return Err(expected()),
+        }
+    }
+    if patterns.is_empty() { Err(expected()) } else { Ok((patterns, group)) }
+}
+
+impl ParameterGroups {
+    /// Finds the group of each tensor. A pattern must match a trained tensor, so that no mistake goes unnoticed.
+    pub fn of_tensors(&self, table: &ParameterTable) -> Result<TensorGroups, String> {
+        if self.0.is_empty() {
+            return Ok(TensorGroups::default());
+        }
+        let trained: Vec<_> = table.tensors.iter().filter(|entry| entry.kind == TensorKind::Trained).collect();
+        let names = || trained.iter().flat_map(|entry| entry.names());
+        let mut patterns = self.0.iter().flat_map(|(patterns, _)| patterns);
+        if let Some(unused) = patterns.find(|pattern| !names().any(|name| matches(pattern, name))) {
+            let some: Vec<&str> = names().take(5).collect();
+            return Err(format!("'{unused}' matches no parameter: the names begin with {}", some.join(", ")));
+        }
+        let group_of = |entry: &&crate::table::TensorEntry| {
+            let is_in = |(patterns, _): &(Vec<String>, GroupRule)| {
+                entry.names().any(|name| patterns.iter().any(|pattern| matches(pattern, name)))
+            };
+            self.0.iter().position(is_in).map_or(0, |at| at + 1)
+        };
+        let groups = std::iter::once(OTHERS).chain(self.0.iter().map(|(_, group)| *group)).collect();
+        Ok(TensorGroups { groups, of_tensor: trained.iter().map(group_of).collect() })
+    }
+}
+
+impl TensorGroups {
+    /// Returns whether all tensors are trained alike.
+    pub(crate) fn are_one(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Returns the group of a tensor.
+    pub(crate) fn of(&self, tensor: usize) -> GroupRule {
+        self.of_tensor.get(tensor).map_or(OTHERS, |group| self.groups[*group])
+    }
+}
+
+/// Returns whether a name matches a pattern in which `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => name.strip_prefix(start).is_some_and(|name| {
+            name.char_indices().map(|(at, _)| at).chain([name.len()]).any(|at| matches(rest, &name[at..]))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> ParameterTable {
+        let names = ["embed.weight", "layer.0.weight", "layer.0.bias", "layer.0.norm.weight", "head.weight"];
+        ParameterTable::of_shapes(names.map(|name| (name.to_owned(), vec![2])))
+    }
+
+    #[test]
+    fn the_first_matching_group_counts() {
+        let groups: ParameterGroups =
+            " *.bias *norm*: weight_decay=0; layer.*: lr_factor=0.5, weight_decay=1 ; ".parse().unwrap();
+        let groups = groups.of_tensors(&table()).unwrap();
+        assert_eq!(*groups.of_tensor, [0, 2, 1, 1, 0]);
+        let numbers = [0, 2, 1].map(|tensor| (groups.of(tensor).rate_factor, groups.of(tensor).weight_decay));
+        assert_eq!(numbers, [(1.0, None), (1.0, Some(0.0)), (0.5, Some(1.0))]);
+        assert_eq!(TensorGroups::default().of(3), OTHERS);
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, name, expected) in [
+            ("a*", "abc", true),
+            ("a", "abc", false),
+            ("*c", "abc", true),
+            ("*b", "abc", false),
+            ("*a*b*", "xaybz", true),
+            ("**", "", true),
+            ("a*b*c", "abbc", true),
+            ("é*", "éa", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn bad_groups_are_refused_with_the_reason() {
+        for (text, message) in [
+            ("bias", "expected PATTERN"),
+            (": weight_decay=0", "expected PATTERN"),
+            ("a: decay=0", "expected PATTERN"),
+            ("a: weight_decay=x", "expected PATTERN"),
+            ("a: weight_decay=-1", "expected a number of at least 0"),
+            ("a: lr_factor=inf", "expected a number of at least 0"),
+        ] {
+            let error = text.parse::<ParameterGroups>().unwrap_err();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+        let error = "*.bais: weight_decay=0".parse::<ParameterGroups>().unwrap().of_tensors(&table()).unwrap_err();
+        assert!(error.starts_with("'*.bais' matches no parameter: the names begin with embed.weight, "), "{error}");
+    }
+}

@@ -1,0 +1,75 @@
+//! The steps of a model's tensors, which differ in their parameter groups, and in whether tasks had a gradient.
+
+use std::ops::Range;
+
+use super::Optimizer;
+use super::groups::GroupRule;
+use super::kernels::OptimizerStep;
+use crate::exact::TensorSizes;
+
+/// The constants of a step.
+#[derive(Debug)]
+pub(crate) struct TensorSteps {
+    trained: TrainedSteps,
+    /// The number of tasks.
+    tasks: f32,
+}
+
+#[derive(Debug)]
+enum TrainedSteps {
+    /// All tensors are stepped alike.
+    Alike(OptimizerStep),
+    /// The step of each tensor; `None` for those that stay as they are.
+    Each(Vec<Option<OptimizerStep>>),
+}
+
+/// The setup of a step of all tensors.
+pub(crate) struct StepSetup<'a> {
+    /// The number of tasks.
+    pub(crate) tasks: u64,
+    /// The factor that turns the sum of the tasks' gradients into their mean, clipped.
+    pub(crate) scale: f32,
+    /// The number of the step, counted from 1.
+    pub(crate) time: u64,
+    /// The learning rate.
+    pub(crate) rate: f64,
+    /// The number of trained tensors.
+    pub(crate) tensors: usize,
+    /// For each trained tensor, the number of the step for it; 0 if it has no gradient. `None` if all tensors have one in every step.
+    pub(crate) times: Option<&'a [u64]>,
+}
+
+impl TensorSteps {
+    pub(crate) fn new(optimizer: &Optimizer, step: &StepSetup<'_>) -> Self {
+        let new = |group: GroupRule, time| OptimizerStep::new(optimizer, group, time, step.rate, step.scale);
+        let of = |tensor| optimizer.groups.of(tensor);
+        let trained = match step.times {
+            None if optimizer.groups.are_one() => TrainedSteps::Alike(new(of(0), step.time)),
+            None => TrainedSteps::Each((0..step.tensors).map(|tensor| Some(new(of(tensor), step.time))).collect()),
+            Some(times) => {
+                let of_tensor = |(tensor, time): (usize, &u64)| (*time > 0).then(|| new(of(tensor), *time));
+                TrainedSteps::Each(times.iter().enumerate().map(of_tensor).collect())
+            }
+        };
+        Self { trained, tasks: step.tasks as f32 }
+    }
+
+    /// Splits a range of the trained values by their steps; those without one stay as they are.
+    pub(crate) fn pieces(
+        &self,
+        sizes: &TensorSizes,
+        range: Range<usize>,
+    ) -> Vec<(Option<&OptimizerStep>, Range<usize>)> {
+        match &self.trained {
+            TrainedSteps::Alike(step) => vec![(Some(step), range)],
+            TrainedSteps::Each(steps) => {
+                sizes.pieces(range).map(|(tensor, piece)| (steps[tensor].as_ref(), piece)).collect()
+            }
+        }
+    }
+
+    /// Returns the number of tasks.
+    pub(crate) fn tasks(&self) -> f32 {
+        self.tasks
+    }
+}

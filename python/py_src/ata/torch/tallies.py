@@ -1,0 +1,80 @@
+"""What a task adds up beside its gradient: its weight in the mean, and the parameters for which it has a gradient."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ata.problem import checked_weight
+
+
+class Tallies:
+    """The tallies of a computation.
+
+    Args:
+        parameters: The trained parameters, by name.
+        gradients: Their part of the gradient.
+        weight: The place of a task's weight; empty if tasks weigh the same.
+        uses: The places where parameters with a gradient are marked; empty if the others have zeros.
+        of_batch: From a batch to its weight.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[tuple[str, nn.Parameter]],
+        gradients: Tensor,
+        weight: Tensor,
+        uses: Tensor,
+        of_batch: Callable[[Any], Any] | None,
+    ) -> None:
+        self.names, self.gradients, self.weight, self.uses, self.of_batch = [name for name, _ in parameters], gradients, weight, uses, of_batch
+        self.found = [False] * len(parameters)
+        self.hooks = [parameter.register_post_accumulate_grad_hook(self._finder(at)) for at, (_, parameter) in enumerate(parameters)]
+
+    def _finder(self, at: int) -> Callable[[Tensor], None]:
+        def hook(_: Tensor) -> None:
+            self.found[at] = True
+
+        return hook
+
+    def begin(self) -> None:
+        """Begins a task."""
+        self.found[:] = [False] * len(self.found)
+
+    @torch.no_grad()
+    def end(self, batch: Any) -> float:
+        """Multiplies the gradient of a task by its weight, which it returns, and leaves both tallies.
+
+        Raises:
+            ValueError: If the weight is not a finite number of at least 0.
+        """
+        if self.uses.numel() > 0:
+            self.uses.copy_(torch.tensor(self.found, dtype=self.uses.dtype))
+        else:
+            self._warn_once()
+        if self.of_batch is None:
+            return 1.0
+        weight = checked_weight(float(self.of_batch(batch)))
+        self.weight.fill_(weight)
+        if weight > 0:
+            self.gradients.mul_(weight)
+        else:
+            # The mean of nothing may be NaN.
+            self.gradients.zero_()
+        return weight
+
+    def _warn_once(self) -> None:
+        """After the first task, says which parameters had no gradient in it."""
+        if self.hooks and (unused := [name for name, found in zip(self.names, self.found, strict=True) if not found]):
+            warnings.warn(
+                f"a task has no gradient for {', '.join(unused[:3])}{' …' if len(unused) > 3 else ''}, so it counts as zero: "
+                "find_unused_parameters=True leaves such parameters as they are",
+                stacklevel=1,
+            )
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
