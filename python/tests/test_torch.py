@@ -177,7 +177,7 @@ def test_mistakes_are_named() -> None:
             "a step was not computed to its end",
             "there is no micro-batch to weigh",
             "a micro-batch was not computed",
-            "a batch of type int cannot be split",
+            "a batch of int cannot be split",
         ]
         assert len(texts) == len(expected)
         assert all(part in text for part, text in zip(expected, texts, strict=True)), texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,46 +11,57 @@ import torch
 def split(batch: Any, sizes: list[int]) -> Iterator[Any]:
     """Consecutive parts of a batch, with these numbers of samples; of an empty part, a sample that does not count.
 
-    A batch is a tensor, or a tuple, list or dictionary of batches. Samples are along the first dimension.
+    A batch is a tensor with the samples along its first dimension, a tuple or list with one element per sample, or a tuple, list or mapping of
+    batches.
+
+    Raises:
+        TypeError: If something in the batch has another number of samples.
     """
     if len(sizes) == 1:
         yield batch
         return
-    begin = 0
+    begin, total = 0, max(sum(sizes), 1)
+    if not _has(batch, total):
+        raise TypeError(
+            f"a batch of {_described(batch)} cannot be split into micro-batches: expected {total} samples, along the first dimension of "
+            "tensors or as elements of lists, in any tuples, lists and mappings. Without micro_batch, any batch will do"
+        )
     for size in sizes:
-        first = min(begin, _length(batch) - 1)
-        yield _part(batch, slice(first, first + max(size, 1)))
+        first = min(begin, total - 1)
+        yield _part(batch, slice(first, first + max(size, 1)), total)
         begin += size
 
 
-def _length(batch: Any) -> int:
-    """The samples of the first tensor in it."""
-    while not isinstance(batch, torch.Tensor):
-        if isinstance(batch, dict):
-            batch = list(batch.values())
-        if not isinstance(batch, (tuple, list)) or not batch:
-            raise _unknown(batch)
-        batch = batch[0]
-    return len(batch)
+def _has(batch: Any, total: int) -> bool:
+    """Whether every part of a batch has this many samples."""
+    if isinstance(batch, torch.Tensor):
+        return batch.ndim > 0 and len(batch) == total
+    if isinstance(batch, Mapping):
+        return len(batch) > 0 and all(_has(value, total) for value in batch.values())
+    return isinstance(batch, (tuple, list)) and (_consists_of_batches(batch, total) or len(batch) == total)
 
 
-def _part(batch: Any, samples: slice) -> Any:
+def _consists_of_batches(batch: tuple[Any, ...] | list[Any], total: int) -> bool:
+    return len(batch) > 0 and all(_has(value, total) for value in batch)
+
+
+def _part(batch: Any, samples: slice, total: int) -> Any:
     if isinstance(batch, torch.Tensor):
         return batch[samples]
-    if isinstance(batch, dict):
-        return {key: _part(value, samples) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(_part(value, samples) for value in batch))
-    if isinstance(batch, (tuple, list)):
-        # Lists of numbers and texts are as long as the batch.
-        if batch and not isinstance(batch[0], (torch.Tensor, dict, tuple, list)):
-            return batch[samples]
-        return type(batch)(_part(value, samples) for value in batch)
-    raise _unknown(batch)
+    if isinstance(batch, Mapping):
+        return {key: _part(value, samples, total) for key, value in batch.items()}
+    if not _consists_of_batches(batch, total):
+        return batch[samples]
+    parts = (_part(value, samples, total) for value in batch)
+    return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
 
 
-def _unknown(batch: Any) -> TypeError:
-    return TypeError(
-        f"a batch of type {type(batch).__name__} cannot be split into micro-batches: expected tensors, or tuples, lists or "
-        "dictionaries of them. Without micro_batch, any batch will do"
-    )
+def _described(batch: Any) -> str:
+    """The types in a batch, with the lengths of what has one."""
+    if isinstance(batch, Mapping):
+        return "{" + ", ".join(f"{key}: {_described(value)}" for key, value in batch.items()) + "}"
+    if isinstance(batch, torch.Tensor):
+        return f"a tensor of shape {list(batch.shape)}"
+    if isinstance(batch, (tuple, list)) and len(batch) <= 4:
+        return "[" + ", ".join(map(_described, batch)) + "]"
+    return type(batch).__name__ + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")

@@ -99,6 +99,9 @@ class Buffers:
         """Gives the buffers the values of the vector."""
         for vector, values in zip(self.by_type, self.values.split(self.sizes), strict=True):
             vector.copy_(values)
+        # A task that ran out of memory may have replaced them.
+        for holder, key, buffer in self.held:
+            holder[key] = buffer
         tensors = [holder[key] for _, holder, key in self.unsent]
         self.before = [(tensor, getattr(tensor, "_version", 0)) for tensor in tensors]
 

@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from ata.problem import Floats, Integers, Key, Measurement, Split, size, tallies
 from ata.problem import Tensor as Entry
+from ata.torch.batch import split
 from ata.torch.batches import Dataset, Source, seed
 from ata.torch.buffers import BatchNorm, Buffers, entries, normalises_batches, synchronised
 from ata.torch.loaders import Loaders, Request
@@ -48,6 +49,8 @@ class Problem:
             != -100).sum()` for a mean over tokens, `lambda batch: weights[batch[1]].sum()` for class weights.
         find_unused_parameters: Whether parameters without a gradient in any task of a step stay as they are, with their moments, as in
             PyTorch. Otherwise, the gradient is zero where a task has none. Costs: a step then begins when all gradients have arrived.
+        micro_batch: The most samples that are computed at once. By default, those of a task, and half as many whenever they do not fit into
+            the memory of the device. Not for models whose buffers a task changes, as batch normalisation does.
         collate: Makes a batch of samples.
         loaders: Processes of each worker that load its next samples. Training data and `collate` must be picklable then.
         device: Where to compute. By default, on a GPU if there is one.
@@ -70,6 +73,7 @@ class Problem:
         metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
         weight: Callable[[Any], Any] | None = None,
         find_unused_parameters: bool = False,
+        micro_batch: int | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
         loaders: int = 0,
         device: str | torch.device | None = None,
@@ -84,7 +88,9 @@ class Problem:
             raise ValueError(f"loaders={loaders}: expected a number of processes, or 0")
         self.model, self.loss, self.forward, self.collate, self.autocast = model, loss, forward, collate, autocast
         self.loaders = loaders
-        self.weight, self.finds_unused = weight, find_unused_parameters
+        if micro_batch is not None and micro_batch < 1:
+            raise ValueError(f"micro_batch={micro_batch}: expected a number of samples")
+        self.weight, self.finds_unused, self.micro_batch = weight, find_unused_parameters, micro_batch
         self.data: dict[Split, Dataset] = {"train": train, "test": train if evaluate is None else evaluate}
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.name = name or type(model).__name__.lower()
@@ -136,7 +142,8 @@ class Computation:
         for parameter, value, gradient in zip(parameters, own_values, own_gradients, strict=True):
             parameter.data, parameter.grad = value.view(parameter.shape), gradient.view(parameter.shape)
         self.views = [parameter.grad for parameter in parameters]
-        self.buffers = Buffers(self.model, of_buffers, changes)
+        self.buffers, self.changes = Buffers(self.model, of_buffers, changes), changes
+        self.micro_batch = problem.micro_batch
         of_trained = gradients[: sum(sizes[: len(parameters)])]
         self.tallies = Tallies(trained(self.model), of_trained, weight, uses, problem.weight)
         self.values, self.gradients = values, gradients
@@ -163,23 +170,60 @@ class Computation:
         batch = self.loaders.take(Request(samples, key)) if self.loaders is not None else None
         if batch is None:
             batch = self.source.batch_of_task(samples, key)
-        seed(key, "compute")
         if len(samples) < self.warns_below:
             self.warns_below = 0
             warnings.warn(f"batch normalisation over the {len(samples)} samples of a task is noisy: --task-batch 8 or more", stacklevel=1)
-        self.gradients.zero_()
-        self.buffers.begin()
-        self.tallies.begin()
-        _, _, loss = self._forward(batch)
-        loss.backward()
-        self.buffers.end()
-        weight = self.tallies.end(batch)
+        while True:
+            try:
+                loss = self._gradient(batch, parts(len(samples), self.micro_batch), key)
+                break
+            except torch.OutOfMemoryError:
+                if self.micro_batch == 1 or len(samples) == 1:
+                    raise
+            self._halve(len(samples))
         for (name, parameter), view in zip(trained(self.model), self.views, strict=True):
             if parameter.grad is not view:
                 raise RuntimeError(f"the gradient of {name} was replaced: forward and loss must not call zero_grad")
         if self.host_gradients is not self.gradients:
             self.host_gradients.copy_(self.gradients)
-        return loss.item() if weight > 0 else 0.0
+        return loss
+
+    def _gradient(self, batch: Any, sizes: list[int], key: Key) -> float:
+        """Leaves the gradient of a task, computed in parts of these sizes. Returns its loss, which is 0 if its weight is."""
+        seed(key, "compute")
+        self.gradients.zero_()
+        self.buffers.begin()
+        self.tallies.begin()
+        batches = list(split(batch, sizes))
+        weights = [self.tallies.weight_of(part) for part in batches]
+        shares = [float(size) for size in sizes] if weights[0] is None else weights
+        mean = 0.0
+        for part, share in zip(batches, shares, strict=True):
+            _, _, loss = self._forward(part)
+            # The mean of nothing may be NaN.
+            if share > 0:
+                if len(sizes) > 1:
+                    loss = loss * (share / sum(shares))
+                loss.backward()
+                mean += loss.item()
+        self.buffers.end()
+        if len(sizes) > 1 and (normalises_batches(self.model) or self.changes.count_nonzero() > 0):
+            raise RuntimeError(
+                "a task changes buffers, as batch normalisation does, so all of its samples have to be computed at once, without micro_batch: "
+                "if they do not fit into memory, use a smaller --task-batch"
+            )
+        self.tallies.end(None if weights[0] is None else sum(weights))
+        return mean
+
+    def _halve(self, samples: int) -> None:
+        """Computes fewer samples at once, after too many have not fitted into memory."""
+        self.micro_batch = (min(samples, self.micro_batch or samples) + 1) // 2
+        if self.problem.device.type == "cuda":
+            torch.cuda.empty_cache()
+        warnings.warn(
+            f"the samples of a task do not fit into the memory of {self.problem.device}: now {self.micro_batch} of them are computed at once",
+            stacklevel=1,
+        )
 
     @torch.no_grad()
     def measure(self, samples: Integers) -> Measurement:
@@ -201,6 +245,12 @@ class Computation:
         with torch.autocast(problem.device.type, problem.autocast, enabled=problem.autocast is not None):
             outputs, targets = problem.forward(self.model, batch)
             return outputs, targets, problem.loss(outputs, targets)
+
+
+def parts(samples: int, most: int | None) -> list[int]:
+    """The sizes of a task's parts of at most so many samples, which are as equal as possible."""
+    count = -(-samples // (most or samples))
+    return [samples * (at + 1) // count - samples * at // count for at in range(count)]
 
 
 FEW_SAMPLES = 8

@@ -45,27 +45,24 @@ class Tallies:
         """Begins a task."""
         self.found[:] = [False] * len(self.found)
 
-    @torch.no_grad()
-    def end(self, batch: Any) -> float:
-        """Multiplies the gradient of a task by its weight, which it returns, and leaves both tallies.
+    def weight_of(self, batch: Any) -> float | None:
+        """The weight of samples, if tasks have weights.
 
         Raises:
-            ValueError: If the weight is not a finite number of at least 0.
+            ValueError: If it is not a finite number of at least 0.
         """
+        return None if self.of_batch is None else checked_weight(float(self.of_batch(batch)))
+
+    @torch.no_grad()
+    def end(self, weight: float | None) -> None:
+        """Multiplies the gradient of a task by its weight, and leaves both tallies."""
         if self.uses.numel() > 0:
             self.uses.copy_(torch.tensor(self.found, dtype=self.uses.dtype))
         else:
             self._warn_once()
-        if self.of_batch is None:
-            return 1.0
-        weight = checked_weight(float(self.of_batch(batch)))
-        self.weight.fill_(weight)
-        if weight > 0:
+        if weight is not None:
+            self.weight.fill_(weight)
             self.gradients.mul_(weight)
-        else:
-            # The mean of nothing may be NaN.
-            self.gradients.zero_()
-        return weight
 
     def _warn_once(self) -> None:
         """After the first task, says which parameters had no gradient in it."""
