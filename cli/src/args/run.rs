@@ -135,7 +135,8 @@ pub(crate) struct TrainingArgs {
     /// The learning rate, or its peak [default: 0.001].
     #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true)]
     lr: Option<f64>,
-    /// The schedule of the learning rate: constant, cosine (to 0 at the last iteration) or step (see --lr-step-every) [default: constant].
+    /// The schedule of the learning rate: constant, cosine (to 0 at the last iteration), one-cycle (as PyTorch's, without the
+    /// cycle of the momentum) or step (see --lr-step-every) [default: constant].
     #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME")]
     lr_schedule: Option<String>,
     /// Iterations over which the learning rate rises linearly to its peak [default: 0].
@@ -190,6 +191,9 @@ pub(crate) struct TrainingArgs {
     /// takes it from this file, if ata has written it (`ata init`): then its workers evaluate the parameters.
     #[arg(long, env = "ATA_INIT", value_name = "FILE")]
     init: Option<PathBuf>,
+    /// Tensors that --init does not give, by their names, as in "output.*" for other classes (* stands for any characters).
+    #[arg(long, env = "ATA_INIT_EXCEPT", value_name = "NAMES")]
+    init_except: Option<String>,
     /// Iterations between two evaluations on the test data, which run during the training; 0 for only one at the end
     /// [default: a tenth of the run].
     #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true)]

@@ -109,7 +109,7 @@ impl Run {
         let hold = resumption.as_ref().map(Resumption::hold).transpose()?;
         let start = match (&resumption, &settings.init) {
             (Some(resumption), _) => Start::Checkpoint(Box::new(resumption.load(&model.table(), &settings)?)),
-            (None, Some(file)) => Start::Parameters(model::read(file, &model.table())?.0),
+            (None, Some(file)) => Start::Parameters(model::read_start(file, &**model, &settings)?),
             (None, None) => Start::Random,
         };
         let context = PolicyContext { means: expected.means, workers: expected.exactly, ..PolicyContext::default() };

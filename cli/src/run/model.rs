@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use ata_learn::Model;
-use ata_sums::{Metadata, ParameterTable, TensorSizes, decode_metadata, decode_model};
+use ata_sums::{Metadata, ParameterTable, TensorSizes, decode_metadata, decode_model_except};
 use ata_wire::limits::{MAX_PARAMETERS, MAX_TENSORS};
 
 use crate::failure::{Failure, require};
+use crate::settings::Settings;
 
 /// Returns the metadata of all model files of a run. The step and the checksum are added when a model is written.
 pub(crate) fn metadata(specification: &str, model: &dyn Model) -> Metadata {
@@ -26,13 +27,29 @@ pub(crate) fn check_size(name: &str, table: &ParameterTable) -> Result<(), Failu
 }
 
 pub(crate) fn read(path: &Path, table: &ParameterTable) -> Result<(Vec<f32>, Metadata), Failure> {
+    read_except(path, table, "", &[])
+}
+
+fn read_except(
+    path: &Path,
+    table: &ParameterTable,
+    except: &str,
+    fresh: &[f32],
+) -> Result<(Vec<f32>, Metadata), Failure> {
     let path_name = path.display();
     let file = std::fs::read(path).map_err(|cause| Failure::data(format!("{path_name}: {cause}")))?;
-    decode_model(table, &file).map_err(|error| {
+    decode_model_except(table, &file, &except.parse().unwrap_or_default(), fresh).map_err(|error| {
         let model = decode_metadata(&file).ok().and_then(|metadata| metadata.get("model").cloned());
         let model = model.map_or(String::new(), |model| format!("; it says that it is of --model {model}"));
         Failure::data(format!("{path_name}: {error}{model}"))
     })
+}
+
+/// Reads the parameters with which a run begins. Those that the file does not give are fresh.
+pub(crate) fn read_start(path: &Path, model: &dyn Model, settings: &Settings) -> Result<Vec<f32>, Failure> {
+    let except = settings.init_except.as_deref().unwrap_or_default();
+    let fresh = if except.is_empty() { Vec::new() } else { model.initial_parameters(settings.seed)? };
+    Ok(read_except(path, &model.table(), except, &fresh)?.0)
 }
 
 #[cfg(test)]

@@ -50,6 +50,8 @@ impl Settings {
             ("beta1", moments),
             ("beta2", moments),
             ("epsilon", moments),
+            ("lr_warmup", (self.lr_schedule != ScheduleName::OneCycle, "lr_schedule = one-cycle has its own")),
+            ("init_except", (self.init.is_some(), "it is for --init")),
             ("lr_step_every", steps),
             ("lr_step_factor", steps),
             ("keep", keep),

@@ -79,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) label_smoothing: f64,
     pub(crate) on_bad_sample: OnBadSample,
     pub(crate) init: Option<PathBuf>,
+    /// The names of the tensors that `init` does not give.
+    pub(crate) init_except: Option<String>,
     pub(crate) eval_every: Option<u64>,
     pub(crate) evaluate_on: EvaluateOn,
     /// The place of checkpoints, if they are not in the run's folder: another folder, or the URL of an object store.
@@ -165,6 +167,7 @@ impl Default for Settings {
             label_smoothing: 0.0,
             on_bad_sample: OnBadSample::default(),
             init: None,
+            init_except: None,
             eval_every: None,
             evaluate_on: EvaluateOn::default(),
             checkpoint: None,

@@ -157,6 +157,7 @@ impl Settings {
         let schedule = match self.lr_schedule {
             ScheduleName::Constant => Schedule::Constant,
             ScheduleName::Cosine => Schedule::Cosine { iterations: self.iterations },
+            ScheduleName::OneCycle => Schedule::OneCycle { iterations: self.iterations },
             ScheduleName::Step => Schedule::Step { every: self.lr_step_every, factor: self.lr_step_factor },
         };
         LearningRate { peak: self.lr, warmup: self.lr_warmup, schedule }

@@ -12,6 +12,34 @@ fn fails(sandbox: &Sandbox, args: &[&str], code: i32, says: &str) {
 }
 
 #[test]
+fn wrong_settings_of_the_training() {
+    let sandbox = Sandbox::new();
+    for (args, says) in [
+        (
+            &["up", "--optimizer", "adma"][..],
+            "optimizer: unknown variant `adma`, expected one of `adam`, `adamw`, `sgd` (did you mean 'adam'?)",
+        ),
+        (
+            &["up", "--lr-schedule", "cosin"],
+            "lr_schedule: unknown variant `cosin`, expected one of `constant`, `cosine`, `one-cycle`, `step` (did you",
+        ),
+        (&["up", "--momentum", "0.5"], "--momentum has no effect: only the optimizer sgd has a momentum"),
+        (&["up", "--beta2", "0.9", "--optimizer", "sgd"], "--beta2 has no effect: the optimizer sgd has no"),
+        (&["coordinator", "--lr-step-every", "5"], "--lr-step-every has no effect: it is for lr_schedule = step"),
+        (&["up", "--lr-step-factor", "0.5", "--lr-schedule", "cosine"], "--lr-step-factor has no effect"),
+        (&["up", "--lr-warmup", "5", "--lr-schedule", "one-cycle"], "--lr-warmup has no effect"),
+        (&["up", "--init-except", "output.*"], "--init-except has no effect: it is for --init"),
+        (&["up", "--param-groups", "bias"], "param_groups: 'bias': expected PATTERN"),
+        (
+            &["up", "--param-groups", "*.bais: weight_decay=0"],
+            "param_groups: '*.bais' matches no parameter: the names begin with conv1",
+        ),
+    ] {
+        fails(&sandbox, args, 64, says);
+    }
+}
+
+#[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("bad.toml"), "budget = 16\nbugdet = 8\n").unwrap();
@@ -22,21 +50,9 @@ fn wrong_usage() {
         (&["up", "--policy", "ata-outo"], "unknown policy 'ata-outo' (did you mean 'ata-auto'?)"),
         (&["simulate", "--policy", "gtaa"], "unknown policy 'gtaa' (did you mean 'gta'?)"),
         (&["up", "--model", "resnet21"], "unknown model 'resnet21' (did you mean 'resnet20'?)"),
-        (
-            &["up", "--optimizer", "adma"],
-            "optimizer: unknown variant `adma`, expected one of `adam`, `adamw`, `sgd` (did you mean 'adam'?)",
-        ),
-        (
-            &["up", "--lr-schedule", "cosin"],
-            "lr_schedule: unknown variant `cosin`, expected one of `constant`, `cosine`, `step` (did you",
-        ),
         (&["up", "--task-time", "lognorm(1, 2, 3)"], "trace (did you mean 'lognormal'?), found 'l'"),
         (&["simulate", "--experiment", "comparision"], "experiment comparision (did you mean 'comparison'?)"),
         (&["simulate", "--show", "ata-cifar10"], "--show ata-cifar10 (did you mean 'ata-cifar100'?)"),
-        (&["up", "--momentum", "0.5"], "--momentum has no effect: only the optimizer sgd has a momentum"),
-        (&["up", "--beta2", "0.9", "--optimizer", "sgd"], "--beta2 has no effect: the optimizer sgd has no"),
-        (&["coordinator", "--lr-step-every", "5"], "--lr-step-every has no effect: it is for lr_schedule = step"),
-        (&["up", "--lr-step-factor", "0.5", "--lr-schedule", "cosine"], "--lr-step-factor has no effect"),
         (&["up", "--keep", "5", "--checkpoint-every", "never"], "--keep has no effect"),
         (&["up", "--overcommit", "0.5", "--policy", "gta"], "--overcommit has no effect"),
         (&["up", "--policy", "fta", "--task-time", "none"], "means"),

@@ -181,6 +181,9 @@ fn a_model_is_kept_evaluated_and_begun_with() {
     let again = sandbox.summary(&[&again[..], &init, &TINY].concat());
     let (first, last) = (again["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
     assert!((first - last).abs() < 1.0, "it begins where the other ended: {first}, {last}");
+    let fresh = ["up", "--out", "fresh", "--workers", "1", "--task-time", "none", "--iterations", "1", "--lr", "1e-9"];
+    let fresh = sandbox.summary(&[&fresh[..], &init, &["--init-except", "output.*"], &TINY].concat());
+    assert_ne!(fresh["parameters_sha256"], again["parameters_sha256"], "its last layer is another one");
 
     assert_eq!(sandbox.text(&["eval", "undisturbed"]).lines().count(), 2);
     assert_eq!(sandbox.text(&["eval", "undisturbed", "--classes"]).lines().count(), 106);

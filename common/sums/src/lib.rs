@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - `table`: [`ParameterTable`], the names and shapes of a flat vector's parts; `model_file`: models and optimizer state as safetensors
+//! - `names`: [`NamePatterns`], which choose tensors by name
 //! - `exact`: sums of gradients in integers, which do not depend on the order of summation
 //! - `codec`: sums and parameters as bytes
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: the training state, and a step that changes it
@@ -17,6 +18,7 @@ mod agreement;
 mod codec;
 mod exact;
 mod model_file;
+mod names;
 mod optimizer;
 mod spread;
 mod state;
@@ -28,9 +30,10 @@ pub use codec::{
 };
 pub use exact::{GradientSum, NotFinite, Quantizer, TensorGradient, TensorSizes, Units, UnitsError, add_sums, maxima};
 pub use model_file::{
-    Metadata, ModelFileError, decode_metadata, decode_model, decode_table, decode_vectors, encode_model,
-    encode_vectors, sha256_of_parameters,
+    Metadata, ModelFileError, decode_metadata, decode_model, decode_model_except, decode_table, decode_vectors,
+    encode_model, encode_vectors, sha256_of_parameters,
 };
+pub use names::NamePatterns;
 pub use optimizer::{LearningRate, Optimizer, ParameterGroups, Rule, RuleName, Schedule, ScheduleName, TensorGroups};
 pub use state::{SteppedChunk, TrainingConfig, TrainingOutcome, TrainingState};
 pub use table::{ParameterTable, TensorEntry, TensorKind};

@@ -11,6 +11,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use sha2::{Digest, Sha256};
 
+use crate::names::NamePatterns;
 use crate::table::{ParameterTable, TensorEntry, TensorKind};
 
 /// Named texts that a file carries in addition to its tensors.
@@ -80,6 +81,21 @@ pub fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
 /// Decodes a model: its parameters in flat order, and the metadata. Tensors may have the prefixes that PyTorch's wrappers give to names,
 /// and may hold 16-bit floats.
 pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Metadata), ModelFileError> {
+    decode_model_except(table, file, &NamePatterns::default(), &[])
+}
+
+/// Decodes a model as by [`decode_model`], but for the tensors with these names: they keep their values in `fresh`, and the file may hold
+/// other tensors of these names, or none.
+///
+/// # Panics
+/// Panics if there are patterns, and `fresh` does not have one number per parameter.
+pub fn decode_model_except(
+    table: &ParameterTable,
+    file: &[u8],
+    except: &NamePatterns,
+    fresh: &[f32],
+) -> Result<(Vec<f32>, Metadata), ModelFileError> {
+    except.check(table).map_err(ModelFileError)?;
     let tensors = SafeTensors::deserialize(file)?;
     let mut unread: BTreeSet<&str> = tensors.names().into_iter().collect();
     let own: BTreeSet<&str> = table.tensors.iter().flat_map(TensorEntry::names).collect();
@@ -88,6 +104,11 @@ pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Me
     for entry in &table.tensors {
         if !entry.kind.is_in_files() {
             parameters.extend(std::iter::repeat_n(0.0, entry.elements()));
+            continue;
+        }
+        if except.has(entry) {
+            let from = parameters.len();
+            parameters.extend_from_slice(&fresh[from..from + entry.elements()]);
             continue;
         }
         let find = |name| unread.get(name).or_else(|| wrapped.get(&unwrapped(name))).copied();
@@ -101,6 +122,7 @@ pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Me
         }
         parameters.extend(entry.to_flat(&values));
     }
+    unread.retain(|name| !except.has_name(&unwrapped(name)));
     if let Some(name) = unread.first() {
         return Err(ModelFileError(format!("holds a tensor '{name}', which the model does not have")));
     }
@@ -242,6 +264,23 @@ mod tests {
         for order in ["a,b,a", "a=b,b"] {
             assert!(of_order(order).unwrap_err().ends_with("twice"), "{order}");
         }
+    }
+
+    /// A head for other classes, of another shape, keeps its fresh values.
+    #[test]
+    fn tensors_may_keep_their_values() {
+        let file = encode_model(&table(5), &vec![1.0; table(5).parameters()], &metadata());
+        let (table, fresh) = (table(7), vec![9.0; table(7).parameters()]);
+        let start = |except: &str| decode_model_except(&table, &file, &except.parse().unwrap(), &fresh);
+        assert!(start("").is_err());
+        let (read, _) = start("output.*").unwrap();
+        let mut expected = Vec::new();
+        for entry in &table.tensors {
+            let value = if entry.name.starts_with("output.") { 9.0 } else { 1.0 };
+            expected.extend(std::iter::repeat_n(value, entry.elements()));
+        }
+        assert_eq!(read, expected);
+        assert!(start("outptu.*").unwrap_err().to_string().starts_with("'outptu.*' matches no parameter"));
     }
 
     /// Tallies belong to a run, not to its model.
