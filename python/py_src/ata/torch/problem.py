@@ -200,12 +200,16 @@ class Computation:
         mean = 0.0
         for part, share in zip(batches, shares, strict=True):
             _, _, loss = self._forward(part)
-            # The mean of nothing may be NaN.
             if share > 0:
                 if len(sizes) > 1:
                     loss = loss * (share / sum(shares))
                 loss.backward()
                 mean += loss.item()
+            else:
+                # The mean of nothing may be NaN, but its gradient tells which parameters are used.
+                before = self.gradients.clone()
+                loss.backward()
+                self.gradients.copy_(before)
         self.buffers.end()
         if len(sizes) > 1 and (normalises_batches(self.model) or self.changes.count_nonzero() > 0):
             raise RuntimeError(
