@@ -98,6 +98,7 @@ impl Run {
     ) -> Result<Self, Failure> {
         let model = &inputs.model;
         model::check_size(&settings.model, &model.table())?;
+        // A mistake in the parameter groups is found before the run has a folder.
         settings.optimizer(&model.table())?;
         require(settings.target_accuracy.is_none() || !model.class_names().is_empty(), || {
             format!("--target-accuracy: model '{}' has no classes, only a loss", settings.model)

@@ -38,7 +38,7 @@ fn read_except(
 ) -> Result<(Vec<f32>, Metadata), Failure> {
     let path_name = path.display();
     let file = std::fs::read(path).map_err(|cause| Failure::data(format!("{path_name}: {cause}")))?;
-    decode_model_except(table, &file, &except.parse().unwrap_or_default(), fresh).map_err(|error| {
+    decode_model_except(table, &file, &except.into(), fresh).map_err(|error| {
         let model = decode_metadata(&file).ok().and_then(|metadata| metadata.get("model").cloned());
         let model = model.map_or(String::new(), |model| format!("; it says that it is of --model {model}"));
         Failure::data(format!("{path_name}: {error}{model}"))

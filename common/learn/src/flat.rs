@@ -8,7 +8,8 @@ use burn::tensor::{Device, ExecutionError, FloatDType, Tensor, TensorData, Trans
 
 use crate::device::is_cpu;
 use crate::nn::{self, LeftValues, WeightFactors};
-use ata_sums::TensorGradient;
+use crate::table::{is_trained, table_of};
+use ata_sums::{TensorGradient, TensorSizes};
 
 /// Values of parameters in burn's visiting order.
 struct ByKind<T> {
@@ -29,19 +30,6 @@ impl<T> ByKind<T> {
     fn in_order(self) -> impl Iterator<Item = T> {
         self.trained.into_iter().chain(self.averaged)
     }
-}
-
-/// Returns whether a parameter is trained, rather than averaged. Without autodiff, a parameter still knows whether it needs a gradient with it.
-pub(crate) fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
-    let (param, device) = (param.clone(), param.lazy_device());
-    let param = if param.is_initialized() {
-        param
-    } else {
-        // To ask for its values would change burn's random state.
-        let (zeros, id) = (Tensor::zeros(param.lazy_shape(), &device), param.id);
-        param.transform_for_load(zeros, id)
-    };
-    if device.is_autodiff() { param.is_require_grad() } else { param.train().is_require_grad() }
 }
 
 /// Returns all parameters, in one read from the device.
@@ -70,19 +58,6 @@ fn values_of<N: Module>(network: &N) -> ByKind<Tensor<1>> {
     visitor.0
 }
 
-/// Returns the number of values in the trained parameters.
-fn trained_values<N: Module>(network: &N) -> usize {
-    struct LengthVisitor(ByKind<usize>);
-    impl ModuleVisitor for LengthVisitor {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.of(param).push(param.lazy_shape().num_elements());
-        }
-    }
-    let mut visitor = LengthVisitor(ByKind::new());
-    network.visit(&mut visitor);
-    visitor.0.trained.iter().sum()
-}
-
 /// Returns `network` with its parameters replaced.
 ///
 /// # Panics
@@ -94,7 +69,7 @@ pub fn with_parameters<N: Module>(network: N, values: &[f32], device: &Device) -
 /// Returns `network` with its parameters replaced, the trained ones by numbers of another type.
 pub(crate) fn with_parameters_as<N: Module>(dtype: FloatDType, network: N, values: &[f32], device: &Device) -> N {
     assert_eq!(values.len(), network.num_params());
-    let averaged_at = trained_values(&network);
+    let averaged_at = TensorSizes::from(&table_of(&network)).trained_values();
     let trained_at = 0;
     if is_cpu(device) {
         let cut = |from, to| Tensor::<1>::from_floats(&values[from..to], device);

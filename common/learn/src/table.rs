@@ -4,14 +4,25 @@ use ata_sums::{ParameterTable, TensorEntry, TensorKind};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
-use crate::flat::is_trained;
-
 pub(crate) fn table_of<N: Module>(network: &N) -> ParameterTable {
     let mut visitor = TableVisitor { path: Vec::new(), tensors: Vec::new() };
     network.visit(&mut visitor);
     // The sort keeps the order of burn among tensors of the same kind.
     visitor.tensors.sort_by_key(|entry| entry.kind != TensorKind::Trained);
     ParameterTable { tensors: visitor.tensors }
+}
+
+/// Returns whether a parameter is trained, rather than averaged. Without autodiff, a parameter still knows whether it needs a gradient with it.
+pub(crate) fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    let (param, device) = (param.clone(), param.lazy_device());
+    let param = if param.is_initialized() {
+        param
+    } else {
+        // To ask for its values would change burn's random state.
+        let (zeros, id) = (Tensor::zeros(param.lazy_shape(), &device), param.id);
+        param.transform_for_load(zeros, id)
+    };
+    if device.is_autodiff() { param.is_require_grad() } else { param.train().is_require_grad() }
 }
 
 struct TableVisitor {

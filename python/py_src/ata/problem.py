@@ -140,17 +140,19 @@ class Problem(ABC):
         if unknown := set(self.averaged) - arrays.keys():
             raise ValueError(f"averaged={list(self.averaged)}: start() has no {', '.join(sorted(unknown))}")
         of_model = [Tensor(name, np.shape(arrays[name]), "averaged" if name in self.averaged else "trained") for name in self._order(arrays)]
-        return of_model + tallies(len(arrays) - len(self.averaged), weighs=self.weighs, finds_unused=self.finds_unused)
+        return of_model + self._tallies(arrays)
 
     def _order(self, arrays: Mapping[str, Floats]) -> list[str]:
         return sorted(arrays, key=lambda name: name in self.averaged)
+
+    def _tallies(self, arrays: Mapping[str, Floats]) -> list[Tensor]:
+        return tallies(len(arrays) - len(self.averaged), weighs=self.weighs, finds_unused=self.finds_unused)
 
     def initial(self, seed: int) -> Floats:
         """As `Trainable`."""
         arrays = self.start(seed)
         of_model = [np.asarray(arrays[name], np.float32).ravel() for name in self._order(arrays)]
-        tallied = tallies(len(arrays) - len(self.averaged), weighs=self.weighs, finds_unused=self.finds_unused)
-        return np.concatenate([*of_model, np.zeros(size(tallied), np.float32)])
+        return np.concatenate([*of_model, np.zeros(size(self._tallies(arrays)), np.float32)])
 
     def open(self, split: Split, path: str | None) -> int:
         """As `Trainable`."""

@@ -28,7 +28,7 @@ use crate::table::table_of;
 use ata_data::{DataError, DataSource, FolderOptions, PackProgress, Split, Tasks};
 use ata_sums::{Metadata, ParameterTable};
 use ata_types::did_you_mean;
-use resnet::{Norm, parse_norm, parse_width};
+use resnet::{Norm, NormName, parse_norm, parse_width};
 
 /// A problem without its types, for the coordinator and the workers.
 pub trait Model: Send + Sync {
@@ -110,20 +110,19 @@ pub fn model(problem: impl Problem) -> Arc<dyn Model> {
     Arc::new(ProblemModel(Arc::new(problem)))
 }
 
-/// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` or `resnet18`, the last two also with
-/// `width=W` and `norm=batch`. All of
-/// them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in `cnn:classes=10,size=64`.
+/// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` or `resnet18`, the last two also with `width=W` and
+/// `norm=batch`. All of them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in `cnn:classes=10,size=64`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
     let unknown = || ModelError::Unknown(specification.into());
-    let (mut widths, mut width, mut of_tasks) = (CnnWidths::default(), None, false);
+    let (mut widths, mut width, mut norm) = (CnnWidths::default(), None, NormName::Group);
     let mut of_images = ImageParameters::default();
     for parameter in parameters.split(',').filter(|parameter| !parameter.is_empty()) {
         let (key, value) = parameter.split_once('=').ok_or_else(unknown)?;
         match (name, key) {
             ("cnn", "widths") => widths = value.parse()?,
             ("resnet20" | "resnet18", "width") => width = Some(parse_width(name, value)?),
-            ("resnet20" | "resnet18", "norm") => of_tasks = parse_norm(name, value)?,
+            ("resnet20" | "resnet18", "norm") => norm = parse_norm(name, value)?,
             _ if !of_images.take(key, value)? => return Err(unknown()),
             _ => {}
         }
@@ -132,8 +131,10 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
         "cnn" => {
             Ok(model(ImageClassifier::new(of_images, move |shape, device: &Device| Cnn::new(widths, shape, device))))
         }
-        "resnet20" | "resnet18" if of_tasks => Ok(resnet::<BatchNorm>(name, width, of_images)),
-        "resnet20" | "resnet18" => Ok(resnet::<GroupNorm>(name, width, of_images)),
+        "resnet20" | "resnet18" => Ok(match norm {
+            NormName::Batch => resnet::<BatchNorm>(name, width, of_images),
+            NormName::Group => resnet::<GroupNorm>(name, width, of_images),
+        }),
         _ => Err(unknown()),
     }
 }

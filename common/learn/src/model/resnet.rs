@@ -178,11 +178,17 @@ pub(super) fn parse_width(model: &str, text: &str) -> Result<usize, ModelError> 
     })
 }
 
-/// Parses the kind of a normalisation. Returns `true` for batch normalisation, and `false` for group normalisation.
-pub(super) fn parse_norm(model: &str, text: &str) -> Result<bool, ModelError> {
+/// The kind of a normalisation, in a model's specification.
+#[derive(Clone, Copy)]
+pub(super) enum NormName {
+    Batch,
+    Group,
+}
+
+pub(super) fn parse_norm(model: &str, text: &str) -> Result<NormName, ModelError> {
     match text {
-        "batch" => Ok(true),
-        "group" => Ok(false),
+        "batch" => Ok(NormName::Batch),
+        "group" => Ok(NormName::Group),
         _ => Err(ModelError::Invalid {
             model: model.into(),
             reason: format!("norm '{text}' must be batch or group, as in norm=batch"),

@@ -46,7 +46,7 @@ fn group(text: &str) -> Result<(NamePatterns, GroupRule), String> {
     let expected =
         || format!("'{text}': expected PATTERN …: weight_decay=X, lr_factor=X, as in *.bias norm*: weight_decay=0");
     let (patterns, settings) = text.split_once(':').ok_or_else(expected)?;
-    let patterns: NamePatterns = patterns.parse().unwrap_or_default();
+    let patterns = NamePatterns::from(patterns);
     let mut group = OTHERS;
     for setting in settings.split(',') {
         let (key, number) = setting.split_once('=').ok_or_else(expected)?;
