@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Accepts a machine's GPUs for training with ata: measures them, prints a table, and writes the same as JSON. It takes at most
-# 8 minutes, needs no network and no root, and ends every process that it started, also if it is interrupted.
+# 40 minutes, most of which kernels are tuned, needs no network and no root, and ends every process that it started, also if it is interrupted.
 #
 #     deploy/accept-gpu.sh ATA [PYTHON]
 #
@@ -10,7 +10,7 @@
 #     DEVICE=cuda|wgpu|cpu   the kind of device, or one device, as in cuda:1 [the best that `ata doctor` finds]
 #     DATA=DIR               CIFAR-100, as `ata up --data` takes it: also trains ResNet-20 on it, for as long as there is time
 #     TRAIN_S=600            trains for at most so many seconds
-#     MINUTES=8              the time for everything. TRAIN_S=600 MINUTES=18 trains for ten minutes.
+#     MINUTES=40             the time for everything; with a build that has the feature autotune-cache, a second run takes less
 #     OUT=accept-gpu.json    the file that is written
 #     SHORT=1                smaller and fewer measurements, for a trial on a software adapter or a CPU
 #

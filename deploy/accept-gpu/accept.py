@@ -86,7 +86,7 @@ def stop(number, _):
 def main():
     began = time.monotonic()
     ata_path, python = program(sys.argv[1]), program(sys.argv[2]) if len(sys.argv) > 2 else None
-    minutes, train_s = number("MINUTES", 8), number("TRAIN_S", 600)
+    minutes, train_s = number("MINUTES", 40), number("TRAIN_S", 600)
     data, wanted = os.environ.get("DATA"), os.environ.get("DEVICE")
     if data and not Path(data).exists():
         refuse(f"DATA: there is no {data}")

@@ -274,6 +274,20 @@ impl Worker<'_> {
         tasks: TaskRange,
         quantizer: &Quantizer,
         sum: &mut GradientSum,
+        measure: impl FnMut(u64, MeasuredTask),
+    ) -> Result<(), Stop> {
+        let added = self.add_batches(iteration, tasks, quantizer, sum, measure);
+        // Also after a failure, so that nothing of these tasks stays on the device.
+        let finished = self.learner.finish(sum).map_err(|error| self.stop(&error));
+        added.and(finished)
+    }
+
+    fn add_batches(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        quantizer: &Quantizer,
+        sum: &mut GradientSum,
         mut measure: impl FnMut(u64, MeasuredTask),
     ) -> Result<(), Stop> {
         let at_once = if self.fuses { tasks.count } else { 1 };

@@ -173,6 +173,10 @@ pub(crate) struct TrainingArgs {
     /// Scale gradients whose Euclidean norm is larger down to this norm.
     #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true)]
     clip_norm: Option<f64>,
+    /// Keep an exponential moving average of the parameters with this decay, as in 0.999, evaluate it instead of them, and save it as
+    /// model-ema.safetensors.
+    #[arg(long, env = "ATA_EMA", value_name = "DECAY", allow_negative_numbers = true)]
+    ema: Option<f64>,
     /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), mixup
     /// (mixes each one with another one of its task), or several, as in crop,flip. A task's images depend on the seed alone, so that
     /// results do not depend on who computes [default: as they are].

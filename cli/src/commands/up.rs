@@ -66,6 +66,9 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     if opened.iter().any(rounds) {
         note!("{BF16_ON_CPU}");
     }
+    if opened.iter().any(|device| !device.is_cpu()) {
+        note!("before the first iteration, the workers compile and tune kernels, which can take minutes");
+    }
 
     let mut signal = Box::pin(signals::stop(stopping(&settings)?, signals::INTERRUPT)?);
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ata_record::{
-    BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, RUN_FILES, RUN_LOCK, SUMMARY_FILE,
-    discard_journal,
+    BEST_MODEL_FILE, CONFIG_FILE, EMA_MODEL_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, RUN_FILES, RUN_LOCK,
+    SUMMARY_FILE, discard_journal,
 };
 use ata_types::Iteration;
 use rand::TryRng;
@@ -97,7 +97,7 @@ fn is_written_by_a_run(config: &Path) -> bool {
 /// Removes the files of a run that has no checkpoint to resume from; its events and models are renamed. The journal is last because it
 /// shows that the run began.
 fn clear(run: &Path) -> std::io::Result<()> {
-    for model in [MODEL_FILE, BEST_MODEL_FILE] {
+    for model in [MODEL_FILE, BEST_MODEL_FILE, EMA_MODEL_FILE] {
         let file = run.join(model);
         if file.exists() {
             std::fs::rename(&file, run.join(model.replace(".safetensors", "-discarded.safetensors")))?;

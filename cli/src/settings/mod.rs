@@ -75,6 +75,8 @@ pub(crate) struct Settings {
     /// Tensors with another learning rate or weight decay, by their names.
     pub(crate) param_groups: Option<String>,
     pub(crate) clip_norm: Option<f64>,
+    /// The decay of the moving average of the parameters, which is evaluated.
+    pub(crate) ema: Option<f64>,
     pub(crate) augment: Option<String>,
     pub(crate) label_smoothing: f64,
     pub(crate) on_bad_sample: OnBadSample,
@@ -163,6 +165,7 @@ impl Default for Settings {
             weight_decay: None,
             param_groups: None,
             clip_norm: None,
+            ema: None,
             augment: None,
             label_smoothing: 0.0,
             on_bad_sample: OnBadSample::default(),

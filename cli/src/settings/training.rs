@@ -84,6 +84,7 @@ impl Settings {
         in_range("lr_step_every", self.lr_step_every, 1, u64::MAX >> 1)?;
         in_range("lr_warmup", self.lr_warmup, 0, u64::MAX >> 1)?;
         self.clip_norm.map_or(Ok(()), |norm| positive("clip_norm", norm))?;
+        self.ema.map_or(Ok(()), |decay| share("ema", decay, false))?;
         share("momentum", self.momentum, false)?;
         share("beta1", self.beta1, false)?;
         share("beta2", self.beta2, false)?;
@@ -147,6 +148,7 @@ impl Settings {
             rule,
             weight_decay: self.weight_decay.unwrap_or(decay),
             clip_norm: self.clip_norm,
+            ema: self.ema,
             betas: [self.beta1, self.beta2],
             epsilon: self.epsilon,
             groups: self.groups()?.of_tensors(table).map_err(|reason| bad_groups(&reason))?,

@@ -197,6 +197,21 @@ fn a_model_is_kept_evaluated_and_begun_with() {
     }
 }
 
+#[test]
+fn a_moving_average_is_saved_evaluated_and_resumed() {
+    let sandbox = Sandbox::new();
+    let up = |flags: &[&str]| sandbox.summary(&[&["up", "--task-time", "none"], flags, &TINY].concat());
+    let flags = ["--ema", "0.9", "--lr", "0.01", "--workers", "2", "--eval-every", "10"];
+    let whole = up(&[&["--out", "whole", "--iterations", "20"], &flags[..]].concat());
+    let of_average = sandbox.summary(&["eval", "whole/model-ema.safetensors"]);
+    assert_eq!(of_average["loss"], whole["test_loss"]);
+    assert_ne!(sandbox.summary(&["eval", "whole"])["loss"], whole["test_loss"]);
+    up(&[&["--out", "half", "--iterations", "10"], &flags[..]].concat());
+    sandbox.summary(&["up", "--resume", "half", "--iterations", "20"]);
+    let resumed = sandbox.summary(&["eval", "half/model-ema.safetensors"]);
+    assert_eq!(resumed["parameters_sha256"], of_average["parameters_sha256"]);
+}
+
 /// A run is found by its id and its name, whatever its folder and the current folder, until it is deleted.
 #[test]
 fn a_run_is_found_by_its_id_and_its_name() {

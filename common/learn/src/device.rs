@@ -103,6 +103,8 @@ impl fmt::Display for DeviceChoice {
 pub struct OpenDevice {
     pub(crate) device: Device,
     pub(crate) precision: Precision,
+    /// Whether the factors of products may be rounded to TF32, which has 10 bits after the point.
+    rounds_to_tf32: bool,
     /// The name of the device in logs and the run summary: `cpu`, or the kind and name of an adapter; then the precision, if it is not f32.
     pub name: String,
 }
@@ -111,6 +113,12 @@ impl OpenDevice {
     /// Returns `true` for the CPU device, whose results are bit-identical on every machine, but not for a software adapter.
     pub fn is_cpu(&self) -> bool {
         is_cpu(&self.device)
+    }
+
+    /// Returns whether the device may round the factors of matrix products and convolutions to TF32, as CUDA's fastest kernels do on the
+    /// tensor cores, and PyTorch's convolutions.
+    pub fn rounds_to_tf32(&self) -> bool {
+        self.rounds_to_tf32
     }
 
     /// Returns the precision of gradients.
@@ -165,7 +173,7 @@ impl DeviceChoice {
     }
 
     fn open_cpu() -> OpenDevice {
-        OpenDevice { device: Device::flex(), precision: Precision::F32, name: "cpu".into() }
+        OpenDevice { device: Device::flex(), precision: Precision::F32, rounds_to_tf32: false, name: "cpu".into() }
     }
 
     #[cfg(feature = "gpu")]
@@ -225,7 +233,7 @@ fn wgpu_adapters() -> Vec<Device> {
 #[cfg(any(feature = "gpu", feature = "cuda"))]
 fn named(kind: &str, device: Device) -> OpenDevice {
     let name = device.identity().map_or_else(|| kind.to_owned(), |identity| format!("{kind}: {}", identity.name));
-    OpenDevice { device, precision: Precision::F32, name }
+    OpenDevice { device, precision: Precision::F32, rounds_to_tf32: kind == "cuda", name }
 }
 
 /// Limits the threads that the CPU device uses. Must be called at most once, before any computation.

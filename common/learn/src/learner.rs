@@ -40,7 +40,8 @@ pub trait Learner: Send {
     }
 
     /// Adds the gradients of a range of at least one task, computed as by [`Learner::fused`], to a sum. Returns the sum of the tasks'
-    /// losses. If a gradient or the loss is not finite, this returns an error, and the sum does not change.
+    /// losses. If a gradient or the loss is not finite, this returns an error, and the sum does not change. What is added may stay on the
+    /// device until [`Learner::finish`].
     fn add(
         &mut self,
         iteration: Iteration,
@@ -55,6 +56,11 @@ pub trait Learner: Send {
         let loss = finite(loss)?;
         sum.add(&gradient, tasks.count, quantizer)?;
         Ok(loss)
+    }
+
+    /// Adds to a sum what calls of [`Learner::add`] have left on the device since the last call of this.
+    fn finish(&mut self, _sum: &mut GradientSum) -> Result<(), LearnerError> {
+        Ok(())
     }
 
     /// Finds the samples of a task that have no finite loss or gradient. This is called if those of the task are not finite. The default
@@ -275,9 +281,18 @@ impl<P: Problem> Learner for BurnLearner<P> {
         let largest = largest.min(self.fused_tasks);
         // Kernels are tuned for batch sizes rounded up to a power of two.
         let sizes = std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|size| *size < largest);
-        let tasks = sizes.chain([largest]).map(|count| TaskRange { first: 0, count });
+        let sizes: Vec<u64> = sizes.chain([largest]).collect();
         let before = self.network.as_ref().map(flat::averaged_values);
-        tasks.into_iter().try_for_each(|tasks| self.fused(Iteration::FIRST, tasks).map(drop))?;
+        for (at, &count) in sizes.iter().enumerate() {
+            if !is_cpu(&self.device) {
+                let (at, of) = (at + 1, sizes.len());
+                tracing::info!(
+                    tasks = count,
+                    "compiling and tuning kernels, which can take minutes: batch {at} of {of}"
+                );
+            }
+            self.fused(Iteration::FIRST, TaskRange { first: 0, count })?;
+        }
         if before == self.network.as_ref().map(|network| flat::averaged_values(&network.valid())) {
             return Ok(());
         }

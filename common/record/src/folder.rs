@@ -18,6 +18,8 @@ pub const STATISTICS_FILE: &str = "statistics.json";
 pub const MODEL_FILE: &str = "model.safetensors";
 /// The file with the model of the best evaluation.
 pub const BEST_MODEL_FILE: &str = "model-best.safetensors";
+/// The file with the moving average of the model's parameters.
+pub const EMA_MODEL_FILE: &str = "model-ema.safetensors";
 /// The report, with tables and figures.
 pub const REPORT_FILE: &str = "report.html";
 
@@ -25,8 +27,17 @@ pub const REPORT_FILE: &str = "report.html";
 pub const FORGIVE_PREFIX: &str = "forgive-";
 
 /// The files that a run writes, and that a new run would replace.
-pub const RUN_FILES: [&str; 8] =
-    [JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, STATISTICS_FILE, REPORT_FILE, MODEL_FILE, BEST_MODEL_FILE, CONFIG_FILE];
+pub const RUN_FILES: [&str; 9] = [
+    JOURNAL_FILE,
+    METRICS_FILE,
+    SUMMARY_FILE,
+    STATISTICS_FILE,
+    REPORT_FILE,
+    MODEL_FILE,
+    BEST_MODEL_FILE,
+    EMA_MODEL_FILE,
+    CONFIG_FILE,
+];
 
 /// Creates a folder and its parents durably, so that they survive a crash of the machine.
 pub fn create_folder(path: &Path) -> io::Result<()> {

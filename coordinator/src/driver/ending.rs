@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
 
-use ata_record::{EndState, MODEL_FILE, RecordError, RunEvent};
+use ata_record::{EMA_MODEL_FILE, EndState, MODEL_FILE, RecordError, RunEvent};
 use ata_sums::Metadata;
 use ata_types::WorkerId;
 use ata_wire::FarewellReason;
@@ -165,8 +165,11 @@ impl Driver {
     }
 
     async fn write_model(&mut self, commands: &mut mpsc::Receiver<DriverCommand>) -> Result<(), RecordError> {
-        let (path, parameters) = (self.run_folder.join(MODEL_FILE), self.steps.trained());
-        self.checkpoints.send(SaveJob::Model { path, parameters, metadata: Metadata::new() });
+        let ema = self.steps.has_ema.then(|| (EMA_MODEL_FILE, self.steps.evaluated()));
+        for (file, parameters) in [Some((MODEL_FILE, self.steps.trained())), ema].into_iter().flatten() {
+            let path = self.run_folder.join(file);
+            self.checkpoints.send(SaveJob::Model { path, parameters, metadata: Metadata::new() });
+        }
         self.settle(commands, |driver| driver.checkpoints.pending_jobs == 0).await;
         self.checkpoints.model_failed.take().map_or(Ok(()), Err)
     }

@@ -22,7 +22,7 @@ impl Driver {
     }
 
     pub(super) fn evaluate(&mut self) {
-        let parameters = self.steps.trained();
+        let parameters = self.steps.evaluated();
         self.evaluations.begin(self.now_s, parameters);
         self.advance_evaluation();
     }

@@ -48,6 +48,8 @@ pub(super) struct Steps {
     /// The result of a step that is taken while the engine still waits for results that are no longer needed.
     taken: Option<StepResult>,
     pub(super) has_failed: bool,
+    /// Whether there is a moving average of the parameters.
+    pub(super) has_ema: bool,
 }
 
 impl Steps {
@@ -79,6 +81,7 @@ impl Steps {
             is_under_way: false,
             taken: None,
             has_failed: false,
+            has_ema: state.ema().is_some(),
             work: training::spawn(state, keeps_apart, pace, report),
         }
     }
@@ -137,8 +140,17 @@ impl Steps {
     }
 
     pub(super) fn trained(&mut self) -> TrainedParameters {
+        self.copy_of(Work::Parameters)
+    }
+
+    /// Returns the parameters that are evaluated: their moving average, if there is one.
+    pub(super) fn evaluated(&mut self) -> TrainedParameters {
+        self.copy_of(Work::Evaluated)
+    }
+
+    fn copy_of(&mut self, work: impl FnOnce(std_mpsc::SyncSender<Vec<f32>>) -> Work) -> TrainedParameters {
         let (copy, parameters) = std_mpsc::sync_channel(1);
-        self.give(Work::Parameters(copy));
+        self.give(work(copy));
         TrainedParameters::new(self.last_step(), parameters)
     }
 

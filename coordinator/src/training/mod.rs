@@ -39,6 +39,8 @@ pub(crate) enum Work {
     Copy(std_mpsc::SyncSender<TrainingState>),
     /// Hand over a copy of the parameters after the last step.
     Parameters(std_mpsc::SyncSender<Vec<f32>>),
+    /// Passes on a copy of the parameters that are evaluated: their moving average, if there is one.
+    Evaluated(std_mpsc::SyncSender<Vec<f32>>),
 }
 
 /// The magnitudes of some tasks' gradients: the largest per tensor, the number of values out of the units' range, and the number of nonzero
@@ -217,6 +219,9 @@ impl Thread<'_> {
                 // If the receiver is gone, the run is over.
                 Work::Copy(copy) => drop(copy.send(self.state.clone())),
                 Work::Parameters(copy) => drop(copy.send(self.state.parameters().to_vec())),
+                Work::Evaluated(copy) => {
+                    drop(copy.send(self.state.ema().unwrap_or(self.state.parameters()).to_vec()));
+                }
             }
         }
     }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ata.problem import Floats, Integers, Key, Measurement, Split, Tensor
+
+# Otherwise the first process on a GPU, such as the head, takes three quarters of its memory, and workers beside it fail.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 try:
     import jax

@@ -78,6 +78,28 @@ class Computation(Protocol):
         """Measures samples without a gradient."""
 
 
+class Sums(Protocol):
+    """Sums gradients: for each value, the nearest integers, ties to even, after multiplication by a factor."""
+
+    def begin(self, factors: Floats, counts: Integers, counted: int) -> None:
+        """Begins a sum. The factors are each for so many consecutive values. For the first `counted` values, those that become 0 are
+        counted."""
+
+    def end(self) -> tuple[Integers, Floats, int, int]:
+        """The sum as `int32`, the largest magnitudes of a task in each tensor, and how many values were above the limit or became 0."""
+
+
+class SummingComputation(Computation, Protocol):
+    """A computation that sums gradients on a device, so that not each of them is copied."""
+
+    sums: Sums | None
+    """The sum, or None if gradients are copied."""
+
+    def add(self, samples: Integers, key: Key, tasks: int, limit: float) -> float | None:
+        """Adds the gradient of the mean loss of so many tasks to the sum, so many times, and returns that loss. Integers are at most
+        `limit`. Returns None, and adds nothing, if the loss or the gradient is not finite."""
+
+
 class Trainable(Protocol):
     """What ata asks of a problem."""
 

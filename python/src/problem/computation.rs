@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use numpy::{PyArray1, PyArrayMethods, PyUntypedArrayMethods};
+use ata_sums::{GradientSum, Quantizer};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -18,6 +19,8 @@ pub(super) struct Computation {
     gradient: Py<PyArray1<f32>>,
     /// The number of batches that are announced in advance.
     pub(super) ahead: u64,
+    /// What sums gradients on the device, if they should not be copied for each task.
+    sums: Option<Py<PyAny>>,
 }
 
 /// Samples that are computed as one batch, and the values that the problem's randomness may depend on: seed, iteration, first task.
@@ -43,7 +46,8 @@ impl Computation {
             let array = |name| vector(object.bind(py), name, parameters);
             let (parameters, gradient) = (array("parameters")?, array("gradient")?);
             let ahead = object.getattr(py, "ahead")?.extract(py)?;
-            Ok(Self { object, parameters, gradient, ahead })
+            let sums = object.bind(py).getattr_opt("sums")?.filter(|sums| !sums.is_none()).map(Bound::unbind);
+            Ok(Self { object, parameters, gradient, ahead, sums })
         })
     }
 
@@ -69,6 +73,47 @@ impl Computation {
             let loss = self.object.call_method1(py, "compute", (batch.samples(py), batch.key))?.extract(py)?;
             Ok(take(loss, self.gradient.bind(py).try_readonly()?.as_slice()?))
         })
+    }
+
+    /// Returns whether gradients are summed on the device.
+    pub(super) fn has_sums(&self) -> bool {
+        self.sums.is_some()
+    }
+
+    /// Begins a sum on the device, in the units of this quantizer.
+    ///
+    /// # Panics
+    /// Panics if gradients are not summed on the device.
+    pub(super) fn begin_sum(&self, quantizer: &Quantizer) -> Result<(), Raised> {
+        let (factors, counts): (Vec<f32>, Vec<i64>) =
+            quantizer.all_factors().map(|(factor, count)| (factor, (count as u64).cast_signed())).unzip();
+        attached(|py| {
+            let (factors, counts) = (PyArray1::from_vec(py, factors), PyArray1::from_vec(py, counts));
+            self.sums(py).call_method1("begin", (factors, counts, quantizer.counted_values())).map(drop)
+        })
+    }
+
+    /// Computes the mean loss over the samples of some tasks, and adds its gradient times their number to the sum on the device. Returns
+    /// `None`, and adds nothing, if the loss or the gradient is not finite.
+    pub(super) fn add(&self, batch: &PyBatch, tasks: u64, limit: f32) -> Result<Option<f64>, Raised> {
+        attached(|py| self.object.call_method1(py, "add", (batch.samples(py), batch.key, tasks, limit))?.extract(py))
+    }
+
+    /// Adds the sum of `tasks` tasks on the device to another one.
+    ///
+    /// # Panics
+    /// Panics if gradients are not summed on the device.
+    pub(super) fn end_sum(&self, tasks: u64, sum: &mut GradientSum) -> Result<(), Raised> {
+        type Parts<'py> = (PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, f32>, u64, u64);
+        attached(|py| {
+            let (values, maxima, saturated, vanished): Parts<'_> = self.sums(py).call_method0("end")?.extract()?;
+            sum.merge_parts(values.as_slice()?, maxima.as_slice()?, [saturated, vanished], tasks);
+            Ok(())
+        })
+    }
+
+    fn sums<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.sums.as_ref().expect("gradients are summed on the device").bind(py)
     }
 
     /// Evaluates samples.

@@ -19,24 +19,42 @@ pub(super) struct PythonLearner {
     load_failure: Option<String>,
     /// The tasks that were announced to Python.
     announced: Option<(Iteration, TaskRange)>,
+    /// The number of tasks whose gradients are summed on the device.
+    on_device: u64,
 }
 
 impl PythonLearner {
     pub(super) fn new(computation: Result<Computation, String>, tasks: TaskSampler, seed: u64) -> Self {
-        Self { computation, tasks, seed, load_failure: None, announced: None }
+        Self { computation, tasks, seed, load_failure: None, announced: None, on_device: 0 }
     }
 
     /// Computes samples as one batch, and passes their mean loss and its gradient to `take`.
     fn compute<T>(&self, batch: &PyBatch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, LearnerError> {
+        self.ready()?.gradient(batch, take).map_err(failed)
+    }
+
+    /// Returns the computation, if it works and has the parameters.
+    fn ready(&self) -> Result<&Computation, LearnerError> {
         let computation = self.computation.as_ref().map_err(|reason| LearnerError::Device(reason.clone()))?;
-        if let Some(reason) = &self.load_failure {
-            return Err(LearnerError::Device(reason.clone()));
+        match &self.load_failure {
+            Some(reason) => Err(LearnerError::Device(reason.clone())),
+            None => Ok(computation),
         }
-        // An exception fails these tasks only: other tasks, or other workers, may succeed.
-        computation.gradient(batch, take).map_err(|raised| match raised {
-            Raised { text, may_pass: true } => DataError::Problem(text).into(),
-            Raised { text, may_pass: false } => LearnerError::Problem(text),
-        })
+    }
+
+    /// Adds the gradients of tasks to the sum on the device. Returns their loss, or `None` if something is not finite.
+    fn add_on_device(
+        &mut self,
+        batch: &PyBatch,
+        tasks: u64,
+        quantizer: &Quantizer,
+    ) -> Result<Option<f64>, LearnerError> {
+        if self.on_device == 0 {
+            self.ready()?.begin_sum(quantizer).map_err(failed)?;
+        }
+        let loss = self.ready()?.add(batch, tasks, quantizer.limit(tasks)).map_err(failed)?;
+        self.on_device += if loss.is_some() { tasks } else { 0 };
+        Ok(loss.map(|loss| loss * tasks as f64))
     }
 
     fn batch(&mut self, iteration: Iteration, tasks: TaskRange) -> PyBatch {
@@ -84,7 +102,7 @@ impl Learner for PythonLearner {
         })
     }
 
-    /// Adds a single task's gradient directly from the shared array.
+    /// Adds on the device, or a single task's gradient directly from the shared array.
     fn add(
         &mut self,
         iteration: Iteration,
@@ -93,11 +111,24 @@ impl Learner for PythonLearner {
         quantizer: &Quantizer,
     ) -> Result<f64, LearnerError> {
         let batch = self.batch(iteration, tasks);
+        if self.ready()?.has_sums()
+            && let Some(loss) = self.add_on_device(&batch, tasks.count, quantizer)?
+        {
+            return Ok(loss);
+        }
+        // What is not finite on the device is computed again, for an error that says where.
         self.compute(&batch, |loss, gradient| {
             let loss = finite(loss * tasks.count as f64)?;
             sum.add(&summed(gradient, tasks), tasks.count, quantizer)?;
             Ok(loss)
         })?
+    }
+
+    fn finish(&mut self, sum: &mut GradientSum) -> Result<(), LearnerError> {
+        match std::mem::take(&mut self.on_device) {
+            0 => Ok(()),
+            tasks => self.ready()?.end_sum(tasks, sum).map_err(failed),
+        }
     }
 
     fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
@@ -106,7 +137,19 @@ impl Learner for PythonLearner {
             let batch = PyBatch { samples: samples.to_vec(), key };
             self.compute(&batch, |loss, gradient| TaskGradient { gradient: gradient.to_vec(), loss })
         };
-        sift(&samples, |sample| *sample, gradient).map(Some)
+        match sift(&samples, |sample| *sample, gradient) {
+            // Layers such as batch normalisation may refuse a single sample, whose error would hide that of the task.
+            Err(LearnerError::Problem(_)) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+}
+
+/// An exception fails these tasks only: other tasks, or other workers, may succeed.
+fn failed(raised: Raised) -> LearnerError {
+    match raised {
+        Raised { text, may_pass: true } => DataError::Problem(text).into(),
+        Raised { text, may_pass: false } => LearnerError::Problem(text),
     }
 }
 

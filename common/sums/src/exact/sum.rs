@@ -47,6 +47,21 @@ impl Quantizer {
     pub fn units(&self) -> &Units {
         &self.units
     }
+
+    /// Returns the factors that turn values into integers, each with the number of consecutive values that it is for.
+    pub fn all_factors(&self) -> impl Iterator<Item = (f32, usize)> {
+        self.factors(0, self.sizes.values()).map(|(factor, range)| (factor, range.len()))
+    }
+
+    /// Returns the largest magnitude of the integers of `tasks` tasks that are computed as one batch.
+    pub fn limit(&self, tasks: u64) -> f32 {
+        at_most(self.limit.saturating_mul(tasks).min(i32::MAX as u64))
+    }
+
+    /// Returns the number of values whose vanishing is counted: those of the trained tensors, which come first, or none.
+    pub fn counted_values(&self) -> usize {
+        if self.counts_vanished { self.sizes.trained_values() } else { 0 }
+    }
 }
 
 /// The error for a gradient with an infinite number or NaN.
@@ -162,7 +177,7 @@ impl GradientSum {
         quantizer: &Quantizer,
     ) -> Result<(), NotFinite> {
         assert_eq!((tensors.len(), self.values.len()), (quantizer.sizes.tensors(), quantizer.sizes.values()));
-        let limit = at_most(quantizer.limit.saturating_mul(tasks).min(i32::MAX as u64));
+        let limit = quantizer.limit(tasks);
         let is_first = self.tasks == 0;
         let mut maxima = vec![0.0; self.maxima.len()];
         let [mut saturated, mut vanished] = [0; 2];
@@ -216,12 +231,21 @@ impl GradientSum {
     /// # Panics
     /// Panics if the other sum is of another model.
     pub fn merge(&mut self, other: &Self) {
-        assert_eq!((self.values.len(), self.maxima.len()), (other.values.len(), other.maxima.len()));
+        self.merge_parts(&other.values, &other.maxima, [other.saturated, other.vanished], other.tasks);
+    }
+
+    /// Adds the sum of other tasks, given by its parts: `counts` are the numbers of clamped and vanished values.
+    ///
+    /// # Panics
+    /// Panics if the other sum is of another model.
+    pub fn merge_parts(&mut self, values: &[i32], maxima: &[f32], counts: [u64; 2], tasks: u64) {
+        assert_eq!((self.values.len(), self.maxima.len()), (values.len(), maxima.len()));
         if self.tasks == 0 {
-            self.values.fill(0);
+            self.values.copy_from_slice(values);
+        } else {
+            add_sums(&mut self.values, values);
         }
-        add_sums(&mut self.values, &other.values);
-        self.count(&other.maxima, [other.saturated, other.vanished], other.tasks);
+        self.count(maxima, counts, tasks);
     }
 
     /// Adds everything except the values.

@@ -125,6 +125,15 @@ pub(crate) fn average(values: &[f32], sum: &[f32], tasks: f32, next: &mut [f32])
     each([values, sum], [next], |[value, sum]| [value - sum / tasks]);
 }
 
+/// Moves an exponential moving average towards the parameters after a step.
+pub(crate) fn follow(average: &[f32], parameters: &[f32], decay: f64, next: &mut [f32]) {
+    let share = (1.0 - decay) as f32;
+    ata_nn::vectorized(
+        #[inline(always)]
+        || each([average, parameters], [next], |[average, parameter]| [average + share * (parameter - average)]),
+    );
+}
+
 /// Computes every value after a step from the values before it.
 #[inline(always)]
 fn each<const N: usize, const M: usize>(

@@ -10,7 +10,7 @@ mod rate;
 mod steps;
 
 pub use groups::{ParameterGroups, TensorGroups};
-pub(crate) use kernels::{Range, average};
+pub(crate) use kernels::{Range, average, follow};
 pub use rate::{LearningRate, Schedule, ScheduleName};
 pub(crate) use steps::{StepSetup, TensorSteps};
 
@@ -31,6 +31,8 @@ pub struct Optimizer {
     pub epsilon: f64,
     /// Tensors with another learning rate or weight decay.
     pub groups: TensorGroups,
+    /// The decay of the moving average of the parameters, from 0 to below 1, if there is one.
+    pub ema: Option<f64>,
 }
 
 impl Default for Optimizer {
@@ -42,6 +44,7 @@ impl Default for Optimizer {
             betas: [0.9, 0.999],
             epsilon: 1e-8,
             groups: TensorGroups::default(),
+            ema: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use ata_types::{CHUNK_VALUES, WireFormat};
 use super::Trained;
 use crate::codec::encode_differences;
 use crate::exact::{Units, block_maxima};
-use crate::optimizer::{Range, Rule, TensorSteps, average};
+use crate::optimizer::{Optimizer, Range, TensorSteps, average, follow};
 
 /// The number of values stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
 const BLOCK: usize = 1 << 12;
@@ -34,19 +34,23 @@ pub(super) struct Vectors {
     pub(super) moments: Vec<Vec<f32>>,
     /// The parameters that workers hold, if they are sent rounded differences.
     pub(super) replica: Option<Vec<f32>>,
+    /// The moving average of the parameters, if there is one.
+    pub(super) ema: Option<Vec<f32>>,
 }
 
 pub(super) struct VectorsChunk<'a> {
     pub(super) parameters: &'a mut [f32],
     pub(super) moments: Vec<&'a mut [f32]>,
     pub(super) replica: Option<&'a mut [f32]>,
+    pub(super) ema: Option<&'a mut [f32]>,
 }
 
 impl Vectors {
-    pub(super) fn new(rule: Rule, format: WireFormat, parameters: Vec<f32>) -> Self {
-        let moments = rule.moments().iter().map(|_| vec![0.0; parameters.len()]).collect();
+    pub(super) fn new(optimizer: &Optimizer, format: WireFormat, parameters: Vec<f32>) -> Self {
+        let moments = optimizer.rule.moments().iter().map(|_| vec![0.0; parameters.len()]).collect();
         let replica = (format == WireFormat::Compact).then(|| parameters.clone());
-        Self { parameters, moments, replica }
+        let ema = optimizer.ema.map(|_| parameters.clone());
+        Self { parameters, moments, replica, ema }
     }
 
     /// Resizes the vectors to the lengths of `other`; their content does not matter.
@@ -57,6 +61,7 @@ impl Vectors {
                 parameters: zeros(&other.parameters),
                 moments: other.moments.iter().map(zeros).collect(),
                 replica: other.replica.as_ref().map(zeros),
+                ema: other.ema.as_ref().map(zeros),
             };
         }
     }
@@ -67,16 +72,19 @@ impl Vectors {
             parameters: &mut self.parameters[at..at + length],
             moments: self.moments.iter_mut().map(|moment| &mut moment[at..at + length]).collect(),
             replica: self.replica.as_mut().map(|replica| &mut replica[at..at + length]),
+            ema: self.ema.as_mut().map(|ema| &mut ema[at..at + length]),
         }
     }
 
     pub(super) fn chunks(&mut self) -> impl Iterator<Item = VectorsChunk<'_>> {
         let mut moments: Vec<_> = self.moments.iter_mut().map(|moment| moment.chunks_mut(CHUNK_VALUES)).collect();
-        let mut replica = self.replica.as_mut().map(|replica| replica.chunks_mut(CHUNK_VALUES));
+        let [mut replica, mut ema] = [&mut self.replica, &mut self.ema]
+            .map(|vector| vector.as_mut().map(|vector| vector.chunks_mut(CHUNK_VALUES)));
         self.parameters.chunks_mut(CHUNK_VALUES).map(move |parameters| VectorsChunk {
             parameters,
             moments: moments.iter_mut().map(|chunks| chunks.next().expect("as many as parameters")).collect(),
             replica: replica.as_mut().map(|chunks| chunks.next().expect("as many as parameters")),
+            ema: ema.as_mut().map(|chunks| chunks.next().expect("as many as parameters")),
         })
     }
 }
@@ -126,6 +134,13 @@ impl VectorsChunk<'_> {
             average(values, sum, steps.tasks(), &mut self.parameters[cut..end]);
             self.parameters[end..to].fill(0.0);
         }
+        if let (Some(next), Some(ema)) = (self.ema, &current.ema) {
+            let cut = averaged.min(next.len());
+            // The first step begins the average.
+            let decay = if trained.steps == 0 { 0.0 } else { trained.config.optimizer.ema.unwrap_or(0.0) };
+            follow(&ema[at..at + cut], &self.parameters[..cut], decay, &mut next[..cut]);
+            next[cut..].copy_from_slice(&self.parameters[cut..]);
+        }
         let stepped = match self.replica.zip(current.replica.as_ref()) {
             Some((next, held)) => {
                 next.copy_from_slice(&held[at..at + next.len()]);
@@ -135,5 +150,40 @@ impl VectorsChunk<'_> {
             None => SteppedChunk { whole: self.parameters.to_vec(), differences: None },
         };
         (stepped, maxima)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{TrainingConfig, TrainingState};
+    use super::*;
+    use crate::table::{ParameterTable, TensorKind};
+
+    /// PyTorch's `AveragedModel` copies the parameters in its first update, and the buffers in every one.
+    #[test]
+    fn the_moving_average_begins_with_the_first_step() {
+        let mut table = ParameterTable::of_shapes([("weight".into(), vec![300]), ("mean".into(), vec![30])]);
+        table.tensors[1].kind = TensorKind::Averaged;
+        for format in [WireFormat::F32Exact, WireFormat::Compact] {
+            let optimizer = Optimizer { ema: Some(0.75), ..Optimizer::default() };
+            let config = TrainingConfig { optimizer, sizes: (&table).into(), format, budget: 1 };
+            let mut state = TrainingState::new(config, vec![1.0; 330]);
+            assert_eq!(state.ema().unwrap(), state.parameters());
+            let mut expected = Vec::new();
+            for step in 0..5 {
+                let gradient = (0..330).map(|at| (at as f32 * 0.1 + step as f32).sin()).collect();
+                state.step_whole(gradient, 1, 0.1, false);
+                state.commit_step(&[1.0, 1.0]);
+                if step == 0 {
+                    expected = state.parameters().to_vec();
+                }
+                for (average, value) in expected[..300].iter_mut().zip(state.parameters()) {
+                    *average += 0.25 * (value - *average);
+                }
+                expected[300..].copy_from_slice(&state.parameters()[300..]);
+                assert_eq!(state.ema().unwrap(), expected);
+                assert!(step == 0 || state.ema().unwrap()[..300] != state.parameters()[..300]);
+            }
+        }
     }
 }

@@ -81,6 +81,9 @@ const LAST_GRADIENT: &str = "last_gradient";
 /// The saved name of the parameters that workers hold.
 const REPLICA: &str = "replica";
 
+/// The saved name of the moving average of the parameters.
+const EMA: &str = "ema";
+
 impl TrainingState {
     /// Creates the state before the first step.
     ///
@@ -88,7 +91,7 @@ impl TrainingState {
     /// Panics if there is not one number per parameter.
     pub fn new(config: TrainingConfig, parameters: Vec<f32>) -> Self {
         assert_eq!(parameters.len(), config.sizes.values());
-        let vectors = Vectors::new(config.optimizer.rule, config.format, parameters);
+        let vectors = Vectors::new(&config.optimizer, config.format, parameters);
         Trained { config, vectors, units: None, steps: 0, last_gradient: None }.into()
     }
 
@@ -119,9 +122,13 @@ impl TrainingState {
                 Some(take(REPLICA).ok_or("'replica' is missing: was it saved with another wire format?")?)
             }
         };
+        let ema = match config.optimizer.ema {
+            None => None,
+            Some(_) => Some(take(EMA).ok_or("'ema' is missing: was it saved by a run without --ema?")?),
+        };
         let missing = |name: &&str| format!("'{name}' is missing: was it saved by another optimizer?");
         let moments = config.optimizer.rule.moments().iter().map(|name| take(name).ok_or_else(|| missing(name)));
-        let vectors = Vectors { moments: moments.collect::<Result<_, _>>()?, parameters, replica };
+        let vectors = Vectors { moments: moments.collect::<Result<_, _>>()?, parameters, replica, ema };
         Ok(Trained { config, vectors, units, steps, last_gradient }.into())
     }
 
@@ -135,12 +142,18 @@ impl TrainingState {
         self.trained.vectors.replica.as_deref().unwrap_or(self.parameters())
     }
 
+    /// Returns the moving average of the parameters, if there is one. As in PyTorch's `AveragedModel`, it begins with the first step, and
+    /// averaged tensors have their current values.
+    pub fn ema(&self) -> Option<&[f32]> {
+        self.trained.vectors.ema.as_deref()
+    }
+
     /// Returns the vectors that are saved in addition to the parameters, by name: those of the optimizer, by PyTorch's
-    /// names, the last gradient, and the parameters that workers hold.
+    /// names, the last gradient, the parameters that workers hold, and the moving average.
     pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &[f32])> {
         let Trained { config, vectors, last_gradient, .. } = &self.trained;
         let moments = config.optimizer.rule.moments().iter().copied().zip(&vectors.moments);
-        let others = [(LAST_GRADIENT, last_gradient), (REPLICA, &vectors.replica)];
+        let others = [(LAST_GRADIENT, last_gradient), (REPLICA, &vectors.replica), (EMA, &vectors.ema)];
         let others = others.into_iter().filter_map(|(name, values)| Some((name, values.as_ref()?)));
         moments.chain(others).map(|(name, values)| (name, &values[..]))
     }

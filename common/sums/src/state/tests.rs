@@ -22,7 +22,7 @@ const RULES: [Rule; 4] = [
 ];
 
 fn config(rule: Rule, format: WireFormat) -> TrainingConfig {
-    let optimizer = Optimizer { rule, weight_decay: 0.01, ..Optimizer::default() };
+    let optimizer = Optimizer { rule, weight_decay: 0.01, ema: Some(0.9), ..Optimizer::default() };
     TrainingConfig { optimizer, sizes: TensorSizes::new(LENGTHS), format, budget: 4 }
 }
 
@@ -365,9 +365,10 @@ fn what_was_saved_of_another_run_is_refused() {
     let length = LENGTHS.iter().sum();
     let saved = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), vec![0.0; length])).collect::<Vec<_>>();
     let units = Units::first(&[1.0], 4);
-    let adam = ["exp_avg", "exp_avg_sq"];
+    let adam = ["exp_avg", "exp_avg_sq", "ema"];
     for (format, parameters, vectors, units, reason) in [
-        (F32Exact, length, saved(&[]), None, "'exp_avg' is missing: was it saved by another optimizer?"),
+        (F32Exact, length, saved(&adam[2..]), None, "'exp_avg' is missing: was it saved by another optimizer?"),
+        (F32Exact, length, saved(&adam[..2]), None, "'ema' is missing: was it saved by a run without --ema?"),
         (Compact, length, saved(&adam), None, "'replica' is missing: was it saved with another wire format?"),
         (F32Exact, length, saved(&adam), Some(units), "the units are not one per tensor"),
         (F32Exact, length + 1, saved(&adam), None, "'parameters' does not have one number per parameter"),

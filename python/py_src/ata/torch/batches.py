@@ -41,6 +41,15 @@ class Source(NamedTuple):
 def seed(key: Key, use: str) -> None:
     """Seeds PyTorch, numpy and Python for one of a task's uses of random numbers."""
     words = np.random.SeedSequence((*key, *use.encode())).generate_state(4, np.uint32).tolist()
-    torch.manual_seed(words[0] << 32 | words[1])
+    seed_torch(words[0] << 32 | words[1])
     np.random.seed(words[2])
     random.seed(words[3])
+
+
+def seed_torch(value: int) -> None:
+    """As `torch.manual_seed`, which takes a millisecond where other kinds of devices than CUDA are not in use."""
+    if not torch.cuda.is_initialized():
+        torch.manual_seed(value)
+        return
+    torch.default_generator.manual_seed(value)
+    torch.cuda.manual_seed_all(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from ata.torch.batch import split
 from ata.torch.batches import Dataset, Source, seed
 from ata.torch.buffers import BatchNorm, Buffers, entries, normalises_batches, synchronised
 from ata.torch.loaders import Loaders, Request
+from ata.torch.sums import Sums
 from ata.torch.tallies import Tallies
 
 Forward = Callable[[nn.Module, Any], tuple[Any, Any]]
@@ -131,7 +133,8 @@ class Computation:
         self.model = copy.deepcopy(problem.model).to(problem.device)
         for module in synchronised(self.model):
             module.__class__ = BatchNorm
-        parameters = [parameter for _, parameter in trained(self.model)]
+        self.trained = trained(self.model)
+        parameters = [parameter for _, parameter in self.trained]
         sizes = [parameter.numel() for parameter in parameters]
         tensors = problem.tensors()
         others = [[tensor for tensor in tensors if tensor.kind in kinds] for kinds in [("averaged", "counter"), ("weight",), ("uses",)]]
@@ -145,18 +148,19 @@ class Computation:
         self.buffers, self.changes = Buffers(self.model, of_buffers, changes), changes
         self.micro_batch = problem.micro_batch
         of_trained = gradients[: sum(sizes[: len(parameters)])]
-        self.tallies = Tallies(trained(self.model), of_trained, weight, uses, problem.weight)
+        self.tallies = Tallies(self.trained, of_trained, weight, uses, problem.weight)
         self.values, self.gradients = values, gradients
         self.warns_below = FEW_SAMPLES if normalises_batches(self.model) else 0
-        is_on_cpu = problem.device.type == "cpu"
-        host = [vector if is_on_cpu else torch.empty_like(vector, device="cpu") for vector in (values, gradients)]
+        is_on_cpu, is_on_cuda = (problem.device.type == kind for kind in ("cpu", "cuda"))
+        host = [vector if is_on_cpu else torch.zeros(len(vector), pin_memory=is_on_cuda) for vector in (values, gradients)]
         self.host_values, self.host_gradients = host
         self.parameters, self.gradient = (vector.numpy() for vector in host)
+        self.sums = None if is_on_cpu else Sums(gradients, [size([tensor]) for tensor in tensors])
 
     def load(self) -> None:
         """As `ata.problem.Computation`."""
         if self.host_values is not self.values:
-            self.values.copy_(self.host_values)
+            self.values.copy_(self.host_values, non_blocking=True)
         if self.loaders is not None:
             self.loaders.forget()
 
@@ -167,6 +171,18 @@ class Computation:
 
     def compute(self, samples: Integers, key: Key) -> float:
         """As `ata.problem.Computation`."""
+        loss = self._compute(samples, key)
+        if self.host_gradients is not self.gradients:
+            self.host_gradients.copy_(self.gradients)
+        return loss
+
+    def add(self, samples: Integers, key: Key, tasks: int, limit: float) -> float | None:
+        """As `ata.problem.SummingComputation`."""
+        loss = self._compute(samples, key)
+        return loss if math.isfinite(loss) and self.sums.add(limit, tasks) else None
+
+    def _compute(self, samples: Integers, key: Key) -> float:
+        """Leaves the gradient of samples on the device. Returns their loss."""
         batch = self.loaders.take(Request(samples, key)) if self.loaders is not None else None
         if batch is None:
             batch = self.source.batch_of_task(samples, key)
@@ -181,11 +197,9 @@ class Computation:
                 if self.micro_batch == 1 or len(samples) == 1:
                     raise
             self._halve(len(samples))
-        for (name, parameter), view in zip(trained(self.model), self.views, strict=True):
+        for (name, parameter), view in zip(self.trained, self.views, strict=True):
             if parameter.grad is not view:
                 raise RuntimeError(f"the gradient of {name} was replaced: forward and loss must not call zero_grad")
-        if self.host_gradients is not self.gradients:
-            self.host_gradients.copy_(self.gradients)
         return loss
 
     def _gradient(self, batch: Any, sizes: list[int], key: Key) -> float:
