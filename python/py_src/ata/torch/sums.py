@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ata.problem import Floats, Integers
 
-CHUNK = 2**24
+CHUNK = 2**22
 """How many values are converted at once, which bounds the memory for it."""
 
 
