@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from averaged_problem import POINTS, Normalised
-from contract_worker import permutation
+from contract_order import permutation
 from processes import ended, started, tensors
 
 SCRIPT = str(Path(__file__).with_name("averaged_problem.py"))

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from contract_worker import permutation  # noqa: E402
+from contract_order import permutation  # noqa: E402
 from models_with_buffers import MODELS, data, make, problem  # noqa: E402
 from processes import ended, started, tensors  # noqa: E402
 from torch import nn  # noqa: E402

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contract_worker import Worker, crc32c, encode_sums, pb, permutation
+from contract_order import permutation
+from contract_worker import Worker, crc32c, encode_sums, pb
 from processes import ended, started
 from wide_problem import SAMPLES, loss_and_gradient
 

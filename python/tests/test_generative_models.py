@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from contract_worker import permutation  # noqa: E402
+from contract_order import permutation  # noqa: E402
 from generative_models import FASTER, MODELS, make  # noqa: E402
 from models_with_buffers import data  # noqa: E402
 from processes import ended, started, tensors  # noqa: E402

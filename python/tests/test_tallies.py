@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contract_worker import permutation
+from contract_order import permutation
 from processes import ended, started, tensors
 from tallied_problem import POINTS, WEIGHTS, Tallied
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from contract_worker import permutation  # noqa: E402
+from contract_order import permutation  # noqa: E402
 from processes import ended, started, tensors  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_tallies import CLASS_WEIGHTS, EPSILON, IGNORED, make, samples, weight  # noqa: E402
