@@ -134,10 +134,10 @@ impl VectorsChunk<'_> {
             average(values, sum, steps.tasks(), &mut self.parameters[cut..end]);
             self.parameters[end..to].fill(0.0);
         }
-        if let (Some(next), Some(ema)) = (self.ema, &current.ema) {
+        if let (Some(decay), Some(ema), Some(next)) = (trained.config.optimizer.ema, &current.ema, self.ema) {
             let cut = averaged.min(next.len());
             // The first step begins the average.
-            let decay = if trained.steps == 0 { 0.0 } else { trained.config.optimizer.ema.unwrap_or(0.0) };
+            let decay = if trained.steps == 0 { 0.0 } else { decay };
             follow(&ema[at..at + cut], &self.parameters[..cut], decay, &mut next[..cut]);
             next[cut..].copy_from_slice(&self.parameters[cut..]);
         }

@@ -151,8 +151,8 @@ class Computation:
         self.tallies = Tallies(self.trained, of_trained, weight, uses, problem.weight)
         self.values, self.gradients = values, gradients
         self.warns_below = FEW_SAMPLES if normalises_batches(self.model) else 0
-        is_on_cpu, is_on_cuda = (problem.device.type == kind for kind in ("cpu", "cuda"))
-        host = [vector if is_on_cpu else torch.zeros(len(vector), pin_memory=is_on_cuda) for vector in (values, gradients)]
+        is_on_cpu = problem.device.type == "cpu"
+        host = [vector if is_on_cpu else torch.zeros(len(vector), pin_memory=vector.is_cuda) for vector in (values, gradients)]
         self.host_values, self.host_gradients = host
         self.parameters, self.gradient = (vector.numpy() for vector in host)
         self.sums = None if is_on_cpu else Sums(gradients, [size([tensor]) for tensor in tensors])
