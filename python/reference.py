@@ -111,6 +111,7 @@ def page() -> str:
         ("torch/problem.py", "Problem", "ata.torch"),
         ("jax.py", "Problem", "ata.jax"),
         ("problem.py", "Problem", "ata"),
+        ("torch/shards.py", "Shards", "ata.torch"),
         ("torch/uneven.py", "Uneven", "ata.torch"),
         ("torch/uneven.py", "Step", "ata.torch"),
         ("torch/sampler.py", "ShareSampler", "ata.torch"),

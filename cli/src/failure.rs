@@ -228,7 +228,9 @@ impl From<RunError> for Failure {
             RunError::Record { .. } => Exit::DISK,
             RunError::Data(ref error) => exit_of_data(error),
             RunError::Journal(_) | RunError::Restore(_) | RunError::OtherData { .. } => Exit::DATA,
-            RunError::Aborted { .. } | RunError::Evaluation(_) | RunError::Training => Exit::INTERNAL,
+            RunError::Aborted { .. } | RunError::Evaluation(_) | RunError::Training | RunError::Optimizer(_) => {
+                Exit::INTERNAL
+            }
         };
         Self::new(exit, error)
     }

@@ -77,6 +77,9 @@ pub enum RunError {
     /// The training or the evaluation panicked.
     #[error("the optimizer step or the evaluation failed; see the log above")]
     Training,
+    /// The program's own optimizer failed.
+    #[error("the program's own optimizer: {0}")]
+    Optimizer(String),
     /// The journal of a resumed run cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),

@@ -1,4 +1,4 @@
-"""A VQ-VAE and a GAN, whose losses have several parts. The program's first argument names the one that it trains."""
+"""A VQ-VAE and GANs, whose losses have several parts. The program's first argument names the one that it trains."""
 
 from __future__ import annotations
 
@@ -51,9 +51,53 @@ class Adversaries(nn.Module):
         return sum(self.losses(inputs))
 
 
+class Alternating(Adversaries):
+    """A GAN whose networks are trained in turn, by a counter that each iteration advances."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turn", torch.tensor(0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        loss = self.losses(inputs)[self.turn.item() % 2]
+        if self.training:
+            self.turn += 1
+        return loss
+
+
+class Halving:
+    """Halves a rate in every fifth step."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.steps = optimizer, 0
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps % 5 == 0:
+            self.optimizer.param_groups[0]["lr"] /= 2
+
+    def state_dict(self) -> dict[str, int]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.steps = state["steps"]
+
+
+def of_both(model: nn.Module) -> list[Any]:
+    """Two optimizers that ata does not have, a scheduler of PyTorch, and another one."""
+    generator = torch.optim.NAdam(model.generator.parameters(), lr=0.002)
+    discriminator = torch.optim.RMSprop(model.discriminator.parameters(), lr=0.001, momentum=0.5, eps=1e-4)
+    return [generator, discriminator, torch.optim.lr_scheduler.OneCycleLR(generator, 0.01, total_steps=30), Halving(discriminator)]
+
+
+OWN = {"gan-own": of_both, "gan-in-turn": of_both}
+"""What the programs step by themselves."""
+
 MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "vq-vae": (Autoencoder, {"optimizer": "sgd", "lr": 0.05}),
     "gan": (Adversaries, {"optimizer": "adam", "lr": 0.001, "param_groups": f"discriminator.*: lr_factor={FASTER}"}),
+    "gan-own": (Adversaries, {}),
+    "gan-in-turn": (Alternating, {}),
 }
 
 
@@ -70,6 +114,8 @@ if __name__ == "__main__":
         lambda loss, _: loss,
         forward=lambda model, batch: (model(batch[0]), batch[1]),
         evaluate=data(128, seed=2),
+        find_unused_parameters=name == "gan-in-turn",
+        optimizer=OWN.get(name),
         device="cpu",
         name=name,
     )

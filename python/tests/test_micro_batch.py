@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from processes import ended, started  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
@@ -90,3 +94,46 @@ def test_sentences_of_unequal_length_are_split_by_sample() -> None:
 def test_batches_of_another_number_are_refused(batch: Any) -> None:
     with pytest.raises(TypeError, match="cannot be split into micro-batches: expected 3 samples"):
         list(split(batch, [1, 2]))
+
+
+PROGRAM = """
+import torch
+import ata, ata.torch
+
+class Limited(torch.nn.Linear):
+    def forward(self, inputs):
+        assert len(inputs) <= 3, "more than the worker may compute at once"
+        return super().forward(inputs)
+
+samples = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randn(64, 2))
+problem = ata.torch.Problem(Limited(4, 2), samples, torch.nn.functional.mse_loss, device="cpu", micro_batch=5)
+ata.main(problem, budget=4, task_batch=8, iterations=3, eval_every=0)
+"""
+
+
+def worked(script: str, *flags: str, folder: Path) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+    """A head without the problem's code, and a worker with it."""
+    ended(started(script, "init", "model.safetensors", folder=folder))
+    about = ["--init", "model.safetensors", "--listen", "127.0.0.1:0", "--ready-file", "ready.json", "--dashboard", "off"]
+    settings = ["--iterations", "3", "--budget", "4", "--task-batch", "8", "--evaluate-on", "workers"]
+    name = "limited" if "train" in script else "regression"
+    head = started("-m", "ata", "coordinator", "--model", name, *about, *settings, folder=folder)
+    while not (folder / "ready.json").exists():
+        assert head.poll() is None, head.communicate()
+    address = json.loads((folder / "ready.json").read_text())["address"]
+    return head, started(script, "worker", "--coordinator", f"http://{address}", *flags, folder=folder)
+
+
+def test_a_worker_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM.replace("len(inputs) <= 3", "not self.training or len(inputs) <= 3"))
+    head, worker = worked("train.py", "--micro-batch", "3", folder=tmp_path)
+    ended(head)
+    ended(worker)
+
+
+def test_a_limit_for_a_problem_without_parts_is_refused(tmp_path: Path) -> None:
+    head, worker = worked(str(Path(__file__).parent.parent / "examples" / "numpy_problem.py"), "--micro-batch", "3", folder=tmp_path)
+    try:
+        assert "--micro-batch: this problem computes all samples of a task at once" in worker.communicate(timeout=60)[1]
+    finally:
+        head.kill()

@@ -4,7 +4,7 @@
 const FOREIGN: [(&str, &str); 5] = [
     (
         "epochs num-epochs max-epochs steps max-steps",
-        "ata counts optimizer steps and not epochs: --iterations K. A step takes --task-batch × --budget samples",
+        "--iterations 30epochs, or --iterations K for K optimizer steps. A step takes --task-batch × --budget samples",
     ),
     (
         "batch-size batch global-batch-size micro-batch-size per-device-train-batch-size gradient-accumulation-steps",

@@ -133,6 +133,10 @@ pub(crate) struct WorkerArgs {
     /// [default: auto, on every device but the CPU].
     #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
     pub(crate) fuse: Fuse,
+    /// The most samples of a task whose gradient is computed at once, for devices with too little memory for the whole task. Not with
+    /// batch normalisation [default: all; for a PyTorch problem, as many as fit].
+    #[arg(long, env = "ATA_MICRO_BATCH", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) micro_batch: Option<u32>,
     /// Compute gradients in f32, or in bf16 on devices that have it: faster on GPUs with matrix units for 16 bits. Parameters and
     /// optimizer stay f32.
     #[arg(long, env = "ATA_PRECISION", value_name = "f32|bf16", default_value_t)]

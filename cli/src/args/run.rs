@@ -8,7 +8,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{FolderArgs, SecurityArgs};
-use crate::settings::{DEFAULT_DASHBOARD, EvaluateOn, Fuse, KeptJournal, OnBadSample, Tag, as_setting, parse_tag};
+use crate::settings::{
+    DEFAULT_DASHBOARD, EvaluateOn, Fuse, KeptJournal, OnBadSample, Span, Tag, as_setting, parse_tag,
+};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -16,9 +18,9 @@ pub(crate) struct RunArgs {
     /// The scheduling policy: NAME or NAME:key=value,…; `ata policies` lists them [default: ata-auto].
     #[arg(long, env = "ATA_POLICY", value_name = "POLICY")]
     policy: Option<String>,
-    /// Optimizer steps [default: 200].
+    /// Optimizer steps, or passes over the training data, as in 30epochs [default: 200].
     #[arg(long, env = "ATA_ITERATIONS", value_name = "K", allow_negative_numbers = true)]
-    iterations: Option<u64>,
+    iterations: Option<Span>,
     /// Tasks per iteration [default: 16].
     #[arg(long, env = "ATA_BUDGET", value_name = "B", allow_negative_numbers = true)]
     budget: Option<u64>,
@@ -129,7 +131,7 @@ pub(crate) struct StoppingArgs {
 /// The training, the evaluation and the checkpoints.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrainingArgs {
-    /// The optimizer: adam, adamw or sgd [default: adam].
+    /// The optimizer: adam, adamw, sgd, or own (that of a Python program) [default: adam, or own if there is one].
     #[arg(long, env = "ATA_OPTIMIZER", value_name = "NAME")]
     optimizer: Option<String>,
     /// The learning rate, or its peak [default: 0.001].
@@ -139,12 +141,12 @@ pub(crate) struct TrainingArgs {
     /// cycle of the momentum) or step (see --lr-step-every) [default: constant].
     #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME")]
     lr_schedule: Option<String>,
-    /// Iterations over which the learning rate rises linearly to its peak [default: 0].
+    /// Iterations, or epochs, over which the learning rate rises linearly to its peak [default: 0].
     #[arg(long, env = "ATA_LR_WARMUP", value_name = "K", allow_negative_numbers = true)]
-    lr_warmup: Option<u64>,
-    /// Iterations after which --lr-schedule step changes the rate [default: 1000].
+    lr_warmup: Option<Span>,
+    /// Iterations, or epochs, after which --lr-schedule step changes the rate [default: 1000].
     #[arg(long, env = "ATA_LR_STEP_EVERY", value_name = "K", allow_negative_numbers = true)]
-    lr_step_every: Option<u64>,
+    lr_step_every: Option<Span>,
     /// The factor by which --lr-schedule step changes the rate [default: 0.1].
     #[arg(long, env = "ATA_LR_STEP_FACTOR", value_name = "X", allow_negative_numbers = true)]
     lr_step_factor: Option<f64>,

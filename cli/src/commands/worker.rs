@@ -91,7 +91,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
     let task_times = args.task_time.as_deref().map(|law| task_times(law, args)).transpose()?.flatten();
     let data = args.data.as_deref().map(own_data).transpose()?.flatten();
     let config = |(choice, number): (DeviceChoice, Option<WorkerId>)| {
-        let device = choice.open()?.with_precision(args.precision)?;
+        let device = choice.open()?.with_precision(args.precision)?.with_micro_batch(args.micro_batch);
         let fuse = args.fuse.applies_to(&device);
         if fuse && device.is_cpu() {
             tracing::warn!("{}", Fuse::ON_CPU);

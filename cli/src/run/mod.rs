@@ -40,6 +40,7 @@ use ata_net::Security;
 use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, check_run, steps_after};
 use ata_scheduler::{FinishReason, Policy, PolicyContext, WorkerStatistics};
+use ata_sums::RuleName;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -88,7 +89,7 @@ pub(crate) struct Run {
 impl Run {
     /// Checks everything that can be checked before an address is bound or a file is written, except that a resumed run is locked.
     pub(crate) fn new(
-        settings: Settings,
+        mut settings: Settings,
         extensions: Extensions,
         inputs: Inputs,
         device: DeviceChoice,
@@ -96,10 +97,14 @@ impl Run {
         resumption: Option<Resumption>,
         common: &CommonArgs,
     ) -> Result<Self, Failure> {
+        settings.count_epochs(inputs.samples)?;
         let model = &inputs.model;
         model::check_size(&settings.model, &model.table())?;
         // A mistake in the parameter groups is found before the run has a folder.
         settings.optimizer(&model.table())?;
+        require(settings.optimizer != RuleName::Own || model.optimizer()?.is_some(), || {
+            format!("--optimizer own: '{}' has none of its own; expected adam, adamw or sgd", settings.model)
+        })?;
         require(settings.target_accuracy.is_none() || !model.class_names().is_empty(), || {
             format!("--target-accuracy: model '{}' has no classes, only a loss", settings.model)
         })?;
@@ -145,7 +150,7 @@ impl Run {
     /// Returns the reason why the resumed run is over, if it has no iterations left.
     pub(crate) fn finished(&self) -> Option<FinishReason> {
         let Start::Checkpoint(checkpoint) = &self.start else { return None };
-        checkpoint.progress.engine.finished(self.settings.iterations, &self.settings.limits())
+        checkpoint.progress.engine.finished(self.settings.iterations.count(), &self.settings.limits())
     }
 
     /// Returns the last iteration of the checkpoint that the run resumes from; 0 for a new run.
@@ -267,7 +272,7 @@ impl Run {
             },
             security,
         };
-        let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
+        let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations.count()));
         let report = ata_coordinator::run(config, listener, state, stop).await;
         // The run has dropped its sender, so the display ends by itself.
         drop(display.await);

@@ -6,7 +6,7 @@ use ata_scheduler::PolicyKind;
 use ata_sums::{RuleName, ScheduleName};
 use toml::{Table, Value};
 
-use super::Settings;
+use super::{Settings, Span};
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -23,7 +23,9 @@ impl Settings {
     /// Says which settings are unlikely to be meant. One without effect is not refused in a file, because the file of a run has all settings.
     pub(crate) fn say_doubts(&self) -> Result<(), Failure> {
         let Self { lr_warmup, iterations, .. } = self;
-        if lr_warmup > iterations {
+        if let (Span::Iterations(warmup), Span::Iterations(all)) = (lr_warmup, iterations)
+            && warmup > all
+        {
             note!(
                 "lr_warmup = {lr_warmup}: the run ends after {iterations} iterations, before the learning rate reaches lr"
             );
@@ -40,11 +42,18 @@ impl Settings {
     fn idle(&self, is_given: impl Fn(&str) -> bool) -> Result<Option<(&'static str, &'static str)>, Failure> {
         let saves = self.checkpoint_cadence()? != Cadence::Never;
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier;
+        let rates = (self.optimizer != RuleName::Own, "the program's own optimizer has its own");
         let steps = (self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step");
         let momentum = (self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum");
-        let moments = (self.optimizer != RuleName::Sgd, "the optimizer sgd has no such number");
+        let has_moments = matches!(self.optimizer, RuleName::Adam | RuleName::AdamW);
+        let moments = (has_moments, "only the optimizers adam and adamw have such a number");
         let keep = (saves, "with checkpoint_every = never there are no checkpoints");
         let idle = [
+            ("lr", rates),
+            ("lr_schedule", rates),
+            ("lr_warmup", rates),
+            ("weight_decay", rates),
+            ("param_groups", rates),
             ("momentum", momentum),
             ("nesterov", momentum),
             ("beta1", moments),

@@ -8,6 +8,7 @@ mod labels;
 pub(crate) mod policy_list;
 mod security;
 mod sources;
+mod span;
 mod training;
 mod workers;
 
@@ -18,6 +19,7 @@ pub(crate) use labels::{Tag, as_setting, parse_tag};
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
 pub(crate) use sources::{flags, read_file, read_text};
+pub(crate) use span::Span;
 pub(crate) use training::{EvaluateOn, FIXED, KeptJournal, OnBadSample};
 pub(crate) use workers::Workers;
 
@@ -48,7 +50,7 @@ pub(crate) const MAX_THREADS: usize = 1024;
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct Settings {
     pub(crate) policy: String,
-    pub(crate) iterations: u64,
+    pub(crate) iterations: Span,
     pub(crate) budget: u64,
     pub(crate) task_batch: u32,
     pub(crate) data: String,
@@ -60,9 +62,9 @@ pub(crate) struct Settings {
     pub(crate) optimizer: RuleName,
     pub(crate) lr: f64,
     pub(crate) lr_schedule: ScheduleName,
-    pub(crate) lr_warmup: u64,
-    /// The number of iterations between changes, for the schedule `step`.
-    pub(crate) lr_step_every: u64,
+    pub(crate) lr_warmup: Span,
+    /// The time between changes, for the schedule `step`.
+    pub(crate) lr_step_every: Span,
     pub(crate) lr_step_factor: f64,
     /// The momentum, for the optimizer `sgd`.
     pub(crate) momentum: f64,
@@ -144,7 +146,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             policy: "ata-auto".into(),
-            iterations: 200,
+            iterations: Span::Iterations(200),
             budget: 16,
             task_batch: 6,
             data: "synthetic".into(),
@@ -154,8 +156,8 @@ impl Default for Settings {
             optimizer: RuleName::Adam,
             lr: 1e-3,
             lr_schedule: ScheduleName::Constant,
-            lr_warmup: 0,
-            lr_step_every: 1000,
+            lr_warmup: Span::Iterations(0),
+            lr_step_every: Span::Iterations(1000),
             lr_step_factor: 0.1,
             momentum: 0.9,
             nesterov: false,
@@ -244,7 +246,7 @@ impl Settings {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        in_range("iterations", self.iterations, 1, u64::MAX >> 1)?;
+        self.iterations.check("iterations", 1)?;
         in_range("budget", self.budget, 1, MAX_BUDGET)?;
         in_range("task_batch", self.task_batch.into(), 1, MAX_TASK_BATCH.into())?;
         in_range("workers", self.workers.count.into(), 1, MAX_WORKERS as u64)?;

@@ -81,8 +81,8 @@ impl Settings {
     pub(super) fn check_training(&self) -> Result<(), Failure> {
         positive("lr", self.lr)?;
         positive("lr_step_factor", self.lr_step_factor)?;
-        in_range("lr_step_every", self.lr_step_every, 1, u64::MAX >> 1)?;
-        in_range("lr_warmup", self.lr_warmup, 0, u64::MAX >> 1)?;
+        self.lr_step_every.check("lr_step_every", 1)?;
+        self.lr_warmup.check("lr_warmup", 0)?;
         self.clip_norm.map_or(Ok(()), |norm| positive("clip_norm", norm))?;
         self.ema.map_or(Ok(()), |decay| share("ema", decay, false))?;
         share("momentum", self.momentum, false)?;
@@ -143,6 +143,7 @@ impl Settings {
             RuleName::Adam => (Rule::Adam, 0.0),
             RuleName::AdamW => (Rule::AdamW, ADAMW_WEIGHT_DECAY),
             RuleName::Sgd => (Rule::Sgd { momentum: self.momentum, nesterov: self.nesterov }, 0.0),
+            RuleName::Own => (Rule::Own, 0.0),
         };
         Ok(Optimizer {
             rule,
@@ -155,19 +156,23 @@ impl Settings {
         })
     }
 
+    /// Returns the learning rate of each iteration; for the program's own optimizer, which has one itself, a factor of 1.
     pub(crate) fn learning_rate(&self) -> LearningRate {
+        if self.optimizer == RuleName::Own {
+            return LearningRate::constant(1.0);
+        }
         let schedule = match self.lr_schedule {
             ScheduleName::Constant => Schedule::Constant,
-            ScheduleName::Cosine => Schedule::Cosine { iterations: self.iterations },
-            ScheduleName::OneCycle => Schedule::OneCycle { iterations: self.iterations },
-            ScheduleName::Step => Schedule::Step { every: self.lr_step_every, factor: self.lr_step_factor },
+            ScheduleName::Cosine => Schedule::Cosine { iterations: self.iterations.count() },
+            ScheduleName::OneCycle => Schedule::OneCycle { iterations: self.iterations.count() },
+            ScheduleName::Step => Schedule::Step { every: self.lr_step_every.count(), factor: self.lr_step_factor },
         };
-        LearningRate { peak: self.lr, warmup: self.lr_warmup, schedule }
+        LearningRate { peak: self.lr, warmup: self.lr_warmup.count(), schedule }
     }
 
     /// Returns the number of iterations between evaluations during the training, about a tenth of the run by default; 0 means none.
     pub(crate) fn evaluate_every(&self) -> Option<u64> {
-        Some(self.eval_every.unwrap_or(self.iterations.div_ceil(10))).filter(|every| *every > 0)
+        Some(self.eval_every.unwrap_or(self.iterations.count().div_ceil(10))).filter(|every| *every > 0)
     }
 
     pub(crate) fn checkpoint_cadence(&self) -> Result<Cadence, Failure> {
@@ -197,7 +202,7 @@ impl Settings {
     pub(crate) fn engine(&self, min_workers: usize) -> EngineConfig {
         EngineConfig {
             budget: self.budget,
-            iterations: self.iterations,
+            iterations: self.iterations.count(),
             min_workers,
             lease_timeout_s: Some(self.lease_timeout_s),
             rest_s: REST_S,

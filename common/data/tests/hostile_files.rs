@@ -253,7 +253,7 @@ fn mutated_models() {
     let table = ParameterTable::vector("theta", 5);
     let metadata = Metadata::from([("steps".to_owned(), "3".to_owned())]);
     let model = encode_model(&table, &[1.0, -2.0, 0.5, 0.0, 9.0], &metadata);
-    let vectors = encode_vectors([("m", &[0.1, 0.2][..]), ("v", &[0.3, 0.4])].into_iter(), &metadata);
+    let vectors = encode_vectors([("m", &[0.1, 0.2][..]), ("v", &[0.3, 0.4])].into_iter(), None, &metadata);
     let tokens = ["\"F32\"", "[0,0]", "18446744073709551615", "{\"a\":", "[", "null", "\"theta\":"];
     let mutator = Mutator::new(4, vec![model.clone(), vectors.clone()]).with_tokens(&tokens);
     assert!(decode_model(&table, &model).is_ok() && decode_vectors(&vectors, 2).is_ok());

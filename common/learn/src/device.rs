@@ -105,6 +105,8 @@ pub struct OpenDevice {
     pub(crate) precision: Precision,
     /// Whether the factors of products may be rounded to TF32, which has 10 bits after the point.
     rounds_to_tf32: bool,
+    /// The most samples of a task whose gradient is computed at once, if not all of them.
+    pub(crate) micro_batch: Option<u32>,
     /// The name of the device in logs and the run summary: `cpu`, or the kind and name of an adapter; then the precision, if it is not f32.
     pub name: String,
 }
@@ -119,6 +121,17 @@ impl OpenDevice {
     /// tensor cores, and PyTorch's convolutions.
     pub fn rounds_to_tf32(&self) -> bool {
         self.rounds_to_tf32
+    }
+
+    /// Returns the same device, on which a task's gradient is computed in parts of at most so many samples.
+    #[must_use]
+    pub fn with_micro_batch(self, micro_batch: Option<u32>) -> Self {
+        Self { micro_batch, ..self }
+    }
+
+    /// Returns the most samples of a task whose gradient is computed at once, if not all of them.
+    pub fn micro_batch(&self) -> Option<u32> {
+        self.micro_batch
     }
 
     /// Returns the precision of gradients.
@@ -173,7 +186,13 @@ impl DeviceChoice {
     }
 
     fn open_cpu() -> OpenDevice {
-        OpenDevice { device: Device::flex(), precision: Precision::F32, rounds_to_tf32: false, name: "cpu".into() }
+        OpenDevice {
+            device: Device::flex(),
+            precision: Precision::F32,
+            rounds_to_tf32: false,
+            micro_batch: None,
+            name: "cpu".into(),
+        }
     }
 
     #[cfg(feature = "gpu")]
@@ -233,7 +252,7 @@ fn wgpu_adapters() -> Vec<Device> {
 #[cfg(any(feature = "gpu", feature = "cuda"))]
 fn named(kind: &str, device: Device) -> OpenDevice {
     let name = device.identity().map_or_else(|| kind.to_owned(), |identity| format!("{kind}: {}", identity.name));
-    OpenDevice { device, precision: Precision::F32, rounds_to_tf32: kind == "cuda", name }
+    OpenDevice { device, precision: Precision::F32, rounds_to_tf32: kind == "cuda", micro_batch: None, name }
 }
 
 /// Limits the threads that the CPU device uses. Must be called at most once, before any computation.

@@ -6,7 +6,7 @@ use ata_types::{Iteration, TaskRange};
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, TensorData};
 
-use crate::device::is_cpu;
+use crate::device::{OpenDevice, is_cpu};
 use crate::flat::{self, FlatPart, Gradients};
 use crate::model::OpenData;
 use crate::nn::{self, BatchTasks};
@@ -136,6 +136,8 @@ pub(crate) struct BurnLearner<P: Problem> {
     precision: Precision,
     /// The maximum number of tasks that are computed as one batch.
     fused_tasks: u64,
+    /// The number of parts of a task that are computed one after the other.
+    parts: usize,
     /// Whether batches are prepared ahead. This is not done on the CPU, which would have to stop computing for it.
     prepares: bool,
     announced: Option<TaskBatch>,
@@ -152,12 +154,15 @@ struct Drawn<P: Problem> {
 type TaskBatch = (Iteration, TaskRange);
 
 impl<P: Problem> BurnLearner<P> {
-    /// Creates a learner on `device`, which must have autodiff enabled.
-    pub(crate) fn new(data: Arc<OpenData<P>>, tasks: Tasks, device: Device, precision: Precision) -> Self {
+    /// Creates a learner on a device.
+    pub(crate) fn new(data: Arc<OpenData<P>>, tasks: Tasks, open: &OpenDevice) -> Self {
+        let device = open.device.clone().autodiff();
+        let fused = open.micro_batch.map_or(data.samples.fused(), u64::from);
         Self {
             on_device: data.samples_on(&device),
             prepares: !is_cpu(&device),
-            fused_tasks: (data.samples.fused() / u64::from(tasks.task_batch)).max(1),
+            fused_tasks: (fused / u64::from(tasks.task_batch)).max(1),
+            parts: open.micro_batch.map_or(1, |most| tasks.task_batch.div_ceil(most) as usize),
             tasks: match data.samples.samples_of_shard() {
                 Some(shard) => TaskSampler::of_shards(tasks, data.samples.count(), shard),
                 None => TaskSampler::new(tasks, data.samples.count()),
@@ -165,7 +170,7 @@ impl<P: Problem> BurnLearner<P> {
             network: Some(data.problem.network(&device)),
             data,
             device,
-            precision,
+            precision: open.precision,
             announced: None,
             prepared: None,
         }
@@ -191,18 +196,37 @@ impl<P: Problem> BurnLearner<P> {
         Ok(Drawn { batch, draws: samples.iter().map(|sample| sample.draw).collect() })
     }
 
-    /// Returns the loss and the gradient summed over the tasks of one batch, on the device.
-    fn gradients(&self, Drawn { batch, draws }: Drawn<P>, tasks: u64) -> Result<Gradients, LearnerError> {
+    /// Returns the loss and the gradient of one batch, on the device, multiplied by the number of its tasks, or by the share of a task that
+    /// it is.
+    fn gradients(&self, Drawn { batch, draws }: Drawn<P>, tasks: f64) -> Result<Gradients, LearnerError> {
         let network = self.network.as_ref().expect("a network is only taken to be put back");
-        let count = tasks as usize;
+        let count = tasks.max(1.0) as usize;
         let forward = || self.data.problem.loss(network, &batch, &self.device);
         let (loss, left) = nn::computing(BatchTasks { count, draws }, forward);
+        if tasks < 1.0 && !left.is_empty() {
+            return Err(needs_all("batch normalisation"));
+        }
         // Tasks have equal sizes, so the sum of their mean losses is their number times the mean over all their samples.
-        let loss = if tasks == 1 { loss } else { loss * tasks as f64 };
+        let loss = if tasks == 1.0 { loss } else { loss * tasks };
         let gradients = Gradients::of(loss, network, count, left);
         // After the flush, the device computes while the host continues.
         self.device.flush()?;
         Ok(gradients)
+    }
+
+    /// Returns the loss and the gradient of a task, on the device, as the sum over its parts.
+    fn in_parts(&mut self, iteration: Iteration, task: u64) -> Result<Gradients, LearnerError> {
+        if self.data.samples.mixes() {
+            return Err(needs_all("mixup"));
+        }
+        let samples = self.tasks.task(iteration, task);
+        let ends = (0..=self.parts).map(|part| part * samples.len() / self.parts);
+        let parts = ends.clone().zip(ends.skip(1)).map(|(from, to)| &samples[from..to]);
+        let gradients = parts
+            .filter(|part| !part.is_empty())
+            .map(|part| self.gradients(self.batch_of(part)?, part.len() as f64 / samples.len() as f64));
+        let sum = gradients.reduce(|sum, gradients| Ok(sum?.plus(gradients?)));
+        sum.expect("a task has samples")
     }
 
     /// Returns the loss and the gradient summed over some tasks, in host memory.
@@ -214,14 +238,18 @@ impl<P: Problem> BurnLearner<P> {
         let mut sum: Option<Gradients> = None;
         for first in tasks.indices().step_by(self.fused_tasks as usize) {
             let count = self.fused_tasks.min(tasks.end() - first);
-            let batch = self.batch((iteration, TaskRange { first, count }))?;
-            let gradients = self.gradients(batch, count)?;
+            let gradients = if self.parts > 1 {
+                self.in_parts(iteration, first)?
+            } else {
+                let batch = self.batch((iteration, TaskRange { first, count }))?;
+                self.gradients(batch, count as f64)?
+            };
             sum = Some(match sum {
                 Some(sum) => sum.plus(gradients),
                 None => gradients,
             });
         }
-        if let Some(batch) = self.announced.take_if(|_| self.prepares) {
+        if let Some(batch) = self.announced.take_if(|_| self.prepares && self.parts == 1) {
             // If this fails, it fails again when the batch is needed.
             self.prepared = self.batch(batch).ok().map(|samples| (batch, samples));
         }
@@ -265,7 +293,7 @@ impl<P: Problem> Learner for BurnLearner<P> {
     fn sift(&mut self, iteration: Iteration, index: u64) -> Result<Option<Sifted>, LearnerError> {
         let samples = self.tasks.task(iteration, index);
         let gradient = |samples: &[TaskSample]| {
-            let (loss, parts) = self.gradients(self.batch_of(&TaskSample::ring(samples.to_vec()))?, 1)?.read()?;
+            let (loss, parts) = self.gradients(self.batch_of(&TaskSample::ring(samples.to_vec()))?, 1.0)?.read()?;
             Ok(task_gradient(loss, parts))
         };
         sift(&samples, |sample| sample.index, gradient).map(Some)
@@ -300,6 +328,11 @@ impl<P: Problem> Learner for BurnLearner<P> {
             "a layer changes its parameters in the forward pass: replace burn's BatchNorm by ata_learn::nn::BatchNorm";
         Err(LearnerError::Problem(reason.into()))
     }
+}
+
+fn needs_all(what: &str) -> LearnerError {
+    let way_out = "leave out --micro-batch, or use a smaller --task-batch";
+    LearnerError::Problem(format!("{what} takes all samples of a task at once: {way_out}"))
 }
 
 fn task_gradient(loss: f32, parts: Vec<FlatPart<TensorData>>) -> TaskGradient {

@@ -35,8 +35,8 @@ pub use flat::with_parameters;
 pub use images::{ImageBatch, ImageInput};
 pub use learner::{Learner, LearnerError, TaskGradient, finite};
 pub use model::{
-    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape, Model, ModelError,
-    ModelResolver, Network, ResNet, builtin_model, model,
+    BasicBlock, Bottleneck, Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape,
+    Model, ModelError, ModelResolver, Network, ResNet, builtin_model, model,
 };
 pub use nn::{MixedLabels, Targets, cross_entropy, cross_entropy_of_targets};
 pub use precision::Precision;

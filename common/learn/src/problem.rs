@@ -98,6 +98,11 @@ pub trait Samples: Send + Sync + 'static {
         self.batch(&indices)
     }
 
+    /// Returns whether samples of [`Samples::training_batch`] are mixed with others of their task, so that all of it is needed at once.
+    fn mixes(&self) -> bool {
+        false
+    }
+
     /// Returns the number of samples per shard, if the data set is in shards; the last one may have fewer. The order of
     /// samples then needs few shards at a time.
     fn samples_of_shard(&self) -> Option<u64> {

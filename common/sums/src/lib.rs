@@ -30,10 +30,13 @@ pub use codec::{
 };
 pub use exact::{GradientSum, NotFinite, Quantizer, TensorGradient, TensorSizes, Units, UnitsError, add_sums, maxima};
 pub use model_file::{
-    Metadata, ModelFileError, decode_metadata, decode_model, decode_model_except, decode_table, decode_vectors,
-    encode_model, encode_vectors, sha256_of_parameters,
+    Metadata, ModelFileError, decode_metadata, decode_model, decode_model_except, decode_own_state, decode_table,
+    decode_vectors, encode_model, encode_vectors, sha256_of_parameters,
 };
 pub use names::NamePatterns;
-pub use optimizer::{LearningRate, Optimizer, ParameterGroups, Rule, RuleName, Schedule, ScheduleName, TensorGroups};
+pub use optimizer::{
+    LearningRate, Optimizer, OwnOptimizer, OwnStep, ParameterGroups, Rule, RuleName, Schedule, ScheduleName,
+    TensorGroups,
+};
 pub use state::{SteppedChunk, TrainingConfig, TrainingOutcome, TrainingState};
 pub use table::{ParameterTable, TensorEntry, TensorKind};

@@ -145,17 +145,30 @@ pub fn sha256_of_parameters(parameters: &[f32]) -> [u8; 32] {
     Sha256::digest(bytemuck::cast_slice::<f32, u8>(parameters)).into()
 }
 
-/// Encodes vectors by name.
-pub fn encode_vectors<'a>(vectors: impl Iterator<Item = (&'static str, &'a [f32])>, metadata: &Metadata) -> Vec<u8> {
+/// The name, in a file of vectors, of what a program's own optimizer keeps.
+const OWN_STATE: &str = "own";
+
+/// Encodes vectors by name, and what a program's own optimizer keeps.
+pub fn encode_vectors<'a>(
+    vectors: impl Iterator<Item = (&'static str, &'a [f32])>,
+    own_state: Option<&'a [u8]>,
+    metadata: &Metadata,
+) -> Vec<u8> {
     let tensors = vectors.map(|(name, values)| (name, vec![values.len()], (Dtype::F32, bytes_of(values.into()))));
-    encode(&tensors.collect::<Vec<_>>(), metadata)
+    let own_state = own_state.map(|state| (OWN_STATE, vec![state.len()], (Dtype::U8, state.into())));
+    encode(&tensors.chain(own_state).collect::<Vec<_>>(), metadata)
 }
 
 /// Decodes vectors of `length` numbers by name.
 pub fn decode_vectors(file: &[u8], length: usize) -> Result<Vec<(String, Vec<f32>)>, ModelFileError> {
     let tensors = SafeTensors::deserialize(file)?;
-    let names = tensors.names().into_iter();
+    let names = tensors.names().into_iter().filter(|name| *name != OWN_STATE);
     names.map(|name| Ok((name.to_owned(), values_of(&tensors, name, &[length])?))).collect()
+}
+
+/// Decodes the state of a program's own optimizer, if the file holds one.
+pub fn decode_own_state(file: &[u8]) -> Result<Option<Vec<u8>>, ModelFileError> {
+    Ok(SafeTensors::deserialize(file)?.tensor(OWN_STATE).ok().map(|tensor| tensor.data().to_vec()))
 }
 
 /// The name, the shape, and the content of a tensor.
@@ -337,7 +350,8 @@ mod tests {
     #[test]
     fn vectors_by_name() {
         let vectors: [(&'static str, &[f32]); 2] = [("exp_avg", &[1.0, 2.0]), ("exp_avg_sq", &[3.0, 4.0])];
-        let file = encode_vectors(vectors.into_iter(), &Metadata::new());
+        let file = encode_vectors(vectors.into_iter(), Some(b"own"), &Metadata::new());
+        assert_eq!(decode_own_state(&file).unwrap().unwrap(), b"own");
         let mut read = decode_vectors(&file, 2).unwrap();
         read.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(read, [("exp_avg".into(), vec![1.0, 2.0]), ("exp_avg_sq".into(), vec![3.0, 4.0])]);

@@ -32,7 +32,7 @@ use ata_record::{Exclusion, PROGRAM_VERSION, RunState};
 use ata_scheduler::SavedEngine;
 use ata_sums::{
     Metadata, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units, decode_metadata, decode_model,
-    decode_vectors, encode_model, encode_vectors, sha256_of_parameters,
+    decode_own_state, decode_vectors, encode_model, encode_vectors, sha256_of_parameters,
 };
 use ata_types::{Iteration, WorkerId};
 use ata_wire::limits::MAX_TIME;
@@ -170,7 +170,7 @@ impl Checkpoint {
     pub fn encode(&self, table: &ParameterTable, metadata: &Metadata) -> [(&'static str, Vec<u8>); 3] {
         let step = Iteration(self.training.steps());
         let model = model_file(table, metadata, step, self.training.parameters());
-        let optimizer = encode_vectors(self.training.vectors(), &step_of(step));
+        let optimizer = encode_vectors(self.training.vectors(), self.training.own_state(), &step_of(step));
         let state = StateFile {
             model_sha256: sha256(&model),
             optimizer_sha256: sha256(&optimizer),
@@ -202,6 +202,7 @@ impl Checkpoint {
         let (model, vectors) = (checked(MODEL, &state.model_sha256)?, checked(OPTIMIZER, &state.optimizer_sha256)?);
         let (parameters, about_model) = decode_model(table, &model).map_err(|error| damage(MODEL, error))?;
         let moments = decode_vectors(&vectors, parameters.len()).map_err(|error| damage(OPTIMIZER, error))?;
+        let own_state = decode_own_state(&vectors).map_err(|error| damage(OPTIMIZER, error))?;
         let about_moments = decode_metadata(&vectors).map_err(|error| damage(OPTIMIZER, error))?;
         for (file, about) in [(MODEL, about_model), (OPTIMIZER, about_moments)] {
             let step = about.get(STEP).map_or("no", String::as_str);
@@ -213,7 +214,8 @@ impl Checkpoint {
         let units = state.units.map(|units| units.restore(&config.sizes));
         let units = units.transpose().map_err(|error| damage(STATE, error))?;
         let training = TrainingState::restore(config.clone(), parameters, moments, progress.iteration.number(), units)
-            .map_err(|error| damage(OPTIMIZER, error))?;
+            .map_err(|error| damage(OPTIMIZER, error))?
+            .with_own_state(own_state);
         Ok(Self { training, past: state.past, progress })
     }
 

@@ -25,7 +25,7 @@ fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
     training.set_units(units);
     for step in 0..iteration {
         let sum = (0..parameters).map(|at| (at as u64 + step) as f32).collect();
-        training.step_whole(sum, 2, 0.1, true);
+        training.step_whole(sum, 2, 0.1, true).unwrap();
         training.commit_step(&[1.0]);
     }
     let policy = build_policy("ata-auto", &PolicyContext::default()).expect("a policy");

@@ -149,7 +149,10 @@ impl Driver {
                 self.notify(Event::Compared { tasks, first, second, agree });
             }
             DriverCommand::Training(TrainingEvent::Abandoned) => self.steps.is_under_way = false,
-            DriverCommand::Training(TrainingEvent::Failed) => self.steps.fail(),
+            DriverCommand::Training(TrainingEvent::Failed(reason)) => {
+                self.steps.failure = reason;
+                self.steps.fail();
+            }
             DriverCommand::MeasuredHere(result) => self.measured_here(result),
             DriverCommand::EvaluatedParameters { session, step, reader, reply } => {
                 answer(reply, self.evaluated_parameters(session, step, reader));

@@ -77,11 +77,11 @@ impl Driver {
         }
     }
 
-    fn result(&self, ending: Ending) -> Result<StopReason, RunError> {
+    fn result(&mut self, ending: Ending) -> Result<StopReason, RunError> {
         match ending {
             Ending::Stop(reason) => Ok(reason),
             Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),
-            Ending::TrainingFailed => Err(RunError::Training),
+            Ending::TrainingFailed => Err(self.steps.failure.take().map_or(RunError::Training, RunError::Optimizer)),
             Ending::RecordFailed(error) => Err(error.into()),
         }
     }

@@ -4,7 +4,7 @@ use ata_record::{
     BEST_MODEL_FILE, JOURNAL_VERSION, PROGRAM_VERSION, PastEvents, RecordError, RunEvent, RunState, resume_journal,
 };
 use ata_scheduler::{Engine, EngineConfig};
-use ata_sums::{TrainingConfig, TrainingState};
+use ata_sums::{Rule, TrainingConfig, TrainingState};
 use ata_types::{Iteration, WorkerId};
 use tokio::sync::watch;
 
@@ -47,11 +47,27 @@ impl Starter<'_> {
         start: Start,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<StartState, RunError> {
-        let parameters = match start {
-            Start::Checkpoint(checkpoint) => return self.resume(*checkpoint, failed),
-            Start::Parameters(parameters) => parameters,
-            Start::Random => self.problem.model.initial_parameters(self.engine.seed)?,
+        let own = match self.training.optimizer.rule {
+            Rule::Own => self.problem.model.optimizer()?,
+            _ => None,
         };
+        let mut started = match start {
+            Start::Checkpoint(checkpoint) => self.resume(*checkpoint, failed),
+            Start::Parameters(parameters) => self.begin(parameters, failed),
+            Start::Random => {
+                let parameters = self.problem.model.initial_parameters(self.engine.seed)?;
+                self.begin(parameters, failed)
+            }
+        }?;
+        own.map_or(Ok(()), |own| started.training.set_own(own)).map_err(RunError::Optimizer)?;
+        Ok(started)
+    }
+
+    fn begin(
+        self,
+        parameters: Vec<f32>,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<StartState, RunError> {
         let event = self.run_event();
         let listeners = std::mem::take(&mut self.run.listeners);
         let history = PastEvents { state: self.state.borrow().clone(), is_full: self.run.keeps_all_events };

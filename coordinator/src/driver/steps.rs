@@ -48,6 +48,8 @@ pub(super) struct Steps {
     /// The result of a step that is taken while the engine still waits for results that are no longer needed.
     taken: Option<StepResult>,
     pub(super) has_failed: bool,
+    /// Why the program's own optimizer has failed.
+    pub(super) failure: Option<String>,
     /// Whether there is a moving average of the parameters.
     pub(super) has_ema: bool,
 }
@@ -81,6 +83,7 @@ impl Steps {
             is_under_way: false,
             taken: None,
             has_failed: false,
+            failure: None,
             has_ema: state.ema().is_some(),
             work: training::spawn(state, keeps_apart, pace, report),
         }

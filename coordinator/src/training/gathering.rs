@@ -109,28 +109,26 @@ impl Gathering {
     }
 
     /// Steps the chunks that have arrived of all vectors. Returns the result once all chunks are stepped.
-    pub(super) fn advance(&mut self, state: &mut TrainingState, pace: &StepPace) -> Option<StepResult> {
-        let order = self.order.as_ref()?;
+    pub(super) fn advance(&mut self, state: &mut TrainingState, pace: &StepPace) -> Result<Option<StepResult>, String> {
+        let Some(order) = self.order.as_ref() else { return Ok(None) };
         let arrived = |ordered: &OrderedVector| self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk);
         let ready = order.vectors.iter().map(arrived).min().unwrap_or(self.chunks());
         let is_whole = order.vectors.is_empty() || self.keeps_apart || state.needs_whole(order.with_product);
         let outcome = if !is_whole {
             self.step_chunks(state, ready);
             pace.set(Some(self.stepped));
-            TrainingOutcome { gradient_product: None, gradient_norm: None }
+            TrainingOutcome::default()
         } else if ready == self.chunks() {
-            self.step_whole(state)
+            self.step_whole(state)?
         } else {
-            return None;
+            return Ok(None);
         };
-        if self.stepped < self.chunks() {
-            return None;
-        }
-        let order = self.order.take()?;
+        let is_done = self.stepped == self.chunks();
+        let Some(order) = self.order.take_if(|_| is_done) else { return Ok(None) };
         state.commit_step(&state.believed(&self.maxima));
         let result = StepResult {
             iteration: order.iteration,
-            learning_rate: order.learning_rate,
+            learning_rate: outcome.own_rate.unwrap_or(order.learning_rate),
             gradient_norm: outcome.gradient_norm,
             gradient_product: outcome.gradient_product,
             saturated: self.saturated,
@@ -138,7 +136,7 @@ impl Gathering {
             units: state.units().cloned(),
         };
         self.clear();
-        Some(result)
+        Ok(Some(result))
     }
 
     /// Steps the chunks before `ready`, and writes the resulting parameters.
@@ -159,10 +157,10 @@ impl Gathering {
     }
 
     /// Takes the step with the whole gradient, and writes the resulting parameters.
-    fn step_whole(&mut self, state: &mut TrainingState) -> TrainingOutcome {
+    fn step_whole(&mut self, state: &mut TrainingState) -> Result<TrainingOutcome, String> {
         let Some(mut order) = self.order.take() else { unreachable!("a step was ordered") };
         let gradient = self.gradient(&order, state.units());
-        let (outcome, chunks) = state.step_whole(gradient, order.tasks, order.learning_rate, order.with_product);
+        let (outcome, chunks) = state.step_whole(gradient, order.tasks, order.learning_rate, order.with_product)?;
         self.stepped = chunks.len() as u64;
         if let Some(writer) = &mut order.writer {
             for chunk in chunks {
@@ -170,7 +168,7 @@ impl Gathering {
             }
         }
         self.order = Some(order);
-        outcome
+        Ok(outcome)
     }
 
     fn gradient(&mut self, order: &StepOrder, units: Option<&Units>) -> Vec<f32> {

@@ -121,8 +121,8 @@ pub(crate) enum TrainingEvent {
     Abandoned,
     /// The thread compared two vectors of the same tasks.
     Comparison { tasks: TaskRange, collections: [CollectionId; 2], agree: bool },
-    /// The thread failed, and accepts no more work.
-    Failed,
+    /// The thread failed, and accepts no more work. The reason is that of the program's own optimizer; that of a panic has been printed.
+    Failed(Option<String>),
 }
 
 /// The result of a step.
@@ -175,9 +175,11 @@ pub(crate) fn spawn(
                 pace,
                 report: &report,
             };
-            // Without a report, the run would wait forever for a step. The panic itself has been printed.
-            if catch_unwind(AssertUnwindSafe(|| thread.run(&receiver))).is_err() {
-                report(TrainingEvent::Failed);
+            // Without a report, the run would wait forever for a step.
+            match catch_unwind(AssertUnwindSafe(|| thread.run(&receiver))) {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => report(TrainingEvent::Failed(Some(reason))),
+                Err(_) => report(TrainingEvent::Failed(None)),
             }
         })
         .expect("a thread can be started");
@@ -192,13 +194,13 @@ struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    fn run(mut self, received: &std_mpsc::Receiver<Work>) {
+    fn run(mut self, received: &std_mpsc::Receiver<Work>) -> Result<(), String> {
         for work in received {
             match work {
                 Work::Units(units) => self.state.set_units(units),
                 Work::Chunk(chunk) => {
                     self.gathering.add_chunk(chunk);
-                    self.advance();
+                    self.advance()?;
                 }
                 Work::Add(held) => self.gathering.add_whole(held, self.state.units()),
                 Work::Compare(Comparison { tasks, results: [one, other] }) => {
@@ -209,7 +211,7 @@ impl Thread<'_> {
                 Work::Step(order) if order.iteration.number() <= self.state.steps() => {}
                 Work::Step(order) => {
                     self.gathering.order(order);
-                    self.advance();
+                    self.advance()?;
                 }
                 Work::Abandon => {
                     self.state.abandon_step();
@@ -217,20 +219,22 @@ impl Thread<'_> {
                     (self.report)(TrainingEvent::Abandoned);
                 }
                 // If the receiver is gone, the run is over.
-                Work::Copy(copy) => drop(copy.send(self.state.clone())),
+                Work::Copy(copy) => drop(copy.send(self.state.saved()?)),
                 Work::Parameters(copy) => drop(copy.send(self.state.parameters().to_vec())),
                 Work::Evaluated(copy) => {
                     drop(copy.send(self.state.ema().unwrap_or(self.state.parameters()).to_vec()));
                 }
             }
         }
+        Ok(())
     }
 
     /// Steps the chunks that have arrived, and completes the step if all chunks have.
-    fn advance(&mut self) {
-        if let Some(result) = self.gathering.advance(&mut self.state, &self.pace) {
+    fn advance(&mut self) -> Result<(), String> {
+        if let Some(result) = self.gathering.advance(&mut self.state, &self.pace)? {
             self.pace.set(None);
             (self.report)(TrainingEvent::Step(result));
         }
+        Ok(())
     }
 }

@@ -100,8 +100,28 @@ class SummingComputation(Computation, Protocol):
         `limit`. Returns None, and adds nothing, if the loss or the gradient is not finite."""
 
 
+class OwnOptimizer(Protocol):
+    """Takes the steps of a run on the head node, which calls no other. Both vectors stay where they are."""
+
+    parameters: Floats
+    """The values before a step, which it replaces by those after it; what it leaves in averaged tensors does not matter."""
+    gradient: Floats
+    """The mean gradient of a step."""
+
+    def step(self, iteration: int, factor: float, used: list[bool] | None) -> float:
+        """Takes a step at its learning rate times a factor, and returns that product. `used`: whether each trained tensor has a gradient;
+        None if all have."""
+
+    def state(self) -> bytes:
+        """What it keeps from step to step, for a checkpoint."""
+
+    def restore(self, state: bytes) -> None:
+        """Sets that to what a checkpoint holds."""
+
+
 class Trainable(Protocol):
-    """What ata asks of a problem."""
+    """What ata asks of a problem. It may also have `optimizer`, a function that makes an `OwnOptimizer`, and `samples_of_shard`, a function from a
+    split to the number of samples that are best read together, or None."""
 
     name: str
     """The name that `--model` has for it."""

@@ -51,6 +51,22 @@ impl Computation {
         })
     }
 
+    /// Computes at most so many samples of a task at once, if the object can.
+    pub(super) fn limited(self, micro_batch: Option<u32>) -> Result<Self, Raised> {
+        let Some(most) = micro_batch else { return Ok(self) };
+        attached(|py| {
+            let object = self.object.bind(py);
+            let Some(own) = object.getattr_opt("micro_batch")? else {
+                return Err(PyValueError::new_err(
+                    "--micro-batch: this problem computes all samples of a task at once",
+                ));
+            };
+            let own: Option<u32> = own.extract()?;
+            object.setattr("micro_batch", own.map_or(most, |own| own.min(most)))
+        })?;
+        Ok(self)
+    }
+
     /// Copies the parameters into the shared array.
     pub(super) fn load(&self, parameters: &[f32]) -> Result<(), Raised> {
         attached(|py| {
@@ -126,7 +142,7 @@ impl Computation {
 }
 
 /// Returns an attribute of an object that is an array with one number per parameter.
-fn vector(object: &Bound<'_, PyAny>, name: &str, parameters: usize) -> PyResult<Py<PyArray1<f32>>> {
+pub(super) fn vector(object: &Bound<'_, PyAny>, name: &str, parameters: usize) -> PyResult<Py<PyArray1<f32>>> {
     let wrong = |_| PyTypeError::new_err(format!("{name}: expected a vector of numpy.float32"));
     let array = object.getattr(name)?.cast_into::<PyArray1<f32>>().map_err(|error| wrong(PyErr::from(error)))?;
     if array.len() != parameters || !array.is_contiguous() {

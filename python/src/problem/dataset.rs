@@ -18,6 +18,7 @@ pub(super) struct PythonDataset {
     sizes: TensorSizes,
     split: Split,
     count: u64,
+    samples_of_shard: Option<u64>,
 }
 
 impl PythonDataset {
@@ -28,18 +29,27 @@ impl PythonDataset {
         split: Split,
         path: Option<&Path>,
     ) -> Result<Self, DataError> {
-        let count: u64 = attached(|py| problem.call_method1(py, "open", (word(split), path))?.extract(py))
-            .map_err(|raised| DataError::Problem(raised.text))?;
+        let opened = attached(|py| {
+            let object = problem.bind(py);
+            let count: u64 = object.call_method1("open", (word(split), path))?.extract()?;
+            let of_shard = object.getattr_opt("samples_of_shard")?;
+            let of_shard =
+                of_shard.map(|of_shard| of_shard.call1((word(split),))?.extract::<Option<u64>>()).transpose()?;
+            Ok((count, of_shard.flatten().filter(|samples| *samples > 0)))
+        });
+        let (count, samples_of_shard) = opened.map_err(|raised| DataError::Problem(raised.text))?;
         // Python receives indices as numpy.int64.
         match i64::try_from(count) {
             Ok(0) => Err(DataError::Empty { split }),
-            Ok(_) => Ok(Self { problem, sizes, split, count }),
+            Ok(_) => Ok(Self { problem, sizes, split, count, samples_of_shard }),
             Err(_) => Err(DataError::Problem(format!("{count} {split} samples: expected less than 2^63"))),
         }
     }
 
-    fn computation(&self) -> Result<Computation, String> {
-        Computation::new(&self.problem, word(self.split), self.sizes.values()).map_err(|raised| raised.text)
+    fn computation(&self, device: &OpenDevice) -> Result<Computation, String> {
+        let computation = Computation::new(&self.problem, word(self.split), self.sizes.values());
+        let limited = computation.and_then(|own| own.limited(device.micro_batch()));
+        limited.map_err(|raised| raised.text)
     }
 }
 
@@ -60,11 +70,15 @@ impl Dataset for PythonDataset {
         self.sizes.trained_values() == self.sizes.values()
     }
 
-    fn learner(self: Arc<Self>, _device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
-        Box::new(PythonLearner::new(self.computation(), TaskSampler::new(tasks, self.count), tasks.seed))
+    fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
+        let sampler = match self.samples_of_shard {
+            Some(shard) => TaskSampler::of_shards(tasks, self.count, shard),
+            None => TaskSampler::new(tasks, self.count),
+        };
+        Box::new(PythonLearner::new(self.computation(device), sampler, tasks.seed))
     }
 
-    fn evaluator(self: Arc<Self>, _device: &OpenDevice) -> Box<dyn Evaluator> {
-        Box::new(PythonEvaluator::new(self.computation(), self.count))
+    fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(PythonEvaluator::new(self.computation(device), self.count))
     }
 }

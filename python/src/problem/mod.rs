@@ -5,17 +5,17 @@
 //! - `model`: the problem as a model of the coordinator and the workers
 //! - `dataset`: one split of its data
 //! - `computation`: losses and gradients of samples, in arrays that Rust and Python share
-//! - `learner`, `evaluator`: the worker's and the coordinator's use of a computation
+//! - `learner`, `evaluator`: the worker's and the coordinator's use of a computation; `optimizer`: an optimizer that steps in Python
 //!
 //! # The interface of a problem
-//! `ata._problem.Problem` documents it: `name`, `classes`, `tensors()`, `initial(seed)`, `open(split, path)` and
-//! `computation(split, threads)`. Its subclasses provide the interfaces that users implement.
+//! `ata.problem.Trainable` documents it. Its subclasses provide the interfaces that users implement.
 
 mod computation;
 mod dataset;
 mod evaluator;
 mod learner;
 mod model;
+mod optimizer;
 
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use ata_data::{DataError, DataSource, Split};
 use ata_learn::{Dataset, Model};
-use ata_sums::{Metadata, ParameterTable, TensorEntry, TensorKind, TensorSizes};
+use ata_sums::{Metadata, OwnOptimizer, ParameterTable, TensorEntry, TensorKind, TensorSizes};
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::attached;
 use super::dataset::PythonDataset;
+use super::optimizer::PythonOptimizer;
 
 /// A model whose gradients a Python problem computes.
 pub(super) struct PythonModel {
@@ -98,5 +99,11 @@ impl Model for PythonModel {
     fn metadata(&self) -> Metadata {
         let classes = (!self.classes.is_empty()).then(|| ("classes".to_owned(), self.classes.join(",")));
         [("model".to_owned(), self.name.clone())].into_iter().chain(classes).collect()
+    }
+
+    fn optimizer(&self) -> Result<Option<Box<dyn OwnOptimizer>>, DataError> {
+        let own = PythonOptimizer::of(&self.problem, self.parameter_count());
+        let own = own.map_err(|raised| DataError::Problem(raised.text))?;
+        Ok(own.map(|own| Box::new(own) as _))
     }
 }

@@ -73,7 +73,7 @@ impl Descent for CnnDescent {
         let StepGradient { sum, maxima, loss, tasks } = self.gradient(step)?;
         // The product is always computed because runs of several policies share the step, and some of them need it.
         let rate = self.learning_rate * step.lr_factor;
-        let gradient_product = self.state.step_whole(sum, tasks, rate, true).0.gradient_product;
+        let gradient_product = self.state.step_whole(sum, tasks, rate, true)?.0.gradient_product;
         self.state.commit_step(&maxima);
         let next = Version { parameters: self.state.parameters().to_vec(), units: self.state.units().cloned() };
         self.versions.insert(step.iteration + 1, next);

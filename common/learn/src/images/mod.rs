@@ -36,6 +36,10 @@ impl Samples for Images {
         }))
     }
 
+    fn mixes(&self) -> bool {
+        self.augmentation().mixup
+    }
+
     /// Shrinks the limit with the number of pixels, since activations grow with it.
     fn fused(&self) -> u64 {
         let pixels = (self.info().size * self.info().size) as u64;

@@ -17,7 +17,7 @@ fn learner(as_gpu: bool, fused_tasks: u64) -> Box<dyn Learner> {
     let count = problem.network(&Device::flex()).num_params();
     let on_device = as_gpu.then(|| samples.on_device(&Device::flex()).unwrap().unwrap());
     let data = Arc::new(OpenData { problem, samples });
-    let new = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
+    let new = BurnLearner::new(data, TASKS, &crate::DeviceChoice::Cpu.open().unwrap());
     let mut learner = BurnLearner { on_device, prepares: as_gpu, fused_tasks, ..new };
     let parameters: Vec<f32> =
         (0..count as u32).map(|at: u32| (at.wrapping_mul(2_654_435_761) as f32).sin() / 9.0).collect();
@@ -77,6 +77,37 @@ fn a_lease_as_one_batch_is_the_sum_of_its_tasks_but_for_rounding() {
     }
 }
 
+#[test]
+fn a_task_in_parts_is_the_whole_but_for_rounding() {
+    for (name, is_refused) in [
+        ("resnet20:width=8,augment=crop/flip", false),
+        ("resnet20:width=8,augment=mixup", true),
+        ("resnet20:width=8,norm=batch", true),
+    ] {
+        let model = crate::builtin_model(name).unwrap();
+        let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+        let parameters = model.initial_parameters(1).unwrap();
+        let tasks = Tasks { task_batch: 11, ..TASKS };
+        let gradient = |micro_batch| {
+            let device = crate::DeviceChoice::Cpu.open().unwrap().with_micro_batch(micro_batch);
+            let mut learner = data.clone().learner(&device, tasks);
+            learner.load(&parameters);
+            learner.gradient(Iteration(2), 3)
+        };
+        let whole = gradient(None).unwrap();
+        assert_eq!(bits(&gradient(Some(11)).unwrap()), bits(&whole));
+        for most in [1, 3, 10] {
+            match gradient(Some(most)) {
+                Ok(found) => {
+                    assert!(!is_refused && apart(&found.gradient, &whole.gradient) < 1e-5);
+                    assert!((found.loss / whole.loss - 1.0).abs() < 1e-5, "{} is not {}", found.loss, whole.loss);
+                }
+                Err(error) => assert!(is_refused && error.to_string().contains("--micro-batch"), "{error}"),
+            }
+        }
+    }
+}
+
 /// A layer of 512 inputs and outputs, whose weight takes 1 MiB.
 #[derive(Module, Debug)]
 struct OneLayer {
@@ -111,7 +142,7 @@ fn factors_add_up_to_the_same_sum() {
         }));
         let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
         let data = Arc::new(OpenData { problem, samples });
-        let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
+        let mut learner = BurnLearner::new(data, TASKS, &crate::DeviceChoice::Cpu.open().unwrap());
         let parameters: Vec<f32> = (0..513 * 512).map(|at| (at as f32).sin() / 22.0).collect();
         learner.load(&parameters);
         let sizes = ata_sums::TensorSizes::new([512 * 512, 512]);
@@ -178,7 +209,7 @@ fn learner_of(norm: bool) -> Box<dyn Learner> {
     }));
     let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
     let data = Arc::new(OpenData { problem, samples });
-    let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
+    let mut learner = BurnLearner::new(data, TASKS, &crate::DeviceChoice::Cpu.open().unwrap());
     let parameters: Vec<f32> = (0..65 * 100 + 4 * 100 * usize::from(norm)).map(|at| (at as f32).sin() / 9.0).collect();
     learner.load(&parameters);
     Box::new(learner)

@@ -1,16 +1,18 @@
 //! Models: problems from the view of coordinator and workers, and the built-in ones.
 
+mod bottleneck;
 mod classifier;
 mod cnn;
 mod described;
 mod image_parameters;
 mod resnet;
 
+pub use bottleneck::Bottleneck;
 pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
 pub use described::DescribedModel;
 pub use image_parameters::{ImageParameters, ImageShape};
-pub use resnet::ResNet;
+pub use resnet::{BasicBlock, ResNet};
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +28,7 @@ use crate::nn::{BatchNorm, GroupNorm};
 use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::table_of;
 use ata_data::{DataError, DataSource, FolderOptions, PackProgress, Split, Tasks};
-use ata_sums::{Metadata, ParameterTable};
+use ata_sums::{Metadata, OwnOptimizer, ParameterTable};
 use ata_types::did_you_mean;
 use resnet::{Norm, NormName, parse_norm, parse_width};
 
@@ -62,6 +64,11 @@ pub trait Model: Send + Sync {
 
     /// Returns metadata that model files hold in addition to the tensors.
     fn metadata(&self) -> Metadata;
+
+    /// Creates the optimizer that comes with the model, for `--optimizer own`. By default there is none.
+    fn optimizer(&self) -> Result<Option<Box<dyn OwnOptimizer>>, DataError> {
+        Ok(None)
+    }
 }
 
 /// An open split of a model's data.
@@ -90,9 +97,9 @@ pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 pub enum ModelError {
     /// There is no such model.
     #[error(
-        "unknown model '{0}'{hint}: expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, or one of these two with width=W or \
+        "unknown model '{0}'{hint}: expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, resnet50, or one of these three with width=W or \
          norm=batch/group, as in resnet20:norm=batch,width=32; classes=N and size=S follow if these are not to be those of the data",
-        hint = did_you_mean(.0.split(':').next().unwrap_or_default(), ["cnn", "resnet20", "resnet18"])
+        hint = did_you_mean(.0.split(':').next().unwrap_or_default(), ["cnn", "resnet20", "resnet18", "resnet50"])
     )]
     Unknown(String),
     /// A parameter of a model is out of range.
@@ -110,8 +117,8 @@ pub fn model(problem: impl Problem) -> Arc<dyn Model> {
     Arc::new(ProblemModel(Arc::new(problem)))
 }
 
-/// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` or `resnet18`, the last two also with `width=W` and
-/// `norm=batch`. All of them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in `cnn:classes=10,size=64`.
+/// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20`, `resnet18` or `resnet50`, the last three also with
+/// `width=W` and `norm=batch`. All of them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in `cnn:classes=10,size=64`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
     let unknown = || ModelError::Unknown(specification.into());
@@ -121,8 +128,8 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
         let (key, value) = parameter.split_once('=').ok_or_else(unknown)?;
         match (name, key) {
             ("cnn", "widths") => widths = value.parse()?,
-            ("resnet20" | "resnet18", "width") => width = Some(parse_width(name, value)?),
-            ("resnet20" | "resnet18", "norm") => norm = parse_norm(name, value)?,
+            ("resnet20" | "resnet18" | "resnet50", "width") => width = Some(parse_width(name, value)?),
+            ("resnet20" | "resnet18" | "resnet50", "norm") => norm = parse_norm(name, value)?,
             _ if !of_images.take(key, value)? => return Err(unknown()),
             _ => {}
         }
@@ -131,7 +138,7 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
         "cnn" => {
             Ok(model(ImageClassifier::new(of_images, move |shape, device: &Device| Cnn::new(widths, shape, device))))
         }
-        "resnet20" | "resnet18" => Ok(match norm {
+        "resnet20" | "resnet18" | "resnet50" => Ok(match norm {
             NormName::Batch => resnet::<BatchNorm>(name, width, of_images),
             NormName::Group => resnet::<GroupNorm>(name, width, of_images),
         }),
@@ -140,12 +147,17 @@ pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> 
 }
 
 fn resnet<N: Norm>(name: &str, width: Option<usize>, of_images: ImageParameters) -> Arc<dyn Model> {
-    let is_small = name == "resnet20";
-    let width = width.unwrap_or(if is_small { 16 } else { 64 });
-    model(ImageClassifier::new(of_images, move |shape, device: &Device| {
-        let new = if is_small { ResNet::<N>::resnet20 } else { ResNet::<N>::resnet18 };
-        new(width, shape, device)
-    }))
+    let width = width.unwrap_or(if name == "resnet20" { 16 } else { 64 });
+    let basic = |new: fn(usize, ImageShape, &Device) -> ResNet<N, BasicBlock<N>>| {
+        model(ImageClassifier::new(of_images, move |shape, device: &Device| new(width, shape, device)))
+    };
+    match name {
+        "resnet20" => basic(ResNet::resnet20),
+        "resnet18" => basic(ResNet::resnet18),
+        _ => model(ImageClassifier::new(of_images, move |shape, device: &Device| {
+            ResNet::<N, Bottleneck<N>>::resnet50(width, shape, device)
+        })),
+    }
 }
 
 struct ProblemModel<P>(Arc<P>);
@@ -229,7 +241,7 @@ impl<P: Problem> Dataset for OpenData<P> {
     }
 
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
-        Box::new(BurnLearner::new(self, tasks, device.device.clone().autodiff(), device.precision))
+        Box::new(BurnLearner::new(self, tasks, device))
     }
 
     fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator> {

@@ -9,7 +9,7 @@ use burn::nn::conv::Conv2dConfig;
 use burn::nn::{BatchNormConfig, GroupNormConfig, Initializer, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 
-use super::{ImageShape, ModelError, Network};
+use super::{Bottleneck, ImageShape, ModelError, Network};
 use crate::nn::{BatchNorm, Conv3x3, GroupNorm, Linear, global_average, subsample};
 
 /// The number of groups in each group normalisation.
@@ -18,22 +18,21 @@ const GROUPS: usize = 8;
 /// The maximum number of channels in the first stage: with it, ResNet-20 has 69 M parameters, and ResNet-18 has 179 M.
 const MAX_WIDTH: usize = 256;
 
-/// A residual network: one or two convolutions, stages of basic blocks, global average pooling and a linear layer. Each
-/// stage has twice as many channels as the one before.
+/// A residual network: one or two convolutions, stages of blocks, global average pooling and a linear layer. Each stage has twice as many
+/// channels as the one before.
 ///
-/// Its shortcuts have no parameters (the paper's option A): where a stage begins, they skip every other pixel and add
-/// channels of zeros. `N` is the normalisation: the paper's [`BatchNorm`], which needs tasks of at least 8 samples, or [`GroupNorm`], which
+/// `B` is the kind of block: [`BasicBlock`] or [`Bottleneck`](super::Bottleneck). `N` is the normalisation: the paper's [`BatchNorm`], which needs tasks of at least 8 samples, or [`GroupNorm`], which
 /// works with tasks of any size.
 #[derive(Module, Debug)]
-pub struct ResNet<N: Norm> {
+pub struct ResNet<N: Norm, B: ResidualBlock<N>> {
     conv1: Conv3x3,
     norm1: N,
     conv2: Option<Conv3x3>,
     norm2: Option<N>,
-    layer1: Vec<ResidualBlock<N>>,
-    layer2: Vec<ResidualBlock<N>>,
-    layer3: Vec<ResidualBlock<N>>,
-    layer4: Vec<ResidualBlock<N>>,
+    layer1: Vec<B>,
+    layer2: Vec<B>,
+    layer3: Vec<B>,
+    layer4: Vec<B>,
     output: Linear,
 }
 
@@ -44,6 +43,21 @@ pub trait Norm: Module + ModuleDisplay + 'static {
 
     /// Normalises images, adds the shortcut, if there is one, and applies ReLU.
     fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4>;
+
+    /// Normalises images, and nothing else.
+    fn linear(&self, images: Tensor<4>) -> Tensor<4>;
+}
+
+/// A block of a residual network.
+pub trait ResidualBlock<N: Norm>: Module + ModuleDisplay + 'static {
+    /// Creates a block that takes `input` channels, and every `stride`-th pixel. Its 3×3 convolutions have `width` channels.
+    fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self;
+
+    /// Returns the number of channels of the outputs of a block of this width.
+    fn outputs(width: usize) -> usize;
+
+    /// Takes and returns images of shape [samples, channels, height, width].
+    fn forward(&self, images: Tensor<4>) -> Tensor<4>;
 }
 
 impl Norm for GroupNorm {
@@ -53,6 +67,10 @@ impl Norm for GroupNorm {
 
     fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
         self.run(images, shortcut, true)
+    }
+
+    fn linear(&self, images: Tensor<4>) -> Tensor<4> {
+        self.run(images, None, false)
     }
 }
 
@@ -64,9 +82,13 @@ impl Norm for BatchNorm {
     fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
         self.run(images, shortcut, true)
     }
+
+    fn linear(&self, images: Tensor<4>) -> Tensor<4> {
+        self.run(images, None, false)
+    }
 }
 
-impl<N: Norm> ResNet<N> {
+impl<N: Norm> ResNet<N, BasicBlock<N>> {
     /// Creates ResNet-20 with fresh random parameters: a convolution, and three stages of three blocks. The paper's `width` is
     /// 16 channels in the first stage. With it the network has 275,572 parameters, for CIFAR-100.
     ///
@@ -87,30 +109,46 @@ impl<N: Norm> ResNet<N> {
         }
     }
 
-    /// Creates a network like ResNet-18 with fresh random parameters, for images of about 224 × 224 pixels: four stages of
-    /// two blocks, the first on a quarter of the image's width and height, the next on an eighth, and so on. The paper's
-    /// `width` is 64 channels in the first stage. Two 3×3 convolutions, which skip every other pixel, replace the paper's 7×7
-    /// convolution and the pooling at the beginning.
+    /// Creates a network like ResNet-18 with fresh random parameters: see [`ResNet::of_photographs`].
     ///
     /// # Panics
     /// Panics if `width` is not a multiple of 8, the number of groups.
     pub fn resnet18(width: usize, shape: ImageShape, device: &Device) -> Self {
-        let stage = |input, width, stride| stage(2, input, width, stride, device);
+        Self::of_photographs([2, 2, 2, 2], width, shape, device)
+    }
+}
+
+impl<N: Norm> ResNet<N, Bottleneck<N>> {
+    /// Creates a network like ResNet-50 with fresh random parameters: see [`ResNet::of_photographs`].
+    ///
+    /// # Panics
+    /// Panics if `width` is not a multiple of 8, the number of groups.
+    pub fn resnet50(width: usize, shape: ImageShape, device: &Device) -> Self {
+        Self::of_photographs([3, 4, 6, 3], width, shape, device)
+    }
+}
+
+impl<N: Norm, B: ResidualBlock<N>> ResNet<N, B> {
+    /// Creates a network with fresh random parameters for images of about 224 × 224 pixels: four stages of these numbers of blocks, the
+    /// first on a quarter of the image's width and height, the next on an eighth, and so on. The paper's `width` is 64 channels in the first
+    /// stage. Two 3×3 convolutions, which skip every other pixel, replace the paper's 7×7 convolution and the pooling at the beginning.
+    fn of_photographs(blocks: [usize; 4], width: usize, shape: ImageShape, device: &Device) -> Self {
+        let stage = |at: usize, input, stride| stage(blocks[at], input, width << at, stride, device);
         Self {
             conv1: convolution(3, width, 2, device),
             norm1: N::of(width, device),
             conv2: Some(convolution(width, width, 2, device)),
             norm2: Some(N::of(width, device)),
-            layer1: stage(width, width, 1),
-            layer2: stage(width, 2 * width, 2),
-            layer3: stage(2 * width, 4 * width, 2),
-            layer4: stage(4 * width, 8 * width, 2),
-            output: Linear::new(LinearConfig::new(8 * width, shape.classes).init(device)),
+            layer1: stage(0, width, 1),
+            layer2: stage(1, B::outputs(width), 2),
+            layer3: stage(2, B::outputs(2 * width), 2),
+            layer4: stage(3, B::outputs(4 * width), 2),
+            output: Linear::new(LinearConfig::new(B::outputs(8 * width), shape.classes).init(device)),
         }
     }
 }
 
-impl<N: Norm> Network for ResNet<N> {
+impl<N: Norm, B: ResidualBlock<N>> Network for ResNet<N, B> {
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut x = self.norm1.forward(self.conv1.forward(images), None);
         if let (Some(convolution), Some(normalisation)) = (&self.conv2, &self.norm2) {
@@ -123,9 +161,10 @@ impl<N: Norm> Network for ResNet<N> {
     }
 }
 
-/// Two 3×3 convolutions, and a shortcut around them.
+/// Two 3×3 convolutions, and a shortcut around them. The shortcut has no parameters (the paper's option A): where a stage begins, it skips
+/// every other pixel and adds channels of zeros.
 #[derive(Module, Debug)]
-struct ResidualBlock<N: Norm> {
+pub struct BasicBlock<N: Norm> {
     conv1: Conv3x3,
     norm1: N,
     conv2: Conv3x3,
@@ -134,7 +173,7 @@ struct ResidualBlock<N: Norm> {
     shrinks: bool,
 }
 
-impl<N: Norm> ResidualBlock<N> {
+impl<N: Norm> ResidualBlock<N> for BasicBlock<N> {
     fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self {
         Self {
             conv1: convolution(input, width, stride, device),
@@ -143,6 +182,10 @@ impl<N: Norm> ResidualBlock<N> {
             norm2: N::of(width, device),
             shrinks: stride > 1,
         }
+    }
+
+    fn outputs(width: usize) -> usize {
+        width
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
@@ -154,19 +197,29 @@ impl<N: Norm> ResidualBlock<N> {
 }
 
 /// Creates blocks of the same width. The first one takes `input` channels, and every `stride`-th pixel.
-fn stage<N: Norm>(blocks: usize, input: usize, width: usize, stride: usize, device: &Device) -> Vec<ResidualBlock<N>> {
-    let first = ResidualBlock::new(input, width, stride, device);
-    std::iter::once(first).chain((1..blocks).map(|_| ResidualBlock::new(width, width, 1, device))).collect()
+fn stage<N: Norm, B: ResidualBlock<N>>(
+    blocks: usize,
+    input: usize,
+    width: usize,
+    stride: usize,
+    device: &Device,
+) -> Vec<B> {
+    let first = B::new(input, width, stride, device);
+    std::iter::once(first).chain((1..blocks).map(|_| B::new(B::outputs(width), width, 1, device))).collect()
 }
 
-/// Creates a 3×3 convolution without bias, as the normalisation after it has one, initialised as in the paper.
-fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv3x3 {
+/// Creates a 3×3 convolution.
+pub(super) fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv3x3 {
     let config = Conv2dConfig::new([input, output], [3, 3])
         .with_stride([stride, stride])
-        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-        .with_bias(false)
-        .with_initializer(Initializer::KaimingNormal { gain: 2.0_f64.sqrt(), fan_out_only: false });
-    Conv3x3::new(config.init(device))
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
+    Conv3x3::new(of_he(config).init(device))
+}
+
+/// Takes away the bias of a convolution, as the normalisation after it has one, and initialises it as in the paper.
+pub(super) fn of_he(convolution: Conv2dConfig) -> Conv2dConfig {
+    let initializer = Initializer::KaimingNormal { gain: 2.0_f64.sqrt(), fan_out_only: false };
+    convolution.with_bias(false).with_initializer(initializer)
 }
 
 /// Parses a width: a multiple of the number of groups.
@@ -205,7 +258,8 @@ mod tests {
     use super::*;
     use crate::DeviceChoice;
 
-    /// The counts are the papers' 0.27 M and 11.7 M, with other numbers of classes, without projections, and with a different beginning.
+    /// The counts are the papers' 0.27 M and 11.7 M, with other numbers of classes, without projections, and with a different beginning; and
+    /// that of torchvision's ResNet-50, with a different beginning.
     #[test]
     fn parameter_counts() {
         for (specification, expected) in [
@@ -214,6 +268,7 @@ mod tests {
             ("resnet20:width=32", 1_085_572),
             ("resnet20:size=64,classes=10", 275_572 - 90 * 65),
             ("resnet18:classes=1000,size=224", 11_545_000),
+            ("resnet50:classes=1000,size=224", 25_557_032 - 9_408 + 1_728 + 36_864 + 128),
         ] {
             assert_eq!(builtin_model(specification).unwrap().parameter_count(), expected, "{specification}");
         }
@@ -284,7 +339,7 @@ mod tests {
     fn images_of_any_size_are_classified() {
         let device = Device::flex();
         for size in [8, 40, 224] {
-            let network = ResNet::<GroupNorm>::resnet18(8, ImageShape { classes: 7, size }, &device);
+            let network = ResNet::<GroupNorm, _>::resnet18(8, ImageShape { classes: 7, size }, &device);
             assert_eq!(network.forward(Tensor::zeros([1, 3, size, size], &device)).dims(), [1, 7]);
         }
     }
@@ -292,7 +347,7 @@ mod tests {
     /// Invariant 2: a task's gradient is that of its samples, whatever was computed before.
     #[test]
     fn a_task_does_not_depend_on_others() {
-        for specification in ["resnet20:width=8", "resnet20:norm=batch,width=8"] {
+        for specification in ["resnet20:width=8", "resnet20:norm=batch,width=8", "resnet50:norm=batch,width=8"] {
             let model = builtin_model(specification).unwrap();
             let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
             let cpu = DeviceChoice::Cpu.open().unwrap();

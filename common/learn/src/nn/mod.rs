@@ -38,6 +38,7 @@ mod flex;
 mod group_norm;
 mod linear;
 mod pixels;
+mod pointwise;
 mod tasks;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -52,5 +53,6 @@ pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
 pub use pixels::{global_average, subsample};
+pub use pointwise::Conv1x1;
 pub(crate) use tasks::{BatchTasks, LeftValues, computing};
 pub(crate) use weight_factors::{WeightFactors, keeping_factors, take_factors};

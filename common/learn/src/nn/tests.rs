@@ -10,8 +10,8 @@ use crate::flat::with_parameters;
 use crate::table::is_trained;
 
 use super::{
-    BatchNorm, BatchTasks, Conv3x3, ConvReluPool, Dropout, GroupNorm, LeftValues, Linear, MixedLabels, Targets,
-    by_burn, computing, cross_entropy, cross_entropy_of_targets, global_average, subsample,
+    BatchNorm, BatchTasks, Conv1x1, Conv3x3, ConvReluPool, Dropout, GroupNorm, LeftValues, Linear, MixedLabels,
+    Targets, by_burn, computing, cross_entropy, cross_entropy_of_targets, global_average, subsample,
 };
 
 fn cpu() -> Device {
@@ -106,6 +106,18 @@ fn dense_convolution() {
             let what = format!("{samples}×{inputs}×{height}×{width} to {outputs}, stride {stride}, bias {bias}");
             check(&what, &module, &random([samples, inputs, height, width]), Conv3x3::forward);
         }
+    }
+}
+
+#[test]
+fn pointwise_convolution() {
+    for ([samples, inputs, height, width], outputs, stride) in
+        [([3, 5, 8, 12], 21, 1), ([2, 64, 7, 9], 16, 2), ([1, 16, 17, 32], 8, 2), ([2, 1, 1, 1], 1, 1)]
+    {
+        let config = Conv2dConfig::new([inputs, outputs], [1, 1]).with_stride([stride; 2]).with_bias(false);
+        let what = format!("{samples}×{inputs}×{height}×{width} to {outputs}, stride {stride}");
+        let x = random([samples, inputs, height, width]);
+        check(&what, &Conv1x1::new(config.init(&cpu())), &x, Conv1x1::forward);
     }
 }
 

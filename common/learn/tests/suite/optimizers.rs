@@ -44,7 +44,7 @@ fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<
         let mut gradients = GradientsParams::new();
         gradients.register(module.theta.id, tensor(&mean, &device.clone().without_autodiff()));
         module = reference.step(rate, module, gradients);
-        let (_, chunks) = state.step_whole(sum, TASKS, rate, false);
+        let (_, chunks) = state.step_whole(sum, TASKS, rate, false).unwrap();
         state.commit_step(&[1.0]);
         assert_eq!(chunks.into_iter().flat_map(|chunk| chunk.whole).collect::<Vec<_>>(), state.parameters());
     }
@@ -105,11 +105,11 @@ fn clipping_is_by_the_norm_of_the_mean() {
     let optimizer = Optimizer { clip_norm: Some(1.0), ..with(Rule::Sgd { momentum: 0.0, nesterov: false }, 0.0) };
     let mut state = initial(optimizer, vec![0.0; 2]);
     assert!(state.needs_whole(false));
-    let (outcome, _) = state.step_whole(vec![6.0, 8.0], 2, 1.0, false);
+    let (outcome, _) = state.step_whole(vec![6.0, 8.0], 2, 1.0, false).unwrap();
     assert_eq!(outcome.gradient_norm, Some(5.0));
     state.commit_step(&[1.0]);
     assert!(difference(state.parameters(), &[-0.6, -0.8]) < 1e-6, "{:?}", state.parameters());
-    state.step_whole(vec![0.6, 0.8], 2, 1.0, false);
+    state.step_whole(vec![0.6, 0.8], 2, 1.0, false).unwrap();
     state.commit_step(&[1.0]);
     assert!(difference(state.parameters(), &[-0.9, -1.2]) < 1e-6, "{:?}", state.parameters());
 }

@@ -3,16 +3,19 @@
 //! # Layout
 //! - here: the optimizer and its constants; `kernels`: the arithmetic of one step on a range of parameters
 //! - `rate`: learning-rate schedules; `groups`: tensors with a rate and a weight decay of their own; `steps`: the step of each tensor
+//! - `own`: optimizers that a program brings
 
 mod groups;
 mod kernels;
+mod own;
 mod rate;
 mod steps;
 
 pub use groups::{ParameterGroups, TensorGroups};
 pub(crate) use kernels::{Range, average, follow};
+pub use own::{OwnOptimizer, OwnStep};
 pub use rate::{LearningRate, Schedule, ScheduleName};
-pub(crate) use steps::{StepSetup, TensorSteps};
+pub(crate) use steps::{PieceStep, StepSetup, TensorSteps};
 
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +67,8 @@ pub enum Rule {
         /// Whether the momentum is Nesterov's.
         nesterov: bool,
     },
+    /// The rule of an [`OwnOptimizer`].
+    Own,
 }
 
 /// The name of a rule, in flags and files.
@@ -76,6 +81,8 @@ pub enum RuleName {
     AdamW,
     /// [`Rule::Sgd`]
     Sgd,
+    /// [`Rule::Own`]
+    Own,
 }
 
 impl Rule {
@@ -83,7 +90,7 @@ impl Rule {
     pub fn moments(self) -> &'static [&'static str] {
         match self {
             Self::Adam | Self::AdamW => &["exp_avg", "exp_avg_sq"],
-            Self::Sgd { momentum: 0.0, .. } => &[],
+            Self::Sgd { momentum: 0.0, .. } | Self::Own => &[],
             Self::Sgd { .. } => &["momentum_buffer"],
         }
     }

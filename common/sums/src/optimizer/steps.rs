@@ -21,6 +21,18 @@ enum TrainedSteps {
     Alike(OptimizerStep),
     /// The step of each tensor; `None` for those that stay as they are.
     Each(Vec<Option<OptimizerStep>>),
+    /// The values after the step, which another optimizer has computed.
+    Known(Vec<f32>),
+}
+
+/// The step of some values.
+pub(crate) enum PieceStep<'a> {
+    /// They are stepped by the optimizer's rule.
+    Take(&'a OptimizerStep),
+    /// They stay as they are.
+    Keep,
+    /// These are the values after the step.
+    Set(&'a [f32]),
 }
 
 /// The setup of a step of all tensors.
@@ -37,16 +49,22 @@ pub(crate) struct StepSetup<'a> {
     pub(crate) tensors: usize,
     /// For each trained tensor, the number of the step for it; 0 if it has no gradient. `None` if all tensors have one in every step.
     pub(crate) times: Option<&'a [u64]>,
+    /// The values after the step, if another optimizer computes them.
+    pub(crate) known: Option<Vec<f32>>,
 }
 
 impl TensorSteps {
-    pub(crate) fn new(optimizer: &Optimizer, step: &StepSetup<'_>) -> Self {
+    pub(crate) fn new(optimizer: &Optimizer, mut step: StepSetup<'_>) -> Self {
+        let known = step.known.take();
         let new = |group: GroupRule, time| OptimizerStep::new(optimizer, group, time, step.rate, step.scale);
         let of = |tensor| optimizer.groups.of(tensor);
-        let trained = match step.times {
-            None if optimizer.groups.are_one() => TrainedSteps::Alike(new(of(0), step.time)),
-            None => TrainedSteps::Each((0..step.tensors).map(|tensor| Some(new(of(tensor), step.time))).collect()),
-            Some(times) => {
+        let trained = match (known, step.times) {
+            (Some(values), _) => TrainedSteps::Known(values),
+            (None, None) if optimizer.groups.are_one() => TrainedSteps::Alike(new(of(0), step.time)),
+            (None, None) => {
+                TrainedSteps::Each((0..step.tensors).map(|tensor| Some(new(of(tensor), step.time))).collect())
+            }
+            (None, Some(times)) => {
                 let of_tensor = |(tensor, time): (usize, &u64)| (*time > 0).then(|| new(of(tensor), *time));
                 TrainedSteps::Each(times.iter().enumerate().map(of_tensor).collect())
             }
@@ -54,17 +72,15 @@ impl TensorSteps {
         Self { trained, tasks: step.tasks as f32 }
     }
 
-    /// Splits a range of the trained values by their steps; those without one stay as they are.
-    pub(crate) fn pieces(
-        &self,
-        sizes: &TensorSizes,
-        range: Range<usize>,
-    ) -> Vec<(Option<&OptimizerStep>, Range<usize>)> {
+    /// Splits a range of the trained values by their steps.
+    pub(crate) fn pieces(&self, sizes: &TensorSizes, range: Range<usize>) -> Vec<(PieceStep<'_>, Range<usize>)> {
         match &self.trained {
-            TrainedSteps::Alike(step) => vec![(Some(step), range)],
+            TrainedSteps::Alike(step) => vec![(PieceStep::Take(step), range)],
             TrainedSteps::Each(steps) => {
-                sizes.pieces(range).map(|(tensor, piece)| (steps[tensor].as_ref(), piece)).collect()
+                let of = |tensor: usize| steps[tensor].as_ref().map_or(PieceStep::Keep, PieceStep::Take);
+                sizes.pieces(range).map(|(tensor, piece)| (of(tensor), piece)).collect()
             }
+            TrainedSteps::Known(values) => vec![(PieceStep::Set(&values[range.clone()]), range)],
         }
     }
 

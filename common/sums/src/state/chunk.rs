@@ -5,7 +5,7 @@ use ata_types::{CHUNK_VALUES, WireFormat};
 use super::Trained;
 use crate::codec::encode_differences;
 use crate::exact::{Units, block_maxima};
-use crate::optimizer::{Optimizer, Range, TensorSteps, average, follow};
+use crate::optimizer::{Optimizer, PieceStep, Range, TensorSteps, average, follow};
 
 /// The number of values stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
 const BLOCK: usize = 1 << 12;
@@ -125,8 +125,9 @@ impl VectorsChunk<'_> {
                     next_moments: self.moments.iter_mut().map(|moment| &mut moment[own.clone()]).collect(),
                 };
                 match step {
-                    Some(step) => step.take(range),
-                    None => range.keep(),
+                    PieceStep::Take(step) => step.take(range),
+                    PieceStep::Keep => range.keep(),
+                    PieceStep::Set(values) => range.next_parameters.copy_from_slice(values),
                 }
             }
             let end = tallied.clamp(cut, to);
@@ -172,7 +173,7 @@ mod tests {
             let mut expected = Vec::new();
             for step in 0..5 {
                 let gradient = (0..330).map(|at| (at as f32 * 0.1 + step as f32).sin()).collect();
-                state.step_whole(gradient, 1, 0.1, false);
+                state.step_whole(gradient, 1, 0.1, false).unwrap();
                 state.commit_step(&[1.0, 1.0]);
                 if step == 0 {
                     expected = state.parameters().to_vec();

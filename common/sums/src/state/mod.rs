@@ -16,7 +16,7 @@ pub use step::TrainingOutcome;
 use ata_types::WireFormat;
 
 use crate::exact::{TensorSizes, Units};
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, OwnOptimizer};
 use chunk::Vectors;
 use step::Begun;
 
@@ -44,6 +44,8 @@ pub struct TrainingState {
     /// The vectors after the current step; empty before the first step.
     next: Vectors,
     begun: Option<Begun>,
+    /// The optimizer that the program brings, for [`Rule::Own`](crate::Rule::Own).
+    own: Option<Box<dyn OwnOptimizer>>,
 }
 
 /// The part of the state that committed steps have changed.
@@ -55,6 +57,8 @@ struct Trained {
     steps: u64,
     /// The mean gradient of the last step, if it is to be compared with the next one.
     last_gradient: Option<Vec<f32>>,
+    /// What the program's own optimizer keeps, in a state that is to be saved or was restored.
+    own_state: Option<Vec<u8>>,
 }
 
 impl Clone for TrainingState {
@@ -71,7 +75,7 @@ impl PartialEq for TrainingState {
 
 impl From<Trained> for TrainingState {
     fn from(trained: Trained) -> Self {
-        Self { trained, next: Vectors::default(), begun: None }
+        Self { trained, next: Vectors::default(), begun: None, own: None }
     }
 }
 
@@ -92,7 +96,7 @@ impl TrainingState {
     pub fn new(config: TrainingConfig, parameters: Vec<f32>) -> Self {
         assert_eq!(parameters.len(), config.sizes.values());
         let vectors = Vectors::new(&config.optimizer, config.format, parameters);
-        Trained { config, vectors, units: None, steps: 0, last_gradient: None }.into()
+        Trained { config, vectors, units: None, steps: 0, last_gradient: None, own_state: None }.into()
     }
 
     /// Restores a saved state: `saved` holds the vectors of [`TrainingState::vectors`], in any order.
@@ -129,7 +133,38 @@ impl TrainingState {
         let missing = |name: &&str| format!("'{name}' is missing: was it saved by another optimizer?");
         let moments = config.optimizer.rule.moments().iter().map(|name| take(name).ok_or_else(|| missing(name)));
         let vectors = Vectors { moments: moments.collect::<Result<_, _>>()?, parameters, replica, ema };
-        Ok(Trained { config, vectors, units, steps, last_gradient }.into())
+        Ok(Trained { config, vectors, units, steps, last_gradient, own_state: None }.into())
+    }
+
+    /// Sets what the program's own optimizer keeps, as it was saved.
+    #[must_use]
+    pub fn with_own_state(mut self, state: Option<Vec<u8>>) -> Self {
+        self.trained.own_state = state;
+        self
+    }
+
+    /// Sets the optimizer that the program brings, and restores its state, if it was saved.
+    pub fn set_own(&mut self, mut own: Box<dyn OwnOptimizer>) -> Result<(), String> {
+        match self.trained.own_state.take() {
+            Some(state) => own.restore(&state)?,
+            None if self.trained.steps > 0 => {
+                return Err("its state is missing: was it saved by another optimizer?".into());
+            }
+            None => {}
+        }
+        self.own = Some(own);
+        Ok(())
+    }
+
+    /// Returns a copy to be saved, which includes what the program's own optimizer keeps.
+    pub fn saved(&self) -> Result<Self, String> {
+        let state = self.own.as_ref().map(|own| own.state()).transpose()?;
+        Ok(self.clone().with_own_state(state))
+    }
+
+    /// Returns what the program's own optimizer keeps, in a copy that was made by [`TrainingState::saved`].
+    pub fn own_state(&self) -> Option<&[u8]> {
+        self.trained.own_state.as_deref()
     }
 
     /// Returns the parameters.

@@ -7,7 +7,7 @@ use ata_types::CHUNK_VALUES;
 use super::chunk::{ChunkGradient, SteppedChunk, VectorsChunk};
 use super::{Trained, TrainingConfig, TrainingState};
 use crate::exact::{BlockMaxima, Tallies, block_maxima};
-use crate::optimizer::{StepSetup, TensorSteps};
+use crate::optimizer::{OwnStep, StepSetup, TensorSteps};
 use crate::spread::{PARALLEL_FROM, spread};
 
 /// The number of values summed in sequence, so that the total is the same for every number of threads.
@@ -31,33 +31,35 @@ pub(super) struct Begun {
 }
 
 /// Properties of the mean gradient of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TrainingOutcome {
     /// The inner product with the mean gradient of the step before, if `with_product` was set in both.
     pub gradient_product: Option<f64>,
     /// The Euclidean norm before clipping, if a limit is set.
     pub gradient_norm: Option<f64>,
+    /// The learning rate of the program's own optimizer, if it has one.
+    pub own_rate: Option<f64>,
 }
 
 impl TrainingState {
     /// Returns `true` if a step needs the whole gradient before its first chunk, and must use [`TrainingState::step_whole`].
     pub fn needs_whole(&self, with_product: bool) -> bool {
         let TrainingConfig { optimizer, sizes, .. } = &self.trained.config;
-        with_product || optimizer.clip_norm.is_some() || sizes.tallied_from() < sizes.values()
+        with_product || self.own.is_some() || optimizer.clip_norm.is_some() || sizes.tallied_from() < sizes.values()
     }
 
     /// Begins a step along the mean of the gradients of `tasks` tasks, at the learning rate `rate`. The step is then taken chunk by chunk.
     pub fn begin_step(&mut self, tasks: u64, rate: f64) {
         debug_assert!(!self.needs_whole(false), "the norm of the gradient is not known chunk by chunk");
-        self.begin(tasks, rate, scale_by(tasks as f64), None);
+        self.begin(tasks, rate, scale_by(tasks as f64), None, None);
     }
 
-    fn begin(&mut self, tasks: u64, rate: f64, scale: f32, times: Option<&[u64]>) {
+    fn begin(&mut self, tasks: u64, rate: f64, scale: f32, times: Option<&[u64]>, known: Option<Vec<f32>>) {
         let Trained { config: TrainingConfig { optimizer, sizes, .. }, vectors, steps, .. } = &self.trained;
         self.next.resize_like(vectors);
-        let step = StepSetup { tasks, scale, time: steps + 1, rate, tensors: sizes.trained_tensors(), times };
+        let step = StepSetup { tasks, scale, time: steps + 1, rate, tensors: sizes.trained_tensors(), times, known };
         self.begun = Some(Begun {
-            steps: TensorSteps::new(optimizer, &step),
+            steps: TensorSteps::new(optimizer, step),
             divisor: tasks,
             stepped: 0,
             maxima: BlockMaxima::new(sizes),
@@ -81,7 +83,7 @@ impl TrainingState {
     }
 
     /// Begins a step along `gradient`, the sum of `tasks` tasks' gradients, and takes it. Returns the chunks of the
-    /// next parameters in order, with [`CHUNK_VALUES`] each.
+    /// next parameters in order, with [`CHUNK_VALUES`] each. Fails if the program's own optimizer does.
     ///
     /// # Panics
     /// Panics if there is not one number per parameter.
@@ -91,7 +93,7 @@ impl TrainingState {
         tasks: u64,
         rate: f64,
         with_product: bool,
-    ) -> (TrainingOutcome, Vec<SteppedChunk>) {
+    ) -> Result<(TrainingOutcome, Vec<SteppedChunk>), String> {
         assert_eq!(gradient.len(), self.parameters().len());
         let mut gradient_product = None;
         let Tallies { weight, uses } = self.trained.config.sizes.tallies().clone();
@@ -120,12 +122,15 @@ impl TrainingState {
         }
         let most = self.trained.config.optimizer.clip_norm;
         let gradient_norm = most.map(|_| {
-            let gradient = &gradient[trained];
+            let gradient = &gradient[trained.clone()];
             inner_product(gradient, gradient).sqrt() / divisor.max(f64::MIN_POSITIVE)
         });
         // PyTorch's `clip_grad_norm_` has the same factor.
         let clip = most.zip(gradient_norm).map_or(1.0, |(most, norm)| (most / (norm + 1e-6)).min(1.0));
-        self.begin(averaged_over, rate, scale_by(divisor) * clip as f32, times.as_deref());
+        let scale = scale_by(divisor) * clip as f32;
+        let known = self.step_own(&gradient[trained], scale, rate, times.as_deref())?;
+        let (known, own_rate) = known.unzip();
+        self.begin(averaged_over, rate, scale, times.as_deref(), known);
         let chunks = self.step_all(&gradient);
         if let (Some(uses), Some(times)) = (uses, times) {
             self.keep_times(uses, &times);
@@ -135,7 +140,26 @@ impl TrainingState {
             begun.divisor = tasks;
             begun.maxima = of_sum;
         }
-        (TrainingOutcome { gradient_product, gradient_norm }, chunks)
+        Ok((TrainingOutcome { gradient_product, gradient_norm, own_rate }, chunks))
+    }
+
+    /// Lets the program's own optimizer, if there is one, take a step along a sum of gradients. Returns the values after it, and the learning
+    /// rate.
+    fn step_own(
+        &mut self,
+        sum: &[f32],
+        scale: f32,
+        rate_factor: f64,
+        times: Option<&[u64]>,
+    ) -> Result<Option<(Vec<f32>, f64)>, String> {
+        let Some(own) = &mut self.own else { return Ok(None) };
+        let mut values = self.trained.vectors.parameters.clone();
+        let mean: Vec<f32> = sum.iter().map(|value| value * scale).collect();
+        let used: Option<Vec<bool>> = times.map(|times| times.iter().map(|time| *time > 0).collect());
+        let time = self.trained.steps + 1;
+        let step = OwnStep { time, rate_factor, values: &mut values, gradient: &mean, used: used.as_deref() };
+        let rate = own.step(step)?;
+        Ok(Some((values, rate)))
     }
 
     /// Returns the number of this step for each trained tensor: those in which it had no gradient do not count. It is 0 for a tensor without

@@ -1,5 +1,7 @@
 //! Compares steps chunk by chunk with steps of the whole gradient, and with a restored state.
 
+mod own;
+
 use ata_types::WireFormat::{Compact, F32Exact};
 use ata_types::{CHUNK_VALUES, WireFormat};
 use rand::rngs::ChaCha8Rng;
@@ -66,7 +68,7 @@ fn a_step_by_chunks_is_that_of_the_whole_gradient() {
             for step in 0..3 {
                 let sums = sums(&whole, step);
                 let gradient = whole.units().unwrap().values(&whole.config().sizes, &sums);
-                let (_, expected) = whole.step_whole(gradient, 4, 0.1, false);
+                let (_, expected) = whole.step_whole(gradient, 4, 0.1, false).unwrap();
                 assert_eq!(take(&mut chunked, &sums, CHUNK_VALUES), expected);
                 take(&mut small, &sums, 1 << 12);
                 for state in [&mut whole, &mut chunked, &mut small] {
@@ -139,7 +141,7 @@ fn averaged_tensors_take_the_mean_of_the_tasks() {
             }
             if is_whole {
                 let gradient = state.units().unwrap().values(&sizes, &sum.values);
-                let (outcome, _) = state.step_whole(gradient, TASKS, 0.1, true);
+                let (outcome, _) = state.step_whole(gradient, TASKS, 0.1, true).unwrap();
                 assert!((outcome.gradient_norm.unwrap() - 1.6e-3).abs() < 1e-4, "{outcome:?}");
                 assert!(outcome.gradient_product.is_none_or(|product| product < 4e-6), "{outcome:?}");
             } else {
@@ -189,13 +191,13 @@ fn tallies_weigh_tasks_and_leave_unused_tensors() {
             let gradient = |length| -> Vec<f32> { (0..length).map(|at| ((at + step) as f32).sin()).collect() };
             let of_rarely = if is_used { gradient(5) } else { vec![0.0; 5] };
             let tallies = [[0.3; 3].as_slice(), &[2.0], &[3.0, if is_used { 1.0 } else { 0.0 }]].concat();
-            state.step_whole([gradient(300), of_rarely.clone(), tallies].concat(), 3, 0.1, with_product);
+            state.step_whole([gradient(300), of_rarely.clone(), tallies].concat(), 3, 0.1, with_product).unwrap();
             state.commit_step(&[1.0; 5]);
             if !clips {
-                often.step_whole(gradient(300), 2, 0.1, with_product);
+                often.step_whole(gradient(300), 2, 0.1, with_product).unwrap();
                 often.commit_step(&[1.0]);
                 if is_used {
-                    rarely.step_whole(of_rarely, 2, 0.1, with_product);
+                    rarely.step_whole(of_rarely, 2, 0.1, with_product).unwrap();
                     rarely.commit_step(&[1.0]);
                 }
                 assert_eq!(state.parameters()[..300], *often.parameters(), "{rule:?}, step {step}");
@@ -214,7 +216,7 @@ fn tallies_weigh_tasks_and_leave_unused_tensors() {
         .unwrap();
         assert!(restored == state);
         let no_weight = [vec![f32::MAX; 305], vec![0.0; 3], vec![0.0, 1.0, 1.0]].concat();
-        restored.step_whole(no_weight, 3, 0.1, false);
+        restored.step_whole(no_weight, 3, 0.1, false).unwrap();
         restored.commit_step(&[1.0; 5]);
         assert!(restored.parameters().iter().all(|value| value.is_finite()));
     }
@@ -237,9 +239,9 @@ fn groups_have_rates_and_decays_of_their_own() {
         let mut bias = new(Optimizer { weight_decay: 0.0, ..optimizer }, TensorSizes::new([700]));
         for step in 0..5 {
             let gradient: Vec<f32> = (0..1000).map(|at| ((at * 7 + step) as f32).sin()).collect();
-            weight.step_whole(gradient[..300].to_vec(), 3, 0.1, false);
-            bias.step_whole(gradient[300..].to_vec(), 3, 0.05, false);
-            both.step_whole(gradient, 3, 0.1, false);
+            weight.step_whole(gradient[..300].to_vec(), 3, 0.1, false).unwrap();
+            bias.step_whole(gradient[300..].to_vec(), 3, 0.05, false).unwrap();
+            both.step_whole(gradient, 3, 0.1, false).unwrap();
             for (state, tensors) in [(&mut weight, 1), (&mut bias, 1), (&mut both, 2)] {
                 state.commit_step(&vec![1.0; tensors]);
             }
@@ -325,7 +327,7 @@ fn claims_are_bounded_by_the_sum() {
         assert_eq!(state.believed(&claimed), expected);
         for with_product in [false, true] {
             // With three tasks, the mean is rounded.
-            state.step_whole(units.values(&sizes, &sums), 3, 0.1, with_product);
+            state.step_whole(units.values(&sizes, &sums), 3, 0.1, with_product).unwrap();
             assert_eq!(state.believed(&claimed), expected, "{format}, {with_product}");
         }
     }
@@ -339,7 +341,7 @@ fn a_restored_state_goes_on() {
             let mut state = state(rule, format);
             let gradient =
                 |state: &TrainingState, seed| state.units().unwrap().values(&state.config().sizes, &sums(state, seed));
-            state.step_whole(gradient(&state, 1), 4, 0.1, true);
+            state.step_whole(gradient(&state, 1), 4, 0.1, true).unwrap();
             state.commit_step(&MAXIMA);
             let saved = state.vectors().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
             let parameters = state.parameters().to_vec();
@@ -350,7 +352,7 @@ fn a_restored_state_goes_on() {
             let mut restored = restored.unwrap();
             assert_eq!(restored, state);
             let products = [&mut state, &mut restored].map(|state| {
-                let (outcome, chunks) = state.step_whole(gradient(state, 2), 4, 0.1, true);
+                let (outcome, chunks) = state.step_whole(gradient(state, 2), 4, 0.1, true).unwrap();
                 state.commit_step(&MAXIMA);
                 (outcome.gradient_product, chunks)
             });

@@ -186,7 +186,7 @@ fn disk_full() -> RecordError {
 /// If the journal cannot be written, or the training thread fails, the run ends, and the workers are notified that it failed.
 #[test]
 fn a_full_disk_or_a_step_that_fails_ends_the_run() {
-    for failure in [DriverCommand::RecordFailed(disk_full()), DriverCommand::Training(TrainingEvent::Failed)] {
+    for failure in [DriverCommand::RecordFailed(disk_full()), DriverCommand::Training(TrainingEvent::Failed(None))] {
         let mut rig = Rig::new("uta", 4, 2);
         let mut client = rig.join("a", 1).unwrap();
         let ending = rig.command(failure).unwrap();

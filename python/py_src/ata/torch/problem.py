@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,12 @@ from ata.problem import Floats, Integers, Key, Measurement, Split, size, tallies
 from ata.problem import Tensor as Entry
 from ata.torch.batch import split
 from ata.torch.batches import Dataset, Source, seed
-from ata.torch.buffers import BatchNorm, Buffers, entries, normalises_batches, synchronised
+from ata.torch.buffers import BatchNorm, entries, normalises_batches, synchronised
 from ata.torch.loaders import Loaders, Request
+from ata.torch.optimizer import HeadOptimizer, Make
 from ata.torch.sums import Sums
 from ata.torch.tallies import Tallies
+from ata.torch.vectors import Vectors, trained
 
 Forward = Callable[[nn.Module, Any], tuple[Any, Any]]
 """From a model and a batch to what the loss takes: outputs and targets."""
@@ -51,6 +54,9 @@ class Problem:
             != -100).sum()` for a mean over tokens, `lambda batch: weights[batch[1]].sum()` for class weights.
         find_unused_parameters: Whether parameters without a gradient in any task of a step stay as they are, with their moments, as in
             PyTorch. Otherwise, the gradient is zero where a task has none. Costs: a step then begins when all gradients have arrived.
+        optimizer: From a copy of the model on the head node to one or several objects whose `step()` is called in each step, in this order:
+            optimizers of PyTorch, schedulers, objects of one's own, which may read the model and the gradients of the step. Their
+            `state_dict` is in checkpoints. By default, `--optimizer` names one of ata's.
         micro_batch: The most samples that are computed at once. By default, those of a task, and half as many whenever they do not fit into
             the memory of the device. Not for models whose buffers a task changes, as batch normalisation does.
         collate: Makes a batch of samples.
@@ -75,6 +81,7 @@ class Problem:
         metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
         weight: Callable[[Any], Any] | None = None,
         find_unused_parameters: bool = False,
+        optimizer: Make | None = None,
         micro_batch: int | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
         loaders: int = 0,
@@ -95,6 +102,7 @@ class Problem:
         self.weight, self.finds_unused, self.micro_batch = weight, find_unused_parameters, micro_batch
         self.data: dict[Split, Dataset] = {"train": train, "test": train if evaluate is None else evaluate}
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.optimizer = None if optimizer is None else functools.partial(HeadOptimizer, self, optimizer)
         self.name = name or type(model).__name__.lower()
         self.classes, self.metrics = list(classes), dict(metrics or {})
 
@@ -116,6 +124,10 @@ class Problem:
             raise ValueError(f"--data {path}: this program brings its own data")
         return len(self.data[split])
 
+    def samples_of_shard(self, split: Split) -> int | None:
+        """As `ata.problem.Trainable`."""
+        return getattr(self.data[split], "samples_of_shard", None)
+
     def computation(self, split: Split, threads: int) -> Computation:
         """As `ata.problem.Trainable`."""
         torch.set_num_threads(threads)
@@ -133,23 +145,12 @@ class Computation:
         self.model = copy.deepcopy(problem.model).to(problem.device)
         for module in synchronised(self.model):
             module.__class__ = BatchNorm
-        self.trained = trained(self.model)
-        parameters = [parameter for _, parameter in self.trained]
-        sizes = [parameter.numel() for parameter in parameters]
         tensors = problem.tensors()
-        others = [[tensor for tensor in tensors if tensor.kind in kinds] for kinds in [("averaged", "counter"), ("weight",), ("uses",)]]
-        sizes += map(size, others)
-        values, gradients = (torch.zeros(size(tensors), device=problem.device) for _ in range(2))
-        *own_values, of_buffers, _, _ = values.split(sizes)
-        *own_gradients, changes, weight, uses = gradients.split(sizes)
-        for parameter, value, gradient in zip(parameters, own_values, own_gradients, strict=True):
-            parameter.data, parameter.grad = value.view(parameter.shape), gradient.view(parameter.shape)
-        self.views = [parameter.grad for parameter in parameters]
-        self.buffers, self.changes = Buffers(self.model, of_buffers, changes), changes
+        vectors = Vectors(self.model, tensors, problem.device)
+        self.trained, self.views, self.buffers, self.changes = vectors.trained, vectors.views, vectors.buffers, vectors.changes
+        self.values, self.gradients = values, gradients = vectors.values, vectors.gradients
         self.micro_batch = problem.micro_batch
-        of_trained = gradients[: sum(sizes[: len(parameters)])]
-        self.tallies = Tallies(self.trained, of_trained, weight, uses, problem.weight)
-        self.values, self.gradients = values, gradients
+        self.tallies = Tallies(self.trained, vectors.of_trained, vectors.weight, vectors.uses, problem.weight)
         self.warns_below = FEW_SAMPLES if normalises_batches(self.model) else 0
         is_on_cpu = problem.device.type == "cpu"
         host = [vector if is_on_cpu else torch.zeros(len(vector), pin_memory=vector.is_cuda) for vector in (values, gradients)]
@@ -275,11 +276,6 @@ FEW_SAMPLES = 8
 """With fewer samples in a task, batch normalisation is warned about."""
 
 
-def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The parameters that are trained, in the order of the model."""
-    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-
-
 def moved(batch: Any, device: torch.device) -> Any:
     """A batch with its tensors on a device."""
     if isinstance(batch, Tensor):
@@ -308,5 +304,5 @@ def check_samples(what: str, samples: Any) -> None:
     if isinstance(samples, IterableDataset) or not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
         raise ValueError(
             f"{what}: {type(samples).__name__} is a stream: any worker may compute a task, so its samples are read by number. Pass data with "
-            "len and []: list(...) of a stream that fits in memory, or a data set that knows where each sample is in its files"
+            "len and [], such as ata.torch.Shards of several streams, or list(...) of one that fits in memory"
         )

@@ -1,0 +1,137 @@
+//! Parts of a run, in iterations or in epochs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::Settings;
+use crate::failure::{Failure, require};
+
+/// A number of iterations, or of passes over the training data: `500` or `30epochs`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub(crate) enum Span {
+    Iterations(u64),
+    Epochs(f64),
+}
+
+/// The form of a span in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(u64),
+    Text(String),
+}
+
+impl TryFrom<Written> for Span {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Number(iterations) => Ok(Self::Iterations(iterations)),
+            Written::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Span> for Written {
+    fn from(span: Span) -> Self {
+        match span {
+            Span::Iterations(iterations) => Self::Number(iterations),
+            Span::Epochs(_) => Self::Text(span.to_string()),
+        }
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let epochs = text.strip_suffix("epochs").or_else(|| text.strip_suffix("epoch"));
+        let span = match epochs {
+            Some(epochs) => epochs.trim().parse().ok().filter(|epochs: &f64| epochs.is_finite()).map(Self::Epochs),
+            None => text.parse().ok().map(Self::Iterations),
+        };
+        span.ok_or_else(|| format!("'{text}': expected a number of iterations, or of epochs, as in 30epochs"))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iterations(iterations) => iterations.fmt(f),
+            Self::Epochs(epochs) => write!(f, "{epochs}epochs"),
+        }
+    }
+}
+
+impl Span {
+    /// Returns the number of iterations.
+    ///
+    /// # Panics
+    /// Panics if the span is in epochs, before [`Settings::count_epochs`].
+    pub(crate) fn count(self) -> u64 {
+        match self {
+            Self::Iterations(iterations) => iterations,
+            Self::Epochs(_) => unreachable!("epochs were counted when the data was opened"),
+        }
+    }
+
+    pub(super) fn check(self, name: &str, least: u64) -> Result<(), Failure> {
+        let is_good = match self {
+            Self::Iterations(iterations) => (least..=u64::MAX >> 1).contains(&iterations),
+            Self::Epochs(epochs) => epochs >= 0.0 && (epochs > 0.0 || least == 0),
+        };
+        require(is_good, || format!("{name} = {self}: expected a number of at least {least}, or of epochs"))
+    }
+}
+
+impl Settings {
+    /// Replaces epochs by iterations, once the number of training samples is known.
+    pub(crate) fn count_epochs(&mut self, samples: Option<u64>) -> Result<(), Failure> {
+        let of_iteration = self.budget as f64 * f64::from(self.task_batch);
+        for (name, span) in [
+            ("iterations", &mut self.iterations),
+            ("lr_warmup", &mut self.lr_warmup),
+            ("lr_step_every", &mut self.lr_step_every),
+        ] {
+            let Span::Epochs(epochs) = *span else { continue };
+            let samples = samples.ok_or_else(|| {
+                Failure::usage(format!(
+                    "{name} = {span}: this program does not read the data, so it does not know how many iterations an epoch has"
+                ))
+            })?;
+            *span = Span::Iterations((epochs * samples as f64 / of_iteration).ceil() as u64);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_counted_in_iterations() {
+        let mut settings = Settings {
+            iterations: "2epochs".parse().unwrap(),
+            lr_warmup: "0.5 epoch".parse().unwrap(),
+            lr_step_every: "7".parse().unwrap(),
+            budget: 10,
+            task_batch: 3,
+            ..Settings::default()
+        };
+        let text = settings.to_toml().unwrap();
+        assert!(text.contains("iterations = \"2epochs\"") && text.contains("lr_step_every = 7\n"), "{text}");
+        assert!(settings.count_epochs(None).unwrap_err().to_string().starts_with("iterations = 2epochs: "));
+        settings.count_epochs(Some(100)).unwrap();
+        let spans = [settings.iterations, settings.lr_warmup, settings.lr_step_every];
+        assert_eq!(spans.map(Span::count), [7, 2, 7]);
+        for bad in ["", "x", "-1", "epochs", "infepochs", "1.5"] {
+            assert!(bad.parse::<Span>().is_err(), "{bad}");
+        }
+        assert!(Span::Epochs(0.0).check("iterations", 1).is_err() && Span::Epochs(-1.0).check("lr_warmup", 0).is_err());
+    }
+}
