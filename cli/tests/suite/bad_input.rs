@@ -17,14 +17,16 @@ fn wrong_settings_of_the_training() {
     for (args, says) in [
         (
             &["up", "--optimizer", "adma"][..],
-            "optimizer: unknown variant `adma`, expected one of `adam`, `adamw`, `sgd` (did you mean 'adam'?)",
+            "optimizer: unknown variant `adma`, expected one of `adam`, `adamw`, `sgd`, `own` (did you mean 'adam'?)",
         ),
         (
             &["up", "--lr-schedule", "cosin"],
             "lr_schedule: unknown variant `cosin`, expected one of `constant`, `cosine`, `one-cycle`, `step` (did you",
         ),
         (&["up", "--momentum", "0.5"], "--momentum has no effect: only the optimizer sgd has a momentum"),
-        (&["up", "--beta2", "0.9", "--optimizer", "sgd"], "--beta2 has no effect: the optimizer sgd has no"),
+        (&["up", "--beta2", "0.9", "--optimizer", "sgd"], "--beta2 has no effect: only the optimizers adam and adamw"),
+        (&["up", "--optimizer", "own"], "--optimizer own: 'cnn' has none of its own; expected adam, adamw or sgd"),
+        (&["up", "--iterations", "0epochs"], "iterations = 0epochs: expected a number of at least 1, or of epochs"),
         (&["coordinator", "--lr-step-every", "5"], "--lr-step-every has no effect: it is for lr_schedule = step"),
         (&["up", "--lr-step-factor", "0.5", "--lr-schedule", "cosine"], "--lr-step-factor has no effect"),
         (&["up", "--lr-warmup", "5", "--lr-schedule", "one-cycle"], "--lr-warmup has no effect"),
@@ -81,7 +83,10 @@ fn wrong_usage() {
         (&["worker", "--name", "a b"], "a b"),
         (&["train"], "train"),
         (&["up", "--bugdet", "3"], "'--bugdet' found\n\n  tip: a similar argument exists: '--budget'"),
-        (&["up", "--epochs", "3"], "'--epochs' found\n\n  ata counts optimizer steps and not epochs: --iterations K"),
+        (
+            &["up", "--epochs", "3"],
+            "'--epochs' found\n\n  --iterations 30epochs, or --iterations K for K optimizer steps",
+        ),
         (&["up", "--batch_size=32"], "A step takes --task-batch × --budget samples"),
         (&["up", "--workers-per-node", "8"], "`ata up --workers N` starts N workers"),
         (&["coordinator", "--learning-rate", "0.1"], "The learning rate is --lr X"),

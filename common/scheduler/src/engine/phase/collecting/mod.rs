@@ -81,7 +81,8 @@ impl Collecting {
 
     pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
         let workers = shared.roster.available();
-        for (i, tasks) in self.mode.shares(&self.decision) {
+        let shares = self.mode.shares(&self.decision, |i| shared.roster.fuses[workers[i].slot()]);
+        for (i, tasks) in shares {
             self.assign_checked(shared, workers[i], tasks, None);
         }
         self.continue_checks(shared)?;
@@ -107,7 +108,7 @@ impl Collecting {
     /// Gives the next task, if there is one, to a worker that has nothing to do.
     fn assign_next(&mut self, shared: &mut Shared, worker: WorkerId) {
         if shared.roster.present().contains(worker)
-            && let Some(tasks) = self.mode.next()
+            && let Some(tasks) = self.mode.next(shared.roster.fuses[worker.slot()])
         {
             self.assign(shared, worker, tasks, None);
         }
