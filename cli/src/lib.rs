@@ -108,7 +108,7 @@ pub fn run(command_line: impl IntoIterator<Item = OsString>, extensions: Extensi
 
 /// Returns the definition of the command line, for its reference and its completions.
 pub fn command_line() -> clap::Command {
-    <args::Cli as clap::CommandFactory>::command()
+    args::command()
 }
 
 /// Returns the default settings of a run.

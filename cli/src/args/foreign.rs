@@ -32,15 +32,12 @@ pub(super) fn meaning(flag: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use clap::CommandFactory;
 
     #[test]
     fn no_flag_of_our_own_is_foreign() {
-        for command in Cli::command().get_subcommands() {
-            for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
-                assert_eq!(meaning(flag), None, "{flag}");
-            }
+        let ata = crate::args::command();
+        for flag in ata.get_subcommands().flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_long) {
+            assert_eq!(meaning(flag), None, "{flag}");
         }
         assert_eq!(meaning("--batch_size=4"), Some(FOREIGN[1].1));
     }

@@ -36,29 +36,6 @@ pub(crate) struct JoinArgs {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// The security settings of a coordinator.
-#[derive(Clone, Debug, Default, Args, Serialize)]
-pub(crate) struct SecurityArgs {
-    /// The host, or HOST:PORT, under which workers reach this machine, for the join token [default: its address].
-    #[arg(long, env = "ATA_ADVERTISE", value_name = "HOST")]
-    advertise: Option<String>,
-    /// The folder of the coordinator's key and secrets, made at the first start [default: ~/.local/share/ata/credentials].
-    #[arg(long, env = "ATA_CREDENTIALS", value_name = "DIR")]
-    credentials: Option<PathBuf>,
-    /// Accept connections from other machines that are neither encrypted nor authenticated.
-    #[arg(long, env = "ATA_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    insecure: Option<bool>,
-    /// A certificate of your own for the coordinator (PEM, with what is between it and the root).
-    #[arg(long, env = "ATA_TLS_CERT", value_name = "FILE", help_heading = "Own certificates")]
-    tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert (PEM).
-    #[arg(long, env = "ATA_TLS_KEY", value_name = "FILE", help_heading = "Own certificates")]
-    tls_key: Option<PathBuf>,
-    /// Let in workers with a certificate of this authority (PEM), in place of those with a join token.
-    #[arg(long, env = "ATA_TLS_CLIENT_CA", value_name = "FILE", help_heading = "Own certificates")]
-    tls_client_ca: Option<PathBuf>,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Print the join token.
@@ -215,43 +192,43 @@ pub(crate) struct DoctorArgs {
 }
 
 /// The settings of the run that this machine will take part in.
-#[derive(Clone, Debug, Default, Args, Serialize)]
+#[derive(Debug, Args, Serialize)]
 pub(crate) struct SubjectArgs {
-    /// The device to check; its gradient is compared with the CPU's [default: auto].
-    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE")]
+    /// The device to check; its gradient is compared with the CPU's [default].
+    #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// The model [default: that of the coordinator's run if a coordinator is contacted, else cnn].
-    #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// The data that gradients are computed on, as for a run [default: synthetic].
-    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    /// The data that gradients are computed on, as for a run [default].
+    #[arg(long, value_name = "DATA")]
     data: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
     folder: FolderArgs,
     /// The number of samples in the gradient [default: as for the model].
-    #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
+    #[arg(long, value_name = "S")]
     pub(crate) task_batch: Option<u32>,
-    /// The number of workers of the run [default: 4].
-    #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    /// The number of workers of the run [default].
+    #[arg(long, value_name = "N")]
     workers: Option<u32>,
-    /// The number of checkpoints to keep [default: 3].
-    #[arg(long, env = "ATA_KEEP", value_name = "N", allow_negative_numbers = true)]
+    /// The number of checkpoints to keep [default].
+    #[arg(long, value_name = "N")]
     keep: Option<usize>,
     /// The run's folder [default: one in runs/].
-    #[arg(long, env = "ATA_OUT", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The address a coordinator would listen on [default: 127.0.0.1:7070].
-    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
+    /// The address a coordinator would listen on [default].
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
     /// The address of the coordinator's dashboard, or off [default: 127.0.0.1:7071].
-    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS")]
     dashboard: Option<String>,
     /// The folder of the coordinator's key and secrets [default: ~/.local/share/ata/credentials].
-    #[arg(long, env = "ATA_CREDENTIALS", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     credentials: Option<PathBuf>,
     /// The authority of the workers' certificates, as for a coordinator (PEM).
-    #[arg(long, env = "ATA_TLS_CLIENT_CA", value_name = "FILE", help_heading = "Own certificates")]
+    #[arg(long, value_name = "FILE", help_heading = "Own certificates")]
     #[serde(skip)]
     pub(crate) tls_client_ca: Option<PathBuf>,
 }

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - this file: the commands, and parsing of command lines
-//! - `run`: the flags that start a run; `joining`: those of commands that connect to a coordinator
+//! - `run`: the flags that start a run, of which `settings/list.rs` has most; `joining`: those of commands that connect to a coordinator
 //! - `foreign`: flags of other programs; `short_help`: what `-h` shows
 //! - the other files: the flags of a few similar commands
 
@@ -16,21 +16,23 @@ mod simulation;
 mod watching;
 
 pub(crate) use data::{DataCommand, FetchArgs, FolderArgs, PackArgs};
-use joining::SecurityArgs;
 pub(crate) use joining::{DEFAULT_CACHE_GB, DoctorArgs, JoinArgs, RotateArgs, TokenArgs, TokenCommand, WorkerArgs};
 pub(crate) use models::{EvalArgs, InitArgs, NewArgs};
 pub(crate) use run::{CommonArgs, CoordinatorArgs, UpArgs};
 pub(crate) use simulation::{LinkArgs, PlanArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use watching::{ExplainArgs, ForgiveArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs, WorkersCommand};
 
+use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use toml::{Table, Value};
 
 use crate::failure::Failure;
 use crate::output::written;
+use crate::settings::{Settings, Span};
 
 /// Distributed training that learns how fast each worker is.
 ///
@@ -154,10 +156,40 @@ Examples:
     },
 }
 
+/// Returns the definition of the command line.
+pub(crate) fn command() -> clap::Command {
+    let defaults = Table::try_from(Settings::default()).expect("the default settings are valid TOML");
+    Cli::command().mut_subcommands(|command| match command.get_name() {
+        "up" | "coordinator" | "doctor" => command.mut_args(|arg| of_setting(arg, &defaults)),
+        _ => command,
+    })
+}
+
+/// Gives the flag of a setting its environment variable, if it does not name one, and puts the default into its help. A number may be
+/// negative here, so that the check of its range refuses it.
+fn of_setting(arg: Arg, defaults: &Table) -> Arg {
+    let name = arg.get_id().to_string();
+    if !Settings::NAMES.contains(&&*name) {
+        return arg;
+    }
+    let default = match defaults.get(&name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Float(number)) => format!("{number:?}").trim_end_matches(".0").to_owned(),
+        other => other.map_or_else(String::new, ToString::to_string),
+    };
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let arg = arg.help(help.replace("[default]", &format!("[default: {default}]")));
+    let numbers =
+        [TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<f64>(), TypeId::of::<Span>()];
+    let is_number = numbers.iter().any(|number| arg.get_value_parser().type_id() == *number);
+    let arg = arg.allow_negative_numbers(is_number);
+    if arg.get_env().is_some() { arg } else { arg.env(format!("ATA_{}", name.to_uppercase())) }
+}
+
 /// Parses the command line; `None` if it asked for help or the version, which has been printed.
 pub(crate) fn parse(command_line: Vec<OsString>) -> Result<Option<Cli>, Failure> {
     let is_short = command_line.iter().any(|argument| argument == "-h");
-    let command = if is_short { short_help::shortened(Cli::command()) } else { Cli::command() };
+    let command = if is_short { short_help::shortened(command()) } else { command() };
     match command.try_get_matches_from(command_line).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => Ok(Some(cli)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -195,6 +227,10 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+        for arg in command().get_subcommands().flat_map(clap::Command::get_arguments) {
+            let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+            assert!(!help.contains("[default]") && !help.contains("[default: ]"), "{help}");
+        }
     }
 }

@@ -81,15 +81,13 @@ pub(crate) fn shortened(mut ata: Command) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::args::Cli;
+    use crate::args::command;
 
     #[test]
     fn everyday_flags_fit_on_a_screen() {
         for (name, own, shared, _) in COMMANDS {
-            let ata = shortened(Cli::command()).term_width(80);
+            let ata = shortened(command()).term_width(80);
             let help = ata.try_get_matches_from(["ata", name, "-h"]).unwrap_err().to_string();
             assert!(help.lines().count() <= 24, "{help}");
             for (id, text) in own.iter().chain(shared) {

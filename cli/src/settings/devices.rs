@@ -6,11 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, require};
 
 /// The setting `fuse`: the devices on which a lease is computed as one batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Fuse {
     /// Every device except the CPU.
-    #[default]
     Auto,
     /// Every device.
     On,

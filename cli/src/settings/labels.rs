@@ -11,14 +11,16 @@ pub(crate) struct Tag {
     value: String,
 }
 
-pub(crate) fn parse_tag(text: &str) -> Result<Tag, String> {
+pub(super) fn parse_tag(text: &str) -> Result<Tag, String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, as in team=vision")?;
     Ok(Tag { key: key.into(), value: value.into() })
 }
 
 /// Serializes tags as the setting `tags`. The last tag with the same key wins.
-pub(crate) fn as_setting<S: Serializer>(tags: &[Tag], serializer: S) -> Result<S::Ok, S::Error> {
-    tags.iter().map(|tag| (&tag.key, &tag.value)).collect::<std::collections::BTreeMap<_, _>>().serialize(serializer)
+#[expect(clippy::ref_option, reason = "serde's form")]
+pub(super) fn as_setting<S: Serializer>(tags: &Option<Vec<Tag>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let tags = tags.iter().flatten().map(|tag| (&tag.key, &tag.value));
+    tags.collect::<std::collections::BTreeMap<_, _>>().serialize(serializer)
 }
 
 pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {

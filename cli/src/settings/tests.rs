@@ -1,5 +1,7 @@
 //! Tests of settings from files and flags.
 
+use ata_types::WireFormat;
+
 use super::*;
 
 fn resolve(file: &str, flags: &str) -> Result<Settings, String> {
@@ -27,8 +29,7 @@ fn emulated_times_come_with_small_tasks_unless_told() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    let wire = Some(WireFormat::Compact);
-    let settings = Settings { out: Some("somewhere".into()), wire, ..Settings::default() };
+    let settings = Settings { out: Some("somewhere".into()), wire: Some(WireFormat::Compact), ..Settings::default() };
     assert_eq!(resolve(&settings.to_toml().unwrap(), "").unwrap(), settings);
 }
 

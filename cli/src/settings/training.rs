@@ -32,33 +32,30 @@ pub(crate) const FIXED: [&str; 9] =
     ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "wire", "init", "checkpoint"];
 
 /// The treatment of training samples whose loss or gradient is not finite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnBadSample {
     /// The run ends and names them.
-    #[default]
     Stop,
     /// They are omitted from the mean of their task.
     Skip,
 }
 
 /// The setting `journal`: the iterations whose events the journal keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum KeptJournal {
     /// The last ones, so that its size is bounded. Older ones are replaced by what they add up to, and by means per minute.
-    #[default]
     Bounded,
     /// All.
     Full,
 }
 
 /// The setting `evaluate_on`: the evaluators of parameters on the test data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum EvaluateOn {
     /// Workers without tasks, and the coordinator if there are none; the coordinator alone if workers are not trusted.
-    #[default]
     Auto,
     /// The coordinator alone.
     Head,
