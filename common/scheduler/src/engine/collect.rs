@@ -37,41 +37,11 @@ enum Supply {
     Nothing,
     /// They get another task each, from this index on.
     Fresh(u64),
-    /// They begin the next tasks, or another copy of what the fewest workers have begun.
-    Race(Race),
+    /// They begin another copy of the unfinished task that the fewest workers have begun. These are the tasks by that number, and then
+    /// by index; tasks that are done are skipped.
+    Copies(BinaryHeap<Reverse<(u32, u64)>>),
     /// The policy is asked at each result how many of these tasks they get.
     Pool(TaskRange),
-}
-
-/// The tasks of a race, which are begun in leases of one task, or of an equal share for a worker that computes a lease as one batch: batches
-/// of one task would cost it far more time.
-#[derive(Debug)]
-struct Race {
-    /// The tasks that nobody has begun.
-    fresh: TaskRange,
-    /// The leases that were begun, by the number of workers that have begun each, and then by their tasks (first, count). Those that are done
-    /// are skipped.
-    begun: BinaryHeap<Reverse<(u32, u64, u64)>>,
-    /// The number of tasks in an equal share.
-    share: u64,
-}
-
-impl Race {
-    fn next(&mut self, fuses: bool, done: &[bool]) -> Option<TaskRange> {
-        loop {
-            let is_lost = self.begun.peek().is_some_and(|Reverse((copies, ..))| *copies == 0);
-            if self.fresh.count > 0 && !is_lost {
-                let count = if fuses { self.share.min(self.fresh.count).min(MAX_LEASE_TASKS) } else { 1 };
-                self.begun.push(Reverse((0, self.fresh.first, count)));
-                self.fresh = TaskRange { first: self.fresh.first + count, count: self.fresh.count - count };
-            }
-            let Reverse((copies, first, count)) = self.begun.pop()?;
-            if !done[first as usize] {
-                self.begun.push(Reverse((copies + 1, first, count)));
-                return Some(TaskRange { first, count });
-            }
-        }
-    }
 }
 
 impl Mode {
@@ -96,9 +66,8 @@ impl Mode {
             Collect::First { take, refill: true } => race(first(take, u64::MAX), true, Supply::Fresh(allocated)),
             Collect::First { take, refill: false } => race(first(take, u64::MAX), true, Supply::Nothing),
             Collect::Race { tasks } => {
-                let share = tasks.div_ceil(decision.allocation.len() as u64);
-                let fresh = TaskRange { first: 0, count: tasks };
-                race(each(tasks), true, Supply::Race(Race { fresh, begun: BinaryHeap::new(), share }))
+                let copies = (0..tasks).map(|task| Reverse((0, task))).collect();
+                race(each(tasks), true, Supply::Copies(copies))
             }
             Collect::Each { .. } => Self { races: false, ..race(first(1, u64::MAX), true, Supply::Fresh(0)) },
         }
@@ -109,15 +78,12 @@ impl Mode {
         (self.wanted, self.supply, self.races) = (Wanted::Lost(TaskRanges::default()), Supply::Nothing, false);
     }
 
-    /// Returns the tasks to hand out as the iteration begins, as positions among the decision's workers, with tasks. `fuses` says which of
-    /// them compute a lease as one batch.
-    pub(super) fn shares(&mut self, decision: &Decision, fuses: impl Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
+    /// Returns the tasks to hand out as the iteration begins, as positions among the decision's workers, with tasks.
+    pub(super) fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let workers = decision.allocation.some();
         let mut shares = match (&self.supply, &self.wanted) {
-            // Each worker gets one lease, whatever its share.
-            (Supply::Race(_), _) => {
-                (0..decision.allocation.len()).filter_map(|i| Some((i, self.next(fuses(i))?))).collect()
-            }
+            // Each worker gets one task, whatever its share.
+            (Supply::Copies(_), _) => (0..decision.allocation.len()).filter_map(|i| Some((i, self.next()?))).collect(),
             // Any result may be among those that make the step.
             _ if self.races => {
                 let tasks = workers.flat_map(|(i, tasks)| std::iter::repeat_n(i, tasks as usize));
@@ -157,7 +123,7 @@ impl Mode {
         }
     }
 
-    /// Takes back the result of a lease that was lost before it was collected.
+    /// Takes back a result that was lost before it was collected.
     pub(super) fn lose(&mut self, tasks: TaskRange) {
         match &mut self.wanted {
             Wanted::First { taken, .. } => *taken -= tasks.count,
@@ -167,8 +133,8 @@ impl Mode {
             }
             Wanted::Lost(lost) => lost.insert(tasks),
         }
-        if let Supply::Race(race) = &mut self.supply {
-            race.begun.push(Reverse((0, tasks.first, tasks.count)));
+        if let Supply::Copies(copies) = &mut self.supply {
+            copies.extend(tasks.indices().map(|task| Reverse((0, task))));
         }
     }
 
@@ -182,17 +148,23 @@ impl Mode {
 
     /// Returns whether workers never wait: [`Self::next`] always has a task.
     pub(super) fn keeps_busy(&self) -> bool {
-        matches!(self.supply, Supply::Fresh(_) | Supply::Race(_))
+        matches!(self.supply, Supply::Fresh(_) | Supply::Copies(_))
     }
 
-    /// Returns the next tasks of a worker with nothing to do; `None` if it waits for the next iteration.
-    pub(super) fn next(&mut self, fuses: bool) -> Option<TaskRange> {
+    /// Returns the next task of a worker with nothing to do; `None` if it waits for the next iteration.
+    pub(super) fn next(&mut self) -> Option<TaskRange> {
         match (&mut self.supply, &self.wanted) {
             (Supply::Fresh(next), _) => {
                 *next += 1;
                 Some(TaskRange::single(*next - 1))
             }
-            (Supply::Race(race), Wanted::Each { done, .. }) => race.next(fuses, done),
+            (Supply::Copies(tasks), Wanted::Each { done, .. }) => loop {
+                let Reverse((copies, task)) = tasks.pop()?;
+                if !done[task as usize] {
+                    tasks.push(Reverse((copies + 1, task)));
+                    return Some(TaskRange::single(task));
+                }
+            },
             _ => None,
         }
     }
@@ -267,50 +239,13 @@ mod tests {
                     }
                 } else {
                     let next = (0..).zip(&mut copies).filter(|(_, copies)| copies.is_some()).min_by_key(|(_, copies)| **copies);
-                    prop_assert_eq!(race.next(false), next.as_ref().map(|(task, _)| TaskRange::single(*task)));
+                    prop_assert_eq!(race.next(), next.as_ref().map(|(task, _)| TaskRange::single(*task)));
                     if let Some((_, copies)) = next {
                         *copies = copies.map(|copies| copies + 1);
                     }
                 }
                 prop_assert_eq!(race.is_complete(), copies.iter().all(Option::is_none));
             }
-        }
-    }
-
-    proptest! {
-        /// Workers that compute a lease as one batch get equal shares; what is begun again, or was lost, is a whole lease.
-        #[test]
-        fn leases_of_a_race_are_equal_or_apart(
-            (tasks, workers) in (1u64..60, 1usize..6),
-            turns in prop::collection::vec((any::<bool>(), prop::option::of((any::<prop::sample::Index>(), any::<bool>()))), 0..60),
-        ) {
-            let decision = Decision::new(vec![1; workers], Collect::Race { tasks }, Rule::Uniform);
-            let mut race = Mode::new(&decision);
-            let mut begun: Vec<TaskRange> = race.shares(&decision, |i| i % 2 == 0).into_iter().map(|(_, lease)| lease).collect();
-            prop_assert_eq!(begun[0].count, tasks.div_ceil(workers as u64));
-            for (fuses, end) in turns {
-                if let Some(lease) = race.next(fuses) {
-                    prop_assert!(begun.iter().all(|other| *other == lease || lease.first >= other.end() || other.first >= lease.end()));
-                    prop_assert!(lease.count == 1 || lease.count <= tasks.div_ceil(workers as u64));
-                    begun.push(lease);
-                }
-                if let Some((at, is_lost)) = end {
-                    let lease = *at.get(&begun);
-                    if race.wants(lease) {
-                        race.take(lease);
-                        if is_lost {
-                            race.lose(lease);
-                        }
-                    }
-                }
-            }
-            let mut left = 0;
-            while let Some(lease) = race.next(true) {
-                prop_assert!(race.wants(lease));
-                race.take(lease);
-                left += lease.count;
-            }
-            prop_assert!(race.is_complete() && left <= tasks);
         }
     }
 

@@ -118,8 +118,7 @@ pub enum Collect {
         refill: bool,
     },
     /// Racing for certain tasks: every worker always computes one of the tasks 0..B that is not done yet, namely the one that
-    /// the fewest workers have begun. The first result of each task enters the step. A worker that computes a lease as one batch begins
-    /// ⌈B/n⌉ tasks at a time.
+    /// the fewest workers have begun. The first result of each task enters the step.
     Race {
         /// The number of tasks, B.
         tasks: u64,

@@ -81,8 +81,7 @@ impl Collecting {
 
     pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
         let workers = shared.roster.available();
-        let shares = self.mode.shares(&self.decision, |i| shared.roster.fuses[workers[i].slot()]);
-        for (i, tasks) in shares {
+        for (i, tasks) in self.mode.shares(&self.decision) {
             self.assign_checked(shared, workers[i], tasks, None);
         }
         self.continue_checks(shared)?;
@@ -108,7 +107,7 @@ impl Collecting {
     /// Gives the next task, if there is one, to a worker that has nothing to do.
     fn assign_next(&mut self, shared: &mut Shared, worker: WorkerId) {
         if shared.roster.present().contains(worker)
-            && let Some(tasks) = self.mode.next(shared.roster.fuses[worker.slot()])
+            && let Some(tasks) = self.mode.next()
         {
             self.assign(shared, worker, tasks, None);
         }
