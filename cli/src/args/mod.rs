@@ -32,7 +32,7 @@ use toml::{Table, Value};
 
 use crate::failure::Failure;
 use crate::output::written;
-use crate::settings::{Settings, Span};
+use crate::settings::{Settings, TrainingLength};
 
 /// Distributed training that learns how fast each worker is.
 ///
@@ -179,8 +179,13 @@ fn of_setting(arg: Arg, defaults: &Table) -> Arg {
     };
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let arg = arg.help(help.replace("[default]", &format!("[default: {default}]")));
-    let numbers =
-        [TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<f64>(), TypeId::of::<Span>()];
+    let numbers = [
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<f64>(),
+        TypeId::of::<TrainingLength>(),
+    ];
     let is_number = numbers.iter().any(|number| arg.get_value_parser().type_id() == *number);
     let arg = arg.allow_negative_numbers(is_number);
     if arg.get_env().is_some() { arg } else { arg.env(format!("ATA_{}", name.to_uppercase())) }

@@ -6,7 +6,7 @@ use ata_scheduler::PolicyKind;
 use ata_sums::{RuleName, ScheduleName};
 use toml::{Table, Value};
 
-use super::{Settings, Span};
+use super::{Settings, TrainingLength};
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -23,7 +23,7 @@ impl Settings {
     /// Says which settings are unlikely to be meant. One without effect is not refused in a file, because the file of a run has all settings.
     pub(crate) fn say_doubts(&self) -> Result<(), Failure> {
         let Self { lr_warmup, iterations, .. } = self;
-        if let (Span::Iterations(warmup), Span::Iterations(all)) = (lr_warmup, iterations)
+        if let (TrainingLength::Iterations(warmup), TrainingLength::Iterations(all)) = (lr_warmup, iterations)
             && warmup > all
         {
             note!(

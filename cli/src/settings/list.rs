@@ -13,7 +13,7 @@ use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{EvaluateOn, Fuse, KeptJournal, OnBadSample, Span, Tag, Workers, as_setting, parse_tag};
+use super::{EvaluateOn, Fuse, KeptJournal, OnBadSample, Tag, TrainingLength, Workers, as_setting, parse_tag};
 
 /// Defines [`Settings`], and the groups of flags: structs that serialize to a table of the settings that are given.
 macro_rules! settings {
@@ -76,7 +76,7 @@ settings! {
         /// The scheduling policy: NAME or NAME:key=value,…; `ata policies` lists them [default].
         policy: String = "ata-auto".into(), "POLICY";
         /// Optimizer steps, or passes over the training data, as in 30epochs [default].
-        iterations: Span = Span::Iterations(200), "K";
+        iterations: TrainingLength = TrainingLength::Iterations(200), "K";
         /// Tasks per iteration [default].
         budget: u64 = 16, "B";
         /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
@@ -94,8 +94,8 @@ settings! {
     /// The model, its training and the evaluation.
     #[command(next_help_heading = "Training")]
     struct TrainingArgs {
-        /// The model: cnn, cnn:widths=C1/C2/C3/H, resnet20 (for images of 32 pixels), resnet18 (for 224), or resnet20:width=W; classes=N
-        /// and size=S are taken from --data if they are not given, as in cnn:size=64.
+        /// The model: cnn, cnn:widths=C1/C2/C3/H, resnet20 (for images of 32 pixels), resnet18 or resnet50 (for 224), or resnet20:width=W;
+        /// classes=N and size=S are taken from --data if they are not given, as in cnn:size=64.
         #[arg(help_heading = None::<&str>)]
         model: String = "cnn".into(), "MODEL";
         /// The optimizer: adam, adamw, sgd, or own (that of a Python program) [default: adam, or own if there is one].
@@ -106,9 +106,9 @@ settings! {
         /// the momentum) or step (see --lr-step-every) [default].
         lr_schedule: String as ScheduleName = ScheduleName::Constant, "NAME";
         /// Iterations, or epochs, over which the learning rate rises linearly to its peak [default].
-        lr_warmup: Span = Span::Iterations(0), "K";
+        lr_warmup: TrainingLength = TrainingLength::Iterations(0), "K";
         /// Iterations, or epochs, after which --lr-schedule step changes the rate [default].
-        lr_step_every: Span = Span::Iterations(1000), "K";
+        lr_step_every: TrainingLength = TrainingLength::Iterations(1000), "K";
         /// The factor by which --lr-schedule step changes the rate [default].
         lr_step_factor: f64 = 0.1, "X";
         /// The momentum of sgd [default].

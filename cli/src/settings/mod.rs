@@ -9,8 +9,8 @@ mod list;
 pub(crate) mod policy_list;
 mod security;
 mod sources;
-mod span;
 mod training;
+mod training_length;
 mod workers;
 
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
@@ -23,8 +23,8 @@ pub(crate) use list::{
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
 pub(crate) use sources::{flags, read_file, read_text};
-pub(crate) use span::Span;
 pub(crate) use training::{EvaluateOn, FIXED, KeptJournal, OnBadSample};
+pub(crate) use training_length::TrainingLength;
 pub(crate) use workers::Workers;
 
 use std::path::Path;

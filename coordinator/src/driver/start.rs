@@ -48,7 +48,10 @@ impl Starter<'_> {
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<StartState, RunError> {
         let own = match self.training.optimizer.rule {
-            Rule::Own => self.problem.model.optimizer()?,
+            Rule::Own => {
+                let none = || RunError::Optimizer("the program has none".into());
+                Some(self.problem.model.optimizer()?.ok_or_else(none)?)
+            }
             _ => None,
         };
         let mut started = match start {

@@ -5,7 +5,7 @@ use burn::nn::conv::Conv2dConfig;
 use burn::tensor::{Device, Tensor};
 
 use super::resnet::{Norm, ResidualBlock, convolution, of_he};
-use crate::nn::{Conv1x1, Conv3x3};
+use crate::nn::{Conv3x3, Pointwise};
 
 /// The factor by which the outputs of a block are wider than its 3×3 convolution.
 const EXPANSION: usize = 4;
@@ -14,13 +14,13 @@ const EXPANSION: usize = 4;
 /// convolution where the size of the images changes (the paper's option B). The 3×3 convolution skips pixels, as in PyTorch.
 #[derive(Module, Debug)]
 pub struct Bottleneck<N: Norm> {
-    conv1: Conv1x1,
+    conv1: Pointwise,
     norm1: N,
     conv2: Conv3x3,
     norm2: N,
-    conv3: Conv1x1,
+    conv3: Pointwise,
     norm3: N,
-    shortcut_conv: Option<Conv1x1>,
+    shortcut_conv: Option<Pointwise>,
     shortcut_norm: Option<N>,
 }
 
@@ -48,7 +48,7 @@ impl<N: Norm> ResidualBlock<N> for Bottleneck<N> {
         let y = self.norm1.forward(self.conv1.forward(x.clone()), None);
         let y = self.norm2.forward(self.conv2.forward(y), None);
         let shortcut = match (&self.shortcut_conv, &self.shortcut_norm) {
-            (Some(convolution), Some(normalisation)) => normalisation.linear(convolution.forward(x)),
+            (Some(convolution), Some(normalisation)) => normalisation.normalise(convolution.forward(x)),
             _ => x,
         };
         self.norm3.forward(self.conv3.forward(y), Some(shortcut))
@@ -56,7 +56,7 @@ impl<N: Norm> ResidualBlock<N> for Bottleneck<N> {
 }
 
 /// Creates a 1×1 convolution.
-fn pointwise(input: usize, output: usize, stride: usize, device: &Device) -> Conv1x1 {
+fn pointwise(input: usize, output: usize, stride: usize, device: &Device) -> Pointwise {
     let config = Conv2dConfig::new([input, output], [1, 1]).with_stride([stride, stride]);
-    Conv1x1::new(of_he(config).init(device))
+    Pointwise::new(of_he(config).init(device))
 }

@@ -97,8 +97,9 @@ pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 pub enum ModelError {
     /// There is no such model.
     #[error(
-        "unknown model '{0}'{hint}: expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, resnet50, or one of these three with width=W or \
-         norm=batch/group, as in resnet20:norm=batch,width=32; classes=N and size=S follow if these are not to be those of the data",
+        "unknown model '{0}'{hint}: expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, resnet50, or one of these three with \
+         width=W or norm=batch/group, as in resnet20:norm=batch,width=32; classes=N and size=S follow if these are not to be those of the \
+         data",
         hint = did_you_mean(.0.split(':').next().unwrap_or_default(), ["cnn", "resnet20", "resnet18", "resnet50"])
     )]
     Unknown(String),
@@ -118,7 +119,8 @@ pub fn model(problem: impl Problem) -> Arc<dyn Model> {
 }
 
 /// Returns a model that comes with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20`, `resnet18` or `resnet50`, the last three also with
-/// `width=W` and `norm=batch`. All of them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in `cnn:classes=10,size=64`.
+/// `width=W` and `norm=batch`. All of them also take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E`, as in
+/// `cnn:classes=10,size=64`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
     let unknown = || ModelError::Unknown(specification.into());

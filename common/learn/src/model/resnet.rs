@@ -21,8 +21,8 @@ const MAX_WIDTH: usize = 256;
 /// A residual network: one or two convolutions, stages of blocks, global average pooling and a linear layer. Each stage has twice as many
 /// channels as the one before.
 ///
-/// `B` is the kind of block: [`BasicBlock`] or [`Bottleneck`](super::Bottleneck). `N` is the normalisation: the paper's [`BatchNorm`], which needs tasks of at least 8 samples, or [`GroupNorm`], which
-/// works with tasks of any size.
+/// `B` is the kind of block: [`BasicBlock`] or [`Bottleneck`](super::Bottleneck). `N` is the normalisation: the paper's [`BatchNorm`], which
+/// needs tasks of at least 8 samples, or [`GroupNorm`], which works with tasks of any size.
 #[derive(Module, Debug)]
 pub struct ResNet<N: Norm, B: ResidualBlock<N>> {
     conv1: Conv3x3,
@@ -45,7 +45,7 @@ pub trait Norm: Module + ModuleDisplay + 'static {
     fn forward(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4>;
 
     /// Normalises images, and nothing else.
-    fn linear(&self, images: Tensor<4>) -> Tensor<4>;
+    fn normalise(&self, images: Tensor<4>) -> Tensor<4>;
 }
 
 /// A block of a residual network.
@@ -69,7 +69,7 @@ impl Norm for GroupNorm {
         self.run(images, shortcut, true)
     }
 
-    fn linear(&self, images: Tensor<4>) -> Tensor<4> {
+    fn normalise(&self, images: Tensor<4>) -> Tensor<4> {
         self.run(images, None, false)
     }
 }
@@ -83,7 +83,7 @@ impl Norm for BatchNorm {
         self.run(images, shortcut, true)
     }
 
-    fn linear(&self, images: Tensor<4>) -> Tensor<4> {
+    fn normalise(&self, images: Tensor<4>) -> Tensor<4> {
         self.run(images, None, false)
     }
 }

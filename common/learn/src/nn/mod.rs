@@ -53,6 +53,6 @@ pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
 pub use pixels::{global_average, subsample};
-pub use pointwise::Conv1x1;
+pub use pointwise::Pointwise;
 pub(crate) use tasks::{BatchTasks, LeftValues, computing};
 pub(crate) use weight_factors::{WeightFactors, keeping_factors, take_factors};

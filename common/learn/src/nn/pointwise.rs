@@ -17,12 +17,12 @@ use super::subsample;
 
 /// A 1×1 convolution without bias, with stride 1 or 2.
 #[derive(Module, Debug)]
-pub struct Conv1x1 {
+pub struct Pointwise {
     weight: Param<Tensor<4>>,
     stride: usize,
 }
 
-impl Conv1x1 {
+impl Pointwise {
     /// Takes over the parameters of burn's layer.
     ///
     /// # Panics

@@ -10,7 +10,7 @@ use crate::flat::with_parameters;
 use crate::table::is_trained;
 
 use super::{
-    BatchNorm, BatchTasks, Conv1x1, Conv3x3, ConvReluPool, Dropout, GroupNorm, LeftValues, Linear, MixedLabels,
+    BatchNorm, BatchTasks, Conv3x3, ConvReluPool, Dropout, GroupNorm, LeftValues, Linear, MixedLabels, Pointwise,
     Targets, by_burn, computing, cross_entropy, cross_entropy_of_targets, global_average, subsample,
 };
 
@@ -117,7 +117,7 @@ fn pointwise_convolution() {
         let config = Conv2dConfig::new([inputs, outputs], [1, 1]).with_stride([stride; 2]).with_bias(false);
         let what = format!("{samples}×{inputs}×{height}×{width} to {outputs}, stride {stride}");
         let x = random([samples, inputs, height, width]);
-        check(&what, &Conv1x1::new(config.init(&cpu())), &x, Conv1x1::forward);
+        check(&what, &Pointwise::new(config.init(&cpu())), &x, Pointwise::forward);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Parts of a run, in iterations or in epochs.
+//! Lengths of a training and of its parts, in iterations or in epochs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use crate::failure::{Failure, require};
 /// A number of iterations, or of passes over the training data: `500` or `30epochs`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
-pub(crate) enum Span {
+pub(crate) enum TrainingLength {
     Iterations(u64),
     Epochs(f64),
 }
 
-/// The form of a span in a file.
+/// The form of a length in a file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -24,7 +24,7 @@ enum Written {
     Text(String),
 }
 
-impl TryFrom<Written> for Span {
+impl TryFrom<Written> for TrainingLength {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
@@ -35,30 +35,30 @@ impl TryFrom<Written> for Span {
     }
 }
 
-impl From<Span> for Written {
-    fn from(span: Span) -> Self {
-        match span {
-            Span::Iterations(iterations) => Self::Number(iterations),
-            Span::Epochs(_) => Self::Text(span.to_string()),
+impl From<TrainingLength> for Written {
+    fn from(length: TrainingLength) -> Self {
+        match length {
+            TrainingLength::Iterations(iterations) => Self::Number(iterations),
+            TrainingLength::Epochs(_) => Self::Text(length.to_string()),
         }
     }
 }
 
-impl FromStr for Span {
+impl FromStr for TrainingLength {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let epochs = text.strip_suffix("epochs").or_else(|| text.strip_suffix("epoch"));
-        let span = match epochs {
+        let length = match epochs {
             Some(epochs) => epochs.trim().parse().ok().filter(|epochs: &f64| epochs.is_finite()).map(Self::Epochs),
             None => text.parse().ok().map(Self::Iterations),
         };
-        span.ok_or_else(|| format!("'{text}': expected a number of iterations, or of epochs, as in 30epochs"))
+        length.ok_or_else(|| format!("'{text}': expected a number of iterations, or of epochs, as in 30epochs"))
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for TrainingLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Iterations(iterations) => iterations.fmt(f),
@@ -67,11 +67,11 @@ impl fmt::Display for Span {
     }
 }
 
-impl Span {
+impl TrainingLength {
     /// Returns the number of iterations.
     ///
     /// # Panics
-    /// Panics if the span is in epochs, before [`Settings::count_epochs`].
+    /// Panics if the length is in epochs, before [`Settings::count_epochs`].
     pub(crate) fn count(self) -> u64 {
         match self {
             Self::Iterations(iterations) => iterations,
@@ -92,18 +92,18 @@ impl Settings {
     /// Replaces epochs by iterations, once the number of training samples is known.
     pub(crate) fn count_epochs(&mut self, samples: Option<u64>) -> Result<(), Failure> {
         let of_iteration = self.budget as f64 * f64::from(self.task_batch);
-        for (name, span) in [
+        for (name, length) in [
             ("iterations", &mut self.iterations),
             ("lr_warmup", &mut self.lr_warmup),
             ("lr_step_every", &mut self.lr_step_every),
         ] {
-            let Span::Epochs(epochs) = *span else { continue };
+            let TrainingLength::Epochs(epochs) = *length else { continue };
             let samples = samples.ok_or_else(|| {
                 Failure::usage(format!(
-                    "{name} = {span}: this program does not read the data, so it does not know how many iterations an epoch has"
+                    "{name} = {length}: this program does not read the data, so it does not know how many iterations an epoch has"
                 ))
             })?;
-            *span = Span::Iterations((epochs * samples as f64 / of_iteration).ceil() as u64);
+            *length = TrainingLength::Iterations((epochs * samples as f64 / of_iteration).ceil() as u64);
         }
         Ok(())
     }
@@ -128,10 +128,13 @@ mod tests {
         assert!(settings.count_epochs(None).unwrap_err().to_string().starts_with("iterations = 2epochs: "));
         settings.count_epochs(Some(100)).unwrap();
         let spans = [settings.iterations, settings.lr_warmup, settings.lr_step_every];
-        assert_eq!(spans.map(Span::count), [7, 2, 7]);
+        assert_eq!(spans.map(TrainingLength::count), [7, 2, 7]);
         for bad in ["", "x", "-1", "epochs", "infepochs", "1.5"] {
-            assert!(bad.parse::<Span>().is_err(), "{bad}");
+            assert!(bad.parse::<TrainingLength>().is_err(), "{bad}");
         }
-        assert!(Span::Epochs(0.0).check("iterations", 1).is_err() && Span::Epochs(-1.0).check("lr_warmup", 0).is_err());
+        assert!(
+            TrainingLength::Epochs(0.0).check("iterations", 1).is_err()
+                && TrainingLength::Epochs(-1.0).check("lr_warmup", 0).is_err()
+        );
     }
 }
