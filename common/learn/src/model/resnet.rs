@@ -109,7 +109,7 @@ impl<N: Norm> ResNet<N, BasicBlock<N>> {
         }
     }
 
-    /// Creates a network like ResNet-18 with fresh random parameters: see [`ResNet::of_photographs`].
+    /// Creates a network like ResNet-18 with fresh random parameters, for images of about 224 × 224 pixels. It begins with two 3×3 convolutions.
     ///
     /// # Panics
     /// Panics if `width` is not a multiple of 8, the number of groups.
@@ -119,7 +119,7 @@ impl<N: Norm> ResNet<N, BasicBlock<N>> {
 }
 
 impl<N: Norm> ResNet<N, Bottleneck<N>> {
-    /// Creates a network like ResNet-50 with fresh random parameters: see [`ResNet::of_photographs`].
+    /// Creates a network like ResNet-50 with fresh random parameters, for images of about 224 × 224 pixels. It begins with two 3×3 convolutions.
     ///
     /// # Panics
     /// Panics if `width` is not a multiple of 8, the number of groups.
