@@ -36,13 +36,12 @@ fn an_optimizer_of_the_program_takes_the_steps_and_is_restored() {
             (state(Rule::Own, format), state(Rule::Sgd { momentum: 0.5, nesterov: false }, format));
         ours.trained.config.optimizer.weight_decay = 0.0;
         own.set_own(Box::<Momentum>::default()).unwrap();
-        assert!(own.needs_whole(false));
         let length = own.parameters().len();
         for time in 1..9 {
             let gradient: Vec<f32> = (0..length).map(|at| ((at * 7 + time) as f32).sin()).collect();
             let (outcome, found) = own.step_whole(gradient.clone(), 4, 0.5, false).unwrap();
             let (_, expected) = ours.step_whole(gradient, 4, 0.05, false).unwrap();
-            assert_eq!(outcome.own_rate, Some(0.05));
+            assert_eq!((outcome.own_rate, own.needs_whole(false)), (Some(0.05), true));
             assert!(found[0].differences.is_some() == (format == Compact) && found.len() == expected.len());
             own.commit_step(&MAXIMA);
             ours.commit_step(&MAXIMA);
