@@ -113,15 +113,6 @@ impl BatchStatistics {
         }
     }
 
-    /// Returns the statistics after batches became `factor` times as slow, with this share of the weight.
-    pub(crate) fn changed(&self, factor: f64, share: f64) -> Self {
-        let mut slower = *self;
-        slower.total_s *= factor;
-        slower.task_seconds *= factor;
-        slower.squares_s2 = slower.squares_s2 * factor * factor;
-        slower.scaled(share.min(1.0))
-    }
-
     pub(crate) fn is_valid(&self) -> bool {
         let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;
         let counts = [count, tasks, squared_tasks / MOST, largest as f64].map(|count| (0.0..=MOST).contains(&count));

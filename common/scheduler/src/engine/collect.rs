@@ -37,11 +37,51 @@ enum Supply {
     Nothing,
     /// They get another task each, from this index on.
     Fresh(u64),
-    /// They begin another copy of the unfinished task that the fewest workers have begun. These are the tasks by that number, and then
-    /// by index; tasks that are done are skipped.
-    Copies(BinaryHeap<Reverse<(u32, u64)>>),
+    /// They begin the next tasks, or another copy of what the fewest workers have begun.
+    Race(Race),
     /// The policy is asked at each result how many of these tasks they get.
     Pool(TaskRange),
+}
+
+/// The tasks of a race. Leases have one task, so that fast workers get more; only a worker that computes a lease as one batch begins with one
+/// and goes on with equal shares of the rest: batches of one would cost it far more time, and two sizes tell what a batch costs.
+#[derive(Debug)]
+struct Race {
+    /// The tasks that nobody has begun.
+    fresh: TaskRange,
+    /// Tasks that are to be begun together, as (number of workers that have begun them, first task, number of tasks). Some of them may be
+    /// done.
+    begun: BinaryHeap<Reverse<(u32, u64, u64)>>,
+    /// The number of tasks in an equal share of all but the first ones.
+    share: u64,
+}
+
+impl Race {
+    fn new(tasks: u64, workers: u64) -> Self {
+        let share = tasks.saturating_sub(workers).div_ceil(workers).clamp(1, MAX_LEASE_TASKS);
+        Self { fresh: TaskRange { first: 0, count: tasks }, begun: BinaryHeap::new(), share }
+    }
+
+    /// Returns the tasks that the fewest workers have begun, at most so many if they are fresh.
+    fn next(&mut self, most: u64, done: &[bool]) -> Option<TaskRange> {
+        loop {
+            let is_lost = self.begun.peek().is_some_and(|Reverse((copies, ..))| *copies == 0);
+            if self.fresh.count > 0 && !is_lost {
+                let count = most.min(self.fresh.count);
+                self.begun.push(Reverse((0, self.fresh.first, count)));
+                self.fresh = TaskRange { first: self.fresh.first + count, count: self.fresh.count - count };
+            }
+            let Reverse((copies, first, count)) = self.begun.pop()?;
+            let tasks = TaskRange { first, count };
+            let undone: TaskRanges =
+                tasks.indices().filter(|task| !done[*task as usize]).map(TaskRange::single).collect();
+            if undone == tasks.into() {
+                self.begun.push(Reverse((copies + 1, first, count)));
+                return Some(tasks);
+            }
+            self.begun.extend(undone.iter().map(|tasks| Reverse((copies, tasks.first, tasks.count))));
+        }
+    }
 }
 
 impl Mode {
@@ -66,8 +106,7 @@ impl Mode {
             Collect::First { take, refill: true } => race(first(take, u64::MAX), true, Supply::Fresh(allocated)),
             Collect::First { take, refill: false } => race(first(take, u64::MAX), true, Supply::Nothing),
             Collect::Race { tasks } => {
-                let copies = (0..tasks).map(|task| Reverse((0, task))).collect();
-                race(each(tasks), true, Supply::Copies(copies))
+                race(each(tasks), true, Supply::Race(Race::new(tasks, decision.allocation.len() as u64)))
             }
             Collect::Each { .. } => Self { races: false, ..race(first(1, u64::MAX), true, Supply::Fresh(0)) },
         }
@@ -83,7 +122,9 @@ impl Mode {
         let workers = decision.allocation.some();
         let mut shares = match (&self.supply, &self.wanted) {
             // Each worker gets one task, whatever its share.
-            (Supply::Copies(_), _) => (0..decision.allocation.len()).filter_map(|i| Some((i, self.next()?))).collect(),
+            (Supply::Race(_), _) => {
+                (0..decision.allocation.len()).filter_map(|i| Some((i, self.next(false)?))).collect()
+            }
             // Any result may be among those that make the step.
             _ if self.races => {
                 let tasks = workers.flat_map(|(i, tasks)| std::iter::repeat_n(i, tasks as usize));
@@ -107,7 +148,9 @@ impl Mode {
     pub(super) fn wants(&self, tasks: TaskRange) -> bool {
         match &self.wanted {
             Wanted::First { end, .. } => tasks.first < *end,
-            Wanted::Each { done, .. } => done.get(tasks.first as usize).is_some_and(|done| !done),
+            Wanted::Each { done, .. } => {
+                done.get(tasks.first as usize..tasks.end() as usize).is_some_and(|done| !done.contains(&true))
+            }
             Wanted::Lost(lost) => lost.covers(&tasks.into()),
         }
     }
@@ -133,8 +176,8 @@ impl Mode {
             }
             Wanted::Lost(lost) => lost.insert(tasks),
         }
-        if let Supply::Copies(copies) = &mut self.supply {
-            copies.extend(tasks.indices().map(|task| Reverse((0, task))));
+        if let Supply::Race(race) = &mut self.supply {
+            race.begun.push(Reverse((0, tasks.first, tasks.count)));
         }
     }
 
@@ -148,23 +191,18 @@ impl Mode {
 
     /// Returns whether workers never wait: [`Self::next`] always has a task.
     pub(super) fn keeps_busy(&self) -> bool {
-        matches!(self.supply, Supply::Fresh(_) | Supply::Copies(_))
+        matches!(self.supply, Supply::Fresh(_) | Supply::Race(_))
     }
 
-    /// Returns the next task of a worker with nothing to do; `None` if it waits for the next iteration.
-    pub(super) fn next(&mut self) -> Option<TaskRange> {
+    /// Returns the next tasks of a worker with nothing to do, which may compute a lease as one batch; `None` if it waits for the next
+    /// iteration.
+    pub(super) fn next(&mut self, fuses: bool) -> Option<TaskRange> {
         match (&mut self.supply, &self.wanted) {
             (Supply::Fresh(next), _) => {
                 *next += 1;
                 Some(TaskRange::single(*next - 1))
             }
-            (Supply::Copies(tasks), Wanted::Each { done, .. }) => loop {
-                let Reverse((copies, task)) = tasks.pop()?;
-                if !done[task as usize] {
-                    tasks.push(Reverse((copies + 1, task)));
-                    return Some(TaskRange::single(task));
-                }
-            },
+            (Supply::Race(race), Wanted::Each { done, .. }) => race.next(if fuses { race.share } else { 1 }, done),
             _ => None,
         }
     }
@@ -239,13 +277,53 @@ mod tests {
                     }
                 } else {
                     let next = (0..).zip(&mut copies).filter(|(_, copies)| copies.is_some()).min_by_key(|(_, copies)| **copies);
-                    prop_assert_eq!(race.next(), next.as_ref().map(|(task, _)| TaskRange::single(*task)));
+                    prop_assert_eq!(race.next(false), next.as_ref().map(|(task, _)| TaskRange::single(*task)));
                     if let Some((_, copies)) = next {
                         *copies = copies.map(|copies| copies + 1);
                     }
                 }
                 prop_assert_eq!(race.is_complete(), copies.iter().all(Option::is_none));
             }
+        }
+    }
+
+    proptest! {
+        /// Whatever is lost, in whatever parts, each task is taken once.
+        #[test]
+        fn each_task_of_a_race_counts_once(
+            (tasks, workers) in (1u64..60, 1usize..6),
+            turns in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), prop::option::of((0u64..9, 1u64..9))), 0..90),
+        ) {
+            let decision = Decision::new(vec![1; workers], Collect::Race { tasks }, Rule::Uniform);
+            let mut race = Mode::new(&decision);
+            let mut begun: Vec<TaskRange> = race.shares(&decision).into_iter().map(|(_, lease)| lease).collect();
+            prop_assert!(begun.iter().all(|lease| lease.count == 1));
+            let mut taken = vec![false; tasks as usize];
+            let of = |tasks: TaskRange| tasks.first as usize..tasks.end() as usize;
+            for (fuses, at, lost) in turns {
+                begun.extend(race.next(fuses));
+                let lease = begun.swap_remove(at.index(begun.len()));
+                if race.wants(lease) {
+                    race.take(lease);
+                    prop_assert!(!taken[of(lease)].contains(&true), "{:?} was taken twice", lease);
+                    taken[of(lease)].fill(true);
+                    if let Some((first, count)) = lost {
+                        let first = lease.first + first.min(lease.count - 1);
+                        let lost = TaskRange { first, count: count.min(lease.end() - first) };
+                        race.lose(lost);
+                        taken[of(lost)].fill(false);
+                    }
+                }
+                prop_assert_eq!(race.is_complete(), !taken.contains(&false));
+                if begun.is_empty() && race.is_complete() {
+                    break;
+                }
+            }
+            while let Some(lease) = race.next(true) {
+                prop_assert!(race.wants(lease) && lease.count <= tasks.div_ceil(workers as u64));
+                race.take(lease);
+            }
+            prop_assert!(race.is_complete());
         }
     }
 

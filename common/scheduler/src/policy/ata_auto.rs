@@ -9,6 +9,7 @@
 //! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. The test of [`window`] finds
 //! changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and measurements.
 
+mod batch_costs;
 mod belief;
 mod candidates;
 mod exploration;

@@ -118,7 +118,8 @@ pub enum Collect {
         refill: bool,
     },
     /// Racing for certain tasks: every worker always computes one of the tasks 0..B that is not done yet, namely the one that
-    /// the fewest workers have begun. The first result of each task enters the step.
+    /// the fewest workers have begun. The first result of each task enters the step. A worker that computes a lease as one batch begins
+    /// with one task, and goes on with equal shares of the rest.
     Race {
         /// The number of tasks, B.
         tasks: u64,

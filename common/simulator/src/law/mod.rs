@@ -144,7 +144,7 @@ mod tests {
             ("exp(3, 4)", 6, "')'"),
             ("uniform(1)", 10, "',' and hi"),
             ("affine(1)", 9, "',' and s"),
-            ("affine(1, 2, 3, 4)", 15, "')'"),
+            ("affine(1, 2, 3, 4, 5)", 18, "')'"),
             ("exp(2*)", 7, "a number, i, n"),
             ("exp(x)", 5, "a number, i, n"),
             ("exp(1..2)", 5, "a number"),

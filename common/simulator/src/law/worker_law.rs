@@ -25,7 +25,7 @@ pub(super) const KINDS: &[LawKind] = &[
     LawKind { name: "gamma", parameters: &["shift", "shape", "scale"], optional: 0 },
     LawKind { name: "weibull", parameters: &["shift", "shape", "scale"], optional: 0 },
     LawKind { name: "scale", parameters: &["x"], optional: 0 },
-    LawKind { name: "affine", parameters: &["o", "s", "cv"], optional: 1 },
+    LawKind { name: "affine", parameters: &["o", "s", "cv", "k"], optional: 2 },
     LawKind { name: "trace", parameters: &[], optional: 0 },
 ];
 
@@ -55,18 +55,20 @@ enum LawNoise {
     Trace(Box<Trace>),
 }
 
-/// The time (o + a·s)·x of a batch of a tasks, where x has mean 1 and a given variance.
+/// The time (o + max(a, k)·s)·x of a batch of a tasks, where x has mean 1 and a given variance.
 #[derive(Clone, Debug)]
 struct BatchLaw {
     fixed: f64,
     per_task: f64,
+    /// The number of tasks up to which a batch takes as long as one of so many, k.
+    knee: f64,
     noise: Option<Gamma<f64>>,
 }
 
 impl BatchLaw {
     fn sample(&self, tasks: u64, rng: &mut impl Rng) -> f64 {
         let noise = self.noise.as_ref().map_or(1.0, |noise| noise.sample(rng));
-        noise * (self.fixed + tasks as f64 * self.per_task)
+        noise * (self.fixed + self.knee.max(tasks as f64) * self.per_task)
     }
 }
 
@@ -213,7 +215,8 @@ fn parts(
             let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
             let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose();
             let noise = noise.map_err(|_| wrong(2, "a number of at least 0"))?;
-            (0.0, LawNoise::Batch(Box::new(BatchLaw { fixed, per_task, noise })), fixed + per_task)
+            let knee = if values.len() > 3 { not_negative(3)?.max(1.0) } else { 1.0 };
+            (0.0, LawNoise::Batch(Box::new(BatchLaw { fixed, per_task, knee, noise })), fixed + per_task * knee)
         }
         _ => unreachable!("the parser takes no other law with numbers"),
     })
@@ -240,6 +243,7 @@ mod tests {
             "weibull(1, 0.8, 2)",
             "affine(2*i, 0.5)",
             "affine(2, 0.5, 0.2)",
+            "affine(2, 0.5, 0.2, 8)",
         ] {
             let mut law = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap();
             let draws: Vec<f64> = (0..40_000).map(|_| law.sample(f64::NAN, &mut rng)).collect();
@@ -256,6 +260,8 @@ mod tests {
         let law = |text: &str| text.parse::<TimeLaws>().unwrap().of_worker(1, 1).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         assert_eq!([1, 100].map(|tasks| law("affine(20, 0.5)").sample_batch(tasks, 0.0, &mut rng)), [20.5, 70.0]);
+        let times = [1, 64, 100].map(|tasks| law("affine(20, 0.5, 0, 64)").sample_batch(tasks, 0.0, &mut rng));
+        assert_eq!(times, [52.0, 52.0, 70.0], "up to the knee, a batch takes as long as one of 64");
         let mut noisy = law("affine(20, 0.5, 0.2)");
         let draws: Vec<f64> = (0..40_000).map(|_| noisy.sample_batch(100, 0.0, &mut rng) / 70.0).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
@@ -286,6 +292,7 @@ mod tests {
             ("exp(1e308*i)", "expected a positive number of at most 1e100"),
             ("affine(1, 0)", "s is 0, expected a positive number"),
             ("affine(1, 1, 0-1)", "cv is -1, expected a number from 0 to 1e100"),
+            ("affine(1, 1, 0, 0-1)", "k is -1, expected a number from 0 to 1e100"),
         ] {
             let error = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap_err().to_string();
             assert!(error.contains(message) && error.contains("worker 2 of 3"), "{text}: {error}");

@@ -5,7 +5,7 @@ use ata_scheduler::{Engine, EngineConfig, PolicyContext};
 use ata_simulator::{Change, LawTimes, Moment, Simulation, TaskTimes, TimeLaws, worker_rng};
 use ata_types::WorkerId;
 
-use crate::Clock;
+use crate::{Clock, mean};
 
 /// The fixed cost of the device: 20 ms for a batch. Each of its tasks adds half a millisecond.
 const FIXED: f64 = 20.0;
@@ -25,10 +25,20 @@ const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];
 
 /// Returns the times of `ata-auto`'s iterations.
 fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(Moment, Change)>) -> Vec<f64> {
+    run_policy("ata-auto", times, workers, budget, changes)
+}
+
+fn run_policy(
+    policy: &str,
+    times: impl TaskTimes,
+    workers: u32,
+    budget: u64,
+    changes: Vec<(Moment, Change)>,
+) -> Vec<f64> {
     let iterations = ITERATIONS as u64;
     let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
     let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
-    let mut engine = Engine::new(config, build_policy("ata-auto", &context).unwrap());
+    let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
     let mut clock = Clock::default();
     let mut simulation = Simulation { changes, ..Simulation::new(workers, times) };
     simulation.run(&mut engine, &mut clock).unwrap();
@@ -41,10 +51,6 @@ fn times(devices: &[&str], cpus: u32, seed: u64) -> (LawTimes, u32) {
     let laws: Vec<&str> = devices.iter().copied().chain((0..cpus).map(|_| cpu.as_str())).collect();
     let workers = laws.len() as u32;
     (LawTimes::new(&laws.join("; ").parse().unwrap(), workers, seed).unwrap(), workers)
-}
-
-fn mean(times: &[f64]) -> f64 {
-    times.iter().sum::<f64>() / times.len() as f64
 }
 
 /// Returns the least mean time of an iteration, by trying every split: the device takes any number of tasks, and the others
@@ -146,4 +152,37 @@ fn a_slower_device_is_noticed() {
     let slow = (Moment::Iteration(101), Change::SlowDown(WorkerId::from_slot(0), 10.0));
     let found = mean(&run(times, workers, 46, vec![slow])[130..]);
     assert!(found <= 48.0 * 1.02, "{found}: four ordinary workers take 48");
+}
+
+/// Devices alone, of like or unlike speeds, with knees (the fourth number) or without: no iteration before the costs are known is long.
+/// The reference is the policy that begins with equal shares.
+#[test]
+fn devices_are_used_well_from_the_first_iteration() {
+    const SEEDS: u64 = 5;
+    for (budget, laws) in [
+        (512, "affine(20, 0.5); affine(20, 0.5)"),
+        (512, "affine(20, 0.5); affine(10, 0.1)"),
+        (256, "affine(20, 0.5, 0.1); affine(40, 1, 0.1); affine(10, 4, 0.1); affine(5, 8, 0.1)"),
+        (
+            1024,
+            "affine(5, 0.1, 0.1); affine(10, 0.2, 0.1); affine(15, 0.3, 0.1); affine(20, 0.4, 0.1); affine(25, 0.5, 0.1)",
+        ),
+        (128, "affine(50, 0.2, 0.2); affine(20, 1, 0.2); affine(5, 3, 0.2)"),
+        (512, "affine(5, 0.5, 0.1, 64); affine(5, 1, 0.1, 32)"),
+        (256, "affine(1, 0.5, 0.05, 128); affine(2, 1, 0.05, 16); affine(10, 0.2, 0.05, 32)"),
+        (64, "affine(2, 1, 0.1, 16); affine(2, 1, 0.1, 16); affine(4, 2, 0.1, 8); affine(4, 2, 0.1, 8)"),
+    ] {
+        let laws: Vec<&str> = laws.split("; ").collect();
+        let times_of = |policy: &str, iterations: usize| {
+            let of_seed = |seed| {
+                let (times, workers) = times(&laws, 0, seed);
+                mean(&run_policy(policy, times, workers, budget, vec![])[..iterations])
+            };
+            mean(&(1..=SEEDS).map(of_seed).collect::<Vec<_>>())
+        };
+        for (iterations, most) in [(1, 2.0), (30, 1.1), (40, 1.1), (ITERATIONS, 1.02)] {
+            let (found, reference) = (times_of("ata-auto", iterations), times_of("affine", iterations));
+            assert!(found <= most * reference, "{laws:?}, {iterations} iterations: {found} ms for {reference} ms");
+        }
+    }
 }

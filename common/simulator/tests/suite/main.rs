@@ -5,6 +5,7 @@ mod costs;
 mod extremes;
 mod failures;
 mod faults;
+mod joined;
 mod links;
 mod lockstep;
 mod mutated;
@@ -37,4 +38,8 @@ impl Observer for Clock {
             self.0.push(cost.runtime_s);
         }
     }
+}
+
+fn mean(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / times.len() as f64
 }

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::batch_costs::BatchCosts;
 use super::belief::{Belief, MOST_EXCEPTIONAL, MOST_VARIATION, Noise, Pooled};
 use super::pace::Pace;
 use super::window::{Test, Verdict};
-use crate::batches::BatchStatistics;
 use crate::statistics::WorkerStatistics;
 
 /// A worker's task times, and the other data needed to predict the next ones.
@@ -20,7 +20,7 @@ pub(super) struct WorkerModel {
     /// The number of tasks ever done.
     done: u64,
     /// The batches of a worker that computes its share as one batch; its times above are then relative to the expected ones.
-    batches: BatchStatistics,
+    batches: BatchCosts,
     /// The batches of the current iteration, and those held aside.
     fresh_batches: Vec<(u64, f64)>,
     held_batches: Vec<(u64, f64)>,
@@ -43,12 +43,13 @@ impl WorkerModel {
         let c = (squares_s2 / (mean_s * mean_s * count) - 1.0).max(0.0);
         let has_noise = observed > 1 && c.is_finite();
         let noise = if has_noise { Noise::learned(c, count) } else { Noise::default() };
+        let batches_learned = BatchCosts::learned(&batches);
         let (count, total_s) = if batches.count > 0.0 { (batches.count, batches.count) } else { (count, total_s) };
         let times = Belief::learned(count, total_s, noise);
         let has_overhead = earlier.assignments > 0;
         let overhead_s = has_overhead.then(|| earlier.mean_overhead_s());
         let overhead = overhead_s.map_or_else(Belief::default, |s| Belief::learned(1.0, s, Noise::default()));
-        Self { times, overhead, censored_s, done: observed, batches, ..Self::default() }
+        Self { times, overhead, censored_s, done: observed, batches: batches_learned, ..Self::default() }
     }
 
     pub(super) fn noise(&self) -> Noise {
@@ -58,8 +59,7 @@ impl WorkerModel {
     /// Returns a lower bound on the expected time of a task; `None` if no time was observed.
     pub(super) fn least_s(&self) -> Option<f64> {
         let line = self.batches.line();
-        let least_s =
-            line.map_or(self.times.mean(), |line| line.at_s(1).min(self.batches.total_s / self.batches.tasks));
+        let least_s = line.map_or(self.times.mean(), |line| line.at_s(1).min(self.batches.task_s()));
         (self.times.count() > 0.0).then_some(least_s)
     }
 
@@ -103,9 +103,7 @@ impl WorkerModel {
             }
             Verdict::Changed(factor) => {
                 (self.censored_s, self.late_s) = (0.0, 0.0);
-                if self.batches.count > 0.0 {
-                    self.batches = self.batches.changed(factor, self.times.count() / (self.batches.count + 1.0));
-                }
+                self.batches.change(factor);
                 batches.append(&mut self.held_batches);
                 Some(factor)
             }
@@ -120,7 +118,7 @@ impl WorkerModel {
     /// done then.
     pub(super) fn censored(&mut self, tasks: u64, elapsed_s: f64, pooled: Pooled, hazard: f64, test: Test) {
         let variation = self.times.noise.of_one(pooled).max(pooled.variation);
-        let is_batched = self.batches.count > 0.0;
+        let is_batched = !self.batches.is_empty();
         let pace = self.pace(pooled, hazard, is_batched);
         if let Some(pace) = &pace
             && test == Test::All
@@ -156,8 +154,7 @@ impl WorkerModel {
             return Some(Pace { fixed_s, mean_s, variation: all, doubt, shared: 0.0, most, ..usual });
         }
         // These times are from before it computed a batch, or after it stopped computing batches.
-        let mean_s =
-            if self.batches.count > 0.0 { self.batches.total_s / self.batches.tasks } else { self.times.mean() };
+        let mean_s = if self.batches.is_empty() { self.times.mean() } else { self.batches.task_s() };
         let mean_s = (mean_s + lost_s).max(1e-100);
         // Rounding errors in differences of clock readings are not overhead.
         let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };
