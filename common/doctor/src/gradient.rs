@@ -18,8 +18,8 @@ const LARGEST_DIFFERENCE: f64 = 1e-5;
 /// disagree on whether their gradient passes: among the millions of ResNet-20, this makes a difference of up to 3e-4.
 const LARGEST_BATCH_DIFFERENCE: f64 = 1e-3;
 
-/// The largest relative difference for a device that rounds factors to TF32, as for `--verify`. ResNet-20 has 1.2e-2 on an H200.
-const LARGEST_TF32_DIFFERENCE: f64 = 3e-2;
+/// The largest relative difference for a device that rounds factors to TF32, as for `--verify`. ResNet-18 has 3.2e-2 on an H200.
+const LARGEST_TF32_DIFFERENCE: f64 = 5e-2;
 
 /// The number of tasks in the lease that is computed as one batch.
 const LEASE: u64 = 4;

@@ -236,13 +236,12 @@ impl<P: Problem> BurnLearner<P> {
         tasks: TaskRange,
     ) -> Result<(f32, Vec<FlatPart<TensorData>>), LearnerError> {
         let mut sum: Option<Gradients> = None;
-        for first in tasks.indices().step_by(self.fused_tasks as usize) {
-            let count = self.fused_tasks.min(tasks.end() - first);
+        for tasks in batches(tasks, self.fused_tasks) {
             let gradients = if self.parts > 1 {
-                self.in_parts(iteration, first)?
+                self.in_parts(iteration, tasks.first)?
             } else {
-                let batch = self.batch((iteration, TaskRange { first, count }))?;
-                self.gradients(batch, count as f64)?
+                let batch = self.batch((iteration, tasks))?;
+                self.gradients(batch, tasks.count as f64)?
             };
             sum = Some(match sum {
                 Some(sum) => sum.plus(gradients),
@@ -301,15 +300,13 @@ impl<P: Problem> Learner for BurnLearner<P> {
 
     fn announce(&mut self, iteration: Iteration, tasks: TaskRange, at_once: u64) {
         let first = tasks.first + at_once;
-        let count = tasks.end().saturating_sub(first).min(at_once).min(self.fused_tasks);
-        self.announced = (count > 0).then_some((iteration, TaskRange { first, count }));
+        let count = tasks.end().saturating_sub(first).min(at_once);
+        self.announced = batches(TaskRange { first, count }, self.fused_tasks).next().map(|batch| (iteration, batch));
     }
 
     fn warm_up(&mut self, largest: u64) -> Result<(), LearnerError> {
-        let largest = largest.min(self.fused_tasks);
-        // Kernels are tuned for batch sizes rounded up to a power of two.
-        let sizes = std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|size| *size < largest);
-        let sizes: Vec<u64> = sizes.chain([largest]).collect();
+        let is_batch = |size: &u64| batch_size(*size, self.fused_tasks) == *size;
+        let sizes: Vec<u64> = (1..=largest.min(self.fused_tasks)).filter(is_batch).collect();
         let before = self.network.as_ref().map(flat::averaged_values);
         for (at, &count) in sizes.iter().enumerate() {
             if !is_cpu(&self.device) {
@@ -328,6 +325,25 @@ impl<P: Problem> Learner for BurnLearner<P> {
             "a layer changes its parameters in the forward pass: replace burn's BatchNorm by ata_learn::nn::BatchNorm";
         Err(LearnerError::Problem(reason.into()))
     }
+}
+
+/// Returns the batches in which a lease is computed, of at most `most` tasks each.
+fn batches(mut left: TaskRange, most: u64) -> impl Iterator<Item = TaskRange> {
+    std::iter::from_fn(move || {
+        let batch = TaskRange { count: batch_size(left.count, most), ..left };
+        left = TaskRange { first: batch.end(), count: left.count - batch.count };
+        (batch.count > 0).then_some(batch)
+    })
+}
+
+/// Returns how many of `left` tasks are computed as one batch. Batches have few sizes, 2ⁱ and 3·2ⁱ, because a device compiles kernels for
+/// each, which takes longer than many batches: so all sizes are compiled before training begins.
+fn batch_size(left: u64, most: u64) -> u64 {
+    if left >= most {
+        return most;
+    }
+    let power = left.checked_ilog2().map_or(0, |log| 1 << log);
+    if left >= power + power / 2 { power + power / 2 } else { power }
 }
 
 fn needs_all(what: &str) -> LearnerError {

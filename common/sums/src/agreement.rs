@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use crate::exact::{GradientSum, TensorSizes, Units, power_of_two};
 
-/// The largest relative difference between two devices, in the L2 norm. Tensor cores round factors to TF32: the gradient of ResNet-20 on an
-/// H200 differs from that of a CPU by 1.2·10⁻². Plain f32 stays below 10⁻⁵.
-const TOLERANCE: f64 = 3e-2;
+/// The largest relative difference between two devices, in the L2 norm. Tensor cores round factors to TF32: the gradient of ResNet-18 on an
+/// H200 differs from that of a CPU by 3.2·10⁻². Plain f32 stays below 10⁻⁵.
+const TOLERANCE: f64 = 5e-2;
 
 /// The largest factor between the maxima of two devices. Units are powers of two, so a difference that matters is at least this large.
 const MAXIMA_FACTOR: f64 = 2.0;
@@ -89,10 +89,10 @@ mod tests {
             (&[12_000, -4000][..], 1.0, 1, true, true),
             (&[12_000, -4001], 1.0, 1, false, true),
             (&[12_000, -4000], 1.0 + 1e-12, 1, false, true),
-            (&[12_600, -4000], 1.0, 1, false, true),
-            (&[12_620, -4000], 1.0, 1, false, false),
-            (&[12_000, -4160], 1.0, 1, false, false),
-            (&[12_000, -4000], 1.04, 1, false, false),
+            (&[13_000, -4000], 1.0, 1, false, true),
+            (&[13_050, -4000], 1.0, 1, false, false),
+            (&[12_000, -4270], 1.0, 1, false, false),
+            (&[12_000, -4000], 1.06, 1, false, false),
             (&[-12_000, 4000], 1.0, 1, false, false),
             (&[12_000, -4000], 1.0, 2, false, false),
             (&[12_000], 1.0, 1, false, false),
@@ -139,13 +139,13 @@ mod tests {
             ([4.0, 1e-3], true, true),
             ([8.0, 1e-3], true, true),
             ([2.0, 1e-3], true, true),
-            ([8.2, 1e-3], false, false),
+            ([8.3, 1e-3], false, false),
             ([1.9, 1e-3], false, true),
             ([4.0, 3e38], false, false),
             ([3e38, 3e38], false, false),
             // A small share of the other tensor's maximum is tolerated.
             ([4.0, 0.1], true, true),
-            ([4.0, 0.2], false, false),
+            ([4.0, 0.3], false, false),
             ([4.0, 0.0], true, true),
         ] {
             let own = ([4.0, 1e-3], false);

@@ -234,3 +234,20 @@ fn a_layer_that_changes_itself_is_refused() {
     let error = learner_of(true).warm_up(1).unwrap_err().to_string();
     assert!(error.contains("replace burn's BatchNorm by ata_learn::nn::BatchNorm"), "{error}");
 }
+
+/// While a run goes on, a device compiles nothing: whatever the size of a lease, it is computed in batches that were warmed up.
+#[test]
+fn batches_have_few_sizes() {
+    for most in [1, 2, 5, 16, 21, 512] {
+        let sizes: Vec<u64> = (1..=most).filter(|size| batch_size(*size, most) == *size).collect();
+        assert!(sizes.len() as f64 <= 2.0 * (most as f64).log2() + 1.0 && sizes[0] == 1, "{sizes:?}");
+        for count in 1..2 * most + 40 {
+            let batches: Vec<TaskRange> = batches(TaskRange { first: 7, count }, most).collect();
+            assert!(batches.iter().all(|batch| sizes.contains(&batch.count) && batch.count <= count), "{batches:?}");
+            assert_eq!(batches.iter().map(|batch| batch.count).sum::<u64>(), count);
+            assert!(batches.windows(2).all(|pair| pair[0].end() == pair[1].first));
+            // After whole batches, each one takes at least half of what is left.
+            assert!(batches.len() as u64 <= count / most + u64::from(most.ilog2()) + 1, "{batches:?}");
+        }
+    }
+}
