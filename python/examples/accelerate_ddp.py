@@ -11,7 +11,7 @@ import ata.torch
 
 
 def main() -> None:
-    accelerator = Accelerator()
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())
     torch.manual_seed(0)
     inputs = torch.randn(2048, 16)
     dataset = TensorDataset(inputs, inputs.sum(1, keepdim=True))

@@ -39,8 +39,9 @@ def measure(options):
         cluster.finish()
         times = [float(row["time_s"]) for row in cluster.iterations()]
         tasks = [event["allocation"] for event in cluster.events() if event["event"] == "allocation"]
-    steps = [after - before for before, after in zip(times[LEARNING:], times[LEARNING + 1 :])]
-    tasks = [statistics.mean(of_worker) for of_worker in itertools.zip_longest(*tasks[LEARNING:], fillvalue=0)]
+    learned = min(LEARNING, options.steps // 2)
+    steps = [after - before for before, after in zip(times[learned:], times[learned + 1 :])]
+    tasks = [statistics.mean(of_worker) for of_worker in itertools.zip_longest(*tasks[learned:], fillvalue=0)]
     print(f"{statistics.median(steps):.3f} s per step; tasks of each worker: {' '.join(f'{mean:.1f}' for mean in tasks)}")
 
 

@@ -64,6 +64,19 @@ class Agreement:
             dist.broadcast(shares, self._root, group=self._group)
         return shares.tolist()
 
+    def sum(self, number: float) -> float:
+        """The sum of the ranks' numbers."""
+        sum_of_all = torch.tensor(number, dtype=torch.float64)
+        with self._clock.exchanging():
+            dist.all_reduce(sum_of_all, group=self._group)
+        return float(sum_of_all)
+
+    def of_first(self, numbers: list[int]) -> list[int]:
+        """Rank 0's numbers, of which all ranks have equally many."""
+        found = torch.tensor(numbers)
+        dist.broadcast(found, self._root, group=self._group)
+        return found.tolist()
+
     def largest(self, number: int) -> int:
         """The largest of the ranks' numbers."""
         largest = torch.tensor(number)

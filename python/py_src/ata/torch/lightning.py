@@ -16,7 +16,8 @@ except ImportError as error:
 from ata.torch.agreement import Agreement
 from ata.torch.clock import Clock
 from ata.torch.cuda_clock import CudaClock
-from ata.torch.sampler import Plan, ShareSampler, length_of
+from ata.torch.units import check_normalisation
+from ata.torch.sampler import Plan, ShareSampler
 from ata.torch.weight import weigh_gradient
 
 
@@ -44,7 +45,7 @@ class UnevenCallback(Callback):
 
     def sampler(self, samples: Sized | int, *, shuffle: bool = True, seed: int = 0) -> ShareSampler:
         """As `Uneven.sampler`."""
-        return ShareSampler(self._agreed, self._plans, length_of(samples), self._budget, shuffle=shuffle, seed=seed)
+        return ShareSampler(self._agreed, self._plans, samples, self._budget, shuffle=shuffle, seed=seed)
 
     def _agreed(self) -> Agreement:
         if self._agreement is None:
@@ -64,6 +65,7 @@ class UnevenCallback(Callback):
             self._agreement = Agreement(None, self._clock, **self._options)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        check_normalisation(pl_module, None)
         self._clock.load()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -80,6 +82,7 @@ class UnevenCallback(Callback):
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._plan is not None
+        self._plan.done()
         self._clock.synced(self._plan.mine)
         self._agreed().report()
 

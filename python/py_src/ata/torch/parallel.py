@@ -34,6 +34,8 @@ class Parallel(Protocol):
 
 def parallel_of(model: nn.Module, clock: Clock) -> Parallel:
     """How a model that is data parallel averages."""
+    # What torch.compile makes of a model.
+    model = getattr(model, "_orig_mod", model)
     if isinstance(model, DistributedDataParallel):
         return Replicated(model)
     if isinstance(model, FSDPModule):
@@ -55,23 +57,49 @@ class Replicated:
     is_timed_backward = True
 
     def __init__(self, model: DistributedDataParallel) -> None:
+        if model.static_graph:
+            raise ValueError(
+                "static_graph=True: with it, DistributedDataParallel can neither compute micro-batches (pytorch#143580) nor a step in "
+                "which this rank has no samples; create it without"
+            )
         self.group = model.process_group
         self._model = model
+        self._sparse = {
+            layer.weight
+            for layer in model.modules()
+            if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse
+        }
+        # One that samples used, if they may not use all.
+        self._used = next(model.parameters())
 
     def micro_batches(self, shares: list[int], mine: int, most: int, least_most: int) -> list[int]:
         return divided(mine, -(-mine // most)) if mine else []
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[object]:
-        return nullcontext() if is_last else self._model.no_sync()
+        return self._using() if is_last else self._model.no_sync()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        yield
+        self._used = next((each for each in self._model.parameters() if each.grad is not None), self._used)
 
     def join_without_samples(self) -> None:
         """A forward pass that depends on no sample, and on each parameter by nothing: its gradients are exactly zero."""
         module = self._model.module
         before = module.__dict__.get("forward")
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if self._model.find_unused_parameters:
+            # What no rank's samples used must not look used; for the rest, that of other ranks counts.
+            parameters = [self._used]
+
+        def nothing(parameter: nn.Parameter) -> torch.Tensor:
+            if parameter not in self._sparse:
+                return parameter.reshape(-1)[:0].sum()
+            none = torch.empty(0, dtype=torch.long, device=parameter.device)
+            return nn.functional.embedding(none, parameter, sparse=True).sum()
 
         def forward() -> torch.Tensor:
-            return torch.stack([parameter.reshape(-1)[:0].sum() for parameter in parameters]).sum()
+            return torch.stack([nothing(parameter) for parameter in parameters]).sum()
 
         module.forward = forward
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ class Plan:
 
     shares: list[int]
     rank: int
+    # What its step calls at its end.
+    done: Callable[[], None]
 
     @property
     def mine(self) -> int:
@@ -40,59 +43,82 @@ class ShareSampler(Sampler[list[int]]):
     Shares are decided when samples are requested. A loader with W worker processes requests 2W steps ahead.
 
     Attributes:
-        epoch: The next epoch, from 0. Set it to continue a run.
+        epoch: The next epoch, from 0.
     """
 
     def __init__(
         self,
         agreement: Callable[[], Agreement],
         plans: deque[Plan],
-        length: int,
+        samples: Sized | int | Sampler[int],
         budget: int,
         *,
+        unit: int = 1,
         shuffle: bool,
         seed: int,
+        drop_last: bool = False,
     ) -> None:
-        if length < 1:
-            raise ValueError("there are no samples")
         self.epoch = 0
+        self._begun_at = self._done = (0, 0)
         self._agreement = agreement
         self._plans = plans
-        self._length = length
+        self._own = samples if isinstance(samples, Sampler) else None
+        length = samples if isinstance(samples, int) else len(samples)  # type: ignore[arg-type]
+        self._length = length - length % budget if drop_last else length
+        if self._length < 1:
+            raise ValueError(f"there are no samples for a step: {length}" if length else "there are no samples")
         self._budget = budget
+        self._unit = unit
         self._shuffle = shuffle
         self._seed = seed
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch, and how many of its steps are done."""
+        epoch, step = self._done
+        return {"epoch": epoch, "step": step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continues after the last step that was done. All ranks have to load the same."""
+        self.epoch = state["epoch"]
+        self._begun_at = self._done = (state["epoch"], state["step"])
 
     def __len__(self) -> int:
         """Steps per epoch."""
         return -(-self._length // self._budget)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = self._order(self.epoch)
+        epoch = self.epoch
+        order = self._order(epoch)
         self.epoch += 1
         # Those of an epoch that was left before its end.
         self._plans.clear()
-        for first in range(0, self._length, self._budget):
+        begun = self._begun_at[1] if self._begun_at[0] == epoch else 0
+        for step in range(begun, len(self)):
+            first = step * self._budget
             size = min(self._budget, self._length - first)
-            plan, begin = self._plan(size)
+            plan, begin = self._plan(size, partial(self._end, epoch, step))
             self._plans.append(plan)
             yield order[first + begin : first + begin + max(plan.mine, 1)].tolist()
 
-    def _plan(self, size: int) -> tuple[Plan, int]:
+    def _end(self, epoch: int, step: int) -> None:
+        self._done = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
+
+    def _plan(self, size: int, done: Callable[[], None]) -> tuple[Plan, int]:
         """The shares of a step of this size, and where that of this rank begins."""
         agreement = self._agreement()
-        rank, ends = agreement.rank, [end * size // self._budget for end in accumulate(agreement.next_shares())]
+        units, most = -(-size // self._unit), self._budget // self._unit
+        ends = [min(end * units // most * self._unit, size) for end in accumulate(agreement.next_shares())]
         begins = [0, *ends[:-1]]
-        plan = Plan([end - begin for begin, end in zip(begins, ends)], rank)
-        return plan, min(begins[rank], size - 1)
+        plan = Plan([end - begin for begin, end in zip(begins, ends)], agreement.rank, done)
+        return plan, min(begins[agreement.rank], size - 1)
 
     def _order(self, epoch: int) -> torch.Tensor:
+        if self._own is not None:
+            if hasattr(self._own, "set_epoch"):
+                self._own.set_epoch(epoch)
+            # Samplers are often random, and not alike on all ranks.
+            return torch.tensor(self._agreement().of_first(list(self._own)[: self._length]))
         if not self._shuffle:
             return torch.arange(self._length)
         generator = torch.Generator().manual_seed(self._seed + epoch)
         return torch.randperm(self._length, generator=generator)
-
-
-def length_of(samples: Sized | int) -> int:
-    """The number of samples of a data set, or that number itself."""
-    return samples if isinstance(samples, int) else len(samples)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Sampler
 
 from ata.torch.agreement import Agreement
 from ata.torch.batch import split
 from ata.torch.clock import Clock
 from ata.torch.cuda_clock import CudaClock
 from ata.torch.parallel import parallel_of
-from ata.torch.sampler import Plan, ShareSampler, length_of
+from ata.torch.sampler import Plan, ShareSampler
+from ata.torch.units import Buffers, check_normalisation
 from ata.torch.weight import weigh_gradient
 
 
@@ -31,12 +34,16 @@ class Uneven:
                 uneven.backward(loss_function(model(images), labels))
             optimizer.step()
 
-    The loss must be a mean over samples. All ranks must create this object, call `sampler` and go through `steps` alike.
+    The loss must be a mean over samples, or one with a `weight`. All ranks must create this object, call `sampler` and go through `steps` alike.
 
     Args:
         model: `DistributedDataParallel(...)`, or a module after `fully_shard`.
         budget: Samples of a step, on all ranks together.
         micro_batch: The most samples that this rank computes at once. By default, its whole share.
+        weight: How much the loss of a batch counts, if it is not a mean over samples: for a mean over tokens,
+            `lambda batch: (batch["labels"] != -100).sum()`; for class weights, their sum over the labels.
+        unit: Samples that are computed in one forward pass, for batch normalisation. Shares are whole units, and buffers change by the
+            mean over the units of a step.
         policy: What decides on the shares, as `NAME` or `NAME:key=value,...`; see `ata.policies()`.
         seed: Seed of the decisions.
 
@@ -51,29 +58,48 @@ class Uneven:
         budget: int,
         *,
         micro_batch: int | None = None,
+        weight: Callable[[Any], torch.Tensor | float] | None = None,
+        unit: int | None = None,
         policy: str = "ata-auto",
         seed: int = 0,
     ) -> None:
         if micro_batch is not None and micro_batch < 1:
             raise ValueError(f"micro_batch={micro_batch}: expected at least 1")
+        if unit is not None and (unit < 1 or budget % unit or micro_batch):
+            raise ValueError(f"unit={unit}: expected a divisor of the budget of {budget} samples, and no micro_batch")
+        model = getattr(model, "_orig_mod", model)
+        if unit is not None and not isinstance(model, DistributedDataParallel):
+            raise TypeError(f"unit={unit} is for DistributedDataParallel, not for {type(model).__name__}")
         device = next(model.parameters()).device
         self._clock = CudaClock() if device.type == "cuda" else Clock()
         self._parallel = parallel_of(model, self._clock)
-        self._agreement = Agreement(self._parallel.group, self._clock, budget=budget, policy=policy, seed=seed)
+        self._agreement = Agreement(
+            self._parallel.group, self._clock, budget=budget // (unit or 1), policy=policy, seed=seed
+        )
+        self._model = model
+        self._budget = budget
+        self._weight_of = weight
+        self._unit = unit
+        self._buffers = Buffers(model) if isinstance(model, DistributedDataParallel) and unit else None
         self._micro_batch = micro_batch or budget
         self._smallest_micro_batch = -self._agreement.largest(-self._micro_batch)
         self._plans: deque[Plan] = deque()
         self._weight: float | None = None
 
-    def sampler(self, samples: Sized | int, *, shuffle: bool = True, seed: int = 0) -> ShareSampler:
-        """The batch sampler for a data set or a number of samples. The samples of a step depend on the seed, not on the shares."""
-        budget = self._agreement.budget
-        return ShareSampler(
-            lambda: self._agreement, self._plans, length_of(samples), budget, shuffle=shuffle, seed=seed
-        )
+    def sampler(
+        self, samples: Sized | int | Sampler[int], *, shuffle: bool = True, seed: int = 0, drop_last: bool = False
+    ) -> ShareSampler:
+        """The batch sampler for a data set or a number of samples. The samples of a step depend on the seed, not on the shares.
+
+        A sampler of your own, which yields indices, decides on their order itself (that of rank 0 counts). `drop_last` leaves out a
+        smaller last step.
+        """
+        options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "unit": self._unit or 1}
+        return ShareSampler(lambda: self._agreement, self._plans, samples, self._budget, **options)
 
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
         """The steps of an epoch. `loader` must use a `sampler` of this object."""
+        check_normalisation(self._model, self._unit)
         batches = iter(loader)
         while True:
             self._clock.load()
@@ -92,7 +118,10 @@ class Uneven:
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss with its weight in the step, for a backward pass of your own. Call it once for each micro-batch."""
         if self._weight is None:
-            raise RuntimeError("there is no micro-batch to weigh: go through the steps with `for batch in step`")
+            raise RuntimeError(
+                "there is no micro-batch to weigh: go through the steps with `for batch in step`, and once for each micro-batch, with the "
+                "sum of its losses: uneven.backward(first + second)"
+            )
         # A tensor of its own, because the hook stays with it.
         weighted = loss.clone()
         weigh_gradient(weighted, self._weight, self._clock.end if self._parallel.is_timed_backward else None)
@@ -128,28 +157,53 @@ class Step:
     def __init__(self, uneven: Uneven, plan: Plan, batch: Any) -> None:
         self.shares = plan.shares
         self.samples = plan.mine
-        self._size = plan.size
+        self._plan = plan
         self._batch = batch
         self._uneven = uneven
         self._is_computed = False
 
     def __iter__(self) -> Iterator[Any]:
         uneven, parallel = self._uneven, self._uneven._parallel
-        sizes = parallel.micro_batches(self.shares, self.samples, uneven._micro_batch, uneven._smallest_micro_batch)
-        parts = split(self._batch, sizes)
-        for number, (size, part) in enumerate(zip(sizes, parts), 1):
-            with parallel.accumulating(is_last=number == len(sizes)):
+        micro_batches, total = self._micro_batches()
+        if uneven._buffers:
+            uneven._buffers.begin()
+        for number, (weight, part) in enumerate(micro_batches, 1):
+            with parallel.accumulating(is_last=number == len(micro_batches)):
                 # Ranks are averaged, and a rank without a share counts nothing.
-                uneven._weight = size * len(self.shares) / self._size
+                uneven._weight = weight * len(self.shares) / total
                 uneven._clock.begin()
                 yield part
                 if uneven._weight is not None:
                     raise RuntimeError("a micro-batch was not computed: call uneven.backward(loss) for each")
-        if not sizes:
+            if uneven._buffers:
+                uneven._buffers.computed()
+        if not micro_batches:
             parallel.join_without_samples()
+        unit = uneven._unit or 1
+        if uneven._buffers:
+            uneven._buffers.end(-(-self._plan.size // unit))
         self._is_computed = True
-        uneven._clock.synced(self.samples)
+        self._plan.done()
+        uneven._clock.synced(-(-self.samples // unit))
         uneven._agreement.report()
+
+    def _micro_batches(self) -> tuple[list[tuple[float, Any]], float]:
+        """The micro-batches of this rank, each with its weight, and the weight of the whole step."""
+        uneven = self._uneven
+        if uneven._unit:
+            sizes = [min(uneven._unit, self.samples - first) for first in range(0, self.samples, uneven._unit)]
+        else:
+            most = (uneven._micro_batch, uneven._smallest_micro_batch)
+            sizes = uneven._parallel.micro_batches(self.shares, self.samples, *most)
+        parts = list(zip(map(float, sizes), split(self._batch, sizes)))
+        if uneven._weight_of is None:
+            return parts, self._plan.size
+        parts = [(float(uneven._weight_of(part)) if size else 0.0, part) for size, part in parts]
+        total = uneven._agreement.sum(sum(weight for weight, _ in parts))
+        if isinstance(uneven._model, DistributedDataParallel):
+            # A mean over nothing is not a number.
+            parts = [(weight, part) for weight, part in parts if weight != 0.0]
+        return parts, total or 1.0
 
     def check_computed(self) -> None:
         """Other ranks would wait forever for one that does not compute."""
