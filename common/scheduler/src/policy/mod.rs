@@ -209,10 +209,11 @@ mod tests {
         run(&Round { iteration, budget, workers: &workers, statistics: &statistics, fuses: &[], links: &links })
     }
 
-    /// By its own forecast, no policy that minimizes the end of an iteration could end it sooner by moving a task.
+    /// By its own forecast, no policy that minimizes the end of an iteration could end it sooner by moving a task, unless the workers may be
+    /// equally fast.
     #[test]
     fn no_task_more_or_less_is_better_by_the_policys_own_forecast() {
-        let mut rng = SchedulerRng::seed_from_u64(3);
+        let (mut rng, mut equal) = (SchedulerRng::seed_from_u64(3), 0);
         for (name, round) in
             ["ata-auto", "ema", "affine"].into_iter().flat_map(|name| (0..40).map(move |at| (name, at)))
         {
@@ -227,6 +228,11 @@ mod tests {
             }
             policy.stepped(&StepOutcome::default());
             let decision = decide(&mut *policy, 9, 16, &observed);
+            let shares = (0..6).map(|i| decision.allocation.at(i));
+            if shares.clone().max().unwrap() <= shares.min().unwrap() + 1 {
+                equal += 1;
+                continue;
+            }
             let finish_s: Vec<_> = (0..6).filter_map(|i| decision.expected_finish_s(i)).collect();
             let end_s = |of: &dyn Fn(usize) -> f64| (0..finish_s.len()).map(of).fold(0.0, f64::max);
             let planned_s = end_s(&|i| finish_s[i][1]);
@@ -246,6 +252,7 @@ mod tests {
                 }
             }
         }
+        assert!(equal < 20, "{equal} of 120 shares are equal");
     }
 
     #[test]

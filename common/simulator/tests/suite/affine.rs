@@ -1,11 +1,9 @@
 //! A device whose batches cost o + a·s, next to ordinary workers: `ata-auto` learns the best split.
 
-use ata_policies::build_policy;
-use ata_scheduler::{Engine, EngineConfig, PolicyContext};
-use ata_simulator::{Change, LawTimes, Moment, Simulation, TaskTimes, TimeLaws, worker_rng};
+use ata_simulator::{Change, LawTimes, Moment, TaskTimes, TimeLaws, worker_rng};
 use ata_types::WorkerId;
 
-use crate::{Clock, mean};
+use crate::{mean, times_of};
 
 /// The fixed cost of the device: 20 ms for a batch. Each of its tasks adds half a millisecond.
 const FIXED: f64 = 20.0;
@@ -25,24 +23,7 @@ const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];
 
 /// Returns the times of `ata-auto`'s iterations.
 fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(Moment, Change)>) -> Vec<f64> {
-    run_policy("ata-auto", times, workers, budget, changes)
-}
-
-fn run_policy(
-    policy: &str,
-    times: impl TaskTimes,
-    workers: u32,
-    budget: u64,
-    changes: Vec<(Moment, Change)>,
-) -> Vec<f64> {
-    let iterations = ITERATIONS as u64;
-    let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
-    let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
-    let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
-    let mut clock = Clock::default();
-    let mut simulation = Simulation { changes, ..Simulation::new(workers, times) };
-    simulation.run(&mut engine, &mut clock).unwrap();
-    clock.0
+    times_of("ata-auto", times, workers, budget, (ITERATIONS as u64, changes))
 }
 
 /// Returns times by law: first the devices, then ordinary workers.
@@ -173,15 +154,15 @@ fn devices_are_used_well_from_the_first_iteration() {
         (64, "affine(2, 1, 0.1, 16); affine(2, 1, 0.1, 16); affine(4, 2, 0.1, 8); affine(4, 2, 0.1, 8)"),
     ] {
         let laws: Vec<&str> = laws.split("; ").collect();
-        let times_of = |policy: &str, iterations: usize| {
+        let mean_of = |policy: &str, iterations: usize| {
             let of_seed = |seed| {
                 let (times, workers) = times(&laws, 0, seed);
-                mean(&run_policy(policy, times, workers, budget, vec![])[..iterations])
+                mean(&times_of(policy, times, workers, budget, (iterations as u64, vec![])))
             };
             mean(&(1..=SEEDS).map(of_seed).collect::<Vec<_>>())
         };
         for (iterations, most) in [(1, 2.0), (30, 1.1), (40, 1.1), (ITERATIONS, 1.02)] {
-            let (found, reference) = (times_of("ata-auto", iterations), times_of("affine", iterations));
+            let (found, reference) = (mean_of("ata-auto", iterations), mean_of("affine", iterations));
             assert!(found <= most * reference, "{laws:?}, {iterations} iterations: {found} ms for {reference} ms");
         }
     }

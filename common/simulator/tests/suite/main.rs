@@ -2,6 +2,7 @@
 
 mod affine;
 mod costs;
+mod equal;
 mod extremes;
 mod failures;
 mod faults;
@@ -14,8 +15,8 @@ mod saved;
 use std::sync::Arc;
 
 use ata_policies::build_policy;
-use ata_scheduler::{Effect, Policy, PolicyContext, StepOutcome, Truth};
-use ata_simulator::{Observer, Step};
+use ata_scheduler::{Effect, Engine, EngineConfig, Policy, PolicyContext, StepOutcome, Truth};
+use ata_simulator::{Change, Moment, Observer, Simulation, Step, TaskTimes};
 
 /// Returns a policy that knows its workers, whose means are 1, 2, 3, …
 fn informed(name: &str, workers: u32) -> Box<dyn Policy> {
@@ -42,4 +43,21 @@ impl Observer for Clock {
 
 fn mean(times: &[f64]) -> f64 {
     times.iter().sum::<f64>() / times.len() as f64
+}
+
+/// Returns the times of a policy's iterations, with changes.
+fn times_of(
+    policy: &str,
+    times: impl TaskTimes,
+    workers: u32,
+    budget: u64,
+    (iterations, changes): (u64, Vec<(Moment, Change)>),
+) -> Vec<f64> {
+    let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
+    let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
+    let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
+    let mut clock = Clock::default();
+    let mut simulation = Simulation { changes, ..Simulation::new(workers, times) };
+    simulation.run(&mut engine, &mut clock).unwrap();
+    clock.0
 }

@@ -51,6 +51,9 @@ impl AtaAuto {
         let newcomers = self.newcomers(round);
         let budget = round.budget - newcomers.len() as u64;
         let mut candidates = self.share(round, budget, caution);
+        let equal = if newcomers.is_empty() { self.equal_shares(round, caution, &candidates) } else { None };
+        let has_all = equal.is_some();
+        candidates = equal.unwrap_or(candidates);
         if !round.links.is_free() {
             let first_s = |candidate: &PlannedWorker| candidate.pace.index_s(1, caution);
             candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
@@ -63,7 +66,7 @@ impl AtaAuto {
             let worker = round.workers[position];
             PlannedWorker { position, worker, pace, share, own: round.links.own(worker) }
         };
-        if !candidates.is_empty() && candidates.iter().all(|candidate| candidate.share > 0) {
+        if !has_all && !candidates.is_empty() && candidates.iter().all(|candidate| candidate.share > 0) {
             // The speed of these workers is unknown, but they may help if all others hang.
             let present = |(worker, censored_s)| Some((position(round, worker)?, censored_s));
             let others = self.unknown.ascending().filter_map(present).filter(|(i, _)| !newcomers.contains(i));
@@ -120,6 +123,39 @@ impl AtaAuto {
             }
         }
         candidates
+    }
+
+    /// Returns all workers with equal shares, unless the planned ones end earlier by more than chance explains. If n workers are equally
+    /// fast, the largest of their estimated times is about √(2 ln n) standard errors above the mean: what looks slow is bad luck, and leaving
+    /// it out would keep it looking so.
+    fn equal_shares(&self, round: &Round<'_>, caution: f64, planned: &[PlannedWorker]) -> Option<Vec<PlannedWorker>> {
+        let (budget, n) = (round.budget, round.workers.len() as u64);
+        if budget < n || planned.is_empty() {
+            return None;
+        }
+        let (pooled, hazard) = (self.noise.pooled(), self.hazard());
+        let known = self.observed.ascending().filter(|(worker, _)| position(round, *worker).is_some());
+        let (count, sum_s) = known.fold((0.0, 0.0), |(count, sum_s), (_, least_s)| (count + 1.0, sum_s + least_s));
+        let of_worker = |(position, &worker): (usize, &WorkerId)| {
+            let model = &self.models[worker.slot()];
+            // A worker that was only overtaken so far may be as fast as others, but not faster than it has shown to be.
+            let unknown = || Pace::unknown(model.censored_s.max(sum_s / count), pooled.variation, hazard);
+            let mut pace = model.pace(pooled, hazard, round.fuses(position)).unwrap_or_else(unknown);
+            let own = round.links.own(worker);
+            pace.window_s = own.longest_s() - round.links.others.longest_s();
+            PlannedWorker { position, worker, pace, share: budget / n, own }
+        };
+        let mut equal: Vec<PlannedWorker> = round.workers.iter().enumerate().map(of_worker).collect();
+        let first_s = |member: &PlannedWorker| member.pace.index_s(1, caution);
+        equal.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
+        equal.iter_mut().take((budget % n) as usize).for_each(|member| member.share += 1);
+        let end_s = |members: &[PlannedWorker]| {
+            let used = members.iter().filter(|member| member.share > 0);
+            used.map(|member| member.pace.time_s(member.share)).fold(0.0, f64::max)
+        };
+        let doubt = equal.iter().map(|member| member.pace.doubt).sum::<f64>() / n as f64;
+        let chance = (2.0 * (n as f64).ln() * doubt).sqrt();
+        (end_s(&equal) <= end_s(planned) * (1.0 + chance)).then_some(equal)
     }
 
     /// Returns the [`Decision::finish_s`](crate::policy::Decision::finish_s) of the candidates whose speed was observed: their indices.
