@@ -192,6 +192,48 @@ def test_what_would_be_wrong_is_refused() -> None:
         assert all(part in text for part, text in zip(expected, texts, strict=True)), "\n".join(texts)
 
 
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """Each rank reads a stream of its own, of which rank 1's is short."""
+
+    def __init__(self, rank: int) -> None:
+        self.numbers = range(1000) if rank == 0 else range(1000, 1040)
+
+    def __iter__(self) -> Any:
+        return (Sentences()[number] | {"number": number} for number in self.numbers)
+
+
+def stream(rank: int, policy: str) -> tuple[list[list[int]], dict[str, torch.Tensor]]:
+    model = DistributedDataParallel(made("batch norm"))
+    optimizer = optimizer_of(model, "batch norm")
+    uneven = ata.torch.Uneven(model, BUDGET, policy=policy, unit=UNIT)
+    seen = []
+    for step in uneven.stream(DataLoader(Stream(rank), batch_size=UNIT, drop_last=True)):
+        optimizer.zero_grad()
+        seen.append([])
+        for batch in step:
+            seen[-1] += batch["number"].tolist()
+            uneven.backward(images(model, batch))
+        optimizer.step()
+        if len(seen) == 9:
+            break
+    metrics = uneven.metrics()
+    assert metrics[f"uneven/samples_rank{rank}"] == len(seen[-1])
+    assert ("uneven/seconds_rank0" in metrics) == (rank == 0 and len(seen) >= 3)
+    return seen, model.module.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps", "least"), [("fta:means=1/3", 6, 6), ("uta", 3, 12), ("fta:means=1/99", 9, 0)]
+)
+def test_each_rank_draws_its_units_from_its_own_stream(policy: str, steps: int, least: int) -> None:
+    (first, one), (second, other) = run(2, stream, policy)
+    assert len(first) == len(second) == steps
+    assert all(len(mine) == BUDGET - least and len(others) == least for mine, others in zip(first, second, strict=True))
+    assert sum(first, []) == list(range(steps * (BUDGET - least)))
+    assert sum(second, []) == list(range(1000, 1000 + steps * least))
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
 def own_sampler(seed: int) -> WeightedRandomSampler:
     return WeightedRandomSampler([1.0] * 50 + [3.0] * 50, 90, generator=torch.Generator().manual_seed(seed))
 

@@ -30,6 +30,8 @@ class Agreement:
         first = Scheduler(self.world, budget, policy, seed=seed).next()
         if sum(first) != budget:
             raise ValueError(f"policy '{policy}' chooses its own number of tasks, but a step has {budget} samples")
+        # What each rank's last step that was measured took it, on rank 0.
+        self.seconds: dict[int, float] = {}
         self._clock = clock
         self._root = ranks[0]
         self._sent: tuple[dist.Work, torch.Tensor, list[torch.Tensor] | None] | None = None
@@ -53,6 +55,7 @@ class Agreement:
             for rank, (tasks, seconds) in enumerate(each.tolist() for each in times or []):
                 if tasks > 0:
                     self.scheduler.observe(rank, int(tasks), seconds)
+                    self.seconds[rank] = seconds
 
     def next_shares(self) -> list[int]:
         """The samples of each rank in the next step; they add up to the budget. All ranks have to call it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
+from itertools import islice
 from typing import Any
 
 import torch
@@ -84,6 +85,7 @@ class Uneven:
         self._micro_batch = micro_batch or budget
         self._smallest_micro_batch = -self._agreement.largest(-self._micro_batch)
         self._plans: deque[Plan] = deque()
+        self._shares: list[int] = []
         self._weight: float | None = None
 
     def sampler(
@@ -112,6 +114,30 @@ class Uneven:
             if not self._plans:
                 raise RuntimeError("the loader does not use uneven.sampler(...) as its batch_sampler")
             step = Step(self, self._plans.popleft(), batch)
+            self._shares = step.shares
+            yield step
+            step.check_computed()
+
+    def stream(self, units: Iterable[Any]) -> Iterator[Step]:
+        """Steps of streams, as of an `IterableDataset`: each rank draws units from a loader of its own, with `batch_size=unit`, until one has
+        too few. Ranks should get other samples."""
+        if self._unit is None:
+            raise ValueError(
+                "a stream is divided by units: pass Uneven(unit=16), the number of samples in a batch of its loader"
+            )
+        check_normalisation(self._model, self._unit)
+        drawn = iter(units)
+        while True:
+            self._clock.load()
+            shares = self._agreement.next_shares()
+            mine = list(islice(drawn, shares[self._agreement.rank]))
+            self._clock.loaded()
+            if self._agreement.largest(int(len(mine) < shares[self._agreement.rank])):
+                self._agreement.collect()
+                return
+            plan = Plan([share * self._unit for share in shares], self._agreement.rank, lambda: None)
+            step = Step(self, plan, mine, is_in_units=True)
+            self._shares = step.shares
             yield step
             step.check_computed()
 
@@ -131,6 +157,13 @@ class Uneven:
     def backward(self, loss: torch.Tensor) -> None:
         """Adds the gradient of a micro-batch to that of the step."""
         self.weigh(loss).backward()
+
+    def metrics(self) -> dict[str, float]:
+        """For a logger: the samples of each rank in this step and, on rank 0, the seconds that each was last busy."""
+        samples = {f"uneven/samples_rank{rank}": float(share) for rank, share in enumerate(self._shares)}
+        return samples | {
+            f"uneven/seconds_rank{rank}": seconds for rank, seconds in sorted(self._agreement.seconds.items())
+        }
 
     @property
     def iteration(self) -> int:
@@ -154,11 +187,12 @@ class Step:
         samples: Those of this rank.
     """
 
-    def __init__(self, uneven: Uneven, plan: Plan, batch: Any) -> None:
+    def __init__(self, uneven: Uneven, plan: Plan, batch: Any, *, is_in_units: bool = False) -> None:
         self.shares = plan.shares
         self.samples = plan.mine
         self._plan = plan
         self._batch = batch
+        self._is_in_units = is_in_units
         self._uneven = uneven
         self._is_computed = False
 
@@ -195,7 +229,8 @@ class Step:
         else:
             most = (uneven._micro_batch, uneven._smallest_micro_batch)
             sizes = uneven._parallel.micro_batches(self.shares, self.samples, *most)
-        parts = list(zip(map(float, sizes), split(self._batch, sizes)))
+        batches = self._batch if self._is_in_units else split(self._batch, sizes)
+        parts = list(zip(map(float, sizes), batches))
         if uneven._weight_of is None:
             return parts, self._plan.size
         parts = [(float(uneven._weight_of(part)) if size else 0.0, part) for size, part in parts]
