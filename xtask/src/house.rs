@@ -52,7 +52,7 @@ pub(crate) fn check() -> Result<(), Failure> {
         lines(&|path| !is_product(path) && !path.starts_with("research/")),
     );
     let counts = [
-        Count { name: "lines of the product", found: own, most: 62_880 },
+        Count { name: "lines of the product", found: own, most: 62_883 },
         Count { name: "lines of research", found: research, most: 5_060 },
         Count { name: "lines of tools", found: tools, most: 5_991 },
         Count { name: "lines of tests", found: all - own - research - tools, most: 33_355 },

@@ -45,6 +45,9 @@ impl Ranking {
     }
 }
 
+/// A plan that ends earlier by this factor, beyond 1, is tried however little is known: while noise is unknown, chance could explain anything.
+const WORTH_A_TRY: f64 = 0.5;
+
 impl AtaAuto {
     /// Returns the workers to use with their shares, and a few more that could help. The list is empty if no worker was ever observed.
     pub(super) fn candidates(&self, round: &Round<'_>, caution: f64) -> Vec<PlannedWorker> {
@@ -154,7 +157,7 @@ impl AtaAuto {
             used.map(|member| member.pace.time_s(member.share)).fold(0.0, f64::max)
         };
         let doubt = equal.iter().map(|member| member.pace.doubt).sum::<f64>() / n as f64;
-        let chance = (2.0 * (n as f64).ln() * doubt).sqrt();
+        let chance = (2.0 * (n as f64).ln() * doubt).sqrt().min(WORTH_A_TRY);
         (end_s(&equal) <= end_s(planned) * (1.0 + chance)).then_some(equal)
     }
 
