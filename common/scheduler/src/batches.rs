@@ -39,6 +39,15 @@ pub struct CostLine {
 }
 
 impl CostLine {
+    /// Returns the line of least squares with o ≥ 0 and s ≥ 0 through points with these means. `slope` is that of the line without these
+    /// bounds, or `None` if all sizes are the same, and `from_origin_s` that of the best line through the origin.
+    pub(crate) fn bounded((tasks, seconds): (f64, f64), slope: Option<f64>, from_origin_s: f64) -> Self {
+        let (per_task_s, has_slope) = (slope.unwrap_or(0.0).max(0.0), slope.is_some());
+        let fixed_s = seconds - per_task_s * tasks;
+        let (fixed_s, per_task_s) = if fixed_s < 0.0 { (0.0, from_origin_s) } else { (fixed_s, per_task_s) };
+        Self { fixed_s, per_task_s, has_slope }
+    }
+
     /// Returns the seconds of a batch.
     pub fn at_s(self, tasks: u64) -> f64 {
         self.fixed_s + tasks as f64 * self.per_task_s
@@ -68,16 +77,9 @@ impl BatchStatistics {
         }
         let (tasks, seconds) = (self.tasks / self.count, self.total_s / self.count);
         let variance = self.squared_tasks / self.count - tasks * tasks;
-        let has_slope = variance > LEAST_SPREAD * tasks * tasks;
         let covariance = self.task_seconds / self.count - tasks * seconds;
-        let slope = if has_slope { (covariance / variance).max(0.0) } else { 0.0 };
-        let fixed_s = seconds - slope * tasks;
-        Some(if fixed_s < 0.0 {
-            // This is the best line through the origin.
-            CostLine { fixed_s: 0.0, per_task_s: self.task_seconds / self.squared_tasks, has_slope }
-        } else {
-            CostLine { fixed_s, per_task_s: slope, has_slope }
-        })
+        let slope = (variance > LEAST_SPREAD * tasks * tasks).then_some(covariance / variance);
+        Some(CostLine::bounded((tasks, seconds), slope, self.task_seconds / self.squared_tasks))
     }
 
     /// Returns an upper bound on a batch's seconds, without noise: the line if it is known, otherwise the time in proportion to its

@@ -16,8 +16,8 @@ except ImportError as error:
 from ata.torch.agreement import Agreement
 from ata.torch.clock import Clock
 from ata.torch.cuda_clock import CudaClock
-from ata.torch.units import check_normalisation
 from ata.torch.sampler import Plan, ShareSampler
+from ata.torch.units import check_normalisation
 from ata.torch.weight import weigh_gradient
 
 

@@ -34,8 +34,6 @@ class Parallel(Protocol):
 
 def parallel_of(model: nn.Module, clock: Clock) -> Parallel:
     """How a model that is data parallel averages."""
-    # What torch.compile makes of a model.
-    model = getattr(model, "_orig_mod", model)
     if isinstance(model, DistributedDataParallel):
         return Replicated(model)
     if isinstance(model, FSDPModule):

@@ -68,6 +68,7 @@ class Uneven:
             raise ValueError(f"micro_batch={micro_batch}: expected at least 1")
         if unit is not None and (unit < 1 or budget % unit or micro_batch):
             raise ValueError(f"unit={unit}: expected a divisor of the budget of {budget} samples, and no micro_batch")
+        # What torch.compile makes of a model has it inside.
         model = getattr(model, "_orig_mod", model)
         if unit is not None and not isinstance(model, DistributedDataParallel):
             raise TypeError(f"unit={unit} is for DistributedDataParallel, not for {type(model).__name__}")

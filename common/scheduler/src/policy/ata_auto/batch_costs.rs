@@ -104,11 +104,8 @@ impl BatchCosts {
         let sizes = points.clone().count();
         let (tasks, seconds) = (mean(&|a, _| a), mean(&|_, t| t));
         let slope = mean(&|a, t| (a - tasks) * (t - seconds)) / mean(&|a, _| (a - tasks).powi(2));
-        let per_task_s = if sizes > 1 { slope.max(0.0) } else { 0.0 };
-        let through_origin_s = mean(&|a, t| a * t) / mean(&|a, _| a * a);
-        let fixed_s = seconds - per_task_s * tasks;
-        let (fixed_s, per_task_s) = if fixed_s < 0.0 { (0.0, through_origin_s) } else { (fixed_s, per_task_s) };
-        (sizes > 0).then_some(CostLine { fixed_s, per_task_s, has_slope: sizes > 1 })
+        let from_origin_s = mean(&|a, t| a * t) / mean(&|a, _| a * a);
+        (sizes > 0).then(|| CostLine::bounded((tasks, seconds), (sizes > 1).then_some(slope), from_origin_s))
     }
 }
 

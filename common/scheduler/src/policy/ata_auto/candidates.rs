@@ -103,14 +103,11 @@ impl AtaAuto {
                 && (least_s <= best_s || left == 0)
             {
                 next = order.next();
-                let worker = round.workers[i];
-                let model = &self.models[worker.slot()];
-                if let Some(mut pace) = model.pace(pooled, self.hazard(), round.fuses(i)) {
-                    let own = round.links.own(worker);
-                    // This is the extra time of the worker's vector compared with others, so that a slow link counts as much as slow tasks.
-                    pace.window_s = own.longest_s() - round.links.others.longest_s();
-                    offers.push(Reverse((pace.index_s(1, caution).to_bits(), candidates.len())));
-                    candidates.push(PlannedWorker { position: i, worker, pace, share: 0, own });
+                let model = &self.models[round.workers[i].slot()];
+                if let Some(pace) = model.pace(pooled, self.hazard(), round.fuses(i)) {
+                    let candidate = with_link(round, i, pace);
+                    offers.push(Reverse((candidate.pace.index_s(1, caution).to_bits(), candidates.len())));
+                    candidates.push(candidate);
                 }
             } else if left > 0
                 && let Some(mut offer) = offers.peek_mut()
@@ -143,14 +140,11 @@ impl AtaAuto {
             let model = &self.models[worker.slot()];
             // A worker that was only overtaken so far may be as fast as others, but not faster than it has shown to be.
             let unknown = || Pace::unknown(model.censored_s.max(sum_s / count), pooled.variation, hazard);
-            let mut pace = model.pace(pooled, hazard, round.fuses(position)).unwrap_or_else(unknown);
-            let own = round.links.own(worker);
-            pace.window_s = own.longest_s() - round.links.others.longest_s();
-            PlannedWorker { position, worker, pace, share: budget / n, own }
+            let pace = model.pace(pooled, hazard, round.fuses(position)).unwrap_or_else(unknown);
+            PlannedWorker { share: budget / n, ..with_link(round, position, pace) }
         };
         let mut equal: Vec<PlannedWorker> = round.workers.iter().enumerate().map(of_worker).collect();
-        let first_s = |member: &PlannedWorker| member.pace.index_s(1, caution);
-        equal.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
+        equal.sort_by(|a, b| a.pace.index_s(1, caution).total_cmp(&b.pace.index_s(1, caution)));
         equal.iter_mut().take((budget % n) as usize).for_each(|member| member.share += 1);
         let end_s = |members: &[PlannedWorker]| {
             let used = members.iter().filter(|member| member.share > 0);
@@ -189,6 +183,14 @@ impl AtaAuto {
         let present = untried.filter_map(|(worker, _)| position(round, worker));
         present.take(SPARE.min(round.budget as usize - 1)).collect()
     }
+}
+
+/// Returns a worker without a share. Its pace has the extra time of its vector, so that a slow link counts as much as slow tasks.
+fn with_link(round: &Round<'_>, position: usize, mut pace: Pace) -> PlannedWorker {
+    let worker = round.workers[position];
+    let own = round.links.own(worker);
+    pace.window_s = own.longest_s() - round.links.others.longest_s();
+    PlannedWorker { position, worker, pace, share: 0, own }
 }
 
 pub(super) fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {

@@ -43,13 +43,12 @@ impl WorkerModel {
         let c = (squares_s2 / (mean_s * mean_s * count) - 1.0).max(0.0);
         let has_noise = observed > 1 && c.is_finite();
         let noise = if has_noise { Noise::learned(c, count) } else { Noise::default() };
-        let batches_learned = BatchCosts::learned(&batches);
         let (count, total_s) = if batches.count > 0.0 { (batches.count, batches.count) } else { (count, total_s) };
         let times = Belief::learned(count, total_s, noise);
         let has_overhead = earlier.assignments > 0;
         let overhead_s = has_overhead.then(|| earlier.mean_overhead_s());
         let overhead = overhead_s.map_or_else(Belief::default, |s| Belief::learned(1.0, s, Noise::default()));
-        Self { times, overhead, censored_s, done: observed, batches: batches_learned, ..Self::default() }
+        Self { times, overhead, censored_s, done: observed, batches: BatchCosts::learned(&batches), ..Self::default() }
     }
 
     pub(super) fn noise(&self) -> Noise {
