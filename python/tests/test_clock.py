@@ -29,6 +29,7 @@ def test_a_host_measures_what_is_not_waiting(monkeypatch: pytest.MonkeyPatch) ->
             (clock.pause, 3),
             (clock.resume, 1),
             (clock.end, 9),
+            (clock.synced, 2),
         ]:
             if call is None:
                 with clock.exchanging():
@@ -36,10 +37,28 @@ def test_a_host_measures_what_is_not_waiting(monkeypatch: pytest.MonkeyPatch) ->
             else:
                 call()
                 now += seconds
-        clock.synced(7)
-        now += 2
+        clock.ended(7)
     assert clock.take() == clock.take() == (7, 2 + 4 + 2 * (2 + 2))
     assert clock.take() == (0, 0.0)
+
+
+def test_all_backward_passes_of_a_step_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(host_clock, "perf_counter", lambda: now)
+    clock = host_clock.Clock()
+    for _ in range(4):
+        clock.load()
+        clock.loaded()
+        clock.begin()
+        # The second pass begins with the optimizer of the first one. Before each of them has ended, ranks wait for 9 s.
+        for seconds in (2, 3):
+            now += seconds
+            clock.end()
+            now += 9
+            clock.synced()
+        now += 1
+        clock.ended(4)
+    assert clock.take() == (4, 1 + 2 + 3)
 
 
 def test_evaluations_between_steps_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +72,8 @@ def test_evaluations_between_steps_do_not_count(monkeypatch: pytest.MonkeyPatch)
         clock.begin()
         now += 1
         clock.end()
-        clock.synced(4)
+        clock.synced()
+        clock.ended(4)
         now += 100 if step % 5 == 0 else 1
         times.append(clock.take()[1])
     assert times[:2] == [0.0] * 2 and times[3:] == [2.0] * 27
@@ -93,7 +113,8 @@ def test_times_are_taken_once_the_gpu_has_passed_them(monkeypatch: pytest.Monkey
             clock.pause()
             clock.resume()
             clock.end()
-        clock.synced(tasks)
+        clock.synced()
+        clock.ended(tasks)
 
     clock = cuda_clock.CudaClock()
     step(9, 0, 0, 0, 0, 0, 0, 0, 0, 50)

@@ -250,14 +250,15 @@ def test_waiting_within_a_sharded_pass_is_not_measured() -> None:
 
 def time_ranks(rank: int) -> list[list[int]]:
     """The shares of ranks of which the second is four times as slow, before its forward pass."""
-    uneven = ata.torch.Uneven(nn.parallel.DistributedDataParallel(nn.Linear(6, 2).double()), BUDGET)
+    model = DistributedDataParallel(nn.Linear(6, 2).double())
+    uneven = ata.torch.Uneven(model, BUDGET)
     loader = DataLoader(data(), batch_sampler=uneven.sampler(data()))
     shares = []
     for _ in range(2):
         for step in uneven.steps(loader):
             for inputs, labels, _ in step:
                 time.sleep(len(inputs) * 0.008 * (1 + 3 * rank))
-                uneven.backward(nn.functional.cross_entropy(uneven._parallel._model(inputs), labels))
+                uneven.backward(nn.functional.cross_entropy(model(inputs), labels))
             shares.append(step.shares)
     return shares
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import statistics
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,11 +18,47 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Steps whose times are kept for a report.
+MOST_KEPT = 10_000
+
+# An exchange costs about a millisecond. Steps that are short share a decision, so that it is one part in twenty of their time.
+SECONDS_OF_A_DECISION = 0.02
+MOST_STEPS = 16
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What all ranks know of the next steps."""
+
+    shares: list[int]
+    # For how many steps it holds.
+    steps: int = 0
+    # The most backward passes of a micro-batch in any step so far; 0 if none has ended.
+    passes: int = 0
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a step took each rank: its tasks, and the seconds in which it was busy. Both are 0 where nothing was measured."""
+
+    tasks: list[int]
+    seconds: list[float]
+
 
 class Agreement:
-    """Two small collectives per step, between processors and not devices: times to rank 0, shares from it."""
+    """One small collective per decision, between processors and not devices: it brings each rank's last time, and what rank 0 has decided
+    from those before. Ranks go on meanwhile, and look at it when they load the samples of the next step."""
 
-    def __init__(self, group: dist.ProcessGroup | None, clock: Clock, *, budget: int, policy: str, seed: int) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        clock: Clock,
+        *,
+        budget: int,
+        policy: str,
+        seed: int,
+        most: int | None = None,
+    ) -> None:
         ranks = dist.get_process_group_ranks(group)
         self.world = len(ranks)
         self.rank = dist.get_rank(group)
@@ -30,42 +69,76 @@ class Agreement:
         first = Scheduler(self.world, budget, policy, seed=seed).next()
         if sum(first) != budget:
             raise ValueError(f"policy '{policy}' chooses its own number of tasks, but a step has {budget} samples")
-        # What each rank's last step that was measured took it, on rank 0.
-        self.seconds: dict[int, float] = {}
+        self.times: deque[Times] = deque(maxlen=MOST_KEPT)
+        # The most backward passes of a micro-batch on this rank.
+        self.passes = 0
         self._clock = clock
-        self._root = ranks[0]
-        self._sent: tuple[dist.Work, torch.Tensor, list[torch.Tensor] | None] | None = None
+        self._decision = Decision([])
+        # Steps for which the decision has not been used yet.
+        self._left = 0
+        self._sent: tuple[dist.Work, torch.Tensor] | None = None
         # Of its own, so that it orders with nobody's collectives; gloo, because numbers on a device would have to be waited for.
         self._group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+        self._most = self._of_each(budget if most is None else most)
+        if sum(self._most) < budget:
+            raise ValueError(
+                f"ranks can compute {self._most} samples at most, but a step has {budget}: raise micro_batch or accumulate_grad_batches"
+            )
 
     def report(self) -> None:
-        """A step is done: what was measured is sent to rank 0, while the optimizer steps. All ranks have to call it."""
-        self.collect()
-        time = torch.tensor(self._clock.take(), dtype=torch.float64)
-        times = [torch.empty_like(time) for _ in range(self.world)] if self.rank == 0 else None
-        work = dist.gather(time, times, self._root, group=self._group, async_op=True)
-        self._sent = (work, time, times)
+        """A step is done: if the next one needs a decision, what was measured is sent. All ranks have to call it."""
+        if self._left == 0 and self._sent is None:
+            self._send()
 
     def collect(self) -> None:
-        """Waits until the last report has been sent; on rank 0, until all are there."""
+        """Waits until what was sent has arrived everywhere."""
         if self._sent is not None:
-            work, _, times = self._sent
-            work.wait()
-            self._sent = None
-            for rank, (tasks, seconds) in enumerate(each.tolist() for each in times or []):
-                if tasks > 0:
-                    self.scheduler.observe(rank, int(tasks), seconds)
-                    self.seconds[rank] = seconds
+            self._sent[0].wait()
 
-    def next_shares(self) -> list[int]:
-        """The samples of each rank in the next step; they add up to the budget. All ranks have to call it."""
-        with self._clock.exchanging():
-            self.collect()
-            shares = torch.tensor(self.scheduler.next() if self.rank == 0 else [0] * self.world)
-            if self.rank == 0:
-                log.debug("step %d: shares %s", self.scheduler.iteration, shares.tolist())
-            dist.broadcast(shares, self._root, group=self._group)
-        return shares.tolist()
+    def next(self) -> Decision:
+        """The decision for the next step, whose shares add up to the budget. All ranks have to call it."""
+        if self._left == 0:
+            with self._clock.exchanging():
+                self.report()
+                self._receive()
+        self._left -= 1
+        return self._decision
+
+    def _send(self) -> None:
+        measured = list(iter(self._clock.take, (0, 0.0)))
+        tasks = measured[-1][0] if measured else 0
+        seconds = [each for of_step, each in measured if of_step == tasks]
+        numbers = torch.zeros(self.world, 5, dtype=torch.float64)
+        mine = [tasks, statistics.mean(seconds) if seconds else 0.0, self.passes]
+        numbers[self.rank, :3] = torch.tensor(mine, dtype=torch.float64)
+        if self.rank == 0:
+            shares = limited(self.scheduler.next(), self._most)
+            log.debug("step %d: shares %s", self.scheduler.iteration, shares)
+            numbers[:, 3] = torch.tensor(shares)
+            numbers[0, 4] = self._steps()
+        self._sent = dist.all_reduce(numbers, group=self._group, async_op=True), numbers
+
+    def _steps(self) -> int:
+        """For how many steps a decision holds."""
+        longest_s = max(self.times[-1].seconds) if self.times else 0.0
+        return min(MOST_STEPS, max(1, round(SECONDS_OF_A_DECISION / longest_s))) if longest_s else 1
+
+    def _receive(self) -> None:
+        assert self._sent is not None
+        work, numbers = self._sent
+        work.wait()
+        self._sent = None
+        tasks, seconds, passes, shares, steps = numbers.T.tolist()
+        times = Times([int(each) for each in tasks], seconds)
+        if any(times.tasks):
+            self.times.append(times)
+        if self.rank == 0:
+            for rank, each in enumerate(times.tasks):
+                if each > 0:
+                    self.scheduler.observe(rank, each, seconds[rank])
+        self._left = int(steps[0])
+        passes_of_all = max(self._decision.passes, int(max(passes)))
+        self._decision = Decision([int(share) for share in shares], self._left, passes_of_all)
 
     def sum(self, number: float) -> float:
         """The sum of the ranks' numbers."""
@@ -77,11 +150,24 @@ class Agreement:
     def of_first(self, numbers: list[int]) -> list[int]:
         """Rank 0's numbers, of which all ranks have equally many."""
         found = torch.tensor(numbers)
-        dist.broadcast(found, self._root, group=self._group)
-        return found.tolist()
+        dist.broadcast(found, dist.get_process_group_ranks(self._group)[0], group=self._group)
+        return [int(number) for number in found]
 
     def largest(self, number: int) -> int:
         """The largest of the ranks' numbers."""
-        largest = torch.tensor(number)
-        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
-        return int(largest)
+        return max(self._of_each(number))
+
+    def _of_each(self, number: int) -> list[int]:
+        numbers = torch.zeros(self.world, dtype=torch.long)
+        numbers[self.rank] = number
+        dist.all_reduce(numbers, group=self._group)
+        return [int(number) for number in numbers]
+
+
+def limited(shares: list[int], most: list[int]) -> list[int]:
+    """Shares of which none is larger than its rank can compute; what is left over goes to those that have most room."""
+    found = [min(share, limit) for share, limit in zip(shares, most, strict=True)]
+    for _ in range(sum(shares) - sum(found)):
+        rank = max(range(len(found)), key=lambda rank: most[rank] - found[rank])
+        found[rank] += 1
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ def split(batch: Any, sizes: list[int]) -> Iterator[Any]:
     if not _has(batch, total):
         raise TypeError(
             f"a batch of {_described(batch)} cannot be split into micro-batches: expected {total} samples, along the first dimension of "
-            "tensors or as elements of lists, in any tuples, lists and mappings. Without micro_batch, any batch will do"
+            "tensors or as elements of lists, in any tuples, lists and mappings. Pass Uneven(split=...), which makes a list of micro-batches; without micro_batch, any batch will do"
         )
     for size in sizes:
         first = min(begin, total - 1)
@@ -65,3 +66,17 @@ def _described(batch: Any) -> str:
     if isinstance(batch, (tuple, list)) and len(batch) <= 4:
         return "[" + ", ".join(map(_described, batch)) + "]"
     return type(batch).__name__ + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")
+
+
+class Drawn:
+    """Batches that are drawn from a stream."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = iter(batches)
+        self._kept: list[Any] = []
+
+    def next(self, number: int) -> list[Any]:
+        """So many, or fewer at the end. If none is wanted, one that may be used, but will be drawn later."""
+        drawn = self._kept + list(islice(self._batches, max(number, 1) - len(self._kept)))
+        self._kept = drawn[number:]
+        return drawn

@@ -26,7 +26,7 @@ MOST_PENDING = 64
 class Clock:
     """Measures a step at a time, by calls in this order::
 
-    load, loaded, (begin, (pause, resume)..., end)..., synced
+    load, loaded, begin, ((pause, resume)..., end, synced)..., ended
 
     Attributes:
         factor: Seconds of a share for each second that is measured of its computation.
@@ -53,7 +53,7 @@ class Clock:
         self._load_s += perf_counter() - self._mark
 
     def begin(self) -> None:
-        """It begins to compute a micro-batch."""
+        """It begins to compute."""
         self._mark = perf_counter()
 
     def pause(self) -> None:
@@ -65,8 +65,12 @@ class Clock:
         self._compute_s -= perf_counter()
 
     def end(self) -> None:
-        """It has computed a micro-batch."""
+        """It has computed the gradients of a backward pass."""
         self._compute_s += perf_counter() - self._mark
+
+    def synced(self) -> None:
+        """Those of all ranks are there."""
+        self._synced = self._mark = perf_counter()
 
     @contextmanager
     def exchanging(self) -> Iterator[None]:
@@ -75,13 +79,12 @@ class Clock:
         yield
         self._load_s -= perf_counter() - began
 
-    def synced(self, tasks: int) -> None:
-        """The gradients of all ranks are there; `tasks` of them were its own."""
+    def ended(self, tasks: int) -> None:
+        """The step has ended; `tasks` were this rank's."""
         if tasks > 0 and self._unmeasured == 0:
             usual_s = statistics.median_low(self._between) if self._between else 0.0
             self._measured.append((tasks, max(self._load_s, 0.0) + self._compute_s * self.factor + usual_s))
         self._unmeasured = max(0, self._unmeasured - 1)
-        self._synced = perf_counter()
 
     def take(self) -> tuple[int, float]:
         """The tasks and the seconds of a step that was measured and not taken yet; (0, 0.0) if there is none."""

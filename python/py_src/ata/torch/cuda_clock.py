@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ata.torch.clock import MOST_PENDING, USUAL, Clock
+from ata.torch.clock import MOST_PENDING, Clock
 
 
 @dataclass
@@ -41,9 +41,9 @@ class CudaClock(Clock):
     def __init__(self) -> None:
         super().__init__()
         self._last: torch.cuda.Event | None = None
+        self._begun: torch.cuda.Event | None = None
         self._step = Pending(0, None, [], [])
         self._pending: deque[Pending] = deque(maxlen=MOST_PENDING)
-        self._between = deque(maxlen=USUAL)
 
     def load(self) -> None:
         self._step = Pending(0, self._last, [], [])
@@ -52,7 +52,7 @@ class CudaClock(Clock):
         pass
 
     def begin(self) -> None:
-        self._step.computing.append(_recorded())
+        self._begun = _recorded()
 
     def pause(self) -> None:
         self._step.waiting.append(_recorded())
@@ -61,10 +61,13 @@ class CudaClock(Clock):
         self._step.waiting.append(_recorded())
 
     def end(self) -> None:
-        self._step.computing.append(_recorded())
+        assert self._begun is not None
+        self._step.computing += [self._begun, _recorded()]
 
-    def synced(self, tasks: int) -> None:
-        self._last = _recorded()
+    def synced(self) -> None:
+        self._last = self._begun = _recorded()
+
+    def ended(self, tasks: int) -> None:
         if tasks > 0 and self._unmeasured == 0:
             self._step.tasks = tasks
             self._pending.append(self._step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from ata.torch.clock import Clock
+from ata.torch.sampler import divided
 
 
 class Parallel(Protocol):
@@ -21,6 +22,8 @@ class Parallel(Protocol):
     group: dist.ProcessGroup | None
     # Whether the time of a micro-batch includes its backward pass.
     is_timed_backward: bool
+    # Whether all ranks have to compute equally many micro-batches.
+    computes_equally_many: bool
 
     def micro_batches(self, shares: list[int], mine: int, most: int, least_most: int) -> list[int]:
         """The sizes of a rank's micro-batches: at most `most`, of which the smallest of any rank is `least_most`."""
@@ -44,15 +47,11 @@ def parallel_of(model: nn.Module, clock: Clock) -> Parallel:
     )
 
 
-def divided(samples: int, parts: int) -> list[int]:
-    """So many samples in parts of nearly the same size."""
-    return [samples // parts + (part < samples % parts) for part in range(parts)]
-
-
 class Replicated:
     """DistributedDataParallel: only the last backward pass of a rank communicates."""
 
     is_timed_backward = True
+    computes_equally_many = False
 
     def __init__(self, model: DistributedDataParallel) -> None:
         if model.static_graph:
@@ -123,6 +122,7 @@ class Sharded:
     """
 
     is_timed_backward = False
+    computes_equally_many = True
 
     def __init__(self, model: FSDPModule, clock: Clock) -> None:
         parameter = next(model.parameters())

@@ -22,6 +22,8 @@ class Plan:
 
     shares: list[int]
     rank: int
+    # The most backward passes of a micro-batch in any step so far; 0 if that is not known.
+    passes: int
     # What its step calls at its end.
     done: Callable[[], None]
 
@@ -34,11 +36,16 @@ class Plan:
         return sum(self.shares)
 
 
+def divided(samples: int, parts: int) -> list[int]:
+    """So many samples in parts of nearly the same size."""
+    return [samples // parts + (part < samples % parts) for part in range(parts)]
+
+
 class ShareSampler(Sampler[list[int]]):
     """Hands out each sample once per epoch, for `DataLoader(dataset, batch_sampler=...)`.
 
     A step takes the next `budget` samples of an order that all ranks know; the last step of an epoch may be smaller. A rank with a
-    share of 0 gets one sample, which does not count, because loaders return no empty batches.
+    share of 0 gets one sample or unit, which does not count, because loaders return no empty batches.
 
     Shares are decided when samples are requested. A loader with W worker processes requests 2W steps ahead.
 
@@ -57,6 +64,7 @@ class ShareSampler(Sampler[list[int]]):
         shuffle: bool,
         seed: int,
         drop_last: bool = False,
+        parts: Callable[[], int] = lambda: 1,
     ) -> None:
         self.epoch = 0
         self._begun_at = self._done = (0, 0)
@@ -71,6 +79,7 @@ class ShareSampler(Sampler[list[int]]):
         self._unit = unit
         self._shuffle = shuffle
         self._seed = seed
+        self._parts = parts
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and how many of its steps are done."""
@@ -83,7 +92,11 @@ class ShareSampler(Sampler[list[int]]):
         self._begun_at = self._done = (state["epoch"], state["step"])
 
     def __len__(self) -> int:
-        """Steps per epoch."""
+        """Batches per epoch: one for each step, unless Lightning accumulates several."""
+        return self._steps * self._parts()
+
+    @property
+    def _steps(self) -> int:
         return -(-self._length // self._budget)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -93,24 +106,29 @@ class ShareSampler(Sampler[list[int]]):
         # Those of an epoch that was left before its end.
         self._plans.clear()
         begun = self._begun_at[1] if self._begun_at[0] == epoch else 0
-        for step in range(begun, len(self)):
+        for step in range(begun, self._steps):
             first = step * self._budget
             size = min(self._budget, self._length - first)
             plan, begin = self._plan(size, partial(self._end, epoch, step))
             self._plans.append(plan)
-            yield order[first + begin : first + begin + max(plan.mine, 1)].tolist()
+            begin += first
+            for part in divided(plan.mine, self._parts()):
+                at = begin if part else max(0, min(begin, self._length - self._unit))
+                yield order[at : at + (part or self._unit)].tolist()
+                begin += part
 
     def _end(self, epoch: int, step: int) -> None:
-        self._done = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
+        self._done = (epoch, step + 1) if step + 1 < self._steps else (epoch + 1, 0)
 
     def _plan(self, size: int, done: Callable[[], None]) -> tuple[Plan, int]:
         """The shares of a step of this size, and where that of this rank begins."""
         agreement = self._agreement()
         units, most = -(-size // self._unit), self._budget // self._unit
-        ends = [min(end * units // most * self._unit, size) for end in accumulate(agreement.next_shares())]
+        decision = agreement.next()
+        ends = [min(end * units // most * self._unit, size) for end in accumulate(decision.shares)]
         begins = [0, *ends[:-1]]
-        plan = Plan([end - begin for begin, end in zip(begins, ends)], agreement.rank, done)
-        return plan, min(begins[agreement.rank], size - 1)
+        plan = Plan([end - begin for begin, end in zip(begins, ends)], agreement.rank, decision.passes, done)
+        return plan, begins[agreement.rank]
 
     def _order(self, epoch: int) -> torch.Tensor:
         if self._own is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import torch
@@ -13,38 +12,43 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Sampler
 
 from ata.torch.agreement import Agreement
-from ata.torch.batch import split
+from ata.torch.batch import Drawn, split
 from ata.torch.clock import Clock
 from ata.torch.cuda_clock import CudaClock
 from ata.torch.parallel import parallel_of
+from ata.torch.report import Report
 from ata.torch.sampler import Plan, ShareSampler
+from ata.torch.step import Step
 from ata.torch.units import Buffers, check_normalisation
-from ata.torch.weight import weigh_gradient
+from ata.torch.weight import Weight, weigh_gradient
 
 
 class Uneven:
     """Divides the samples of each step among ranks of unequal speed, so that all end it at the same time.
 
-    The gradient of a step is that of the mean loss of all its samples. In a script, three lines change::
+    The gradient of a step is that of the mean loss of all its samples. In a script, four lines change::
 
         uneven = ata.torch.Uneven(model, budget=368)
         loader = DataLoader(dataset, batch_sampler=uneven.sampler(dataset))
-        for step in uneven.steps(loader):
+        for images, labels in uneven.batches(loader):
             optimizer.zero_grad()
-            for images, labels in step:
-                uneven.backward(loss_function(model(images), labels))
+            uneven.backward(loss_function(model(images), labels))
             optimizer.step()
 
-    The loss must be a mean over samples, or one with a `weight`. All ranks must create this object, call `sampler` and go through `steps` alike.
+    The loss must be a mean over samples, or one with a `weight`. All ranks must create this object, call `sampler` and go through the
+    batches or steps alike.
 
     Args:
         model: `DistributedDataParallel(...)`, or a module after `fully_shard`.
         budget: Samples of a step, on all ranks together.
-        micro_batch: The most samples that this rank computes at once. By default, its whole share.
+        models: In place of `model`, several that are `DistributedDataParallel`, such as a generator and a discriminator.
+        micro_batch: The most samples that this rank computes at once, for `steps`. By default, its whole share.
         weight: How much the loss of a batch counts, if it is not a mean over samples: for a mean over tokens,
             `lambda batch: (batch["labels"] != -100).sum()`; for class weights, their sum over the labels.
         unit: Samples that are computed in one forward pass, for batch normalisation. Shares are whole units, and buffers change by the
             mean over the units of a step.
+        split: Makes micro-batches of a batch that is not one of tensors or lists with one element per sample. It gets the batch and the
+            number of samples of each micro-batch, and returns a list of these. If a number is 0, what it returns there does not count.
         policy: What decides on the shares, as `NAME` or `NAME:key=value,...`; see `ata.policies()`.
         seed: Seed of the decisions.
 
@@ -55,12 +59,14 @@ class Uneven:
 
     def __init__(
         self,
-        model: nn.Module,
-        budget: int,
+        model: nn.Module | None = None,
+        budget: int = 0,
         *,
+        models: Sequence[nn.Module] = (),
         micro_batch: int | None = None,
         weight: Callable[[Any], torch.Tensor | float] | None = None,
         unit: int | None = None,
+        split: Callable[[Any, list[int]], Iterable[Any]] = split,
         policy: str = "ata-auto",
         seed: int = 0,
     ) -> None:
@@ -68,26 +74,24 @@ class Uneven:
             raise ValueError(f"micro_batch={micro_batch}: expected at least 1")
         if unit is not None and (unit < 1 or budget % unit or micro_batch):
             raise ValueError(f"unit={unit}: expected a divisor of the budget of {budget} samples, and no micro_batch")
-        # What torch.compile makes of a model has it inside.
-        model = getattr(model, "_orig_mod", model)
-        if unit is not None and not isinstance(model, DistributedDataParallel):
-            raise TypeError(f"unit={unit} is for DistributedDataParallel, not for {type(model).__name__}")
-        device = next(model.parameters()).device
+        self._models = data_parallel(model, models, unit)
+        device = next(self._models[0].parameters()).device
         self._clock = CudaClock() if device.type == "cuda" else Clock()
-        self._parallel = parallel_of(model, self._clock)
+        self._parallel = [parallel_of(each, self._clock) for each in self._models]
         self._agreement = Agreement(
-            self._parallel.group, self._clock, budget=budget // (unit or 1), policy=policy, seed=seed
+            self._parallel[0].group, self._clock, budget=budget // (unit or 1), policy=policy, seed=seed
         )
-        self._model = model
+        self._weights = Weight(self._models)
         self._budget = budget
         self._weight_of = weight
+        self._split = split
         self._unit = unit
-        self._buffers = Buffers(model) if isinstance(model, DistributedDataParallel) and unit else None
+        self._buffers = Buffers(self._models) if unit else None
+        self._is_in_micro_batches = micro_batch is not None
         self._micro_batch = micro_batch or budget
         self._smallest_micro_batch = -self._agreement.largest(-self._micro_batch)
         self._plans: deque[Plan] = deque()
         self._shares: list[int] = []
-        self._weight: float | None = None
 
     def sampler(
         self, samples: Sized | int | Sampler[int], *, shuffle: bool = True, seed: int = 0, drop_last: bool = False
@@ -100,9 +104,32 @@ class Uneven:
         options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "unit": self._unit or 1}
         return ShareSampler(lambda: self._agreement, self._plans, samples, self._budget, **options)
 
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of an epoch, one per step: the whole share of this rank. `loader` must use a `sampler` of this object.
+
+        The body of the loop runs once per step on all ranks, with as many backward passes and optimizers as it wants. A rank whose share is 0
+        gets a batch of one sample, which does not count.
+        """
+        if self._unit is not None or self._is_in_micro_batches:
+            raise ValueError(
+                "a step has several batches with unit or micro_batch: use `for step in uneven.steps(loader)`"
+            )
+        for step in self._steps(loader, is_body=True):
+            yield from step
+
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
-        """The steps of an epoch. `loader` must use a `sampler` of this object."""
-        check_normalisation(self._model, self._unit)
+        """The steps of an epoch, each with its micro-batches. `loader` must use a `sampler` of this object::
+
+        for step in uneven.steps(loader):
+            optimizer.zero_grad()
+            for batch in step:
+                uneven.backward(loss_function(model, batch))
+            optimizer.step()
+        """
+        return self._steps(loader, is_body=False)
+
+    def _steps(self, loader: Iterable[Any], *, is_body: bool) -> Iterator[Step]:
+        check_normalisation(self._models, self._unit)
         batches = iter(loader)
         while True:
             self._clock.load()
@@ -114,10 +141,7 @@ class Uneven:
             self._clock.loaded()
             if not self._plans:
                 raise RuntimeError("the loader does not use uneven.sampler(...) as its batch_sampler")
-            step = Step(self, self._plans.popleft(), batch)
-            self._shares = step.shares
-            yield step
-            step.check_computed()
+            yield from self._step(Step(self, self._plans.popleft(), batch, is_body=is_body))
 
     def stream(self, units: Iterable[Any]) -> Iterator[Step]:
         """Steps of streams, as of an `IterableDataset`: each rank draws units from a loader of its own, with `batch_size=unit`, until one has
@@ -126,45 +150,50 @@ class Uneven:
             raise ValueError(
                 "a stream is divided by units: pass Uneven(unit=16), the number of samples in a batch of its loader"
             )
-        check_normalisation(self._model, self._unit)
-        drawn = iter(units)
+        check_normalisation(self._models, self._unit)
+        drawn = Drawn(units)
         while True:
             self._clock.load()
-            shares = self._agreement.next_shares()
-            mine = list(islice(drawn, shares[self._agreement.rank]))
+            decision = self._agreement.next()
+            share = decision.shares[self._agreement.rank]
+            mine = drawn.next(share)
             self._clock.loaded()
-            if self._agreement.largest(int(len(mine) < shares[self._agreement.rank])):
+            if self._agreement.largest(int(len(mine) < max(share, 1))):
                 self._agreement.collect()
                 return
-            plan = Plan([share * self._unit for share in shares], self._agreement.rank, lambda: None)
-            step = Step(self, plan, mine, is_in_units=True)
-            self._shares = step.shares
-            yield step
-            step.check_computed()
+            shares = [each * self._unit for each in decision.shares]
+            plan = Plan(shares, self._agreement.rank, decision.passes, lambda: None)
+            yield from self._step(Step(self, plan, mine, is_in_units=True))
+
+    def _step(self, step: Step) -> Iterator[Step]:
+        self._shares = step.shares
+        yield step
+        step.end()
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss with its weight in the step, for a backward pass of your own. Call it once for each micro-batch."""
-        if self._weight is None:
-            raise RuntimeError(
-                "there is no micro-batch to weigh: go through the steps with `for batch in step`, and once for each micro-batch, with the "
-                "sum of its losses: uneven.backward(first + second)"
-            )
+        """The loss with its weight in the step, for a backward pass of your own."""
+        weight, parallel = self._weights.of_pass(), self._parallel[0]
         # A tensor of its own, because the hook stays with it.
         weighted = loss.clone()
-        weigh_gradient(weighted, self._weight, self._clock.end if self._parallel.is_timed_backward else None)
-        self._weight = None
+        computed = self._clock.end if parallel.is_timed_backward else lambda: None
+        weigh_gradient(weighted, weight, computed, self._clock.synced)
         return weighted
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Adds the gradient of a micro-batch to that of the step."""
-        self.weigh(loss).backward()
+    def backward(self, loss: torch.Tensor, **options: Any) -> None:
+        """Adds the gradient of a micro-batch to that of the step. Options are those of `torch.Tensor.backward`."""
+        self.weigh(loss).backward(**options)
 
     def metrics(self) -> dict[str, float]:
-        """For a logger: the samples of each rank in this step and, on rank 0, the seconds that each was last busy."""
-        samples = {f"uneven/samples_rank{rank}": float(share) for rank, share in enumerate(self._shares)}
-        return samples | {
-            f"uneven/seconds_rank{rank}": seconds for rank, seconds in sorted(self._agreement.seconds.items())
-        }
+        """For a logger: the samples of each rank in this step, and the seconds that each was last busy."""
+        metrics = {f"uneven/samples_rank{rank}": float(share) for rank, share in enumerate(self._shares)}
+        last = next((times for times in reversed(self._agreement.times) if all(times.tasks)), None)
+        for rank, seconds in enumerate(last.seconds if last else []):
+            metrics[f"uneven/seconds_rank{rank}"] = seconds
+        return metrics
+
+    def report(self) -> Report:
+        """What the ranks did in the last 10,000 steps, and what even shares would have cost: `print(uneven.report())`."""
+        return Report(list(self._agreement.times), self._unit or 1)
 
     @property
     def iteration(self) -> int:
@@ -180,68 +209,17 @@ class Uneven:
         self._agreement.scheduler.load_state_dict(state)
 
 
-class Step:
-    """A step of a rank, which iterates over its micro-batches.
+def data_parallel(model: nn.Module | None, models: Sequence[nn.Module], unit: int | None) -> list[nn.Module]:
+    """The models that ranks average, without what torch.compile wraps around them.
 
-    Attributes:
-        shares: The samples of each rank.
-        samples: Those of this rank.
+    Raises:
+        TypeError: If `model` and `models` are not one or the other, or these arguments do not go together.
     """
-
-    def __init__(self, uneven: Uneven, plan: Plan, batch: Any, *, is_in_units: bool = False) -> None:
-        self.shares = plan.shares
-        self.samples = plan.mine
-        self._plan = plan
-        self._batch = batch
-        self._is_in_units = is_in_units
-        self._uneven = uneven
-        self._is_computed = False
-
-    def __iter__(self) -> Iterator[Any]:
-        uneven, parallel = self._uneven, self._uneven._parallel
-        micro_batches, total = self._micro_batches()
-        if uneven._buffers:
-            uneven._buffers.begin()
-        for number, (weight, part) in enumerate(micro_batches, 1):
-            with parallel.accumulating(is_last=number == len(micro_batches)):
-                # Ranks are averaged, and a rank without a share counts nothing.
-                uneven._weight = weight * len(self.shares) / total
-                uneven._clock.begin()
-                yield part
-                if uneven._weight is not None:
-                    raise RuntimeError("a micro-batch was not computed: call uneven.backward(loss) for each")
-            if uneven._buffers:
-                uneven._buffers.computed()
-        if not micro_batches:
-            parallel.join_without_samples()
-        unit = uneven._unit or 1
-        if uneven._buffers:
-            uneven._buffers.end(-(-self._plan.size // unit))
-        self._is_computed = True
-        self._plan.done()
-        uneven._clock.synced(-(-self.samples // unit))
-        uneven._agreement.report()
-
-    def _micro_batches(self) -> tuple[list[tuple[float, Any]], float]:
-        """The micro-batches of this rank, each with its weight, and the weight of the whole step."""
-        uneven = self._uneven
-        if uneven._unit:
-            sizes = [min(uneven._unit, self.samples - first) for first in range(0, self.samples, uneven._unit)]
-        else:
-            most = (uneven._micro_batch, uneven._smallest_micro_batch)
-            sizes = uneven._parallel.micro_batches(self.shares, self.samples, *most)
-        batches = self._batch if self._is_in_units else split(self._batch, sizes)
-        parts = list(zip(map(float, sizes), batches))
-        if uneven._weight_of is None:
-            return parts, self._plan.size
-        parts = [(float(uneven._weight_of(part)) if size else 0.0, part) for size, part in parts]
-        total = uneven._agreement.sum(sum(weight for weight, _ in parts))
-        if isinstance(uneven._model, DistributedDataParallel):
-            # A mean over nothing is not a number.
-            parts = [(weight, part) for weight, part in parts if weight != 0.0]
-        return parts, total or 1.0
-
-    def check_computed(self) -> None:
-        """Other ranks would wait forever for one that does not compute."""
-        if not self._is_computed:
-            raise RuntimeError("a step was not computed to its end: go through all of it with `for batch in step`")
+    if (model is None) == (not models):
+        raise TypeError("expected Uneven(model, budget) or Uneven(models=[generator, discriminator], budget=budget)")
+    found = [getattr(each, "_orig_mod", each) for each in (models or [model])]
+    others = [each for each in found if not isinstance(each, DistributedDataParallel)]
+    if others and (unit is not None or models):
+        name = "models" if models else f"unit={unit}"
+        raise TypeError(f"{name} is for DistributedDataParallel, not for {type(others[0]).__name__}")
+    return found

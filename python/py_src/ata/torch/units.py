@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -9,10 +11,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 
-def check_normalisation(model: nn.Module, unit: int | None) -> None:
+# What a loop of one's own can do about batch normalisation.
+UNIT = "pass Uneven(unit=16), the number of samples that are normalised together"
+
+
+def check_normalisation(models: Sequence[nn.Module], unit: int | None, remedy: str = UNIT) -> None:
     """Refuses layers whose result depends on how a step's samples are divided."""
-    layers = model.module if isinstance(model, DistributedDataParallel) else model
-    for name, layer in layers.named_modules():
+    bare = [model.module if isinstance(model, DistributedDataParallel) else model for model in models]
+    for name, layer in (found for model in bare for found in model.named_modules()):
         if not isinstance(layer, _BatchNorm) or not layer.training:
             continue
         kind = type(layer).__name__
@@ -23,8 +29,7 @@ def check_normalisation(model: nn.Module, unit: int | None) -> None:
             )
         if unit is None:
             raise ValueError(
-                f"'{name}' is a {kind}, whose result would depend on the shares: pass Uneven(unit=16), the number of samples that are "
-                "normalised together, or use group or layer normalisation, or its eval()"
+                f"'{name}' is a {kind}, whose result would depend on the shares: {remedy}, or use group or layer normalisation, or its eval()"
             )
 
 
@@ -32,13 +37,16 @@ class Buffers:
     """The buffers of a model, such as running means. Each unit begins with those of the step, which then change by the mean of what all
     units changed."""
 
-    def __init__(self, model: DistributedDataParallel) -> None:
-        # Otherwise all ranks would get those of rank 0 before each forward pass.
-        model.broadcast_buffers = False
-        self._group = model.process_group
-        self._all = [
-            buffer for buffer in model.module.buffers() if buffer.dtype is not torch.bool and not buffer.is_complex()
-        ]
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self._all = []
+        for model in models:
+            assert isinstance(model, DistributedDataParallel)
+            # Otherwise all ranks would get those of rank 0 before each forward pass.
+            model.broadcast_buffers = False
+            self._group = model.process_group
+            self._all += [
+                each for each in model.module.buffers() if each.dtype is not torch.bool and not each.is_complex()
+            ]
         self._begun: list[torch.Tensor] = []
         self._changes: list[torch.Tensor] = []
 
@@ -48,10 +56,11 @@ class Buffers:
         self._changes = [torch.zeros_like(buffer, dtype=torch.float64) for buffer in self._all]
 
     @torch.no_grad()
-    def computed(self) -> None:
+    def computed(self, *, counts: bool) -> None:
         """A unit was computed."""
         for buffer, begun, change in zip(self._all, self._begun, self._changes, strict=True):
-            change += buffer.double() - begun.double()
+            if counts:
+                change += buffer.double() - begun.double()
             buffer.copy_(begun)
 
     @torch.no_grad()
