@@ -113,8 +113,10 @@ def page() -> str:
         ("problem.py", "Problem", "ata"),
         ("torch/shards.py", "Shards", "ata.torch"),
         ("torch/uneven.py", "Uneven", "ata.torch"),
-        ("torch/uneven.py", "Step", "ata.torch"),
+        ("torch/step.py", "Step", "ata.torch"),
+        ("torch/report.py", "Report", "ata.torch.report"),
         ("torch/sampler.py", "ShareSampler", "ata.torch"),
+        ("torch/transformers.py", "UnevenTrainer", "ata.torch"),
         ("torch/lightning.py", "UnevenCallback", "ata.torch.lightning"),
     ]
     sources = [from_source(*each) for each in classes]

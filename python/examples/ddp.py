@@ -22,15 +22,16 @@ def main() -> None:
     uneven = ata.torch.Uneven(model, budget=128)
     loader = DataLoader(dataset, batch_sampler=uneven.sampler(dataset))
     for epoch in range(2):
-        for step in uneven.steps(loader):
+        for x, y in uneven.batches(loader):
             optimizer.zero_grad()
-            for x, y in step:
-                time.sleep(len(x) * 0.0002 * (1 + 2 * dist.get_rank()))  # rank 1 is three times as slow
-                loss = nn.functional.mse_loss(model(x), y)
-                uneven.backward(loss)
+            time.sleep(len(x) * 0.0002 * (1 + 2 * dist.get_rank()))  # rank 1 is three times as slow
+            loss = nn.functional.mse_loss(model(x), y)
+            uneven.backward(loss)
             optimizer.step()
         if dist.get_rank() == 0:
-            print(f"epoch {epoch}: shares {step.shares}, loss {loss.item():.4f}")
+            print(f"epoch {epoch}: loss {loss.item():.4f}")
+    if dist.get_rank() == 0:
+        print(uneven.report())
     dist.destroy_process_group()
 
 

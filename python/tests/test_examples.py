@@ -22,9 +22,10 @@ TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
         ("numpy_problem", [], [], UP, "sha256"),
         ("spirals", ["torch"], [], UP, "sha256"),
         ("jax_spirals", ["jax"], [], UP, "sha256"),
-        ("ddp", ["torch"], TORCHRUN, [], "epoch 1: shares ["),
+        ("ddp", ["torch"], TORCHRUN, [], "even shares: about"),
         ("accelerate_ddp", ["torch", "accelerate"], TORCHRUN, [], "epoch 1: shares ["),
         ("lightning_ddp", ["torch", "lightning"], [], [], "shares of the last step: ["),
+        ("trainer_ddp", ["torch", "transformers", "accelerate"], TORCHRUN, [], "'uneven/samples_rank1'"),
     ],
 )
 def test_an_example(name: str, needs: list[str], options: list[str], arguments: list[str], expected: str, tmp_path: Path) -> None:

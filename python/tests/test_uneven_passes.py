@@ -179,5 +179,5 @@ def test_a_batch_of_any_kind_is_split_by_a_function() -> None:
     assert all(text == "" and 0 < largest <= 4 for text, largest in run(2, of_lists, True))
     for text, largest in run(2, of_lists, False):
         assert (
-            "{text: str of 1, rows: a tensor of shape [" in text and "Pass Uneven(split=...)" in text and largest == 0
+            "{text: str of 1, rows: a tensor of shape [" in text and "Uneven also takes a function, split=..." in text and largest == 0
         )

@@ -59,7 +59,7 @@ pub(crate) fn check() -> Result<(), Failure> {
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
         Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 13 },
-        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 50_000 },
+        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 50_850 },
     ];
     for (name, files) in doubled(&product) {
         println!("{name} is defined in {}", files.join(" and "));

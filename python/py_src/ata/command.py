@@ -35,7 +35,7 @@ def main(problem: Problem, arguments: Sequence[str] | None = None, **settings: S
             '`if __name__ == "__main__":`'
         )
     # Tasks take as long as they take.
-    own = {} if getattr(problem, "optimizer", None) is None else {"optimizer": "own"}
+    own: dict[str, Setting] = {} if getattr(problem, "optimizer", None) is None else {"optimizer": "own"}
     defaults: dict[str, Setting] = {"model": problem.name, "task_time": "none"} | own | settings
     _exit(arguments, _script(), problem, "".join(f"{name} = {json.dumps(value)}\n" for name, value in defaults.items()))
 

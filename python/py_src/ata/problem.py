@@ -231,19 +231,20 @@ class _ArrayComputation:
         if gradient.keys() != self.gradient_views.keys():
             raise ValueError(f"gradients of {sorted(gradient)}: expected {sorted(self.gradient_views)}")
         for name, view in self.gradient_views.items():
+            of_name = gradient[name]
             if self.uses is not None and name in self.trained:
-                self.uses[self.trained.index(name)] = gradient[name] is not None
-                if gradient[name] is None:
+                self.uses[self.trained.index(name)] = of_name is not None
+                if of_name is None:
                     view[...] = 0
                     continue
             # numpy would also repeat a smaller array.
-            if (shape := np.shape(gradient[name])) != view.shape or gradient[name] is None:
-                found = "None" if gradient[name] is None else f"the shape {shape}"
+            if of_name is None or np.shape(of_name) != view.shape:
+                found = "None" if of_name is None else f"the shape {np.shape(of_name)}"
                 raise ValueError(f"the gradient of {name} has {found}: expected {view.shape}, as its parameter")
-            view[...] = gradient[name]
+            view[...] = of_name
         for name in self.problem.averaged:
             np.subtract(self.parameter_views[name], self.gradient_views[name], out=self.gradient_views[name])
-        if self.problem.weighs:
+        if self.weight is not None:
             self.weight[...] = checked_weight(*weight)
             for name in self.trained:
                 self.gradient_views[name] *= self.weight

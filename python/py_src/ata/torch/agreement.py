@@ -78,7 +78,9 @@ class Agreement:
         self._left = 0
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
         # Of its own, so that it orders with nobody's collectives; gloo, because numbers on a device would have to be waited for.
-        self._group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+        own = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+        assert isinstance(own, dist.ProcessGroup), "this rank is in the group"
+        self._group = own
         self._most = self._of_each(budget if most is None else most)
         if sum(self._most) < budget:
             raise ValueError(
@@ -116,7 +118,9 @@ class Agreement:
             log.debug("step %d: shares %s", self.scheduler.iteration, shares)
             numbers[:, 3] = torch.tensor(shares)
             numbers[0, 4] = self._steps()
-        self._sent = dist.all_reduce(numbers, group=self._group, async_op=True), numbers
+        work = dist.all_reduce(numbers, group=self._group, async_op=True)
+        assert work is not None
+        self._sent = work, numbers
 
     def _steps(self) -> int:
         """For how many steps a decision holds."""

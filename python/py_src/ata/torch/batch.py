@@ -25,7 +25,7 @@ def split(batch: Any, sizes: list[int]) -> Iterator[Any]:
     if not _has(batch, total):
         raise TypeError(
             f"a batch of {_described(batch)} cannot be split into micro-batches: expected {total} samples, along the first dimension of "
-            "tensors or as elements of lists, in any tuples, lists and mappings. Pass Uneven(split=...), which makes a list of micro-batches; without micro_batch, any batch will do"
+            "tensors or as elements of lists, in any tuples, lists and mappings. Without micro_batch, any batch will do; Uneven also takes a function, split=..."
         )
     for size in sizes:
         first = min(begin, total - 1)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ata.problem import Kind
 from ata.problem import Tensor as Entry
 
 LARGEST = 2**24
@@ -28,7 +29,7 @@ def entries(model: nn.Module) -> list[tuple[Entry, Tensor]]:
     ]
 
 
-def entry(names: list[str], kind: str, tensor: Tensor) -> tuple[Entry, Tensor]:
+def entry(names: list[str], kind: Kind, tensor: Tensor) -> tuple[Entry, Tensor]:
     return Entry(names[0], tuple(tensor.shape), kind, tuple(names[1:])), tensor
 
 
@@ -50,7 +51,7 @@ def persistent(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield f"{prefix}.{key}" if prefix else key, buffer
 
 
-def kind(name: str, buffer: Tensor) -> str:
+def kind(name: str, buffer: Tensor) -> Kind:
     if buffer.is_floating_point():
         return "averaged"
     if buffer.is_complex() or (buffer.numel() > 0 and buffer.to(torch.float64).abs().max() > LARGEST):
@@ -114,7 +115,7 @@ class Buffers:
         """
         for holder, key, buffer in self.held:
             if (current := holder[key]) is not buffer:
-                buffer.copy_(current)
+                buffer.copy_(current)  # type: ignore[arg-type]
                 holder[key] = buffer
         for (name, holder, key), (tensor, version) in zip(self.unsent, self.before, strict=True):
             if is_changed(tensor, version, holder[key]):

@@ -27,7 +27,7 @@ class Pending:
 
 
 def _elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
-    return begin.elapsed_time(end) / 1e3
+    return float(begin.elapsed_time(end)) / 1e3
 
 
 def _total_s(events: list[torch.cuda.Event]) -> float:

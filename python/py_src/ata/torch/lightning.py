@@ -95,11 +95,12 @@ class UnevenCallback(Callback):
         assert plan is not None
         # Lightning has divided the loss by the number of batches.
         of_mean = self._parts * len(plan.shares) / plan.size
-        weigh_gradient(loss, self._sizes.pop(0) * of_mean, self._clock.end, self._clock.synced)
+        weigh_gradient(loss, self._sizes[0] * of_mean, self._clock.end, self._clock.synced)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self._sizes.pop(0)
         if self._sizes:
             return
         assert self._plan is not None

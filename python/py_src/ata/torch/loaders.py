@@ -133,9 +133,10 @@ class Loader:
     def _receive(self) -> Answer:
         self._is_busy = False
         try:
-            return self._connection.recv()
+            answer: Answer = self._connection.recv()
         except (EOFError, OSError) as error:
             raise ChildProcessError(f"loader process {self._restart()}") from error
+        return answer
 
     def _start(self) -> None:
         # A fork would copy the locks that other threads of this process hold.

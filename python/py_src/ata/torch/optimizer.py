@@ -75,7 +75,8 @@ class HeadOptimizer:
             raise ValueError(f"optimizer: the checkpoint has the states of {len(states)} objects, and the program makes {len(self.stepped)}")
         for stepped, own in zip(self.stepped, states, strict=True):
             if own is not None:
-                stepped.load_state_dict(own)
+                # One that has a state can also load it.
+                stepped.load_state_dict(own)  # type: ignore[attr-defined]
 
 
 def step_slower(stepped: Stepped, factor: float) -> None:

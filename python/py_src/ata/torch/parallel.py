@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,10 @@ from ata.torch.sampler import divided
 class Parallel(Protocol):
     """The gradients of a model's ranks."""
 
-    group: dist.ProcessGroup | None
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The ranks."""
+
     # Whether the time of a micro-batch includes its backward pass.
     is_timed_backward: bool
     # Whether all ranks have to compute equally many micro-batches.
@@ -125,11 +128,13 @@ class Sharded:
     computes_equally_many = True
 
     def __init__(self, model: FSDPModule, clock: Clock) -> None:
-        parameter = next(model.parameters())
-        self.group = parameter.device_mesh.get_group() if parameter.device_mesh.ndim == 1 else None
-        if self.group is None:
+        assert isinstance(model, nn.Module), "fully_shard makes a module one of both"
+        parameter: Any = next(model.parameters())
+        mesh = parameter.device_mesh
+        if mesh.ndim != 1:
             raise ValueError("fully_shard over a mesh of one dimension is supported, not of several")
-        self._model = model
+        self.group = mesh.get_group()
+        self._model: FSDPModule = model
         self._clock = clock
         self._is_forward = False
         clock.factor = PASSES

@@ -144,7 +144,7 @@ class Computation:
         self.loaders = Loaders(self.source, self.ahead) if self.ahead > 0 else None
         self.model = copy.deepcopy(problem.model).to(problem.device)
         for module in synchronised(self.model):
-            module.__class__ = BatchNorm
+            module.__class__ = BatchNorm  # type: ignore[assignment]
         tensors = problem.tensors()
         vectors = Vectors(self.model, tensors, problem.device)
         self.trained, self.views, self.buffers, self.changes = vectors.trained, vectors.views, vectors.buffers, vectors.changes
@@ -180,6 +180,7 @@ class Computation:
     def add(self, samples: Integers, key: Key, tasks: int, limit: float) -> float | None:
         """As `ata.problem.SummingComputation`."""
         loss = self._compute(samples, key)
+        assert self.sums is not None, "a device that sums"
         return loss if math.isfinite(loss) and self.sums.add(limit, tasks) else None
 
     def _compute(self, samples: Integers, key: Key) -> float:
@@ -211,7 +212,8 @@ class Computation:
         self.tallies.begin()
         batches = list(split(batch, sizes))
         weights = [self.tallies.weight_of(part) for part in batches]
-        shares = [float(size) for size in sizes] if weights[0] is None else weights
+        known = [weight for weight in weights if weight is not None]
+        shares = known or [float(size) for size in sizes]
         mean = 0.0
         for part, share in zip(batches, shares, strict=True):
             _, _, loss = self._forward(part)
@@ -231,7 +233,7 @@ class Computation:
                 "a task changes buffers, as batch normalisation does, so all of its samples have to be computed at once, without micro_batch: "
                 "if they do not fit into memory, use a smaller --task-batch"
             )
-        self.tallies.end(None if weights[0] is None else sum(weights))
+        self.tallies.end(sum(known) if known else None)
         return mean
 
     def _halve(self, samples: int) -> None:

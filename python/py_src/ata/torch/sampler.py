@@ -72,6 +72,7 @@ class ShareSampler(Sampler[list[int]]):
         self._plans = plans
         self._own = samples if isinstance(samples, Sampler) else None
         length = samples if isinstance(samples, int) else len(samples)  # type: ignore[arg-type]
+        self._available = length
         self._length = length - length % budget if drop_last else length
         if self._length < 1:
             raise ValueError(f"there are no samples for a step: {length}" if length else "there are no samples")
@@ -90,6 +91,10 @@ class ShareSampler(Sampler[list[int]]):
         """Continues after the last step that was done. All ranks have to load the same."""
         self.epoch = state["epoch"]
         self._begun_at = self._done = (state["epoch"], state["step"])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begins with this epoch next, as `DistributedSampler.set_epoch`."""
+        self.epoch = epoch
 
     def __len__(self) -> int:
         """Batches per epoch: one for each step, unless Lightning accumulates several."""
@@ -138,5 +143,6 @@ class ShareSampler(Sampler[list[int]]):
             return torch.tensor(self._agreement().of_first(list(self._own)[: self._length]))
         if not self._shuffle:
             return torch.arange(self._length)
+        # With drop_last, other samples are left out in each epoch.
         generator = torch.Generator().manual_seed(self._seed + epoch)
-        return torch.randperm(self._length, generator=generator)
+        return torch.randperm(self._available, generator=generator)[: self._length]

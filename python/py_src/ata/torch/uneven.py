@@ -44,7 +44,7 @@ class Uneven:
         models: In place of `model`, several that are `DistributedDataParallel`, such as a generator and a discriminator.
         micro_batch: The most samples that this rank computes at once, for `steps`. By default, its whole share.
         weight: How much the loss of a batch counts, if it is not a mean over samples: for a mean over tokens,
-            `lambda batch: (batch["labels"] != -100).sum()`; for class weights, their sum over the labels.
+            `lambda batch: (batch["labels"] != -100).sum()`, of `batch["labels"][:, 1:]` where the model shifts them; for class weights, their sum over the labels.
         unit: Samples that are computed in one forward pass, for batch normalisation. Shares are whole units, and buffers change by the
             mean over the units of a step.
         split: Makes micro-batches of a batch that is not one of tensors or lists with one element per sample. It gets the batch and the
@@ -137,6 +137,11 @@ class Uneven:
                 batch = next(batches)
             except StopIteration:
                 self._agreement.collect()
+                if self._plans:
+                    raise RuntimeError(
+                        f"{len(self._plans)} batches of this epoch did not arrive: loaders of uneven.sampler(...) must not be prepared by Accelerate, "
+                        "nor zipped with each other"
+                    ) from None
                 return
             self._clock.loaded()
             if not self._plans:
@@ -217,7 +222,8 @@ def data_parallel(model: nn.Module | None, models: Sequence[nn.Module], unit: in
     """
     if (model is None) == (not models):
         raise TypeError("expected Uneven(model, budget) or Uneven(models=[generator, discriminator], budget=budget)")
-    found = [getattr(each, "_orig_mod", each) for each in (models or [model])]
+    given = list(models) if model is None else [model]
+    found: list[nn.Module] = [getattr(each, "_orig_mod", each) for each in given]
     others = [each for each in found if not isinstance(each, DistributedDataParallel)]
     if others and (unit is not None or models):
         name = "models" if models else f"unit={unit}"

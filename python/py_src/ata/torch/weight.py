@@ -64,7 +64,7 @@ def weigh_gradient(loss: torch.Tensor, weight: float, computed: Callable[[], Non
     """Multiplies the gradient of a loss, which keeps its value. Calls `computed` when its backward pass has computed all gradients, before
     anything in it that waits for other ranks, and `synced` after that."""
     # What torch keeps for DistributedDataParallel's own callbacks.
-    queue_callback = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+    queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
     def first() -> None:
         computed()
