@@ -123,6 +123,25 @@ def test_steps_of_several_passes_are_those_of_one_process(kind: str, options: di
                 assert torch.allclose(mine[key], tensor, rtol=0, atol=1e-11), (key, mine[key], tensor)
 
 
+def sharded(rank: int, policy: str) -> list[bool]:
+    """Whether parameters stay numbers, where the loss of a sample that does not count is none."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+    torch.distributed.fsdp.fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    uneven = ata.torch.Uneven(model, BUDGET, policy=policy, weight=lambda batch: (batch[:, 0] > 0).sum())
+    for batch in uneven.batches(DataLoader(DATA, batch_sampler=uneven.sampler(DATA))):  # type: ignore[arg-type]
+        optimizer.zero_grad()
+        counts = batch[:, 0] > 0
+        counts &= torch.tensor(rank == 0)
+        uneven.backward((model(batch)[:, 0] * counts).sum() / counts.sum())
+        optimizer.step()
+    return [bool(each.full_tensor().isfinite().all()) for each in model.parameters()]
+
+
+def test_a_loss_that_does_not_count_may_be_no_number() -> None:
+    assert all(all(found) for found in run(2, sharded, "fta:means=1/99"))
+
+
 def late(rank: int) -> str:
     """A second pass in a step in which rank 1 has no samples, after steps that had one."""
     model = DistributedDataParallel(nn.Linear(6, 1).double())

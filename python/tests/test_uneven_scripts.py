@@ -161,6 +161,7 @@ def mistakes(rank: int) -> list[str]:
     refused(first_step, made("batch norm"))
     # DistributedDataParallel takes it on GPUs only.
     refused(check_normalisation, [nn.SyncBatchNorm.convert_sync_batchnorm(made("batch norm"))], UNIT)
+    refused(first_step, nn.InstanceNorm1d(6, affine=True, track_running_stats=True))
     refused(first_step, made("unused"), unit=5)
     refused(first_step, made("unused"), unit=6, micro_batch=6)
     refused(ata.torch.Uneven, DistributedDataParallel(made("unused"), static_graph=True), BUDGET)
@@ -188,6 +189,7 @@ def test_what_would_be_wrong_is_refused() -> None:
         expected = [
             "'1' is a BatchNorm1d, whose result would depend on the shares: pass Uneven(unit=16)",
             "'1' is a SyncBatchNorm",
+            "is a InstanceNorm1d, whose result would depend on the shares",
             "unit=5: expected a divisor of the budget of 24",
             "unit=6: expected a divisor of the budget of 24 samples, and no micro_batch",
             "static_graph=True",

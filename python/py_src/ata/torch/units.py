@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -19,7 +19,9 @@ def check_normalisation(models: Sequence[nn.Module], unit: int | None, remedy: s
     """Refuses layers whose result depends on how a step's samples are divided."""
     bare = [model.module if isinstance(model, DistributedDataParallel) else model for model in models]
     for name, layer in (found for model in bare for found in model.named_modules()):
-        if not isinstance(layer, _BatchNorm) or not layer.training:
+        # Instance normalisation may track means as well.
+        learns = isinstance(layer, _BatchNorm) or (isinstance(layer, _NormBase) and layer.track_running_stats)
+        if not learns or not layer.training:
             continue
         kind = type(layer).__name__
         if isinstance(layer, nn.SyncBatchNorm):

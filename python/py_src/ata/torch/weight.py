@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 
 
 class Weight:
@@ -78,11 +80,20 @@ def weigh_gradient(loss: torch.Tensor, weight: float, computed: Callable[[], Non
     loss.register_hook(hook)
 
 
+def _ignore(model: nn.Module, inputs: object, outputs: Any) -> None:
+    """Lets no gradient pass from a model's outputs into it."""
+    for output in tree_leaves(outputs):
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            output.register_hook(torch.zeros_like)
+
+
 @contextmanager
 def not_counting(models: list[nn.Module]) -> Iterator[None]:
     """The backward passes of a micro-batch that does not count: all gradients are zeros, whatever its loss is, even if it is not a number."""
     parameters = [each for model in models for each in model.parameters() if each.requires_grad]
     handles = [parameter.register_hook(torch.zeros_like) for parameter in parameters]
+    # What fully_shard gathers are other tensors than the parameters.
+    handles += [model.register_forward_hook(_ignore) for model in models]
     try:
         yield
     finally:
