@@ -93,7 +93,8 @@ def not_counting(models: list[nn.Module]) -> Iterator[None]:
     parameters = [each for model in models for each in model.parameters() if each.requires_grad]
     handles = [parameter.register_hook(torch.zeros_like) for parameter in parameters]
     # What fully_shard gathers are other tensors than the parameters.
-    handles += [model.register_forward_hook(_ignore) for model in models]
+    sharded = [model for model in models if not isinstance(model, DistributedDataParallel)]
+    handles += [model.register_forward_hook(_ignore) for model in sharded]
     try:
         yield
     finally:
