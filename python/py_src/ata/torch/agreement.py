@@ -31,8 +31,6 @@ class Decision:
     """What all ranks know of the next steps."""
 
     shares: list[int]
-    # For how many steps it holds.
-    steps: int = 0
     # The most backward passes of a micro-batch in any step so far; 0 if none has ended.
     passes: int = 0
 
@@ -142,7 +140,7 @@ class Agreement:
                     self.scheduler.observe(rank, each, seconds[rank])
         self._left = int(steps[0])
         passes_of_all = max(self._decision.passes, int(max(passes)))
-        self._decision = Decision([int(share) for share in shares], self._left, passes_of_all)
+        self._decision = Decision([int(share) for share in shares], passes_of_all)
 
     def sum(self, number: float) -> float:
         """The sum of the ranks' numbers."""

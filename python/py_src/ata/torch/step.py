@@ -115,7 +115,7 @@ class Step:
     def _batches(self, sizes: list[int]) -> Iterator[Any]:
         return iter(self._batch) if self._is_in_units else iter(self._uneven._split(self._batch, sizes))
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """The loop goes on to the next step. Other ranks would wait forever for one that does not compute."""
         if not self._is_computed:
             raise RuntimeError("a step was not computed to its end: go through all of it with `for batch in step`")

@@ -120,11 +120,11 @@ class Uneven:
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
         """The steps of an epoch, each with its micro-batches. `loader` must use a `sampler` of this object::
 
-        for step in uneven.steps(loader):
-            optimizer.zero_grad()
-            for batch in step:
-                uneven.backward(loss_function(model, batch))
-            optimizer.step()
+            for step in uneven.steps(loader):
+                optimizer.zero_grad()
+                for batch in step:
+                    uneven.backward(loss_function(model, batch))
+                optimizer.step()
         """
         return self._steps(loader, is_body=False)
 
@@ -173,7 +173,7 @@ class Uneven:
     def _step(self, step: Step) -> Iterator[Step]:
         self._shares = step.shares
         yield step
-        step.end()
+        step._end()
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss with its weight in the step, for a backward pass of your own."""
