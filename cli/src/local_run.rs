@@ -61,7 +61,7 @@ impl LocalRun {
             settings: settings.to_toml()?,
             worker_args,
             workers: settings.workers.count,
-            budget: settings.budget,
+            budget: settings.tasks(),
             parameters_bytes: 4 * inputs.model.parameter_count() as u64,
             heartbeat_timeout: settings.heartbeat_timeout(),
             checkpoint_every: settings.checkpoint_every,

@@ -10,7 +10,7 @@ use ata_learn::{Dataset, Model, OpenDevice};
 use ata_net::Security;
 use ata_record::{Labels, Listeners};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
-use ata_sums::{LearningRate, Metadata, Optimizer};
+use ata_sums::{InnerSteps, LearningRate, Metadata, Optimizer};
 use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
 use ata_wire::{DataSpec, RunSpec};
@@ -91,6 +91,8 @@ pub struct TrainingSetup {
     pub format: WireFormat,
     /// The learning rate of each iteration.
     pub learning_rate: LearningRate,
+    /// How workers take inner steps, if they do: an iteration is then a round, and [`Self::optimizer`] steps along the mean difference.
+    pub inner_steps: Option<InnerSteps>,
 }
 
 /// When and on which data parameters are evaluated, and by which process.
@@ -291,6 +293,7 @@ impl CoordinatorConfig {
             data: problem.data.spec(),
             test_data: self.evaluation.source.spec(),
             format: self.training.format,
+            inner_steps: self.training.inner_steps.clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that computes gradients, measures times and, on request, emulates slowness.
 
 mod collect;
+mod local;
 mod samples;
 
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use tokio::sync::mpsc;
 use crate::config::TaskTime;
 use crate::kept::{KeptGradients, KeptSum};
 use crate::transfer::CollectedSum;
+use local::LocalRun;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
@@ -111,6 +113,7 @@ impl Compute {
     ) -> Self {
         let largest = if fuses { run.budget } else { 1 };
         let (format, budget, skips_bad_samples) = (run.format, run.budget, run.skip_bad_samples);
+        let inner_steps = run.inner_steps.clone();
         let tensors = sizes.clone();
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -123,6 +126,7 @@ impl Compute {
                         task_time,
                         events: &events,
                         cancelled: CancelFlag::default(),
+                        local: inner_steps.map(|steps| LocalRun::new(steps, tensors.clone())),
                         format,
                         budget,
                         sizes: tensors,
@@ -178,6 +182,8 @@ struct Worker<'a> {
     events: &'a mpsc::Sender<ComputeEvent>,
     /// The flag of the current job.
     cancelled: CancelFlag,
+    /// The worker's own parameters, if it takes local steps.
+    local: Option<LocalRun>,
     format: WireFormat,
     budget: u64,
     sizes: TensorSizes,
@@ -202,11 +208,15 @@ impl Worker<'_> {
         self.report(ComputeEvent::Ready);
         for job in jobs {
             match job {
-                Job::Load(parameters) => self.learner.load(&parameters),
+                Job::Load(parameters) => self.load(parameters),
                 Job::Compute { lease, round, cancelled, units } => {
                     if cancelled.begin() {
                         self.cancelled = cancelled;
-                        self.compute(&lease, round, units)?;
+                        if self.local.is_some() {
+                            self.take_steps(&lease, round, units)?;
+                        } else {
+                            self.compute(&lease, round, units)?;
+                        }
                     }
                 }
                 Job::Discard(lease) => self.kept.discard(lease),
@@ -294,7 +304,9 @@ impl Worker<'_> {
         for first in tasks.indices().step_by(at_once as usize) {
             let batch = TaskRange { first, count: at_once };
             self.learner.announce(iteration, TaskRange { first, count: tasks.end() - first }, at_once);
-            measure(at_once, self.timed(iteration, batch, quantizer, sum)?);
+            let measured =
+                self.timed(iteration, at_once, |worker| worker.add_batch(iteration, batch, quantizer, sum))?;
+            measure(at_once, measured);
         }
         // A lease that was cancelled during its last task must not be kept.
         if self.cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
@@ -311,7 +323,9 @@ impl Worker<'_> {
             units
         } else {
             // All workers compute the same task for this, whatever tasks they hold.
-            let maxima = self.first_maxima(iteration).map_err(|error| self.stop(&error))?;
+            let maxima =
+                if self.local.is_some() { self.first_step_maxima(iteration) } else { self.first_maxima(iteration) };
+            let maxima = maxima.map_err(|error| self.stop(&error))?;
             Units::first(&maxima, self.budget)
         };
         let quantizer = Quantizer::new(units, self.sizes.clone(), self.budget, self.format);
@@ -319,23 +333,22 @@ impl Worker<'_> {
         Ok(quantizer)
     }
 
-    /// Computes some tasks as one batch, adds the gradient to `sum`, and waits until their emulated time has passed.
+    /// Computes tasks as one batch, and waits until their emulated time has passed.
     fn timed(
         &mut self,
         iteration: Iteration,
-        tasks: TaskRange,
-        quantizer: &Quantizer,
-        sum: &mut GradientSum,
+        tasks: u64,
+        compute: impl FnOnce(&mut Self) -> Result<f64, LearnerError>,
     ) -> Result<MeasuredTask, Stop> {
         if self.cancelled.is_set() {
             return Err(Stop::Cancelled);
         }
         // Reading the samples is part of the task, since the device waits for them.
         let started = Instant::now();
-        let loss = self.add_batch(iteration, tasks, quantizer, sum);
+        let loss = compute(self);
         let loss = loss.map_err(|error| self.stop(&error))?;
         let computed = started.elapsed();
-        let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
+        let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, &self.cancelled));

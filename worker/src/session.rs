@@ -279,7 +279,9 @@ async fn prepare(
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();
     let (sizes, seed) = (TensorSizes::from(&table), run.seed);
-    let fuses = data.fuses() && (config.fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses));
+    let fuses = run.inner_steps.is_none()
+        && data.fuses()
+        && (config.fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses));
     let learner = move || {
         let mut learner = data.learner(&device, tasks);
         // It is warmed up at numbers of a usual magnitude: at zeros, some models divide by 0.

@@ -246,9 +246,10 @@ impl Run {
             },
             training: TrainingSetup {
                 start,
-                optimizer: settings.optimizer(&table)?,
+                optimizer: settings.outer_optimizer(&table)?,
                 format: settings.wire_format()?,
-                learning_rate: settings.learning_rate(),
+                learning_rate: settings.outer_learning_rate(),
+                inner_steps: settings.inner_steps(&table)?,
             },
             evaluation: EvaluationConfig {
                 source: test,
@@ -329,7 +330,7 @@ impl EndedRun {
 
 /// Computes what policies would have cost, which takes seconds in a large cluster. A process that exits does not wait for it.
 async fn other_policies(run: &RunState, settings: &Settings) -> Vec<PolicyCost> {
-    let (recorded, budget, seed) = (counterfactual::recorded(run), settings.budget, settings.seed);
+    let (recorded, budget, seed) = (counterfactual::recorded(run), settings.tasks(), settings.seed);
     let (iterations, own) = (run.iterations, run.policy.clone());
     let (sender, rows) = oneshot::channel();
     std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, iterations, seed, &own))));

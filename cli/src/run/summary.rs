@@ -134,7 +134,7 @@ impl Summary {
             policy: settings.policy.clone(),
             workers: run.workers.len(),
             worker_names: run.workers.iter().map(|(id, worker)| (*id, worker.name.clone())).collect(),
-            budget: settings.budget,
+            budget: settings.tasks(),
             task_batch: settings.task_batch,
             iterations: run.iterations,
             runtime_s: run.runtime_s(),

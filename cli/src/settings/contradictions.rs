@@ -47,6 +47,7 @@ impl Settings {
         let momentum = (self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum");
         let has_moments = matches!(self.optimizer, RuleName::Adam | RuleName::AdamW);
         let moments = (has_moments, "only the optimizers adam and adamw have such a number");
+        let outer = (self.local_steps.is_some(), "it is for --local-steps");
         let keep = (saves, "with checkpoint_every = never there are no checkpoints");
         let idle = [
             ("lr", rates),
@@ -63,6 +64,10 @@ impl Settings {
             ("init_except", (self.init.is_some(), "it is for --init")),
             ("lr_step_every", steps),
             ("lr_step_factor", steps),
+            ("budget", (self.local_steps.is_none(), "--local-steps gives the tasks of a round")),
+            ("fuse", (self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other")),
+            ("outer_lr", outer),
+            ("outer_momentum", outer),
             ("keep", keep),
             ("keep_every", keep),
             ("overcommit", (waits, "the policy does not wait for all tasks, so it never allocates more of them")),

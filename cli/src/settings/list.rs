@@ -132,6 +132,16 @@ settings! {
         /// Keep an exponential moving average of the parameters with this decay, as in 0.999, evaluate it instead of them, and save it as
         /// model-ema.safetensors.
         ema: f64, "DECAY";
+        /// For machines far apart: an iteration is a round, in which all workers together take N optimizer steps by themselves, of one task
+        /// each; then the mean of their parameters is the next round's. Faster workers take more of them. It takes the place of --budget.
+        #[arg(help_heading = "Local steps")]
+        local_steps: u64, "N";
+        /// The learning rate of the outer step, along the mean difference of a round; 1 without momentum averages [default].
+        #[arg(help_heading = "Local steps")]
+        outer_lr: f64 = 1.0, "X";
+        /// Nesterov's momentum of the outer step [default].
+        #[arg(help_heading = "Local steps")]
+        outer_momentum: f64 = 0.0, "X";
         /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), mixup
         /// (mixes each one with another one of its task), or several, as in crop,flip. A task's images depend on the seed alone, so that
         /// results do not depend on who computes [default: as they are].

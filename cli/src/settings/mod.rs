@@ -6,6 +6,7 @@ mod devices;
 mod keys;
 mod labels;
 mod list;
+mod local_steps;
 pub(crate) mod policy_list;
 mod security;
 mod sources;
@@ -72,6 +73,7 @@ impl Settings {
     fn check(&self) -> Result<(), Failure> {
         self.iterations.check("iterations", 1)?;
         in_range("budget", self.budget, 1, MAX_BUDGET)?;
+        self.check_local_steps()?;
         in_range("task_batch", self.task_batch.into(), 1, MAX_TASK_BATCH.into())?;
         in_range("workers", self.workers.count.into(), 1, MAX_WORKERS as u64)?;
         self.workers.check()?;

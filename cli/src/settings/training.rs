@@ -28,8 +28,19 @@ const EXPEL_AFTER: u32 = 8;
 const OUTAGE_S: f64 = 120.0;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
-pub(crate) const FIXED: [&str; 9] =
-    ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "wire", "init", "checkpoint"];
+pub(crate) const FIXED: [&str; 11] = [
+    "model",
+    "seed",
+    "budget",
+    "local_steps",
+    "task_batch",
+    "optimizer",
+    "momentum",
+    "outer_momentum",
+    "wire",
+    "init",
+    "checkpoint",
+];
 
 /// The treatment of training samples whose loss or gradient is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -123,10 +134,10 @@ impl Settings {
 
     pub(crate) fn training_config(&self, table: &ParameterTable) -> Result<TrainingConfig, Failure> {
         Ok(TrainingConfig {
-            optimizer: self.optimizer(table)?,
+            optimizer: self.outer_optimizer(table)?,
             sizes: table.into(),
             format: self.wire_format()?,
-            budget: self.budget,
+            budget: self.tasks(),
         })
     }
 
@@ -135,6 +146,7 @@ impl Settings {
         text.parse().map_err(|reason: String| bad_groups(&reason))
     }
 
+    /// Returns the optimizer that steps along gradients.
     pub(crate) fn optimizer(&self, table: &ParameterTable) -> Result<Optimizer, Failure> {
         let (rule, decay) = match self.optimizer {
             RuleName::Adam => (Rule::Adam, 0.0),
@@ -198,7 +210,7 @@ impl Settings {
     /// Returns the configuration of the engine. The secret of spot checks must not be the run's seed, which workers know.
     pub(crate) fn engine(&self, min_workers: usize) -> EngineConfig {
         EngineConfig {
-            budget: self.budget,
+            budget: self.tasks(),
             iterations: self.iterations.count(),
             min_workers,
             lease_timeout_s: Some(self.lease_timeout_s),
@@ -208,6 +220,7 @@ impl Settings {
             verify: (self.verify > 0.0).then(|| Verify { share: self.verify, secret: rand::random() }),
             seed: self.seed,
             overcommit: self.overcommit,
+            copies: self.local_steps.is_none(),
             limits: self.limits(),
         }
     }

@@ -91,7 +91,7 @@ impl TrainingLength {
 impl Settings {
     /// Replaces epochs by iterations, once the number of training samples is known.
     pub(crate) fn count_epochs(&mut self, samples: Option<u64>) -> Result<(), Failure> {
-        let of_iteration = self.budget as f64 * f64::from(self.task_batch);
+        let of_iteration = self.tasks() as f64 * f64::from(self.task_batch);
         for (name, length) in [
             ("iterations", &mut self.iterations),
             ("lr_warmup", &mut self.lr_warmup),

@@ -6,6 +6,7 @@
 //! - `exact`: sums of gradients in integers, which do not depend on the order of summation
 //! - `codec`: sums and parameters as bytes
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: the training state, and a step that changes it
+//! - `local`: local steps, and the difference that they make
 //! - `agreement`: compares two workers' results for the same tasks
 //! - `spread`: spreads work on large vectors over several threads
 
@@ -17,6 +18,7 @@
 mod agreement;
 mod codec;
 mod exact;
+mod local;
 mod model_file;
 mod names;
 mod optimizer;
@@ -29,13 +31,14 @@ pub use codec::{
     CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
 };
 pub use exact::{GradientSum, NotFinite, Quantizer, TensorGradient, TensorSizes, Units, UnitsError, add_sums, maxima};
+pub use local::{InnerSteps, LocalParameters};
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_model_except, decode_own_state, decode_table,
     decode_vectors, encode_model, encode_vectors, sha256_of_parameters,
 };
 pub use names::NamePatterns;
 pub use optimizer::{
-    LearningRate, Optimizer, OwnOptimizer, OwnStep, ParameterGroups, Rule, RuleName, Schedule, ScheduleName,
+    GroupRule, LearningRate, Optimizer, OwnOptimizer, OwnStep, ParameterGroups, Rule, RuleName, Schedule, ScheduleName,
     TensorGroups,
 };
 pub use state::{SteppedChunk, TrainingConfig, TrainingOutcome, TrainingState};

@@ -60,6 +60,8 @@ impl Driver {
     /// Records a committed iteration, and starts the next one unless the run is ending.
     pub(super) fn committed(&mut self, cost: &IterationCost) {
         let result = &self.steps.result;
+        let inner = self.info.spec.inner_steps.as_ref();
+        let learning_rate = inner.map_or(result.learning_rate, |steps| steps.learning_rate.at(cost.iteration.number()));
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,
             time_s: self.now_s,
@@ -70,7 +72,7 @@ impl Driver {
             wasted: cost.tasks_wasted,
             employments: cost.employments,
             results: cost.results,
-            learning_rate: result.learning_rate,
+            learning_rate,
             gradient_norm: result.gradient_norm,
             saturated: result.saturated,
             vanished: result.vanished,

@@ -145,8 +145,10 @@ impl Driver {
         let spec = config.run_spec();
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
-        let TrainingSetup { start, optimizer, learning_rate, format } = training;
+        let TrainingSetup { start, optimizer, learning_rate, format, inner_steps } = training;
         let (sizes, verify) = (TensorSizes::from(&problem.model.table()), engine.verify);
+        // Another worker cannot send the rest of a difference, so that it counts only when it has arrived whole.
+        let are_separate = verify.is_some() || inner_steps.is_some();
         let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;
@@ -155,7 +157,7 @@ impl Driver {
 
         let (pace, versions) = (StepPace::default(), workers.transfers.versions(spec.parameters));
         let (paced, reports) = (pace.follow(), sender(commands, DriverCommand::Training));
-        let steps = Steps::start(training, learning_rate, versions, verify.is_some(), pace, reports);
+        let steps = Steps::start(training, learning_rate, versions, are_separate, pace, reports);
         let files = problem.data.files().chain(evaluation.source.files());
         let info = RunInfo {
             id: id.clone(),
@@ -184,7 +186,7 @@ impl Driver {
             sessions: Sessions::restored(names),
             leases: OpenLeases::default(),
             refusals: Refusals::default(),
-            reduction: Reduction::new(chunks, verify.is_some(), uploads),
+            reduction: Reduction::new(chunks, are_separate, uploads),
             meter: LinkMeter::default(),
             links: RecordedLinks::default(),
             exchanges: Exchanges::new(workers.exchange),

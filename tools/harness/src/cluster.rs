@@ -16,7 +16,7 @@ use ata_net::Security;
 use ata_policies::build_policy;
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify};
-use ata_sums::{LearningRate, Optimizer, TensorSizes};
+use ata_sums::TensorSizes;
 use ata_worker::{EmulatedTimes, PeerConfig, TaskTime, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -85,7 +85,7 @@ impl Cluster {
         self.coordinator.abort();
         let table = (settings.models)(settings.model).expect("a model").table();
         let training = ata_sums::TrainingConfig {
-            optimizer: Optimizer::default(),
+            optimizer: settings.optimizer().0,
             sizes: TensorSizes::from(&table),
             format: settings.format,
             budget: settings.budget,
@@ -236,6 +236,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         Some(path) => SplitData::of_file(path).expect("a file"),
         None => SplitData::Generated { seed: SEED },
     };
+    let (optimizer, learning_rate) = settings.optimizer();
     CoordinatorConfig {
         run: RunConfig { id: "harness".into(), folder: folder.to_owned(), ..RunConfig::default() },
         engine: EngineConfig {
@@ -248,6 +249,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             outage_s: settings.outage_s,
             verify: (settings.verify > 0.0).then_some(Verify { share: settings.verify, secret: 7 }),
             overcommit: settings.overcommit,
+            copies: settings.inner_steps.is_none(),
             seed: SEED,
             ..EngineConfig::default()
         },
@@ -272,8 +274,9 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         },
         training: TrainingSetup {
             start,
-            optimizer: Optimizer::default(),
-            learning_rate: LearningRate::constant(0.1),
+            optimizer,
+            learning_rate,
+            inner_steps: settings.inner_steps.clone(),
             format: settings.format,
         },
         checkpoints: checkpoints(settings, folder),

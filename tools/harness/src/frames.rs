@@ -277,6 +277,7 @@ fn run() -> RunSpec {
         test_data: data.clone(),
         data,
         format: WireFormat::Compact,
+        inner_steps: None,
     }
 }
 

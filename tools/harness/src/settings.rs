@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ata_coordinator::TransferLimits;
 use ata_learn::ModelResolver;
+use ata_sums::{InnerSteps, LearningRate, Optimizer, Rule};
 use ata_types::{ExchangeChoice, WireFormat};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub budget: u64,
     /// The number of iterations.
     pub iterations: u64,
+    /// How workers take inner steps, if they do. Their parameters are then averaged.
+    pub inner_steps: Option<InnerSteps>,
     /// The number of workers to wait for.
     pub min_workers: usize,
     /// The time in seconds after which a worker that never reported counts as hung.
@@ -68,6 +71,19 @@ pub struct Settings {
     pub evaluate_every: Option<u64>,
 }
 
+impl Settings {
+    /// Returns the optimizer of the coordinator, and its learning rate.
+    pub fn optimizer(&self) -> (Optimizer, LearningRate) {
+        match &self.inner_steps {
+            Some(_) => {
+                let rule = Rule::Sgd { momentum: 0.0, nesterov: false };
+                (Optimizer { rule, ..Optimizer::default() }, LearningRate::constant(1.0))
+            }
+            None => (Optimizer::default(), LearningRate::constant(0.1)),
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -79,6 +95,7 @@ impl Default for Settings {
             skip_bad_samples: false,
             budget: 12,
             iterations: 20,
+            inner_steps: None,
             min_workers: 1,
             lease_timeout_s: 30.0,
             rest_s: 0.1,

@@ -13,15 +13,16 @@ use crate::transfer::CollectedSum;
 impl Worker<'_> {
     /// Hands over the requested vector, if all of its tasks were computed. An error means that the thread cannot continue.
     pub(super) fn collect(&mut self, request: &VectorRequest, units: Option<Units>) -> Result<(), String> {
-        if self.cancelled.is_set() || !self.kept.has_computed(request.iteration, &request.tasks) {
+        if self.cancelled.is_set() {
             return Ok(());
         }
         let vector = request.id;
         match self.vector(request, units) {
-            Ok(sum) => {
+            Ok(Some(sum)) => {
                 self.report(ComputeEvent::Collected(sum));
                 Ok(())
             }
+            Ok(None) => Ok(()),
             Err(stop) => {
                 self.stopped(stop, |reason, uncomputable| ComputeEvent::VectorFailed { vector, reason, uncomputable })
             }
@@ -32,9 +33,19 @@ impl Worker<'_> {
         &mut self,
         VectorRequest { id, iteration, tasks, .. }: &VectorRequest,
         units: Option<Units>,
-    ) -> Result<CollectedSum, Stop> {
+    ) -> Result<Option<CollectedSum>, Stop> {
+        if self.local.is_some() {
+            self.keep_for(*iteration, tasks, units.clone())?;
+        }
+        if !self.kept.has_computed(*iteration, tasks) {
+            return Ok(None);
+        }
         let quantizer = self.quantizer(*iteration, units)?;
         let (mut sums, missing) = self.kept.select(tasks, quantizer.units());
+        if !missing.is_empty() && self.local.is_some() {
+            let reason = format!("the steps of {} tasks are no longer there", missing.count());
+            return Err(Stop::Failed { reason, uncomputable: false });
+        }
         if !missing.is_empty() {
             tracing::debug!(
                 tasks = missing.count(),
@@ -42,7 +53,7 @@ impl Worker<'_> {
             );
             sums.push(self.compute_again(*iteration, missing, &quantizer)?);
         }
-        Ok(CollectedSum { vector: *id, sums, units: quantizer.units().clone() })
+        Ok(Some(CollectedSum { vector: *id, sums, units: quantizer.units().clone() }))
     }
 
     /// Computes tasks whose gradients are not kept separately, and keeps their sum.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ata_data::DataError;
-use ata_learn::{Learner, LearnerError, Sifted, TaskGradient};
+use ata_learn::{Learner, LearnerError, Sifted, TaskGradient, finite};
 use ata_sums::{GradientSum, Quantizer, maxima};
 use ata_types::{Iteration, TaskRange};
 
@@ -41,13 +41,16 @@ impl Worker<'_> {
 
     /// Returns the largest magnitudes in the gradient of an iteration's first task.
     pub(super) fn first_maxima(&mut self, iteration: Iteration) -> Result<Vec<f32>, LearnerError> {
-        let first = self.retried(|learner| learner.gradient(iteration, 0))?;
-        match maxima(&first.gradient, &self.sizes) {
-            Ok(maxima) => Ok(maxima),
-            Err(error) => {
-                let first = self.without_bad_samples(iteration, 0, error.into())?;
-                Ok(maxima(&first.gradient, &self.sizes)?)
-            }
+        let first = self.task_gradient(iteration, 0)?;
+        Ok(maxima(&first.gradient, &self.sizes)?)
+    }
+
+    /// Returns the gradient of a task. If it is not finite, the task is computed without its bad samples.
+    pub(super) fn task_gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
+        let task = self.retried(|learner| learner.gradient(iteration, index))?;
+        match maxima(&task.gradient, &self.sizes).map(drop).map_err(Into::into).and(finite(task.loss).map(drop)) {
+            Ok(()) => Ok(task),
+            Err(error) => self.without_bad_samples(iteration, index, error),
         }
     }
 

@@ -1,5 +1,6 @@
 use ata_data::DataError;
 use ata_learn::TaskGradient;
+use ata_sums::{InnerSteps, LearningRate, Optimizer, Rule};
 use ata_types::TaskRanges;
 
 use super::samples::READ_WAITS_MS;
@@ -51,7 +52,11 @@ struct Thread {
 
 impl Thread {
     fn start(learner: Scripted) -> Self {
-        let run = RunSpec { parameters: 1, budget: 8, task_batch: 1, ..RunSpec::default() };
+        Self::with(learner, None)
+    }
+
+    fn with(learner: Scripted, inner_steps: Option<InnerSteps>) -> Self {
+        let run = RunSpec { parameters: 1, budget: 8, task_batch: 1, inner_steps, ..RunSpec::default() };
         let (sender, mut events) = mpsc::channel(16);
         let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, sender);
         assert!(matches!(events.blocking_recv(), Some(ComputeEvent::Ready)));
@@ -64,8 +69,12 @@ impl Thread {
 
     /// Computes a lease, whose id is its first task.
     fn lease(&self, first: u64, count: u64, cancelled: &CancelFlag) {
+        self.lease_in(0, first, count, cancelled);
+    }
+
+    fn lease_in(&self, round: u64, first: u64, count: u64, cancelled: &CancelFlag) {
         let lease = Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, own: None };
-        self.compute.push(Job::Compute { lease, round: 0, cancelled: cancelled.clone(), units: None });
+        self.compute.push(Job::Compute { lease, round, cancelled: cancelled.clone(), units: None });
     }
 
     fn ask(&self, vector: u64, tasks: &[u64], withdrawn: &CancelFlag, units: Option<Units>) {
@@ -175,4 +184,47 @@ fn a_vector_that_is_withdrawn_stops_what_is_computed_for_it() {
     thread.ask(1, &[0, 1], &withdrawn, None);
     thread.ask(2, &[1, 2], &on, None);
     assert_eq!(thread.vector(), (2, total(&[1, 2]), 2));
+}
+
+/// A worker whose steps have the rate 1, so that a task moves it by its gradient.
+fn local_thread(learner: Scripted) -> Thread {
+    let rule = Rule::Sgd { momentum: 0.0, nesterov: false };
+    let optimizer = Optimizer { rule, ..Optimizer::default() };
+    let thread = Thread::with(learner, Some(InnerSteps { optimizer, learning_rate: LearningRate::constant(1.0) }));
+    thread.compute.push(Job::Load(vec![8.0].into()));
+    thread
+}
+
+/// The vector of some tasks is their number times the distance that the worker has moved.
+#[test]
+fn leases_that_are_asked_for_together_are_a_chain_of_steps() {
+    let on = CancelFlag::default();
+    let mut thread = local_thread(Scripted::default());
+    thread.lease_in(0, 0, 2, &CancelFlag::default());
+    thread.lease_in(0, 2, 1, &CancelFlag::default());
+    thread.ask(1, &[0, 1, 2], &on, None);
+    assert_eq!(thread.vector(), (1, 3.0 * total(&[0, 1, 2]), 3));
+    // The next chain begins at the parameters of the round again, and what is asked for in place of both vectors has both.
+    thread.lease_in(1, 3, 1, &CancelFlag::default());
+    thread.ask(2, &[3], &on, None);
+    assert_eq!(thread.vector(), (2, value(3), 1));
+    thread.ask(3, &[0, 1, 2, 3], &on, None);
+    assert_eq!(thread.vector(), (3, 3.0 * total(&[0, 1, 2]) + value(3), 4));
+    // A step that is not asked for stays, without weight.
+    thread.ask(4, &[0, 1, 2], &on, Some(Units::from_exponents(&[-12], &TensorSizes::new([1])).unwrap()));
+    let ComputeEvent::VectorFailed { vector: VectorId(4), reason, uncomputable: false } = thread.next().unwrap() else {
+        panic!("steps cannot be taken again")
+    };
+    assert!(reason.contains("no longer there"), "{reason}");
+}
+
+#[test]
+fn the_steps_of_a_cancelled_lease_are_taken_back() {
+    let (on, cancelled) = (CancelFlag::default(), CancelFlag::default());
+    let mut thread = local_thread(Scripted { cancels: Some((3, cancelled.clone())), ..Scripted::default() });
+    thread.lease_in(0, 0, 1, &CancelFlag::default());
+    thread.lease_in(0, 1, 2, &cancelled);
+    thread.lease_in(0, 3, 1, &CancelFlag::default());
+    thread.ask(1, &[0, 3], &on, None);
+    assert_eq!(thread.vector(), (1, 2.0 * total(&[0, 3]), 2));
 }

@@ -37,7 +37,7 @@ enum Supply {
     Nothing,
     /// They get another task each, from this index on.
     Fresh(u64),
-    /// They begin the next tasks, or another copy of what the fewest workers have begun.
+    /// They begin the next tasks, or, if tasks may be copied, another copy of what the fewest workers have begun.
     Race(Race),
     /// The policy is asked at each result how many of these tasks they get.
     Pool(TaskRange),
@@ -54,12 +54,14 @@ struct Race {
     begun: BinaryHeap<Reverse<(u32, u64, u64)>>,
     /// The number of tasks in an equal share of all but the first ones.
     share: u64,
+    /// Whether several workers may begin the same tasks.
+    copies: bool,
 }
 
 impl Race {
-    fn new(tasks: u64, workers: u64) -> Self {
+    fn new(tasks: u64, workers: u64, copies: bool) -> Self {
         let share = tasks.saturating_sub(workers).div_ceil(workers).clamp(1, MAX_LEASE_TASKS);
-        Self { fresh: TaskRange { first: 0, count: tasks }, begun: BinaryHeap::new(), share }
+        Self { fresh: TaskRange { first: 0, count: tasks }, begun: BinaryHeap::new(), share, copies }
     }
 
     /// Returns the tasks that the fewest workers have begun, at most so many if they are fresh.
@@ -72,6 +74,10 @@ impl Race {
                 self.fresh = TaskRange { first: self.fresh.first + count, count: self.fresh.count - count };
             }
             let Reverse((copies, first, count)) = self.begun.pop()?;
+            if copies > 0 && !self.copies {
+                self.begun.push(Reverse((copies, first, count)));
+                return None;
+            }
             let tasks = TaskRange { first, count };
             let undone: TaskRanges =
                 tasks.indices().filter(|task| !done[*task as usize]).map(TaskRange::single).collect();
@@ -85,7 +91,8 @@ impl Race {
 }
 
 impl Mode {
-    pub(super) fn new(decision: &Decision) -> Self {
+    /// Creates the mode of a decision. `copies` is [`EngineConfig::copies`](super::EngineConfig::copies).
+    pub(super) fn new(decision: &Decision, copies: bool) -> Self {
         let allocated = decision.allocation.some().map(|(_, tasks)| tasks).sum();
         let first = |take, end| Wanted::First { take, taken: 0, end };
         let each = |tasks| Wanted::Each { done: vec![false; tasks as usize], left: tasks };
@@ -106,7 +113,8 @@ impl Mode {
             Collect::First { take, refill: true } => race(first(take, u64::MAX), true, Supply::Fresh(allocated)),
             Collect::First { take, refill: false } => race(first(take, u64::MAX), true, Supply::Nothing),
             Collect::Race { tasks } => {
-                race(each(tasks), true, Supply::Race(Race::new(tasks, decision.allocation.len() as u64)))
+                let workers = decision.allocation.len() as u64;
+                race(each(tasks), true, Supply::Race(Race::new(tasks, workers, copies)))
             }
             Collect::Each { .. } => Self { races: false, ..race(first(1, u64::MAX), true, Supply::Fresh(0)) },
         }
@@ -176,7 +184,9 @@ impl Mode {
             }
             Wanted::Lost(lost) => lost.insert(tasks),
         }
-        if let Supply::Race(race) = &mut self.supply {
+        if let Supply::Race(race) = &mut self.supply
+            && race.copies
+        {
             race.begun.push(Reverse((0, tasks.first, tasks.count)));
         }
     }
@@ -189,9 +199,18 @@ impl Mode {
         }
     }
 
-    /// Returns whether workers never wait: [`Self::next`] always has a task.
+    /// Returns whether workers with nothing to do get [`Self::next`].
     pub(super) fn keeps_busy(&self) -> bool {
         matches!(self.supply, Supply::Fresh(_) | Supply::Race(_))
+    }
+
+    /// Returns whether workers never wait, since there is always a next task: a lost one need not be handed out again.
+    pub(super) fn never_waits(&self) -> bool {
+        match &self.supply {
+            Supply::Fresh(_) => true,
+            Supply::Race(race) => race.copies,
+            Supply::Nothing | Supply::Pool(_) => false,
+        }
     }
 
     /// Returns the next tasks of a worker with nothing to do, which may compute a lease as one batch; `None` if it waits for the next
@@ -268,7 +287,7 @@ mod tests {
         /// The result is compared with a search through all tasks.
         #[test]
         fn the_task_with_fewest_copies_is_next(tasks in 1u64..12, turns in prop::collection::vec(prop::option::of(0u64..12), 0..60)) {
-            let mut race = Mode::new(&Decision::new(vec![1], Collect::Race { tasks }, Rule::Uniform));
+            let mut race = Mode::new(&Decision::new(vec![1], Collect::Race { tasks }, Rule::Uniform), true);
             let mut copies: Vec<Option<u32>> = vec![Some(0); tasks as usize];
             for turn in turns {
                 if let Some(task) = turn.map(|task| task % tasks) {
@@ -295,7 +314,7 @@ mod tests {
             turns in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), prop::option::of((0u64..9, 1u64..9))), 0..90),
         ) {
             let decision = Decision::new(vec![1; workers], Collect::Race { tasks }, Rule::Uniform);
-            let mut race = Mode::new(&decision);
+            let mut race = Mode::new(&decision, true);
             let mut begun: Vec<TaskRange> = race.shares(&decision).into_iter().map(|(_, lease)| lease).collect();
             prop_assert!(begun.iter().all(|lease| lease.count == 1));
             let mut taken = vec![false; tasks as usize];
@@ -325,6 +344,20 @@ mod tests {
             }
             prop_assert!(race.is_complete());
         }
+    }
+
+    /// Local steps of two workers are not the same, so that no task is begun twice unless it was lost.
+    #[test]
+    fn a_race_without_copies_begins_each_task_once() {
+        let decision = Decision::new(vec![1; 2], Collect::Race { tasks: 5 }, Rule::Uniform);
+        let mut race = Mode::new(&decision, false);
+        let begun: Vec<TaskRange> = std::iter::from_fn(|| race.next(false)).collect();
+        assert_eq!(begun, (0..5).map(TaskRange::single).collect::<Vec<_>>());
+        assert!(race.keeps_busy() && !race.never_waits());
+        begun.iter().for_each(|tasks| race.take(*tasks));
+        assert!(race.is_complete());
+        race.lose(begun[3]);
+        assert_eq!((race.is_complete(), race.next(false)), (false, None), "lost tasks are handed out like others");
     }
 
     #[test]

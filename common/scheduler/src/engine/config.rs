@@ -31,6 +31,8 @@ pub struct EngineConfig {
     /// Overcommitment, at least 0: the share of tasks that a barrier policy allocates beyond B. The first B results
     /// make the step and the rest is cancelled, which trades wasted work for speed.
     pub overcommit: f64,
+    /// Whether policies may have late tasks computed by a second worker. Local steps of two workers are not the same.
+    pub copies: bool,
     /// Limits that end the run earlier.
     pub limits: Limits,
 }
@@ -49,6 +51,7 @@ impl Default for EngineConfig {
             verify: None,
             seed: 0,
             overcommit: 0.0,
+            copies: true,
             limits: Limits::default(),
         }
     }

@@ -8,11 +8,11 @@ use crate::table::{ParameterTable, TensorKind};
 
 /// How the tensors of a group are trained.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct GroupRule {
+pub struct GroupRule {
     /// The factor of the learning rate.
-    pub(crate) rate_factor: f64,
+    pub rate_factor: f64,
     /// The weight decay, if it is not the optimizer's.
-    pub(crate) weight_decay: Option<f64>,
+    pub weight_decay: Option<f64>,
 }
 
 /// Parameter groups by the names of tensors, as in `*.bias norm*: weight_decay=0; head.*: lr_factor=10`. The first group with a pattern that
@@ -79,6 +79,17 @@ impl ParameterGroups {
 }
 
 impl TensorGroups {
+    /// Creates groups from the form of [`TensorGroups::parts`]. Fails if a tensor's group does not exist.
+    pub fn new(groups: Vec<GroupRule>, of_tensor: Vec<usize>) -> Option<Self> {
+        of_tensor.iter().all(|group| *group < groups.len()).then(|| Self { groups, of_tensor: of_tensor.into() })
+    }
+
+    /// Returns the groups, after that of the tensors that are in none of them, and the group of each tensor. Both are empty if all tensors
+    /// are trained alike.
+    pub fn parts(&self) -> (&[GroupRule], &[usize]) {
+        (&self.groups, &self.of_tensor)
+    }
+
     /// Returns whether all tensors are trained alike.
     pub(crate) fn are_one(&self) -> bool {
         self.groups.is_empty()

@@ -11,7 +11,7 @@ mod own;
 mod rate;
 mod steps;
 
-pub use groups::{ParameterGroups, TensorGroups};
+pub use groups::{GroupRule, ParameterGroups, TensorGroups};
 pub(crate) use kernels::{Range, average, follow};
 pub use own::{OwnOptimizer, OwnStep};
 pub use rate::{LearningRate, Schedule, ScheduleName};

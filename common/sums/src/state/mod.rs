@@ -172,6 +172,11 @@ impl TrainingState {
         &self.trained.vectors.parameters
     }
 
+    /// Replaces the parameters, and nothing else.
+    pub(crate) fn set_parameters(&mut self, parameters: &[f32]) {
+        self.trained.vectors.parameters.copy_from_slice(parameters);
+    }
+
     /// Returns the parameters that workers compute at: those that they hold, if they are sent rounded differences.
     pub fn working_parameters(&self) -> &[f32] {
         self.trained.vectors.replica.as_deref().unwrap_or(self.parameters())

@@ -1,9 +1,10 @@
 //! Everything a worker must know about the run.
 
+use ata_sums::InnerSteps;
 use ata_types::WireFormat;
 use bytes::Bytes;
 
-use super::{WireError, array, in_range, invalid, missing, truncated};
+use super::{WireError, array, in_range, inner_steps, invalid, missing, truncated};
 use crate::limits::{MAX_BUDGET, MAX_DATA_BYTES, MAX_PARAMETERS, MAX_TASK_BATCH, MAX_TENSORS};
 use crate::proto::{self, data_spec::Kind};
 
@@ -30,6 +31,8 @@ pub struct RunSpec {
     pub test_data: DataSpec,
     /// The encoding of vectors.
     pub format: WireFormat,
+    /// The optimizer of local steps, if workers take them.
+    pub inner_steps: Option<InnerSteps>,
 }
 
 /// One split of a run's data.
@@ -53,13 +56,12 @@ pub enum DataSpec {
 
 impl RunSpec {
     pub(super) fn into_wire(self) -> proto::RunSpec {
-        let Self { model, parameters, tensors, seed, budget, task_batch, skip_bad_samples, data, test_data, format } =
-            self;
-        let format = match format {
+        let Self { model, parameters, tensors, seed, budget, task_batch, skip_bad_samples, .. } = self;
+        let format = match self.format {
             WireFormat::F32Exact => proto::WireFormat::F32Exact,
             WireFormat::Compact => proto::WireFormat::Compact,
         };
-        let (data, test_data, format) = (Some(data.into_wire()), Some(test_data.into_wire()), format.into());
+        let (data, test_data, format) = (Some(self.data.into_wire()), Some(self.test_data.into_wire()), format.into());
         proto::RunSpec {
             model,
             parameters,
@@ -71,6 +73,7 @@ impl RunSpec {
             data,
             test_data,
             format,
+            inner_steps: self.inner_steps.as_ref().map(inner_steps::to_wire),
         }
     }
 
@@ -88,6 +91,7 @@ impl RunSpec {
         if values != parameters {
             return Err(invalid("sum of tensors", values, format!("{parameters}, the number of parameters")));
         }
+        let inner_steps = run.inner_steps.map(|steps| inner_steps::from_wire(steps, run.tensors.len())).transpose()?;
         Ok(Self {
             model: truncated(run.model),
             parameters,
@@ -99,6 +103,7 @@ impl RunSpec {
             data: DataSpec::from_wire(run.data.ok_or_else(|| missing("data"))?)?,
             test_data: DataSpec::from_wire(run.test_data.ok_or_else(|| missing("test_data"))?)?,
             format,
+            inner_steps,
         })
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use ata_sums::{GroupRule, InnerSteps, LearningRate, Optimizer, Rule, Schedule, TensorGroups};
 use ata_types::{
     Iteration, Lease, LeaseId, MAX_LEASE_TASKS, MAX_METRIC_NAME_BYTES, MAX_METRICS, TaskRange, VectorId, WireFormat,
     WorkerId,
@@ -47,7 +48,15 @@ fn run() -> RunSpec {
         data: DataSpec::File { sha256: [9; 32], bytes: MAX_DATA_BYTES, shards_url: Some("s3://images".into()) },
         test_data: DataSpec::Generated { seed: 3 },
         format: WireFormat::Compact,
+        inner_steps: Some(inner_steps(Rule::AdamW, Schedule::Step { every: 7, factor: 0.5 })),
     }
+}
+
+fn inner_steps(rule: Rule, schedule: Schedule) -> InnerSteps {
+    let group = |weight_decay| GroupRule { rate_factor: 2.0, weight_decay };
+    let groups = TensorGroups::new(vec![group(None), group(Some(0.5))], [0, 1].repeat(MAX_TENSORS / 2)).unwrap();
+    let optimizer = Optimizer { rule, clip_norm: Some(2.0), groups, ..Optimizer::default() };
+    InnerSteps { optimizer, learning_rate: LearningRate { peak: 0.25, warmup: 3, schedule } }
 }
 
 fn address() -> PeerAddress {
@@ -159,6 +168,55 @@ fn headers_and_summaries_arrive() {
         padding_bytes: MAX_PROBE_BYTES,
         time,
     }]);
+}
+
+#[test]
+fn every_inner_optimizer_arrives() {
+    let span = 40;
+    let rates = [
+        Schedule::Constant,
+        Schedule::Cosine { iterations: span },
+        Schedule::OneCycle { iterations: span },
+        Schedule::Step { every: span, factor: 0.5 },
+    ];
+    let rules = [Rule::Adam, Rule::AdamW, Rule::Sgd { momentum: 0.5, nesterov: true }];
+    let with = |steps| ProbeSummary { run: RunSpec { inner_steps: steps, ..run() }, ..ProbeSummary::default() };
+    let all = rules.into_iter().flat_map(|rule| rates.map(|schedule| Some(inner_steps(rule, schedule))));
+    check_arrival::<proto::ProbeSummary, _>(all.chain([None]).map(with));
+}
+
+#[test]
+fn inner_optimizers_that_cannot_step_are_refused_with_the_field() {
+    let mut good = proto::ProbeSummary::from(ProbeSummary { run: run(), ..ProbeSummary::default() });
+    let steps = good.run.as_mut().unwrap().inner_steps.take().unwrap();
+    let read = |change: &dyn Fn(&mut proto::InnerSteps)| {
+        let mut summary = good.clone();
+        let mut steps = steps.clone();
+        change(&mut steps);
+        summary.run.as_mut().unwrap().inner_steps = Some(steps);
+        ProbeSummary::try_from(summary)
+    };
+    read(&|_| {}).unwrap();
+    type Change = fn(&mut proto::InnerSteps);
+    for (change, said) in [
+        ((|steps| steps.rule = 0) as Change, "rule is 0"),
+        (|steps| steps.beta1 = 1.0, "beta1 is 1"),
+        (|steps| steps.beta2 = -0.1, "beta2 is -0.1"),
+        (|steps| steps.epsilon = 0.0, "epsilon is 0"),
+        (|steps| steps.weight_decay = f64::NAN, "weight_decay is NaN"),
+        (|steps| steps.clip_norm = Some(0.0), "clip_norm is 0"),
+        (|steps| steps.groups[0].rate_factor = f64::INFINITY, "rate_factor is inf"),
+        (|steps| steps.groups[1].weight_decay = Some(-1.0), "weight_decay is -1"),
+        (|steps| steps.group_of_tensor[3] = 2, "group_of_tensor is "),
+        (|steps| steps.group_of_tensor.push(0), "number of groups of tensors is 65537"),
+        (|steps| (steps.rule, steps.momentum) = (3, 1.0), "momentum is 1"),
+        (|steps| steps.learning_rate = None, "learning_rate is missing"),
+        (|steps| steps.learning_rate.as_mut().unwrap().schedule = 9, "schedule is 9"),
+        (|steps| steps.learning_rate.as_mut().unwrap().peak = 0.0, "peak is 0"),
+        (|steps| steps.learning_rate.as_mut().unwrap().factor = f64::NAN, "factor is NaN"),
+    ] {
+        check_refusal(read(&change), said);
+    }
 }
 
 fn from_worker(kind: From) -> Result<FromWorker, WireError> {

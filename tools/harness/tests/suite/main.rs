@@ -12,6 +12,7 @@ mod hostile;
 mod kept;
 mod leaving;
 mod limits;
+mod local_steps;
 mod machines;
 mod probes;
 mod shards;

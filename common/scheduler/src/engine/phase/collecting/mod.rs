@@ -63,7 +63,7 @@ impl Collecting {
         let began_s = if is_asynchronous { shared.last_step_s.or(shared.began_s) } else { None };
         Self {
             number,
-            mode: Mode::new(&decision),
+            mode: Mode::new(&decision, shared.config.copies),
             decision,
             started_s: began_s.unwrap_or(shared.now_s),
             workers,

@@ -150,7 +150,7 @@ impl Collecting {
     pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
         // If there is always another task, only failed ones are worth retrying: if they fail everywhere, the run must end. No
         // asynchronous step needs a particular task.
-        let must_redo = !self.is_asynchronous() && (blame.is_some() || !self.mode.keeps_busy());
+        let must_redo = !self.is_asynchronous() && (blame.is_some() || !self.mode.never_waits());
         if tasks.count > 0 && self.mode.wants(tasks) && must_redo {
             self.orphans.push(Orphan { tasks, blame: blame.cloned().map(Box::new) });
         }

@@ -1,0 +1,112 @@
+//! The settings of local steps, and of the outer steps between them.
+
+use ata_policies::POLICIES;
+use ata_scheduler::PolicyKind;
+use ata_sums::{InnerSteps, LearningRate, Optimizer, ParameterTable, Rule, RuleName};
+use ata_types::ExchangeChoice;
+use ata_wire::limits::MAX_BUDGET;
+
+use super::{Settings, in_range, positive};
+use crate::failure::{Failure, require};
+
+impl Settings {
+    /// Returns the number of tasks of an iteration: the budget, or the inner steps of a round.
+    pub(crate) fn tasks(&self) -> u64 {
+        self.local_steps.unwrap_or(self.budget)
+    }
+
+    /// Returns the optimizer that a worker takes inner steps with, if it does.
+    pub(crate) fn inner_steps(&self, table: &ParameterTable) -> Result<Option<InnerSteps>, Failure> {
+        let inner = |optimizer| InnerSteps {
+            optimizer: Optimizer { ema: None, ..optimizer },
+            learning_rate: self.learning_rate(),
+        };
+        self.local_steps.map(|_| self.optimizer(table).map(inner)).transpose()
+    }
+
+    /// Returns the optimizer of the coordinator.
+    pub(crate) fn outer_optimizer(&self, table: &ParameterTable) -> Result<Optimizer, Failure> {
+        let own = self.optimizer(table)?;
+        if self.local_steps.is_none() {
+            return Ok(own);
+        }
+        let momentum = self.outer_momentum;
+        let rule = Rule::Sgd { momentum, nesterov: momentum > 0.0 };
+        Ok(Optimizer { rule, ema: own.ema, ..Optimizer::default() })
+    }
+
+    /// Returns the learning rate of the coordinator's optimizer.
+    pub(crate) fn outer_learning_rate(&self) -> LearningRate {
+        match self.local_steps {
+            Some(_) => LearningRate::constant(self.outer_lr),
+            None => self.learning_rate(),
+        }
+    }
+
+    pub(super) fn check_local_steps(&self) -> Result<(), Failure> {
+        positive("outer_lr", self.outer_lr)?;
+        let momentum = self.outer_momentum;
+        require((0.0..1.0).contains(&momentum), || format!("outer_momentum = {momentum}: expected 0 to below 1"))?;
+        let Some(steps) = self.local_steps else { return Ok(()) };
+        in_range("local_steps", steps, 1, MAX_BUDGET)?;
+        let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier && self.overcommit == 0.0;
+        let steps = format!("local_steps = {steps}");
+        require(waits, || {
+            format!("{steps}: expected a policy that waits for all tasks (see `ata policies`), without overcommit")
+        })?;
+        require(self.verify == 0.0, || {
+            format!(
+                "{steps}: no other worker can take the same steps, since each has its own optimizer; expected verify = 0"
+            )
+        })?;
+        require(self.optimizer != RuleName::Own, || {
+            format!("{steps}: the program's own optimizer exists on the coordinator only; expected adam, adamw or sgd")
+        })?;
+        require(self.exchange != ExchangeChoice::Shards, || {
+            format!("{steps}: differences go through the coordinator; expected exchange = star or auto")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outer_step_averages_by_default() {
+        let table = ParameterTable::vector("theta", 3);
+        let settings = Settings { local_steps: Some(60), ema: Some(0.5), clip_norm: Some(2.0), ..Settings::default() };
+        let outer = settings.outer_optimizer(&table).unwrap();
+        let averaging = Rule::Sgd { momentum: 0.0, nesterov: false };
+        assert_eq!((outer.rule, outer.clip_norm, outer.ema), (averaging, None, Some(0.5)));
+        assert_eq!((settings.tasks(), settings.outer_learning_rate()), (60, LearningRate::constant(1.0)));
+        let inner = settings.inner_steps(&table).unwrap().unwrap();
+        assert_eq!(
+            (inner.optimizer.rule, inner.optimizer.clip_norm, inner.optimizer.ema),
+            (Rule::Adam, Some(2.0), None)
+        );
+        assert_eq!(inner.learning_rate, LearningRate::constant(settings.lr));
+        let plain = Settings { local_steps: None, ..settings };
+        assert_eq!((plain.inner_steps(&table).unwrap(), plain.tasks()), (None, plain.budget));
+        assert_eq!(plain.outer_optimizer(&table).unwrap(), plain.optimizer(&table).unwrap());
+    }
+
+    #[test]
+    fn what_needs_gradients_is_refused() {
+        let local = || Settings { local_steps: Some(8), ..Settings::default() };
+        assert!(local().check_local_steps().is_ok());
+        for (settings, reason) in [
+            (Settings { local_steps: Some(0), ..local() }, "local_steps = 0"),
+            (Settings { policy: "gta".into(), ..local() }, "waits for all tasks"),
+            (Settings { overcommit: 0.5, ..local() }, "without overcommit"),
+            (Settings { verify: 0.5, ..local() }, "verify = 0"),
+            (Settings { optimizer: RuleName::Own, ..local() }, "adam, adamw or sgd"),
+            (Settings { exchange: ExchangeChoice::Shards, ..local() }, "star or auto"),
+            (Settings { outer_momentum: 1.0, ..local() }, "outer_momentum = 1"),
+            (Settings { outer_lr: 0.0, ..local() }, "outer_lr = 0"),
+        ] {
+            let refused = settings.check_local_steps().unwrap_err().to_string();
+            assert!(refused.contains(reason), "{refused}");
+        }
+    }
+}

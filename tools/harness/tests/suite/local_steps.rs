@@ -1,0 +1,178 @@
+//! Tests local steps: workers that train by themselves, and whose parameters are averaged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_data::{DataSource, Split, Tasks};
+use ata_harness::{Cluster, Ended, Settings, WorkerSettings};
+use ata_learn::{DeviceChoice, Learner};
+use ata_record::RunEvent;
+use ata_sums::{
+    GradientSum, InnerSteps, LearningRate, LocalParameters, Optimizer, Quantizer, Rule, TensorSizes, TrainingConfig,
+    TrainingState, Units, decode_model, maxima, sha256_of_parameters,
+};
+use ata_types::{Iteration, LeaseId, TaskOutcome, WireFormat, WorkerId};
+
+use crate::{applied, count, is_loss, run};
+
+fn steps(rule: Rule) -> InnerSteps {
+    InnerSteps { optimizer: Optimizer { rule, ..Optimizer::default() }, learning_rate: LearningRate::constant(0.01) }
+}
+
+fn settings(policy: &'static str, format: WireFormat) -> Settings {
+    Settings {
+        policy,
+        format,
+        inner_steps: Some(steps(Rule::Adam)),
+        model: "toy:40000",
+        budget: 24,
+        iterations: 8,
+        ..Settings::default()
+    }
+}
+
+fn workers() -> [WorkerSettings; 3] {
+    [("one", 1), ("two", 2), ("three", 5)].map(|(name, task_ms)| WorkerSettings {
+        task_time: Duration::from_millis(task_ms),
+        ..WorkerSettings::new(name)
+    })
+}
+
+/// Repeats a run in one thread, from the tasks of each worker in the journal.
+struct Repetition {
+    learner: Box<dyn Learner>,
+    state: TrainingState,
+    own: BTreeMap<WorkerId, LocalParameters>,
+    settings: Settings,
+}
+
+impl Repetition {
+    fn new(settings: &Settings) -> Self {
+        let model = (settings.models)(settings.model).unwrap();
+        let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+        let tasks = Tasks { seed: 1, budget: settings.budget, task_batch: settings.task_batch };
+        let learner = data.learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
+        let config = TrainingConfig {
+            optimizer: settings.optimizer().0,
+            sizes: (&model.table()).into(),
+            format: settings.format,
+            budget: settings.budget,
+        };
+        let state = TrainingState::new(config, model.initial_parameters(1).unwrap());
+        Self { learner, state, own: BTreeMap::new(), settings: settings.clone() }
+    }
+
+    fn sizes(&self) -> TensorSizes {
+        self.state.config().sizes.clone()
+    }
+
+    fn worker(&self) -> LocalParameters {
+        let base = Arc::new(self.state.working_parameters().to_vec());
+        LocalParameters::new(self.settings.inner_steps.clone().unwrap(), self.sizes(), base)
+    }
+
+    fn step(&mut self, own: &mut LocalParameters, round: Iteration, task: u64) {
+        self.learner.load(own.values());
+        own.step(round, self.learner.gradient(round, task).unwrap().gradient).unwrap();
+    }
+
+    /// Repeats a round, in which each worker takes steps of these tasks, by lease.
+    fn round(&mut self, round: Iteration, tasks: &BTreeMap<(WorkerId, LeaseId), Vec<u64>>) {
+        if self.state.units().is_none() {
+            let mut fresh = self.worker();
+            self.step(&mut fresh, round, 0);
+            let first = maxima(&fresh.difference(1), &self.sizes()).unwrap();
+            self.state.set_units(Units::first(&first, self.settings.budget));
+        }
+        let units = self.state.units().unwrap().clone();
+        let quantizer = Quantizer::new(units.clone(), self.sizes(), self.settings.budget, self.settings.format);
+        let mut total = GradientSum::new(&self.sizes());
+        let workers: std::collections::BTreeSet<WorkerId> = tasks.keys().map(|(worker, _)| *worker).collect();
+        for worker in workers {
+            let mut own = self.own.remove(&worker).unwrap_or_else(|| self.worker());
+            own.begin(Arc::new(self.state.working_parameters().to_vec()));
+            let mut taken = 0;
+            for (_, tasks) in tasks.iter().filter(|((holder, _), _)| *holder == worker) {
+                tasks.iter().for_each(|task| self.step(&mut own, round, *task));
+                taken += tasks.len() as u64;
+            }
+            let mut sum = GradientSum::new(&self.sizes());
+            sum.add(&own.difference(taken), taken, &quantizer).unwrap();
+            total.merge(&sum);
+            self.own.insert(worker, own);
+        }
+        let mean = units.values(&self.sizes(), &total.values);
+        self.state.step_whole(mean, self.settings.budget, 1.0, false).unwrap();
+        self.state.commit_step(&self.state.believed(&total.maxima));
+    }
+}
+
+fn repeated(settings: &Settings, ended: &Ended) -> [u8; 32] {
+    let mut repetition = Repetition::new(settings);
+    for round in (1..=settings.iterations).map(Iteration) {
+        let mut tasks: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+        for event in &ended.events {
+            if let RunEvent::Task { iteration, task, worker, lease, outcome: TaskOutcome::Applied, .. } = event
+                && *iteration == round
+            {
+                tasks.entry((*worker, *lease)).or_default().push(*task);
+            }
+        }
+        repetition.round(round, &tasks);
+    }
+    sha256_of_parameters(repetition.state.parameters())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tasks_of_each_worker_determine_the_bits_of_a_run() {
+    for (policy, format) in
+        [("uta", WireFormat::F32Exact), ("ata-auto", WireFormat::F32Exact), ("ata-auto", WireFormat::Compact)]
+    {
+        let settings = Settings { min_workers: 3, ..settings(policy, format) };
+        let ended = run(&settings, workers()).await;
+        assert!(ended.report.ended.is_ok(), "{policy}: {:?}", ended.report.ended);
+        assert_eq!(applied(&ended), settings.budget * settings.iterations, "{policy}");
+        assert_eq!(ended.report.parameters_sha256, repeated(&settings, &ended), "{policy} {format}");
+    }
+}
+
+/// The rounds of a single worker are ordinary training, as far as the rounding of its differences allows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_worker_trains_as_if_there_were_no_rounds() {
+    let settings = settings("uta", WireFormat::F32Exact);
+    let ended = run(&settings, [WorkerSettings::new("one")]).await;
+    let mut plain = Repetition::new(&settings);
+    let mut own = plain.worker();
+    for round in (1..=settings.iterations).map(Iteration) {
+        (0..settings.budget).for_each(|task| plain.step(&mut own, round, task));
+    }
+    let table = (settings.models)(settings.model).unwrap().table();
+    let (found, _) = decode_model(&table, &ended.model).unwrap();
+    let furthest = found.iter().zip(own.values()).map(|(found, own)| (found - own).abs()).fold(0.0, f32::max);
+    assert!(furthest < 1e-5, "{furthest}");
+    assert!(own.values().iter().all(|value| (value - 1.0).abs() > 1e-2), "it has trained");
+}
+
+/// Others take the steps of a worker that is lost, and a coordinator that crashes resumes between two rounds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_survives_workers_and_coordinators() {
+    let settings = Settings { iterations: 60, checkpoint_every: Some(1), ..settings("ata-auto", WireFormat::Compact) };
+    let mut cluster = Cluster::start(&settings).await;
+    let [one, two, three] = workers();
+    cluster.worker(one.clone());
+    let killed = cluster.worker(two);
+    let _three = cluster.worker(three.clone());
+    cluster.wait_for("progress", |state| state.iterations >= 3).await;
+    killed.abort();
+    cluster.wait_for("progress without it", |state| state.iterations >= 8).await;
+    let at = cluster.crash(&settings).await;
+    assert!(at >= 7, "{at}");
+    for worker in [one, three] {
+        cluster.worker(WorkerSettings { name: format!("{}-again", worker.name), ..worker });
+    }
+    let ended = cluster.end().await;
+    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+    assert_eq!(ended.report.state.tasks_applied, settings.budget * settings.iterations);
+    assert!(count(&ended, is_loss) <= 1, "{:?}", ended.events);
+}
