@@ -280,6 +280,12 @@ impl SplitData {
 }
 
 impl CoordinatorConfig {
+    /// Returns whether vectors count only when they have arrived whole: before, one may turn out to be wrong, or another worker cannot send
+    /// the rest of a difference.
+    pub(crate) fn keeps_vectors_apart(&self) -> bool {
+        self.engine.verify.is_some() || self.training.inner_steps.is_some()
+    }
+
     pub(crate) fn run_spec(&self) -> RunSpec {
         let problem = &self.problem;
         RunSpec {
@@ -293,7 +299,7 @@ impl CoordinatorConfig {
             data: problem.data.spec(),
             test_data: self.evaluation.source.spec(),
             format: self.training.format,
-            inner_steps: self.training.inner_steps.clone(),
+            inner_steps: self.training.inner_steps.clone().map(Box::new),
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::config::TaskTime;
 use crate::kept::{KeptGradients, KeptSum};
 use crate::transfer::CollectedSum;
-use local::LocalRun;
+use local::LocalSteps;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
@@ -126,7 +126,7 @@ impl Compute {
                         task_time,
                         events: &events,
                         cancelled: CancelFlag::default(),
-                        local: inner_steps.map(|steps| LocalRun::new(steps, tensors.clone())),
+                        local: inner_steps.map(|steps| LocalSteps::new(*steps, tensors.clone(), format)),
                         format,
                         budget,
                         sizes: tensors,
@@ -183,7 +183,7 @@ struct Worker<'a> {
     /// The flag of the current job.
     cancelled: CancelFlag,
     /// The worker's own parameters, if it takes local steps.
-    local: Option<LocalRun>,
+    local: Option<LocalSteps>,
     format: WireFormat,
     budget: u64,
     sizes: TensorSizes,

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, Progress,
-    RunConfig, RunError, RunReport, Start, StopReason, TrainingSetup, TransferLimits, WorkersConfig,
+    RunConfig, RunError, RunReport, Start, StopReason, TransferLimits, WorkersConfig,
 };
 use ata_learn::{DeviceChoice, OpenDevice};
 use ata_net::Security;
@@ -244,13 +244,7 @@ impl Run {
                 data: training,
                 samples,
             },
-            training: TrainingSetup {
-                start,
-                optimizer: settings.outer_optimizer(&table)?,
-                format: settings.wire_format()?,
-                learning_rate: settings.outer_learning_rate(),
-                inner_steps: settings.inner_steps(&table)?,
-            },
+            training: settings.training(&table, start)?,
             evaluation: EvaluationConfig {
                 source: test,
                 own: own_test.map(|data| OwnEvaluation { data, device }),

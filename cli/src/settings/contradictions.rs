@@ -66,6 +66,7 @@ impl Settings {
             ("lr_step_factor", steps),
             ("budget", (self.local_steps.is_none(), "--local-steps gives the tasks of a round")),
             ("fuse", (self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other")),
+            ("difference_bits", outer),
             ("outer_lr", outer),
             ("outer_momentum", outer),
             ("keep", keep),

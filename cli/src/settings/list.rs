@@ -132,10 +132,15 @@ settings! {
         /// Keep an exponential moving average of the parameters with this decay, as in 0.999, evaluate it instead of them, and save it as
         /// model-ema.safetensors.
         ema: f64, "DECAY";
-        /// For machines far apart: an iteration is a round, in which all workers together take N optimizer steps by themselves, of one task
-        /// each; then the mean of their parameters is the next round's. Faster workers take more of them. It takes the place of --budget.
+        /// Exchange less, for machines far apart: an iteration is a round, in which all workers together take N optimizer steps by
+        /// themselves, of one task each; then the mean of their parameters is the next round's. Faster workers take more of them. It takes
+        /// the place of --budget.
         #[arg(help_heading = "Local steps")]
         local_steps: u64, "N";
+        /// Bits of a value that workers send after local steps, in the format compact; what is rounded off is added to what they send next
+        /// [default].
+        #[arg(help_heading = "Local steps")]
+        difference_bits: u32 = 8, "N";
         /// The learning rate of the outer step, along the mean difference of a round; 1 without momentum averages [default].
         #[arg(help_heading = "Local steps")]
         outer_lr: f64 = 1.0, "X";

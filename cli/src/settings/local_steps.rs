@@ -1,8 +1,9 @@
 //! The settings of local steps, and of the outer steps between them.
 
+use ata_coordinator::{Start, TrainingSetup};
 use ata_policies::POLICIES;
 use ata_scheduler::PolicyKind;
-use ata_sums::{InnerSteps, LearningRate, Optimizer, ParameterTable, Rule, RuleName};
+use ata_sums::{DIFFERENCE_BITS, InnerSteps, LearningRate, Optimizer, ParameterTable, Rule, RuleName};
 use ata_types::ExchangeChoice;
 use ata_wire::limits::MAX_BUDGET;
 
@@ -15,11 +16,12 @@ impl Settings {
         self.local_steps.unwrap_or(self.budget)
     }
 
-    /// Returns the optimizer that a worker takes inner steps with, if it does.
-    pub(crate) fn inner_steps(&self, table: &ParameterTable) -> Result<Option<InnerSteps>, Failure> {
+    /// Returns the optimizer that workers take inner steps with, if they do.
+    fn inner_steps(&self, table: &ParameterTable) -> Result<Option<InnerSteps>, Failure> {
         let inner = |optimizer| InnerSteps {
             optimizer: Optimizer { ema: None, ..optimizer },
             learning_rate: self.learning_rate(),
+            difference_bits: self.difference_bits,
         };
         self.local_steps.map(|_| self.optimizer(table).map(inner)).transpose()
     }
@@ -35,16 +37,22 @@ impl Settings {
         Ok(Optimizer { rule, ema: own.ema, ..Optimizer::default() })
     }
 
-    /// Returns the learning rate of the coordinator's optimizer.
-    pub(crate) fn outer_learning_rate(&self) -> LearningRate {
-        match self.local_steps {
-            Some(_) => LearningRate::constant(self.outer_lr),
-            None => self.learning_rate(),
-        }
+    /// Returns how gradients, or differences, are turned into parameters.
+    pub(crate) fn training(&self, table: &ParameterTable, start: Start) -> Result<TrainingSetup, Failure> {
+        let outer = self.local_steps.map(|_| LearningRate::constant(self.outer_lr));
+        Ok(TrainingSetup {
+            start,
+            optimizer: self.outer_optimizer(table)?,
+            format: self.wire_format()?,
+            learning_rate: outer.unwrap_or_else(|| self.learning_rate()),
+            inner_steps: self.inner_steps(table)?,
+        })
     }
 
     pub(super) fn check_local_steps(&self) -> Result<(), Failure> {
         positive("outer_lr", self.outer_lr)?;
+        let (least, most) = (*DIFFERENCE_BITS.start(), *DIFFERENCE_BITS.end());
+        in_range("difference_bits", self.difference_bits.into(), least.into(), most.into())?;
         let momentum = self.outer_momentum;
         require((0.0..1.0).contains(&momentum), || format!("outer_momentum = {momentum}: expected 0 to below 1"))?;
         let Some(steps) = self.local_steps else { return Ok(()) };
@@ -79,7 +87,8 @@ mod tests {
         let outer = settings.outer_optimizer(&table).unwrap();
         let averaging = Rule::Sgd { momentum: 0.0, nesterov: false };
         assert_eq!((outer.rule, outer.clip_norm, outer.ema), (averaging, None, Some(0.5)));
-        assert_eq!((settings.tasks(), settings.outer_learning_rate()), (60, LearningRate::constant(1.0)));
+        let rate = settings.training(&table, Start::Random).unwrap().learning_rate;
+        assert_eq!((settings.tasks(), rate), (60, LearningRate::constant(1.0)));
         let inner = settings.inner_steps(&table).unwrap().unwrap();
         assert_eq!(
             (inner.optimizer.rule, inner.optimizer.clip_norm, inner.optimizer.ema),
@@ -104,6 +113,7 @@ mod tests {
             (Settings { exchange: ExchangeChoice::Shards, ..local() }, "star or auto"),
             (Settings { outer_momentum: 1.0, ..local() }, "outer_momentum = 1"),
             (Settings { outer_lr: 0.0, ..local() }, "outer_lr = 0"),
+            (Settings { difference_bits: 1, ..local() }, "difference_bits = 1"),
         ] {
             let refused = settings.check_local_steps().unwrap_err().to_string();
             assert!(refused.contains(reason), "{refused}");

@@ -15,7 +15,7 @@ common/plan: ata-scheduler ata-simulator rayon
 common/record: ata-types
 common/observe: ata-net ata-record ata-types axum hyper prost rustls tokio tokio-stream
 common/net: rlimit rustls tokio tokio-stream tonic
-common/wire: ata-net ata-types prost tokio tokio-stream tonic tonic-prost
+common/wire: ata-net ata-sums ata-types prost tokio tokio-stream tonic tonic-prost
 common/nn: rayon
 common/objects: object_store reqwest rustls tokio tokio-stream
 common/sums: ata-nn ata-types

@@ -5,11 +5,12 @@
 //! 1 and no momentum, Θ becomes the weighted mean of the θᵢ. Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of
 //! Language Models", 2023, Algorithm 1.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ata_types::{Iteration, WireFormat};
 
-use crate::exact::{NotFinite, Tallies, TensorSizes, maxima};
+use crate::exact::{BLOCK, GradientSum, NotFinite, Quantizer, Tallies, TensorSizes, maxima};
 use crate::optimizer::{LearningRate, Optimizer};
 use crate::state::{TrainingConfig, TrainingState};
 
@@ -20,7 +21,12 @@ pub struct InnerSteps {
     pub optimizer: Optimizer,
     /// The learning rate in each round, which takes the place of an iteration.
     pub learning_rate: LearningRate,
+    /// The number of bits in which a value of a difference is sent in the format compact, among [`DIFFERENCE_BITS`].
+    pub difference_bits: u32,
 }
+
+/// The possible [`InnerSteps::difference_bits`].
+pub const DIFFERENCE_BITS: RangeInclusive<u32> = 2..=16;
 
 /// A worker's own parameters, which differ from those of the round by its inner steps. The optimizer's moments stay from round to round.
 #[derive(Clone, Debug)]
@@ -30,6 +36,18 @@ pub struct LocalParameters {
     /// The parameters of the round.
     base: Arc<Vec<f32>>,
     taken: Taken,
+    rounding: Option<Rounding>,
+}
+
+/// Error feedback: what is rounded off in a round is added in the next one. Source: Seide et al., "1-Bit Stochastic Gradient Descent and its
+/// Application to Data-Parallel Distributed Training of Speech DNNs", 2014, Section 2.
+#[derive(Clone, Debug)]
+struct Rounding {
+    bits: u32,
+    /// What was rounded off in the rounds before, of each trained value; empty if nothing was.
+    before: Vec<f32>,
+    /// The same after this round, once its difference was made.
+    after: Option<Vec<f32>>,
 }
 
 /// The inner steps of a round so far.
@@ -41,12 +59,14 @@ struct Taken {
 }
 
 impl LocalParameters {
-    /// Creates the parameters of a worker at those of a round, which has taken no steps.
-    pub fn new(steps: InnerSteps, sizes: TensorSizes, base: Arc<Vec<f32>>) -> Self {
-        let InnerSteps { optimizer, learning_rate } = steps;
+    /// Creates the parameters of a worker at those of a round, which has taken no steps. `format` is that of its differences.
+    pub fn new(steps: InnerSteps, sizes: TensorSizes, format: WireFormat, base: Arc<Vec<f32>>) -> Self {
+        let InnerSteps { optimizer, learning_rate, difference_bits: bits } = steps;
+        let rounding = Rounding { bits, before: Vec::new(), after: None };
+        let rounding = (format == WireFormat::Compact).then_some(rounding);
         let config = TrainingConfig { optimizer, sizes, format: WireFormat::F32Exact, budget: 1 };
         let state = TrainingState::new(config, base.to_vec());
-        Self { learning_rate, state, base, taken: Taken::default() }
+        Self { learning_rate, state, base, taken: Taken::default(), rounding }
     }
 
     /// Begins a round at its parameters.
@@ -54,6 +74,11 @@ impl LocalParameters {
         self.state.set_parameters(&base);
         self.taken = Taken::default();
         self.base = base;
+        if let Some(rounding) = &mut self.rounding
+            && let Some(after) = rounding.after.take()
+        {
+            rounding.before = after;
+        }
     }
 
     /// Returns the parameters after the last step.
@@ -78,6 +103,24 @@ impl LocalParameters {
         Ok(())
     }
 
+    /// Makes `sum`, which is empty, the integers that stand for the sum of the gradients of `tasks` of the tasks. If the difference is not
+    /// finite, this is an error.
+    pub fn add_to(&mut self, sum: &mut GradientSum, tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
+        let mut difference = self.difference(tasks);
+        let sizes = &self.state.config().sizes;
+        let Some(rounding) = &mut self.rounding else { return sum.add(&difference, tasks, quantizer) };
+        difference.iter_mut().zip(&rounding.before).for_each(|(value, left)| *value += left);
+        sum.add(&difference, tasks, quantizer)?;
+        let trained = sizes.trained_values();
+        let most = quantizer.limit(tasks) as i32;
+        sum.values[..trained].chunks_mut(BLOCK).for_each(|block| round_to_bits(block, rounding.bits, most));
+        let sent = quantizer.units().values(sizes, &sum.values);
+        difference.truncate(trained);
+        difference.iter_mut().zip(&sent).for_each(|(value, sent)| *value -= sent);
+        rounding.after = Some(difference);
+        Ok(())
+    }
+
     /// Returns what takes the place of the sum of the gradients of `tasks` of the tasks: the difference from the round's parameters, times
     /// the tasks, or the sum of their weights if the problem weighs them; and the sums of the tallies.
     pub fn difference(&self, tasks: u64) -> Vec<f32> {
@@ -97,9 +140,25 @@ impl LocalParameters {
     }
 }
 
+/// Rounds integers, none of which is above `most` in magnitude, to multiples of the least power of two with which they have so many bits.
+fn round_to_bits(block: &mut [i32], bits: u32, most: i32) {
+    let largest = block.iter().map(|value| value.unsigned_abs()).max().unwrap_or(0);
+    let shift = (u32::BITS - largest.leading_zeros()).saturating_sub(bits - 1);
+    if shift > 0 {
+        let end = ((1 << (bits - 1)) - 1).min(most >> shift);
+        let half = 1_i64 << (shift - 1);
+        for value in block {
+            let rounded = ((i64::from(*value) + half) >> shift) as i32;
+            *value = rounded.clamp(-end, end) << shift;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::encode_sums;
+    use crate::exact::Units;
     use crate::optimizer::Rule;
     use crate::table::{ParameterTable, TensorKind};
 
@@ -107,7 +166,8 @@ mod tests {
 
     fn sgd(momentum: f64) -> InnerSteps {
         let optimizer = Optimizer { rule: Rule::Sgd { momentum, nesterov: false }, ..Optimizer::default() };
-        InnerSteps { optimizer, learning_rate: LearningRate { warmup: 6, ..LearningRate::constant(1.0) } }
+        let learning_rate = LearningRate { warmup: 6, ..LearningRate::constant(1.0) };
+        InnerSteps { optimizer, learning_rate, difference_bits: 4 }
     }
 
     /// Three trained values, one that is averaged, and a weight.
@@ -121,7 +181,8 @@ mod tests {
 
     #[test]
     fn the_difference_stands_for_a_sum_of_gradients() {
-        let mut local = LocalParameters::new(sgd(0.0), sizes(), vec![1.0, 2.0, 3.0, 10.0, 0.0].into());
+        let mut local =
+            LocalParameters::new(sgd(0.0), sizes(), WireFormat::F32Exact, vec![1.0, 2.0, 3.0, 10.0, 0.0].into());
         // The third round of six has half of the rate. The first task has the weight 2, its gradient is divided by it.
         local.step(ROUND, vec![4.0, 0.0, 0.0, 0.5, 2.0]).unwrap();
         assert_eq!(local.values(), [0.0, 2.0, 3.0, 9.5, 0.0]);
@@ -135,7 +196,7 @@ mod tests {
 
     #[test]
     fn moments_stay_from_round_to_round() {
-        let mut local = LocalParameters::new(sgd(0.5), TensorSizes::new([1]), vec![8.0].into());
+        let mut local = LocalParameters::new(sgd(0.5), TensorSizes::new([1]), WireFormat::F32Exact, vec![8.0].into());
         local.step(ROUND, vec![4.0]).unwrap();
         assert!(local.step(ROUND, vec![f32::NAN]).is_err());
         assert_eq!((local.values(), local.difference(1)), (&[6.0][..], vec![2.0]));
@@ -144,5 +205,46 @@ mod tests {
         local.begin(vec![0.0].into());
         local.step(ROUND, vec![0.0]).unwrap();
         assert_eq!(local.values(), [-0.5], "a quarter of the first gradient moves it");
+    }
+
+    #[test]
+    fn integers_are_rounded_to_their_bits() {
+        for (values, bits, most, rounded) in [
+            (vec![7, -7, 1], 4, 100, vec![7, -7, 1]),
+            (vec![8, 3, -3], 4, 100, vec![8, 4, -2]),
+            (vec![127, -128, 5], 8, 1000, vec![128, -128, 6]),
+            (vec![1000, -990, 70], 4, 1000, vec![896, -896, 128]),
+            (vec![1023, 40, 0], 4, 1023, vec![896, 0, 0]),
+            (vec![i32::MAX, i32::MIN + 1, 1 << 23], 8, i32::MAX, vec![127 << 24, -(127 << 24), 1 << 24]),
+            (vec![0, 0], 4, 9, vec![0, 0]),
+        ] {
+            let mut block = values.clone();
+            round_to_bits(&mut block, bits, most);
+            assert_eq!(block, rounded, "{values:?}");
+        }
+    }
+
+    /// What is rounded off is not lost, and a difference that is made twice is the same.
+    #[test]
+    fn what_is_rounded_off_is_sent_in_the_next_rounds() {
+        let sizes = TensorSizes::new([300]);
+        let base = Arc::new(vec![0.0; 300]);
+        let mut local = LocalParameters::new(sgd(0.0), sizes.clone(), WireFormat::Compact, base.clone());
+        let units = Units::from_exponents(&[-20], &sizes).unwrap();
+        let quantizer = Quantizer::new(units.clone(), sizes.clone(), 4, WireFormat::Compact);
+        let gradient: Vec<f32> = (0..300).map(|at| (at as f32 * 0.7).sin()).collect();
+        let mut sent = vec![0.0; 300];
+        for round in 1..=40 {
+            local.begin(base.clone());
+            local.step(Iteration(6), gradient.clone()).unwrap();
+            let [mut sum, mut again] = [(); 2].map(|()| GradientSum::new(&sizes));
+            local.add_to(&mut sum, 1, &quantizer).unwrap();
+            local.add_to(&mut again, 1, &quantizer).unwrap();
+            assert_eq!(sum, again);
+            assert!(encode_sums(WireFormat::Compact, &sum.values).len() <= 2 * (2 + BLOCK / 2));
+            sent.iter_mut().zip(units.values(&sizes, &sum.values)).for_each(|(sent, value)| *sent += value);
+            let furthest = sent.iter().zip(&gradient).map(|(sent, value)| (sent - round as f32 * value).abs());
+            assert!(furthest.fold(0.0, f32::max) < 0.3, "round {round}");
+        }
     }
 }

@@ -142,13 +142,11 @@ impl Driver {
         commands: &mpsc::Sender<DriverCommand>,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
-        let spec = config.run_spec();
+        let (spec, are_separate) = (config.run_spec(), config.keeps_vectors_apart());
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
-        let TrainingSetup { start, optimizer, learning_rate, format, inner_steps } = training;
+        let TrainingSetup { start, optimizer, learning_rate, format, .. } = training;
         let (sizes, verify) = (TensorSizes::from(&problem.model.table()), engine.verify);
-        // Another worker cannot send the rest of a difference, so that it counts only when it has arrived whole.
-        let are_separate = verify.is_some() || inner_steps.is_some();
         let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use ata_learn::{LearnerError, finite};
 use ata_sums::{InnerSteps, LocalParameters, TensorSizes, Units, maxima};
-use ata_types::{Iteration, Lease, TaskRange, TaskRanges};
+use ata_types::{Iteration, Lease, TaskRange, TaskRanges, WireFormat};
 use ata_wire::{ComputedLease, LeaseTimes};
 
 use super::{ComputeEvent, Stop, Worker};
 use crate::kept::KeptSum;
 
 /// The own parameters of a worker that takes local steps.
-pub(super) struct LocalRun {
+pub(super) struct LocalSteps {
     steps: InnerSteps,
     parameters: LocalParameters,
     /// The parameters of the round.
@@ -25,26 +25,27 @@ pub(super) struct LocalRun {
 /// The leases whose steps the parameters include.
 struct Chain {
     iteration: Iteration,
-    /// As in [`super::Job::Compute`].
+    /// The round of its leases, as in [`super::Job::Compute`].
     round: u64,
     tasks: TaskRanges,
 }
 
-impl LocalRun {
-    pub(super) fn new(steps: InnerSteps, sizes: TensorSizes) -> Self {
+impl LocalSteps {
+    pub(super) fn new(steps: InnerSteps, sizes: TensorSizes, format: WireFormat) -> Self {
         let base = Arc::new(vec![0.0; sizes.values()]);
-        let parameters = LocalParameters::new(steps.clone(), sizes, base.clone());
+        let parameters = LocalParameters::new(steps.clone(), sizes, format, base.clone());
         Self { steps, parameters, base, chain: None }
     }
 
     /// Returns the parameters of the round, and those of a worker at them that has taken no steps.
     fn fresh(&self, sizes: TensorSizes) -> (Arc<Vec<f32>>, LocalParameters) {
-        (self.base.clone(), LocalParameters::new(self.steps.clone(), sizes, self.base.clone()))
+        let format = WireFormat::F32Exact;
+        (self.base.clone(), LocalParameters::new(self.steps.clone(), sizes, format, self.base.clone()))
     }
 }
 
 impl Worker<'_> {
-    fn local(&mut self) -> &mut LocalRun {
+    fn local(&mut self) -> &mut LocalSteps {
         self.local.as_mut().expect("only a worker that takes local steps calls this")
     }
 
@@ -151,8 +152,7 @@ impl Worker<'_> {
     fn keep_difference(&mut self, iteration: Iteration, tasks: TaskRanges, units: Option<Units>) -> Result<(), Stop> {
         let quantizer = self.quantizer(iteration, units)?;
         let mut sum = self.kept.empty_sum(&self.sizes);
-        let difference = self.local().parameters.difference(tasks.count());
-        if let Err(error) = sum.add(&difference, tasks.count(), &quantizer) {
+        if let Err(error) = self.local().parameters.add_to(&mut sum, tasks.count(), &quantizer) {
             self.kept.give_back(sum);
             return Err(self.stop(&error.into()));
         }

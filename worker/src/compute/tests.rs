@@ -56,7 +56,13 @@ impl Thread {
     }
 
     fn with(learner: Scripted, inner_steps: Option<InnerSteps>) -> Self {
-        let run = RunSpec { parameters: 1, budget: 8, task_batch: 1, inner_steps, ..RunSpec::default() };
+        let run = RunSpec {
+            parameters: 1,
+            budget: 8,
+            task_batch: 1,
+            inner_steps: inner_steps.map(Box::new),
+            ..RunSpec::default()
+        };
         let (sender, mut events) = mpsc::channel(16);
         let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, sender);
         assert!(matches!(events.blocking_recv(), Some(ComputeEvent::Ready)));
@@ -190,7 +196,8 @@ fn a_vector_that_is_withdrawn_stops_what_is_computed_for_it() {
 fn local_thread(learner: Scripted) -> Thread {
     let rule = Rule::Sgd { momentum: 0.0, nesterov: false };
     let optimizer = Optimizer { rule, ..Optimizer::default() };
-    let thread = Thread::with(learner, Some(InnerSteps { optimizer, learning_rate: LearningRate::constant(1.0) }));
+    let steps = InnerSteps { optimizer, learning_rate: LearningRate::constant(1.0), difference_bits: 8 };
+    let thread = Thread::with(learner, Some(steps));
     thread.compute.push(Job::Load(vec![8.0].into()));
     thread
 }

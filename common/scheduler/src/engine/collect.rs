@@ -354,7 +354,9 @@ mod tests {
         let begun: Vec<TaskRange> = std::iter::from_fn(|| race.next(false)).collect();
         assert_eq!(begun, (0..5).map(TaskRange::single).collect::<Vec<_>>());
         assert!(race.keeps_busy() && !race.never_waits());
-        begun.iter().for_each(|tasks| race.take(*tasks));
+        for tasks in &begun {
+            race.take(*tasks);
+        }
         assert!(race.is_complete());
         race.lose(begun[3]);
         assert_eq!((race.is_complete(), race.next(false)), (false, None), "lost tasks are handed out like others");

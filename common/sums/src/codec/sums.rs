@@ -1,8 +1,9 @@
 //! Encodes sums of gradients as bytes: as i32, or in blocks of as few bits as their values need. Both are lossless.
 //!
-//! A block of the compact format begins with its width in bits, the smallest of 0, 8, 12, 16, 20 and 32 that holds its
-//! values in two's complement. The low 8, 16 or 32 bits of all values follow. For 12 and 20 bits the high four bits
-//! come next: those of values i and i + 128 share a byte. The last block is padded with zeros.
+//! A block of the compact format begins with its width in bits, the smallest of 0, 4, 8, 12, 16, 20 and 32 that holds its
+//! values in two's complement. The low 8, 16 or 32 bits of all values follow. For 4, 12 and 20 bits the high four bits
+//! come next: those of values i and i + 128 share a byte. The last block is padded with zeros. If the values are multiples of a power of two
+//! that takes them to a smaller width, the width has 128 added, the exponent of that power follows, and then the quotients.
 
 use ata_nn::vectorized;
 use ata_types::WireFormat;
@@ -56,30 +57,51 @@ fn encode_blocks(sums: &[i32]) -> Vec<u8> {
 
 #[inline(always)]
 fn encode_block(block: &BlockSums, bytes: &mut Vec<u8>) {
-    let width = width_of(block);
-    bytes.push(width);
+    let (width, shift) = width_of(block);
+    let shifted;
+    let block = if shift == 0 {
+        bytes.push(width);
+        block
+    } else {
+        bytes.extend([width | SHIFTED, shift]);
+        shifted = block.map(|value| value >> shift);
+        &shifted
+    };
     match width {
-        0 => {}
+        0 | 4 => {}
         8 | 12 => bytes.extend_from_slice(&block.map(|value| value as u8)),
         16 | 20 => bytes.extend_from_slice(block.map(|value| (value as i16).to_le_bytes()).as_flattened()),
         _ => bytes.extend_from_slice(block.map(i32::to_le_bytes).as_flattened()),
     }
-    if width == 12 || width == 20 {
+    if matches!(width, 4 | 12 | 20) {
         bytes.extend_from_slice(&nibbles(block, u32::from(width) - 4));
     }
 }
 
-/// Returns the smallest width that holds every value of a block.
+/// What is added to the width of a block whose values are shifted.
+const SHIFTED: u8 = 128;
+
+/// Returns the smallest width that holds every value of a block, and by how many bits the values are shifted for it.
 #[inline(always)]
-fn width_of(block: &BlockSums) -> u8 {
+fn width_of(block: &BlockSums) -> (u8, u8) {
     let (mut any, mut magnitude) = (0, 0);
     for value in block {
         any |= value;
         magnitude |= value ^ (value >> 31);
     }
-    match 33 - magnitude.leading_zeros() {
-        _ if any == 0 => 0,
-        ..=8 => 8,
+    if any == 0 {
+        return (0, 0);
+    }
+    let (bits, zeros) = (33 - magnitude.leading_zeros(), any.trailing_zeros());
+    let (whole, shifted) = (width_for(bits), width_for(bits - zeros));
+    if shifted < whole { (shifted, zeros as u8) } else { (whole, 0) }
+}
+
+#[inline(always)]
+fn width_for(bits: u32) -> u8 {
+    match bits {
+        ..=4 => 4,
+        5..=8 => 8,
         9..=12 => 12,
         13..=16 => 16,
         17..=20 => 20,
@@ -103,15 +125,24 @@ fn decode_blocks(bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), 
     sums.clear();
     let (mut rest, blocks) = (bytes, count.div_ceil(BLOCK));
     for at in 0..blocks {
-        let width = take(&mut rest, 1, at, blocks)?[0];
+        let header = take(&mut rest, 1, at, blocks)?[0];
+        let (width, shift) = match header & !SHIFTED {
+            width if width == header => (width, 0),
+            width => (width, take(&mut rest, 1, at, blocks)?[0]),
+        };
         let length = match width {
-            0 | 8 | 12 | 16 | 20 | 32 => usize::from(width) * (BLOCK / 8),
+            0 | 4 | 8 | 12 | 16 | 20 | 32 => usize::from(width) * (BLOCK / 8),
             _ => {
-                let reason = format!("block {at} has integers of {width} bits: expected 0, 8, 12, 16, 20 or 32");
+                let reason = format!("block {at} has integers of {width} bits: expected 0, 4, 8, 12, 16, 20 or 32");
                 return Err(CodecError(reason));
             }
         };
-        let block = decode_block(width, take(&mut rest, length, at, blocks)?);
+        if u32::from(width) + u32::from(shift) > 32 {
+            return Err(CodecError(format!(
+                "block {at} has integers of {width} bits, shifted by {shift}: expected 32 at most"
+            )));
+        }
+        let block = decode_block(width, take(&mut rest, length, at, blocks)?).map(|value| value << shift);
         sums.extend_from_slice(&block[..BLOCK.min(count - at * BLOCK)]);
     }
     expect_end(rest)
@@ -122,6 +153,7 @@ fn decode_blocks(bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), 
 fn decode_block(width: u8, bytes: &[u8]) -> BlockSums {
     let mut block = [0; BLOCK];
     match width {
+        4 => read_high(&mut block, bytes, 0),
         8 => read_low(&mut block, bytes.as_chunks().0, |[byte]: [u8; 1]| i32::from(byte.cast_signed())),
         12 => {
             read_low(&mut block, bytes[..BLOCK].as_chunks().0, |[byte]: [u8; 1]| i32::from(byte));
@@ -197,37 +229,51 @@ mod tests {
     fn a_block_takes_the_fewest_bits() {
         let bytes = |value: i32| {
             let mut sums = [0; BLOCK];
-            sums[200] = value;
+            // An odd value, so that none is shifted.
+            (sums[100], sums[200]) = (1, value);
             let bytes = encode_sums(WireFormat::Compact, &sums);
             let mut read = Vec::new();
             decode_sums(WireFormat::Compact, &bytes, BLOCK, &mut read).unwrap();
             assert_eq!(read, sums);
             bytes.len() - 1
         };
-        assert_eq!(bytes(0), 0);
-        for (bits, next) in [(8, 12), (12, 16), (16, 20), (20, 32)] {
+        assert_eq!(encode_sums(WireFormat::Compact, &[0; BLOCK]), [0]);
+        for (bits, next) in [(4, 8), (8, 12), (12, 16), (16, 20), (20, 32)] {
             let end = 1 << (bits - 1);
             assert_eq!(
                 [end - 1, -end, end, -end - 1].map(bytes),
                 [bits, bits, next, next].map(|bits| bits * BLOCK / 8)
             );
         }
-        assert_eq!([-1, i32::MAX, i32::MIN].map(bytes), [8, 32, 32].map(|bits| bits * BLOCK / 8));
+        assert_eq!([-1, i32::MAX, i32::MIN].map(bytes), [4, 32, 32].map(|bits| bits * BLOCK / 8));
+    }
+
+    #[test]
+    fn multiples_of_a_power_of_two_are_sent_without_it() {
+        for (largest, zeros, bits) in [(7, 0, 4), (7, 28, 4), (-8, 20, 4), (100, 3, 8), (-128, 24, 8), (1000, 20, 12)] {
+            let mut sums = [0; BLOCK];
+            (sums[0], sums[130], sums[255]) = (largest << zeros, 1 << zeros, -(1 << zeros));
+            let bytes = encode_sums(WireFormat::Compact, &sums);
+            let mut read = Vec::new();
+            decode_sums(WireFormat::Compact, &bytes, BLOCK, &mut read).unwrap();
+            assert_eq!((&read[..], bytes.len()), (&sums[..], 1 + usize::from(zeros > 0) + bits * BLOCK / 8));
+        }
     }
 
     #[test]
     fn other_bytes_are_refused_with_a_reason() {
         let compact = encode_sums(WireFormat::Compact, &sums(&[3, 12], 300, 1));
         let mut odd = compact.clone();
-        odd[1 + BLOCK] = 13;
+        odd[1 + BLOCK / 2] = 13;
         let longer = [&compact[..], &[0]].concat();
         for (bytes, count, reason) in [
             (&odd, 300, "block 1 has integers of 13 bits"),
+            (&[SHIFTED | 20, 13].repeat(400), 256, "block 0 has integers of 20 bits, shifted by 13: expected 32"),
             (&longer, 300, "1 bytes follow the last block"),
             (&compact, 256, "385 bytes follow the last block"),
             (&compact, 600, "the bytes end in block 2: expected 3 blocks"),
             (&compact, usize::MAX, "the bytes end in block 2"),
-            (&compact[..600].to_vec(), 300, "the bytes end in block 1: expected 2 blocks"),
+            (&compact[..500].to_vec(), 300, "the bytes end in block 1: expected 2 blocks"),
         ] {
             let error = decode_sums(WireFormat::Compact, bytes, count, &mut Vec::new()).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::RangeBounds;
 
-use ata_sums::{GroupRule, InnerSteps, LearningRate, Optimizer, Rule, Schedule, TensorGroups};
+use ata_sums::{DIFFERENCE_BITS, GroupRule, InnerSteps, LearningRate, Optimizer, Rule, Schedule, TensorGroups};
 
 use super::{WireError, at_most, invalid, missing};
 use crate::proto::{self, inner_steps, learning_rate};
 
-pub(super) fn to_wire(InnerSteps { optimizer, learning_rate }: &InnerSteps) -> proto::InnerSteps {
+pub(super) fn to_wire(InnerSteps { optimizer, learning_rate, difference_bits }: &InnerSteps) -> proto::InnerSteps {
     let (rule, momentum, nesterov) = match optimizer.rule {
         Rule::Adam => (inner_steps::Rule::Adam, 0.0, false),
         Rule::AdamW => (inner_steps::Rule::Adamw, 0.0, false),
@@ -31,6 +31,7 @@ pub(super) fn to_wire(InnerSteps { optimizer, learning_rate }: &InnerSteps) -> p
         groups: groups.iter().map(group).collect(),
         group_of_tensor: of_tensor.iter().map(|group| *group as u32).collect(),
         learning_rate: Some(rate_to_wire(*learning_rate)),
+        difference_bits: *difference_bits,
     }
 }
 
@@ -71,7 +72,11 @@ pub(super) fn from_wire(steps: proto::InnerSteps, tensors: usize) -> Result<Inne
         ema: None,
     };
     let learning_rate = rate_from_wire(steps.learning_rate.ok_or_else(|| missing("learning_rate"))?)?;
-    Ok(InnerSteps { optimizer, learning_rate })
+    let difference_bits = steps.difference_bits;
+    if !DIFFERENCE_BITS.contains(&difference_bits) {
+        return Err(invalid("difference_bits", difference_bits, "2 to 16"));
+    }
+    Ok(InnerSteps { optimizer, learning_rate, difference_bits })
 }
 
 fn rate_from_wire(rate: proto::LearningRate) -> Result<LearningRate, WireError> {

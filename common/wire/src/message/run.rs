@@ -32,7 +32,7 @@ pub struct RunSpec {
     /// The encoding of vectors.
     pub format: WireFormat,
     /// The optimizer of local steps, if workers take them.
-    pub inner_steps: Option<InnerSteps>,
+    pub inner_steps: Option<Box<InnerSteps>>,
 }
 
 /// One split of a run's data.
@@ -73,7 +73,7 @@ impl RunSpec {
             data,
             test_data,
             format,
-            inner_steps: self.inner_steps.as_ref().map(inner_steps::to_wire),
+            inner_steps: self.inner_steps.as_deref().map(inner_steps::to_wire),
         }
     }
 
@@ -91,7 +91,8 @@ impl RunSpec {
         if values != parameters {
             return Err(invalid("sum of tensors", values, format!("{parameters}, the number of parameters")));
         }
-        let inner_steps = run.inner_steps.map(|steps| inner_steps::from_wire(steps, run.tensors.len())).transpose()?;
+        let inner_steps =
+            run.inner_steps.map(|steps| inner_steps::from_wire(steps, run.tensors.len()).map(Box::new)).transpose()?;
         Ok(Self {
             model: truncated(run.model),
             parameters,

@@ -48,7 +48,7 @@ fn run() -> RunSpec {
         data: DataSpec::File { sha256: [9; 32], bytes: MAX_DATA_BYTES, shards_url: Some("s3://images".into()) },
         test_data: DataSpec::Generated { seed: 3 },
         format: WireFormat::Compact,
-        inner_steps: Some(inner_steps(Rule::AdamW, Schedule::Step { every: 7, factor: 0.5 })),
+        inner_steps: Some(inner_steps(Rule::AdamW, Schedule::Step { every: 7, factor: 0.5 }).into()),
     }
 }
 
@@ -56,7 +56,7 @@ fn inner_steps(rule: Rule, schedule: Schedule) -> InnerSteps {
     let group = |weight_decay| GroupRule { rate_factor: 2.0, weight_decay };
     let groups = TensorGroups::new(vec![group(None), group(Some(0.5))], [0, 1].repeat(MAX_TENSORS / 2)).unwrap();
     let optimizer = Optimizer { rule, clip_norm: Some(2.0), groups, ..Optimizer::default() };
-    InnerSteps { optimizer, learning_rate: LearningRate { peak: 0.25, warmup: 3, schedule } }
+    InnerSteps { optimizer, learning_rate: LearningRate { peak: 0.25, warmup: 3, schedule }, difference_bits: 4 }
 }
 
 fn address() -> PeerAddress {
@@ -181,7 +181,7 @@ fn every_inner_optimizer_arrives() {
     ];
     let rules = [Rule::Adam, Rule::AdamW, Rule::Sgd { momentum: 0.5, nesterov: true }];
     let with = |steps| ProbeSummary { run: RunSpec { inner_steps: steps, ..run() }, ..ProbeSummary::default() };
-    let all = rules.into_iter().flat_map(|rule| rates.map(|schedule| Some(inner_steps(rule, schedule))));
+    let all = rules.into_iter().flat_map(|rule| rates.map(|schedule| Some(inner_steps(rule, schedule).into())));
     check_arrival::<proto::ProbeSummary, _>(all.chain([None]).map(with));
 }
 
@@ -210,6 +210,7 @@ fn inner_optimizers_that_cannot_step_are_refused_with_the_field() {
         (|steps| steps.group_of_tensor[3] = 2, "group_of_tensor is "),
         (|steps| steps.group_of_tensor.push(0), "number of groups of tensors is 65537"),
         (|steps| (steps.rule, steps.momentum) = (3, 1.0), "momentum is 1"),
+        (|steps| steps.difference_bits = 17, "difference_bits is 17"),
         (|steps| steps.learning_rate = None, "learning_rate is missing"),
         (|steps| steps.learning_rate.as_mut().unwrap().schedule = 9, "schedule is 9"),
         (|steps| steps.learning_rate.as_mut().unwrap().peak = 0.0, "peak is 0"),

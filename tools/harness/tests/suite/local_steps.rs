@@ -17,7 +17,8 @@ use ata_types::{Iteration, LeaseId, TaskOutcome, WireFormat, WorkerId};
 use crate::{applied, count, is_loss, run};
 
 fn steps(rule: Rule) -> InnerSteps {
-    InnerSteps { optimizer: Optimizer { rule, ..Optimizer::default() }, learning_rate: LearningRate::constant(0.01) }
+    let optimizer = Optimizer { rule, ..Optimizer::default() };
+    InnerSteps { optimizer, learning_rate: LearningRate::constant(0.01), difference_bits: 6 }
 }
 
 fn settings(policy: &'static str, format: WireFormat) -> Settings {
@@ -69,7 +70,7 @@ impl Repetition {
 
     fn worker(&self) -> LocalParameters {
         let base = Arc::new(self.state.working_parameters().to_vec());
-        LocalParameters::new(self.settings.inner_steps.clone().unwrap(), self.sizes(), base)
+        LocalParameters::new(self.settings.inner_steps.clone().unwrap(), self.sizes(), self.settings.format, base)
     }
 
     fn step(&mut self, own: &mut LocalParameters, round: Iteration, task: u64) {
@@ -94,11 +95,13 @@ impl Repetition {
             own.begin(Arc::new(self.state.working_parameters().to_vec()));
             let mut taken = 0;
             for (_, tasks) in tasks.iter().filter(|((holder, _), _)| *holder == worker) {
-                tasks.iter().for_each(|task| self.step(&mut own, round, *task));
+                for task in tasks {
+                    self.step(&mut own, round, *task);
+                }
                 taken += tasks.len() as u64;
             }
             let mut sum = GradientSum::new(&self.sizes());
-            sum.add(&own.difference(taken), taken, &quantizer).unwrap();
+            own.add_to(&mut sum, taken, &quantizer).unwrap();
             total.merge(&sum);
             self.own.insert(worker, own);
         }
