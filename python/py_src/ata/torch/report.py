@@ -65,7 +65,7 @@ class Report:
         steps = range(1, len(self.times) + 1)
         for rank in range(len(self.times[0].tasks) if self.times else 0):
             measured = [times.tasks[rank] > 0 for times in self.times]
-            shares.plot(steps, [self.unit * times.tasks[rank] for times in self.times], label=f"rank {rank}")
+            shares.plot(steps, [self.unit * times.tasks[rank] for times in self.times])
             of_rank = [times.seconds[rank] if is_measured else None for times, is_measured in zip(self.times, measured)]
             seconds.plot(steps, of_rank, label=f"rank {rank}")
         even = [_even(times) if all(times.tasks) else None for times in self.times]
@@ -74,7 +74,7 @@ class Report:
         seconds.set(ylabel="busy seconds", xlabel="measured step")
         for axes in (shares, seconds):
             axes.set_ylim(bottom=0)
-            axes.legend()
+        figure.legend(*seconds.get_legend_handles_labels(), loc="outside right upper")
         figure.savefig(path, dpi=150)
 
 
