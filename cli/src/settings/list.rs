@@ -140,7 +140,7 @@ settings! {
         /// Bits of a value that workers send after local steps, in the format compact; what is rounded off is added to what they send next
         /// [default].
         #[arg(help_heading = "Local steps")]
-        difference_bits: u32 = 8, "N";
+        difference_bits: u32 = 4, "N";
         /// The learning rate of the outer step, along the mean difference of a round; 1 without momentum averages [default].
         #[arg(help_heading = "Local steps")]
         outer_lr: f64 = 1.0, "X";

@@ -27,6 +27,16 @@ fn wrong_settings_of_the_training() {
         (&["up", "--beta2", "0.9", "--optimizer", "sgd"], "--beta2 has no effect: only the optimizers adam and adamw"),
         (&["up", "--optimizer", "own"], "--optimizer own: 'cnn' has none of its own; expected adam, adamw or sgd"),
         (&["up", "--iterations", "0epochs"], "iterations = 0epochs: expected a number of at least 1, or of epochs"),
+        (
+            &["up", "--local-steps", "8", "--budget", "4"],
+            "--budget has no effect: --local-steps gives the tasks of a round",
+        ),
+        (&["up", "--outer-lr", "0.5"], "--outer-lr has no effect: it is for --local-steps"),
+        (
+            &["up", "--local-steps", "8", "--policy", "gta"],
+            "local_steps = 8: expected a policy that waits for all tasks",
+        ),
+        (&["up", "--local-steps", "8", "--verify", "0.5"], "local_steps = 8: no other worker can take the same steps"),
         (&["coordinator", "--lr-step-every", "5"], "--lr-step-every has no effect: it is for lr_schedule = step"),
         (&["up", "--lr-step-factor", "0.5", "--lr-schedule", "cosine"], "--lr-step-factor has no effect"),
         (&["up", "--lr-warmup", "5", "--lr-schedule", "one-cycle"], "--lr-warmup has no effect"),

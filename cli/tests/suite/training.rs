@@ -67,6 +67,24 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     assert_ne!(sha256(&other_seed), sha256(&reference));
 }
 
+/// With equal shares, the same worker takes the same steps in each run.
+#[test]
+fn workers_take_local_steps() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.data();
+    let train = |flags: &[&str]| {
+        let run =
+            ["up", "--data", &data, "--workers", "3", "--policy", "uta", "--task-time", "none", "--iterations", "6"];
+        sandbox.summary(&[&run[..], &["--local-steps", "12", "--lr", "1e-2"], flags, &TINY].concat())
+    };
+    let averaging = train(&["--wire", "compact"]);
+    assert_eq!((&averaging["tasks_applied"], averaging["iterations"].as_u64()), (&72.into(), Some(6)));
+    assert_eq!(sha256(&averaging), sha256(&train(&["--wire", "compact", "--difference-bits", "4"])));
+    for other in [["--difference-bits", "8"], ["--outer-momentum", "0.5"], ["--outer-lr", "0.5"], ["--seed", "9"]] {
+        assert_ne!(sha256(&averaging), sha256(&train(&[&["--wire", "compact"], &other[..]].concat())), "{other:?}");
+    }
+}
+
 /// Workers receive the augmentation from the coordinator, and all of them change a task's images alike.
 #[test]
 fn augmented_images_do_not_depend_on_who_computes() {

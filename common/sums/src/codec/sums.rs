@@ -268,7 +268,7 @@ mod tests {
         let longer = [&compact[..], &[0]].concat();
         for (bytes, count, reason) in [
             (&odd, 300, "block 1 has integers of 13 bits"),
-            (&[SHIFTED | 20, 13].repeat(400), 256, "block 0 has integers of 20 bits, shifted by 13: expected 32"),
+            (&[SHIFTED + 20, 13].repeat(400), 256, "block 0 has integers of 20 bits, shifted by 13: expected 32"),
             (&longer, 300, "1 bytes follow the last block"),
             (&compact, 256, "385 bytes follow the last block"),
             (&compact, 600, "the bytes end in block 2: expected 3 blocks"),

@@ -185,6 +185,8 @@ fn every_inner_optimizer_arrives() {
     check_arrival::<proto::ProbeSummary, _>(all.chain([None]).map(with));
 }
 
+type Change = fn(&mut proto::InnerSteps);
+
 #[test]
 fn inner_optimizers_that_cannot_step_are_refused_with_the_field() {
     let mut good = proto::ProbeSummary::from(ProbeSummary { run: run(), ..ProbeSummary::default() });
@@ -197,7 +199,6 @@ fn inner_optimizers_that_cannot_step_are_refused_with_the_field() {
         ProbeSummary::try_from(summary)
     };
     read(&|_| {}).unwrap();
-    type Change = fn(&mut proto::InnerSteps);
     for (change, said) in [
         ((|steps| steps.rule = 0) as Change, "rule is 0"),
         (|steps| steps.beta1 = 1.0, "beta1 is 1"),
