@@ -24,7 +24,7 @@ def up(name: str, *arguments: str, folder: Path) -> str:
     return json.loads(ended(started(SCRIPT, name, "up", *flags, *arguments, folder=folder)))["parameters_sha256"]
 
 
-def alone(name: str) -> nn.Module:
+def alone(name: str, tasks_of_a_step: int = 4) -> nn.Module:
     """The same training in one process: one weighted mean over the samples of all tasks of a step, and no gradient where none has one."""
     model = make(name)
     groups: dict[str, list[nn.Parameter]] = {"decayed": [], "plain": [], "slow": []}
@@ -42,9 +42,9 @@ def alone(name: str) -> nn.Module:
     )
     data = samples()
     order = [sample for epoch in range(1 + ITERATIONS * 16 // 512) for sample in permutation(1, epoch, 512)]
-    for iteration in range(ITERATIONS):
+    for first in range(0, ITERATIONS * 4, tasks_of_a_step):
         optimizer.zero_grad()
-        batches = [data[order[(iteration * 4 + task) * 4 :][:4]] for task in range(4)]
+        batches = [data[order[task * 4 :][:4]] for task in range(first, first + tasks_of_a_step)]
         total = sum(weight(batch) for batch in batches)
         for inputs, targets in batches:
             outputs = model(inputs)
@@ -71,3 +71,11 @@ def test_a_run_is_that_of_one_process_whoever_computes(name: str, tmp_path: Path
         assert apart < (1e-4 if name == "gpt2" else 1e-5), (key, apart)
     if name == "experts":
         assert torch.equal(trained["experts.2.weight"], make(name).experts[2].weight), "no task uses this expert"
+
+
+def test_local_steps_of_one_worker_are_those_of_one_process(tmp_path: Path) -> None:
+    up("experts", "--workers", "1", "--local-steps", "4", "--out", "run", folder=tmp_path)
+    trained = {key: torch.from_numpy(array.copy()) for key, array in tensors(tmp_path / "run" / "model.safetensors").items()}
+    for key, expected in alone("experts", tasks_of_a_step=1).named_parameters():
+        apart = float((trained[key] - expected.detach()).norm() / expected.detach().norm())
+        assert apart < 1e-5, (key, apart)

@@ -14,7 +14,7 @@
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -27,6 +27,8 @@ pub(super) struct TraceArguments {
     path: PathBuf,
     by_iteration: bool,
     block: Option<NonZeroUsize>,
+    /// The file, read once for all workers.
+    times: Arc<OnceLock<Times>>,
 }
 
 impl TraceArguments {
@@ -49,12 +51,14 @@ impl TraceArguments {
                 _ => return Err(parser.error_at(at, "own, wall (one of them) or block=LINES")),
             }
         }
-        Ok(Self { path, by_iteration: order == Some("wall"), block })
+        Ok(Self { path, by_iteration: order == Some("wall"), block, times: Arc::default() })
     }
 
     pub(super) fn of_worker(&self, worker: u32) -> Result<Trace, LawError> {
         let error = |reason: String| error(&self.path, reason);
-        let times = column(&self.path, worker)?;
+        let known = self.times.get_or_init(|| Times::read(&self.path)).column(worker);
+        // A file that cannot be used is read again, for the reason.
+        let times = known.map_or_else(|| column(&self.path, worker), Ok)?;
         if let Some(block) = self.block
             && block.get() >= times.len()
         {
@@ -68,12 +72,33 @@ impl TraceArguments {
     }
 }
 
+/// The times in the lines of a file; `None` in place of what is none.
+#[derive(Debug, Default)]
+struct Times(Vec<Vec<Option<f64>>>);
+
+impl Times {
+    fn read(path: &Path) -> Self {
+        let text = read(path).unwrap_or_default();
+        Self(rows(&text).map(|(_, fields)| fields.into_iter().map(parsed).collect()).collect())
+    }
+
+    /// Returns a worker's times, unless some are missing.
+    fn column(&self, worker: u32) -> Option<Vec<f64>> {
+        let of_worker = |row: &Vec<_>| row.get(place(row.len(), worker)).copied().flatten();
+        self.0.iter().map(of_worker).collect::<Option<Vec<f64>>>().filter(|times| !times.is_empty())
+    }
+}
+
+/// Returns the place of a worker's time in a line of so many fields.
+fn place(fields: usize, worker: u32) -> usize {
+    if fields == 1 { 0 } else { worker as usize - 1 }
+}
+
 fn column(path: &Path, worker: u32) -> Result<Vec<f64>, LawError> {
     let text = read(path)?;
     let mut times = Vec::new();
     for (line, fields) in rows(&text) {
-        let column = if fields.len() == 1 { 0 } else { worker as usize - 1 };
-        let Some(field) = fields.get(column) else {
+        let Some(field) = fields.get(place(fields.len(), worker)) else {
             return Err(error(path, format!("line {line} has no column {worker} for worker {worker}")));
         };
         times.push(time(path, line, field)?);
@@ -107,8 +132,11 @@ fn read(path: &Path) -> Result<String, LawError> {
 }
 
 fn time(path: &Path, line: usize, field: &str) -> Result<f64, LawError> {
-    let time = field.parse().ok().filter(|time: &f64| *time > 0.0 && *time <= LONGEST);
-    time.ok_or_else(|| error(path, format!("line {line}: '{field}' is not a positive time of at most 1e100")))
+    parsed(field).ok_or_else(|| error(path, format!("line {line}: '{field}' is not a positive time of at most 1e100")))
+}
+
+fn parsed(field: &str) -> Option<f64> {
+    field.parse().ok().filter(|time: &f64| *time > 0.0 && *time <= LONGEST)
 }
 
 /// Returns the fields of each line that has any, with the line's number.
@@ -224,6 +252,17 @@ mod tests {
             let error = law("1\n2\n3\n", 1, arguments).unwrap_err();
             assert!(error.contains("expected"), "{arguments}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_is_read_once_for_all_workers() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "1 2 x\n3 4 y\n").unwrap();
+        let laws: TimeLaws = format!("trace({})", file.path().display()).parse().unwrap();
+        assert_eq!(laws.of_worker(1, 3).unwrap().mean(), 2.0);
+        std::fs::write(file.path(), "5 6 7\n").unwrap();
+        assert_eq!(laws.clone().of_worker(2, 3).unwrap().mean(), 3.0);
+        assert_eq!(laws.of_worker(3, 3).unwrap().mean(), 7.0, "a column that was no good is read again");
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_data::{DataSource, Split, Tasks};
-use ata_harness::{Cluster, Ended, Settings, WorkerSettings};
+use ata_harness::{Cluster, Condition, Ended, FaultProxy, Settings, WorkerSettings};
 use ata_learn::{DeviceChoice, Learner};
 use ata_record::RunEvent;
 use ata_sums::{
@@ -178,4 +178,32 @@ async fn a_round_survives_workers_and_coordinators() {
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
     assert_eq!(ended.report.state.tasks_applied, settings.budget * settings.iterations);
     assert!(count(&ended, is_loss) <= 1, "{:?}", ended.events);
+}
+
+/// A worker's link is so slow that it breaks while the worker sends. Nobody can send the rest of its difference.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_difference_that_breaks_off_does_not_count() {
+    let settings = Settings { min_workers: 3, iterations: 12, ..settings("uta", WireFormat::F32Exact) };
+    let mut cluster = Cluster::start(&settings).await;
+    let link = FaultProxy::to(cluster.address).await;
+    link.set(Condition { bytes_per_s: Some(1_000_000), ..Condition::default() });
+    let [one, two, three] = workers();
+    for worker in [one, two, WorkerSettings { through: Some(link.address), ..three }] {
+        cluster.worker(worker);
+    }
+    for round in 2..9 {
+        cluster.wait_for("a round", |state| state.iterations >= round).await;
+        link.sever();
+    }
+    let ended = cluster.end().await;
+    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+    assert_eq!(ended.report.state.tasks_applied, settings.budget * settings.iterations);
+    assert!(count(&ended, is_loss) > 0, "{:?}", ended.events);
+    let losses = ended.events.iter().filter_map(|event| match event {
+        RunEvent::Step { loss, tasks, .. } => Some((*loss, *tasks)),
+        _ => None,
+    });
+    let losses: Vec<_> = losses.collect();
+    assert!(losses.iter().all(|(_, tasks)| *tasks == settings.budget), "{losses:?}");
+    assert!(losses[11].0 < losses[0].0 / 2.0, "it trains: {losses:?}");
 }
