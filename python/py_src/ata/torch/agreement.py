@@ -25,6 +25,9 @@ MOST_KEPT = 10_000
 SECONDS_OF_A_DECISION = 0.02
 MOST_STEPS = 16
 
+# In steps as long as this, ranks wait for a decision that knows the last one's times: it costs less than a hundredth of the step.
+SECONDS_WORTH_WAITING = 0.05
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -45,7 +48,8 @@ class Times:
 
 class Agreement:
     """One small collective per decision, between processors and not devices: it brings each rank's last time, and what rank 0 has decided
-    from those before. Ranks go on meanwhile, and look at it when they load the samples of the next step."""
+    from those before. Ranks go on meanwhile, and look at it when they load the samples of the next step. After a long step, a second one
+    brings what rank 0 decides from the last time."""
 
     def __init__(
         self,
@@ -75,6 +79,8 @@ class Agreement:
         # Steps for which the decision has not been used yet.
         self._left = 0
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
+        # Whether the last step was so long that its time is waited for. All ranks know the same.
+        self._waits = False
         # Of its own, so that it orders with nobody's collectives; gloo, because numbers on a device would have to be waited for.
         own = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
         assert isinstance(own, dist.ProcessGroup), "this rank is in the group"
@@ -111,14 +117,18 @@ class Agreement:
         numbers = torch.zeros(self.world, 5, dtype=torch.float64)
         mine = [tasks, statistics.mean(seconds) if seconds else 0.0, self.passes]
         numbers[self.rank, :3] = torch.tensor(mine, dtype=torch.float64)
-        if self.rank == 0:
-            shares = limited(self.scheduler.next(), self._most)
-            log.debug("step %d: shares %s", self.scheduler.iteration, shares)
-            numbers[:, 3] = torch.tensor(shares)
+        if self.rank == 0 and not self._waits:
+            numbers[:, 3] = torch.tensor(self._decided())
             numbers[0, 4] = self._steps()
         work = dist.all_reduce(numbers, group=self._group, async_op=True)
         assert work is not None
         self._sent = work, numbers
+
+    def _decided(self) -> list[int]:
+        """What rank 0 decides from the times so far."""
+        shares = limited(self.scheduler.next(), self._most)
+        log.debug("step %d: shares %s", self.scheduler.iteration, shares)
+        return shares
 
     def _steps(self) -> int:
         """For how many steps a decision holds."""
@@ -138,6 +148,10 @@ class Agreement:
             for rank, each in enumerate(times.tasks):
                 if each > 0:
                     self.scheduler.observe(rank, each, seconds[rank])
+        if self._waits:
+            shares = self.of_first(self._decided() if self.rank == 0 else [0] * self.world)
+            steps = [1]
+        self._waits = any(times.tasks) and max(times.seconds) >= SECONDS_WORTH_WAITING
         self._left = int(steps[0])
         passes_of_all = max(self._decision.passes, int(max(passes)))
         self._decision = Decision([int(share) for share in shares], passes_of_all)
