@@ -133,7 +133,8 @@ def test_shares_follow_the_speeds() -> None:
     ranks = run(2, train, "ata-auto", [0.001, 0.003], 5, {})
     shares = [step["shares"] for step in ranks[0]["steps"] if sum(step["shares"]) == BUDGET]
     assert shares[0] == [12, 12]
-    assert all(share == [18, 6] for share in shares[4:]), shares
+    # The first two steps are not measured, and a decision arrives during another step, and holds for two.
+    assert all(share == [18, 6] for share in shares[6:]), shares
     scheduler = ata.Scheduler(2, BUDGET)
     scheduler.load_state_dict(ranks[0]["state"])
     assert scheduler.next() == [18, 6]

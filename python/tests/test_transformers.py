@@ -213,8 +213,10 @@ def resumed(rank: int, folder: Path, policy: str) -> list[dict[str, Any]]:
     checkpoint = folder / "two" / f"checkpoint-{CHECKPOINT}"
     again.train(resume_from_checkpoint=str(checkpoint))
     speeds = json.loads((checkpoint / "uneven.json").read_text())
-    assert json.loads(speeds["ata_scheduler"])["next_iteration"] == CHECKPOINT + 1
-    assert rank or again.uneven.iteration == STEPS
+    # A decision may hold for several steps.
+    decided = json.loads(speeds["ata_scheduler"])["next_iteration"]
+    assert 1 < decided <= CHECKPOINT + 1
+    assert rank or decided <= again.uneven.iteration <= STEPS
     return [result(first), result(again)]
 
 

@@ -25,8 +25,10 @@ MOST_KEPT = 10_000
 SECONDS_OF_A_DECISION = 0.02
 MOST_STEPS = 16
 
-# In steps as long as this, ranks wait for a decision that knows the last one's times: it costs less than a hundredth of the step.
+# In steps as long as this, ranks wait for a decision that knows the last one's times. Waiting for each other costs a few milliseconds, so
+# that a decision that changes nothing holds for more steps: twice as many each time, but so few that a change is soon noticed.
 SECONDS_WORTH_WAITING = 0.05
+MOST_UNCHANGED = 4
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Agreement:
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
         # Whether the last step was so long that its time is waited for. All ranks know the same.
         self._waits = False
+        self._held = 1
         # Of its own, so that it orders with nobody's collectives; gloo, because numbers on a device would have to be waited for.
         own = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
         assert isinstance(own, dist.ProcessGroup), "this rank is in the group"
@@ -93,7 +96,8 @@ class Agreement:
 
     def report(self) -> None:
         """A step is done: if the next one needs a decision, what was measured is sent. All ranks have to call it."""
-        if self._left == 0 and self._sent is None:
+        # Unless it is waited for, a decision arrives during another step, so that no rank waits for the others between two steps.
+        if self._left <= (0 if self._waits else 1) and self._sent is None:
             self._send()
 
     def collect(self) -> None:
@@ -133,7 +137,7 @@ class Agreement:
     def _steps(self) -> int:
         """For how many steps a decision holds."""
         longest_s = max(self.times[-1].seconds) if self.times else 0.0
-        return min(MOST_STEPS, max(1, round(SECONDS_OF_A_DECISION / longest_s))) if longest_s else 1
+        return min(MOST_STEPS, max(2, round(SECONDS_OF_A_DECISION / longest_s))) if longest_s else 1
 
     def _receive(self) -> None:
         assert self._sent is not None
@@ -150,7 +154,9 @@ class Agreement:
                     self.scheduler.observe(rank, each, seconds[rank])
         if self._waits:
             shares = self.of_first(self._decided() if self.rank == 0 else [0] * self.world)
-            steps = [1]
+            unchanged = shares == self._decision.shares
+            self._held = min(MOST_UNCHANGED, 2 * self._held) if unchanged else 1
+            steps = [self._held]
         self._waits = any(times.tasks) and max(times.seconds) >= SECONDS_WORTH_WAITING
         self._left = int(steps[0])
         passes_of_all = max(self._decision.passes, int(max(passes)))

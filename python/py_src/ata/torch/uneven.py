@@ -202,7 +202,7 @@ class Uneven:
 
     @property
     def iteration(self) -> int:
-        """The step that was decided last, from 1. It is 0 on ranks other than 0."""
+        """The number of the last decision, from 1, which holds for one step or several. It is 0 on ranks other than 0."""
         return self._agreement.scheduler.iteration
 
     def state_dict(self) -> dict[str, str]:
