@@ -212,11 +212,7 @@ impl Worker<'_> {
                 Job::Compute { lease, round, cancelled, units } => {
                     if cancelled.begin() {
                         self.cancelled = cancelled;
-                        if self.local.is_some() {
-                            self.take_steps(&lease, round, units)?;
-                        } else {
-                            self.compute(&lease, round, units)?;
-                        }
+                        self.compute(&lease, round, units)?;
                     }
                 }
                 Job::Discard(lease) => self.kept.discard(lease),
@@ -235,6 +231,9 @@ impl Worker<'_> {
     }
 
     fn compute(&mut self, lease: &Lease, round: u64, units: Option<Units>) -> Result<(), String> {
+        if self.local.is_some() {
+            return self.take_steps(lease, round, units);
+        }
         let mut sum = self.kept.empty_sum(&self.sizes);
         match self.sum(lease, units, &mut sum) {
             Ok((computed, units)) => {
@@ -323,9 +322,7 @@ impl Worker<'_> {
             units
         } else {
             // All workers compute the same task for this, whatever tasks they hold.
-            let maxima =
-                if self.local.is_some() { self.first_step_maxima(iteration) } else { self.first_maxima(iteration) };
-            let maxima = maxima.map_err(|error| self.stop(&error))?;
+            let maxima = self.first_maxima(iteration).map_err(|error| self.stop(&error))?;
             Units::first(&maxima, self.budget)
         };
         let quantizer = Quantizer::new(units, self.sizes.clone(), self.budget, self.format);

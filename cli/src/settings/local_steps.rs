@@ -3,7 +3,7 @@
 use ata_coordinator::{Start, TrainingSetup};
 use ata_policies::POLICIES;
 use ata_scheduler::PolicyKind;
-use ata_sums::{DIFFERENCE_BITS, InnerSteps, LearningRate, Optimizer, ParameterTable, Rule, RuleName};
+use ata_sums::{DIFFERENCE_BITS, InnerSteps, LearningRate, Optimizer, ParameterTable, RuleName};
 use ata_types::ExchangeChoice;
 use ata_wire::limits::MAX_BUDGET;
 
@@ -32,9 +32,7 @@ impl Settings {
         if self.local_steps.is_none() {
             return Ok(own);
         }
-        let momentum = self.outer_momentum;
-        let rule = Rule::Sgd { momentum, nesterov: momentum > 0.0 };
-        Ok(Optimizer { rule, ema: own.ema, ..Optimizer::default() })
+        Ok(Optimizer { ema: own.ema, ..Optimizer::outer(self.outer_momentum) })
     }
 
     /// Returns how gradients, or differences, are turned into parameters.
@@ -79,6 +77,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ata_sums::Rule;
 
     #[test]
     fn the_outer_step_averages_by_default() {

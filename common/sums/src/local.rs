@@ -10,9 +10,16 @@ use std::sync::Arc;
 
 use ata_types::{Iteration, WireFormat};
 
-use crate::exact::{BLOCK, GradientSum, NotFinite, Quantizer, Tallies, TensorSizes, maxima};
-use crate::optimizer::{LearningRate, Optimizer};
+use crate::exact::{BLOCK, GradientSum, NotFinite, Quantizer, TensorSizes, maxima};
+use crate::optimizer::{LearningRate, Optimizer, Rule};
 use crate::state::{TrainingConfig, TrainingState};
+
+impl Optimizer {
+    /// Creates the optimizer of outer steps, along mean differences: SGD with Nesterov's momentum, from 0 to below 1.
+    pub fn outer(momentum: f64) -> Self {
+        Self { rule: Rule::Sgd { momentum, nesterov: momentum > 0.0 }, ..Self::default() }
+    }
+}
 
 /// How workers take inner steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,8 +69,7 @@ impl LocalParameters {
     /// Creates the parameters of a worker at those of a round, which has taken no steps. `format` is that of its differences.
     pub fn new(steps: InnerSteps, sizes: TensorSizes, format: WireFormat, base: Arc<Vec<f32>>) -> Self {
         let InnerSteps { optimizer, learning_rate, difference_bits: bits } = steps;
-        let rounding = Rounding { bits, before: Vec::new(), after: None };
-        let rounding = (format == WireFormat::Compact).then_some(rounding);
+        let rounding = (format == WireFormat::Compact).then(|| Rounding { bits, before: Vec::new(), after: None });
         let config = TrainingConfig { optimizer, sizes, format: WireFormat::F32Exact, budget: 1 };
         let state = TrainingState::new(config, base.to_vec());
         Self { learning_rate, state, base, taken: Taken::default(), rounding }
@@ -74,10 +80,8 @@ impl LocalParameters {
         self.state.set_parameters(&base);
         self.taken = Taken::default();
         self.base = base;
-        if let Some(rounding) = &mut self.rounding
-            && let Some(after) = rounding.after.take()
-        {
-            rounding.before = after;
+        if let Some(Rounding { before, after, .. }) = &mut self.rounding {
+            *before = after.take().unwrap_or_else(|| std::mem::take(before));
         }
     }
 
@@ -128,8 +132,7 @@ impl LocalParameters {
         let (trained, tallied) = (sizes.trained_values(), sizes.tallied_from());
         let part = tasks as f32 / self.taken.tasks.max(1) as f32;
         let tally = |at: usize| self.taken.tallies.get(at - tallied).map_or(0.0, |sum| sum * part);
-        let Tallies { weight, .. } = sizes.tallies();
-        let of_trained = weight.map_or(tasks as f32, tally);
+        let of_trained = sizes.tallies().weight.map_or(tasks as f32, tally);
         let differences = self.base.iter().zip(self.values()).enumerate();
         let difference = differences.map(|(at, (base, value))| match at {
             _ if at < trained => of_trained * (base - value),
@@ -159,7 +162,6 @@ mod tests {
     use super::*;
     use crate::codec::encode_sums;
     use crate::exact::Units;
-    use crate::optimizer::Rule;
     use crate::table::{ParameterTable, TensorKind};
 
     const ROUND: Iteration = Iteration(3);

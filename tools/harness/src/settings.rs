@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ata_coordinator::TransferLimits;
 use ata_learn::ModelResolver;
-use ata_sums::{InnerSteps, LearningRate, Optimizer, Rule};
+use ata_sums::{InnerSteps, LearningRate, Optimizer};
 use ata_types::{ExchangeChoice, WireFormat};
 use tokio_util::sync::CancellationToken;
 
@@ -75,10 +75,7 @@ impl Settings {
     /// Returns the optimizer of the coordinator, and its learning rate.
     pub fn optimizer(&self) -> (Optimizer, LearningRate) {
         match &self.inner_steps {
-            Some(_) => {
-                let rule = Rule::Sgd { momentum: 0.0, nesterov: false };
-                (Optimizer { rule, ..Optimizer::default() }, LearningRate::constant(1.0))
-            }
+            Some(_) => (Optimizer::outer(0.0), LearningRate::constant(1.0)),
             None => (Optimizer::default(), LearningRate::constant(0.1)),
         }
     }

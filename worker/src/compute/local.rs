@@ -113,10 +113,8 @@ impl Worker<'_> {
             times.outlasted += u64::from(measured.is_outlasted);
             losses.push(measured.loss);
         }
-        if self.cancelled.is_set() {
-            return Err(Stop::Cancelled);
-        }
-        Ok(ComputedLease { lease: lease.id, times, losses })
+        let computed = ComputedLease { lease: lease.id, times, losses };
+        if self.cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(computed) }
     }
 
     /// Takes a step, and returns the loss before it.

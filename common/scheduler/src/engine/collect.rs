@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Local steps of two workers are not the same, so that no task is begun twice unless it was lost.
+    /// Local steps of two workers are not the same, so that no task is begun twice.
     #[test]
     fn a_race_without_copies_begins_each_task_once() {
         let decision = Decision::new(vec![1; 2], Collect::Race { tasks: 5 }, Rule::Uniform);

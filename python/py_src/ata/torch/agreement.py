@@ -83,6 +83,7 @@ class Agreement:
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
         # Whether the last step was so long that its time is waited for. All ranks know the same.
         self._waits = False
+        # For how many steps the last decision holds that was waited for.
         self._held = 1
         # Of its own, so that it orders with nobody's collectives; gloo, because numbers on a device would have to be waited for.
         own = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)

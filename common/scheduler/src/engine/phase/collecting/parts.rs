@@ -35,9 +35,10 @@ impl Collecting {
         for worker in std::mem::take(&mut self.actions.stop) {
             self.stop_probe(shared, worker);
         }
-        let copies = std::mem::take(&mut self.actions.copy).into_iter().filter(|_| shared.config.copies);
-        for (copier, holder) in copies.collect::<SmallVec<[_; 4]>>() {
-            self.copy(shared, copier, holder);
+        if shared.config.copies {
+            for (copier, holder) in std::mem::take(&mut self.actions.copy) {
+                self.copy(shared, copier, holder);
+            }
         }
         if left > 0 { self.keep_going(shared) } else { Flow::Continue(()) }
     }
