@@ -25,10 +25,12 @@ MOST_KEPT = 10_000
 SECONDS_OF_A_DECISION = 0.02
 MOST_STEPS = 16
 
-# In steps as long as this, ranks wait for a decision that knows the last one's times. Waiting for each other costs a few milliseconds, so
-# that a decision that changes nothing holds for more steps: twice as many each time, but so few that a change is soon noticed.
-SECONDS_WORTH_WAITING = 0.05
+# A decision that changes nothing holds for twice as many steps as the one before, but so few that a change is soon noticed.
+SECONDS_UNCHANGED = 0.4
 MOST_UNCHANGED = 4
+
+# In steps as long as this, ranks wait for a decision that knows the last one's times. Waiting for each other costs a few milliseconds.
+SECONDS_WORTH_WAITING = 0.05
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Agreement:
         self._sent: tuple[dist.Work, torch.Tensor] | None = None
         # Whether the last step was so long that its time is waited for. All ranks know the same.
         self._waits = False
-        # For how many steps the last decision holds that was waited for.
+        # For how many steps rank 0's last decision holds.
         self._held = 1
         # Of its own, so that it orders with nobody's collectives; gloo, because numbers on a device would have to be waited for.
         own = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
@@ -123,22 +125,25 @@ class Agreement:
         mine = [tasks, statistics.mean(seconds) if seconds else 0.0, self.passes]
         numbers[self.rank, :3] = torch.tensor(mine, dtype=torch.float64)
         if self.rank == 0 and not self._waits:
-            numbers[:, 3] = torch.tensor(self._decided())
-            numbers[0, 4] = self._steps()
+            shares, numbers[0, 4] = self._decided()
+            numbers[:, 3] = torch.tensor(shares)
         work = dist.all_reduce(numbers, group=self._group, async_op=True)
         assert work is not None
         self._sent = work, numbers
 
-    def _decided(self) -> list[int]:
-        """What rank 0 decides from the times so far."""
+    def _decided(self) -> tuple[list[int], int]:
+        """What rank 0 decides from the times so far: shares, and for how many steps they hold."""
         shares = limited(self.scheduler.next(), self._most)
-        log.debug("step %d: shares %s", self.scheduler.iteration, shares)
-        return shares
-
-    def _steps(self) -> int:
-        """For how many steps a decision holds."""
         longest_s = max(self.times[-1].seconds) if self.times else 0.0
-        return min(MOST_STEPS, max(2, round(SECONDS_OF_A_DECISION / longest_s))) if longest_s else 1
+        self._held = self._steps(longest_s, is_unchanged=shares == self._decision.shares) if longest_s else 1
+        log.debug("step %d: shares %s for %d steps", self.scheduler.iteration, shares, self._held)
+        return shares, self._held
+
+    def _steps(self, longest_s: float, *, is_unchanged: bool) -> int:
+        """For how many steps a decision holds, if the last one took so many seconds."""
+        least = 1 if self._waits else max(2, round(SECONDS_OF_A_DECISION / longest_s))
+        most = max(MOST_UNCHANGED, round(SECONDS_UNCHANGED / longest_s))
+        return min(MOST_STEPS, max(least, min(2 * self._held, most) if is_unchanged else 1))
 
     def _receive(self) -> None:
         assert self._sent is not None
@@ -154,10 +159,8 @@ class Agreement:
                 if each > 0:
                     self.scheduler.observe(rank, each, seconds[rank])
         if self._waits:
-            shares = self.of_first(self._decided() if self.rank == 0 else [0] * self.world)
-            unchanged = shares == self._decision.shares
-            self._held = min(MOST_UNCHANGED, 2 * self._held) if unchanged else 1
-            steps = [self._held]
+            decided, held = self._decided() if self.rank == 0 else ([0] * self.world, 0)
+            *shares, steps[0] = self.of_first([*decided, held])
         self._waits = any(times.tasks) and max(times.seconds) >= SECONDS_WORTH_WAITING
         self._left = int(steps[0])
         passes_of_all = max(self._decision.passes, int(max(passes)))

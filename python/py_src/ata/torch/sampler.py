@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -119,7 +119,7 @@ class ShareSampler(Sampler[list[int]]):
             begin += first
             for part in divided(plan.mine, self._parts()):
                 at = begin if part else max(0, min(begin, self._length - self._unit))
-                yield order[at : at + (part or self._unit)].tolist()
+                yield list(order[at : at + (part or self._unit)])
                 begin += part
 
     def _end(self, epoch: int, step: int) -> None:
@@ -135,14 +135,15 @@ class ShareSampler(Sampler[list[int]]):
         plan = Plan([end - begin for begin, end in zip(begins, ends)], agreement.rank, decision.passes, done)
         return plan, begins[agreement.rank]
 
-    def _order(self, epoch: int) -> torch.Tensor:
+    def _order(self, epoch: int) -> Sequence[int]:
         if self._own is not None:
             if hasattr(self._own, "set_epoch"):
                 self._own.set_epoch(epoch)
             # Samplers are often random, and not alike on all ranks.
-            return torch.tensor(self._agreement().of_first(list(self._own)[: self._length]))
+            return self._agreement().of_first(list(self._own)[: self._length])
         if not self._shuffle:
-            return torch.arange(self._length)
+            return range(self._length)
         # With drop_last, other samples are left out in each epoch.
         generator = torch.Generator().manual_seed(self._seed + epoch)
-        return torch.randperm(self._available, generator=generator)[: self._length]
+        order: list[int] = torch.randperm(self._available, generator=generator).tolist()
+        return order[: self._length]
