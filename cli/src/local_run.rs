@@ -27,6 +27,8 @@ pub struct LocalRun {
     pub workers: u32,
     /// The number of tasks per iteration.
     pub budget: u64,
+    /// Whether workers take local steps, so that the parameters depend on who takes which.
+    pub takes_local_steps: bool,
     /// The size of the model's parameters, in bytes.
     pub parameters_bytes: u64,
     /// The time after which a silent worker counts as lost.
@@ -62,6 +64,7 @@ impl LocalRun {
             worker_args,
             workers: settings.workers.count,
             budget: settings.tasks(),
+            takes_local_steps: settings.local_steps.is_some(),
             parameters_bytes: 4 * inputs.model.parameter_count() as u64,
             heartbeat_timeout: settings.heartbeat_timeout(),
             checkpoint_every: settings.checkpoint_every,

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::config::TaskTime;
 use crate::kept::{KeptGradients, KeptSum};
 use crate::transfer::CollectedSum;
-use local::LocalSteps;
+pub(crate) use local::LocalSteps;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
@@ -96,19 +96,21 @@ pub(crate) struct Compute {
     pub(crate) fuses: bool,
     pub(crate) sizes: TensorSizes,
     jobs: std_mpsc::Sender<Job>,
-    thread: JoinHandle<()>,
+    /// Returns the own parameters of a worker that takes local steps.
+    thread: JoinHandle<Option<LocalSteps>>,
 }
 
 impl Compute {
     /// Starts the thread. It creates the learner, warms it up so that the first measured time does not include compiling kernels, and
     /// reports [`ComputeEvent::Ready`]. If `fuses` is set, it computes each lease as one batch, of up to the run's
-    /// budget of tasks.
+    /// budget of tasks. A worker that takes local steps continues with those of its `last` session of the run.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         run: &RunSpec,
         sizes: TensorSizes,
         fuses: bool,
         task_time: Option<TaskTime>,
+        last: Option<LocalSteps>,
         events: mpsc::Sender<ComputeEvent>,
     ) -> Self {
         let largest = if fuses { run.budget } else { 1 };
@@ -126,7 +128,7 @@ impl Compute {
                         task_time,
                         events: &events,
                         cancelled: CancelFlag::default(),
-                        local: inner_steps.map(|steps| LocalSteps::new(*steps, tensors.clone(), format)),
+                        local: inner_steps.map(|steps| LocalSteps::new(*steps, tensors.clone(), format, last)),
                         format,
                         budget,
                         sizes: tensors,
@@ -138,14 +140,13 @@ impl Compute {
                     worker.run(largest, &received)
                 });
                 // burn panics if a device fails. The panic is caught to notify the session and to keep the process alive.
-                let error = match with_own_threads(|| catch_unwind(run)) {
-                    Ok(Ok(())) => None,
-                    Ok(Err(reason)) => Some(reason),
-                    Err(panic) => Some(panic_text(panic.as_ref())),
+                let reason = match with_own_threads(|| catch_unwind(run)) {
+                    Ok(Ok(local)) => return local,
+                    Ok(Err(reason)) => reason,
+                    Err(panic) => panic_text(panic.as_ref()),
                 };
-                if let Some(reason) = error {
-                    drop(events.blocking_send(ComputeEvent::Broken(reason)));
-                }
+                drop(events.blocking_send(ComputeEvent::Broken(reason)));
+                None
             })
             .expect("a thread can be started");
         Self { fuses, sizes, jobs, thread }
@@ -162,11 +163,11 @@ impl Compute {
         self.thread.thread().unpark();
     }
 
-    /// Waits until the thread has finished its jobs and ended.
-    pub(crate) async fn finish(self) {
+    /// Waits until the thread has finished its jobs and ended. Returns what a worker that takes local steps can continue with.
+    pub(crate) async fn finish(self) -> Option<LocalSteps> {
         drop(self.jobs);
         // A failure of the thread has already been reported.
-        drop(tokio::task::spawn_blocking(move || self.thread.join()).await);
+        tokio::task::spawn_blocking(move || self.thread.join()).await.ok()?.ok()?
     }
 }
 
@@ -197,8 +198,8 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Runs jobs until the queue is closed. An error means that the thread cannot continue.
-    fn run(mut self, largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
+    /// Runs jobs until the queue is closed, and returns the worker's own parameters. An error means that the thread cannot continue.
+    fn run(mut self, largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<Option<LocalSteps>, String> {
         match self.learner.warm_up(largest) {
             Ok(()) => {}
             Err(LearnerError::Device(reason)) => return Err(reason),
@@ -222,7 +223,7 @@ impl Worker<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(self.local)
     }
 
     fn report(&self, event: ComputeEvent) {

@@ -24,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
-use crate::compute::{CancelFlag, Compute, ComputeEvent, Job};
+use crate::compute::{CancelFlag, Compute, ComputeEvent, Job, LocalSteps};
 use crate::config::WorkerConfig;
 use crate::data::{SessionData, SplitSource};
 use crate::download::DataLink;
@@ -56,11 +56,14 @@ pub(crate) struct History {
     pub(crate) data: Option<SessionData>,
     pub(crate) test_data: Option<SessionData>,
     pub(crate) link: DataLink,
+    /// The own parameters of a worker that takes local steps, and the id of their run.
+    local: Option<(String, LocalSteps)>,
 }
 
 impl History {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { contact: now, is_accepted: false, worked: false, data: None, test_data: None, link: DataLink::default() }
+        let link = DataLink::default();
+        Self { contact: now, is_accepted: false, worked: false, data: None, test_data: None, link, local: None }
     }
 }
 
@@ -204,9 +207,9 @@ async fn prepare_and_work(
     let Served { config, peers, welcome, has_work, leave } = served;
     let stream = answered(config, bulk.parameters(welcome.session, None)).await?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
-    let History { data, test_data, link, worked, .. } = history;
+    let History { data, test_data, link, worked, local, .. } = history;
     let _open = link.open(bulk.clone(), welcome.session);
-    let prepared = prepare(config, welcome, link, data, events);
+    let prepared = prepare(config, welcome, link, data, local, events);
     // The run may end before the worker is ready.
     let compute = tokio::select! {
         compute = prepared => compute?,
@@ -249,7 +252,7 @@ async fn prepare_and_work(
     drop(active);
     // A new session must not begin before the old one's computation is over. A worker that leaves begins none.
     if !leave.is_cancelled() {
-        compute.finish().await;
+        *local = compute.finish().await.map(|local| (welcome.run_id.clone(), local));
     }
     ended
 }
@@ -260,6 +263,7 @@ async fn prepare(
     welcome: &Welcome,
     link: &DataLink,
     opened: &mut Option<SessionData>,
+    local: &mut Option<(String, LocalSteps)>,
     events: mpsc::Sender<ComputeEvent>,
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
@@ -291,7 +295,8 @@ async fn prepare(
         }
         learner
     };
-    Ok(Compute::start(learner, run, sizes, fuses, task_time, events))
+    let last = local.take().filter(|(run_id, _)| *run_id == welcome.run_id).map(|(_, last)| last);
+    Ok(Compute::start(learner, run, sizes, fuses, task_time, last, events))
 }
 
 fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {

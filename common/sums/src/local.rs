@@ -85,6 +85,13 @@ impl LocalParameters {
         }
     }
 
+    /// Forgets what was rounded off, if nobody knows whether the last difference arrived.
+    pub fn forget_rounding(&mut self) {
+        if let Some(rounding) = &mut self.rounding {
+            (rounding.before, rounding.after) = (Vec::new(), None);
+        }
+    }
+
     /// Returns the parameters after the last step.
     pub fn values(&self) -> &[f32] {
         self.state.parameters()
@@ -248,5 +255,11 @@ mod tests {
             let furthest = sent.iter().zip(&gradient).map(|(sent, value)| (sent - round as f32 * value).abs());
             assert!(furthest.fold(0.0, f32::max) < 0.3, "round {round}");
         }
+        local.forget_rounding();
+        local.begin(base.clone());
+        let [mut sum, mut zeros] = [(); 2].map(|()| GradientSum::new(&sizes));
+        local.add_to(&mut sum, 1, &quantizer).unwrap();
+        zeros.add(&[0.0; 300], 1, &quantizer).unwrap();
+        assert_eq!(sum.values, zeros.values, "nothing is left of the rounds before");
     }
 }

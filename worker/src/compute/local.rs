@@ -14,7 +14,7 @@ use super::{ComputeEvent, Stop, Worker};
 use crate::kept::KeptSum;
 
 /// The own parameters of a worker that takes local steps.
-pub(super) struct LocalSteps {
+pub(crate) struct LocalSteps {
     steps: InnerSteps,
     parameters: LocalParameters,
     /// The parameters of the round.
@@ -31,9 +31,15 @@ struct Chain {
 }
 
 impl LocalSteps {
-    pub(super) fn new(steps: InnerSteps, sizes: TensorSizes, format: WireFormat) -> Self {
+    /// Begins a session, with the moments of the worker's last one of the same run.
+    pub(super) fn new(steps: InnerSteps, sizes: TensorSizes, format: WireFormat, last: Option<Self>) -> Self {
         let base = Arc::new(vec![0.0; sizes.values()]);
-        let parameters = LocalParameters::new(steps.clone(), sizes, format, base.clone());
+        let parameters = if let Some(mut last) = last.filter(|last| last.steps == steps) {
+            last.parameters.forget_rounding();
+            last.parameters
+        } else {
+            LocalParameters::new(steps.clone(), sizes, format, base.clone())
+        };
         Self { steps, parameters, base, chain: None }
     }
 

@@ -52,10 +52,10 @@ struct Thread {
 
 impl Thread {
     fn start(learner: Scripted) -> Self {
-        Self::with(learner, None)
+        Self::with(learner, None, None)
     }
 
-    fn with(learner: Scripted, inner_steps: Option<InnerSteps>) -> Self {
+    fn with(learner: Scripted, inner_steps: Option<InnerSteps>, last: Option<LocalSteps>) -> Self {
         let run = RunSpec {
             parameters: 1,
             budget: 8,
@@ -64,7 +64,7 @@ impl Thread {
             ..RunSpec::default()
         };
         let (sender, mut events) = mpsc::channel(16);
-        let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, sender);
+        let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, last, sender);
         assert!(matches!(events.blocking_recv(), Some(ComputeEvent::Ready)));
         Self { compute, events }
     }
@@ -194,10 +194,14 @@ fn a_vector_that_is_withdrawn_stops_what_is_computed_for_it() {
 
 /// A worker whose steps have the rate 1, so that a task moves it by its gradient.
 fn local_thread(learner: Scripted) -> Thread {
-    let rule = Rule::Sgd { momentum: 0.0, nesterov: false };
+    local_session(learner, 0.0, None)
+}
+
+fn local_session(learner: Scripted, momentum: f64, last: Option<LocalSteps>) -> Thread {
+    let rule = Rule::Sgd { momentum, nesterov: false };
     let optimizer = Optimizer { rule, ..Optimizer::default() };
     let steps = InnerSteps { optimizer, learning_rate: LearningRate::constant(1.0), difference_bits: 8 };
-    let thread = Thread::with(learner, Some(steps));
+    let thread = Thread::with(learner, Some(steps), last);
     thread.compute.push(Job::Load(vec![8.0].into()));
     thread
 }
@@ -234,4 +238,19 @@ fn the_steps_of_a_cancelled_lease_are_taken_back() {
     thread.lease_in(0, 3, 1, &CancelFlag::default());
     thread.ask(1, &[0, 3], &on, None);
     assert_eq!(thread.vector(), (1, 2.0 * total(&[0, 3]), 2));
+}
+
+/// A worker that connects again goes on with the moments of its steps.
+#[test]
+fn moments_outlast_a_session() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for (momentum, kept) in [(0.5, 0.5 * value(0)), (0.25, 0.0)] {
+        let first = local_session(Scripted::default(), 0.5, None);
+        first.lease(0, 1, &CancelFlag::default());
+        let last = runtime.block_on(first.compute.finish());
+        let mut second = local_session(Scripted::default(), momentum, last);
+        second.lease(1, 1, &CancelFlag::default());
+        second.ask(1, &[1], &CancelFlag::default(), None);
+        assert_eq!(second.vector(), (1, value(1) + kept, 1), "a run with other steps begins afresh");
+    }
 }

@@ -40,7 +40,7 @@ enum Supply {
     /// They begin the next tasks, or, if tasks may be copied, another copy of what the fewest workers have begun.
     Race(Race),
     /// The policy is asked at each result how many of these tasks they get.
-    Pool(TaskRange),
+    Pool(Vec<TaskRange>),
 }
 
 /// The tasks of a race. Leases have one task, so that fast workers get more; only a worker that computes a lease as one batch begins with one
@@ -107,7 +107,7 @@ impl Mode {
         match decision.collect {
             Collect::All => barrier(first(allocated, allocated), allocated),
             Collect::InParts { tasks } => {
-                Self { supply: Supply::Pool(TaskRange { first: 0, count: tasks }), ..barrier(each(tasks), tasks) }
+                Self { supply: Supply::Pool(vec![TaskRange { first: 0, count: tasks }]), ..barrier(each(tasks), tasks) }
             }
             Collect::Soonest { take } => race(first(take, allocated), false, Supply::Nothing),
             Collect::First { take, refill: true } => race(first(take, u64::MAX), true, Supply::Fresh(allocated)),
@@ -227,7 +227,7 @@ impl Mode {
     }
 
     /// Returns the tasks that no worker has been given yet, if the policy is asked for more of them at each result.
-    pub(super) fn pool(&mut self) -> Option<&mut TaskRange> {
+    pub(super) fn pool(&mut self) -> Option<&mut Vec<TaskRange>> {
         if let Supply::Pool(tasks) = &mut self.supply { Some(tasks) } else { None }
     }
 }

@@ -9,6 +9,8 @@ pub struct IterationView<'a> {
     pub now_s: f64,
     /// The number of tasks that no worker has been given yet.
     pub left: u64,
+    /// Whether several workers may compute the same tasks.
+    pub may_copy: bool,
     pub(super) leases: &'a Leases,
     pub(super) roster: &'a Roster,
     pub(super) copies: &'a Copies,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -76,7 +76,9 @@ class Replicated:
         return divided(mine, -(-mine // most)) if mine else []
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[object]:
-        return self._using() if is_last else self._model.no_sync()
+        if not is_last:
+            return self._model.no_sync()
+        return self._using() if self._model.find_unused_parameters else nullcontext()
 
     @contextmanager
     def _using(self) -> Iterator[None]:

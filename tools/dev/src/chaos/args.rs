@@ -44,6 +44,9 @@ pub(crate) struct ChaosArgs {
     /// Tasks per iteration [default: 16].
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     budget: Option<u64>,
+    /// Inner steps per round, in place of --budget. The parameters are then not compared with those of the run without faults.
+    #[arg(long, value_name = "N", conflicts_with = "budget", allow_negative_numbers = true)]
+    local_steps: Option<u64>,
     /// Samples per task [default: 1, or 6 with --task-time none].
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,

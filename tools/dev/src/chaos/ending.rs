@@ -22,6 +22,7 @@ const RESULTS: [&str; 7] =
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RunResult {
     pub(crate) iterations: u64,
+    pub(crate) tasks_applied: u64,
     pub(crate) parameters_sha256: String,
     /// The digest of the parameters in the model's file.
     pub(crate) model_sha256: String,
@@ -32,6 +33,7 @@ pub(crate) struct RunResult {
 struct Summary {
     state: String,
     iterations: u64,
+    tasks_applied: u64,
     parameters_sha256: String,
 }
 
@@ -92,13 +94,13 @@ impl Plan {
         let path = folder.join(SUMMARY_FILE);
         let summary = std::fs::read(&path).map_err(|cause| cause.to_string());
         let summary = summary.and_then(|text| serde_json::from_slice(&text).map_err(|cause| cause.to_string()));
-        let Summary { state, iterations, parameters_sha256 } =
+        let Summary { state, iterations, tasks_applied, parameters_sha256 } =
             summary.map_err(|reason| Failure::data(format!("{}: {reason}", path.display())))?;
         if state != "finished" {
             return Err(Failure::internal(format!("{run} is over, and its summary says that it is {state}")));
         }
         let model_sha256 = self.model_sha256(folder).await?;
-        Ok(RunResult { iterations, parameters_sha256, model_sha256 })
+        Ok(RunResult { iterations, tasks_applied, parameters_sha256, model_sha256 })
     }
 
     /// Returns the digest of the parameters in the model's file, as computed by `ata eval`.

@@ -138,6 +138,6 @@ async fn end(mut run: DisturbedRun, verdict: &mut Verdict) -> Result<(), Failure
     verdict.iterations = disturbed.iterations;
     note!("the same {} iterations without faults…", disturbed.iterations);
     let undisturbed = plan.undisturbed(disturbed.iterations).await?;
-    verdict.compare(disturbed, undisturbed);
+    verdict.compare(disturbed, undisturbed, plan.run.takes_local_steps);
     Ok(())
 }

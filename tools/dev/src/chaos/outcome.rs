@@ -133,8 +133,12 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn compare(&mut self, disturbed: RunResult, undisturbed: RunResult) {
-        if disturbed != undisturbed {
+    pub(crate) fn compare(&mut self, disturbed: RunResult, undisturbed: RunResult, takes_local_steps: bool) {
+        let tasks = |run: &RunResult| (run.iterations, run.tasks_applied);
+        if tasks(&disturbed) != tasks(&undisturbed) {
+            self.broken.push("the tasks of its steps are not those of the run without faults".into());
+        }
+        if !takes_local_steps && disturbed != undisturbed {
             self.broken.push("the parameters are not those of the run without faults".into());
         }
         if disturbed.model_sha256 != disturbed.parameters_sha256 {

@@ -101,10 +101,10 @@ impl TaskPlan {
 
     fn begin(&self, view: &IterationView<'_>, actions: &mut Actions) {
         for PlannedWorker { worker, pace, share, .. } in self.members.iter().map(|ready| &ready.member) {
-            let part = first_part(pace, *share);
+            let part = first_part(pace, *share, view.may_copy);
             actions.begin.push((*worker, part));
             if pace.is_queued(part) {
-                actions.begin.push((*worker, first_part(pace, share - part)));
+                actions.begin.push((*worker, first_part(pace, share - part, view.may_copy)));
             }
         }
         // The policy is asked again when the last worker should be done, if nothing happens before.
@@ -141,7 +141,7 @@ impl TaskPlan {
                 break;
             }
             let PlannedWorker { worker, ref pace, .. } = *free[next.1].member;
-            actions.begin.push((worker, first_part(pace, share)));
+            actions.begin.push((worker, first_part(pace, share, view.may_copy)));
             last = Some(next);
         }
         // If nothing happens, idle workers may take over what is held back for late ones: the policy is asked again when the
@@ -281,16 +281,28 @@ fn most_worth(
     many
 }
 
+/// The parts of a share that can neither be copied nor taken back: a worker that holds two of them and becomes ten times slower ends about
+/// when the others have done the rest.
+const PARTS_WITHOUT_COPIES: u64 = 16;
+
 /// Returns how many tasks of a share to hand out at once: half of them, unless the share is one batch, or knowing how long half of it takes
 /// saves nothing. No worker is asked for a vector while tasks are held back, so this must save more than the part of the time in which
 /// vectors travel that exceeds the time of the held-back tasks. A worker with few observations gets no more than it has done.
-fn first_part(pace: &Pace, share: u64) -> u64 {
+///
+/// If no other worker may compute the same tasks, the step waits for all that a worker has begun, however slow it has become. So it gets less,
+/// but as much as it computes while the next assignment comes.
+fn first_part(pace: &Pace, share: u64, may_copy: bool) -> u64 {
+    let known = (pace.count as u64).max(1);
+    if !may_copy {
+        let of_an_assignment = (pace.overhead_s / pace.mean_s).ceil() as u64;
+        return share.div_ceil(PARTS_WITHOUT_COPIES).max(of_an_assignment).min(share).min(known);
+    }
     let half = share.div_ceil(2);
     let (spared_s, held_back_s) = (pace.noise_s(share) - pace.noise_s(half), (share - half) as f64 * pace.mean_s);
     if pace.most.is_some() || spared_s <= (pace.window_s - held_back_s).max(0.0) {
         return share;
     }
-    half.min((pace.count as u64).max(1))
+    half.min(known)
 }
 
 #[cfg(test)]
@@ -329,15 +341,18 @@ mod tests {
     fn the_first_part_is_half_a_share() {
         let noisy = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };
         for (share, part) in [(1, 1), (2, 1), (3, 2), (9, 5), (16, 8)] {
-            assert_eq!(first_part(&noisy, share), part, "{share}");
+            assert_eq!(first_part(&noisy, share, true), part, "{share}");
         }
-        assert_eq!(first_part(&Pace { count: 1.0, ..noisy }, 16), 1, "no more than it has done");
+        assert_eq!(first_part(&Pace { count: 1.0, ..noisy }, 16, true), 1, "no more than it has done");
         // Four tasks of two seconds are held back, and knowing how long five take saves less than two seconds.
         for (window_s, part) in [(7.9, 5), (10.0, 9), (1e3, 9)] {
-            assert_eq!(first_part(&Pace { window_s, ..noisy }, 9), part, "{window_s}");
+            assert_eq!(first_part(&Pace { window_s, ..noisy }, 9, true), part, "{window_s}");
         }
-        assert_eq!(first_part(&Pace { most: Some(99), ..noisy }, 9), 9);
-        assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..noisy }, 9), 9);
+        assert_eq!(first_part(&Pace { most: Some(99), ..noisy }, 9, true), 9);
+        assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..noisy }, 9, true), 9);
+        assert_eq!([1, 16, 33].map(|share| first_part(&noisy, share, false)), [1, 1, 3]);
+        let far = Pace { overhead_s: 2.5 * noisy.mean_s, ..noisy };
+        assert_eq!([2, 16, 99].map(|share| first_part(&far, share, false)), [2, 3, 7]);
     }
 
     fn late(rests_s: &[f64]) -> Vec<LateWorker> {

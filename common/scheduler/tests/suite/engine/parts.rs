@@ -6,7 +6,7 @@ use ata_scheduler::policy::{Actions, Activity, IterationView, Round, SchedulerRn
 use ata_scheduler::{Collect, Decision, Engine, EngineConfig, Policy, Rule};
 use ata_types::{Lease, TaskRange, WorkerId};
 
-use crate::engine::support::{Cluster, assigned, cancel, holders, indices, ranges, step, steps, worker};
+use crate::engine::support::{Cluster, assigned, cancel, holders, indices, lease_of, ranges, step, steps, worker};
 
 /// The policy's next actions, and the activity of each worker when it was last asked.
 #[derive(Default)]
@@ -61,14 +61,11 @@ impl Play {
     }
 
     fn new(budget: u64, probes: bool) -> Self {
-        let config = EngineConfig {
-            budget,
-            iterations: 2,
-            min_workers: 3,
-            lease_timeout_s: Some(60.0),
-            rest_s: 1.0,
-            ..EngineConfig::default()
-        };
+        Self::with(EngineConfig { budget, ..EngineConfig::default() }, probes)
+    }
+
+    fn with(config: EngineConfig, probes: bool) -> Self {
+        let config = EngineConfig { iterations: 2, min_workers: 3, lease_timeout_s: Some(60.0), rest_s: 1.0, ..config };
         let script: Arc<Mutex<Script>> = Arc::default();
         let policy = Scripted { script: Arc::clone(&script), probes };
         Self { cluster: Cluster::of(Engine::new(config, Box::new(policy))), script }
@@ -234,4 +231,21 @@ fn the_policy_decides_whether_to_employ_a_worker_that_joins() {
     play.order(&[(4, 2)], &[], &[]);
     let leases = assigned(&play.cluster.done(4, &lost[0].1).unwrap());
     assert_eq!(leases.iter().map(|(_, lease)| lease.tasks.count).sum::<u64>(), 2);
+}
+
+/// Nobody could take over what a worker has been given, so the policy hands out lost tasks in parts, and the engine only if nobody computes.
+#[test]
+fn without_copies_lost_tasks_are_the_policys() {
+    let mut play = Play::with(EngineConfig { budget: 6, copies: false, ..EngineConfig::default() }, false);
+    play.order(&[(1, 4), (2, 2)], &[], &[]);
+    let leases = play.cluster.join_all(3);
+    assert_eq!(assigned(&play.cluster.lose(1)), []);
+    assert_eq!(play.left(), 4);
+    let more = play.ask(|play| play.order(&[(3, 1)], &[], &[]));
+    assert_eq!(ranges(&more), [(3, range(0, 1))]);
+    let done = play.cluster.done(2, &lease_of(&leases, 2)).unwrap();
+    assert_eq!((assigned(&done), play.left()), (vec![], 3), "worker 3 computes");
+    let rest = assigned(&play.cluster.done(3, &more[0].1).unwrap());
+    assert_eq!(indices(&rest), [1, 2, 3], "nobody does");
+    assert_eq!(steps(&play.cluster.done_all(&rest)), [(1, vec![range(0, 6)])]);
 }

@@ -1,7 +1,5 @@
 //! Iterations whose tasks are handed out in parts: the policy is asked for more tasks, and its actions are carried out.
 
-use std::slice;
-
 use smallvec::SmallVec;
 
 use super::recovery::Orphan;
@@ -19,9 +17,9 @@ impl Collecting {
         let (Some(pool), Collect::InParts { tasks }) = (self.mode.pool(), self.decision.collect) else {
             return Flow::Continue(());
         };
-        let (left, now_s) = (pool.count, shared.now_s);
+        let (left, now_s) = (pool.iter().map(|tasks| tasks.count).sum(), shared.now_s);
         let (leases, roster, copies) = (&shared.leases, &shared.roster, &self.copies);
-        let view = IterationView { now_s, left, leases, roster, copies, tasks };
+        let view = IterationView { now_s, left, may_copy: shared.config.copies, leases, roster, copies, tasks };
         // This keeps the allocated memory.
         let mut begin = std::mem::take(&mut self.actions.begin);
         begin.clear();
@@ -55,7 +53,7 @@ impl Collecting {
         };
         let able = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
         let shares: SmallVec<[(usize, u64); 4]> = able.map(|(i, (_, tasks))| (i, *tasks)).collect();
-        let pieces = self.mode.pool().map(|pool| share_out(slice::from_mut(pool), shares));
+        let pieces = self.mode.pool().map(|pool| share_out(pool, shares));
         for (i, tasks) in pieces.into_iter().flatten() {
             self.assign(shared, begin[i].0, tasks, None);
         }
@@ -117,11 +115,11 @@ impl Collecting {
             return Flow::Continue(());
         }
         let Some(pool) = self.mode.pool() else { return Flow::Continue(()) };
-        let lost = share_out(slice::from_mut(pool), [(0, u64::MAX)]);
+        let lost = share_out(pool, [(0, u64::MAX)]);
         if lost.is_empty() {
             return Flow::Continue(());
         }
         self.orphans.extend(lost.into_iter().map(|(_, tasks)| Orphan { tasks, blame: None }));
-        self.reassign(shared)
+        self.reassign_all(shared)
     }
 }

@@ -156,8 +156,20 @@ impl Collecting {
         }
     }
 
-    /// Gives orphaned tasks to the workers that finish them soonest.
+    /// Gives orphaned tasks to the workers that finish them soonest. Without copies, the policy hands them out in parts instead, because
+    /// others could not take over what a worker does not get done.
     pub(super) fn reassign(&mut self, shared: &mut Shared) -> Flow {
+        if !shared.config.copies
+            && !self.is_stepping()
+            && let Some(pool) = self.mode.pool()
+        {
+            let lost = self.orphans.extract_if(.., |orphan| orphan.blame.is_none());
+            pool.extend(lost.map(|orphan| orphan.tasks));
+        }
+        self.reassign_all(shared)
+    }
+
+    pub(super) fn reassign_all(&mut self, shared: &mut Shared) -> Flow {
         let reason_to_abort =
             |orphan: &Orphan| shared.reason_to_abort(self.number, orphan.tasks, orphan.blame.as_deref()?);
         if let Some(reason) = self.orphans.iter().find_map(reason_to_abort) {
