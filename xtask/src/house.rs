@@ -52,10 +52,10 @@ pub(crate) fn check() -> Result<(), Failure> {
         lines(&|path| !is_product(path) && !path.starts_with("research/")),
     );
     let counts = [
-        Count { name: "lines of the product", found: own, most: 63_615 },
+        Count { name: "lines of the product", found: own, most: 63_614 },
         Count { name: "lines of research", found: research, most: 5_060 },
         Count { name: "lines of tools", found: tools, most: 6_019 },
-        Count { name: "lines of tests", found: all - own - research - tools, most: 33_936 },
+        Count { name: "lines of tests", found: all - own - research - tools, most: 33_940 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
         Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 13 },

@@ -248,4 +248,7 @@ fn without_copies_lost_tasks_are_the_policys() {
     let rest = assigned(&play.cluster.done(3, &more[0].1).unwrap());
     assert_eq!(indices(&rest), [1, 2, 3], "nobody does");
     assert_eq!(steps(&play.cluster.done_all(&rest)), [(1, vec![range(0, 6)])]);
+    play.order(&[(3, 1)], &[], &[]);
+    let again = assigned(&play.cluster.lose(2));
+    assert_eq!((ranges(&again), play.left()), (vec![(3, range(4, 1))], 3), "the step waits for what worker 2 had");
 }

@@ -160,7 +160,6 @@ impl Collecting {
     /// others could not take over what a worker does not get done.
     pub(super) fn reassign(&mut self, shared: &mut Shared) -> Flow {
         if !shared.config.copies
-            && !self.is_stepping()
             && let Some(pool) = self.mode.pool()
         {
             let lost = self.orphans.extract_if(.., |orphan| orphan.blame.is_none());
