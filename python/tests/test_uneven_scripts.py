@@ -168,14 +168,17 @@ def mistakes(rank: int) -> list[str]:
     refused(ata.torch.Uneven, budget=BUDGET)
     refused(ata.torch.Uneven, models=[made("unused")], budget=BUDGET)
     uneven = ata.torch.Uneven(DistributedDataParallel(made("unused")), BUDGET, micro_batch=6)
-    refused(list, uneven.batches(DataLoader(Sentences(), batch_sampler=uneven.sampler(Sentences()))))
+    refused(uneven.batches, DataLoader(Sentences(), batch_sampler=uneven.sampler(Sentences())))
     # A layer that uses what it has learned is no obstacle, nor is a compiled model.
     frozen = made("batch norm")
     frozen[1].eval()
     first_step(frozen)
     model = DistributedDataParallel(made("tokens"))
     uneven = ata.torch.Uneven(torch.compile(model), BUDGET)
-    for batch in uneven.batches(DataLoader(Sentences(), batch_sampler=uneven.sampler(Sentences()))):
+    loader = DataLoader(Sentences(), batch_sampler=uneven.sampler(Sentences()))
+    batches = uneven.batches(loader)
+    assert len(batches) == len(loader) > 1
+    for batch in batches:
         scores = tokens(model, batch)
         uneven.backward(scores * 0, retain_graph=True)
         refused(uneven.backward, scores)

@@ -41,7 +41,18 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
 }
 
 fn text(explanation: &Explanation) -> String {
-    let Explanation { iteration, policy, rule, budget, expected_s, by_policy, links, workers } = explanation;
+    let Explanation {
+        iteration,
+        policy,
+        rule,
+        budget,
+        expected_s,
+        by_policy,
+        links,
+        utilization,
+        hiding_budget,
+        workers,
+    } = explanation;
     let title = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}");
     let mut text = escaped(&title).into_owned() + "\n";
     let whose = if *by_policy {
@@ -51,6 +62,11 @@ fn text(explanation: &Explanation) -> String {
     };
     text.extend(expected_s.map(|expected_s| format!("expected to take {}, {whose}\n", seconds(expected_s))));
     text.extend(links.map(|links| format!("a vector takes {links}\n")));
+    if let Some(share) = utilization {
+        text += &format!("workers compute {:.0} % of the time", 100.0 * share);
+        let more = |tasks: &u64| format!("; with {tasks} tasks an iteration, it would be 90 %");
+        text += &(hiding_budget.as_ref().map(more).unwrap_or_default() + "\n");
+    }
     let table = Table {
         title: "Workers; the last two columns say how long the iteration would take".into(),
         header: COLUMNS.split(',').map(String::from).collect(),

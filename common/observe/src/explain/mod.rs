@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 /// The number of recent times from which means, intervals and medians are computed, as speeds change.
 const RECENT: usize = 256;
 
+/// The utilization that [`Explanation::hiding_budget`] is to reach.
+const HIDDEN: f64 = 0.9;
+
 /// An iteration's allocation, and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -31,6 +34,12 @@ pub struct Explanation {
     pub by_policy: bool,
     /// The times that vectors take on the links, if they were measured.
     pub links: Option<LinkFigures>,
+    /// The time that workers have computed so far, divided by the time that those present would have had; absent before the first step.
+    #[serde(default)]
+    pub utilization: Option<f64>,
+    /// The budget with which the utilization would be 0.9, if it is below: what is not computation takes as long, however many tasks there are.
+    #[serde(default)]
+    pub hiding_budget: Option<u64>,
     /// The workers, by number.
     pub workers: Vec<WorkerExplanation>,
 }
@@ -195,6 +204,8 @@ fn tasks(run: &RunState, id: WorkerId) -> u64 {
 pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation {
     let outlook = Outlook::of(run);
     let workers = run.workers.iter().filter(|(id, _)| only.is_none_or(|only| only.contains(id)));
+    let utilization = utilization(run).filter(|share| !run.allocation.is_race && *share > 0.0);
+    let hiding = |share: f64| run.budget as f64 * (1.0 / share - 1.0) * HIDDEN / (1.0 - HIDDEN);
     Explanation {
         iteration: run.allocation.iteration,
         policy: run.policy.clone(),
@@ -203,8 +214,15 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
         expected_s: if run.allocation.is_race { None } else { outlook.last.first().map(|last| last.finish_s) },
         by_policy: !run.allocation.finish_s.is_empty(),
         links: run.links,
+        utilization,
+        hiding_budget: utilization.filter(|share| *share < HIDDEN).map(|share| hiding(share).round() as u64),
         workers: workers.map(|(id, worker)| explain_worker(run, &outlook, *id, worker)).collect(),
     }
+}
+
+fn utilization(run: &RunState) -> Option<f64> {
+    let available_s = run.present() as f64 * run.runtime_s();
+    (available_s > 0.0).then(|| (run.total_worker_time_s / available_s).min(1.0))
 }
 
 fn explain_worker(run: &RunState, outlook: &Outlook, id: WorkerId, worker: &WorkerState) -> WorkerExplanation {

@@ -100,3 +100,15 @@ fn means_have_intervals() {
         (of.low_s.unwrap() - (2.0 - margin_s)).abs() < 1e-12 && (of.high_s.unwrap() - (2.0 + margin_s)).abs() < 1e-12
     );
 }
+
+/// Three workers have computed for 2 s. In a step of 1 s, they wait for a third of it; for a tenth if there are 4.5 times as many tasks.
+#[test]
+fn the_utilization_and_the_budget_that_hides_what_is_not_computation() {
+    for (runtime_s, expected) in [(1.0, (Some(2.0 / 3.0), Some(18))), (0.5, (Some(1.0), None))] {
+        let mut run = state(&[3, 1, 0], &[]);
+        assert_eq!(explain(&run, None).utilization, None, "no step was taken");
+        run.apply(&testing::step(7, 7.0 + runtime_s));
+        let Explanation { utilization, hiding_budget, .. } = explain(&run, None);
+        assert_eq!((utilization, hiding_budget), expected);
+    }
+}

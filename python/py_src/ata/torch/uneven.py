@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +21,22 @@ from ata.torch.sampler import Plan, ShareSampler
 from ata.torch.step import Step
 from ata.torch.units import Buffers, check_normalisation
 from ata.torch.weight import Weight, weigh_gradient
+
+Item = TypeVar("Item")
+
+
+class Epoch(Iterator[Item]):
+    """The batches or the steps of an epoch. It has a length, for progress bars."""
+
+    def __init__(self, items: Iterator[Item], loader: Iterable[Any]) -> None:
+        self._items = items
+        self._loader: Any = loader
+
+    def __next__(self) -> Item:
+        return next(self._items)
+
+    def __len__(self) -> int:
+        return len(self._loader)
 
 
 class Uneven:
@@ -104,7 +120,7 @@ class Uneven:
         options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "unit": self._unit or 1}
         return ShareSampler(lambda: self._agreement, self._plans, samples, self._budget, **options)
 
-    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+    def batches(self, loader: Iterable[Any]) -> Epoch[Any]:
         """The batches of an epoch, one per step: the whole share of this rank. `loader` must use a `sampler` of this object.
 
         The body of the loop runs once per step on all ranks, with as many backward passes and optimizers as it wants. A rank whose share is 0
@@ -114,10 +130,10 @@ class Uneven:
             raise ValueError(
                 "a step has several batches with unit or micro_batch: use `for step in uneven.steps(loader)`"
             )
-        for step in self._steps(loader, is_body=True):
-            yield from step
+        steps = self._steps(loader, is_body=True)
+        return Epoch((batch for step in steps for batch in step), loader)
 
-    def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
+    def steps(self, loader: Iterable[Any]) -> Epoch[Step]:
         """The steps of an epoch, each with its micro-batches. `loader` must use a `sampler` of this object::
 
             for step in uneven.steps(loader):
@@ -126,7 +142,7 @@ class Uneven:
                     uneven.backward(loss_function(model, batch))
                 optimizer.step()
         """
-        return self._steps(loader, is_body=False)
+        return Epoch(self._steps(loader, is_body=False), loader)
 
     def _steps(self, loader: Iterable[Any], *, is_body: bool) -> Iterator[Step]:
         check_normalisation(self._models, self._unit)
