@@ -62,11 +62,10 @@ fn text(explanation: &Explanation) -> String {
     };
     text.extend(expected_s.map(|expected_s| format!("expected to take {}, {whose}\n", seconds(expected_s))));
     text.extend(links.map(|links| format!("a vector takes {links}\n")));
-    if let Some(share) = utilization {
-        text += &format!("workers compute {:.0} % of the time", 100.0 * share);
-        let more = |tasks: &u64| format!("; with {tasks} tasks an iteration, it would be 90 %");
-        text += &(hiding_budget.as_ref().map(more).unwrap_or_default() + "\n");
-    }
+    let more =
+        hiding_budget.map(|tasks| format!("; with {tasks} tasks an iteration, it would be 90 %")).unwrap_or_default();
+    let percent = |share: f64| format!("workers compute {:.0} % of the time{more}\n", 100.0 * share);
+    text.extend(utilization.map(percent));
     let table = Table {
         title: "Workers; the last two columns say how long the iteration would take".into(),
         header: COLUMNS.split(',').map(String::from).collect(),
