@@ -136,7 +136,7 @@ class Agreement:
         shares = limited(self.scheduler.next(), self._most)
         longest_s = max(self.times[-1].seconds) if self.times else 0.0
         self._held = self._steps(longest_s, is_unchanged=shares == self._decision.shares) if longest_s else 1
-        log.debug("step %d: shares %s for %d steps", self.scheduler.iteration, shares, self._held)
+        log.debug("step %d: shares %s", self.scheduler.iteration, shares)
         return shares, self._held
 
     def _steps(self, longest_s: float, *, is_unchanged: bool) -> int:
