@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Rounds of local steps on machines far apart, under faults: seconds per round, and the loss at the end.
+"""Rounds of local steps on machines far apart, under faults: tasks and seconds per round, tasks per second, and the loss at the end.
 
-    deploy/far-apart.py ATA [--data DIR] [--fault kill|slow|cut] [--latency MS] [--rounds 40] [--local-steps 240] [--out DIR]
+    deploy/far-apart.py ATA [--data DIR] [--fault kill|slow|cut] [--latency MS] [--up MBIT] [--down MBIT] [--rounds 40] [--local-steps 240|auto]
+        [--out DIR]
 
-A coordinator and four workers of 20, 40, 80 and 160 ms a task run on this machine. --latency delays all that they send each other by so many
-milliseconds, half of a round trip. --fault kill: in each round after the second, a worker is killed at a random moment and started again. slow:
+A coordinator and four workers of 20, 40, 80 and 160 ms a task, 93.75 tasks a second at most, run on this machine. --latency delays all that they
+send each other by so many milliseconds, half of a round trip; each worker's link has the rates --up and --down. With --local-steps auto, rounds
+begin with 24 steps, and the run has as many tasks as with 240 in each. --fault kill: in each round after the second, a worker is killed at a random moment and started again. slow:
 from the middle on, the fastest takes ten times as long. cut: a worker is stopped for 60 s, after a quarter of the rounds. Needs Python 3.10.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import random
 import signal
 import socket
@@ -23,17 +26,36 @@ TASK_MS = [20, 40, 80, 160]
 CUT_S, SLOWER = 60, 10
 # The rounds at the beginning that do not count.
 FIRST = 4
+# The budget of rounds that choose their number of steps, and the number with which others take as many in all.
+BUDGET, STEPS = 24, 240
+# Pieces of 64 KiB that wait for a slow link.
+QUEUED = 16
 
 
-async def relay(reader, writer, latency_s):
-    """Passes on what arrives, so many seconds later."""
-    pieces, clock = asyncio.Queue(256), asyncio.get_running_loop()
+class Rate:
+    """A direction of a link, which all of its connections share."""
+
+    def __init__(self, mbit):
+        self.bytes_per_s, self.free_s = mbit * 125e3, 0.0
+
+    def sent_s(self, now_s, size):
+        """The time by which so many bytes more have been sent."""
+        self.free_s = max(now_s, self.free_s) + size / self.bytes_per_s
+        return self.free_s
+
+
+async def relay(reader, writer, rate, latency_s):
+    """Passes on what arrives at this rate, so many seconds later."""
+    pieces, clock = asyncio.Queue(QUEUED), asyncio.get_running_loop()
 
     async def read():
         piece = b"begin"
         while piece:
             piece = await reader.read(1 << 16)
-            await pieces.put((clock.time() + latency_s, piece))
+            sent_s = rate.sent_s(clock.time(), len(piece))
+            await pieces.put((sent_s + latency_s, piece))
+            # A fast sender fills the queue of a slow link, and no more.
+            await asyncio.sleep(max(0.0, sent_s - clock.time() - QUEUED * (1 << 16) / rate.bytes_per_s))
 
     reading = asyncio.create_task(read())
     try:
@@ -50,8 +72,9 @@ async def relay(reader, writer, latency_s):
     writer.close()
 
 
-async def link(port, latency_s):
+async def link(port, options):
     """A link to a port of this machine. Returns the port at which it begins."""
+    up, down, latency_s = Rate(options.up), Rate(options.down), options.latency / 1e3
 
     async def opened(reader, writer):
         try:
@@ -60,7 +83,7 @@ async def link(port, latency_s):
             return writer.close()
         for end in (writer, to[1]):
             end.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.gather(relay(reader, to[1], latency_s), relay(to[0], writer, latency_s), return_exceptions=True)
+        await asyncio.gather(relay(reader, to[1], up, latency_s), relay(to[0], writer, down, latency_s), return_exceptions=True)
 
     server = await asyncio.start_server(opened, "127.0.0.1", 0)
     return server.sockets[0].getsockname()[1]
@@ -69,6 +92,7 @@ async def link(port, latency_s):
 class Cluster:
     def __init__(self, options, out):
         self.options, self.out, self.run = options, out, out / "run"
+        self.steps = STEPS if options.local_steps == "auto" else int(options.local_steps)
         self.law = "; ".join(f"const({ms})" for ms in TASK_MS)
         if options.fault == "slow":
             before, after = (" ".join(map(str, [first, *TASK_MS[1:]])) for first in (TASK_MS[0], SLOWER * TASK_MS[0]))
@@ -83,14 +107,18 @@ class Cluster:
     async def coordinator(self):
         ready, options = self.out / "ready", self.options
         flags = ("--listen", "127.0.0.1:0", "--insecure", "--ready-file", ready, "--out", self.run, "--dashboard", "off")
-        rounds = ("--local-steps", options.local_steps, "--iterations", options.rounds, "--task-batch", 16, "--min-workers", len(TASK_MS))
+        is_auto = options.local_steps == "auto"
+        iterations = options.rounds * STEPS // BUDGET if is_auto else options.rounds
+        steps = ("--local-steps", options.local_steps, *(("--budget", BUDGET) if is_auto else ()))
+        rounds = (*steps, "--iterations", iterations, "--task-batch", 16, "--min-workers", len(TASK_MS))
         process = await self.start("coordinator", "coordinator", *flags, *rounds, "--data", options.data, "--eval-every", 0)
         while not ready.exists():
             if process.returncode is not None:
                 sys.exit((self.out / "coordinator.log").read_text())
             await asyncio.sleep(0.05)
         port = int(json.loads(ready.read_text())["address"].rsplit(":", 1)[1])
-        self.ports = [await link(port, options.latency / 1e3) if options.latency else port for _ in TASK_MS]
+        is_near = options.latency == 0.0 and options.up == options.down == math.inf
+        self.ports = [port if is_near else await link(port, options) for _ in TASK_MS]
         return process
 
     async def worker(self, number):
@@ -105,7 +133,7 @@ class Cluster:
 
     async def disturb(self, workers):
         """Injects the fault until it is cancelled."""
-        chance, round_s = random.Random(1), self.options.local_steps / sum(1e3 / ms for ms in TASK_MS)
+        chance, round_s = random.Random(1), self.steps / sum(1e3 / ms for ms in TASK_MS)
         last = 2 if self.options.fault == "kill" else self.options.rounds // 4
         while self.options.fault in ("kill", "cut"):
             while (now := len(self.events("step"))) <= last:
@@ -141,10 +169,11 @@ async def measure(options, out):
     rounds = [after["time_s"] - before["time_s"] for before, after in zip(steps, steps[1:])][FIRST:]
     halves = rounds[: len(rounds) // 2], rounds[len(rounds) // 2 :]
     usual = " and ".join(f"{statistics.median(half):.2f}" for half in halves)
-    tasks = {step["tasks"] for step in steps}
+    tasks = sorted({step["tasks"] for step in steps})
+    all_tasks, all_s = sum(step["tasks"] for step in steps[FIRST + 1 :]), sum(rounds)
     lost, (evaluation,) = len(cluster.events("loss")), cluster.events("evaluation")[-1:]
     print(
-        f"{options.fault or 'no fault'}: {len(steps)} rounds of {tasks} tasks; seconds: {usual} (medians of both halves), at most {max(rounds):.2f}; "
+        f"{options.fault or 'no fault'}: {len(steps)} rounds of {tasks[0]} to {tasks[-1]} tasks, {all_tasks / all_s:.1f} a second; seconds per round: {usual} (medians of both halves), at most {max(rounds):.2f}; "
         f"{lost} times a worker was lost; test loss {evaluation['loss']:.4f}"
     )
 
@@ -155,8 +184,10 @@ def main():
     parser.add_argument("--data", default="synthetic")
     parser.add_argument("--fault", choices=["kill", "slow", "cut"])
     parser.add_argument("--latency", type=float, default=0.0, help="milliseconds each way")
+    parser.add_argument("--up", type=float, default=math.inf, help="Mbit per second of each worker's link [default: unlimited]")
+    parser.add_argument("--down", type=float, default=math.inf)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--local-steps", type=int, default=240)
+    parser.add_argument("--local-steps", default=str(STEPS))
     parser.add_argument("--out", type=Path, help="a new folder for the run and all logs [default: a temporary one]")
     options = parser.parse_args()
     if options.rounds < FIRST + 4:

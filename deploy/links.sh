@@ -6,8 +6,9 @@
 # RATE: of each link, full duplex [1gbit]; HEAD=RATE in the environment is that of the coordinator's, and BURST=SIZE what a link that was
 # idle lets through at once [512kb, which is 4 ms at 1gbit]. WIDTH: of the model; 640 is 43 MB, 128 is 8.9 MB [640]. WORKERS: how many [4],
 # of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment; 30+2 is 30 ms for a batch and 2 for each task). BUDGET:
-# tasks of a step, in the environment [23]; or LOCAL: inner steps of a round. ITERATIONS: how many, in the environment [25]. FLAGS: of
-# `ata coordinator`, as in --exchange star. Prints the median over the steps after the fifth, and what `ata simulate` takes for them.
+# tasks of a step, in the environment [23]; or LOCAL: inner steps of a round, or auto, for which ITERATIONS counts rounds of 240. ITERATIONS:
+# how many, in the environment [25]. FLAGS: of `ata coordinator`, as in --exchange star. Prints the median over the steps after the fifth,
+# and what `ata simulate` takes for them.
 #
 # Machines at home: UP=RATE in the environment is what workers send at, as in
 #     UP=20mbit HEAD=1gbit LOCAL=240 deploy/links.sh ATA 100mbit 128
@@ -22,6 +23,8 @@ rate=${2:-1gbit} burst=${BURST:-512kb} width=${3:-640} workers=${4:-4}
 shift $(( $# < 4 ? $# : 4 ))
 counted=--budget
 [ -z "${LOCAL:-}" ] || counted=--local-steps
+counted=("$counted" "$tasks")
+[[ $tasks != auto* ]] || { iterations=$((iterations * 240 / ${BUDGET:-24})) && counted+=(--budget "${BUDGET:-24}"); }
 read -ra ms <<< "${MS:-20 40 80 160}"
 laws=()
 for time in "${ms[@]}"; do
@@ -65,7 +68,7 @@ for host in $(seq 0 "$workers"); do
 done
 
 ip netns exec ata-0 "$ata" coordinator --listen 10.77.0.1:7070 --insecure --min-workers "$workers" \
-    --model "cnn:widths=16/16/$width/1024" --task-batch 1 "$counted" "$tasks" --iterations "$iterations" --eval-every 0 --checkpoint-every never \
+    --model "cnn:widths=16/16/$width/1024" --task-batch 1 "${counted[@]}" --iterations "$iterations" --eval-every 0 --checkpoint-every never \
     --out "$work/run" --dashboard off "$@" > "$work/log" 2>&1 & coordinator=$!
 for host in $(seq "$workers"); do
     ip netns exec "ata-$host" "$ata" worker --coordinator http://10.77.0.1:7070 --device cpu --threads 1 --name "worker-$host" \
@@ -77,6 +80,8 @@ wait
 measured=$(grep -o '"event":"step".*' "$work/run/events.jsonl" | grep -o '"time_s":[0-9.]*' | cut -d: -f2 | tail -n +5 \
     | awk 'NR > 1 { print $1 - last } { last = $1 }' | sort -n | awk '{ step[NR] = $1 } END { print step[int((NR + 1) / 2)] }')
 if [ -n "${UP:-}${LOCAL:-}" ]; then
+    tasks=$(grep -o '"event":"step".*' "$work/run/events.jsonl" | grep -o '"tasks":[0-9]*' | cut -d: -f2 | tail -n +6 | sort -n \
+        | awk '{ step[NR] = $1 } END { print step[int((NR + 1) / 2)] }')
     awk -v s="$measured" -v tasks="$tasks" 'BEGIN { printf "%.3f s for %d tasks: %.1f a second\n", s, tasks, tasks / s }'
     exit
 fi

@@ -14,6 +14,7 @@ fn run() -> RunEvent {
         run_id: "run".into(),
         policy: "uta".into(),
         budget: 4,
+        most_tasks: None,
         iterations: 9,
         task_batch: 1,
         seed: 1,

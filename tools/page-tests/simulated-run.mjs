@@ -254,7 +254,7 @@ export class SimulatedRun {
     const [, , , test_loss = null, test_accuracy = null] = this.evaluations.at(-1) ?? [];
     const hours = this.runtime_s / 3600;
     return {
-      iterations: this.iteration, runtime_s: this.runtime_s, total_worker_time_s: this.worker_time_s,
+      iterations: this.iteration, progress: this.iteration, runtime_s: this.runtime_s, total_worker_time_s: this.worker_time_s,
       iteration_time_s: this.runtime_s, tasks_applied: this.iteration * this.budget, tasks_wasted: this.wasted,
       employments: this.iteration * 3, results: this.iteration * 4, first_loss: this.first_loss, last_loss: this.loss,
       test_loss, test_accuracy, skipped_evaluations: this.skipped, saved: this.saved, refused: this.refused,

@@ -25,11 +25,12 @@ pub(crate) use local::LocalSteps;
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
     Load(Arc<Vec<f32>>),
-    /// Computes a lease in these units, unless it is cancelled by then. If there are no units, the first task of the
-    /// iteration determines them. The round is the number of vectors that the session had requested when the lease was assigned: leases of
+    /// Computes a lease of the iteration after `position` tasks of the run in these units, unless it is cancelled by then. If there are no
+    /// units, the first task of the iteration determines them. The round is the number of vectors that the session had requested when the lease was assigned: leases of
     /// the same round are requested together.
     Compute {
         lease: Lease,
+        position: u64,
         round: u64,
         cancelled: CancelFlag,
         units: Option<Units>,
@@ -114,9 +115,8 @@ impl Compute {
         events: mpsc::Sender<ComputeEvent>,
     ) -> Self {
         let largest = if fuses { run.budget } else { 1 };
-        let (format, budget, skips_bad_samples) = (run.format, run.budget, run.skip_bad_samples);
-        let inner_steps = run.inner_steps.clone();
-        let tensors = sizes.clone();
+        let (format, most_tasks, skips_bad_samples) = (run.format, run.most_tasks, run.skip_bad_samples);
+        let (local, tensors) = (LocalSteps::of(run, &sizes, last), sizes.clone());
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
@@ -128,9 +128,9 @@ impl Compute {
                         task_time,
                         events: &events,
                         cancelled: CancelFlag::default(),
-                        local: inner_steps.map(|steps| LocalSteps::new(*steps, tensors.clone(), format, last)),
+                        local,
                         format,
-                        budget,
+                        most_tasks,
                         sizes: tensors,
                         quantizer: None,
                         kept: KeptGradients::default(),
@@ -186,7 +186,7 @@ struct Worker<'a> {
     /// The worker's own parameters, if it takes local steps.
     local: Option<LocalSteps>,
     format: WireFormat,
-    budget: u64,
+    most_tasks: u64,
     sizes: TensorSizes,
     /// The quantizer of the last iteration.
     quantizer: Option<(Iteration, Quantizer)>,
@@ -210,10 +210,10 @@ impl Worker<'_> {
         for job in jobs {
             match job {
                 Job::Load(parameters) => self.load(parameters),
-                Job::Compute { lease, round, cancelled, units } => {
+                Job::Compute { lease, position, round, cancelled, units } => {
                     if cancelled.begin() {
                         self.cancelled = cancelled;
-                        self.compute(&lease, round, units)?;
+                        self.compute(&lease, position, round, units)?;
                     }
                 }
                 Job::Discard(lease) => self.kept.discard(lease),
@@ -231,9 +231,9 @@ impl Worker<'_> {
         drop(self.events.blocking_send(event));
     }
 
-    fn compute(&mut self, lease: &Lease, round: u64, units: Option<Units>) -> Result<(), String> {
+    fn compute(&mut self, lease: &Lease, position: u64, round: u64, units: Option<Units>) -> Result<(), String> {
         if self.local.is_some() {
-            return self.take_steps(lease, round, units);
+            return self.take_steps(lease, position, round, units);
         }
         let mut sum = self.kept.empty_sum(&self.sizes);
         match self.sum(lease, units, &mut sum) {
@@ -324,9 +324,9 @@ impl Worker<'_> {
         } else {
             // All workers compute the same task for this, whatever tasks they hold.
             let maxima = self.first_maxima(iteration).map_err(|error| self.stop(&error))?;
-            Units::first(&maxima, self.budget)
+            Units::first(&maxima, self.most_tasks)
         };
-        let quantizer = Quantizer::new(units, self.sizes.clone(), self.budget, self.format);
+        let quantizer = Quantizer::new(units, self.sizes.clone(), self.most_tasks, self.format);
         self.quantizer = Some((iteration, quantizer.clone()));
         Ok(quantizer)
     }

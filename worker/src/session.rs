@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ata_data::{Split, Tasks};
 use ata_net::limits::{CONNECT_TIMEOUT, MAX_UPLOADS};
 use ata_sums::{TensorSizes, Units, UnitsError};
-use ata_types::{Iteration, Lease, LeaseId, VectorId, WireFormat};
+use ata_types::{Iteration, LeaseId, VectorId, WireFormat};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
     Assignment, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart, ParameterStream, Receipt,

@@ -46,6 +46,7 @@ fn text(explanation: &Explanation) -> String {
         policy,
         rule,
         budget,
+        most_tasks,
         expected_s,
         by_policy,
         links,
@@ -53,7 +54,8 @@ fn text(explanation: &Explanation) -> String {
         hiding_budget,
         workers,
     } = explanation;
-    let title = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}");
+    let chosen = most_tasks.map(|most| format!(", chosen, at most {most}")).unwrap_or_default();
+    let title = format!("iteration {iteration}, policy {policy}, budget {budget}{chosen}: {rule}");
     let mut text = escaped(&title).into_owned() + "\n";
     let whose = if *by_policy {
         "by the policy's own forecast, which includes its margin for noise"

@@ -32,8 +32,8 @@ pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iteratio
         while state.changed().await.is_ok() {
             {
                 let state = state.borrow_and_update();
-                bar.set_position(state.iterations);
-                let left = time_left(state.iterations, iterations, state.runtime_s());
+                bar.set_position(state.progress());
+                let left = time_left(state.progress(), iterations, state.runtime_s());
                 bar.set_prefix(left.map_or(String::new(), |left| format!(", {left}")));
                 bar.set_message(describe(&state));
             }
@@ -48,7 +48,7 @@ pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iteratio
             let due = printed.is_none_or(|(at, last): (Instant, _)| at.elapsed() >= LINE_INTERVAL || phase != last);
             if due && !matches!(state.phase, RunPhase::Over(_)) {
                 printed = Some((Instant::now(), phase));
-                note!("iteration {}/{iterations}  {}", state.iterations, describe(&state));
+                note!("iteration {}/{iterations}  {}", state.progress(), describe(&state));
             }
         }
     }

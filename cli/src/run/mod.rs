@@ -150,7 +150,7 @@ impl Run {
     /// Returns the reason why the resumed run is over, if it has no iterations left.
     pub(crate) fn finished(&self) -> Option<FinishReason> {
         let Start::Checkpoint(checkpoint) = &self.start else { return None };
-        checkpoint.progress.engine.finished(self.settings.iterations.count(), &self.settings.limits())
+        checkpoint.progress.engine.finished(&self.settings.engine(1))
     }
 
     /// Returns the last iteration of the checkpoint that the run resumes from; 0 for a new run.

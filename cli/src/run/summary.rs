@@ -98,13 +98,13 @@ pub(crate) struct Summary {
 
 /// Says where a stopped run ended, and which command goes on with it.
 fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
-    let ended = report.state.iterations;
+    let (ended, done) = (report.state.iterations, report.state.progress());
     let saved = match report.state.saved.map(Iteration::number) {
-        None => return format!("after {ended} of {} iterations, which are not saved", settings.iterations),
+        None => return format!("after {done} of {} iterations, which are not saved", settings.iterations),
         Some(saved) if saved == ended => "and saved".into(),
         Some(saved) => format!("saved up to iteration {saved}"),
     };
-    format!("after {ended} of {} iterations, {saved}; to go on: {}", settings.iterations, shell::resuming(folder))
+    format!("after {done} of {} iterations, {saved}; to go on: {}", settings.iterations, shell::resuming(folder))
 }
 
 /// Returns a value for those workers that have one, by number.

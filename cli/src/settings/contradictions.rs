@@ -64,7 +64,10 @@ impl Settings {
             ("init_except", (self.init.is_some(), "it is for --init")),
             ("lr_step_every", steps),
             ("lr_step_factor", steps),
-            ("budget", (self.local_steps.is_none(), "--local-steps gives the tasks of a round")),
+            (
+                "budget",
+                (self.local_steps.is_none() || self.most_tasks().is_some(), "--local-steps gives the tasks of a round"),
+            ),
             ("fuse", (self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other")),
             ("difference_bits", outer),
             ("outer_lr", outer),

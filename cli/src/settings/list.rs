@@ -13,7 +13,9 @@ use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{EvaluateOn, Fuse, KeptJournal, OnBadSample, Tag, TrainingLength, Workers, as_setting, parse_tag};
+use super::{
+    EvaluateOn, Fuse, KeptJournal, LocalStepCount, OnBadSample, Tag, TrainingLength, Workers, as_setting, parse_tag,
+};
 
 /// Defines [`Settings`], and the groups of flags: structs that serialize to a table of the settings that are given.
 macro_rules! settings {
@@ -134,9 +136,11 @@ settings! {
         ema: f64, "DECAY";
         /// Exchange less, for machines far apart: an iteration is a round, in which all workers together take N optimizer steps by
         /// themselves, of one task each; then the mean of their parameters is the next round's. Faster workers take more of them. It takes
-        /// the place of --budget.
+        /// the place of --budget. With auto, N follows the links: it begins with --budget, the least, and is large enough that workers
+        /// compute for nine tenths of the time, up to 240, or M in auto:M. Samples and learning rates then follow --budget, and --iterations
+        /// stands for as many tasks.
         #[arg(help_heading = "Local steps")]
-        local_steps: u64, "N";
+        local_steps: LocalStepCount, "N|auto";
         /// Bits of a value that workers send after local steps, in the format compact; what is rounded off is added to what they send next
         /// [default].
         #[arg(help_heading = "Local steps")]

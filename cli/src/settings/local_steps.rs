@@ -1,5 +1,8 @@
 //! The settings of local steps, and of the outer steps between them.
 
+use std::fmt;
+use std::str::FromStr;
+
 use ata_coordinator::{Start, TrainingSetup};
 use ata_policies::POLICIES;
 use ata_scheduler::PolicyKind;
@@ -7,13 +10,79 @@ use ata_sums::{DIFFERENCE_BITS, InnerSteps, LearningRate, Optimizer, ParameterTa
 use ata_types::ExchangeChoice;
 use ata_wire::limits::MAX_BUDGET;
 
+use serde::{Deserialize, Serialize};
+
+use super::training_length::Written;
 use super::{Settings, in_range, positive};
 use crate::failure::{Failure, require};
 
+/// The most steps of a round that is chosen as the run goes on, by default. On CIFAR-100, rounds of 240 steps learn as much per sample as
+/// shorter ones; of 960, less (docs/how-to/machines-far-apart.md).
+const MOST_BY_DEFAULT: u64 = 240;
+
+/// The number of local steps of a round: `240`, or `auto`, or `auto:960` for another largest one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub(crate) enum LocalStepCount {
+    Fixed(u64),
+    Auto { most: u64 },
+}
+
+impl TryFrom<Written> for LocalStepCount {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Number(steps) => Ok(Self::Fixed(steps)),
+            Written::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<LocalStepCount> for Written {
+    fn from(length: LocalStepCount) -> Self {
+        match length {
+            LocalStepCount::Fixed(steps) => Self::Number(steps),
+            LocalStepCount::Auto { .. } => Self::Text(length.to_string()),
+        }
+    }
+}
+
+impl FromStr for LocalStepCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let length = match text.trim().strip_prefix("auto") {
+            Some("") => Some(Self::Auto { most: MOST_BY_DEFAULT }),
+            Some(most) => most.strip_prefix(':').and_then(|most| Some(Self::Auto { most: most.parse().ok()? })),
+            None => text.trim().parse().ok().map(Self::Fixed),
+        };
+        length.ok_or_else(|| {
+            format!("'{text}': expected a number of steps, or auto, or auto:960 for another largest number")
+        })
+    }
+}
+
+impl fmt::Display for LocalStepCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(steps) => steps.fmt(f),
+            Self::Auto { most: MOST_BY_DEFAULT } => f.write_str("auto"),
+            Self::Auto { most } => write!(f, "auto:{most}"),
+        }
+    }
+}
+
 impl Settings {
-    /// Returns the number of tasks of an iteration: the budget, or the inner steps of a round.
+    /// Returns the number of tasks of an iteration: the inner steps of a round, or the budget, which is the least of a number that is chosen
+    /// as the run goes on.
     pub(crate) fn tasks(&self) -> u64 {
-        self.local_steps.unwrap_or(self.budget)
+        if let Some(LocalStepCount::Fixed(steps)) = self.local_steps { steps } else { self.budget }
+    }
+
+    /// Returns the most tasks of an iteration, if their number is chosen as the run goes on.
+    pub(crate) fn most_tasks(&self) -> Option<u64> {
+        if let Some(LocalStepCount::Auto { most }) = self.local_steps { Some(most) } else { None }
     }
 
     /// Returns the optimizer that workers take inner steps with, if they do.
@@ -54,7 +123,15 @@ impl Settings {
         let momentum = self.outer_momentum;
         require((0.0..1.0).contains(&momentum), || format!("outer_momentum = {momentum}: expected 0 to below 1"))?;
         let Some(steps) = self.local_steps else { return Ok(()) };
-        in_range("local_steps", steps, 1, MAX_BUDGET)?;
+        in_range("local_steps", self.most_tasks().unwrap_or(self.tasks()), 1, MAX_BUDGET)?;
+        if let Some(most) = self.most_tasks() {
+            require(most >= self.budget, || {
+                format!(
+                    "local_steps = {steps}: rounds begin with budget = {} steps; expected at least as many",
+                    self.budget
+                )
+            })?;
+        }
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier && self.overcommit == 0.0;
         let steps = format!("local_steps = {steps}");
         require(waits, || {
@@ -82,7 +159,12 @@ mod tests {
     #[test]
     fn the_outer_step_averages_by_default() {
         let table = ParameterTable::vector("theta", 3);
-        let settings = Settings { local_steps: Some(60), ema: Some(0.5), clip_norm: Some(2.0), ..Settings::default() };
+        let settings = Settings {
+            local_steps: Some(LocalStepCount::Fixed(60)),
+            ema: Some(0.5),
+            clip_norm: Some(2.0),
+            ..Settings::default()
+        };
         let outer = settings.outer_optimizer(&table).unwrap();
         let averaging = Rule::Sgd { momentum: 0.0, nesterov: false };
         assert_eq!((outer.rule, outer.clip_norm, outer.ema), (averaging, None, Some(0.5)));
@@ -101,10 +183,15 @@ mod tests {
 
     #[test]
     fn what_needs_gradients_is_refused() {
-        let local = || Settings { local_steps: Some(8), ..Settings::default() };
+        let fixed = |steps| Some(LocalStepCount::Fixed(steps));
+        let local = || Settings { local_steps: fixed(8), ..Settings::default() };
         assert!(local().check_local_steps().is_ok());
         for (settings, reason) in [
-            (Settings { local_steps: Some(0), ..local() }, "local_steps = 0"),
+            (Settings { local_steps: fixed(0), ..local() }, "local_steps = 0"),
+            (
+                Settings { local_steps: Some(LocalStepCount::Auto { most: 7 }), budget: 8, ..local() },
+                "begin with budget = 8",
+            ),
             (Settings { policy: "gta".into(), ..local() }, "waits for all tasks"),
             (Settings { overcommit: 0.5, ..local() }, "without overcommit"),
             (Settings { verify: 0.5, ..local() }, "verify = 0"),

@@ -21,6 +21,7 @@ pub(crate) use list::{
     EntranceArgs, MachineArgs, NetworkArgs, OtherRunArgs, OutputArgs, SavingArgs, Settings, StoppingArgs, TaskArgs,
     TrainingArgs,
 };
+pub(crate) use local_steps::LocalStepCount;
 pub(crate) use security::{DEFAULT_PORT, EntranceSettings, advertised, credentials_folder, data_folder};
 use sources::merge;
 pub(crate) use sources::{flags, read_file, read_text};

@@ -137,7 +137,7 @@ impl Settings {
             optimizer: self.outer_optimizer(table)?,
             sizes: table.into(),
             format: self.wire_format()?,
-            budget: self.tasks(),
+            budget: self.most_tasks().unwrap_or(self.tasks()),
         })
     }
 
@@ -211,6 +211,7 @@ impl Settings {
     pub(crate) fn engine(&self, min_workers: usize) -> EngineConfig {
         EngineConfig {
             budget: self.tasks(),
+            most_tasks: self.most_tasks(),
             iterations: self.iterations.count(),
             min_workers,
             lease_timeout_s: Some(self.lease_timeout_s),

@@ -19,7 +19,7 @@ pub(crate) enum TrainingLength {
 /// The form of a length in a file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Written {
+pub(super) enum Written {
     Number(u64),
     Text(String),
 }

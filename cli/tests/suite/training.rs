@@ -85,6 +85,20 @@ fn workers_take_local_steps() {
     }
 }
 
+/// A run whose rounds have a chosen number of steps has as many tasks as asked for, is evaluated as often, and goes on after a stop.
+#[test]
+fn the_number_of_local_steps_may_be_chosen() {
+    let sandbox = Sandbox::new();
+    let train = |iterations: &str| {
+        let workers = ["up", "--workers", "3", "--task-time", "none", "--out", "run", "--resume", "auto"];
+        let steps = ["--budget", "12", "--local-steps", "auto:48", "--eval-every", "3", "--iterations", iterations];
+        sandbox.summary(&[&workers[..], &steps, &TINY].concat())
+    };
+    assert_eq!((&train("9")["tasks_applied"], &train("12")["tasks_applied"]), (&108.into(), &144.into()));
+    let evaluations = sandbox.events().iter().filter(|event| event["event"] == "evaluation").count();
+    assert!((1..=4).contains(&evaluations), "{evaluations}: at most one for 36 tasks");
+}
+
 /// Workers receive the augmentation from the coordinator, and all of them change a task's images alike.
 #[test]
 fn augmented_images_do_not_depend_on_who_computes() {

@@ -51,13 +51,13 @@ function drawHead() {
   const { name, tags } = labelsOf(run);
   text(byId("name"), several ? `${runs.length} runs` : name || (run.run_id ?? "ata"));
   const settings = [
-    several && name, (several || name) && run.run_id, tags, `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${counted(run.budget, "task")}`,
+    several && name, (several || name) && run.run_id, tags, `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${counted(run.budget, "task")}${run.most_tasks ? ` to ${number(run.most_tasks)}` : ""}`,
     run.task_batch && `${counted(run.task_batch, "sample")} per task`, run.seed != null && `seed ${run.seed}`,
   ];
   text(byId("settings"), settings.filter(Boolean).join(" · "));
   attribute(byId("phase"), "class", phase);
   text(byId("phase"), phaseWords(runs[shown]));
-  const done = totals.iterations ?? 0;
+  const done = totals.progress ?? 0;
   const share = run.iterations > 0 ? done / run.iterations : 0;
   attribute(byId("progress"), "value", Math.min(share, 1));
   text(byId("progress-text"), progressText(runs[shown], done, share));
@@ -79,7 +79,7 @@ function drawNumbers(run) {
   const { totals: t, steps, run: { iterations, task_batch, samples } } = run;
   const rate = pace(run);
   const trained = t.tasks_applied * task_batch;
-  const left = iterations - t.iterations;
+  const left = (iterations - t.progress) * (t.iterations / t.progress);
   const refused = refusals(t);
   const entries = [
     run.phase === "training" && rate && left > 0 && ["Time left", label(Math.ceil(left / rate), "time"), "about"],

@@ -47,7 +47,10 @@ pub enum RunEvent {
         policy: String,
         /// B, the number of tasks per iteration.
         budget: u64,
-        /// The number of iterations that the run is to take.
+        /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the least.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most_tasks: Option<u64>,
+        /// The number of iterations that the run is to take, or for whose tasks it goes on if their number is chosen.
         iterations: u64,
         /// The number of samples per task.
         task_batch: u32,

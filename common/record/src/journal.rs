@@ -212,7 +212,10 @@ fn check(event: &RunEvent) -> Result<(), String> {
     event.time_s().map_or(Ok(()), |time_s| time("time_s", time_s))?;
     match event {
         RunEvent::Folded { state, .. } => RunState::restored(state.clone()).map(drop),
-        RunEvent::Run { budget, .. } => count("budget", *budget, MAX_BUDGET),
+        RunEvent::Run { budget, most_tasks, .. } => {
+            count("budget", *budget, MAX_BUDGET)?;
+            count("most_tasks", most_tasks.unwrap_or(1), MAX_BUDGET)
+        }
         RunEvent::Join { worker: id, .. }
         | RunEvent::Loss { worker: id, .. }
         | RunEvent::Expulsion { worker: id, .. } => worker(*id),

@@ -26,7 +26,7 @@ impl Optimizer {
 pub struct InnerSteps {
     /// The optimizer.
     pub optimizer: Optimizer,
-    /// The learning rate in each round, which takes the place of an iteration.
+    /// The learning rate of each iteration of B tasks; a round has that of its first task.
     pub learning_rate: LearningRate,
     /// The number of bits in which a value of a difference is sent in the format compact, among [`DIFFERENCE_BITS`].
     pub difference_bits: u32,
@@ -97,18 +97,18 @@ impl LocalParameters {
         self.state.parameters()
     }
 
-    /// Takes a step along the gradient of a task. If a number in it is not finite, nothing changes.
+    /// Takes a step along the gradient of a task, at the learning rate of this iteration. If a number in it is not finite, nothing changes.
     ///
     /// # Panics
     /// Panics if there is not one number per parameter.
-    pub fn step(&mut self, round: Iteration, gradient: Vec<f32>) -> Result<(), NotFinite> {
+    pub fn step(&mut self, iteration: Iteration, gradient: Vec<f32>) -> Result<(), NotFinite> {
         let sizes = &self.state.config().sizes;
         maxima(&gradient, sizes)?;
         let tallied = &gradient[sizes.tallied_from()..];
         self.taken.tallies.resize(tallied.len(), 0.0);
         self.taken.tallies.iter_mut().zip(tallied).for_each(|(sum, tally)| *sum += tally);
         self.taken.tasks += 1;
-        let rate = self.learning_rate.at(round.number());
+        let rate = self.learning_rate.at(iteration.number());
         self.state.step_whole(gradient, 1, rate, false).expect("the rule is one of ata's own");
         self.state.commit_step(&[]);
         Ok(())

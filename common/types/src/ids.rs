@@ -75,6 +75,11 @@ impl Iteration {
     /// The first iteration of a run.
     pub const FIRST: Self = Self(1);
 
+    /// Returns the iteration of a task of a run, and the index of the task in it, if each iteration has `budget` tasks. Tasks count from 0.
+    pub const fn of_task(task: u64, budget: u64) -> (Self, u64) {
+        (Self(task / budget + 1), task % budget)
+    }
+
     /// Returns the number; 0 stands for "before the first iteration", as in the version of the initial parameters.
     pub const fn number(self) -> u64 {
         self.0

@@ -2,6 +2,7 @@
 
 use ata_record::RunEvent;
 use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
+use ata_types::Iteration;
 
 use super::Driver;
 use super::steps::StepPlan;
@@ -60,8 +61,10 @@ impl Driver {
     /// Records a committed iteration, and starts the next one unless the run is ending.
     pub(super) fn committed(&mut self, cost: &IterationCost) {
         let result = &self.steps.result;
-        let inner = self.info.spec.inner_steps.as_ref();
-        let learning_rate = inner.map_or(result.learning_rate, |steps| steps.learning_rate.at(cost.iteration.number()));
+        let (began, inner) =
+            (Iteration::of_task(self.steps.position, self.info.spec.budget).0, &self.info.spec.inner_steps);
+        let inner = inner.as_ref().map(|steps| steps.learning_rate.at(began.number()));
+        let learning_rate = inner.unwrap_or(result.learning_rate);
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,
             time_s: self.now_s,
@@ -100,8 +103,9 @@ impl Driver {
         for observed in observed {
             self.notify(Event::LinkObserved(observed));
         }
-        let can_share =
-            self.exchanges.plan.is_allowed() && self.sessions.ready().all(|session| session.peer_address.is_some());
+        let can_share = self.exchanges.plan.is_allowed()
+            && !self.reduction.are_separate
+            && self.sessions.ready().all(|session| session.peer_address.is_some());
         let topology = if can_share { Topology::Shards } else { Topology::Star };
         let down_bytes = self.steps.set_bytes() as f64;
         self.notify(Event::LinkObserved(Observed::Step { up_bytes, down_bytes, topology }));
@@ -115,7 +119,15 @@ impl Driver {
     pub(super) fn save(&mut self) {
         let (engine, best_accuracy) = (self.engine.save(), self.evaluations.best.accuracy);
         let (training, past) = (self.steps.copy(), self.publisher.state());
-        self.checkpoints.save(self.now_s, engine, &self.sessions.names, best_accuracy, training, past);
+        self.checkpoints.save(
+            self.now_s,
+            self.engine.last_tasks().end,
+            engine,
+            &self.sessions.names,
+            best_accuracy,
+            training,
+            past,
+        );
     }
 
     /// Records the result of a save, and takes the step that waited for it.

@@ -17,8 +17,8 @@ pub(super) struct CheckpointedRun {
     pub(super) run_id: String,
     /// The number of times that the run was resumed.
     pub(super) epoch: u64,
-    /// The number of samples that the tasks of one iteration take.
-    pub(super) samples_per_iteration: u64,
+    /// The number of samples per task.
+    pub(super) task_batch: u32,
     /// The training data; see [`crate::SplitData::identity`].
     pub(super) data: String,
     /// The run's settings, as in `config.toml`.
@@ -97,11 +97,13 @@ impl Checkpoints {
         Some(step)
     }
 
-    /// Writes a checkpoint while the next iterations run. No step may be under way; `training` and `past` receive the state after the last
+    /// Writes a checkpoint while the next iterations run. No step may be under way; `tasks` is the number of
+    /// tasks of the run so far; `training` and `past` receive the state after the last
     /// one.
     pub(super) fn save(
         &mut self,
         now_s: f64,
+        tasks: u64,
         engine: SavedEngine,
         names: &Names,
         best_accuracy: Option<f64>,
@@ -116,7 +118,7 @@ impl Checkpoints {
             iteration,
             epoch: self.run.epoch,
             time_s: now_s,
-            samples: iteration.number() * self.run.samples_per_iteration,
+            samples: tasks.saturating_mul(self.run.task_batch.into()),
             best_accuracy,
             workers: names
                 .by_departure()
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn an_order_that_is_replaced_while_it_waits_leaves_its_writer() {
         let (run_id, data, settings) = (String::new(), String::new(), String::new());
-        let run = CheckpointedRun { run_id, epoch: 0, samples_per_iteration: 1, data, settings };
+        let run = CheckpointedRun { run_id, epoch: 0, task_batch: 1, data, settings };
         let (jobs, _saver) = std_mpsc::channel();
         let mut checkpoints = Checkpoints::new(jobs, Cadence::Iterations(1), run, Iteration(1), 0.0);
         checkpoints.is_under_way = true;

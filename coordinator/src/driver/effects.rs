@@ -42,7 +42,8 @@ impl Driver {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Start { iteration, workers, decision } => {
+            Effect::Start { iteration, position, workers, decision } => {
+                self.steps.position = position;
                 self.publish_allocation(iteration, &workers, &decision);
             }
             Effect::Assign { worker, lease } => self.assign(worker, &lease),
@@ -114,7 +115,8 @@ impl Driver {
 
     fn assign(&mut self, worker: WorkerId, lease: &Lease) {
         self.leases.assigned(worker, *lease);
-        let assignment = Assignment { lease: *lease, vector: self.reduction.own(worker, lease) };
+        let assignment =
+            Assignment { lease: *lease, position: self.steps.position, vector: self.reduction.own(worker, lease) };
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
             session.assign(assignment, &self.steps.parameters, self.steps.units.as_ref());

@@ -147,7 +147,7 @@ impl Driver {
             config;
         let TrainingSetup { start, optimizer, learning_rate, format, .. } = training;
         let (sizes, verify) = (TensorSizes::from(&problem.model.table()), engine.verify);
-        let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
+        let training = ata_sums::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: spec.most_tasks };
         let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, DriverCommand::RecordFailed))?;
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
@@ -170,7 +170,7 @@ impl Driver {
         let description = CheckpointedRun {
             run_id: id,
             epoch,
-            samples_per_iteration: info.spec.budget * u64::from(info.spec.task_batch),
+            task_batch: info.spec.task_batch,
             data: problem.data.identity(),
             settings,
         };

@@ -29,6 +29,8 @@ pub(super) struct Steps {
     /// The number of parameters, and the format in which they are sent.
     values: usize,
     format: WireFormat,
+    /// The number of tasks of the run before the current iteration's.
+    pub(super) position: u64,
     /// The parameters of the current iteration.
     pub(super) parameters: ParameterSet,
     /// The parameters of the next iteration, while the step that leads to them is taken.
@@ -72,6 +74,7 @@ impl Steps {
             learning_rate,
             values: state.parameters().len(),
             format: state.config().format,
+            position: 0,
             parameters,
             next: None,
             units: state.units().cloned(),

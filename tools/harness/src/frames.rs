@@ -242,7 +242,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 9] {
     let lease = |id, first, count| {
         let tasks = TaskRange { first, count };
         let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks, own: None };
-        Assignment { lease, vector: (id < 100).then_some(VectorId(id)) }
+        Assignment { lease, position: 23, vector: (id < 100).then_some(VectorId(id)) }
     };
     [
         ToWorker::Welcome(Welcome {
@@ -272,6 +272,7 @@ fn run() -> RunSpec {
         tensors: vec![VALUES - 1, 1],
         seed: 1,
         budget: 23,
+        most_tasks: 23,
         task_batch: 16,
         skip_bad_samples: false,
         test_data: data.clone(),

@@ -29,6 +29,8 @@ pub struct Settings {
     pub skip_bad_samples: bool,
     /// The budget B: tasks per iteration.
     pub budget: u64,
+    /// The most tasks of an iteration, if their number is chosen.
+    pub most_tasks: Option<u64>,
     /// The number of iterations.
     pub iterations: u64,
     /// How workers take inner steps, if they do. Their parameters are then averaged.
@@ -91,6 +93,7 @@ impl Default for Settings {
             task_batch: 1,
             skip_bad_samples: false,
             budget: 12,
+            most_tasks: None,
             iterations: 20,
             inner_steps: None,
             min_workers: 1,

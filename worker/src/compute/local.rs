@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ata_learn::{LearnerError, finite};
 use ata_sums::{InnerSteps, LocalParameters, TensorSizes, Units, maxima};
 use ata_types::{Iteration, Lease, TaskRange, TaskRanges, WireFormat};
-use ata_wire::{ComputedLease, LeaseTimes};
+use ata_wire::{ComputedLease, LeaseTimes, RunSpec};
 
 use super::{ComputeEvent, Stop, Worker};
 use crate::kept::KeptSum;
@@ -20,6 +20,9 @@ pub(crate) struct LocalSteps {
     /// The parameters of the round.
     base: Arc<Vec<f32>>,
     chain: Option<Chain>,
+    /// B, and the number of tasks of the run before the round.
+    budget: u64,
+    position: u64,
 }
 
 /// The leases whose steps the parameters include.
@@ -31,16 +34,27 @@ struct Chain {
 }
 
 impl LocalSteps {
-    /// Begins a session, with the moments of the worker's last one of the same run.
-    pub(super) fn new(steps: InnerSteps, sizes: TensorSizes, format: WireFormat, last: Option<Self>) -> Self {
+    /// Begins a session of a run, if workers take local steps in it, with the moments of the worker's last session of the run.
+    pub(super) fn of(run: &RunSpec, sizes: &TensorSizes, last: Option<Self>) -> Option<Self> {
+        let steps = run.inner_steps.as_deref()?.clone();
         let base = Arc::new(vec![0.0; sizes.values()]);
         let parameters = if let Some(mut last) = last.filter(|last| last.steps == steps) {
             last.parameters.forget_rounding();
             last.parameters
         } else {
-            LocalParameters::new(steps.clone(), sizes, format, base.clone())
+            LocalParameters::new(steps.clone(), sizes.clone(), run.format, base.clone())
         };
-        Self { steps, parameters, base, chain: None }
+        Some(Self { steps, parameters, base, chain: None, budget: run.budget, position: 0 })
+    }
+
+    /// Returns the iteration and the index that a task of the round has if each iteration has B tasks.
+    fn place(&self, task: u64) -> (Iteration, u64) {
+        Iteration::of_task(self.position.saturating_add(task), self.budget)
+    }
+
+    /// Returns the iteration whose learning rate the round has.
+    fn began(&self) -> Iteration {
+        self.place(0).0
     }
 
     /// Returns the parameters of the round, and those of a worker at them that has taken no steps.
@@ -64,8 +78,14 @@ impl Worker<'_> {
     }
 
     /// Takes the steps of a lease. An error means that the thread cannot continue.
-    pub(super) fn take_steps(&mut self, lease: &Lease, round: u64, units: Option<Units>) -> Result<(), String> {
-        let begun = self.begin_chain(lease.iteration, round, units);
+    pub(super) fn take_steps(
+        &mut self,
+        lease: &Lease,
+        position: u64,
+        round: u64,
+        units: Option<Units>,
+    ) -> Result<(), String> {
+        let begun = self.begin_chain(lease.iteration, position, round, units);
         match begun.and_then(|()| self.chain(lease)) {
             Ok(computed) => {
                 self.report(ComputeEvent::Computed(computed));
@@ -79,7 +99,13 @@ impl Worker<'_> {
     }
 
     /// Begins a chain, unless the current one goes on. The difference of that is kept.
-    fn begin_chain(&mut self, iteration: Iteration, round: u64, units: Option<Units>) -> Result<(), Stop> {
+    fn begin_chain(
+        &mut self,
+        iteration: Iteration,
+        position: u64,
+        round: u64,
+        units: Option<Units>,
+    ) -> Result<(), Stop> {
         if let Some(chain) = &self.local().chain {
             if (chain.iteration, chain.round) == (iteration, round) {
                 return Ok(());
@@ -90,6 +116,7 @@ impl Worker<'_> {
             }
         }
         let local = self.local();
+        local.position = position;
         local.parameters.begin(local.base.clone());
         local.chain = Some(Chain { iteration, round, tasks: TaskRanges::default() });
         self.load_own();
@@ -113,8 +140,10 @@ impl Worker<'_> {
     fn steps(&mut self, lease: &Lease) -> Result<ComputedLease, Stop> {
         let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
         for first in lease.tasks.indices() {
-            self.learner.announce(lease.iteration, TaskRange { first, count: lease.tasks.end() - first }, 1);
-            let measured = self.timed(lease.iteration, 1, |worker| worker.step(lease.iteration, first))?;
+            let (of, place) = (self.local().budget, self.local().place(first));
+            let announced = TaskRange { first: place.1, count: (lease.tasks.end() - first).min(of - place.1) };
+            self.learner.announce(place.0, announced, 1);
+            let measured = self.timed(lease.iteration, 1, |worker| worker.step(place))?;
             times.busy_s.push(measured.busy.as_secs_f64());
             times.outlasted += u64::from(measured.is_outlasted);
             losses.push(measured.loss);
@@ -124,10 +153,11 @@ impl Worker<'_> {
     }
 
     /// Takes a step, and returns the loss before it.
-    fn step(&mut self, iteration: Iteration, task: u64) -> Result<f64, LearnerError> {
+    fn step(&mut self, (iteration, task): (Iteration, u64)) -> Result<f64, LearnerError> {
         let task = self.task_gradient(iteration, task)?;
         let loss = finite(task.loss)?;
-        self.local().parameters.step(iteration, task.gradient)?;
+        let local = self.local();
+        local.parameters.step(local.began(), task.gradient)?;
         self.load_own();
         Ok(loss)
     }
@@ -164,14 +194,15 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Returns the largest magnitudes of the first step of a worker without moments, along the iteration's first task.
-    pub(super) fn first_step_maxima(&mut self, iteration: Iteration) -> Result<Vec<f32>, LearnerError> {
+    /// Returns the largest magnitudes of the first step of a worker without moments, along the round's first task.
+    pub(super) fn first_step_maxima(&mut self) -> Result<Vec<f32>, LearnerError> {
         let sizes = self.sizes.clone();
         let (base, mut fresh) = self.local().fresh(sizes.clone());
         self.learner.load(&base);
-        let first = self.task_gradient(iteration, 0);
+        let (began, index) = self.local().place(0);
+        let first = self.task_gradient(began, index);
         self.load_own();
-        fresh.step(iteration, first?.gradient)?;
+        fresh.step(began, first?.gradient)?;
         Ok(maxima(&fresh.difference(1), &sizes)?)
     }
 }

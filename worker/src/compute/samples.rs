@@ -42,7 +42,7 @@ impl Worker<'_> {
     /// Returns the largest magnitudes in the gradient of an iteration's first task, or in what stands for it.
     pub(super) fn first_maxima(&mut self, iteration: Iteration) -> Result<Vec<f32>, LearnerError> {
         if self.local.is_some() {
-            return self.first_step_maxima(iteration);
+            return self.first_step_maxima();
         }
         let first = self.task_gradient(iteration, 0)?;
         Ok(maxima(&first.gradient, &self.sizes)?)

@@ -59,6 +59,7 @@ impl Thread {
         let run = RunSpec {
             parameters: 1,
             budget: 8,
+            most_tasks: 8,
             task_batch: 1,
             inner_steps: inner_steps.map(Box::new),
             ..RunSpec::default()
@@ -80,7 +81,11 @@ impl Thread {
 
     fn lease_in(&self, round: u64, first: u64, count: u64, cancelled: &CancelFlag) {
         let lease = Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, own: None };
-        self.compute.push(Job::Compute { lease, round, cancelled: cancelled.clone(), units: None });
+        self.compute_lease(lease, 0, round, cancelled);
+    }
+
+    fn compute_lease(&self, lease: Lease, position: u64, round: u64, cancelled: &CancelFlag) {
+        self.compute.push(Job::Compute { lease, position, round, cancelled: cancelled.clone(), units: None });
     }
 
     fn ask(&self, vector: u64, tasks: &[u64], withdrawn: &CancelFlag, units: Option<Units>) {
@@ -227,6 +232,17 @@ fn leases_that_are_asked_for_together_are_a_chain_of_steps() {
         panic!("steps cannot be taken again")
     };
     assert!(reason.contains("no longer there"), "{reason}");
+}
+
+/// With a budget of 8, the tasks after 13 others are the last three of the second iteration, and the first ones of the third.
+#[test]
+fn steps_are_those_of_a_run_whose_iterations_have_the_budget() {
+    let mut thread = local_thread(Scripted::default());
+    let tasks = TaskRange { first: 1, count: 4 };
+    let lease = Lease { id: LeaseId(1), iteration: ITERATION, tasks, own: None };
+    thread.compute_lease(lease, 13, 0, &CancelFlag::default());
+    thread.ask(1, &[1, 2, 3, 4], &CancelFlag::default(), None);
+    assert_eq!(thread.vector(), (1, 4.0 * total(&[6, 7, 0, 1]), 4));
 }
 
 #[test]

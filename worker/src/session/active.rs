@@ -22,7 +22,7 @@ pub(super) struct ActiveSession<'a> {
     /// The iteration of the parameters that the thread has loaded.
     pub(super) loaded: Option<Iteration>,
     /// The leases that wait for their parameters, and their rounds.
-    pub(super) waiting: Vec<(Lease, u64)>,
+    pub(super) waiting: Vec<(Assignment, u64)>,
     pub(super) units: Option<(Iteration, Units)>,
     pub(super) given: HashMap<LeaseId, CancelFlag>,
     pub(super) asked: Vec<AskedVector>,
@@ -125,7 +125,7 @@ impl ActiveSession<'_> {
     /// Gives back the leases that the thread has not begun. The coordinator says farewell once the others are delivered.
     fn begin_to_leave(&mut self) {
         self.is_leaving = true;
-        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(lease, _)| lease.id);
+        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(waiting, _)| waiting.lease.id);
         let not_begun = self.given.extract_if(|_, flag| flag.give_back()).map(|(lease, _)| lease);
         let given_back: Vec<LeaseId> = waiting.chain(not_begun).collect();
         self.send(FromWorker::Leaving(Vec::new()));
@@ -144,17 +144,17 @@ impl ActiveSession<'_> {
             self.asked.push(AskedVector { request, of: Some(lease.id), withdrawn: CancelFlag::default() });
         }
         if self.loaded == Some(lease.iteration) {
-            self.give(lease, round);
+            self.give(assignment, round);
         } else {
-            self.waiting.push((lease, round));
+            self.waiting.push((assignment, round));
         }
     }
 
-    fn give(&mut self, lease: Lease, round: u64) {
+    fn give(&mut self, Assignment { lease, position, .. }: Assignment, round: u64) {
         let cancelled = CancelFlag::default();
         self.given.insert(lease.id, cancelled.clone());
         let units = self.units_of(lease.iteration);
-        self.compute.push(Job::Compute { lease, round, cancelled, units });
+        self.compute.push(Job::Compute { lease, position, round, cancelled, units });
         if let Some(asked) = self.asked.iter().find(|asked| asked.of == Some(lease.id)) {
             self.order(asked);
         }
@@ -194,7 +194,7 @@ impl ActiveSession<'_> {
 
     fn cancelled(&mut self, leases: &[LeaseId]) {
         let leases: HashSet<LeaseId> = leases.iter().copied().collect();
-        self.waiting.retain(|(lease, _)| !leases.contains(&lease.id));
+        self.waiting.retain(|(waiting, _)| !leases.contains(&waiting.lease.id));
         for lease in leases {
             match self.given.remove(&lease) {
                 Some(flag) => self.compute.cancel(&flag),
@@ -207,15 +207,16 @@ impl ActiveSession<'_> {
     fn loads(&mut self, iteration: Iteration, values: Arc<Vec<f32>>) {
         self.loaded = Some(iteration);
         self.compute.push(Job::Load(values));
-        for (lease, round) in std::mem::take(&mut self.waiting) {
+        for (assignment, round) in std::mem::take(&mut self.waiting) {
+            let lease = &assignment.lease;
             match lease.iteration.cmp(&iteration) {
                 cmp::Ordering::Less => {
                     // Only leases that are being cancelled are superseded.
                     let reason = format!("the parameters of iteration {} never arrived", lease.iteration);
                     self.send(FromWorker::LeaseFailed { lease: lease.id, reason, uncomputable: false });
                 }
-                cmp::Ordering::Equal => self.give(lease, round),
-                cmp::Ordering::Greater => self.waiting.push((lease, round)),
+                cmp::Ordering::Equal => self.give(assignment, round),
+                cmp::Ordering::Greater => self.waiting.push((assignment, round)),
             }
         }
         for asked in self.asked.extract_if(.., |asked| asked.request.iteration < iteration) {

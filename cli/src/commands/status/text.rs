@@ -13,7 +13,7 @@ pub(super) fn headline(snapshot: &Snapshot) -> String {
         "run {}{labels}: {}, iteration {} of {}, policy {}, {}",
         run.run_id,
         phase(snapshot),
-        totals.iterations,
+        totals.progress,
         run.iterations,
         run.policy,
         seconds(*time_s)
@@ -33,8 +33,8 @@ fn phase(Snapshot { phase, detail, .. }: &Snapshot) -> String {
 /// Returns the changing values in one line, such as `training, iteration 12 of 200, 3s left, loss 0.120, accuracy 87.8 %`.
 pub(super) fn current(snapshot: &Snapshot) -> String {
     let Snapshot { run, totals, .. } = snapshot;
-    let mut parts = vec![phase(snapshot), format!("iteration {} of {}", totals.iterations, run.iterations)];
-    let left = time_left(totals.iterations, run.iterations, totals.runtime_s);
+    let mut parts = vec![phase(snapshot), format!("iteration {} of {}", totals.progress, run.iterations)];
+    let left = time_left(totals.progress, run.iterations, totals.runtime_s);
     parts.extend(left.filter(|_| snapshot.phase == SnapshotPhase::Training));
     parts.extend(totals.last_loss.map(|loss| format!("loss {loss:.3}")));
     parts.extend(totals.test_accuracy.map(|share| format!("accuracy {:.1} %", share * 100.0)));

@@ -146,7 +146,7 @@ impl Screen {
         ]);
         let [top, progress, middle, workers, log, foot] = areas.areas(frame.area());
         frame.render_widget(Line::from(current(snapshot)).style(Modifier::BOLD), top);
-        let done = snapshot.totals.iterations as f64 / snapshot.run.iterations.max(1) as f64;
+        let done = snapshot.totals.progress as f64 / snapshot.run.iterations.max(1) as f64;
         frame.render_widget(Gauge::default().ratio(done.min(1.0)).use_unicode(true), progress);
         let share = if has_chart { 45 } else { 100 };
         let [left, right] = Layout::horizontal([Constraint::Percentage(share), Constraint::Fill(1)]).areas(middle);
@@ -288,7 +288,7 @@ mod tests {
         let mut snapshot = Snapshot::of(&state, &[]);
         (snapshot.phase, snapshot.run.iterations) = (SnapshotPhase::Training, 200);
         let totals = &mut snapshot.totals;
-        (totals.iterations, totals.runtime_s) = (150, 3.0);
+        (totals.progress, totals.runtime_s) = (150, 3.0);
         (totals.first_loss, totals.last_loss, totals.test_accuracy) = (Some(4.6), Some(0.125), Some(0.9));
         let current = "training, iteration 150 of 200, 1s left, loss 0.125";
         let mut screen = Screen::default();

@@ -25,8 +25,11 @@ pub struct Explanation {
     pub policy: String,
     /// The rule that made the allocation.
     pub rule: String,
-    /// The budget B, in tasks per iteration.
+    /// The number of tasks of the iteration: the budget B, unless it is chosen as the run goes on.
     pub budget: u64,
+    /// The largest number that may be chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_tasks: Option<u64>,
     /// The expected time at which the last worker finishes, in seconds after the first assignment, if it can be predicted.
     pub expected_s: Option<f64>,
     /// Whether expected times are the policy's own. Otherwise it uses none, and they follow from measured means.
@@ -205,12 +208,15 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
     let outlook = Outlook::of(run);
     let workers = run.workers.iter().filter(|(id, _)| only.is_none_or(|only| only.contains(id)));
     let utilization = utilization(run).filter(|share| !run.allocation.is_race && *share > 0.0);
-    let hiding = |share: f64| run.budget as f64 * (1.0 / share - 1.0) * HIDDEN / (1.0 - HIDDEN);
+    let chosen = run.most_tasks.filter(|_| !run.allocation.is_race);
+    let mean = run.tasks_applied as f64 / run.iterations.max(1) as f64;
+    let hiding = |share: f64| mean * (1.0 / share - 1.0) * HIDDEN / (1.0 - HIDDEN);
     Explanation {
         iteration: run.allocation.iteration,
         policy: run.policy.clone(),
         rule: run.allocation.rule.clone(),
-        budget: run.budget,
+        budget: chosen.map_or(run.budget, |_| run.allocation.shares.values().sum()),
+        most_tasks: chosen,
         expected_s: if run.allocation.is_race { None } else { outlook.last.first().map(|last| last.finish_s) },
         by_policy: !run.allocation.finish_s.is_empty(),
         links: run.links,

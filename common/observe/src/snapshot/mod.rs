@@ -76,6 +76,9 @@ pub struct RunDescription {
     pub policy: String,
     /// The budget B, in tasks per iteration.
     pub budget: u64,
+    /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_tasks: Option<u64>,
     /// The number of iterations of the whole run.
     pub iterations: u64,
     /// The number of samples per task.
@@ -112,6 +115,8 @@ pub enum SnapshotPhase {
 pub struct Totals {
     /// The number of steps taken.
     pub iterations: u64,
+    /// How many of [`RunDescription::iterations`] are done: if their number of tasks is chosen, as many as have the tasks so far.
+    pub progress: u64,
     /// The seconds from the first assignment to the last step.
     pub runtime_s: f64,
     /// The seconds that workers spent on all iterations.
@@ -246,6 +251,7 @@ impl RunDescription {
             labels: run.labels.clone(),
             policy: run.policy.clone(),
             budget: run.budget,
+            most_tasks: run.most_tasks,
             iterations: run.target_iterations,
             task_batch: run.task_batch,
             samples: run.samples,
@@ -310,6 +316,7 @@ impl Totals {
         let spent = run.spent();
         Self {
             iterations: run.iterations,
+            progress: run.progress(),
             runtime_s: run.runtime_s(),
             total_worker_time_s: run.total_worker_time_s,
             iteration_time_s: run.iteration_time_s,

@@ -61,6 +61,7 @@ fn events_are_read_as_they_were_written() {
             run_id: "r".into(),
             policy: "uta".into(),
             budget: 3,
+            most_tasks: Some(9),
             iterations: 9,
             task_batch: 2,
             seed: u64::MAX,

@@ -7,7 +7,7 @@
 //! - `links`: [`LinkFigures`], the time that vectors take
 //! - `course`: curves of steps and evaluations with a bounded number of points (`curve`); `heat`: tasks by worker over time
 //! - `saved`: the state in checkpoints and in [`RunEvent::Folded`]
-//! - `log`: notable events in words; `phase`: [`RunPhase`], the phase that a run is in
+//! - `log`: notable events in words; `phase`: [`RunPhase`], and how far a run is
 
 mod allocation;
 mod course;
@@ -62,7 +62,10 @@ pub struct RunState {
     pub policy: String,
     /// B, the number of tasks per iteration.
     pub budget: u64,
-    /// The number of iterations that the run is to take.
+    /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the least.
+    #[serde(default)]
+    pub most_tasks: Option<u64>,
+    /// The number of iterations that the run is to take, or for whose tasks it goes on if their number is chosen.
     pub target_iterations: u64,
     /// The number of samples per task.
     pub task_batch: u32,
@@ -180,25 +183,10 @@ impl RunState {
         self.identity.0
     }
 
-    /// Returns whether the run's first event was applied.
-    pub fn has_begun(&self) -> bool {
-        !self.run_id.is_empty()
-    }
-
-    /// Returns whether the run is over.
-    pub fn is_over(&self) -> bool {
-        matches!(self.phase, RunPhase::Over(_))
-    }
-
     /// Records that the run's process is gone without having given a reason.
     pub fn abandon(&mut self) {
         let reason = "its process ended without a word; --resume goes on from its last checkpoint";
         (self.phase, self.end) = (RunPhase::Over(EndState::Failed), Some((EndState::Failed, reason.into())));
-    }
-
-    /// Returns seconds from the first assignment to the last step.
-    pub fn runtime_s(&self) -> f64 {
-        self.span_s.map_or(0.0, |(first, last)| last - first)
     }
 
     /// Returns the number of workers present.
@@ -282,7 +270,19 @@ impl RunState {
     }
 
     fn begin(&mut self, event: &RunEvent) {
-        let RunEvent::Run { run_id, policy, budget, iterations, task_batch, seed, model, labels, samples, .. } = event
+        let RunEvent::Run {
+            run_id,
+            policy,
+            budget,
+            most_tasks,
+            iterations,
+            task_batch,
+            seed,
+            model,
+            labels,
+            samples,
+            ..
+        } = event
         else {
             return;
         };
@@ -291,7 +291,7 @@ impl RunState {
         self.labels.clone_from(labels);
         self.model.clone_from(model);
         self.policy.clone_from(policy);
-        (self.budget, self.target_iterations) = (*budget, *iterations);
+        (self.budget, self.most_tasks, self.target_iterations) = (*budget, *most_tasks, *iterations);
         (self.task_batch, self.seed) = (*task_batch, *seed);
     }
 

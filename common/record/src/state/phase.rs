@@ -1,7 +1,8 @@
-//! The phase that a run is in.
+//! The phase that a run is in, and how far it is.
 
 use serde::{Deserialize, Serialize};
 
+use super::RunState;
 use crate::event::EndState;
 
 /// The phase that a run is in.
@@ -25,5 +26,27 @@ pub enum RunPhase {
 impl Default for RunPhase {
     fn default() -> Self {
         Self::Waiting { present: 0, needed: 0 }
+    }
+}
+
+impl RunState {
+    /// Returns whether the run's first event was applied.
+    pub fn has_begun(&self) -> bool {
+        !self.run_id.is_empty()
+    }
+
+    /// Returns whether the run is over.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, RunPhase::Over(_))
+    }
+
+    /// Returns seconds from the first assignment to the last step.
+    pub fn runtime_s(&self) -> f64 {
+        self.span_s.map_or(0.0, |(first, last)| last - first)
+    }
+
+    /// Returns how many of [`Self::target_iterations`] are done: if their number of tasks is chosen, as many as have the tasks so far.
+    pub fn progress(&self) -> u64 {
+        if self.most_tasks.is_some() { self.tasks_applied / self.budget.max(1) } else { self.iterations }
     }
 }

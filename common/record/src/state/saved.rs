@@ -56,8 +56,9 @@ impl RunState {
         if state.heat.is_too_long() {
             return Err("the state's map of tasks has too many columns".into());
         }
-        if state.budget > MAX_BUDGET {
-            return Err(format!("the state's budget is {}: expected at most {MAX_BUDGET}", state.budget));
+        let budget = state.budget.max(state.most_tasks.unwrap_or(0));
+        if budget > MAX_BUDGET {
+            return Err(format!("the state's budget is {budget}: expected at most {MAX_BUDGET}"));
         }
         let (began_s, last_s) = state.span_s.unwrap_or_default();
         let times_s = state.workers.values().flat_map(|worker| worker.times_s.iter().chain(&worker.overheads_s));

@@ -17,6 +17,16 @@ fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
                  "learning_rate": 0.1, "saturated": 5, "vanished": 7, "shards": 4}))
 }
 
+/// Iterations of 8 tasks, of which 20 were applied in three.
+#[test]
+fn a_run_is_as_far_as_its_tasks_if_their_number_is_chosen() {
+    let chosen = RunState { budget: 8, most_tasks: Some(99), iterations: 3, tasks_applied: 20, ..RunState::default() };
+    assert_eq!(RunState { most_tasks: None, ..chosen.clone() }.progress(), 3);
+    assert_eq!(chosen.progress(), 2);
+    let saved: Value = chosen.saved();
+    assert_eq!(RunState::restored(saved).unwrap().most_tasks, Some(99));
+}
+
 #[test]
 fn costs_add_up_over_committed_iterations() {
     let mut state = RunState::default();

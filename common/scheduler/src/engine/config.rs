@@ -9,7 +9,11 @@ use ata_types::Iteration;
 pub struct EngineConfig {
     /// The number of tasks per iteration, B; at least 1.
     pub budget: u64,
-    /// The number of iterations until [`super::Effect::Finish`].
+    /// If the engine chooses the number of tasks of each iteration, the largest one; B is the first and the smallest. They are so many that
+    /// workers compute for nine tenths of the time.
+    pub most_tasks: Option<u64>,
+    /// The number of iterations until [`super::Effect::Finish`]; if the number of tasks is chosen, that of iterations of B tasks that have
+    /// as many.
     pub iterations: u64,
     /// The number of workers to wait for before the first iteration; at least 1. Later iterations start with the workers present.
     pub min_workers: usize,
@@ -37,11 +41,25 @@ pub struct EngineConfig {
     pub limits: Limits,
 }
 
+impl EngineConfig {
+    /// Returns the number of tasks of a run before its next iteration, if `applied` have entered its steps. Without a choice, each iteration
+    /// counts B.
+    pub(super) fn position(&self, next: Iteration, applied: u64) -> u64 {
+        if self.most_tasks.is_some() { applied } else { next.since(Iteration::FIRST).saturating_mul(self.budget) }
+    }
+
+    /// Returns whether no iteration follows that number of tasks.
+    pub(super) fn is_over(&self, position: u64) -> bool {
+        position >= self.iterations.saturating_mul(self.budget)
+    }
+}
+
 impl Default for EngineConfig {
     /// Runs one iteration of one task, as soon as there is a worker.
     fn default() -> Self {
         Self {
             budget: 1,
+            most_tasks: None,
             iterations: 1,
             min_workers: 1,
             lease_timeout_s: None,

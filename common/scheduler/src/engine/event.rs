@@ -129,6 +129,8 @@ pub enum Effect {
     Start {
         /// The number of the iteration.
         iteration: Iteration,
+        /// The number of tasks of the run before this iteration's.
+        position: u64,
         /// The workers that the decision is about, ascending.
         workers: Arc<[WorkerId]>,
         /// The workers' shares, and the reason for them.

@@ -1,15 +1,24 @@
 //! Passes observations of workers to the policy, and asks it for decisions.
 
-use super::{Purpose, Shared, stream};
+use super::round_length::RoundLength;
+use super::{EngineConfig, Purpose, Shared, stream};
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
 use ata_types::{Iteration, WorkerId};
 
 impl Shared {
-    /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits. An error says what
-    /// is wrong with the decision.
-    pub(super) fn decide(&mut self, number: Iteration, workers: &[WorkerId]) -> Result<Decision, String> {
-        let take = self.config.budget;
+    /// Returns the number of tasks of the iteration that begins now, after `position` tasks of the run.
+    pub(super) fn choose_tasks(&mut self, position: u64) -> u64 {
+        let EngineConfig { budget, most_tasks, iterations, .. } = self.config;
+        let Some(most) = most_tasks else { return budget };
+        let left = iterations.saturating_mul(budget).saturating_sub(position).max(1);
+        let length = self.round_length.get_or_insert_with(|| RoundLength::new(budget));
+        length.next(self.now_s, budget, most).min(left)
+    }
+
+    /// Asks the policy for its decision on `take` tasks, or on more of them if the run overcommits. An error says what is wrong with the
+    /// decision.
+    pub(super) fn decide(&mut self, number: Iteration, take: u64, workers: &[WorkerId]) -> Result<Decision, String> {
         // A product that is whole except for rounding counts as whole: 100 × 0.07 is 7, not 8.
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
         let budget = take + spare;

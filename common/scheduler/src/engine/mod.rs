@@ -35,6 +35,7 @@
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
+//! - `round_length`: how many tasks an iteration has, if the engine chooses
 //! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
@@ -51,6 +52,7 @@ mod phase;
 mod priors;
 mod random;
 mod roster;
+mod round_length;
 mod saved;
 mod shared;
 mod time;
@@ -66,7 +68,7 @@ pub use saved::{RestoreError, SavedEngine};
 pub(crate) use saved::{check_progress, demand, teach};
 pub use view::{Actions, Activity, IterationView};
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use crate::ledger::Ledger;
 use crate::policy::{Policy, StepOutcome};
@@ -175,6 +177,15 @@ impl Engine {
             Phase::Over { .. } => Iteration(self.shared.ledger.iterations),
             phase => phase.next_iteration(),
         }
+    }
+
+    /// Returns the range of the last committed iteration's tasks among those of the run; empty before the first.
+    pub fn last_tasks(&self) -> Range<u64> {
+        let Shared { config, ledger, .. } = &self.shared;
+        let last = Iteration(ledger.iterations);
+        let Some(cost) = &ledger.last else { return 0..0 };
+        let before = ledger.tasks_applied.saturating_sub(cost.tasks_applied);
+        config.position(last, before)..config.position(last.next(), ledger.tasks_applied)
     }
 
     /// Returns the workers that are present, ascending.

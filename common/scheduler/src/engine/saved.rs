@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::phase::{Between, Phase};
 use super::roster::Strikes;
+use super::round_length::RoundLength;
 use super::{Engine, EngineConfig, FinishReason, Leases, Limits, Priors, Roster, Shared};
 use crate::batches::MOST;
 use crate::ledger::{Ledger, WorkerCost};
@@ -36,6 +37,9 @@ pub struct SavedEngine {
     /// The workers that have delivered a result, ascending.
     proven: Vec<WorkerId>,
     ledger: Ledger,
+    /// What chooses the number of tasks, if the engine does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    round_length: Option<RoundLength>,
     policy: String,
     policy_state: PolicyState,
 }
@@ -93,9 +97,9 @@ impl SavedEngine {
     }
 
     /// Returns the reason why a run with these settings is over after the saved state, if it is.
-    pub fn finished(&self, iterations: u64, limits: &Limits) -> Option<FinishReason> {
-        let is_last = self.next_iteration.number() > iterations;
-        let same_limits = self.ended_by.filter(|ended| ended.limits == *limits);
+    pub fn finished(&self, config: &EngineConfig) -> Option<FinishReason> {
+        let is_last = config.is_over(config.position(self.next_iteration, self.ledger.tasks_applied));
+        let same_limits = self.ended_by.filter(|ended| ended.limits == config.limits);
         same_limits.map(|ended| ended.reason).or(is_last.then_some(FinishReason::Iterations))
     }
 
@@ -115,6 +119,10 @@ impl SavedEngine {
         demand(
             self.ledger.iterations == self.next_iteration.number() - 1,
             "the ledger and the next iteration do not agree",
+        )?;
+        demand(
+            self.round_length.as_ref().is_none_or(RoundLength::is_valid),
+            "a number of tasks that nothing leads to",
         )?;
         demand(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         demand(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
@@ -152,6 +160,7 @@ impl Engine {
             strikes,
             proven: shared.roster.proven().iter().collect(),
             ledger: Ledger { workers, ..shared.ledger },
+            round_length: shared.round_length.clone(),
             policy: shared.policy.name().into(),
             policy_state: shared.policy.save(),
         }
@@ -170,9 +179,10 @@ impl Engine {
     ) -> Result<Self, RestoreError> {
         saved.check()?;
         saved.teach(&mut *policy)?;
-        let finished = saved.finished(config.iterations, &config.limits);
+        let finished = saved.finished(&config);
         let mut engine = Self::new(config, policy);
         engine.phase = Phase::Between(Between::new(saved.next_iteration, finished));
+        engine.shared.round_length = saved.round_length.filter(|_| config.most_tasks.is_some());
         let Shared { roster, leases, statistics, priors, ledger, began_s, last_step_s, .. } = &mut engine.shared;
         *roster = Roster::restored(&saved.strikes, &saved.proven);
         *leases = Leases::numbered_from(saved.next_lease, saved.statistics.len());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::failures::FailureStreak;
+use super::round_length::RoundLength;
 use super::{
     AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
     WaitReason,
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     pub(super) priors: Priors,
     pub(super) failures: FailureStreak,
     pub(super) ledger: Ledger,
+    /// What chooses the number of tasks, once an iteration has begun, if the engine does.
+    pub(super) round_length: Option<RoundLength>,
     /// The waste of the iteration that is committed next.
     pub(super) waste: Waste,
     /// The number of results that arrived for the iteration that is committed next.
@@ -83,6 +86,7 @@ impl Shared {
             priors: Priors::default(),
             failures: FailureStreak::default(),
             ledger: Ledger::default(),
+            round_length: None,
             waste: Waste::default(),
             results: 0,
             sent: BTreeMap::new(),

@@ -21,6 +21,8 @@ pub struct RunSpec {
     pub seed: u64,
     /// The budget B, in tasks per iteration.
     pub budget: u64,
+    /// The most tasks of an iteration: B, unless the number is chosen as the run goes on.
+    pub most_tasks: u64,
     /// The number of samples per task.
     pub task_batch: u32,
     /// Whether samples without a finite loss or gradient are left out of the mean of their task.
@@ -56,7 +58,7 @@ pub enum DataSpec {
 
 impl RunSpec {
     pub(super) fn into_wire(self) -> proto::RunSpec {
-        let Self { model, parameters, tensors, seed, budget, task_batch, skip_bad_samples, .. } = self;
+        let Self { model, parameters, tensors, seed, budget, most_tasks, task_batch, skip_bad_samples, .. } = self;
         let format = match self.format {
             WireFormat::F32Exact => proto::WireFormat::F32Exact,
             WireFormat::Compact => proto::WireFormat::Compact,
@@ -68,6 +70,7 @@ impl RunSpec {
             tensors,
             seed,
             budget,
+            most_tasks,
             task_batch,
             skip_bad_samples,
             data,
@@ -99,6 +102,7 @@ impl RunSpec {
             tensors: run.tensors,
             seed: run.seed,
             budget: in_range("budget", run.budget, MAX_BUDGET)?,
+            most_tasks: in_range("most_tasks", run.most_tasks, MAX_BUDGET)?,
             task_batch: in_range("task_batch", run.task_batch, MAX_TASK_BATCH)?,
             skip_bad_samples: run.skip_bad_samples,
             data: DataSpec::from_wire(run.data.ok_or_else(|| missing("data"))?)?,

@@ -101,6 +101,8 @@ pub struct Welcome {
 pub struct Assignment {
     /// The lease.
     pub lease: Lease,
+    /// The number of tasks of the run before the lease's iteration.
+    pub position: u64,
     /// The vector of this lease alone, if the assignment requests it, too.
     pub vector: Option<VectorId>,
 }
@@ -126,12 +128,13 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 run: Some(welcome.run.into_wire()),
             }),
             ToWorker::Assign(leases) => {
-                let assign = |Assignment { lease, vector }| proto::Assign {
+                let assign = |Assignment { lease, position, vector }| proto::Assign {
                     lease: lease.id.0,
                     iteration: lease.iteration.number(),
                     first_task: lease.tasks.first,
                     tasks: lease.tasks.count,
                     vector: vector.map_or(0, |vector| vector.0),
+                    position,
                 };
                 Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
             }
@@ -222,15 +225,15 @@ impl Welcome {
 
 impl Assignment {
     fn from_wire(assign: proto::Assign) -> Result<Self, WireError> {
-        let proto::Assign { lease, iteration, first_task, tasks, vector } = assign;
+        let proto::Assign { lease, iteration, first_task, tasks, vector, position } = assign;
         in_range("iteration", iteration, u64::MAX)?;
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;
-        if first_task.checked_add(tasks).is_none() {
-            return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
+        if first_task.checked_add(tasks).and_then(|end| position.checked_add(end)).is_none() {
+            return Err(invalid("tasks", format!("{tasks} from {first_task} after {position}"), "indices below 2^64"));
         }
         let (iteration, tasks) = (Iteration(iteration), TaskRange { first: first_task, count: tasks });
         let lease = Lease { id: LeaseId(lease), iteration, tasks, own: None };
         let vector = (vector > 0).then_some(VectorId(vector));
-        Ok(Self { lease, vector })
+        Ok(Self { lease, position, vector })
     }
 }

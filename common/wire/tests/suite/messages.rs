@@ -42,7 +42,8 @@ fn run() -> RunSpec {
         parameters: MAX_PARAMETERS,
         tensors: vec![MAX_PARAMETERS >> 16; MAX_TENSORS],
         seed: u64::MAX,
-        budget: MAX_BUDGET,
+        budget: MAX_BUDGET - 1,
+        most_tasks: MAX_BUDGET,
         task_batch: MAX_TASK_BATCH,
         skip_bad_samples: true,
         data: DataSpec::File { sha256: [9; 32], bytes: MAX_DATA_BYTES, shards_url: Some("s3://images".into()) },
@@ -134,7 +135,9 @@ fn what_the_coordinator_says_arrives() {
     let shared = VectorRequest { shards: Some(shards), ..request.clone() };
     check_arrival::<proto::CoordinatorMessage, _>([
         ToWorker::Welcome(welcome),
-        ToWorker::Assign([None, Some(VectorId(9))].map(|vector| Assignment { lease, vector }).into()),
+        ToWorker::Assign(
+            [None, Some(VectorId(9))].map(|vector| Assignment { lease, position: 1 << 50, vector }).into(),
+        ),
         ToWorker::Units { iteration, units: vec![i16::MIN, i16::MAX], shifts: vec![0, 0x3a].into() },
         ToWorker::Evaluate { step: Iteration(u64::MAX - 1), batches: (0..MAX_EVALUATED_BATCHES as u64).collect() },
         ToWorker::ProbeLink { bytes: MAX_PROBE_BYTES },
@@ -300,10 +303,11 @@ fn what_a_worker_must_not_say_is_refused_with_the_field() {
 
 #[test]
 fn what_the_coordinator_must_not_say_is_refused_with_the_field() {
-    let assign = |first_task, tasks| {
-        let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks, ..Default::default() };
+    let assign_after = |position, first_task, tasks| {
+        let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks, position, ..Default::default() };
         To::Assign(proto::Assignments { leases: vec![assign] })
     };
+    let assign = |first_task, tasks| assign_after(0, first_task, tasks);
     for (first_task, tasks) in [(8, 4), (0, 3), (2, 4), (0, MAX_LEASE_TASKS), (u64::MAX - 4, 4)] {
         to_worker(assign(first_task, tasks)).unwrap();
     }
@@ -320,7 +324,8 @@ fn what_the_coordinator_must_not_say_is_refused_with_the_field() {
         (To::Assign(nothing), "iteration is 0"),
         (assign(0, 0), "tasks is 0"),
         (assign(0, MAX_LEASE_TASKS + 1), "tasks is "),
-        (assign(u64::MAX - 3, 4), "tasks is 4 from 18446744073709551612"),
+        (assign(u64::MAX - 3, 4), "tasks is 4 from 18446744073709551612 after 0"),
+        (assign_after(u64::MAX - 8, 5, 4), "tasks is 4 from 5 after 18446744073709551607"),
         (cancel(0), "number of leases is 0"),
         (cancel(MAX_BATCH + 1), "number of leases is 8193"),
         (evaluate(1, 0), "number of batches is 0"),
@@ -351,6 +356,7 @@ fn a_welcome_describes_a_run_that_is_possible() {
         parameters: 1,
         tensors: vec![1],
         budget: 1,
+        most_tasks: 1,
         task_batch: 1,
         data: Some(data.clone()),
         test_data: Some(data),
@@ -449,7 +455,13 @@ fn the_largest_messages_have_room() {
         shifts: vec![17; MAX_SHIFT_BYTES].into(),
     };
     for (message, limit) in [
-        (ToWorker::Assign(vec![Assignment { lease, vector: Some(VectorId(u64::MAX)) }; MAX_BATCH]), MESSAGE_BYTES),
+        (
+            ToWorker::Assign(vec![
+                Assignment { lease, position: u64::MAX, vector: Some(VectorId(u64::MAX)) };
+                MAX_BATCH
+            ]),
+            MESSAGE_BYTES,
+        ),
         (ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]), MESSAGE_BYTES),
         (collect(vec![collection(MAX_BATCH_ENTRIES / MAX_BATCH); MAX_BATCH]), MESSAGE_BYTES),
         (collect(vec![collection(MAX_RANGES)]), MESSAGE_BYTES),

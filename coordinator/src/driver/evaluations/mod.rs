@@ -11,6 +11,7 @@ mod crew;
 mod under_way;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ata_learn::{
@@ -116,10 +117,10 @@ impl Evaluations {
         }
     }
 
-    /// Returns whether an evaluation of these parameters is due. While another one is in progress, it is left out, and counted.
-    pub(super) fn is_due(&mut self, last_step: Iteration) -> bool {
-        let steps = last_step.number();
-        let is_due = steps > 0 && self.every.is_some_and(|every| steps.is_multiple_of(every));
+    /// Returns whether an evaluation is due after the step of these tasks of the run: once in so many iterations of `budget` tasks. While
+    /// another one is in progress, it is left out, and counted.
+    pub(super) fn is_due(&mut self, tasks: &Range<u64>, budget: u64) -> bool {
+        let is_due = is_due(self.every, tasks, budget);
         self.skipped += u64::from(is_due && !self.is_idle());
         is_due && self.is_idle()
     }
@@ -248,9 +249,30 @@ impl Evaluations {
     }
 }
 
+fn is_due(every: Option<u64>, tasks: &Range<u64>, budget: u64) -> bool {
+    let passed = |position: u64, every: u64| position / every.saturating_mul(budget);
+    every.is_some_and(|every| passed(tasks.end, every) > passed(tasks.start, every))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every 3 iterations of 8 tasks, whether each step has so many or not.
+    #[test]
+    fn evaluations_are_due_by_the_tasks_so_far() {
+        let due = |every: Option<u64>, steps: &[u64]| {
+            let mut end = 0;
+            let passed = steps.iter().map(|tasks| {
+                end += tasks;
+                is_due(every, &(end - tasks..end), 8)
+            });
+            passed.collect::<Vec<bool>>()
+        };
+        assert_eq!(due(Some(3), &[8; 7]), [false, false, true, false, false, true, false]);
+        assert_eq!(due(Some(3), &[0, 20, 4, 60, 11, 2]), [false, false, true, true, false, true]);
+        assert_eq!(due(None, &[8; 3]), [false; 3]);
+    }
 
     #[test]
     fn accuracy_decides_if_there_is_one_and_loss_otherwise() {

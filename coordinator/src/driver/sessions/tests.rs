@@ -32,7 +32,7 @@ fn lease(id: u64, iteration: u64) -> Lease {
 }
 
 fn assign(session: &mut Session, id: u64, iteration: u64, units: Option<&Units>) {
-    let assignment = Assignment { lease: lease(id, iteration), vector: None };
+    let assignment = Assignment { lease: lease(id, iteration), position: 0, vector: None };
     session.assign(assignment, &parameters(iteration), units);
 }
 

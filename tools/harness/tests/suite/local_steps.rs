@@ -46,6 +46,8 @@ struct Repetition {
     state: TrainingState,
     own: BTreeMap<WorkerId, LocalParameters>,
     settings: Settings,
+    /// The number of tasks before the round.
+    position: u64,
 }
 
 impl Repetition {
@@ -58,10 +60,10 @@ impl Repetition {
             optimizer: settings.optimizer().0,
             sizes: (&model.table()).into(),
             format: settings.format,
-            budget: settings.budget,
+            budget: settings.most_tasks.unwrap_or(settings.budget),
         };
         let state = TrainingState::new(config, model.initial_parameters(1).unwrap());
-        Self { learner, state, own: BTreeMap::new(), settings: settings.clone() }
+        Self { learner, state, own: BTreeMap::new(), settings: settings.clone(), position: 0 }
     }
 
     fn sizes(&self) -> TensorSizes {
@@ -73,21 +75,24 @@ impl Repetition {
         LocalParameters::new(self.settings.inner_steps.clone().unwrap(), self.sizes(), self.settings.format, base)
     }
 
-    fn step(&mut self, own: &mut LocalParameters, round: Iteration, task: u64) {
+    fn step(&mut self, own: &mut LocalParameters, task: u64) {
         self.learner.load(own.values());
-        own.step(round, self.learner.gradient(round, task).unwrap().gradient).unwrap();
+        let place = |task| Iteration::of_task(self.position + task, self.settings.budget);
+        let ((began, _), (iteration, index)) = (place(0), place(task));
+        own.step(began, self.learner.gradient(iteration, index).unwrap().gradient).unwrap();
     }
 
     /// Repeats a round, in which each worker takes steps of these tasks, by lease.
-    fn round(&mut self, round: Iteration, tasks: &BTreeMap<(WorkerId, LeaseId), Vec<u64>>) {
+    fn round(&mut self, tasks: &BTreeMap<(WorkerId, LeaseId), Vec<u64>>) {
+        let most = self.state.config().budget;
         if self.state.units().is_none() {
             let mut fresh = self.worker();
-            self.step(&mut fresh, round, 0);
+            self.step(&mut fresh, 0);
             let first = maxima(&fresh.difference(1), &self.sizes()).unwrap();
-            self.state.set_units(Units::first(&first, self.settings.budget));
+            self.state.set_units(Units::first(&first, most));
         }
         let units = self.state.units().unwrap().clone();
-        let quantizer = Quantizer::new(units.clone(), self.sizes(), self.settings.budget, self.settings.format);
+        let quantizer = Quantizer::new(units.clone(), self.sizes(), most, self.settings.format);
         let mut total = GradientSum::new(&self.sizes());
         let workers: std::collections::BTreeSet<WorkerId> = tasks.keys().map(|(worker, _)| *worker).collect();
         for worker in workers {
@@ -96,7 +101,7 @@ impl Repetition {
             let mut taken = 0;
             for (_, tasks) in tasks.iter().filter(|((holder, _), _)| *holder == worker) {
                 for task in tasks {
-                    self.step(&mut own, round, *task);
+                    self.step(&mut own, *task);
                 }
                 taken += tasks.len() as u64;
             }
@@ -106,33 +111,34 @@ impl Repetition {
             self.own.insert(worker, own);
         }
         let mean = units.values(&self.sizes(), &total.values);
-        self.state.step_whole(mean, self.settings.budget, 1.0, false).unwrap();
+        let all = tasks.values().map(|tasks| tasks.len() as u64).sum();
+        self.state.step_whole(mean, all, 1.0, false).unwrap();
+        self.position += all;
         self.state.commit_step(&self.state.believed(&total.maxima));
     }
 }
 
 fn repeated(settings: &Settings, ended: &Ended) -> [u8; 32] {
     let mut repetition = Repetition::new(settings);
-    for round in (1..=settings.iterations).map(Iteration) {
-        let mut tasks: BTreeMap<_, Vec<u64>> = BTreeMap::new();
-        for event in &ended.events {
-            if let RunEvent::Task { iteration, task, worker, lease, outcome: TaskOutcome::Applied, .. } = event
-                && *iteration == round
-            {
-                tasks.entry((*worker, *lease)).or_default().push(*task);
-            }
+    let mut rounds: BTreeMap<Iteration, BTreeMap<_, Vec<u64>>> = BTreeMap::new();
+    for event in &ended.events {
+        if let RunEvent::Task { iteration, task, worker, lease, outcome: TaskOutcome::Applied, .. } = event {
+            rounds.entry(*iteration).or_default().entry((*worker, *lease)).or_default().push(*task);
         }
-        repetition.round(round, &tasks);
     }
+    rounds.values().for_each(|tasks| repetition.round(tasks));
     sha256_of_parameters(repetition.state.parameters())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_of_each_worker_determine_the_bits_of_a_run() {
-    for (policy, format) in
-        [("uta", WireFormat::F32Exact), ("ata-auto", WireFormat::F32Exact), ("ata-auto", WireFormat::Compact)]
-    {
-        let settings = Settings { min_workers: 3, ..settings(policy, format) };
+    for (policy, format, most_tasks) in [
+        ("uta", WireFormat::F32Exact, None),
+        ("ata-auto", WireFormat::F32Exact, None),
+        ("ata-auto", WireFormat::Compact, None),
+        ("ata-auto", WireFormat::Compact, Some(100)),
+    ] {
+        let settings = Settings { min_workers: 3, most_tasks, ..settings(policy, format) };
         let ended = run(&settings, workers()).await;
         assert!(ended.report.ended.is_ok(), "{policy}: {:?}", ended.report.ended);
         assert_eq!(applied(&ended), settings.budget * settings.iterations, "{policy}");
@@ -147,8 +153,9 @@ async fn a_single_worker_trains_as_if_there_were_no_rounds() {
     let ended = run(&settings, [WorkerSettings::new("one")]).await;
     let mut plain = Repetition::new(&settings);
     let mut own = plain.worker();
-    for round in (1..=settings.iterations).map(Iteration) {
-        (0..settings.budget).for_each(|task| plain.step(&mut own, round, task));
+    for _ in 0..settings.iterations {
+        (0..settings.budget).for_each(|task| plain.step(&mut own, task));
+        plain.position += settings.budget;
     }
     let table = (settings.models)(settings.model).unwrap().table();
     let (found, _) = decode_model(&table, &ended.model).unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Collecting, Phase};
+use crate::engine::round_length::RoundLength;
 use crate::engine::{AbortReason, Effect, FinishReason, Shared, WaitReason};
 use ata_types::Iteration;
 
@@ -31,6 +32,7 @@ impl Between {
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
             shared.wait(WaitReason::Workers { present, needed });
+            shared.round_length.as_mut().map(RoundLength::interrupt);
             return None;
         }
         shared.last_wait = None;
@@ -40,7 +42,9 @@ impl Between {
             shared.policy.learned(worker, &shared.statistics[worker.slot()]);
         }
         let workers = shared.roster.available();
-        let decision = match shared.decide(self.next, &workers) {
+        let position = shared.config.position(self.next, shared.ledger.tasks_applied);
+        let tasks = shared.choose_tasks(position);
+        let decision = match shared.decide(self.next, tasks, &workers) {
             Ok(decision) => Arc::new(decision),
             Err(problem) => {
                 let (iteration, policy) = (self.next, shared.policy.name());
@@ -51,7 +55,7 @@ impl Between {
         let count = workers.len() as u64;
         let probed = shared.links.next_probe(&workers);
         shared.effects.extend(probed.map(|(worker, bytes)| Effect::ProbeLink { worker, bytes }));
-        shared.effects.push(Effect::Start { iteration: self.next, workers, decision: Arc::clone(&decision) });
+        shared.effects.push(Effect::Start { iteration: self.next, position, workers, decision: Arc::clone(&decision) });
         Some(Phase::Collecting(Box::new(Collecting::new(shared, self.next, count, decision))))
     }
 }

@@ -1,5 +1,7 @@
 //! The phase in which all collections of a step have arrived, and the driver takes the step.
 
+use std::collections::BTreeMap;
+
 use super::{Between, Phase};
 use crate::engine::{AbortReason, AcceptedResult, Blame, Effect, EmployedWorkers, FinishReason, Shared};
 use crate::ledger::IterationCost;
@@ -47,8 +49,9 @@ impl Committing {
         shared.policy.stepped(outcome);
         let runtime_s = shared.now_s - shared.began_s.unwrap_or(shared.now_s);
         let limit = shared.config.limits.reached(runtime_s, &shared.ledger, outcome);
-        let is_last = self.number.number() >= shared.config.iterations;
         let next = self.number.next();
+        let position = shared.config.position(next, shared.ledger.tasks_applied);
+        let is_last = shared.config.is_over(position);
         if let Some(reason) = limit.or(is_last.then_some(FinishReason::Iterations)) {
             Phase::finish(shared, next, reason)
         } else if let Some(reason) = self.aborting.take() {
@@ -56,6 +59,15 @@ impl Committing {
         } else {
             Phase::Between(Between::new(next, None))
         }
+    }
+
+    /// Returns the seconds for which the worker computed that computed for longest.
+    fn longest_busy_s(&self) -> f64 {
+        let mut of_workers: BTreeMap<WorkerId, f64> = BTreeMap::new();
+        for result in &self.results {
+            *of_workers.entry(result.worker).or_default() += result.busy_s;
+        }
+        of_workers.into_values().fold(0.0, f64::max)
     }
 
     fn enter(&self, shared: &mut Shared) -> IterationCost {
@@ -83,6 +95,9 @@ impl Committing {
             employments: self.employed.workers().len() as u64,
         };
         ledger.commit(cost);
+        if let Some(length) = &mut shared.round_length {
+            length.committed(cost.tasks_applied, self.started_s, self.longest_busy_s());
+        }
         cost
     }
 }

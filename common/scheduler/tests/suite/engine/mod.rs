@@ -5,6 +5,7 @@ mod barrier;
 mod batches;
 mod blocked;
 mod checks;
+mod chosen_tasks;
 mod collections;
 mod drill;
 mod leaving;

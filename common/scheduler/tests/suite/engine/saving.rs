@@ -93,7 +93,7 @@ fn a_run_that_is_over_stays_so() {
     let limit = Limits { target_loss: Some(0.6), ..Limits::default() };
     for (limits, reason) in [(Limits::default(), FinishReason::Iterations), (limit, FinishReason::TargetLoss)] {
         let (config, saved) = end(limits);
-        assert_eq!(saved.finished(config.iterations, &config.limits), Some(reason));
+        assert_eq!(saved.finished(&config), Some(reason));
         let mut same = Cluster::of(restored(config, "uta", &saved).engine);
         // `Cluster::of` has sent Proceed: the engine is over, and a second one changes nothing.
         assert_eq!((same.tell(Event::Proceed), same.join(1)), (vec![], vec![]));
@@ -101,7 +101,7 @@ fn a_run_that_is_over_stays_so() {
 
         let other = Limits { target_loss: Some(0.1), ..limits };
         let longer = EngineConfig { iterations: 9, limits: other, ..config };
-        assert_eq!(saved.finished(longer.iterations, &longer.limits), None);
+        assert_eq!(saved.finished(&longer), None);
         let mut longer = restored(longer, "uta", &saved);
         assert!(longer.join(1).iter().any(|effect| is_start(effect, saved.next_iteration().number())));
     }

@@ -220,7 +220,7 @@ impl<'a> Checks<'a> {
     pub(crate) fn effect(&mut self, effect: &Effect) {
         assert_ne!(self.state, State::Over, "{effect:?} after the end");
         match effect {
-            Effect::Start { iteration, workers, decision } => self.started(iteration.number(), workers, decision),
+            Effect::Start { iteration, workers, decision, .. } => self.started(iteration.number(), workers, decision),
             Effect::Assign { worker, lease } => self.assigned(*worker, *lease),
             Effect::End { worker, lease, outcome, time } => self.lease_ended(*worker, *lease, *outcome, *time),
             Effect::Collect { collections, .. } => collections.iter().for_each(|asked| self.asked(asked)),
