@@ -78,7 +78,7 @@ pub struct Progress {
     pub epoch: u64,
     /// The time of the run's clock in seconds, from which the clock continues.
     pub time_s: f64,
-    /// The number of samples that the tasks of all iterations so far took. The next task takes the samples after them.
+    /// The number of samples of the tasks that entered a step so far.
     pub samples: u64,
     /// The training data: the SHA-256 of its file, or the seed it is generated from.
     pub data: String,

@@ -119,15 +119,7 @@ impl Driver {
     pub(super) fn save(&mut self) {
         let (engine, best_accuracy) = (self.engine.save(), self.evaluations.best.accuracy);
         let (training, past) = (self.steps.copy(), self.publisher.state());
-        self.checkpoints.save(
-            self.now_s,
-            self.engine.last_tasks().end,
-            engine,
-            &self.sessions.names,
-            best_accuracy,
-            training,
-            past,
-        );
+        self.checkpoints.save(self.now_s, engine, &self.sessions.names, best_accuracy, training, past);
     }
 
     /// Records the result of a save, and takes the step that waited for it.

@@ -97,13 +97,11 @@ impl Checkpoints {
         Some(step)
     }
 
-    /// Writes a checkpoint while the next iterations run. No step may be under way; `tasks` is the number of
-    /// tasks of the run so far; `training` and `past` receive the state after the last
+    /// Writes a checkpoint while the next iterations run. No step may be under way; `training` and `past` receive the state after the last
     /// one.
     pub(super) fn save(
         &mut self,
         now_s: f64,
-        tasks: u64,
         engine: SavedEngine,
         names: &Names,
         best_accuracy: Option<f64>,
@@ -118,7 +116,7 @@ impl Checkpoints {
             iteration,
             epoch: self.run.epoch,
             time_s: now_s,
-            samples: tasks.saturating_mul(self.run.task_batch.into()),
+            samples: engine.tasks_applied().saturating_mul(self.run.task_batch.into()),
             best_accuracy,
             workers: names
                 .by_departure()

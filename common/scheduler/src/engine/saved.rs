@@ -96,6 +96,11 @@ impl SavedEngine {
         self.next_iteration
     }
 
+    /// Returns the number of tasks that entered a step.
+    pub fn tasks_applied(&self) -> u64 {
+        self.ledger.tasks_applied
+    }
+
     /// Returns the reason why a run with these settings is over after the saved state, if it is.
     pub fn finished(&self, config: &EngineConfig) -> Option<FinishReason> {
         let is_last = config.is_over(config.position(self.next_iteration, self.ledger.tasks_applied));

@@ -345,14 +345,9 @@ fn what_the_coordinator_must_not_say_is_refused_with_the_field() {
     check_refusal(ToWorker::try_from(proto::CoordinatorMessage::default()), "coordinator message is missing");
 }
 
-#[test]
-fn a_welcome_describes_a_run_that_is_possible() {
+fn small_run() -> proto::RunSpec {
     let data = proto::DataSpec { kind: Some(proto::data_spec::Kind::Generated(proto::GeneratedData::default())) };
-    let file = |sha256: usize, bytes| {
-        let file = proto::FileData { sha256: vec![1; sha256].into(), bytes, ..Default::default() };
-        Some(proto::DataSpec { kind: Some(proto::data_spec::Kind::File(file)) })
-    };
-    let run = proto::RunSpec {
+    proto::RunSpec {
         parameters: 1,
         tensors: vec![1],
         budget: 1,
@@ -362,13 +357,21 @@ fn a_welcome_describes_a_run_that_is_possible() {
         test_data: Some(data),
         format: 1,
         ..Default::default()
+    }
+}
+
+#[test]
+fn a_welcome_describes_a_run_that_is_possible() {
+    let file = |sha256: usize, bytes| {
+        let file = proto::FileData { sha256: vec![1; sha256].into(), bytes, ..Default::default() };
+        Some(proto::DataSpec { kind: Some(proto::data_spec::Kind::File(file)) })
     };
     let welcome = proto::Welcome {
         session: vec![0; 16].into(),
         number: 1,
         heartbeat_interval_ms: 1,
         idle_heartbeat_interval_ms: 1,
-        run: Some(run),
+        run: Some(small_run()),
         ..Default::default()
     };
     to_worker(To::Welcome(welcome.clone())).unwrap();
@@ -395,6 +398,7 @@ fn a_welcome_describes_a_run_that_is_possible() {
     }
     for budget in [0, MAX_BUDGET + 1] {
         check("budget is ", &|run| run.budget = budget);
+        check("most_tasks is ", &|run| run.most_tasks = budget);
     }
     for task_batch in [0, MAX_TASK_BATCH + 1] {
         check("task_batch is ", &|run| run.task_batch = task_batch);

@@ -126,7 +126,9 @@ fn repeated(settings: &Settings, ended: &Ended) -> [u8; 32] {
             rounds.entry(*iteration).or_default().entry((*worker, *lease)).or_default().push(*task);
         }
     }
-    rounds.values().for_each(|tasks| repetition.round(tasks));
+    for tasks in rounds.values() {
+        repetition.round(tasks);
+    }
     sha256_of_parameters(repetition.state.parameters())
 }
 
