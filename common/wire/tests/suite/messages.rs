@@ -461,7 +461,7 @@ fn the_largest_messages_have_room() {
     for (message, limit) in [
         (
             ToWorker::Assign(vec![
-                Assignment { lease, position: u64::MAX, vector: Some(VectorId(u64::MAX)) };
+                Assignment { lease, position: u64::MAX >> 1, vector: Some(VectorId(u64::MAX)) };
                 MAX_BATCH
             ]),
             MESSAGE_BYTES,
