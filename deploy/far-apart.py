@@ -6,8 +6,9 @@
 
 A coordinator and four workers of 20, 40, 80 and 160 ms a task, 93.75 tasks a second at most, run on this machine. --latency delays all that they
 send each other by so many milliseconds, half of a round trip; each worker's link has the rates --up and --down. With --local-steps auto, rounds
-begin with 24 steps, and the run has as many tasks as with 240 in each. --fault kill: in each round after the second, a worker is killed at a random moment and started again. slow:
-from the middle on, the fastest takes ten times as long. cut: a worker is stopped for 60 s, after a quarter of the rounds. Needs Python 3.10.
+begin with 24 steps, and the run has as many tasks as with 240 in each. --fault kill: in each round after the second, a worker is killed at a
+random moment and started again. slow: from the middle on, the fastest takes ten times as long. cut: a worker is stopped for 60 s, after a
+quarter of the rounds. Needs Python 3.10.
 """
 
 import argparse
@@ -92,7 +93,7 @@ async def link(port, options):
 class Cluster:
     def __init__(self, options, out):
         self.options, self.out, self.run = options, out, out / "run"
-        self.steps = STEPS if options.local_steps == "auto" else int(options.local_steps)
+        self.steps = STEPS if options.local_steps == "auto" else options.local_steps
         self.law = "; ".join(f"const({ms})" for ms in TASK_MS)
         if options.fault == "slow":
             before, after = (" ".join(map(str, [first, *TASK_MS[1:]])) for first in (TASK_MS[0], SLOWER * TASK_MS[0]))
@@ -173,9 +174,14 @@ async def measure(options, out):
     all_tasks, all_s = sum(step["tasks"] for step in steps[FIRST + 1 :]), sum(rounds)
     lost, (evaluation,) = len(cluster.events("loss")), cluster.events("evaluation")[-1:]
     print(
-        f"{options.fault or 'no fault'}: {len(steps)} rounds of {tasks[0]} to {tasks[-1]} tasks, {all_tasks / all_s:.1f} a second; seconds per round: {usual} (medians of both halves), at most {max(rounds):.2f}; "
+        f"{options.fault or 'no fault'}: {len(steps)} rounds of {tasks[0]} to {tasks[-1]} tasks, {all_tasks / all_s:.1f} a second; "
+        f"seconds per round: {usual} (medians of both halves), at most {max(rounds):.2f}; "
         f"{lost} times a worker was lost; test loss {evaluation['loss']:.4f}"
     )
+
+
+def step_count(text):
+    return text if text == "auto" else int(text)
 
 
 def main():
@@ -187,7 +193,7 @@ def main():
     parser.add_argument("--up", type=float, default=math.inf, help="Mbit per second of each worker's link [default: unlimited]")
     parser.add_argument("--down", type=float, default=math.inf)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--local-steps", default=str(STEPS))
+    parser.add_argument("--local-steps", type=step_count, default=STEPS, metavar="N|auto")
     parser.add_argument("--out", type=Path, help="a new folder for the run and all logs [default: a temporary one]")
     options = parser.parse_args()
     if options.rounds < FIRST + 4:

@@ -21,9 +21,8 @@ ata=$(realpath "$ata")
 tasks=${LOCAL:-${BUDGET:-23}} iterations=${ITERATIONS:-25}
 rate=${2:-1gbit} burst=${BURST:-512kb} width=${3:-640} workers=${4:-4}
 shift $(( $# < 4 ? $# : 4 ))
-counted=--budget
-[ -z "${LOCAL:-}" ] || counted=--local-steps
-counted=("$counted" "$tasks")
+counted=(--budget "$tasks")
+[ -z "${LOCAL:-}" ] || counted=(--local-steps "$tasks")
 [[ $tasks != auto* ]] || { iterations=$((iterations * 240 / ${BUDGET:-24})) && counted+=(--budget "${BUDGET:-24}"); }
 read -ra ms <<< "${MS:-20 40 80 160}"
 laws=()

@@ -9,15 +9,14 @@ use ata_scheduler::PolicyKind;
 use ata_sums::{DIFFERENCE_BITS, InnerSteps, LearningRate, Optimizer, ParameterTable, RuleName};
 use ata_types::ExchangeChoice;
 use ata_wire::limits::MAX_BUDGET;
-
 use serde::{Deserialize, Serialize};
 
 use super::training_length::Written;
 use super::{Settings, in_range, positive};
 use crate::failure::{Failure, require};
 
-/// The most steps of a round that is chosen as the run goes on, by default. On CIFAR-100, rounds of 240 steps learn as much per sample as
-/// shorter ones; of 960, less (docs/how-to/machines-far-apart.md).
+/// The most steps of a round that is chosen as the run goes on, by default. On CIFAR-100, rounds of 240 steps end with a test loss that is
+/// 1.4 % higher than that of 60; rounds of 960, 3.4 % (docs/how-to/machines-far-apart.md).
 const MOST_BY_DEFAULT: u64 = 240;
 
 /// The number of local steps of a round: `240`, or `auto`, or `auto:960` for another largest one.
@@ -32,19 +31,13 @@ impl TryFrom<Written> for LocalStepCount {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        match written {
-            Written::Number(steps) => Ok(Self::Fixed(steps)),
-            Written::Text(text) => text.parse(),
-        }
+        written.text().parse()
     }
 }
 
 impl From<LocalStepCount> for Written {
     fn from(length: LocalStepCount) -> Self {
-        match length {
-            LocalStepCount::Fixed(steps) => Self::Number(steps),
-            LocalStepCount::Auto { .. } => Self::Text(length.to_string()),
-        }
+        Self::of(&length)
     }
 }
 

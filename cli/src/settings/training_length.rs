@@ -24,23 +24,32 @@ pub(super) enum Written {
     Text(String),
 }
 
+impl Written {
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text,
+        }
+    }
+
+    /// Returns the form of a length that is written as a number, if it is one.
+    pub(super) fn of(length: &impl fmt::Display) -> Self {
+        let text = length.to_string();
+        text.parse().map_or(Self::Text(text), Self::Number)
+    }
+}
+
 impl TryFrom<Written> for TrainingLength {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        match written {
-            Written::Number(iterations) => Ok(Self::Iterations(iterations)),
-            Written::Text(text) => text.parse(),
-        }
+        written.text().parse()
     }
 }
 
 impl From<TrainingLength> for Written {
     fn from(length: TrainingLength) -> Self {
-        match length {
-            TrainingLength::Iterations(iterations) => Self::Number(iterations),
-            TrainingLength::Epochs(_) => Self::Text(length.to_string()),
-        }
+        Self::of(&length)
     }
 }
 

@@ -79,6 +79,7 @@ function drawNumbers(run) {
   const { totals: t, steps, run: { iterations, task_batch, samples } } = run;
   const rate = pace(run);
   const trained = t.tasks_applied * task_batch;
+  // In steps, whose number of tasks may differ from that of the iterations that were asked for.
   const left = (iterations - t.progress) * (t.iterations / t.progress);
   const refused = refusals(t);
   const entries = [

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{Collecting, Phase};
-use crate::engine::round_length::RoundLength;
 use crate::engine::{AbortReason, Effect, FinishReason, Shared, WaitReason};
 use ata_types::Iteration;
 
@@ -32,7 +31,9 @@ impl Between {
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
             shared.wait(WaitReason::Workers { present, needed });
-            shared.round_length.as_mut().map(RoundLength::interrupt);
+            if let Some(length) = &mut shared.round_length {
+                length.interrupt();
+            }
             return None;
         }
         shared.last_wait = None;
