@@ -67,8 +67,7 @@ impl fmt::Display for LocalStepCount {
 }
 
 impl Settings {
-    /// Returns the number of tasks of an iteration: the inner steps of a round, or the budget, which is the least of a number that is chosen
-    /// as the run goes on.
+    /// Returns the number of tasks of an iteration, or the least that may be chosen: the inner steps of a round, or the budget.
     pub(crate) fn tasks(&self) -> u64 {
         if let Some(LocalStepCount::Fixed(steps)) = self.local_steps { steps } else { self.budget }
     }
@@ -117,14 +116,12 @@ impl Settings {
         require((0.0..1.0).contains(&momentum), || format!("outer_momentum = {momentum}: expected 0 to below 1"))?;
         let Some(steps) = self.local_steps else { return Ok(()) };
         in_range("local_steps", self.most_tasks().unwrap_or(self.tasks()), 1, MAX_BUDGET)?;
-        if let Some(most) = self.most_tasks() {
-            require(most >= self.budget, || {
-                format!(
-                    "local_steps = {steps}: rounds begin with budget = {} steps; expected at least as many",
-                    self.budget
-                )
-            })?;
-        }
+        require(self.most_tasks().is_none_or(|most| most >= self.budget), || {
+            format!(
+                "local_steps = {steps}: rounds begin with budget = {} steps; expected at least as many",
+                self.budget
+            )
+        })?;
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier && self.overcommit == 0.0;
         let steps = format!("local_steps = {steps}");
         require(waits, || {
