@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 import ata
 import ata.torch
-from ata.torch.problem import Computation
+from ata.torch.computation import Computation
 from ata.torch.sums import Sums
 
 SAMPLES = 256

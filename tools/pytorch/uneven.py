@@ -1,7 +1,7 @@
 """Measures ata.torch.Uneven against DistributedDataParallel with even and with hand-set shares, on ranks of unequal speed.
 
     pip install torch numpy ata
-    python tools/pytorch/uneven.py [--quotas 0.8,0.4,0.2,0.1] [--samples 368] [--steps 60]
+    python tools/pytorch/uneven.py [--quotas 0.8,0.4,0.2,0.1] [--samples 368] [--period-ms 10] [--steps 60]
 
 One process with one thread per CPU quota (gloo) trains ata's CNN with Adam on random images, `--samples` of them in a step. The
 same processes take all steps: even shares, shares set by hand in proportion to the quotas, and Uneven, which knows neither quotas
@@ -11,8 +11,8 @@ again, while the first shares set by hand stay as they are.
 
 Last, even, hand-set and Uneven steps on the same samples, in double precision: their final losses.
 
-It needs Linux and root, for cgroups. Nothing else should run meanwhile. Quotas are enforced once per period: of 100 ms, unless
-`--period-ms` says otherwise. Steps that take less then take one or two periods.
+It needs Linux and root, for cgroups, and four minutes. Nothing else should run meanwhile. A quota is a number of milliseconds in each period:
+a rank that waits saves up what it does not use, and then looks faster than it is. So a step should take at least ten periods.
 """
 
 import argparse
@@ -47,7 +47,7 @@ FIRST, LEARNING = 3, 20
 TURN = 10
 # Steps after which Uneven has to have followed the swap.
 FOLLOWING = 10
-IN_DOUBLE = 8
+IN_DOUBLE, SAMPLES_IN_DOUBLE = 8, 368
 
 
 class Images(Dataset):
@@ -112,6 +112,12 @@ class Uneven(Contestant):
             yield step.shares
 
 
+def say(what):
+    """Reports progress."""
+    if dist.get_rank() == 0:
+        print(what, file=sys.stderr, flush=True)
+
+
 def measured(training, steps):
     """The seconds and the shares of each of the next steps, as its rank sees them."""
     times, shares = [], []
@@ -128,7 +134,8 @@ def measured(training, steps):
 def in_turn(trainings, steps):
     """The same of contestants that take turns of a few steps each, so that all meet the same disturbances."""
     found = {name: {"seconds": [], "shares": []} for name in trainings}
-    for _ in range(steps // TURN):
+    for turn in range(steps // TURN):
+        say(f"turn {turn + 1} of {steps // TURN}: {', '.join(trainings)}")
         for name, training in trainings.items():
             for what, values in measured(training, TURN).items():
                 found[name][what] += values
@@ -171,29 +178,33 @@ def rank_main(rank, folder, groups, options):
         )
     )
     (groups[rank] / "cgroup.procs").write_text(str(os.getpid()))
+    say("first steps, even shares, and Uneven learns")
     for training in (even, by_hand, by_hand_anew):
         measured(training, FIRST)
     found = {"even": measured(even, TURN)}
     frozen = ByHand(mean_shares(measured(uneven, 2 * LEARNING), budget)).train(images, every)
     found |= in_turn({"by hand": by_hand, "Uneven": uneven, "Uneven's, set by hand": frozen}, steps)
     swap(groups, options.quotas, options.period_ms * 1000)
+    say("speeds were swapped, and Uneven learns")
     found["by hand as before, after the swap"] = measured(by_hand, TURN)
     swapped = measured(uneven, 2 * LEARNING)
     frozen = ByHand(mean_shares(swapped, budget)).train(images, every)
     after = {"by hand anew": by_hand_anew, "Uneven": uneven, "Uneven's, set by hand": frozen}
     found |= {f"{name}, after the swap": run for name, run in in_turn(after, steps).items()}
     found["swapped"] = swapped
-    found["losses"] = losses(parts(budget, [1] * world), parts(budget, options.quotas), budget)
+    say("steps in double precision")
+    found["losses"] = losses(SAMPLES_IN_DOUBLE, options.quotas)
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def losses(even, by_hand, budget):
+def losses(budget, quotas):
     """The final losses of the three kinds of steps on the same samples, in double precision."""
     images = Images(torch.float64)
-    contestants = {"even": ByHand(even, dtype=torch.float64), "by hand": ByHand(by_hand, dtype=torch.float64)}
+    shares = {"even": parts(budget, [1] * len(quotas)), "by hand": parts(budget, quotas)}
+    contestants = {name: ByHand(own, dtype=torch.float64) for name, own in shares.items()}
     contestants["Uneven"] = Uneven(budget, dtype=torch.float64)
     before = {"before": contestants["even"].loss(images)}
     for contestant in contestants.values():
@@ -240,7 +251,7 @@ def arguments():
     parser.add_argument("--quotas", type=lambda text: [float(part) for part in text.split(",")], default="0.8,0.4,0.2,0.1")
     parser.add_argument("--samples", type=int, default=368, help="of a step, on all ranks")
     parser.add_argument("--steps", type=int, default=60, help="counted per contestant, in turns of ten")
-    parser.add_argument("--period-ms", type=int, default=100, help="in which a rank gets its quota")
+    parser.add_argument("--period-ms", type=int, default=10, help="in which a rank gets its quota")
     parser.add_argument("--json", type=Path, help="where to write each step's seconds and shares")
     return parser.parse_args()
 

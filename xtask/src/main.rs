@@ -17,7 +17,7 @@ struct Task {
     run: fn(&Shell, &[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 15] = [
+const TASKS: [Task; 16] = [
     Task { name: "ci", help: "everything that a change must pass: the next six", run: ci },
     Task { name: "test", help: "all tests, or those that further arguments of `cargo test` choose", run: test },
     Task {
@@ -32,6 +32,11 @@ const TASKS: [Task; 15] = [
         name: "python",
         help: "builds, installs and tests the Python package (needs Python 3.10)",
         run: python::check,
+    },
+    Task {
+        name: "adapters",
+        help: "the same with PyTorch, Lightning, transformers and JAX, which `python` skips (6 GB from PyPI)",
+        run: python::check_adapters,
     },
     Task {
         name: "flaky",

@@ -1,4 +1,4 @@
-//! Builds the Python package as a wheel, installs it in an empty environment, and tests it there.
+//! Builds the Python package as a wheel, installs it in a new environment, and tests it there.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,24 @@ const MATURIN: &str = "maturin==1.16.0";
 const PYTEST: &str = "pytest==9.2.0";
 const GRPC: &str = "grpcio-tools==1.85.1";
 
-/// Builds, installs and tests the package. Needs Python 3.10 or newer with venv, and access to PyPI.
+/// What the package's adapters are for, in their newest versions: what users install.
+const ADAPTED: [&str; 7] = ["torch", "torchvision", "lightning", "accelerate", "transformers", "jax", "matplotlib"];
+
+/// Builds, installs and tests the package, without PyTorch. Needs Python 3.10 or newer with venv, and access to PyPI.
 pub(crate) fn check(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
+    test(shell, "tests", &[], arguments)
+}
+
+/// The same in an environment with everything that the package has an adapter for: 6 GB.
+pub(crate) fn check_adapters(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
+    test(shell, "adapters", &ADAPTED, arguments)
+}
+
+fn test(shell: &Shell, environment_name: &str, packages: &[&str], arguments: &[String]) -> Result<(), Failure> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let folder =
         std::path::absolute(target.join("python")).map_err(|error| format!("{}: {error}", target.display()))?;
-    let (build, tests, wheels) = (folder.join("build"), folder.join("tests"), folder.join("wheels"));
+    let (build, tests, wheels) = (folder.join("build"), folder.join(environment_name), folder.join("wheels"));
     // This environment is reused: it contains no code of this repository.
     if !program(&build, "maturin").exists() {
         environment(shell, &build)?;
@@ -25,9 +37,9 @@ pub(crate) fn check(shell: &Shell, arguments: &[String]) -> Result<(), Failure> 
     let maturin = [program(&build, "maturin"), "build".into(), "--release".into(), "--locked".into(), "--out".into()];
     shell.run_with(&texts(maturin.into_iter().chain([wheels.clone()])), |command| command.current_dir("python"))?;
     environment(shell, &tests)?;
-    install(shell, &tests, PYTEST)?;
-    install(shell, &tests, GRPC)?;
-    install(shell, &tests, &wheel(&wheels)?)?;
+    for package in [PYTEST, GRPC, &wheel(&wheels)?].iter().chain(packages) {
+        install(shell, &tests, package)?;
+    }
     // pytest does not run in `python/`, so the tests import the installed package.
     let mut pytest = texts([program(&tests, "pytest"), "python/tests".into()]);
     pytest.extend_from_slice(arguments);
