@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_data::{BadImage, DataError, DataFile, DataSource, FolderOptions, ShardIndex, Split, hex, sha256_of_file};
-use ata_learn::{Dataset, Model, ModelResolver};
+use ata_learn::{Dataset, Model, ModelError, ModelResolver, with_squares};
 use ata_objects::{Objects, is_url};
+use ata_sums::ParameterTable;
 use ata_wire::{DataSpec, RunSpec};
 use tokio::runtime::Handle;
 
@@ -18,13 +19,26 @@ use crate::shard_cache::ShardCache;
 #[derive(Clone)]
 pub(crate) struct SessionData {
     model: String,
+    tensors: Vec<u64>,
     spec: DataSpec,
     pub(crate) data: Arc<dyn Dataset>,
 }
 
+/// Returns the model of a run. If the run measures noise, it has a tensor more than its specification says.
+pub(crate) fn model_of(models: ModelResolver, run: &RunSpec) -> Result<Arc<dyn Model>, ModelError> {
+    let model = models(&run.model)?;
+    let is_squared = tensors(&model.table().with_squares()) == run.tensors;
+    Ok(if is_squared { with_squares(model) } else { model })
+}
+
+/// Returns the number of values of each tensor.
+pub(crate) fn tensors(table: &ParameterTable) -> Vec<u64> {
+    table.tensors.iter().map(|tensor| tensor.elements() as u64).collect()
+}
+
 /// A split of a run's data, and the places in which to look for it.
 pub(crate) struct SplitSource {
-    model: String,
+    run: RunSpec,
     models: ModelResolver,
     split: Split,
     spec: DataSpec,
@@ -44,17 +58,20 @@ impl SplitSource {
         };
         let WorkerConfig { models, cache_bytes, folder_options, .. } = *config;
         let (own, cache, link) = (config.data.clone(), config.cache.clone(), link.clone());
-        Self { model: run.model.clone(), models, split, spec, own, folder_options, cache, cache_bytes, link }
+        Self { run: run.clone(), models, split, spec, own, folder_options, cache, cache_bytes, link }
     }
 
     /// Returns the split, which may have been opened for an earlier session.
     pub(crate) async fn open(self, opened: Option<SessionData>) -> Result<SessionData, SessionError> {
-        if let Some(opened) = opened.filter(|opened| opened.model == self.model && opened.spec == self.spec) {
+        let RunSpec { model, tensors, .. } = &self.run;
+        let is_same =
+            |opened: &SessionData| (&opened.model, &opened.tensors, &opened.spec) == (model, tensors, &self.spec);
+        if let Some(opened) = opened.filter(is_same) {
             return Ok(opened);
         }
-        let (model, spec) = (self.model.clone(), self.spec.clone());
-        let data = obtain((self.models)(&model)?, self).await?;
-        Ok(SessionData { model, spec, data })
+        let (name, tensors, spec) = (model.clone(), tensors.clone(), self.spec.clone());
+        let data = obtain(model_of(self.models, &self.run)?, self).await?;
+        Ok(SessionData { model: name, tensors, spec, data })
     }
 }
 

@@ -26,7 +26,7 @@ use tonic::Streaming;
 
 use crate::compute::{CancelFlag, Compute, ComputeEvent, Job, LocalSteps};
 use crate::config::WorkerConfig;
-use crate::data::{SessionData, SplitSource};
+use crate::data::{SessionData, SplitSource, model_of, tensors};
 use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
 use crate::evaluation::WorkerEvaluations;
@@ -267,11 +267,10 @@ async fn prepare(
     events: mpsc::Sender<ComputeEvent>,
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
-    let model = (config.models)(&run.model)?;
+    let model = model_of(config.models, run)?;
     let table = model.table();
-    let tensors: Vec<u64> = table.tensors.iter().map(|tensor| tensor.elements() as u64).collect();
-    if tensors != run.tensors {
-        let here = tensors.iter().sum::<u64>();
+    if tensors(&table) != run.tensors {
+        let here = table.parameters();
         let counts =
             format!("'{}' has {here} parameters here, but {} or tensors of other sizes", run.model, run.parameters);
         return Err(WorkerError::OtherModel(counts).into());

@@ -52,6 +52,7 @@ fn text(explanation: &Explanation) -> String {
         links,
         utilization,
         hiding_budget,
+        noise_scale,
         workers,
     } = explanation;
     let chosen = most_tasks.map(|most| format!(", chosen, at most {most}")).unwrap_or_default();
@@ -68,6 +69,7 @@ fn text(explanation: &Explanation) -> String {
         hiding_budget.map(|tasks| format!("; with {tasks} tasks an iteration, it would be 90 %")).unwrap_or_default();
     let percent = |share: f64| format!("workers compute {:.0} % of the time{more}\n", 100.0 * share);
     text.extend(utilization.map(percent));
+    text.extend(noise_scale.map(|tasks| worth(*budget, tasks)));
     let table = Table {
         title: "Workers; the last two columns say how long the iteration would take".into(),
         header: COLUMNS.split(',').map(String::from).collect(),
@@ -85,6 +87,15 @@ fn text(explanation: &Explanation) -> String {
     };
     text.extend(workers.iter().take(WORKERS_SHOWN).map(why));
     text + "\n"
+}
+
+/// Says what a step on `budget` tasks achieves if the noise of gradients equals them at `noise` tasks.
+fn worth(budget: u64, noise: f64) -> String {
+    let percent = |tasks: f64| format!("{:.0} %", 100.0 * tasks / (tasks + noise));
+    let [half, own, twice] = [0.5, 1.0, 2.0].map(|factor| percent(factor * budget as f64));
+    format!(
+        "gradients: noise scale {noise:.1} tasks, so a step achieves {own} of one without noise; {half} with half the budget, {twice} with twice\n"
+    )
 }
 
 fn row(of: &WorkerExplanation) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ata_coordinator::SplitData;
 use ata_data::{BadImage, DataError, FolderOptions, Split};
-use ata_learn::{Dataset, DescribedModel, Model, ModelResolver};
+use ata_learn::{Dataset, DescribedModel, Model, ModelResolver, with_squares};
 
 use crate::escape::escaped;
 use crate::failure::{Failure, require};
@@ -41,7 +41,7 @@ impl Inputs {
         let evaluators = settings.evaluators(true)?;
         let specification = specification(settings, models)?;
         let FoundInputs { model, parameters, data } =
-            find(models(&specification)?, data, *seed, settings.folder_options())?;
+            find(measured(models(&specification)?, settings), data, *seed, settings.folder_options())?;
         let samples = Some(data.open(&*model, Split::Train)?.count());
         let opened = data.open(&*model, Split::Test)?;
         let (test_samples, own_test) = (Some(opened.count()), evaluators.head.then_some(opened));
@@ -73,7 +73,7 @@ impl Inputs {
         })?;
         let generated = || SplitData::Generated { seed: *seed };
         Ok(Self {
-            model: Arc::new(model),
+            model: measured(Arc::new(model), settings),
             specification: settings.model.clone(),
             training: generated(),
             samples: None,
@@ -90,6 +90,11 @@ impl Inputs {
             SplitData::File(file) | SplitData::Shards { index: file, .. } => Some(file.path.clone()),
         }
     }
+}
+
+/// Returns the model of a run, whose tasks tally the squares of their gradients if noise is measured.
+fn measured(model: Arc<dyn Model>, settings: &Settings) -> Arc<dyn Model> {
+    if settings.gradient_noise { with_squares(model) } else { model }
 }
 
 /// Returns the specification of the model, including its training parameters.

@@ -40,7 +40,7 @@ use ata_net::Security;
 use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, check_run, steps_after};
 use ata_scheduler::{FinishReason, Policy, PolicyContext, WorkerStatistics};
-use ata_sums::RuleName;
+use ata_sums::{RuleName, TensorKind};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -112,6 +112,10 @@ impl Run {
             settings.verify == 0.0 || expected.exactly != Some(1),
             || "--verify: one worker cannot be checked by another; expected at least 2",
         )?;
+        let has_weights = model.table().tensors.iter().any(|entry| entry.kind == TensorKind::Weight);
+        require(!settings.gradient_noise || !has_weights, || {
+            format!("--gradient-noise: the tasks of '{}' have weights; expected tasks that count alike", settings.model)
+        })?;
         let hold = resumption.as_ref().map(Resumption::hold).transpose()?;
         let start = match (&resumption, &settings.init) {
             (Some(resumption), _) => Start::Checkpoint(Box::new(resumption.load(&model.table(), &settings)?)),

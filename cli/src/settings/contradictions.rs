@@ -42,6 +42,7 @@ impl Settings {
     fn idle(&self, is_given: impl Fn(&str) -> bool) -> Result<Option<(&'static str, &'static str)>, Failure> {
         let saves = self.checkpoint_cadence()? != Cadence::Never;
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier;
+        let sums = POLICIES.kind(&self.policy) != PolicyKind::Asynchronous;
         let rates = (self.optimizer != RuleName::Own, "the program's own optimizer has its own");
         let steps = (self.lr_schedule == ScheduleName::Step, "it is for lr_schedule = step");
         let momentum = (self.optimizer == RuleName::Sgd, "only the optimizer sgd has a momentum");
@@ -67,6 +68,10 @@ impl Settings {
             (
                 "budget",
                 (self.local_steps.is_none() || self.most_tasks().is_some(), "--local-steps gives the tasks of a round"),
+            ),
+            (
+                "gradient_noise",
+                (sums, "the policy takes a step for each result, and a single one says nothing about noise"),
             ),
             ("fuse", (self.local_steps.is_none(), "the inner steps of --local-steps are taken one after the other")),
             ("difference_bits", outer),

@@ -158,6 +158,10 @@ settings! {
         /// The share of each label, from 0 to below 1, that the training loss spreads over all classes; evaluations use the labels as they
         /// are [default].
         label_smoothing: f64 = 0.0, "X";
+        /// Measure how noisy gradients are: `ata explain` says how many tasks a step is worth. A step then begins only once all
+        /// gradients have arrived.
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        gradient_noise: bool = false, "BOOL";
         /// The treatment of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip
         /// (they are left out of the mean of their task, and each worker names them in its log). A task that has no other samples ends the
         /// run in any case [default].

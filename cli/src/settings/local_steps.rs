@@ -135,6 +135,7 @@ impl Settings {
         require(self.optimizer != RuleName::Own, || {
             format!("{steps}: the program's own optimizer exists on the coordinator only; expected adam, adamw or sgd")
         })?;
+        require(!self.gradient_noise, || format!("{steps}: differences are no gradients; leave out --gradient-noise"))?;
         require(self.exchange != ExchangeChoice::Shards, || {
             format!("{steps}: differences go through the coordinator; expected exchange = star or auto")
         })

@@ -28,7 +28,7 @@ const EXPEL_AFTER: u32 = 8;
 const OUTAGE_S: f64 = 120.0;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
-pub(crate) const FIXED: [&str; 11] = [
+pub(crate) const FIXED: [&str; 12] = [
     "model",
     "seed",
     "budget",
@@ -37,6 +37,7 @@ pub(crate) const FIXED: [&str; 11] = [
     "optimizer",
     "momentum",
     "outer_momentum",
+    "gradient_noise",
     "wire",
     "init",
     "checkpoint",

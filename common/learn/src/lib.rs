@@ -9,7 +9,7 @@
 //! - [`nn`]: layers with our own operations for the CPU, for the built-in networks and for yours
 //! - `process`: the memory and the threads of a process that computes
 //! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
-//! - `sift`: finds the samples of a task that have no finite gradient
+//! - `sift`: finds the samples of a task that have no finite gradient; `squares`: tallies the squares of gradients
 
 mod device;
 mod evaluation_threads;
@@ -23,6 +23,7 @@ mod precision;
 mod problem;
 mod process;
 mod sift;
+mod squares;
 mod table;
 
 // The methods of a [`Problem`] use these types, so a crate that implements it need not depend on another one.
@@ -43,3 +44,4 @@ pub use precision::Precision;
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use sift::{Sifted, sift};
+pub use squares::with_squares;

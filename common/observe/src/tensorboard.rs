@@ -126,6 +126,7 @@ impl Listener for TensorBoard {
                 wasted,
                 learning_rate,
                 gradient_norm,
+                noise_scale,
                 ..
             } => {
                 self.scalars(
@@ -134,6 +135,7 @@ impl Listener for TensorBoard {
                         ("loss/training", Some(*loss)),
                         ("optimizer/learning_rate", Some(*learning_rate)),
                         ("optimizer/gradient_norm", *gradient_norm),
+                        ("optimizer/noise_scale", *noise_scale),
                         ("time/iteration_s", Some(*runtime_s)),
                         ("time/worker_time_s", Some(*total_worker_time_s)),
                         ("tasks/wasted", Some(*wasted as f64)),

@@ -231,6 +231,9 @@ pub enum RunEvent {
         /// Euclidean norm of the mean gradient before it was clipped; absent if gradients are not clipped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gradient_norm: Option<f64>,
+        /// The gradient noise scale N of the last steps, in tasks; absent if it is not measured, or unknown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        noise_scale: Option<f64>,
         /// The number of values in its tasks' gradients that were too large for their unit and were clamped; absent if 0.
         #[serde(default, skip_serializing_if = "is_zero")]
         saturated: u64,

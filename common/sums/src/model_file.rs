@@ -303,8 +303,9 @@ mod tests {
         let trained = table.tensors.len();
         table.tensors.push(TensorEntry { kind: TensorKind::Weight, ..TensorEntry::new("weight", []) });
         table.tensors.push(TensorEntry { kind: TensorKind::Uses, ..TensorEntry::new("uses", [trained]) });
+        let table = table.with_squares();
         let mut parameters: Vec<f32> = (0..table.parameters()).map(|at| at as f32).collect();
-        let of_model = parameters.len() - 1 - trained;
+        let of_model = parameters.len() - 1 - 2 * trained;
         parameters[of_model..].fill(0.0);
         let file = encode_model(&table, &parameters, &metadata());
         assert_eq!(SafeTensors::deserialize(&file).unwrap().len(), trained);

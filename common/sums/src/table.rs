@@ -41,6 +41,9 @@ pub enum TensorKind {
     /// A tally with a value for each trained tensor, to which a task adds 1 if it has a gradient for the tensor. A step leaves tensors for
     /// which no task has one as they are, with their moments. No file has it.
     Uses,
+    /// A tally with a value for each trained tensor, to which a task adds the sum of the squares of its gradient. Tasks that are computed as
+    /// one batch add that of their sum, divided by their number. No file has it.
+    Squares,
 }
 
 impl TensorKind {
@@ -49,7 +52,7 @@ impl TensorKind {
         match self {
             Self::Trained => 0,
             Self::Averaged | Self::Counter => 1,
-            Self::Weight | Self::Uses => 2,
+            Self::Weight | Self::Uses | Self::Squares => 2,
         }
     }
 
@@ -60,12 +63,13 @@ impl TensorKind {
 }
 
 /// The suffixes that mark the names of transposed matrices, and of the kinds of tensors that are not trained.
-const MARKS: [(&str, TensorKind, bool); 5] = [
+const MARKS: [(&str, TensorKind, bool); 6] = [
     ("^T", TensorKind::Trained, true),
     ("^A", TensorKind::Averaged, false),
     ("^C", TensorKind::Counter, false),
     ("^W", TensorKind::Weight, false),
     ("^U", TensorKind::Uses, false),
+    ("^S", TensorKind::Squares, false),
 ];
 
 /// The separator of the names of a tensor.
@@ -106,7 +110,7 @@ impl ParameterTable {
     }
 
     /// Returns the names in flat order, separated by commas. The name of a transposed matrix ends in `^T`, that of an averaged tensor in
-    /// `^A` or `^C`, and that of a tally in `^W` or `^U`; the names of one tensor are separated by `=`.
+    /// `^A` or `^C`, and that of a tally in `^W`, `^U` or `^S`; the names of one tensor are separated by `=`.
     pub(crate) fn order(&self) -> String {
         let name = |entry: &TensorEntry| {
             let mark =
@@ -128,7 +132,7 @@ impl ParameterTable {
             trained += usize::from(kind == TensorKind::Trained);
             let shape = match kind {
                 TensorKind::Weight => Vec::new(),
-                TensorKind::Uses => vec![trained],
+                TensorKind::Uses | TensorKind::Squares => vec![trained],
                 _ => shape_of(&name)?,
             };
             let is_transposed = transposed && shape.len() == 2;
@@ -140,6 +144,14 @@ impl ParameterTable {
     /// Creates a table with a single vector, for models without named parameters.
     pub fn vector(name: &str, length: usize) -> Self {
         Self::of_shapes([(name.into(), vec![length])])
+    }
+
+    /// Adds a tally of the squares of tasks' gradients.
+    #[must_use]
+    pub fn with_squares(mut self) -> Self {
+        let trained = self.tensors.iter().filter(|entry| entry.kind == TensorKind::Trained).count();
+        self.tensors.push(TensorEntry { kind: TensorKind::Squares, ..TensorEntry::new("squares", [trained]) });
+        self
     }
 
     /// Returns the number of parameters.

@@ -38,9 +38,9 @@ impl Driver {
     /// Commits the result of a step. If the engine has withdrawn its order, because it did not know that a lost worker's sum had arrived,
     /// the result is kept for the next order.
     pub(super) fn step_finished(&mut self, result: StepResult) {
-        let (iteration, gradient_product) = (result.iteration, result.gradient_product);
+        let (iteration, gradient_product, squares) = (result.iteration, result.gradient_product, result.squares);
         let (loss, accuracy) = (self.steps.loss, self.evaluations.last_accuracy);
-        let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };
+        let outcome = StepOutcome { loss: Some(loss), gradient_product, squares, accuracy };
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, Event::StepCommitted { iteration, outcome }, &mut effects);
         if effects.is_empty() {
@@ -77,6 +77,7 @@ impl Driver {
             results: cost.results,
             learning_rate,
             gradient_norm: result.gradient_norm,
+            noise_scale: self.engine.noise_scale(),
             saturated: result.saturated,
             vanished: result.vanished,
             shards: self.steps.shards,

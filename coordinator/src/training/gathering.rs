@@ -131,6 +131,7 @@ impl Gathering {
             learning_rate: outcome.own_rate.unwrap_or(order.learning_rate),
             gradient_norm: outcome.gradient_norm,
             gradient_product: outcome.gradient_product,
+            squares: outcome.squares,
             saturated: self.saturated,
             vanished: self.vanished,
             units: state.units().cloned(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
 use ata_sums::{GradientSum, TaskResult, TrainingState, Units};
-use ata_types::{CollectionId, Iteration, TaskRange, VectorId};
+use ata_types::{CollectionId, GradientSquares, Iteration, TaskRange, VectorId};
 
 use crate::parameters::SetWriter;
 use gathering::Gathering;
@@ -134,6 +134,8 @@ pub(crate) struct StepResult {
     pub(crate) gradient_norm: Option<f64>,
     /// The inner product of the step's mean gradient and the last one's, if the policy requested it.
     pub(crate) gradient_product: Option<f64>,
+    /// The squares of the gradients, if tasks tally theirs.
+    pub(crate) squares: Option<GradientSquares>,
     /// The number of gradient values that were out of the units' range.
     pub(crate) saturated: u64,
     /// The number of nonzero gradient values that were rounded to 0.

@@ -165,7 +165,7 @@ impl Descent for GradientDescent {
         self.last_gradient = Some(gradient);
         self.parameters.insert(step.iteration + 1, next);
         self.parameters = self.parameters.split_off(&step.oldest_iteration);
-        let outcome = StepOutcome { loss: Some(loss / tasks as f64), gradient_product, accuracy: None };
+        let outcome = StepOutcome { loss: Some(loss / tasks as f64), gradient_product, ..StepOutcome::default() };
         Ok(StepResult { outcome, objective })
     }
 }

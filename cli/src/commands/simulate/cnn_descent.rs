@@ -79,6 +79,9 @@ impl Descent for CnnDescent {
         self.versions.insert(step.iteration + 1, next);
         self.versions = self.versions.split_off(&step.oldest_iteration);
         let loss = loss / tasks as f64;
-        Ok(StepResult { outcome: StepOutcome { loss: Some(loss), gradient_product, accuracy: None }, objective: loss })
+        Ok(StepResult {
+            outcome: StepOutcome { loss: Some(loss), gradient_product, ..StepOutcome::default() },
+            objective: loss,
+        })
     }
 }

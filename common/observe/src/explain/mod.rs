@@ -43,6 +43,10 @@ pub struct Explanation {
     /// The budget with which the utilization would be 0.9, if it is below: what is not computation takes as long, however many tasks there are.
     #[serde(default)]
     pub hiding_budget: Option<u64>,
+    /// The gradient noise scale N, in tasks, if it is measured and known. A step on B tasks gets B/(B + N) of what one along the gradient of
+    /// the whole loss would.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_scale: Option<f64>,
     /// The workers, by number.
     pub workers: Vec<WorkerExplanation>,
 }
@@ -222,6 +226,7 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
         links: run.links,
         utilization,
         hiding_budget: utilization.filter(|share| *share < HIDDEN).map(|share| hiding(share).round() as u64),
+        noise_scale: run.noise_scale,
         workers: workers.map(|(id, worker)| explain_worker(run, &outlook, *id, worker)).collect(),
     }
 }

@@ -54,6 +54,8 @@ fn run_gauges(registry: &mut Registry, Snapshot { run, totals, .. }: &Snapshot) 
     gauge("ata_learning_rate", "Learning rate of the last step", totals.learning_rate);
     let norm = "Euclidean norm of the last mean gradient before it was clipped; with --clip-norm only";
     gauge("ata_gradient_norm", norm, totals.gradient_norm);
+    let noise = "Gradient noise scale, in tasks; with --gradient-noise only";
+    gauge("ata_noise_scale", noise, totals.noise_scale);
     let links = totals.links;
     let up = "Time that a gradient takes on the coordinator's link; 0 if that is not the narrow part of the way";
     gauge("ata_link_up_seconds", up, links.map(|links| links.up_s));

@@ -11,7 +11,7 @@ const FULL_RUN: &str = r#"
 {"event":"join","time_s":0,"worker":1,"name":"worker","device":""}
 {"event":"allocation","iteration":1,"time_s":0,"workers":[1],"allocation":[1],"scores_s":[1],"rule":""}
 {"event":"task","iteration":1,"task":0,"worker":1,"lease":1,"time_s":1,"busy_s":1,"overhead_s":1,"outcome":"applied"}
-{"event":"step","iteration":1,"time_s":1,"loss":1,"runtime_s":1,"total_worker_time_s":1,"tasks":1,"wasted":0,"employments":1,"results":1,"learning_rate":1,"gradient_norm":1}
+{"event":"step","iteration":1,"time_s":1,"loss":1,"runtime_s":1,"total_worker_time_s":1,"tasks":1,"wasted":0,"employments":1,"results":1,"learning_rate":1,"gradient_norm":1,"noise_scale":1}
 {"event":"links","time_s":1,"up_s":1,"down_s":1,"own_s":1}
 {"event":"evaluation","time_s":1,"iteration":1,"loss":1,"accuracy":1,"metrics":{"error":1}}
 {"event":"checkpoint","time_s":1,"iteration":1,"path":"","seconds":1}

@@ -149,6 +149,8 @@ pub struct Totals {
     pub learning_rate: Option<f64>,
     /// The Euclidean norm of the last mean gradient before clipping, if gradients are clipped.
     pub gradient_norm: Option<f64>,
+    /// The gradient noise scale after the last step, in tasks, if it is measured and known.
+    pub noise_scale: Option<f64>,
     /// The mean loss of the last evaluation.
     pub test_loss: Option<f64>,
     /// The accuracy of the last evaluation, if the problem has classes.
@@ -332,6 +334,7 @@ impl Totals {
             last_loss: run.last_loss,
             learning_rate: run.learning_rate,
             gradient_norm: run.gradient_norm,
+            noise_scale: run.noise_scale,
             test_loss: run.evaluation.map(|(loss, _)| loss),
             test_accuracy: run.evaluation.and_then(|(_, accuracy)| accuracy),
             metrics: run

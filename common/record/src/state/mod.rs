@@ -111,6 +111,8 @@ pub struct RunState {
     pub learning_rate: Option<f64>,
     /// Euclidean norm of the last mean gradient before it was clipped, if gradients are clipped.
     pub gradient_norm: Option<f64>,
+    /// The gradient noise scale after the last step, in tasks, if it is measured and known.
+    pub noise_scale: Option<f64>,
     /// The times at which the first iteration began and at which the last step was taken.
     pub span_s: Option<(f64, f64)>,
     /// The allocation of the current iteration.
@@ -348,6 +350,7 @@ impl RunState {
             results,
             learning_rate,
             gradient_norm,
+            noise_scale,
             saturated,
             vanished,
             shards,
@@ -369,7 +372,7 @@ impl RunState {
         self.sharded_steps += u64::from(shards > 0);
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
-        (self.learning_rate, self.gradient_norm) = (Some(learning_rate), gradient_norm);
+        (self.learning_rate, self.gradient_norm, self.noise_scale) = (Some(learning_rate), gradient_norm, noise_scale);
         let (_, last) = self.span_s.get_or_insert((time_s - runtime_s, time_s));
         *last = time_s;
         let mut applied = BTreeMap::new();

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::noise::NoiseScale;
 use super::phase::{Between, Phase};
 use super::roster::Strikes;
 use super::round_length::RoundLength;
@@ -37,6 +38,9 @@ pub struct SavedEngine {
     /// The workers that have delivered a result, ascending.
     proven: Vec<WorkerId>,
     ledger: Ledger,
+    /// How noisy gradients are, if that is measured.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    noise: NoiseScale,
     /// What chooses the number of tasks, if the engine does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     round_length: Option<RoundLength>,
@@ -129,6 +133,7 @@ impl SavedEngine {
             self.round_length.as_ref().is_none_or(RoundLength::is_valid),
             "a number of tasks that nothing leads to",
         )?;
+        demand(self.noise.is_valid(), "a noise that no gradients have")?;
         demand(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         demand(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
         demand(self.proven.iter().all(|worker| worker.slot() < workers), "a result of a worker never seen")?;
@@ -136,6 +141,10 @@ impl SavedEngine {
             self.strikes.iter().map(|strikes| strikes.rests_until_s).chain(self.began_s).chain(self.last_step_s);
         demand(times.into_iter().all(|time_s| time_s.abs() <= MOST), "a time that no clock shows")
     }
+}
+
+fn is_unknown(noise: &NoiseScale) -> bool {
+    *noise == NoiseScale::default()
 }
 
 impl Engine {
@@ -165,6 +174,7 @@ impl Engine {
             strikes,
             proven: shared.roster.proven().iter().collect(),
             ledger: Ledger { workers, ..shared.ledger },
+            noise: shared.noise,
             round_length: shared.round_length.clone(),
             policy: shared.policy.name().into(),
             policy_state: shared.policy.save(),
@@ -188,6 +198,7 @@ impl Engine {
         let mut engine = Self::new(config, policy);
         engine.phase = Phase::Between(Between::new(saved.next_iteration, finished));
         engine.shared.round_length = saved.round_length.filter(|_| config.most_tasks.is_some());
+        engine.shared.noise = saved.noise;
         let Shared { roster, leases, statistics, priors, ledger, began_s, last_step_s, .. } = &mut engine.shared;
         *roster = Roster::restored(&saved.strikes, &saved.proven);
         *leases = Leases::numbered_from(saved.next_lease, saved.statistics.len());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::failures::FailureStreak;
+use super::noise::NoiseScale;
 use super::round_length::RoundLength;
 use super::{
     AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
@@ -49,6 +50,7 @@ pub(super) struct Shared {
     pub(super) priors: Priors,
     pub(super) failures: FailureStreak,
     pub(super) ledger: Ledger,
+    pub(super) noise: NoiseScale,
     /// What chooses the number of tasks, once an iteration has begun, if the engine does.
     pub(super) round_length: Option<RoundLength>,
     /// The waste of the iteration that is committed next.
@@ -86,6 +88,7 @@ impl Shared {
             priors: Priors::default(),
             failures: FailureStreak::default(),
             ledger: Ledger::default(),
+            noise: NoiseScale::default(),
             round_length: None,
             waste: Waste::default(),
             results: 0,

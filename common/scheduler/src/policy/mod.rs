@@ -26,7 +26,7 @@ use serde::{Serialize, Serializer};
 pub use crate::engine::{Actions, Activity, IterationView};
 use crate::statistics::WorkerStatistics;
 use crate::topology::LinkTimes;
-use ata_types::{Iteration, WorkerId};
+use ata_types::{GradientSquares, Iteration, WorkerId};
 
 /// The only source of randomness in the scheduler: seeded, and the same on every platform.
 pub type SchedulerRng = ChaCha8Rng;
@@ -136,6 +136,8 @@ pub struct StepOutcome {
     pub loss: Option<f64>,
     /// The inner product ⟨g_k, g_{k−1}⟩ of the mean gradients of this step and the previous one.
     pub gradient_product: Option<f64>,
+    /// The squares of the gradients, if they are measured.
+    pub squares: Option<GradientSquares>,
     /// Accuracy of the last evaluation on the test data, if there was one. It may be of earlier parameters.
     pub accuracy: Option<f64>,
 }

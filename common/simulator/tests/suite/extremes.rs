@@ -19,7 +19,7 @@ struct Saver(Option<SavedEngine>);
 
 impl Observer for Saver {
     fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
-        StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), accuracy: None }
+        StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), ..StepOutcome::default() }
     }
 
     fn committed(&mut self, _time: EngineTime, engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {

@@ -40,7 +40,11 @@ impl Observer for Log<'_> {
     /// Gradients agree only every third time, for the policy that looks at them.
     fn step(&mut self, step: &Step<'_>) -> StepOutcome {
         let product = if step.iteration.is_multiple_of(3) { 1.0 } else { -1.0 };
-        StepOutcome { loss: Some(1.0 / step.iteration as f64), gradient_product: Some(product), accuracy: None }
+        StepOutcome {
+            loss: Some(1.0 / step.iteration as f64),
+            gradient_product: Some(product),
+            ..StepOutcome::default()
+        }
     }
 
     fn committed(&mut self, time: EngineTime, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {
@@ -189,7 +193,7 @@ struct Forgetting(Vec<usize>);
 
 impl Observer for Forgetting {
     fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
-        StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), accuracy: None }
+        StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), ..StepOutcome::default() }
     }
 
     fn committed(&mut self, time: EngineTime, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {

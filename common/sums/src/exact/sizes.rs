@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use crate::table::{ParameterTable, TensorEntry, TensorKind};
 
+/// The number of sums that are added up side by side, as in two registers of AVX-512.
+const LANES: usize = 16;
+
 /// The lengths of a model's tensors, in flat order, and how many of them are trained. Clones are cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSizes {
@@ -22,6 +25,8 @@ pub(crate) struct Tallies {
     pub(crate) weight: Option<usize>,
     /// The numbers of tasks that have a gradient for each trained tensor.
     pub(crate) uses: Option<Range<usize>>,
+    /// The squares of the tasks' gradients in each trained tensor.
+    pub(crate) squares: Option<Range<usize>>,
 }
 
 impl From<&ParameterTable> for TensorSizes {
@@ -32,8 +37,11 @@ impl From<&ParameterTable> for TensorSizes {
             let tensor = table.tensors.iter().position(|entry| entry.kind == kind)?;
             Some(sizes.ends[tensor] - table.tensors[tensor].elements()..sizes.ends[tensor])
         };
-        let tallies =
-            Tallies { weight: range(TensorKind::Weight).map(|range| range.start), uses: range(TensorKind::Uses) };
+        let tallies = Tallies {
+            weight: range(TensorKind::Weight).map(|range| range.start),
+            uses: range(TensorKind::Uses),
+            squares: range(TensorKind::Squares),
+        };
         Self { trained, tallies, ..sizes }
     }
 }
@@ -56,8 +64,8 @@ impl TensorSizes {
 
     /// Returns the place of the first value of a tally, or the number of values if there is none.
     pub(crate) fn tallied_from(&self) -> usize {
-        let Tallies { weight, uses } = &self.tallies;
-        let first = weight.iter().copied().chain(uses.as_ref().map(|uses| uses.start)).min();
+        let Tallies { weight, uses, squares } = &self.tallies;
+        let first = weight.iter().copied().chain(uses.iter().chain(squares).map(|tally| tally.start)).min();
         first.unwrap_or_else(|| self.values())
     }
 
@@ -68,6 +76,23 @@ impl TensorSizes {
     /// Returns the number of values in the trained tensors, which precede the others.
     pub fn trained_values(&self) -> usize {
         self.trained.checked_sub(1).map_or(0, |last| self.ends[last])
+    }
+
+    /// Returns the range of each trained tensor.
+    pub(crate) fn of_trained(&self) -> impl Iterator<Item = Range<usize>> {
+        let starts = std::iter::once(&0).chain(&*self.ends);
+        starts.zip(&self.ends[..self.trained]).map(|(start, end)| *start..*end)
+    }
+
+    /// Returns the sum of the squares of each trained tensor's part of a flat vector. Its bits are the same on every CPU.
+    pub fn squares(&self, vector: &[f32]) -> impl Iterator<Item = f64> {
+        self.of_trained().map(|range| {
+            let mut sums = [0.0; LANES];
+            for values in vector[range].chunks(LANES) {
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(*value) * f64::from(*value));
+            }
+            sums.iter().sum()
+        })
     }
 
     /// Returns the number of tensors that are trained.

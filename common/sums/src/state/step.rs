@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use ata_types::CHUNK_VALUES;
+use ata_types::{CHUNK_VALUES, GradientSquares};
 
 use super::chunk::{ChunkGradient, SteppedChunk, VectorsChunk};
 use super::{Trained, TrainingConfig, TrainingState};
 use crate::exact::{BlockMaxima, Tallies, block_maxima};
-use crate::optimizer::{OwnStep, StepSetup, TensorSteps};
+use crate::optimizer::{OwnStep, Rule, StepSetup, TensorSteps};
 use crate::spread::{PARALLEL_FROM, spread};
 
 /// The number of values summed in sequence, so that the total is the same for every number of threads.
@@ -39,6 +39,8 @@ pub struct TrainingOutcome {
     pub gradient_norm: Option<f64>,
     /// The learning rate of the program's own optimizer, if it has one.
     pub own_rate: Option<f64>,
+    /// The squares of the gradients, if tasks tally theirs.
+    pub squares: Option<GradientSquares>,
 }
 
 impl TrainingState {
@@ -96,7 +98,8 @@ impl TrainingState {
     ) -> Result<(TrainingOutcome, Vec<SteppedChunk>), String> {
         assert_eq!(gradient.len(), self.parameters().len());
         let mut gradient_product = None;
-        let Tallies { weight, uses } = self.trained.config.sizes.tallies().clone();
+        let Tallies { weight, uses, squares } = self.trained.config.sizes.tallies().clone();
+        let squares = squares.and_then(|tally| self.squares(&gradient[tally], &gradient));
         let mut divisor = weight.map_or(tasks as f64, |at| gradient[at].into());
         let mut averaged_over = tasks;
         let times = uses.as_ref().map(|uses| self.times(uses, &gradient));
@@ -140,7 +143,29 @@ impl TrainingState {
             begun.divisor = tasks;
             begun.maxima = of_sum;
         }
-        Ok((TrainingOutcome { gradient_product, gradient_norm, own_rate }, chunks))
+        Ok((TrainingOutcome { gradient_product, gradient_norm, own_rate, squares }, chunks))
+    }
+
+    /// Adds up the squares of the tasks' gradients, which are tallied by tensor, and of their sum. Adam divides a value by the root of its mean
+    /// square; so each tensor counts as much as the mean of that says. It is not known before the first step.
+    fn squares(&self, tallied: &[f32], sum: &[f32]) -> Option<GradientSquares> {
+        let Trained { config, vectors, steps, .. } = &self.trained;
+        let second = matches!(config.optimizer.rule, Rule::Adam | Rule::AdamW).then(|| &vectors.moments[1]);
+        if second.is_some() && *steps == 0 {
+            return None;
+        }
+        let correction = 1.0 - config.optimizer.betas[1].powi(i32::try_from(*steps).unwrap_or(i32::MAX));
+        let weight = |range: Range<usize>| {
+            let Some(second) = second else { return 1.0 };
+            let sum = second[range.clone()].iter().copied().map(f64::from).sum::<f64>();
+            1.0 / ((sum / (range.len().max(1) as f64 * correction)).sqrt() + config.optimizer.epsilon)
+        };
+        let weights = config.sizes.of_trained().map(weight);
+        let of_tensors = weights.zip(tallied).zip(config.sizes.squares(sum));
+        let of_tensors =
+            of_tensors.map(|((weight, of_tasks), of_sum)| (weight * f64::from(*of_tasks), weight * of_sum));
+        let (of_tasks, of_sum) = of_tensors.fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
+        Some(GradientSquares { of_tasks, of_sum })
     }
 
     /// Lets the program's own optimizer, if there is one, take a step along a sum of gradients. Returns the values after it, and the learning

@@ -14,6 +14,7 @@ mod leaving;
 mod limits;
 mod local_steps;
 mod machines;
+mod noise;
 mod probes;
 mod shards;
 mod trust;

@@ -46,6 +46,9 @@ impl Committing {
         shared.last_step_s = Some(self.finished_s);
         shared.spare = std::mem::take(&mut self.employed).cleared();
         shared.effects.push(Effect::Committed { cost });
+        if let Some(squares) = outcome.squares {
+            shared.noise.add(squares, cost.tasks_applied, self.batches(shared));
+        }
         shared.policy.stepped(outcome);
         let runtime_s = shared.now_s - shared.began_s.unwrap_or(shared.now_s);
         let limit = shared.config.limits.reached(runtime_s, &shared.ledger, outcome);
@@ -68,6 +71,14 @@ impl Committing {
             *of_workers.entry(result.worker).or_default() += result.busy_s;
         }
         of_workers.into_values().fold(0.0, f64::max)
+    }
+
+    /// Returns the number of batches in which the tasks were computed.
+    fn batches(&self, shared: &Shared) -> u64 {
+        let of = |result: &AcceptedResult| {
+            if shared.roster.fuses[result.worker.slot()] { 1 } else { result.lease.tasks.count }
+        };
+        self.results.iter().map(of).sum()
     }
 
     fn enter(&self, shared: &mut Shared) -> IterationCost {
