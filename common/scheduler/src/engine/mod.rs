@@ -35,8 +35,7 @@
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
-//! - `noise`: how noisy gradients are
-//! - `round_length`: how many tasks an iteration has, if the engine chooses
+//! - `noise`: how noisy gradients are; `round_length`: how many tasks an iteration has, if the engine chooses
 //! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
@@ -188,11 +187,6 @@ impl Engine {
         let Some(cost) = &ledger.last else { return 0..0 };
         let before = ledger.tasks_applied.saturating_sub(cost.tasks_applied);
         config.position(last, before)..config.position(last.next(), ledger.tasks_applied)
-    }
-
-    /// Returns the number of tasks at which the noise of their mean gradient is as large as the gradient; `None` while that is unknown.
-    pub fn noise_scale(&self) -> Option<f64> {
-        self.shared.noise.tasks()
     }
 
     /// Returns the workers that are present, ascending.

@@ -7,6 +7,15 @@
 use ata_types::GradientSquares;
 use serde::{Deserialize, Serialize};
 
+use super::Engine;
+
+impl Engine {
+    /// Returns the number of tasks at which the noise of their mean gradient is as large as the gradient; `None` while that is unknown.
+    pub fn noise_scale(&self) -> Option<f64> {
+        self.shared.noise.tasks()
+    }
+}
+
 /// The weight of a step in the means: over 50 steps, gradients change little, and their noise averages out.
 const WEIGHT: f64 = 1.0 / 50.0;
 
