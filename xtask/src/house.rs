@@ -52,7 +52,7 @@ pub(crate) fn check() -> Result<(), Failure> {
         lines(&|path| !is_product(path) && !path.starts_with("research/")),
     );
     let counts = [
-        Count { name: "lines of the product", found: own, most: 64_425 },
+        Count { name: "lines of the product", found: own, most: 64_428 },
         Count { name: "lines of research", found: research, most: 5_060 },
         Count { name: "lines of tools", found: tools, most: 6_042 },
         Count { name: "lines of tests", found: all - own - research - tools, most: 34_379 },
