@@ -303,12 +303,13 @@ mod tests {
         let trained = table.tensors.len();
         table.tensors.push(TensorEntry { kind: TensorKind::Weight, ..TensorEntry::new("weight", []) });
         table.tensors.push(TensorEntry { kind: TensorKind::Uses, ..TensorEntry::new("uses", [trained]) });
-        let table = table.with_squares();
         let mut parameters: Vec<f32> = (0..table.parameters()).map(|at| at as f32).collect();
-        let of_model = parameters.len() - 1 - 2 * trained;
+        let of_model = parameters.len() - 1 - trained;
         parameters[of_model..].fill(0.0);
-        let file = encode_model(&table, &parameters, &metadata());
+        let with_squares = [parameters.clone(), vec![0.0; trained]].concat();
+        let file = encode_model(&table.clone().with_squares(), &with_squares, &metadata());
         assert_eq!(SafeTensors::deserialize(&file).unwrap().len(), trained);
+        assert_eq!(decode_model(&table.clone().with_squares(), &file).unwrap().0, with_squares);
         assert_eq!((decode_table(&file).unwrap(), decode_model(&table, &file).unwrap().0), (table, parameters));
     }
 

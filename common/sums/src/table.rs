@@ -63,13 +63,12 @@ impl TensorKind {
 }
 
 /// The suffixes that mark the names of transposed matrices, and of the kinds of tensors that are not trained.
-const MARKS: [(&str, TensorKind, bool); 6] = [
+const MARKS: [(&str, TensorKind, bool); 5] = [
     ("^T", TensorKind::Trained, true),
     ("^A", TensorKind::Averaged, false),
     ("^C", TensorKind::Counter, false),
     ("^W", TensorKind::Weight, false),
     ("^U", TensorKind::Uses, false),
-    ("^S", TensorKind::Squares, false),
 ];
 
 /// The separator of the names of a tensor.
@@ -110,14 +109,16 @@ impl ParameterTable {
     }
 
     /// Returns the names in flat order, separated by commas. The name of a transposed matrix ends in `^T`, that of an averaged tensor in
-    /// `^A` or `^C`, and that of a tally in `^W`, `^U` or `^S`; the names of one tensor are separated by `=`.
+    /// `^A` or `^C`, and that of a tally in `^W` or `^U`; the names of one tensor are separated by `=`. A tally of squares is not
+    /// named: it belongs to a run, not to its model.
     pub(crate) fn order(&self) -> String {
         let name = |entry: &TensorEntry| {
             let mark =
                 MARKS.iter().find(|(_, kind, transposed)| (*kind, *transposed) == (entry.kind, entry.is_transposed));
             entry.names().collect::<Vec<_>>().join(&ALSO.to_string()) + mark.map_or("", |(mark, ..)| mark)
         };
-        self.tensors.iter().map(name).collect::<Vec<_>>().join(",")
+        let of_model = self.tensors.iter().filter(|entry| entry.kind != TensorKind::Squares);
+        of_model.map(name).collect::<Vec<_>>().join(",")
     }
 
     /// Creates the table for this [`Self::order`]; `shape_of` returns the shape of a tensor.
@@ -132,7 +133,7 @@ impl ParameterTable {
             trained += usize::from(kind == TensorKind::Trained);
             let shape = match kind {
                 TensorKind::Weight => Vec::new(),
-                TensorKind::Uses | TensorKind::Squares => vec![trained],
+                TensorKind::Uses => vec![trained],
                 _ => shape_of(&name)?,
             };
             let is_transposed = transposed && shape.len() == 2;

@@ -3,7 +3,7 @@
 //! process's memory and the size of the saved state are printed every minute. Checkpoints are written at the default cadence. The program
 //! fails if the rate falls below 90 %, or if the memory or the saved state grows.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/flapping --minutes 10
+//! cargo build --release --workspace --examples && target/release/examples/stress flapping --minutes 10
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,9 +12,8 @@ use ata_harness::{Cluster, Peer, Rate, Settings, WorkerSettings, resident_kb};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-#[tokio::main]
-async fn main() {
-    let minutes = match &std::env::args().skip(1).collect::<Vec<_>>()[..] {
+pub(crate) async fn run(arguments: &[String]) {
+    let minutes = match arguments {
         [flag, minutes] if flag == "--minutes" => minutes.parse().expect("a number of minutes"),
         _ => 10,
     };

@@ -3,7 +3,7 @@
 //!
 //! The idle workers run in another process, since each end of a connection needs a file descriptor.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/idle_workers [WORKERS]
+//! cargo build --release --workspace --examples && target/release/examples/stress idle_workers [WORKERS]
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -23,11 +23,10 @@ const NEWCOMERS: usize = 1000;
 const CONNECTING: usize = 64;
 const MEASURED: Duration = Duration::from_secs(20);
 
-#[tokio::main]
-async fn main() {
+pub(crate) async fn run(arguments: &[String]) {
     ata_net::raise_file_limit();
     let number = |text: &String| text.parse().expect("a number");
-    match &std::env::args().skip(1).collect::<Vec<_>>()[..] {
+    match arguments {
         [address, first, count] => join(address.parse().expect("an address"), number(first), number(count)).await,
         [count] => measure(number(count)).await,
         _ => measure(10_000).await,
@@ -68,7 +67,7 @@ async fn measure(idle: usize) {
 /// Starts a process of idle workers. Returns it, and the seconds until they had joined.
 async fn start(address: SocketAddr, first: usize, count: usize) -> (Child, f64) {
     let mut command = Command::new(std::env::current_exe().expect("a program"));
-    command.args([address.to_string(), first.to_string(), count.to_string()]);
+    command.args(["idle_workers".into(), address.to_string(), first.to_string(), count.to_string()]);
     let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it can be started");
     let mut answers = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let answer = answers.next_line().await.expect("it can be read").expect("it answers");

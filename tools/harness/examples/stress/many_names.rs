@@ -2,7 +2,7 @@
 //! iteration before and after, and the state that is kept and saved. Checkpoints are written continuously. The run fails if an iteration
 //! takes a tenth more CPU time than before, or if the saved state keeps growing.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/many_names
+//! cargo build --release --workspace --examples && target/release/examples/stress many_names
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,7 @@ const SETTLED: usize = 2000;
 /// The time during which iterations without new workers are measured.
 const MEASURED: Duration = Duration::from_secs(20);
 
-#[tokio::main]
-async fn main() {
+pub(crate) async fn run(_: &[String]) {
     let settings = Settings {
         model: "toy:100000",
         policy: "ata-auto",

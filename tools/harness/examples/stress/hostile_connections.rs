@@ -2,7 +2,7 @@
 //! silent, 1,000 send only the HTTP/2 preface, and 1,000 answer pings and open 10 calls each, on which they send only the length of a
 //! message. The connections are opened by another process.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/hostile_connections
+//! cargo build --release --workspace --examples && target/release/examples/stress hostile_connections
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,10 +20,9 @@ const MEASURED: Duration = Duration::from_secs(15);
 /// The time without another connection being closed after which the rest is given up.
 const CLOSES_WITHIN: Duration = Duration::from_secs(30);
 
-#[tokio::main]
-async fn main() {
+pub(crate) async fn run(arguments: &[String]) {
     ata_net::raise_file_limit();
-    match &std::env::args().skip(1).collect::<Vec<_>>()[..] {
+    match arguments {
         [role, address] if role == "hostile" => hostile(address.parse().expect("an address")).await,
         _ => measure().await,
     }
@@ -58,7 +57,7 @@ async fn measure() {
 /// kB.
 async fn sample(address: SocketAddr) -> (u64, u64) {
     let mut command = Command::new(std::env::current_exe().expect("a program"));
-    let command = command.args(["hostile", &address.to_string()]).kill_on_drop(true);
+    let command = command.args(["hostile_connections", "hostile", &address.to_string()]).kill_on_drop(true);
     let mut hostile = command.spawn().expect("it starts");
     let (mut space, mut resident) = (0, 0);
     loop {

@@ -3,7 +3,7 @@
 //!
 //! The peers run in another process, since their memory holds the data that HTTP/2 lets the coordinator send.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/deaf_peers
+//! cargo build --release --workspace --examples && target/release/examples/stress deaf_peers
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,9 +21,8 @@ const MODEL: &str = "toy:6000000";
 const VERSION_KB: u64 = 4 * 6_000_000 / 1024;
 const MEASURED: Duration = Duration::from_mins(1);
 
-#[tokio::main]
-async fn main() {
-    match &std::env::args().skip(1).collect::<Vec<_>>()[..] {
+pub(crate) async fn run(arguments: &[String]) {
+    match arguments {
         [role, address] if role == "deaf" => deaf(address.parse().expect("an address")).await,
         _ => measure().await,
     }
@@ -39,7 +38,7 @@ async fn measure() {
     cluster.wait_for("the first iterations", |state| state.iterations > 50).await;
     let (before, first) = (resident_kb(), cluster.state.borrow().iterations);
     let mut command = Command::new(std::env::current_exe().expect("a program"));
-    let command = command.args(["deaf", &cluster.address.to_string()]).kill_on_drop(true);
+    let command = command.args(["deaf_peers", "deaf", &cluster.address.to_string()]).kill_on_drop(true);
     let peers = command.spawn().expect("it starts");
     let (mut most, mut present, began) = (0, 0, Instant::now());
     while began.elapsed() < MEASURED {

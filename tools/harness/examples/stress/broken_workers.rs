@@ -1,7 +1,7 @@
 //! Measures the cost of broken workers, compared with the good ones alone, from iteration 21 on. There are two broken workers of five, and
 //! then three machines that return under a new name after each failure, in addition to five good ones.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/broken_workers
+//! cargo build --release --workspace --examples && target/release/examples/stress broken_workers
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use tokio::task::JoinSet;
 
 const TASK_TIME: Duration = Duration::from_millis(5);
 
-#[tokio::main]
-async fn main() {
+pub(crate) async fn run(_: &[String]) {
     let (alone, sha256) = measure("ata-auto", 3, Vec::new(), None).await;
     println!("ata-auto, three good workers: {:.2} ms per iteration", alone * 1e3);
     let bad = |name| WorkerSettings { task_time: TASK_TIME, ..WorkerSettings::new(name) };

@@ -1,6 +1,6 @@
 //! Feeds mutated frames of every RPC to their readers, and some of them to a live coordinator, and measures the memory.
 //!
-//! cargo build --release --workspace --examples && target/release/examples/mutated_frames 100000000
+//! cargo build --release --workspace --examples && target/release/examples/stress mutated_frames 100000000
 
 use std::time::Instant;
 
@@ -14,16 +14,15 @@ const PER_CALL: u64 = 1000;
 /// One part in this many is fed before the memory is measured, so that all buffers are allocated.
 const WARM_UP: u64 = 20;
 
-fn main() {
-    let count = std::env::args().nth(1).map_or(1_000_000, |count| count.parse().expect("how many frames"));
+pub(crate) async fn run(arguments: &[String]) {
+    let count = arguments.first().map_or(1_000_000, |count| count.parse().expect("how many frames"));
     let reader = Reader::default();
     read(&reader, 0, count / WARM_UP);
     let (before, began) = (resident_bytes(), Instant::now());
     let Fed { accepted, refused } = read(&reader, 1, count);
     println!("{count} frames read in {:.1} s: {accepted} accepted, {refused} refused", began.elapsed().as_secs_f64());
     report("reading them", before);
-    let runtime = tokio::runtime::Runtime::new().expect("threads are there");
-    runtime.block_on(send(count / PER_CALL));
+    send(count / PER_CALL).await;
 }
 
 fn read(reader: &Reader, round: u64, count: u64) -> Fed {
