@@ -55,7 +55,7 @@ pub(crate) fn check() -> Result<(), Failure> {
         Count { name: "lines of the product", found: own, most: 64_429 },
         Count { name: "lines of research", found: research, most: 5_060 },
         Count { name: "lines of tools", found: tools, most: 6_042 },
-        Count { name: "lines of tests", found: all - own - research - tools, most: 34_409 },
+        Count { name: "lines of tests", found: all - own - research - tools, most: 34_414 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
         Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 13 },

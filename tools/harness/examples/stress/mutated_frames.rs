@@ -16,13 +16,18 @@ const WARM_UP: u64 = 20;
 
 pub(crate) async fn run(arguments: &[String]) {
     let count = arguments.first().map_or(1_000_000, |count| count.parse().expect("how many frames"));
+    // A reader has a runtime of its own.
+    std::thread::spawn(move || receive(count)).join().expect("every frame was read");
+    send(count / PER_CALL).await;
+}
+
+fn receive(count: u64) {
     let reader = Reader::default();
     read(&reader, 0, count / WARM_UP);
     let (before, began) = (resident_bytes(), Instant::now());
     let Fed { accepted, refused } = read(&reader, 1, count);
     println!("{count} frames read in {:.1} s: {accepted} accepted, {refused} refused", began.elapsed().as_secs_f64());
     report("reading them", before);
-    send(count / PER_CALL).await;
 }
 
 fn read(reader: &Reader, round: u64, count: u64) -> Fed {
