@@ -117,6 +117,7 @@ impl Compute {
         let largest = if fuses { run.budget } else { 1 };
         let (format, most_tasks, skips_bad_samples) = (run.format, run.most_tasks, run.skip_bad_samples);
         let (local, tensors) = (LocalSteps::of(run, &sizes, last), sizes.clone());
+        let counts = run.counts_tasks();
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
@@ -132,6 +133,7 @@ impl Compute {
                         format,
                         most_tasks,
                         sizes: tensors,
+                        place: Place { counts, position: 0 },
                         quantizer: None,
                         kept: KeptGradients::default(),
                         skips_bad_samples,
@@ -188,6 +190,8 @@ struct Worker<'a> {
     format: WireFormat,
     most_tasks: u64,
     sizes: TensorSizes,
+    /// Where the tasks of the current iteration are among those of the run.
+    place: Place,
     /// The quantizer of the last iteration.
     quantizer: Option<(Iteration, Quantizer)>,
     kept: KeptGradients,
@@ -235,6 +239,7 @@ impl Worker<'_> {
         if self.local.is_some() {
             return self.take_steps(lease, position, round, units);
         }
+        self.place.position = position;
         let mut sum = self.kept.empty_sum(&self.sizes);
         match self.sum(lease, units, &mut sum) {
             Ok((computed, units)) => {
@@ -302,10 +307,10 @@ impl Worker<'_> {
     ) -> Result<(), Stop> {
         let at_once = if self.fuses { tasks.count } else { 1 };
         for first in tasks.indices().step_by(at_once as usize) {
-            let batch = TaskRange { first, count: at_once };
-            self.learner.announce(iteration, TaskRange { first, count: tasks.end() - first }, at_once);
-            let measured =
-                self.timed(iteration, at_once, |worker| worker.add_batch(iteration, batch, quantizer, sum))?;
+            let place = self.place.of(iteration, TaskRange { first, count: at_once });
+            let (of, announced) = self.place.of(iteration, TaskRange { first, count: tasks.end() - first });
+            self.learner.announce(of, announced, at_once);
+            let measured = self.timed(iteration, at_once, |worker| worker.add_batch(place, quantizer, sum))?;
             measure(at_once, measured);
         }
         // A lease that was cancelled during its last task must not be kept.
@@ -362,6 +367,25 @@ impl Worker<'_> {
             }
             LearnerError::Device(reason) => Stop::Broken(reason.clone()),
         }
+    }
+}
+
+/// Where the tasks of an iteration are among those of the run.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Whether tasks are counted through the whole run, all of which is one iteration to a learner then.
+    counts: bool,
+    /// The number of tasks before the iteration.
+    position: u64,
+}
+
+impl Place {
+    /// Returns tasks of an iteration as a learner knows them.
+    fn of(self, iteration: Iteration, tasks: TaskRange) -> (Iteration, TaskRange) {
+        if !self.counts {
+            return (iteration, tasks);
+        }
+        (Iteration::FIRST, TaskRange { first: self.position.saturating_add(tasks.first), ..tasks })
     }
 }
 

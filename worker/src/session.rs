@@ -277,7 +277,8 @@ async fn prepare(
     }
     let source = SplitSource::new(config, run, Split::Train, link);
     let data = opened.insert(source.open(opened.clone()).await?).data.clone();
-    let tasks = Tasks { seed: run.seed, budget: run.budget, task_batch: run.task_batch };
+    let budget = if run.counts_tasks() { u64::MAX } else { run.budget };
+    let tasks = Tasks { seed: run.seed, budget, task_batch: run.task_batch };
     let task_time = config.task_times.as_ref().map(|of| of(welcome.worker, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();

@@ -94,7 +94,7 @@ impl Inputs {
 
 /// Returns the model of a run, whose tasks tally the squares of their gradients if noise is measured.
 fn measured(model: Arc<dyn Model>, settings: &Settings) -> Arc<dyn Model> {
-    if settings.gradient_noise { with_squares(model) } else { model }
+    if settings.measures_noise() { with_squares(model) } else { model }
 }
 
 /// Returns the specification of the model, including its training parameters.

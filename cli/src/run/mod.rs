@@ -113,7 +113,7 @@ impl Run {
             || "--verify: one worker cannot be checked by another; expected at least 2",
         )?;
         let has_weights = model.table().tensors.iter().any(|entry| entry.kind == TensorKind::Weight);
-        require(!settings.gradient_noise || !has_weights, || {
+        require(!settings.measures_noise() || !has_weights, || {
             format!("--gradient-noise: the tasks of '{}' have weights; expected tasks that count alike", settings.model)
         })?;
         let hold = resumption.as_ref().map(Resumption::hold).transpose()?;

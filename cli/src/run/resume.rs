@@ -303,7 +303,7 @@ mod tests {
             resumption.settings(None, &[flags]).map_err(|failure| format!("{failure:?}"))
         };
         let extended = settings("iterations = 500\npolicy = 'uta'\nlr = 0.1").unwrap();
-        assert_eq!((extended.iterations.count(), &*extended.policy, extended.budget), (500, "uta", 16));
+        assert_eq!((extended.iterations.count(), &*extended.policy, extended.budget.first()), (500, "uta", 16));
         assert!(settings("budget = 16").is_ok(), "the same value is no change");
         let changed =
             ["budget = 8", "seed = 2", "task_batch = 3", "model = 'other'", "optimizer = 'sgd'", "checkpoint = 'b'"];

@@ -67,8 +67,12 @@ impl Settings {
             ("lr_step_factor", steps),
             (
                 "budget",
-                (self.local_steps.is_none() || self.most_tasks().is_some(), "--local-steps gives the tasks of a round"),
+                (
+                    self.local_steps.is_none() || self.task_choice().is_some(),
+                    "--local-steps gives the tasks of a round",
+                ),
             ),
+            ("scale_lr", (self.budget.follows_noise(), "it is for --budget noise")),
             (
                 "gradient_noise",
                 (sums, "the policy takes a step for each result, and a single one says nothing about noise"),

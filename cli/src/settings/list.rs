@@ -14,7 +14,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EvaluateOn, Fuse, KeptJournal, LocalStepCount, OnBadSample, Tag, TrainingLength, Workers, as_setting, parse_tag,
+    Budget, EvaluateOn, Fuse, KeptJournal, LocalStepCount, OnBadSample, Tag, TrainingLength, Workers, as_setting,
+    parse_tag,
 };
 
 /// Defines [`Settings`], and the groups of flags: structs that serialize to a table of the settings that are given.
@@ -79,8 +80,9 @@ settings! {
         policy: String = "ata-auto".into(), "POLICY";
         /// Optimizer steps, or passes over the training data, as in 30epochs [default].
         iterations: TrainingLength = TrainingLength::Iterations(200), "K";
-        /// Tasks per iteration [default].
-        budget: u64 = 16, "B";
+        /// Tasks per iteration. With noise, B follows the noise of the gradients: it begins with 16, or FIRST in noise:FIRST, and stays
+        /// from 2 to 8 times that; samples, learning rates and --iterations are counted as if it stayed at the first number [default].
+        budget: Budget = Budget::default(), "B|noise";
         /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
         task_batch: u32 = 6, "S";
         /// The data: synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
@@ -162,6 +164,10 @@ settings! {
         /// gradients have arrived.
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         gradient_noise: bool = false, "BOOL";
+        /// Whether the learning rate follows the number of tasks of --budget noise: with adam and adamw, its square root; with sgd, the
+        /// progress of a step (AdaScale) [default].
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        scale_lr: bool = true, "BOOL";
         /// The treatment of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip
         /// (they are left out of the mean of their task, and each worker names them in its log). A task that has no other samples ends the
         /// run in any case [default].

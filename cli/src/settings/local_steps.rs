@@ -67,16 +67,6 @@ impl fmt::Display for LocalStepCount {
 }
 
 impl Settings {
-    /// Returns the number of tasks of an iteration, or the least that may be chosen: the inner steps of a round, or the budget.
-    pub(crate) fn tasks(&self) -> u64 {
-        if let Some(LocalStepCount::Fixed(steps)) = self.local_steps { steps } else { self.budget }
-    }
-
-    /// Returns the most tasks of an iteration, if their number is chosen as the run goes on.
-    pub(crate) fn most_tasks(&self) -> Option<u64> {
-        if let Some(LocalStepCount::Auto { most }) = self.local_steps { Some(most) } else { None }
-    }
-
     /// Returns the optimizer that workers take inner steps with, if they do.
     fn inner_steps(&self, table: &ParameterTable) -> Result<Option<InnerSteps>, Failure> {
         let inner = |optimizer| InnerSteps {
@@ -115,12 +105,13 @@ impl Settings {
         let momentum = self.outer_momentum;
         require((0.0..1.0).contains(&momentum), || format!("outer_momentum = {momentum}: expected 0 to below 1"))?;
         let Some(steps) = self.local_steps else { return Ok(()) };
-        in_range("local_steps", self.most_tasks().unwrap_or(self.tasks()), 1, MAX_BUDGET)?;
-        require(self.most_tasks().is_none_or(|most| most >= self.budget), || {
-            format!(
-                "local_steps = {steps}: rounds begin with budget = {} steps; expected at least as many",
-                self.budget
-            )
+        let (first, most) = match steps {
+            LocalStepCount::Fixed(steps) => (steps, steps),
+            LocalStepCount::Auto { most } => (self.budget.first(), most),
+        };
+        in_range("local_steps", most, 1, MAX_BUDGET)?;
+        require(most >= first, || {
+            format!("local_steps = {steps}: rounds begin with budget = {first} steps; expected at least as many")
         })?;
         let waits = POLICIES.kind(&self.policy) == PolicyKind::Barrier && self.overcommit == 0.0;
         let steps = format!("local_steps = {steps}");
@@ -145,6 +136,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Budget;
     use ata_sums::Rule;
 
     #[test]
@@ -168,7 +160,7 @@ mod tests {
         );
         assert_eq!(inner.learning_rate, LearningRate::constant(settings.lr));
         let plain = Settings { local_steps: None, ..settings };
-        assert_eq!((plain.inner_steps(&table).unwrap(), plain.tasks()), (None, plain.budget));
+        assert_eq!((plain.inner_steps(&table).unwrap(), plain.tasks()), (None, plain.budget.first()));
         assert_eq!(plain.outer_optimizer(&table).unwrap(), plain.optimizer(&table).unwrap());
     }
 
@@ -180,7 +172,7 @@ mod tests {
         for (settings, reason) in [
             (Settings { local_steps: fixed(0), ..local() }, "local_steps = 0"),
             (
-                Settings { local_steps: Some(LocalStepCount::Auto { most: 7 }), budget: 8, ..local() },
+                Settings { local_steps: Some(LocalStepCount::Auto { most: 7 }), budget: Budget::Fixed(8), ..local() },
                 "begin with budget = 8",
             ),
             (Settings { policy: "gta".into(), ..local() }, "waits for all tasks"),

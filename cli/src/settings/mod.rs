@@ -1,5 +1,6 @@
 //! A run's settings: defaults, overridden by the file, overridden by environment variables and flags.
 
+mod budget;
 mod contradictions;
 mod dashboard;
 mod devices;
@@ -14,6 +15,7 @@ mod training;
 mod training_length;
 mod workers;
 
+pub(crate) use budget::Budget;
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
 use labels::{Tag, as_setting, check_labels, parse_tag};
@@ -38,7 +40,7 @@ use ata_net::limits::MAX_WORKERS;
 use ata_record::Labels;
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
-use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME};
+use ata_wire::limits::{MAX_TASK_BATCH, MAX_TIME};
 use toml::Table;
 
 use crate::failure::{Failure, require};
@@ -73,7 +75,7 @@ impl Settings {
 
     fn check(&self) -> Result<(), Failure> {
         self.iterations.check("iterations", 1)?;
-        in_range("budget", self.budget, 1, MAX_BUDGET)?;
+        self.check_budget()?;
         self.check_local_steps()?;
         in_range("task_batch", self.task_batch.into(), 1, MAX_TASK_BATCH.into())?;
         in_range("workers", self.workers.count.into(), 1, MAX_WORKERS as u64)?;

@@ -28,7 +28,7 @@ const EXPEL_AFTER: u32 = 8;
 const OUTAGE_S: f64 = 120.0;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
-pub(crate) const FIXED: [&str; 12] = [
+pub(crate) const FIXED: [&str; 13] = [
     "model",
     "seed",
     "budget",
@@ -38,6 +38,7 @@ pub(crate) const FIXED: [&str; 12] = [
     "momentum",
     "outer_momentum",
     "gradient_noise",
+    "scale_lr",
     "wire",
     "init",
     "checkpoint",
@@ -138,7 +139,7 @@ impl Settings {
             optimizer: self.outer_optimizer(table)?,
             sizes: table.into(),
             format: self.wire_format()?,
-            budget: self.most_tasks().unwrap_or(self.tasks()),
+            budget: self.task_choice().map_or(self.tasks(), |choice| choice.most),
         })
     }
 
@@ -212,7 +213,7 @@ impl Settings {
     pub(crate) fn engine(&self, min_workers: usize) -> EngineConfig {
         EngineConfig {
             budget: self.tasks(),
-            most_tasks: self.most_tasks(),
+            choice: self.task_choice(),
             iterations: self.iterations.count(),
             min_workers,
             lease_timeout_s: Some(self.lease_timeout_s),

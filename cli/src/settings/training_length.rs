@@ -128,7 +128,7 @@ mod tests {
             iterations: "2epochs".parse().unwrap(),
             lr_warmup: "0.5 epoch".parse().unwrap(),
             lr_step_every: "7".parse().unwrap(),
-            budget: 10,
+            budget: super::super::Budget::Fixed(10),
             task_batch: 3,
             ..Settings::default()
         };

@@ -47,7 +47,7 @@ pub enum RunEvent {
         policy: String,
         /// B, the number of tasks per iteration.
         budget: u64,
-        /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the least.
+        /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the first.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most_tasks: Option<u64>,
         /// The number of iterations that the run is to take, or for whose tasks it goes on if their number is chosen.

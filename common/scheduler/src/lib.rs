@@ -30,8 +30,8 @@ pub mod topology;
 pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, uniform};
 pub use batches::{BatchStatistics, CostLine};
 pub use engine::{
-    AbortReason, Collection, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report,
-    RestoreError, SavedEngine, Verify, WaitReason,
+    AbortReason, Collection, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, RateScaling,
+    Refusal, Report, RestoreError, SavedEngine, TaskChoice, TaskRule, Verify, WaitReason,
 };
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};

@@ -2,7 +2,6 @@
 
 use ata_record::RunEvent;
 use ata_scheduler::{Event, IterationCost, Observed, StepOutcome, Topology};
-use ata_types::Iteration;
 
 use super::Driver;
 use super::steps::StepPlan;
@@ -61,9 +60,8 @@ impl Driver {
     /// Records a committed iteration, and starts the next one unless the run is ending.
     pub(super) fn committed(&mut self, cost: &IterationCost) {
         let result = &self.steps.result;
-        let (began, inner) =
-            (Iteration::of_task(self.steps.position, self.info.spec.budget).0, &self.info.spec.inner_steps);
-        let inner = inner.as_ref().map(|steps| steps.learning_rate.at(began.number()));
+        let inner = self.info.spec.inner_steps.as_ref();
+        let inner = inner.map(|steps| steps.learning_rate.at(self.steps.began().number()));
         let learning_rate = inner.unwrap_or(result.learning_rate);
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,

@@ -155,7 +155,7 @@ impl Driver {
 
         let (pace, versions) = (StepPace::default(), workers.transfers.versions(spec.parameters));
         let (paced, reports) = (pace.follow(), sender(commands, DriverCommand::Training));
-        let steps = Steps::start(training, learning_rate, versions, are_separate, pace, reports);
+        let steps = Steps::start(training, learning_rate, spec.budget, versions, are_separate, pace, reports);
         let files = problem.data.files().chain(evaluation.source.files());
         let info = RunInfo {
             id: id.clone(),

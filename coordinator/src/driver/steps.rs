@@ -29,8 +29,9 @@ pub(super) struct Steps {
     /// The number of parameters, and the format in which they are sent.
     values: usize,
     format: WireFormat,
-    /// The number of tasks of the run before the current iteration's.
+    /// The number of tasks of the run before the current iteration's, and B.
     pub(super) position: u64,
+    budget: u64,
     /// The parameters of the current iteration.
     pub(super) parameters: ParameterSet,
     /// The parameters of the next iteration, while the step that leads to them is taken.
@@ -62,6 +63,7 @@ impl Steps {
     pub(super) fn start(
         state: TrainingState,
         learning_rate: LearningRate,
+        budget: u64,
         versions: usize,
         keeps_apart: bool,
         pace: StepPace,
@@ -75,6 +77,7 @@ impl Steps {
             values: state.parameters().len(),
             format: state.config().format,
             position: 0,
+            budget,
             parameters,
             next: None,
             units: state.units().cloned(),
@@ -94,6 +97,11 @@ impl Steps {
 
     pub(super) fn last_step(&self) -> Iteration {
         self.parameters.last_step()
+    }
+
+    /// Returns the iteration in which the current one would begin if all had B tasks: learning rates follow it.
+    pub(super) fn began(&self) -> Iteration {
+        Iteration::of_task(self.position, self.budget).0
     }
 
     /// Returns the size in bytes of a set of parameters as it is sent to a worker that holds the last one.
@@ -121,7 +129,7 @@ impl Steps {
     pub(super) fn order(&mut self, plan: StepPlan) -> (StepOrder, Option<ParameterSet>) {
         self.ordered = Some(plan.clone());
         let StepPlan { iteration, tasks, collections: _, vectors, loss, lr_factor, with_product } = plan;
-        let learning_rate = self.learning_rate.at(iteration.number()) * lr_factor;
+        let learning_rate = self.learning_rate.at(self.began().number()) * lr_factor;
         self.loss = loss;
         let begun = self.next.is_none().then(|| ParameterSet::begin(iteration.next(), self.values, self.format));
         let (next, writer) = begun.unzip();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ata_coordinator::TransferLimits;
 use ata_learn::ModelResolver;
+use ata_scheduler::TaskChoice;
 use ata_sums::{InnerSteps, LearningRate, Optimizer};
 use ata_types::{ExchangeChoice, WireFormat};
 use tokio_util::sync::CancellationToken;
@@ -29,8 +30,8 @@ pub struct Settings {
     pub skip_bad_samples: bool,
     /// The budget B: tasks per iteration.
     pub budget: u64,
-    /// The most tasks of an iteration, if their number is chosen.
-    pub most_tasks: Option<u64>,
+    /// How the number of tasks of an iteration is chosen, if it is.
+    pub choice: Option<TaskChoice>,
     /// The number of iterations.
     pub iterations: u64,
     /// How workers take inner steps, if they do. Their parameters are then averaged.
@@ -93,7 +94,7 @@ impl Default for Settings {
             task_batch: 1,
             skip_bad_samples: false,
             budget: 12,
-            most_tasks: None,
+            choice: None,
             iterations: 20,
             inner_steps: None,
             min_workers: 1,

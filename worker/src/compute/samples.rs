@@ -21,8 +21,7 @@ impl Worker<'_> {
     /// time.
     pub(super) fn add_batch(
         &mut self,
-        iteration: Iteration,
-        tasks: TaskRange,
+        (iteration, tasks): (Iteration, TaskRange),
         quantizer: &Quantizer,
         sum: &mut GradientSum,
     ) -> Result<f64, LearnerError> {
@@ -33,7 +32,8 @@ impl Worker<'_> {
                 Ok(task.loss)
             }
             Err(LearnerError::NotFinite(_) | LearnerError::Loss(_)) => {
-                tasks.indices().map(|task| self.add_batch(iteration, TaskRange::single(task), quantizer, sum)).sum()
+                let mut single = |task| self.add_batch((iteration, TaskRange::single(task)), quantizer, sum);
+                tasks.indices().map(&mut single).sum()
             }
             result => result,
         }
@@ -44,7 +44,8 @@ impl Worker<'_> {
         if self.local.is_some() {
             return self.first_step_maxima();
         }
-        let first = self.task_gradient(iteration, 0)?;
+        let (iteration, first) = self.place.of(iteration, TaskRange::single(0));
+        let first = self.task_gradient(iteration, first.first)?;
         Ok(maxima(&first.gradient, &self.sizes)?)
     }
 

@@ -1,7 +1,7 @@
 //! Settings of an engine.
 
-use super::Limits;
 use super::random::draw;
+use super::{Limits, TaskChoice};
 use ata_types::Iteration;
 
 /// Settings of an [`super::Engine`].
@@ -9,9 +9,8 @@ use ata_types::Iteration;
 pub struct EngineConfig {
     /// The number of tasks per iteration, B; at least 1.
     pub budget: u64,
-    /// If the engine chooses the number of tasks of each iteration, the largest one; B is the first and the smallest. They are so many that
-    /// workers compute for nine tenths of the time.
-    pub most_tasks: Option<u64>,
+    /// How the engine chooses the number of tasks of each iteration, if it does; B is the first one.
+    pub choice: Option<TaskChoice>,
     /// The number of iterations until [`super::Effect::Finish`]; if the number of tasks is chosen, that of iterations of B tasks that have
     /// as many.
     pub iterations: u64,
@@ -45,7 +44,7 @@ impl EngineConfig {
     /// Returns the number of tasks of a run before its next iteration, if `applied` have entered its steps. Without a choice, each iteration
     /// counts B.
     pub(super) fn position(&self, next: Iteration, applied: u64) -> u64 {
-        if self.most_tasks.is_some() { applied } else { next.since(Iteration::FIRST).saturating_mul(self.budget) }
+        if self.choice.is_some() { applied } else { next.since(Iteration::FIRST).saturating_mul(self.budget) }
     }
 
     /// Returns whether no iteration follows that number of tasks.
@@ -59,7 +58,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             budget: 1,
-            most_tasks: None,
+            choice: None,
             iterations: 1,
             min_workers: 1,
             lease_timeout_s: None,

@@ -1,6 +1,6 @@
 //! Passes observations of workers to the policy, and asks it for decisions.
 
-use super::round_length::RoundLength;
+use super::task_count::TaskCount;
 use super::{EngineConfig, Purpose, Shared, stream};
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
@@ -9,11 +9,11 @@ use ata_types::{Iteration, WorkerId};
 impl Shared {
     /// Returns the number of tasks of the iteration that begins now, after `position` tasks of the run.
     pub(super) fn choose_tasks(&mut self, position: u64) -> u64 {
-        let EngineConfig { budget, most_tasks, iterations, .. } = self.config;
-        let Some(most) = most_tasks else { return budget };
+        let EngineConfig { budget, choice, iterations, .. } = self.config;
+        let Some(choice) = choice else { return budget };
         let left = iterations.saturating_mul(budget).saturating_sub(position).max(1);
-        let length = self.round_length.get_or_insert_with(|| RoundLength::new(budget));
-        length.next(self.now_s, budget, most).min(left)
+        let count = self.task_count.get_or_insert_with(|| TaskCount::new(budget));
+        count.next(self.now_s, self.noise.tasks(), &choice).min(left)
     }
 
     /// Asks the policy for its decision on `take` tasks, or on more of them if the run overcommits. An error says what is wrong with the
@@ -28,6 +28,9 @@ impl Shared {
         let round = Round { iteration: number, budget, workers, statistics: &self.statistics, fuses, links };
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
         let allocated = decision.check(workers.len())?;
+        if let Some(choice) = self.config.choice {
+            decision.lr_factor *= choice.rate.factor(take, self.config.budget, self.noise.tasks());
+        }
         if budget > take {
             decision.collect = match decision.collect {
                 // Policies that choose their own number of tasks have no spare ones.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::noise::NoiseScale;
 use super::phase::{Between, Phase};
 use super::roster::Strikes;
-use super::round_length::RoundLength;
+use super::task_count::TaskCount;
 use super::{Engine, EngineConfig, FinishReason, Leases, Limits, Priors, Roster, Shared};
 use crate::batches::MOST;
 use crate::ledger::{Ledger, WorkerCost};
@@ -41,9 +41,9 @@ pub struct SavedEngine {
     /// How noisy gradients are, if that is measured.
     #[serde(default, skip_serializing_if = "is_unknown")]
     noise: NoiseScale,
-    /// What chooses the number of tasks, if the engine does.
+    /// The number of tasks, if the engine chooses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    round_length: Option<RoundLength>,
+    task_count: Option<TaskCount>,
     policy: String,
     policy_state: PolicyState,
 }
@@ -129,10 +129,7 @@ impl SavedEngine {
             self.ledger.iterations == self.next_iteration.number() - 1,
             "the ledger and the next iteration do not agree",
         )?;
-        demand(
-            self.round_length.as_ref().is_none_or(RoundLength::is_valid),
-            "a number of tasks that nothing leads to",
-        )?;
+        demand(self.task_count.as_ref().is_none_or(TaskCount::is_valid), "a number of tasks that nothing leads to")?;
         demand(self.noise.is_valid(), "a noise that no gradients have")?;
         demand(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         demand(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
@@ -175,7 +172,7 @@ impl Engine {
             proven: shared.roster.proven().iter().collect(),
             ledger: Ledger { workers, ..shared.ledger },
             noise: shared.noise,
-            round_length: shared.round_length.clone(),
+            task_count: shared.task_count.clone(),
             policy: shared.policy.name().into(),
             policy_state: shared.policy.save(),
         }
@@ -197,7 +194,7 @@ impl Engine {
         let finished = saved.finished(&config);
         let mut engine = Self::new(config, policy);
         engine.phase = Phase::Between(Between::new(saved.next_iteration, finished));
-        engine.shared.round_length = saved.round_length.filter(|_| config.most_tasks.is_some());
+        engine.shared.task_count = saved.task_count.filter(|_| config.choice.is_some());
         engine.shared.noise = saved.noise;
         let Shared { roster, leases, statistics, priors, ledger, began_s, last_step_s, .. } = &mut engine.shared;
         *roster = Roster::restored(&saved.strikes, &saved.proven);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::failures::FailureStreak;
 use super::noise::NoiseScale;
-use super::round_length::RoundLength;
+use super::task_count::TaskCount;
 use super::{
     AcceptedResult, Effect, EmployedWorkers, EndedLease, EngineConfig, LeaseTime, Leases, Priors, Refusal, Roster,
     WaitReason,
@@ -51,8 +51,8 @@ pub(super) struct Shared {
     pub(super) failures: FailureStreak,
     pub(super) ledger: Ledger,
     pub(super) noise: NoiseScale,
-    /// What chooses the number of tasks, once an iteration has begun, if the engine does.
-    pub(super) round_length: Option<RoundLength>,
+    /// The number of tasks, once an iteration has begun, if the engine chooses it.
+    pub(super) task_count: Option<TaskCount>,
     /// The waste of the iteration that is committed next.
     pub(super) waste: Waste,
     /// The number of results that arrived for the iteration that is committed next.
@@ -89,7 +89,7 @@ impl Shared {
             failures: FailureStreak::default(),
             ledger: Ledger::default(),
             noise: NoiseScale::default(),
-            round_length: None,
+            task_count: None,
             waste: Waste::default(),
             results: 0,
             sent: BTreeMap::new(),

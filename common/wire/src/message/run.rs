@@ -57,6 +57,11 @@ pub enum DataSpec {
 }
 
 impl RunSpec {
+    /// Returns whether the tasks of gradients are counted through the whole run, since iterations have different numbers of them.
+    pub fn counts_tasks(&self) -> bool {
+        self.most_tasks != self.budget && self.inner_steps.is_none()
+    }
+
     pub(super) fn into_wire(self) -> proto::RunSpec {
         let Self { model, parameters, tensors, seed, budget, most_tasks, task_batch, skip_bad_samples, .. } = self;
         let format = match self.format {

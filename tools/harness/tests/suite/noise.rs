@@ -1,10 +1,12 @@
 //! Tests the gradient noise scale of runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use ata_harness::{Settings, WorkerSettings, toy};
-use ata_learn::{Model, ModelError, with_squares};
+use ata_harness::{Cluster, Settings, WorkerSettings, toy};
+use ata_learn::{Model, ModelError, ModelResolver, with_squares};
 use ata_record::RunEvent;
+use ata_scheduler::{RateScaling, TaskChoice, TaskRule};
 use ata_types::WireFormat;
 
 use crate::{Ended, run};
@@ -55,4 +57,48 @@ fn losses(ended: &Ended) -> Vec<u64> {
         _ => None,
     };
     ended.events.iter().filter_map(loss).collect()
+}
+
+/// A run whose iterations begin with 12 tasks and follow the noise.
+fn following(policy: &'static str, format: WireFormat) -> Settings {
+    let choice = TaskChoice { rule: TaskRule::Noise, least: 2, most: 96, rate: RateScaling::SquareRoot };
+    let (model, models) = ("toy:300", measured_toy as ModelResolver);
+    Settings { policy, format, iterations: 40, choice: Some(choice), models, model, ..Settings::default() }
+}
+
+/// Returns the iteration and the number of tasks of each step.
+fn tasks(ended: &Ended) -> Vec<(u64, u64)> {
+    let of = |event: &RunEvent| match event {
+        RunEvent::Step { iteration, tasks, .. } => Some((iteration.number(), *tasks)),
+        _ => None,
+    };
+    ended.events.iter().filter_map(of).collect()
+}
+
+/// The number of tasks changes, and with it the learning rate, but who computes does not matter, nor that a worker is lost and that
+/// iterations are repeated after a crash.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_that_follows_the_noise_depends_on_gradients_alone() {
+    for format in [WireFormat::F32Exact, WireFormat::Compact] {
+        let one = run(&following("uta", format), workers(1)).await;
+        assert!(one.report.ended.is_ok(), "{:?}", one.report.ended);
+        let path = tasks(&one);
+        assert_eq!(path.iter().map(|(_, tasks)| tasks).sum::<u64>(), 12 * 40);
+        // At first there is little noise in the gradients, and close to the minimum there is hardly anything else.
+        assert!(path[0].1 == 12 && path[20].1 < 6 && path.iter().skip(20).any(|(_, tasks)| *tasks > 9), "{path:?}");
+
+        let settings = Settings { min_workers: 3, checkpoint_every: Some(3), ..following("ata-auto", format) };
+        let mut cluster = Cluster::start(&settings).await;
+        let slow = |worker| WorkerSettings { task_time: Duration::from_millis(2), ..worker };
+        let killed = workers(3).map(|worker| cluster.worker(slow(worker))).last().expect("three");
+        cluster.wait_for("progress", |state| state.iterations >= 4).await;
+        killed.abort();
+        cluster.wait_for("progress without it", |state| state.iterations >= 8).await;
+        cluster.crash(&settings).await;
+        cluster.worker(slow(WorkerSettings::new("four")));
+        let ended = cluster.end().await;
+        assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+        assert_eq!(ended.report.parameters_sha256, one.report.parameters_sha256, "{format}");
+        assert!(tasks(&ended).iter().all(|step| path.contains(step)), "{path:?} {:?}", tasks(&ended));
+    }
 }

@@ -31,8 +31,8 @@ impl Between {
         let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
         if present < needed {
             shared.wait(WaitReason::Workers { present, needed });
-            if let Some(length) = &mut shared.round_length {
-                length.interrupt();
+            if let Some(count) = &mut shared.task_count {
+                count.interrupt();
             }
             return None;
         }

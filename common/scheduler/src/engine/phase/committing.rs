@@ -106,8 +106,8 @@ impl Committing {
             employments: self.employed.workers().len() as u64,
         };
         ledger.commit(cost);
-        if let Some(length) = &mut shared.round_length {
-            length.committed(cost.tasks_applied, self.started_s, self.longest_busy_s());
+        if let Some(count) = &mut shared.task_count {
+            count.committed(cost.tasks_applied, self.started_s, self.longest_busy_s());
         }
         cost
     }

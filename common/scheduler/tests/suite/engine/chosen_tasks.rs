@@ -1,11 +1,12 @@
 //! Iterations whose number of tasks is chosen by the time that is not computation.
 
-use ata_scheduler::{Effect, Engine, EngineConfig};
+use ata_scheduler::{Effect, Engine, EngineConfig, RateScaling, TaskChoice, TaskRule};
 
 use crate::engine::support::{BUSY_S, Cluster, assigned, policy};
 
 fn config() -> EngineConfig {
-    EngineConfig { budget: 4, most_tasks: Some(60), iterations: 50, ..EngineConfig::default() }
+    let choice = TaskChoice { rule: TaskRule::Exchange, least: 4, most: 60, rate: RateScaling::Constant };
+    EngineConfig { budget: 4, choice: Some(choice), iterations: 50, ..EngineConfig::default() }
 }
 
 fn began(effects: &[Effect]) -> Option<u64> {
@@ -55,7 +56,7 @@ fn an_iteration_is_as_long_as_hides_the_exchange() {
         assert!(again.engine.save().finished(&config()).is_some());
         let more = EngineConfig { iterations: 51, ..config() };
         assert_eq!(again.engine.save().finished(&more), None, "four tasks are left");
-        let fixed = Engine::restore(EngineConfig { most_tasks: None, ..config() }, policy(name), saved);
+        let fixed = Engine::restore(EngineConfig { choice: None, ..config() }, policy(name), saved);
         assert_eq!(fixed.unwrap().iteration().number(), 11);
     }
 }
