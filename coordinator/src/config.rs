@@ -294,7 +294,7 @@ impl CoordinatorConfig {
             tensors: problem.model.table().tensors.iter().map(|tensor| tensor.elements() as u64).collect(),
             seed: self.engine.seed,
             budget: self.engine.budget,
-            most_tasks: self.engine.choice.map_or(self.engine.budget, |choice| choice.most),
+            most_tasks: self.engine.choice.as_ref().map_or(self.engine.budget, |choice| choice.most),
             task_batch: problem.task_batch,
             skip_bad_samples: problem.skip_bad_samples,
             data: problem.data.spec(),

@@ -3,6 +3,8 @@
 mod collect;
 mod local;
 mod samples;
+mod task_numbers;
+mod wait;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +18,9 @@ use ata_sums::{GradientSum, Quantizer, TensorSizes, Units};
 use ata_types::{Iteration, Lease, LeaseId, TaskRange, VectorId, WireFormat};
 use ata_wire::{ComputedLease, LeaseTimes, RunSpec, VectorRequest};
 use tokio::sync::mpsc;
+
+use task_numbers::TaskNumbers;
+use wait::wait;
 
 use crate::config::TaskTime;
 use crate::kept::{KeptGradients, KeptSum};
@@ -133,7 +138,7 @@ impl Compute {
                         format,
                         most_tasks,
                         sizes: tensors,
-                        place: Place { counts, position: 0 },
+                        numbers: TaskNumbers { counts, position: 0 },
                         quantizer: None,
                         kept: KeptGradients::default(),
                         skips_bad_samples,
@@ -190,8 +195,8 @@ struct Worker<'a> {
     format: WireFormat,
     most_tasks: u64,
     sizes: TensorSizes,
-    /// Where the tasks of the current iteration are among those of the run.
-    place: Place,
+    /// The numbers of the current iteration's tasks to the learner.
+    numbers: TaskNumbers,
     /// The quantizer of the last iteration.
     quantizer: Option<(Iteration, Quantizer)>,
     kept: KeptGradients,
@@ -239,7 +244,7 @@ impl Worker<'_> {
         if self.local.is_some() {
             return self.take_steps(lease, position, round, units);
         }
-        self.place.position = position;
+        self.numbers.position = position;
         let mut sum = self.kept.empty_sum(&self.sizes);
         match self.sum(lease, units, &mut sum) {
             Ok((computed, units)) => {
@@ -307,8 +312,8 @@ impl Worker<'_> {
     ) -> Result<(), Stop> {
         let at_once = if self.fuses { tasks.count } else { 1 };
         for first in tasks.indices().step_by(at_once as usize) {
-            let place = self.place.of(iteration, TaskRange { first, count: at_once });
-            let (of, announced) = self.place.of(iteration, TaskRange { first, count: tasks.end() - first });
+            let place = self.numbers.of(iteration, TaskRange { first, count: at_once });
+            let (of, announced) = self.numbers.of(iteration, TaskRange { first, count: tasks.end() - first });
             self.learner.announce(of, announced, at_once);
             let measured = self.timed(iteration, at_once, |worker| worker.add_batch(place, quantizer, sum))?;
             measure(at_once, measured);
@@ -370,25 +375,6 @@ impl Worker<'_> {
     }
 }
 
-/// Where the tasks of an iteration are among those of the run.
-#[derive(Clone, Copy)]
-struct Place {
-    /// Whether tasks are counted through the whole run, all of which is one iteration to a learner then.
-    counts: bool,
-    /// The number of tasks before the iteration.
-    position: u64,
-}
-
-impl Place {
-    /// Returns tasks of an iteration as a learner knows them.
-    fn of(self, iteration: Iteration, tasks: TaskRange) -> (Iteration, TaskRange) {
-        if !self.counts {
-            return (iteration, tasks);
-        }
-        (Iteration::FIRST, TaskRange { first: self.position.saturating_add(tasks.first), ..tasks })
-    }
-}
-
 /// The loss of tasks that were computed as one batch, and their time.
 struct MeasuredTask {
     loss: f64,
@@ -405,19 +391,6 @@ enum Stop {
     Failed { reason: String, uncomputable: bool },
     /// The device failed.
     Broken(String),
-}
-
-/// Waits for `duration`, or until the lease is cancelled. Returns the time waited.
-fn wait(duration: Duration, cancelled: &CancelFlag) -> Duration {
-    let started = Instant::now();
-    while !cancelled.is_set() {
-        let left = duration.saturating_sub(started.elapsed());
-        if left.is_zero() {
-            break;
-        }
-        std::thread::park_timeout(left);
-    }
-    started.elapsed()
 }
 
 #[cfg(test)]

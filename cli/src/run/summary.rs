@@ -15,7 +15,7 @@ use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::output::{note, print};
 use crate::say::is_json;
-use crate::settings::Settings;
+use crate::settings::{BudgetPath, Settings};
 use crate::shell;
 
 /// The result of a run, for scripts. Times are in seconds, and losses in the problem's own unit (nats for
@@ -38,6 +38,8 @@ pub(crate) struct Summary {
     /// The names of the workers, by number.
     pub(crate) worker_names: BTreeMap<WorkerId, String>,
     budget: u64,
+    /// If the number of tasks was chosen, the --budget that repeats it.
+    pub(crate) budget_path: Option<String>,
     task_batch: u32,
     /// The number of committed iterations.
     pub(crate) iterations: u64,
@@ -135,6 +137,7 @@ impl Summary {
             workers: run.workers.len(),
             worker_names: run.workers.iter().map(|(id, worker)| (*id, worker.name.clone())).collect(),
             budget: settings.tasks(),
+            budget_path: settings.budget.rule().map(|_| BudgetPath(run.budgets.clone()).to_string()),
             task_batch: settings.task_batch,
             iterations: run.iterations,
             runtime_s: run.runtime_s(),

@@ -85,6 +85,7 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
     if !summary.test_metrics.is_empty() {
         lines.push(("metrics", metrics_text(summary.test_metrics.iter().map(|(name, value)| (name, *value)))));
     }
+    lines.extend(summary.budget_path.as_ref().map(|path| ("budget", format!("--budget {path} repeats it"))));
     lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
     let Summary { tasks_outlasted, sharded_steps, saturated, vanished, vanished_share, .. } = summary;
     let counted = [

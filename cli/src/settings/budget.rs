@@ -24,12 +24,14 @@ const LEAST: u64 = 2;
 /// bit of each value for every doubling.
 const MOST_GROWTH: u64 = 8;
 
-/// The budget: `16`, or `noise`, or `noise:8` for another first number.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The budget: `16`, or `noise` or `auto`, or `auto:8` for another first number, or the path of such a run, as in `16x50,8x100,5`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub(crate) enum Budget {
     Fixed(u64),
     Noise { first: u64 },
+    Auto { first: u64 },
+    Path(BudgetPath),
 }
 
 impl Default for Budget {
@@ -40,15 +42,49 @@ impl Default for Budget {
 
 impl Budget {
     /// Returns the number of tasks of the first iteration, which learning rates, samples and iterations are counted in.
-    pub(crate) fn first(self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         match self {
-            Self::Fixed(tasks) => tasks,
-            Self::Noise { first } => first,
+            Self::Fixed(tasks) => *tasks,
+            Self::Noise { first } | Self::Auto { first } => *first,
+            Self::Path(path) => path.0[0].0,
         }
     }
 
-    pub(super) fn follows_noise(self) -> bool {
-        matches!(self, Self::Noise { .. })
+    /// Returns what the number of tasks follows, if it changes.
+    pub(crate) fn rule(&self) -> Option<TaskRule> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Noise { .. } => Some(TaskRule::Noise),
+            Self::Auto { .. } => Some(TaskRule::Goodput),
+            Self::Path(path) => Some(TaskRule::Path(path.0.as_slice().into())),
+        }
+    }
+
+    /// Returns the most tasks of an iteration.
+    fn most(&self) -> u64 {
+        let on_path = if let Self::Path(path) = self { path.0.iter().map(|(tasks, _)| *tasks).max() } else { None };
+        self.first().saturating_mul(MOST_GROWTH).min(MAX_BUDGET).max(on_path.unwrap_or(0))
+    }
+}
+
+/// Numbers of tasks, each with the number of iterations that have it; at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BudgetPath(pub(crate) Vec<(u64, u64)>);
+
+impl BudgetPath {
+    fn parse(text: &str) -> Option<Self> {
+        let part = |part: &str| {
+            let (tasks, iterations) = part.split_once('x').unwrap_or((part, "1"));
+            Some((tasks.trim().parse().ok()?, iterations.trim().parse().ok()?))
+        };
+        text.split(',').map(part).collect::<Option<Vec<_>>>().map(Self)
+    }
+}
+
+impl fmt::Display for BudgetPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(tasks, iterations)| format!("{tasks}x{iterations}")).collect();
+        f.write_str(&parts.join(","))
     }
 }
 
@@ -70,23 +106,34 @@ impl FromStr for Budget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let budget = match text.trim().strip_prefix("noise") {
-            Some("") => Some(Self::Noise { first: FIRST_BY_DEFAULT }),
-            Some(first) => first.strip_prefix(':').and_then(|first| Some(Self::Noise { first: first.parse().ok()? })),
-            None => text.trim().parse().ok().map(Self::Fixed),
+        let (name, first) =
+            text.trim().split_once(':').map_or((text.trim(), None), |(name, first)| (name, Some(first)));
+        let first = first.map_or(Some(FIRST_BY_DEFAULT), |first| first.parse().ok());
+        let budget = match (name, first) {
+            ("noise", first) => first.map(|first| Self::Noise { first }),
+            ("auto", first) => first.map(|first| Self::Auto { first }),
+            _ => text.trim().parse().ok().map(Self::Fixed).or_else(|| BudgetPath::parse(text).map(Self::Path)),
         };
         budget.ok_or_else(|| {
-            format!("'{text}': expected a number of tasks, or noise, or noise:8 for another first number")
+            format!(
+                "'{text}': expected a number of tasks, or auto or noise, or auto:8 for another first number, or the numbers of \
+                 another run, as in 16x50,8x100"
+            )
         })
     }
 }
 
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |f: &mut fmt::Formatter<'_>, name: &str, first: u64| match first {
+            FIRST_BY_DEFAULT => f.write_str(name),
+            first => write!(f, "{name}:{first}"),
+        };
         match self {
             Self::Fixed(tasks) => tasks.fmt(f),
-            Self::Noise { first: FIRST_BY_DEFAULT } => f.write_str("noise"),
-            Self::Noise { first } => write!(f, "noise:{first}"),
+            Self::Noise { first } => named(f, "noise", *first),
+            Self::Auto { first } => named(f, "auto", *first),
+            Self::Path(path) => path.fmt(f),
         }
     }
 }
@@ -99,17 +146,15 @@ impl Settings {
 
     /// Returns how the number of tasks of an iteration is chosen, if it is.
     pub(crate) fn task_choice(&self) -> Option<TaskChoice> {
-        let first = self.budget.first();
-        match (self.local_steps, self.budget) {
-            (Some(LocalStepCount::Auto { most }), _) => {
-                Some(TaskChoice { rule: TaskRule::Exchange, least: first, most, rate: RateScaling::Constant })
-            }
-            (None, Budget::Noise { .. }) => {
-                let most = (first * MOST_GROWTH).min(MAX_BUDGET);
-                Some(TaskChoice { rule: TaskRule::Noise, least: LEAST, most, rate: self.rate_scaling() })
-            }
-            _ => None,
+        if let Some(steps) = self.local_steps {
+            let LocalStepCount::Auto { most } = steps else { return None };
+            let (rule, least, rate) = (TaskRule::Exchange, self.budget.first(), RateScaling::Constant);
+            return Some(TaskChoice { rule, least, most, rate });
         }
+        let rule = self.budget.rule()?;
+        // The last iteration of a run has what is left.
+        let least = if matches!(rule, TaskRule::Path(_)) { 1 } else { LEAST };
+        Some(TaskChoice { rule, least, most: self.budget.most(), rate: self.rate_scaling() })
     }
 
     fn rate_scaling(&self) -> RateScaling {
@@ -123,18 +168,25 @@ impl Settings {
 
     /// Returns whether workers measure the noise of their gradients.
     pub(crate) fn measures_noise(&self) -> bool {
-        self.gradient_noise || self.budget.follows_noise()
+        self.gradient_noise || self.budget.rule().is_some()
     }
 
     pub(super) fn check_budget(&self) -> Result<(), Failure> {
-        in_range("budget", self.budget.first(), 1, MAX_BUDGET)?;
-        if !self.budget.follows_noise() {
+        let first = self.budget.first();
+        in_range("budget", first, 1, MAX_BUDGET)?;
+        if self.budget.rule().is_none() {
             return Ok(());
         }
         let budget = format!("budget = {}", self.budget);
-        require((LEAST..MAX_BUDGET).contains(&self.budget.first()), || {
+        require((LEAST..MAX_BUDGET).contains(&first), || {
             format!("{budget}: expected a first number of {LEAST} to {}", MAX_BUDGET - 1)
         })?;
+        if let Budget::Path(BudgetPath(path)) = &self.budget {
+            let is_good = |(tasks, iterations): &(u64, u64)| (1..=MAX_BUDGET).contains(tasks) && *iterations > 0;
+            require(path.iter().all(is_good), || {
+                format!("{budget}: expected numbers of 1 to {MAX_BUDGET} tasks, each of at least one iteration")
+            })?;
+        }
         require(self.local_steps.is_none(), || {
             format!("{budget}: --local-steps takes its place, and differences are no gradients; expected a number")
         })?;
@@ -154,12 +206,17 @@ mod tests {
 
     #[test]
     fn budgets_are_read_as_they_are_written() {
-        for (text, budget) in
-            [("16", Budget::Fixed(16)), ("noise", Budget::Noise { first: 16 }), ("noise:9", Budget::Noise { first: 9 })]
-        {
+        for (text, budget) in [
+            ("16", Budget::Fixed(16)),
+            ("noise", Budget::Noise { first: 16 }),
+            ("noise:9", Budget::Noise { first: 9 }),
+            ("auto", Budget::Auto { first: 16 }),
+            ("16x50,8x1", Budget::Path(BudgetPath(vec![(16, 50), (8, 1)]))),
+        ] {
             assert_eq!((text.parse(), budget.to_string()), (Ok(budget), text.to_owned()));
         }
-        for wrong in ["", "noise:", "noise:x", "noisy", "-1", "1.5"] {
+        assert_eq!("16 x2, 8".parse::<Budget>().unwrap().to_string(), "16x2,8x1");
+        for wrong in ["", "noise:", "noise:x", "noisy", "-1", "1.5", "8x", "8,", "x8", "auto:8:9"] {
             assert!(wrong.parse::<Budget>().unwrap_err().contains("expected a number of tasks"), "{wrong}");
         }
     }
@@ -179,15 +236,24 @@ mod tests {
         assert_eq!((fixed.task_choice(), fixed.measures_noise()), (None, false));
         let largest = Settings { budget: Budget::Noise { first: MAX_BUDGET - 1 }, ..settings };
         assert_eq!(largest.task_choice().unwrap().most, MAX_BUDGET);
+        // A path has room for the same sums as the run that it is of.
+        for (path, most) in [(vec![(8, 50), (20, 50)], 64), (vec![(8, 50), (90, 1)], 90)] {
+            let choice =
+                Settings { budget: Budget::Path(BudgetPath(path.clone())), ..Settings::default() }.task_choice();
+            assert_eq!(choice.map(|choice| (choice.rule, choice.most)), Some((TaskRule::Path(path.into()), most)));
+        }
     }
 
     #[test]
     fn what_no_noise_can_be_measured_of_is_refused() {
         let noise = |first| Settings { budget: Budget::Noise { first }, ..Settings::default() };
+        let path = |path| Settings { budget: Budget::Path(BudgetPath(path)), ..Settings::default() };
         for (settings, reason) in [
             (noise(0), "budget = 0"),
             (noise(1), "expected a first number of 2"),
             (noise(MAX_BUDGET), "expected a first number of 2"),
+            (path(vec![(8, 2), (0, 3)]), "expected numbers of 1 to"),
+            (path(vec![(8, 0)]), "at least one iteration"),
             (Settings { local_steps: Some(LocalStepCount::Fixed(60)), ..noise(8) }, "differences are no gradients"),
             (Settings { policy: "asgd".into(), ..noise(8) }, "a step for each result"),
         ] {

@@ -72,7 +72,7 @@ impl Settings {
                     "--local-steps gives the tasks of a round",
                 ),
             ),
-            ("scale_lr", (self.budget.follows_noise(), "it is for --budget noise")),
+            ("scale_lr", (self.budget.rule().is_some(), "it is for a --budget that changes")),
             (
                 "gradient_noise",
                 (sums, "the policy takes a step for each result, and a single one says nothing about noise"),

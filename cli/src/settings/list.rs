@@ -80,9 +80,10 @@ settings! {
         policy: String = "ata-auto".into(), "POLICY";
         /// Optimizer steps, or passes over the training data, as in 30epochs [default].
         iterations: TrainingLength = TrainingLength::Iterations(200), "K";
-        /// Tasks per iteration. With noise, B follows the noise of the gradients: it begins with 16, or FIRST in noise:FIRST, and stays
-        /// from 2 to 8 times that; samples, learning rates and --iterations are counted as if it stayed at the first number [default].
-        budget: Budget = Budget::default(), "B|noise";
+        /// Tasks per iteration. With auto, B is chosen as the run goes on, so that a second achieves most; with noise, it follows the
+        /// noise of the gradients alone. It begins with 16, or FIRST in auto:FIRST, and stays from 2 to 8 times that. Samples, learning rates
+        /// and --iterations are counted as if it stayed at the first number. Numbers as in 16x50,8x100 repeat those of another run [default].
+        budget: Budget = Budget::default(), "B|auto|noise";
         /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
         task_batch: u32 = 6, "S";
         /// The data: synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
@@ -164,7 +165,7 @@ settings! {
         /// gradients have arrived.
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         gradient_noise: bool = false, "BOOL";
-        /// Whether the learning rate follows the number of tasks of --budget noise: with adam and adamw, its square root; with sgd, the
+        /// Whether the learning rate follows the number of tasks of --budget auto or noise: with adam and adamw, its square root; with sgd, the
         /// progress of a step (AdaScale) [default].
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         scale_lr: bool = true, "BOOL";

@@ -15,7 +15,7 @@ mod training;
 mod training_length;
 mod workers;
 
-pub(crate) use budget::Budget;
+pub(crate) use budget::{Budget, BudgetPath};
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
 use labels::{Tag, as_setting, check_labels, parse_tag};

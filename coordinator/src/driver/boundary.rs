@@ -58,7 +58,7 @@ impl Driver {
     }
 
     /// Records a committed iteration, and starts the next one unless the run is ending.
-    pub(super) fn committed(&mut self, cost: &IterationCost) {
+    pub(super) fn committed(&mut self, cost: &IterationCost, must_save: bool) {
         let result = &self.steps.result;
         let inner = self.info.spec.inner_steps.as_ref();
         let inner = inner.map(|steps| steps.learning_rate.at(self.steps.began().number()));
@@ -89,10 +89,15 @@ impl Driver {
         }
         self.measure_links();
         self.evaluate_if_due();
-        if self.checkpoints.is_due(self.now_s, cost.iteration) {
+        let must_save = must_save && self.checkpoints.are_written();
+        if must_save || self.checkpoints.is_due(self.now_s, cost.iteration) {
             self.save();
         }
-        self.notify(Event::Proceed);
+        if must_save {
+            self.checkpoints.proceeds_after = Some(cost.iteration);
+        } else {
+            self.notify(Event::Proceed);
+        }
     }
 
     /// Passes the link measurements since the last step to the engine, and records the changes.
@@ -123,9 +128,16 @@ impl Driver {
 
     /// Records the result of a save, and takes the step that waited for it.
     pub(super) fn save_finished(&mut self, result: SaveResult) {
+        let awaited = self.checkpoints.take_awaited(&result);
         let (event, step) = self.checkpoints.finish(self.now_s, result);
         if let Some(event) = event {
             self.publisher.publish(event);
+        }
+        if let Some(is_saved) = awaited.filter(|_| !self.is_ending) {
+            if !is_saved {
+                self.notify(Event::NotSaved);
+            }
+            self.notify(Event::Proceed);
         }
         if let Some(order) = step {
             self.take_step(order);

@@ -38,6 +38,8 @@ pub(super) struct Checkpoints {
     is_under_way: bool,
     /// The next step, if it waits for the checkpoint that is being written.
     pub(super) waiting: Option<StepOrder>,
+    /// The iteration after whose checkpoint the run goes on, if it waits for one.
+    pub(super) proceeds_after: Option<Iteration>,
     /// The last iteration of the newest checkpoint; 0 if there is none.
     saved: Iteration,
     /// The reason why the last checkpoint could not be written, if it failed.
@@ -62,6 +64,7 @@ impl Checkpoints {
             pending_jobs: 0,
             is_under_way: false,
             waiting: None,
+            proceeds_after: None,
             saved,
             failed: None,
             model_failed: None,
@@ -74,14 +77,19 @@ impl Checkpoints {
         !is_late && self.cadence.is_due(iteration.number(), now_s, self.last_s)
     }
 
+    /// Returns whether the run has checkpoints.
+    pub(super) fn are_written(&self) -> bool {
+        self.cadence != Cadence::Never
+    }
+
     /// Returns whether the state after the last step still has to be saved.
     pub(super) fn lack(&self, last_step: Iteration) -> bool {
-        self.cadence != Cadence::Never && self.saved != last_step
+        self.are_written() && self.saved != last_step
     }
 
     /// Records why the last state was not saved.
     pub(super) fn omit(&mut self, why: &str) {
-        if self.cadence != Cadence::Never {
+        if self.are_written() {
             self.failed = Some(why.to_owned());
         }
     }
@@ -130,6 +138,12 @@ impl Checkpoints {
         self.last_s = now_s;
         self.is_under_way = true;
         self.send(SaveJob::Checkpoint { training, past, progress: Box::new(progress) });
+    }
+
+    /// If the run waits for a checkpoint and this is its result, returns whether it was written.
+    pub(super) fn take_awaited(&mut self, result: &SaveResult) -> Option<bool> {
+        let SaveResult::Checkpoint { iteration, saved } = result else { return None };
+        self.proceeds_after.take_if(|awaited| awaited == iteration).map(|_| saved.is_ok())
     }
 
     /// Records the result of a job. Returns the event to publish, and the step that waited for the checkpoint.
@@ -184,13 +198,32 @@ mod tests {
         StepOrder { iteration, tasks, vectors, learning_rate: 0.1, with_product: false, writer }
     }
 
+    fn checkpoints() -> Checkpoints {
+        let (run_id, data, settings) = (String::new(), String::new(), String::new());
+        let run = CheckpointedRun { run_id, epoch: 0, task_batch: 1, data, settings };
+        Checkpoints::new(std_mpsc::channel().0, Cadence::Iterations(1), run, Iteration(1), 0.0)
+    }
+
+    #[test]
+    fn only_the_checkpoint_that_the_run_waits_for_lets_it_go_on() {
+        let result = |iteration, saved: Result<(), &str>| {
+            let saved = saved.map(|()| (String::new(), 0.0)).map_err(String::from);
+            SaveResult::Checkpoint { iteration: Iteration(iteration), saved }
+        };
+        let mut checkpoints = checkpoints();
+        assert_eq!(checkpoints.take_awaited(&result(3, Ok(()))), None);
+        for (written, is_saved) in [(Ok(()), true), (Err("the disk is full"), false)] {
+            checkpoints.proceeds_after = Some(Iteration(3));
+            assert_eq!(checkpoints.take_awaited(&result(2, Ok(()))), None);
+            assert_eq!(checkpoints.take_awaited(&result(3, written)), Some(is_saved));
+            assert_eq!(checkpoints.take_awaited(&result(3, written)), None);
+        }
+    }
+
     /// Only the first order for a step has a writer for the next parameters, so it must be passed on.
     #[test]
     fn an_order_that_is_replaced_while_it_waits_leaves_its_writer() {
-        let (run_id, data, settings) = (String::new(), String::new(), String::new());
-        let run = CheckpointedRun { run_id, epoch: 0, task_batch: 1, data, settings };
-        let (jobs, _saver) = std_mpsc::channel();
-        let mut checkpoints = Checkpoints::new(jobs, Cadence::Iterations(1), run, Iteration(1), 0.0);
+        let mut checkpoints = checkpoints();
         checkpoints.is_under_way = true;
         let (_set, writer) = ParameterSet::begin(Iteration(4), 1, WireFormat::F32Exact);
         assert!(checkpoints.admit(order(5, Some(writer))).is_none() && checkpoints.admit(order(6, None)).is_none());

@@ -72,7 +72,7 @@ impl Driver {
                     with_product,
                 });
             }
-            Effect::Committed { cost } => self.committed(&cost),
+            Effect::Committed { cost, must_save } => self.committed(&cost, must_save),
             Effect::Wait { reason } => {
                 let WaitReason::Workers { present, needed } = reason;
                 tracing::info!("{reason}");

@@ -143,7 +143,7 @@ impl Starter<'_> {
             labels: self.run.labels.clone(),
             policy: self.policy.specification.clone(),
             budget: self.engine.budget,
-            most_tasks: self.engine.choice.map(|choice| choice.most),
+            most_tasks: self.engine.choice.as_ref().map(|choice| choice.most),
             iterations: self.engine.iterations,
             task_batch: self.problem.task_batch,
             seed: self.engine.seed,

@@ -88,7 +88,7 @@ impl Cluster {
             optimizer: settings.optimizer().0,
             sizes: TensorSizes::from(&table),
             format: settings.format,
-            budget: settings.choice.map_or(settings.budget, |choice| choice.most),
+            budget: settings.choice.as_ref().map_or(settings.budget, |choice| choice.most),
         };
         let found = ata_coordinator::newest(&store(folder.path()), &table, &training);
         let checkpoint = found.expect("one is whole").expect("a checkpoint").checkpoint;
@@ -241,7 +241,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         run: RunConfig { id: "harness".into(), folder: folder.to_owned(), ..RunConfig::default() },
         engine: EngineConfig {
             budget: settings.budget,
-            choice: settings.choice,
+            choice: settings.choice.clone(),
             iterations: settings.iterations,
             min_workers: settings.min_workers,
             lease_timeout_s: Some(settings.lease_timeout_s),

@@ -7,7 +7,8 @@ use ata_learn::{Learner, LearnerError, Sifted, TaskGradient, finite};
 use ata_sums::{GradientSum, Quantizer, maxima};
 use ata_types::{Iteration, TaskRange};
 
-use super::{Worker, wait};
+use super::Worker;
+use super::wait::wait;
 
 /// The waits between attempts to read the samples of a task, in milliseconds. They add up to 1.3 s, after which a busy disk has usually
 /// recovered. If it has not, the lease fails, and another worker computes it. The total is far below the shortest lease timeout.
@@ -44,7 +45,7 @@ impl Worker<'_> {
         if self.local.is_some() {
             return self.first_step_maxima();
         }
-        let (iteration, first) = self.place.of(iteration, TaskRange::single(0));
+        let (iteration, first) = self.numbers.of(iteration, TaskRange::single(0));
         let first = self.task_gradient(iteration, first.first)?;
         Ok(maxima(&first.gradient, &self.sizes)?)
     }

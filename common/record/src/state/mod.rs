@@ -62,9 +62,12 @@ pub struct RunState {
     pub policy: String,
     /// B, the number of tasks per iteration.
     pub budget: u64,
-    /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the least.
+    /// The most tasks of an iteration, if the number is chosen as the run goes on; then B is the first.
     #[serde(default)]
     pub most_tasks: Option<u64>,
+    /// If so, the numbers of tasks so far, each with the number of iterations that had it.
+    #[serde(default)]
+    pub budgets: Vec<(u64, u64)>,
     /// The number of iterations that the run is to take, or for whose tasks it goes on if their number is chosen.
     pub target_iterations: u64,
     /// The number of samples per task.
@@ -297,19 +300,6 @@ impl RunState {
         (self.task_batch, self.seed) = (*task_batch, *seed);
     }
 
-    fn resume(&mut self, event: &RunEvent) {
-        let RunEvent::Resume { time_s, policy, iteration, iterations, .. } = event else { return };
-        self.policy.clone_from(policy);
-        self.target_iterations = *iterations;
-        (self.phase, self.end, self.saved) = (RunPhase::default(), None, Some(*iteration));
-        self.allocation.shares.clear();
-        self.pending.clear();
-        for worker in self.workers.values_mut() {
-            worker.present = false;
-            worker.usage.leave(*time_s);
-        }
-    }
-
     fn join(&mut self, event: &RunEvent) {
         let RunEvent::Join { time_s, worker: id, name, device, machine } = event else { return };
         let id = *id;
@@ -360,6 +350,12 @@ impl RunState {
         };
         self.iterations += 1;
         self.last_step = iteration.number();
+        if self.most_tasks.is_some() {
+            match self.budgets.last_mut() {
+                Some((last, iterations)) if *last == tasks => *iterations += 1,
+                _ => self.budgets.push((tasks, 1)),
+            }
+        }
         self.iteration_time_s += runtime_s;
         self.total_worker_time_s += total_worker_time_s;
         self.tasks_applied += tasks;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::RunState;
-use crate::event::EndState;
+use crate::event::{EndState, RunEvent};
 
 /// The phase that a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,5 +48,18 @@ impl RunState {
     /// Returns how many of [`Self::target_iterations`] are done: if their number of tasks is chosen, as many as have the tasks so far.
     pub fn progress(&self) -> u64 {
         if self.most_tasks.is_some() { self.tasks_applied / self.budget.max(1) } else { self.iterations }
+    }
+
+    pub(super) fn resume(&mut self, event: &RunEvent) {
+        let RunEvent::Resume { time_s, policy, iteration, iterations, .. } = event else { return };
+        self.policy.clone_from(policy);
+        self.target_iterations = *iterations;
+        (self.phase, self.end, self.saved) = (RunPhase::default(), None, Some(*iteration));
+        self.allocation.shares.clear();
+        self.pending.clear();
+        for worker in self.workers.values_mut() {
+            worker.present = false;
+            worker.usage.leave(*time_s);
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::{Limits, TaskChoice};
 use ata_types::Iteration;
 
 /// Settings of an [`super::Engine`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// The number of tasks per iteration, B; at least 1.
     pub budget: u64,

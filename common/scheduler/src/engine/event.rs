@@ -91,6 +91,8 @@ pub enum Event {
         /// The outcome of the step.
         outcome: StepOutcome,
     },
+    /// The state could not be saved that [`Effect::Committed`] asked for: iterations keep their number of tasks.
+    NotSaved,
     /// The next iteration shall begin as soon as there are enough workers. Sent once at the start of a run, and once after
     /// each [`Effect::Committed`], when everything that is to be saved between two iterations is saved.
     Proceed,
@@ -233,6 +235,9 @@ pub enum Effect {
     Committed {
         /// The cost of the iteration.
         cost: IterationCost,
+        /// Whether the state must be saved, if the run is saved at all: from now on, iterations have another number of tasks, as measured times
+        /// suggest. If that fails, send [`Event::NotSaved`].
+        must_save: bool,
     },
     /// The run cannot continue until something changes. Sent once per reason.
     Wait {

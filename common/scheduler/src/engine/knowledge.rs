@@ -1,19 +1,41 @@
 //! Passes observations of workers to the policy, and asks it for decisions.
 
-use super::task_count::TaskCount;
+use super::task_count::{TaskCount, TaskRule};
 use super::{EngineConfig, Purpose, Shared, stream};
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
 use ata_types::{Iteration, WorkerId};
 
 impl Shared {
-    /// Returns the number of tasks of the iteration that begins now, after `position` tasks of the run.
-    pub(super) fn choose_tasks(&mut self, position: u64) -> u64 {
-        let EngineConfig { budget, choice, iterations, .. } = self.config;
+    /// Returns the number of tasks of an iteration that begins now, after `position` tasks of the run.
+    pub(super) fn choose_tasks(&mut self, iteration: Iteration, position: u64) -> u64 {
+        let &EngineConfig { budget, ref choice, iterations, .. } = &self.config;
         let Some(choice) = choice else { return budget };
         let left = iterations.saturating_mul(budget).saturating_sub(position).max(1);
         let count = self.task_count.get_or_insert_with(|| TaskCount::new(budget));
-        count.next(self.now_s, self.noise.tasks(), &choice).min(left)
+        count.next(iteration, self.now_s, self.noise.tasks(), choice).min(left)
+    }
+
+    /// Chooses the number of tasks of the next iterations, if it follows the goodput. Returns whether that has to be saved.
+    pub(super) fn choose_between(&mut self) -> bool {
+        let means = self.task_means();
+        let Some((count, choice)) = self.task_count.as_mut().zip(self.config.choice.as_ref()) else { return false };
+        choice.rule == TaskRule::Goodput && count.choose(self.noise.tasks(), means.as_deref(), choice)
+    }
+
+    /// Returns the mean time of a task of each worker, if all were timed and none computes batches.
+    fn task_means(&mut self) -> Option<Vec<f64>> {
+        let single = |slot: usize| !self.roster.fuses[slot];
+        let mean = |slot: usize| self.statistics[slot].mean_s().filter(|mean_s| *mean_s > 0.0 && single(slot));
+        let present = self.roster.present();
+        (!present.is_empty()).then(|| present.iter().map(|worker| mean(worker.slot())).collect()).flatten()
+    }
+
+    /// Takes back the number of tasks that was chosen last.
+    pub(super) fn revert_tasks(&mut self) {
+        if let Some(count) = &mut self.task_count {
+            count.revert();
+        }
     }
 
     /// Asks the policy for its decision on `take` tasks, or on more of them if the run overcommits. An error says what is wrong with the
@@ -28,7 +50,7 @@ impl Shared {
         let round = Round { iteration: number, budget, workers, statistics: &self.statistics, fuses, links };
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
         let allocated = decision.check(workers.len())?;
-        if let Some(choice) = self.config.choice {
+        if let Some(choice) = &self.config.choice {
             decision.lr_factor *= choice.rate.factor(take, self.config.budget, self.noise.tasks());
         }
         if budget > take {

@@ -122,6 +122,7 @@ impl Engine {
             Event::Delivered { worker, collection } => engine.delivered(worker, collection),
             Event::CollectionFailed { worker, collection } => engine.collection_failed(worker, collection),
             Event::StepCommitted { iteration, outcome } => engine.step_committed(iteration, &outcome),
+            Event::NotSaved => engine.shared.revert_tasks(),
             Event::Proceed => engine.proceed(),
             Event::Timeout => engine.timeout(),
             Event::Forgiven { worker } => {

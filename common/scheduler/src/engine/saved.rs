@@ -194,7 +194,8 @@ impl Engine {
         let finished = saved.finished(&config);
         let mut engine = Self::new(config, policy);
         engine.phase = Phase::Between(Between::new(saved.next_iteration, finished));
-        engine.shared.task_count = saved.task_count.filter(|_| config.choice.is_some());
+        let chooses = engine.shared.config.choice.is_some();
+        engine.shared.task_count = saved.task_count.filter(|_| chooses);
         engine.shared.noise = saved.noise;
         let Shared { roster, leases, statistics, priors, ledger, began_s, last_step_s, .. } = &mut engine.shared;
         *roster = Roster::restored(&saved.strikes, &saved.proven);

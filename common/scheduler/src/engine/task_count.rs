@@ -6,13 +6,21 @@
 //!
 //! The mean of B gradients achieves B/(B + N) of what the gradient without noise would (see `noise`): with B = N, half of it. Fewer take more
 //! steps, and more take more samples, than that is worth (McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, section 2.3).
+//! In a second, steps of B tasks achieve B/(B + N)/(T(B) + x), the goodput (Qiao et al., "Pollux", OSDI 2021). T is the time in which unlike workers
+//! compute B tasks in the best shares. It grows in jumps: four workers whose tasks take 1, 2, 4 and 8 s need 8 s for 15 tasks, and 9 s for 16.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use ata_types::Iteration;
+use rand::SeedableRng;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::ras;
+use crate::policy::SchedulerRng;
+
 /// How the engine chooses the number of tasks of each iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskChoice {
     /// What the number follows.
     pub rule: TaskRule,
@@ -25,12 +33,17 @@ pub struct TaskChoice {
 }
 
 /// What the number of tasks of an iteration follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskRule {
     /// What is not computation: workers compute for nine tenths of the time.
     Exchange,
     /// The noise scale of the gradients, which does not depend on who computes how fast.
     Noise,
+    /// The goodput, which depends on both. A number is kept for [`KEPT`] iterations at least, and changes only once that is saved, so that no
+    /// iteration is repeated with another one.
+    Goodput,
+    /// The numbers of another run: each one with the number of iterations that had it. The last one is that of all further iterations.
+    Path(Arc<[(u64, u64)]>),
 }
 
 /// How the learning rate of a step follows the number of its tasks, B, if it was chosen for B₀ of them.
@@ -70,12 +83,26 @@ const MOST_CHANGE: f64 = 2.0;
 /// The same if the number follows the noise, which changes slowly and is estimated over 50 steps. A smaller difference changes nothing.
 const NOISE_CHANGE: f64 = 1.25;
 
+/// The number of iterations for which a number is kept that follows the goodput: those over which the noise is estimated.
+const KEPT: u64 = 50;
+
+/// About how many numbers are tried for the largest goodput, which is flat around its maximum.
+const TRIED: u64 = 64;
+
+/// The least factor by which the goodput must grow. Around its maximum, half as many tasks again cost 2 % of it.
+const GAIN: f64 = 1.05;
+
 /// Chooses the number of tasks of each iteration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskCount {
     /// The number that was chosen last.
     tasks: u64,
+    /// The number of iterations since it changed, if it follows the goodput. The first change may come as soon as the noise is known.
+    kept: u64,
+    /// The number before it, which is restored if the change cannot be saved.
+    #[serde(skip)]
+    before: Option<u64>,
     measured: VecDeque<MeasuredRound>,
     /// The last iteration, whose time ends when the next one begins.
     #[serde(skip)]
@@ -102,7 +129,7 @@ struct LastRound {
 impl TaskCount {
     /// Begins with so many tasks.
     pub(super) fn new(tasks: u64) -> Self {
-        Self { tasks, measured: VecDeque::new(), last: None }
+        Self { tasks, kept: KEPT, before: None, measured: VecDeque::new(), last: None }
     }
 
     /// An iteration that began at `started_s` was committed.
@@ -115,17 +142,47 @@ impl TaskCount {
         self.last = None;
     }
 
-    /// Returns the number of tasks of the iteration that begins now, given the noise scale, if it is known.
-    pub(super) fn next(&mut self, now_s: f64, noise: Option<f64>, choice: &TaskChoice) -> u64 {
+    /// Returns the number of tasks of an iteration that begins now, given the noise scale, if it is known.
+    pub(super) fn next(&mut self, iteration: Iteration, now_s: f64, noise: Option<f64>, choice: &TaskChoice) -> u64 {
         self.measure(now_s);
         let last = self.tasks as f64;
-        let next = match choice.rule {
+        let next = match &choice.rule {
             TaskRule::Exchange => self.hiding().map(|tasks| tasks.clamp(last / MOST_CHANGE, last * MOST_CHANGE)),
             TaskRule::Noise => noise.and_then(|tasks| following(last, tasks)),
+            TaskRule::Goodput => None,
+            TaskRule::Path(path) => on_path(path, iteration).map(|tasks| tasks as f64),
         };
         let next = next.map_or(self.tasks, |tasks| tasks.round() as u64);
         self.tasks = next.clamp(choice.least, choice.most.max(choice.least));
         self.tasks
+    }
+
+    /// Chooses the number of tasks that follows the goodput, between two iterations. Returns whether it has changed, and has to be saved.
+    /// `means` are the mean times of the workers' tasks, if they are known.
+    pub(super) fn choose(&mut self, noise: Option<f64>, means: Option<&[f64]>, choice: &TaskChoice) -> bool {
+        self.kept = self.kept.saturating_add(1);
+        self.before = None;
+        let Some((noise, (tasks_per_s, exchange_s))) = noise.zip(self.medians()).filter(|_| self.kept >= KEPT) else {
+            return false;
+        };
+        let goodput = |tasks: u64| {
+            let computing_s = means.map_or(tasks as f64 / tasks_per_s, |means| makespan_s(means, tasks));
+            tasks as f64 / (tasks as f64 + noise) / (computing_s + exchange_s)
+        };
+        let nearest = |factor: f64| ((self.tasks as f64 * factor) as u64).clamp(choice.least, choice.most);
+        let (least, most) = (nearest(1.0 / MOST_CHANGE), nearest(MOST_CHANGE));
+        let tried = (least..=most).step_by(((most - least) / TRIED + 1) as usize);
+        let best = tried.max_by(|a, b| goodput(*a).total_cmp(&goodput(*b))).unwrap_or(self.tasks);
+        let has_changed = goodput(best) >= GAIN * goodput(self.tasks);
+        if has_changed {
+            (self.before, self.tasks, self.kept) = (Some(self.tasks), best, 0);
+        }
+        has_changed
+    }
+
+    /// Takes back a change that could not be saved.
+    pub(super) fn revert(&mut self) {
+        self.tasks = self.before.take().unwrap_or(self.tasks);
     }
 
     /// Measures the last iteration.
@@ -139,13 +196,17 @@ impl TaskCount {
 
     /// Returns the number of tasks with which workers compute for a share of the time of [`UTILIZATION`].
     fn hiding(&self) -> Option<f64> {
+        self.medians().map(|(tasks_per_s, exchange_s)| tasks_per_s * exchange_s * UTILIZATION / (1.0 - UTILIZATION))
+    }
+
+    /// Returns R and x, if they were measured.
+    fn medians(&self) -> Option<(f64, f64)> {
         let median = |of: fn(&MeasuredRound) -> f64| {
             let mut all: Vec<f64> = self.measured.iter().map(of).collect();
             all.sort_by(f64::total_cmp);
             all.get(all.len() / 2).copied()
         };
-        let tasks_per_s = median(|measured| measured.tasks_per_s)?;
-        Some(tasks_per_s * median(|measured| measured.exchange_s)? * UTILIZATION / (1.0 - UTILIZATION))
+        median(|measured| measured.tasks_per_s).zip(median(|measured| measured.exchange_s))
     }
 
     /// Returns whether an engine can have saved this.
@@ -154,6 +215,24 @@ impl TaskCount {
         let are_times = |of: &MeasuredRound| is_time(of.tasks_per_s) && is_time(of.exchange_s);
         self.tasks >= 1 && self.measured.len() <= REMEMBERED && self.measured.iter().all(are_times)
     }
+}
+
+/// Returns the time in which workers compute tasks in the best shares, given the mean times of their tasks.
+fn makespan_s(means: &[f64], tasks: u64) -> f64 {
+    // Which of several best shares it is does not change their time.
+    let shares = ras(means, tasks, &mut SchedulerRng::seed_from_u64(0));
+    shares.iter().zip(means).map(|(share, mean_s)| *share as f64 * mean_s).fold(0.0, f64::max)
+}
+
+/// Returns the number of tasks of an iteration on a path.
+fn on_path(path: &[(u64, u64)], iteration: Iteration) -> Option<u64> {
+    let mut left = iteration.since(Iteration::FIRST);
+    let reached = path.iter().find(|(_, iterations)| {
+        let is_reached = left < *iterations;
+        left = left.saturating_sub(*iterations);
+        is_reached
+    });
+    reached.or(path.last()).map(|(tasks, _)| *tasks)
 }
 
 /// Returns the number of tasks after `last` on the way to `wanted`, if that is far enough.
@@ -176,7 +255,7 @@ mod tests {
     fn run(length: &mut TaskCount, tasks_per_s: f64, exchange_s: &[f64]) -> Vec<u64> {
         let mut now_s = 0.0;
         let each = exchange_s.iter().map(|exchange_s| {
-            let tasks = length.next(now_s, None, &UP_TO_960);
+            let tasks = length.next(Iteration::FIRST, now_s, None, &UP_TO_960);
             let busy_s = tasks as f64 / tasks_per_s;
             length.committed(tasks, now_s, busy_s);
             now_s += busy_s + exchange_s;
@@ -205,11 +284,11 @@ mod tests {
         let odd = [0.2, 0.2, 0.2, 60.0, 0.2, 0.2, 60.0, 0.2];
         assert_eq!(run(&mut length, 100.0, &odd), [180; 8]);
         length.interrupt();
-        assert_eq!(length.next(1e6, None, &UP_TO_960), 180);
+        assert_eq!(length.next(Iteration::FIRST, 1e6, None, &UP_TO_960), 180);
         // A clock may measure zero.
         length.committed(180, 1e6, 0.0);
-        assert_eq!((length.next(2e6, None, &UP_TO_960), length.is_valid()), (180, true));
-        assert_eq!(length.next(2e6, None, &TaskChoice { most: 100, ..UP_TO_960 }), 100);
+        assert_eq!((length.next(Iteration::FIRST, 2e6, None, &UP_TO_960), length.is_valid()), (180, true));
+        assert_eq!(length.next(Iteration::FIRST, 2e6, None, &TaskChoice { most: 100, ..UP_TO_960 }), 100);
     }
 
     #[test]
@@ -220,7 +299,7 @@ mod tests {
             // Times do not matter.
             let mut next = |step| {
                 count.committed(1, step, 1.0);
-                count.next(9.0 * step, noise, &choice)
+                count.next(Iteration::FIRST, 9.0 * step, noise, &choice)
             };
             [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(&mut next)
         };
@@ -230,6 +309,61 @@ mod tests {
         assert_eq!(run(16, Some(1e9)), [20, 25, 31, 39, 49, 60]);
         assert_eq!(run(5, Some(0.0)), [4, 3, 2, 2, 2, 2]);
         assert_eq!(run(2, Some(4.0)), [3, 4, 4, 4, 4, 4]);
+    }
+
+    /// Workers compute 100 tasks a second, and 0.04 s of an iteration are not computation: with a noise scale of 25, 10 tasks achieve most.
+    #[test]
+    fn the_number_follows_the_goodput_once_that_is_saved() {
+        let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 60, rate: RateScaling::Constant };
+        let mut count = TaskCount::new(40);
+        let mut now_s = 0.0;
+        let mut run = |noise: Option<f64>, is_saved: bool| {
+            let mut steps = (0..60).map(|_| {
+                let tasks = count.next(Iteration::FIRST, now_s, noise, &choice);
+                count.committed(tasks, now_s, tasks as f64 / 100.0);
+                now_s += tasks as f64 / 100.0 + 0.04;
+                let has_changed = count.choose(noise, None, &choice);
+                if has_changed && !is_saved {
+                    count.revert();
+                }
+                assert!(count.is_valid());
+                (has_changed, count.next(Iteration::FIRST, now_s, noise, &choice))
+            });
+            steps.find(|(has_changed, _)| *has_changed).map(|(_, tasks)| tasks)
+        };
+        assert_eq!(run(None, true), None);
+        assert_eq!(run(Some(25.0), false), Some(40), "it could not be saved");
+        assert_eq!(run(Some(25.0), true), Some(20), "at most by half");
+        assert_eq!([run(Some(25.0), true), run(Some(25.0), true)], [Some(10), None]);
+        assert_eq!(run(Some(28.0), true), None, "the gain is too small");
+        assert_eq!([run(Some(1e9), true), run(Some(0.0), true)], [Some(20), Some(10)]);
+    }
+
+    /// The four workers above, in units of 20 ms, are all busy to the end with 15 tasks, and three of them with 7.
+    #[test]
+    fn the_goodput_knows_whole_shares() {
+        let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 128, rate: RateScaling::Constant };
+        let means = [0.02, 0.04, 0.08, 0.16];
+        assert_eq!([15, 16, 7].map(|tasks| (makespan_s(&means, tasks) * 1e3).round()), [160.0, 180.0, 80.0]);
+        let mut count = TaskCount::new(16);
+        count.committed(16, 0.0, 0.18);
+        count.measure(0.192);
+        let mut next = || {
+            count.kept = KEPT;
+            count.choose(Some(30.0), Some(&means), &choice);
+            count.tasks
+        };
+        assert_eq!([next(), next(), next()], [15, 7, 7]);
+    }
+
+    #[test]
+    fn a_path_is_followed_and_its_last_number_stays() {
+        let path = [(4, 2), (9, 1), (100, 2), (8, 3)];
+        let choice = TaskChoice { rule: TaskRule::Path(path.into()), least: 2, most: 60, rate: RateScaling::Constant };
+        let mut count = TaskCount::new(4);
+        let found = (1..=10).map(|iteration| count.next(Iteration(iteration), 0.0, Some(1e9), &choice));
+        assert_eq!(found.collect::<Vec<_>>(), [4, 4, 9, 60, 60, 8, 8, 8, 8, 8]);
+        assert_eq!(on_path(&[], Iteration(3)), None);
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Observer for Clock {
             Effect::Start { .. } => self.starts.push(now),
             Effect::Evict { .. } => self.evictions += 1,
             Effect::Rest { .. } => self.rests += 1,
-            Effect::Committed { cost } => self.tasks += cost.tasks_applied,
+            Effect::Committed { cost, .. } => self.tasks += cost.tasks_applied,
             _ => {}
         }
     }

@@ -35,7 +35,7 @@ impl Observer for Clock {
     }
 
     fn effect(&mut self, _now: f64, effect: &Effect) {
-        if let Effect::Committed { cost } = effect {
+        if let Effect::Committed { cost, .. } = effect {
             self.0.push(cost.runtime_s);
         }
     }

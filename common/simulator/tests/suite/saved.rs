@@ -63,7 +63,7 @@ impl Observer for Log<'_> {
         }
         if self.what == Break::Restore {
             let saved: SavedEngine = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
-            *engine = Engine::restore(self.config, informed(self.policy, WORKERS), saved).unwrap();
+            *engine = Engine::restore(self.config.clone(), informed(self.policy, WORKERS), saved).unwrap();
         }
         for &worker in &present {
             let (machine, prior) = (worker.into(), prior(worker));
@@ -75,7 +75,9 @@ impl Observer for Log<'_> {
     fn effect(&mut self, now: f64, effect: &Effect) {
         // Leases that end with the interruption itself are reported by one engine only, and so is the work wasted on them.
         let effect = match effect {
-            Effect::Committed { cost } => Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost } },
+            Effect::Committed { cost, must_save } => {
+                Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost }, must_save: *must_save }
+            }
             Effect::Assign { worker, lease } => Effect::Assign { worker: *worker, lease: unnumbered(lease) },
             Effect::End { worker, lease, outcome, time } => {
                 Effect::End { worker: *worker, lease: unnumbered(lease), outcome: *outcome, time: *time }
@@ -156,7 +158,8 @@ fn run(scenario: &Scenario, after: u64, what: Break) -> (Vec<(f64, Effect)>, Res
     simulation.changes.clone_from(&scenario.changes);
     simulation.priors = (0..WORKERS as usize).map(|slot| prior(WorkerId::from_slot(slot))).collect();
     let at_first = simulation.present_at_first();
-    let mut engine = Engine::new(EngineConfig { min_workers: at_first, ..config }, informed(scenario.policy, WORKERS));
+    let mut engine =
+        Engine::new(EngineConfig { min_workers: at_first, ..config.clone() }, informed(scenario.policy, WORKERS));
     let mut log = Log { policy: scenario.policy, config, after, what, committed: 0, effects: Vec::new() };
     // A run may be aborted, or lose all its workers: it must end the same way.
     let end = simulation.run(&mut engine, &mut log).map_err(|error| error.to_string());

@@ -61,7 +61,7 @@ impl Repetition {
             optimizer: settings.optimizer().0,
             sizes: (&model.table()).into(),
             format: settings.format,
-            budget: settings.choice.map_or(settings.budget, |choice| choice.most),
+            budget: settings.choice.as_ref().map_or(settings.budget, |choice| choice.most),
         };
         let state = TrainingState::new(config, model.initial_parameters(1).unwrap());
         Self { learner, state, own: BTreeMap::new(), settings: settings.clone(), position: 0 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ata_harness::{Cluster, Settings, WorkerSettings, toy};
 use ata_learn::{Model, ModelError, ModelResolver, with_squares};
-use ata_record::RunEvent;
+use ata_record::{RunEvent, RunState};
 use ata_scheduler::{RateScaling, TaskChoice, TaskRule};
 use ata_types::WireFormat;
 
@@ -94,11 +94,46 @@ async fn a_budget_that_follows_the_noise_depends_on_gradients_alone() {
         cluster.wait_for("progress", |state| state.iterations >= 4).await;
         killed.abort();
         cluster.wait_for("progress without it", |state| state.iterations >= 8).await;
-        cluster.crash(&settings).await;
+        cluster.crash(&Settings { min_workers: 1, ..settings }).await;
         cluster.worker(slow(WorkerSettings::new("four")));
         let ended = cluster.end().await;
         assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
         assert_eq!(ended.report.parameters_sha256, one.report.parameters_sha256, "{format}");
         assert!(tasks(&ended).iter().all(|step| path.contains(step)), "{path:?} {:?}", tasks(&ended));
     }
+}
+
+/// Returns the number of tasks of each iteration.
+fn one_by_one(budgets: &[(u64, u64)]) -> Vec<u64> {
+    budgets.iter().flat_map(|&(tasks, iterations)| std::iter::repeat_n(tasks, iterations as usize)).collect()
+}
+
+/// Times choose the number of tasks. No iteration that is repeated after a crash has another number, and one worker repeats the run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_that_follows_the_goodput_can_be_repeated() {
+    let plain = following("ata-auto", WireFormat::Compact);
+    let by = |rule| plain.choice.clone().map(|choice| TaskChoice { rule, ..choice });
+    // The exchange takes far longer than such tasks, so more of them are better. Only the change is saved.
+    let (iterations, checkpoint_every) = (400, Some(100_000));
+    let plain = Settings { iterations, checkpoint_every, ..plain.clone() };
+    let settings = Settings { min_workers: 3, choice: by(TaskRule::Goodput), ..plain.clone() };
+    let mut cluster = Cluster::start(&settings).await;
+    workers(3).for_each(|worker| drop(cluster.worker(worker)));
+    let mut seen = Vec::new();
+    let has_changed = |state: &RunState| {
+        seen.clone_from(&state.budgets);
+        state.budgets.get(1).is_some_and(|(_, iterations)| *iterations > 5)
+    };
+    cluster.wait_for("another number of tasks", has_changed).await;
+    cluster.crash(&settings).await;
+    workers(3)
+        .for_each(|worker| drop(cluster.worker(WorkerSettings { name: worker.name.clone() + "-again", ..worker })));
+    let ended = cluster.end().await;
+    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+    let path = ended.report.state.budgets;
+    assert!(one_by_one(&path).starts_with(&one_by_one(&seen)), "{seen:?} {path:?}");
+
+    let one = run(&Settings { choice: by(TaskRule::Path(path.as_slice().into())), ..plain }, workers(1)).await;
+    assert_eq!(one.report.state.budgets, path);
+    assert_eq!(one.report.parameters_sha256, ended.report.parameters_sha256);
 }

@@ -44,7 +44,7 @@ impl Between {
         }
         let workers = shared.roster.available();
         let position = shared.config.position(self.next, shared.ledger.tasks_applied);
-        let tasks = shared.choose_tasks(position);
+        let tasks = shared.choose_tasks(self.next, position);
         let decision = match shared.decide(self.next, tasks, &workers) {
             Ok(decision) => Arc::new(decision),
             Err(problem) => {

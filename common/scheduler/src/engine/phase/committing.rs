@@ -45,10 +45,11 @@ impl Committing {
         }
         shared.last_step_s = Some(self.finished_s);
         shared.spare = std::mem::take(&mut self.employed).cleared();
-        shared.effects.push(Effect::Committed { cost });
         if let Some(squares) = outcome.squares {
             shared.noise.add(squares, cost.tasks_applied, self.batches(shared));
         }
+        let must_save = shared.choose_between();
+        shared.effects.push(Effect::Committed { cost, must_save });
         shared.policy.stepped(outcome);
         let runtime_s = shared.now_s - shared.began_s.unwrap_or(shared.now_s);
         let limit = shared.config.limits.reached(runtime_s, &shared.ledger, outcome);

@@ -80,7 +80,7 @@ fn an_iteration_under_way_begins_again() {
 fn a_run_that_is_over_stays_so() {
     let end = |limits: Limits| {
         let config = EngineConfig { budget: 1, iterations: 4, min_workers: 1, limits, ..config() };
-        let mut cluster = Cluster::with("uta", config);
+        let mut cluster = Cluster::with("uta", config.clone());
         let mut effects = cluster.join(1);
         for iteration in 1.. {
             let [(number, lease)] = assigned(&effects)[..] else { break };
@@ -94,7 +94,7 @@ fn a_run_that_is_over_stays_so() {
     for (limits, reason) in [(Limits::default(), FinishReason::Iterations), (limit, FinishReason::TargetLoss)] {
         let (config, saved) = end(limits);
         assert_eq!(saved.finished(&config), Some(reason));
-        let mut same = Cluster::of(restored(config, "uta", &saved).engine);
+        let mut same = Cluster::of(restored(config.clone(), "uta", &saved).engine);
         // `Cluster::of` has sent Proceed: the engine is over, and a second one changes nothing.
         assert_eq!((same.tell(Event::Proceed), same.join(1)), (vec![], vec![]));
         assert_eq!(same.engine.save(), saved);

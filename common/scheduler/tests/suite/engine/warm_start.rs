@@ -52,7 +52,7 @@ fn takes_over(cluster: &mut Cluster, fails: u32, number: u32, prior: WorkerStati
 #[test]
 fn only_a_result_proves_that_a_worker_is_sound() {
     let config = EngineConfig { budget: 1, iterations: 9, min_workers: 1, rest_s: 1.0, ..EngineConfig::default() };
-    let mut cluster = Cluster::with("uta", config);
+    let mut cluster = Cluster::with("uta", config.clone());
     let (number, lease) = assigned(&cluster.join_on(1, MachineId(77)))[0];
     assert!(takes_over(&mut cluster, 2, 3, learned(200, 1.0, 0.5)), "it delivered nothing");
     cluster.report(number, lease.id, Report::Done { busy_s: &[BUSY_S] }).unwrap();

@@ -228,7 +228,7 @@ impl<'a> Checks<'a> {
                 self.collections.order(collections, collected);
                 self.step(iteration.number(), tasks, collected);
             }
-            Effect::Committed { cost } => self.commit(cost),
+            Effect::Committed { cost, .. } => self.commit(cost),
             Effect::Left { worker } => panic!("no worker leaves slowly here, but {worker} does"),
             Effect::Evict { worker, silent_s } => {
                 self.failures += 1;

@@ -51,7 +51,7 @@ impl<'a> Coordinator<'a> {
         log.note(0.0, scenario);
         let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);
         rng.set_stream(1);
-        let engine = Engine::new(scenario.engine, scenario.policy());
+        let engine = Engine::new(scenario.engine.clone(), scenario.policy());
         let checks = Checks::new(scenario, 0, Record::default(), &engine);
         let coordinator = Self {
             scenario,
@@ -217,7 +217,7 @@ impl Observer for Coordinator<'_> {
     }
 
     fn restart(&mut self, _now: f64) -> Option<Restart> {
-        let (config, policy) = (self.scenario.engine, self.policy());
+        let (config, policy) = (self.scenario.engine.clone(), self.policy());
         let (engine, clock, record) = match &self.disk {
             None => (Engine::new(config, policy), 0.0, Record::default()),
             Some(Saved { engine, record, time_s }) => {
