@@ -52,14 +52,14 @@ pub(crate) fn check() -> Result<(), Failure> {
         lines(&|path| !is_product(path) && !path.starts_with("research/")),
     );
     let counts = [
-        Count { name: "lines of the product", found: own, most: 64_905 },
+        Count { name: "lines of the product", found: own, most: 64_913 },
         Count { name: "lines of research", found: research, most: 5_060 },
         Count { name: "lines of tools", found: tools, most: 6_043 },
         Count { name: "lines of tests", found: all - own - research - tools, most: 34_679 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
         Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 13 },
-        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 53_150 },
+        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 53_130 },
     ];
     for (name, files) in doubled(&product) {
         println!("{name} is defined in {}", files.join(" and "));

@@ -114,7 +114,10 @@ impl Run {
         )?;
         let has_weights = model.table().tensors.iter().any(|entry| entry.kind == TensorKind::Weight);
         require(!settings.measures_noise() || !has_weights, || {
-            format!("--gradient-noise: the tasks of '{}' have weights; expected tasks that count alike", settings.model)
+            format!(
+                "--gradient-noise, --budget auto and noise: the tasks of '{}' have weights; expected tasks that count alike",
+                settings.model
+            )
         })?;
         let hold = resumption.as_ref().map(Resumption::hold).transpose()?;
         let start = match (&resumption, &settings.init) {

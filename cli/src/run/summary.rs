@@ -137,7 +137,7 @@ impl Summary {
             workers: run.workers.len(),
             worker_names: run.workers.iter().map(|(id, worker)| (*id, worker.name.clone())).collect(),
             budget: settings.tasks(),
-            budget_path: settings.budget.rule().map(|_| BudgetPath(run.budgets.clone()).to_string()),
+            budget_path: settings.budget.rule().and_then(|_| BudgetPath::of(&run.budgets)).map(|path| path.to_string()),
             task_batch: settings.task_batch,
             iterations: run.iterations,
             runtime_s: run.runtime_s(),

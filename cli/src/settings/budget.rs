@@ -69,9 +69,14 @@ impl Budget {
 
 /// Numbers of tasks, each with the number of iterations that have it; at least one.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct BudgetPath(pub(crate) Vec<(u64, u64)>);
+pub(crate) struct BudgetPath(Vec<(u64, u64)>);
 
 impl BudgetPath {
+    /// Returns the path of a run that has taken steps.
+    pub(crate) fn of(budgets: &[(u64, u64)]) -> Option<Self> {
+        (!budgets.is_empty()).then(|| Self(budgets.to_vec()))
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let part = |part: &str| {
             let (tasks, iterations) = part.split_once('x').unwrap_or((part, "1"));
