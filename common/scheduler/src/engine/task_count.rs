@@ -39,7 +39,7 @@ pub enum TaskRule {
     Exchange,
     /// The noise scale of the gradients, which does not depend on who computes how fast.
     Noise,
-    /// The goodput, which depends on both. A number is kept for [`KEPT`] iterations at least, and changes only once that is saved, so that no
+    /// The goodput, which depends on both. A number is kept for 50 iterations at least, and changes only once that is saved, so that no
     /// iteration is repeated with another one.
     Goodput,
     /// The numbers of another run: each one with the number of iterations that had it. The last one is that of all further iterations.
