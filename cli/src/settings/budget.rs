@@ -10,7 +10,7 @@ use ata_wire::limits::MAX_BUDGET;
 use serde::{Deserialize, Serialize};
 
 use super::local_steps::LocalStepCount;
-use super::training_length::Written;
+use super::training_length::{Written, as_written};
 use super::{Settings, in_range};
 use crate::failure::{Failure, require};
 
@@ -93,19 +93,7 @@ impl fmt::Display for BudgetPath {
     }
 }
 
-impl TryFrom<Written> for Budget {
-    type Error = String;
-
-    fn try_from(written: Written) -> Result<Self, String> {
-        written.text().parse()
-    }
-}
-
-impl From<Budget> for Written {
-    fn from(budget: Budget) -> Self {
-        Self::of(&budget)
-    }
-}
+as_written!(Budget);
 
 impl FromStr for Budget {
     type Err = String;
@@ -207,7 +195,6 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ata_sums::RuleName;
 
     #[test]
     fn budgets_are_read_as_they_are_written() {

@@ -11,7 +11,7 @@ use ata_types::ExchangeChoice;
 use ata_wire::limits::MAX_BUDGET;
 use serde::{Deserialize, Serialize};
 
-use super::training_length::Written;
+use super::training_length::{Written, as_written};
 use super::{Settings, in_range, positive};
 use crate::failure::{Failure, require};
 
@@ -27,19 +27,7 @@ pub(crate) enum LocalStepCount {
     Auto { most: u64 },
 }
 
-impl TryFrom<Written> for LocalStepCount {
-    type Error = String;
-
-    fn try_from(written: Written) -> Result<Self, String> {
-        written.text().parse()
-    }
-}
-
-impl From<LocalStepCount> for Written {
-    fn from(length: LocalStepCount) -> Self {
-        Self::of(&length)
-    }
-}
+as_written!(LocalStepCount);
 
 impl FromStr for LocalStepCount {
     type Err = String;

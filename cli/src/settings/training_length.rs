@@ -8,6 +8,26 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use crate::failure::{Failure, require};
 
+/// Has a file hold a type as its text, or as a number if that is one.
+macro_rules! as_written {
+    ($type:ty) => {
+        impl TryFrom<$crate::settings::training_length::Written> for $type {
+            type Error = String;
+
+            fn try_from(written: $crate::settings::training_length::Written) -> Result<Self, String> {
+                written.text().parse()
+            }
+        }
+
+        impl From<$type> for $crate::settings::training_length::Written {
+            fn from(value: $type) -> Self {
+                Self::of(&value)
+            }
+        }
+    };
+}
+pub(super) use as_written;
+
 /// A number of iterations, or of passes over the training data: `500` or `30epochs`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
@@ -39,19 +59,7 @@ impl Written {
     }
 }
 
-impl TryFrom<Written> for TrainingLength {
-    type Error = String;
-
-    fn try_from(written: Written) -> Result<Self, String> {
-        written.text().parse()
-    }
-}
-
-impl From<TrainingLength> for Written {
-    fn from(length: TrainingLength) -> Self {
-        Self::of(&length)
-    }
-}
+as_written!(TrainingLength);
 
 impl FromStr for TrainingLength {
     type Err = String;

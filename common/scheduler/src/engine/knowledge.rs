@@ -1,7 +1,7 @@
 //! Passes observations of workers to the policy, and asks it for decisions.
 
-use super::task_count::{TaskCount, TaskRule};
-use super::{EngineConfig, Purpose, Shared, stream};
+use super::task_count::TaskCount;
+use super::{EngineConfig, Purpose, Shared, TaskChoice, TaskRule, stream};
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
 use ata_types::{Iteration, WorkerId};
@@ -18,13 +18,14 @@ impl Shared {
 
     /// Chooses the number of tasks of the next iterations, if it follows the goodput. Returns whether that has to be saved.
     pub(super) fn choose_between(&mut self) -> bool {
-        let means = self.task_means();
-        let Some((count, choice)) = self.task_count.as_mut().zip(self.config.choice.as_ref()) else { return false };
-        choice.rule == TaskRule::Goodput && count.choose(self.noise.tasks(), means.as_deref(), choice)
+        let by_goodput = |choice: &&TaskChoice| choice.rule == TaskRule::Goodput;
+        let Some(choice) = self.config.choice.as_ref().filter(by_goodput) else { return false };
+        let (noise, means) = (self.noise.tasks(), self.task_means());
+        self.task_count.as_mut().is_some_and(|count| count.choose(noise, means.as_deref(), choice))
     }
 
     /// Returns the mean time of a task of each worker, if all were timed and none computes batches.
-    fn task_means(&mut self) -> Option<Vec<f64>> {
+    fn task_means(&self) -> Option<Vec<f64>> {
         let single = |slot: usize| !self.roster.fuses[slot];
         let mean = |slot: usize| self.statistics[slot].mean_s().filter(|mean_s| *mean_s > 0.0 && single(slot));
         let present = self.roster.present();

@@ -35,7 +35,7 @@
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
-//! - `noise`: how noisy gradients are; `task_count`: how many tasks an iteration has, if the engine chooses
+//! - `noise`: how noisy gradients are; `task_choice`, `task_count`: how many tasks an iteration has, if the engine chooses
 //! - `view`: what a policy sees within an iteration, and what it can do; `copies`: tasks that several workers compute
 //! - `saved`: everything that outlives the process, as plain data
 
@@ -55,6 +55,7 @@ mod random;
 mod roster;
 mod saved;
 mod shared;
+mod task_choice;
 mod task_count;
 mod time;
 mod trust;
@@ -67,7 +68,7 @@ pub use limits::{FinishReason, Limits};
 pub(crate) use random::{Purpose, stream};
 pub use saved::{RestoreError, SavedEngine};
 pub(crate) use saved::{check_progress, demand, teach};
-pub use task_count::{RateScaling, TaskChoice, TaskRule};
+pub use task_choice::{RateScaling, TaskChoice, TaskRule};
 pub use view::{Actions, Activity, IterationView};
 
 use std::ops::{ControlFlow, Range};

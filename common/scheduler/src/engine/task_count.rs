@@ -10,65 +10,14 @@
 //! compute B tasks in the best shares. It grows in jumps: four workers whose tasks take 1, 2, 4 and 8 s need 8 s for 15 tasks, and 9 s for 16.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use ata_types::Iteration;
 use rand::SeedableRng;
 use serde::{Deserialize, Serialize};
 
+use super::task_choice::{TaskChoice, TaskRule};
 use crate::allocation::ras;
 use crate::policy::SchedulerRng;
-
-/// How the engine chooses the number of tasks of each iteration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskChoice {
-    /// What the number follows.
-    pub rule: TaskRule,
-    /// The least number; at least 1.
-    pub least: u64,
-    /// The largest number.
-    pub most: u64,
-    /// How the learning rate follows the number.
-    pub rate: RateScaling,
-}
-
-/// What the number of tasks of an iteration follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TaskRule {
-    /// What is not computation: workers compute for nine tenths of the time.
-    Exchange,
-    /// The noise scale of the gradients, which does not depend on who computes how fast.
-    Noise,
-    /// The goodput, which depends on both. A number is kept for 50 iterations at least, and changes only once that is saved, so that no
-    /// iteration is repeated with another one.
-    Goodput,
-    /// The numbers of another run: each one with the number of iterations that had it. The last one is that of all further iterations.
-    Path(Arc<[(u64, u64)]>),
-}
-
-/// How the learning rate of a step follows the number of its tasks, B, if it was chosen for B₀ of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RateScaling {
-    /// It does not.
-    Constant,
-    /// It grows with √(B/B₀), which suits Adam (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
-    SquareRoot,
-    /// It grows as the progress of a step does, (B/(B + N))/(B₀/(B₀ + N)), which suits SGD (Johnson et al., "AdaScale SGD", 2020, equation 3).
-    Progress,
-}
-
-impl RateScaling {
-    /// Returns the factor of the learning rate of a step of `tasks` tasks. If the noise scale is not known, it is taken to be as large.
-    pub(super) fn factor(self, tasks: u64, base: u64, noise: Option<f64>) -> f64 {
-        let (tasks, base) = (tasks as f64, base as f64);
-        let noise = noise.unwrap_or(tasks);
-        match self {
-            Self::Constant => 1.0,
-            Self::SquareRoot => (tasks / base).sqrt(),
-            Self::Progress => tasks / (tasks + noise) * (base + noise) / base,
-        }
-    }
-}
 
 /// The share of the time in which workers are to compute, u. Beyond it, twice as many tasks gain a twentieth of the time at most.
 const UTILIZATION: f64 = 0.9;
@@ -103,23 +52,23 @@ pub(super) struct TaskCount {
     /// The number before it, which is restored if the change cannot be saved.
     #[serde(skip)]
     before: Option<u64>,
-    measured: VecDeque<MeasuredRound>,
+    measured: VecDeque<MeasuredIteration>,
     /// The last iteration, whose time ends when the next one begins.
     #[serde(skip)]
-    last: Option<LastRound>,
+    last: Option<LastIteration>,
 }
 
 /// What was measured of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MeasuredRound {
+struct MeasuredIteration {
     tasks_per_s: f64,
     /// Seconds in which the worker that computed for longest did not compute.
     exchange_s: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct LastRound {
+struct LastIteration {
     tasks: u64,
     started_s: f64,
     /// Seconds for which the worker computed that computed for longest.
@@ -134,7 +83,7 @@ impl TaskCount {
 
     /// An iteration that began at `started_s` was committed.
     pub(super) fn committed(&mut self, tasks: u64, started_s: f64, busy_s: f64) {
-        self.last = Some(LastRound { tasks, started_s, busy_s });
+        self.last = Some(LastIteration { tasks, started_s, busy_s });
     }
 
     /// The run waits for workers, so that the time of the last iteration says nothing.
@@ -187,10 +136,10 @@ impl TaskCount {
 
     /// Measures the last iteration.
     fn measure(&mut self, now_s: f64) {
-        if let Some(LastRound { tasks, started_s, busy_s }) = self.last.take().filter(|last| last.busy_s > 0.0) {
+        if let Some(LastIteration { tasks, started_s, busy_s }) = self.last.take().filter(|last| last.busy_s > 0.0) {
             self.measured.truncate(REMEMBERED - 1);
             let exchange_s = (now_s - started_s - busy_s).max(0.0);
-            self.measured.push_front(MeasuredRound { tasks_per_s: tasks as f64 / busy_s, exchange_s });
+            self.measured.push_front(MeasuredIteration { tasks_per_s: tasks as f64 / busy_s, exchange_s });
         }
     }
 
@@ -201,7 +150,7 @@ impl TaskCount {
 
     /// Returns R and x, if they were measured.
     fn medians(&self) -> Option<(f64, f64)> {
-        let median = |of: fn(&MeasuredRound) -> f64| {
+        let median = |of: fn(&MeasuredIteration) -> f64| {
             let mut all: Vec<f64> = self.measured.iter().map(of).collect();
             all.sort_by(f64::total_cmp);
             all.get(all.len() / 2).copied()
@@ -212,7 +161,7 @@ impl TaskCount {
     /// Returns whether an engine can have saved this.
     pub(super) fn is_valid(&self) -> bool {
         let is_time = |value: f64| (0.0..=crate::batches::MOST).contains(&value);
-        let are_times = |of: &MeasuredRound| is_time(of.tasks_per_s) && is_time(of.exchange_s);
+        let are_times = |of: &MeasuredIteration| is_time(of.tasks_per_s) && is_time(of.exchange_s);
         self.tasks >= 1 && self.measured.len() <= REMEMBERED && self.measured.iter().all(are_times)
     }
 }
@@ -247,6 +196,7 @@ fn following(last: f64, wanted: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::RateScaling;
 
     const UP_TO_960: TaskChoice =
         TaskChoice { rule: TaskRule::Exchange, least: 8, most: 960, rate: RateScaling::Constant };
@@ -270,11 +220,8 @@ mod tests {
         let mut length = TaskCount::new(24);
         assert_eq!(run(&mut length, 100.0, &[0.2; 6]), [24, 48, 96, 180, 180, 180]);
         length.interrupt();
-        assert_eq!(
-            run(&mut length, 100.0, &[0.002; 9])[5..],
-            [23, 12, 8, 8],
-            "it takes three of five, and then steps of two"
-        );
+        let shorter = run(&mut length, 100.0, &[0.002; 9]);
+        assert_eq!(shorter[5..], [23, 12, 8, 8], "it takes three of five, and then steps of two");
         assert_eq!(run(&mut TaskCount::new(24), 100.0, &[9.0; 8])[5..], [768, 960, 960], "the largest is 960");
     }
 
@@ -364,19 +311,5 @@ mod tests {
         let found = (1..=10).map(|iteration| count.next(Iteration(iteration), 0.0, Some(1e9), &choice));
         assert_eq!(found.collect::<Vec<_>>(), [4, 4, 9, 60, 60, 8, 8, 8, 8, 8]);
         assert_eq!(on_path(&[], Iteration(3)), None);
-    }
-
-    #[test]
-    fn the_learning_rate_follows_the_number() {
-        let factor = |scaling: RateScaling, noise| scaling.factor(64, 16, noise);
-        assert_eq!(factor(RateScaling::Constant, Some(1.0)), 1.0);
-        assert_eq!(factor(RateScaling::SquareRoot, Some(1.0)), 2.0);
-        // With as much noise as gradient in 64 tasks: from a fifth of what a step could achieve to a half.
-        assert_eq!(factor(RateScaling::Progress, None), 2.5);
-        assert!((factor(RateScaling::Progress, Some(1e9)) - 4.0).abs() < 1e-6, "as the mean without a gradient");
-        assert!(
-            (factor(RateScaling::Progress, Some(0.0)) - 1.0).abs() < 1e-12,
-            "without noise, more tasks give nothing"
-        );
     }
 }
