@@ -44,12 +44,12 @@ async fn every_mismatch_is_caught_if_everything_is_checked() {
     check(&settings(), &ended).await;
     let byzantine = number(&ended, "byzantine");
     let outcomes = outcomes(&ended, byzantine);
-    assert!(
-        !outcomes.is_empty() && outcomes.iter().all(|(_, outcome)| *outcome == TaskOutcome::Mismatched),
-        "{outcomes:?}"
-    );
+    assert!(outcomes.iter().any(|(_, outcome)| *outcome == TaskOutcome::Mismatched), "{outcomes:?}");
+    // What it computed when a mismatch set it to rest is cancelled.
+    let counts = |outcome| !matches!(outcome, TaskOutcome::Mismatched | TaskOutcome::Cancelled);
+    assert!(!outcomes.iter().any(|(_, outcome)| counts(*outcome)), "{outcomes:?}");
     let state = &ended.report.state;
-    assert_eq!(state.refused.keys().collect::<Vec<_>>(), [&RefusalKind::Mismatched]);
+    assert!(state.refused.contains_key(&RefusalKind::Mismatched), "{:?}", state.refused);
     for (number, worker) in &state.workers {
         assert_eq!(worker.mismatches > 0, *number == byzantine, "{worker:?}");
     }
