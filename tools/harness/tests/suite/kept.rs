@@ -5,7 +5,7 @@ use std::time::Duration;
 use ata_harness::{Settings, WorkerSettings};
 use ata_record::{RefusalKind, RunEvent};
 
-use crate::{check, count, is_loss, run};
+use crate::{check, losses, run};
 
 /// The losers of copied tasks are cancelled before, during and after their computation. No worker is blamed for that.
 #[tokio::test(flavor = "multi_thread")]
@@ -33,6 +33,6 @@ async fn a_vector_may_be_the_sum_of_any_number_of_leases() {
     for (policy, overcommit, budget) in [("ata-auto", 0.0, 8193), ("pull", 0.0, 8193), ("uta", 0.1, 20_000)] {
         let settings = Settings { policy, overcommit, budget, iterations: 2, ..Settings::default() };
         let ended = run(&settings, [WorkerSettings::new("one")]).await;
-        assert_eq!((ended.report.state.tasks_applied, count(&ended, is_loss)), (2 * budget, 0), "{policy}");
+        assert_eq!((ended.report.state.tasks_applied, losses(&ended)), (2 * budget, vec![]), "{policy}");
     }
 }

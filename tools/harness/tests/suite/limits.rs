@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::Code;
 
-use crate::{RECORD_BYTES, check, count, data, farewell, is_loss, run};
+use crate::{RECORD_BYTES, check, count, data, farewell, is_loss, losses, run};
 
 /// Eight workers send gradients of 4 MB, two of which fit into the limit.
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +23,7 @@ async fn more_gradients_than_fit_all_arrive() {
         Settings { model: "toy:1000000", budget: 16, iterations: 5, min_workers: 8, transfers, ..Settings::default() };
     let ended = run(&settings, (0..8).map(|number| WorkerSettings::new(format!("worker-{number}")))).await;
     check(&settings, &ended).await;
-    assert!(count(&ended, is_loss) == 0 && ended.report.state.refused.is_empty(), "{:?}", ended.report.state.refused);
+    assert!(losses(&ended).is_empty() && ended.report.state.refused.is_empty(), "{:?}", ended.events);
 }
 
 /// The model is larger than the data that HTTP/2 lets a sender send before it is read.
@@ -116,7 +116,7 @@ async fn keeps_its_session(condition: Condition, model: &'static str, at_least_s
     cluster.wait_for("the worker", |state| state.present() == 1).await;
     let ended = cluster.end().await;
     check(&settings, &ended).await;
-    assert_eq!(count(&ended, is_loss), 0);
+    assert_eq!(losses(&ended), [""; 0]);
     let runtime_s = ended.report.state.runtime_s();
     assert!(runtime_s > at_least_s, "{condition:?}: it took only {runtime_s} s");
 }

@@ -70,6 +70,12 @@ fn is_loss(event: &RunEvent) -> bool {
     matches!(event, RunEvent::Loss { .. })
 }
 
+/// Returns why workers were lost or got no work before the run was over.
+fn losses(ended: &Ended) -> Vec<String> {
+    let is_loss = |event: &&RunEvent| matches!(event, RunEvent::Loss { .. } | RunEvent::Rest { .. });
+    ended.events.iter().filter(is_loss).map(|event| format!("{event:?}")).collect()
+}
+
 /// Returns the number of the worker with this name.
 fn number(ended: &Ended, name: &str) -> WorkerId {
     *ended.report.state.workers.iter().find(|(_, worker)| worker.name == name).expect("it took part").0

@@ -9,7 +9,7 @@ use ata_record::{RefusalKind, RunEvent};
 use ata_types::{ExchangeChoice, WireFormat};
 use tokio::net::TcpListener;
 
-use crate::{rests, run};
+use crate::{losses, rests, run};
 
 /// A model of seven chunks, so that each of four workers owns one or two.
 const MODEL: &str = "toy:200000";
@@ -47,12 +47,6 @@ fn members(ended: &Ended) -> Vec<u64> {
         _ => None,
     };
     ended.events.iter().filter_map(members).collect()
-}
-
-/// Returns why workers were lost or got no work before the run was over.
-fn losses(ended: &Ended) -> Vec<String> {
-    let is_loss = |event: &&RunEvent| matches!(event, RunEvent::Loss { .. } | RunEvent::Rest { .. });
-    ended.events.iter().filter(is_loss).map(|event| format!("{event:?}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
