@@ -211,6 +211,10 @@ pub(crate) struct PlanArgs {
     /// The part of a task's time that does not become shorter with fewer samples [default: none].
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) task_overhead: Option<String>,
+    /// The gradient noise scale in tasks, as `ata explain` shows it for a run with --gradient-noise: the plan then says what a second
+    /// achieves, and with which budget it achieves more.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) noise_scale: Option<f64>,
     /// Print JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,

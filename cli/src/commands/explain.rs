@@ -1,8 +1,9 @@
 //! The command `ata explain`: explains the allocation of tasks to workers.
 
 use ata_figures::Table;
-use ata_observe::{Explanation, WorkerExplanation, explain, read_state, read_state_at};
+use ata_observe::{Efficiency, Explanation, WorkerExplanation, explain, read_state, read_state_at};
 use ata_record::Prices;
+use ata_scheduler::progress;
 use ata_types::{Iteration, WorkerId, seconds};
 
 use super::location::RunLocation;
@@ -53,6 +54,7 @@ fn text(explanation: &Explanation) -> String {
         utilization,
         hiding_budget,
         noise_scale,
+        efficiency,
         workers,
     } = explanation;
     let chosen = most_tasks.map(|most| format!(", chosen, at most {most}")).unwrap_or_default();
@@ -70,6 +72,10 @@ fn text(explanation: &Explanation) -> String {
     let percent = |share: f64| format!("workers compute {:.0} % of the time{more}\n", 100.0 * share);
     text.extend(utilization.map(percent));
     text.extend(noise_scale.map(|tasks| worth(*budget, tasks)));
+    text.extend(efficiency.map(|of| {
+        let Efficiency { with_half, with_twice, .. } = of;
+        format!("{of}; {with_half:.2} times as much with half the budget, {with_twice:.2} times with twice\n")
+    }));
     let table = Table {
         title: "Workers; the last two columns say how long the iteration would take".into(),
         header: COLUMNS.split(',').map(String::from).collect(),
@@ -91,7 +97,7 @@ fn text(explanation: &Explanation) -> String {
 
 /// Says what a step on `budget` tasks achieves if the noise of gradients equals them at `noise` tasks.
 fn worth(budget: u64, noise: f64) -> String {
-    let percent = |tasks: f64| format!("{:.0} %", 100.0 * tasks / (tasks + noise));
+    let percent = |tasks: f64| format!("{:.0} %", 100.0 * progress(tasks, noise));
     let [half, own, twice] = [0.5, 1.0, 2.0].map(|factor| percent(factor * budget as f64));
     format!(
         "gradients: noise scale {noise:.1} tasks, so a step achieves {own} of one without noise; {half} with half the budget, {twice} with twice\n"

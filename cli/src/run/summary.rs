@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ata_coordinator::{RunReport, StopReason};
 use ata_data::hex;
-use ata_observe::PolicyCost;
+use ata_observe::{Efficiency, PolicyCost, contributions};
 use ata_record::{EndState, Labels, RefusalKind, RunState, SUMMARY_FILE, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
@@ -60,6 +60,10 @@ pub(crate) struct Summary {
     pub(crate) task_mean_s: Vec<Option<f64>>,
     /// The time of each worker that was not computation (transport, waiting, encoding), worker 1 first.
     overhead_s: Vec<f64>,
+    /// What the workers achieve together, if the noise of gradients is measured and known.
+    pub(crate) efficiency: Option<Efficiency>,
+    /// The share of what a second achieves that would be missing without each worker, by number, if that is known.
+    pub(crate) contributions: BTreeMap<WorkerId, f64>,
     pub(crate) first_loss: Option<f64>,
     pub(crate) final_loss: Option<f64>,
     pub(crate) test_loss: Option<f64>,
@@ -150,6 +154,8 @@ impl Summary {
             allocation_mean: workers().map(|worker| worker.tasks_applied as f64 / iterations).collect(),
             task_mean_s: workers().map(WorkerState::mean_task_s).collect(),
             overhead_s: workers().map(|worker| worker.overhead_s).collect(),
+            efficiency: Efficiency::of(run),
+            contributions: contributions(run),
             first_loss: run.first_loss,
             final_loss: run.last_loss,
             test_loss: run.evaluation.map(|(loss, _)| loss),

@@ -65,9 +65,15 @@ fn workers(summary: &Summary) -> Table {
     let row = |(id, name): (&WorkerId, &String)| {
         let slot = id.slot();
         let time = summary.task_mean_s[slot].map_or("-".into(), seconds);
-        vec![format!("{id} {name}"), format!("{:.2}", summary.allocation_mean[slot]), time]
+        let mut row = vec![format!("{id} {name}"), format!("{:.2}", summary.allocation_mean[slot]), time];
+        if summary.efficiency.is_some() {
+            let missing = summary.contributions.get(id).map(|share| format!("{:.0} %", 100.0 * share));
+            row.push(missing.unwrap_or("-".into()));
+        }
+        row
     };
-    let header = ["worker", "tasks per iteration", "mean time of a task"].map(String::from).into();
+    let mut header: Vec<String> = ["worker", "tasks per iteration", "mean time of a task"].map(String::from).into();
+    header.extend(summary.efficiency.map(|_| "missing without it".into()));
     Table { title: "Workers".into(), header, rows: summary.worker_names.iter().map(row).collect() }
 }
 
@@ -85,6 +91,7 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
     if !summary.test_metrics.is_empty() {
         lines.push(("metrics", metrics_text(summary.test_metrics.iter().map(|(name, value)| (name, *value)))));
     }
+    lines.extend(summary.efficiency.map(|of| ("speed-up", of.to_string())));
     lines.extend(summary.budget_path.as_ref().map(|path| ("budget", format!("--budget {path} repeats it"))));
     lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
     let Summary { tasks_outlasted, sharded_steps, saturated, vanished, vanished_share, .. } = summary;

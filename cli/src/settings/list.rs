@@ -165,8 +165,8 @@ settings! {
         /// gradients have arrived.
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         gradient_noise: bool = false, "BOOL";
-        /// Whether the learning rate follows the number of tasks of --budget auto or noise: with adam and adamw, its square root; with sgd, the
-        /// progress of a step (AdaScale) [default].
+        /// Whether --lr is for steps on single tasks, and follows the number of tasks of --budget auto or noise: with adam and adamw, its square
+        /// root; with sgd, the progress of a step (AdaScale) [default].
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         scale_lr: bool = true, "BOOL";
         /// The treatment of training samples that give NaN or infinite losses or gradients: stop (the run ends and names them), or skip

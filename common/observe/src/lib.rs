@@ -4,7 +4,9 @@
 //!
 //! # Layout
 //! - `snapshot`: [`Snapshot`], the view of a run that all outputs use
+//! - `efficiency`: what a run achieves, compared with its fastest worker alone
 //! - `explain`: the reasons for each worker's tasks
+//! - `task_time`: the mean time of a worker's tasks
 //! - `follow`: reads the state of a run from its journal
 //! - `page`: the HTML page, assembled from `assets`
 //! - `server`: the HTTP server, and the changes that viewers receive; `access`: access control; `client`: a client of the server
@@ -13,18 +15,21 @@
 
 mod access;
 mod client;
+mod efficiency;
 mod explain;
 mod follow;
 mod metrics;
 mod page;
 mod server;
 mod snapshot;
+mod task_time;
 mod tensorboard;
 #[cfg(test)]
 mod testing;
 
 pub use access::Access;
 pub use client::{Client, ClientError};
+pub use efficiency::{Efficiency, contributions};
 pub use explain::{Explanation, WorkerExplanation, WorkerShare, explain};
 pub use follow::{follow, read_state, read_state_at};
 pub use metrics::{MetricDescription, Metrics};

@@ -40,6 +40,7 @@ pub(super) fn plan(spec: &PlanSpec, runs: Runs<'_>) -> Result<Plan, PlanError> {
         machines: worths(&machines, &ata, started.machines),
         started_step_s: started.step_s,
         task_size: None,
+        efficiency: None,
     })
 }
 

@@ -2,14 +2,17 @@
 //!
 //! # Layout
 //! - here: [`PlanSpec`], the question, and [`Plan`], the answer
+//! - `efficiency`: what a second achieves with noisy gradients
 //! - `machine`: [`Machine`], as users write it
 //! - `runs`: simulated runs; `cluster`: runs of the fastest 1, 2, 3, … machines; `sizes`: runs with smaller and larger tasks
 
 mod cluster;
+mod efficiency;
 mod machine;
 mod runs;
 mod sizes;
 
+pub use efficiency::PlannedEfficiency;
 pub use machine::Machine;
 pub use sizes::TaskSize;
 
@@ -32,6 +35,8 @@ pub struct PlanSpec {
     pub links: Option<LinksSpec>,
     /// Seconds of each task that do not depend on its number of samples.
     pub task_overhead_s: f64,
+    /// The gradient noise scale, in tasks, if it is known.
+    pub noise: Option<f64>,
 }
 
 /// The cost of a step.
@@ -84,6 +89,8 @@ pub struct Plan {
     pub started_step_s: f64,
     /// Another size of tasks with the same samples per step, if it makes steps shorter by at least a twentieth.
     pub task_size: Option<TaskSize>,
+    /// What a second achieves, if the noise of gradients is known.
+    pub efficiency: Option<PlannedEfficiency>,
 }
 
 /// The reason why a plan is refused or cannot be computed.
@@ -132,6 +139,14 @@ impl PlanSpec {
         }
         let expected = format!("a whole number from 1 to {MAX_PLANNED_BUDGET}");
         SettingError::check("budget", &self.budget, (1..=MAX_PLANNED_BUDGET).contains(&self.budget), &expected)?;
+        let noise = self.noise.unwrap_or(0.0);
+        let is_scale = noise.is_finite() && noise >= 0.0;
+        SettingError::check(
+            "the noise scale",
+            &noise,
+            is_scale,
+            "a number of tasks, 0 or more, as ata explain shows it",
+        )?;
         self.links.as_ref().map(LinksSpec::links).transpose()?;
         Ok(())
     }
@@ -142,7 +157,8 @@ impl PlanSpec {
         self.check()?;
         let runs = Runs { budget: self.budget, links: self.links.as_ref(), policies, progress };
         let plan = cluster::plan(self, runs)?;
-        Ok(Plan { task_size: sizes::better(self, &plan.ata, runs)?, ..plan })
+        let efficiency = self.noise.map(|noise| efficiency::of(self, noise, &plan.ata, runs)).transpose()?;
+        Ok(Plan { task_size: sizes::better(self, &plan.ata, runs)?, efficiency, ..plan })
     }
 
     /// Returns roughly how many iterations [`Self::run`] simulates, to display progress.
@@ -170,7 +186,7 @@ mod tests {
 
     fn spec(machines: &[&str], budget: u64) -> PlanSpec {
         let machines = machines.iter().map(|text| text.parse().unwrap()).collect();
-        PlanSpec { machines, budget, links: None, task_overhead_s: 0.0 }
+        PlanSpec { machines, budget, links: None, task_overhead_s: 0.0, noise: None }
     }
 
     fn plan(spec: &PlanSpec) -> Plan {
@@ -252,6 +268,7 @@ mod tests {
                 PlanSpec { task_overhead_s: 0.002, ..spec(&["b=3ms", "a=1ms"], 1) },
                 "the overhead of a task: 0.002s, and a takes 0.001s, expected less than the time of a task",
             ),
+            (PlanSpec { noise: Some(-1.0), ..spec(&["a=1ms"], 1) }, "the noise scale: -1, expected a number of tasks"),
             (
                 PlanSpec { links: Some(LinksSpec::new("1".into(), "1MB".into())), ..spec(&["a=1ms"], 1) },
                 "links.link: 1, expected a rate",

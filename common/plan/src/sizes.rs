@@ -54,7 +54,10 @@ mod tests {
 
     fn size(machines: &[&str], budget: u64, task_overhead_s: f64) -> Option<TaskSize> {
         let machines = machines.iter().map(|text| text.parse().unwrap()).collect();
-        PlanSpec { machines, budget, links: None, task_overhead_s }.run(build_policy, &|_| {}).unwrap().task_size
+        PlanSpec { machines, budget, links: None, task_overhead_s, noise: None }
+            .run(build_policy, &|_| {})
+            .unwrap()
+            .task_size
     }
 
     /// Three equal machines divide four tasks into 2, 1 and 1; eight into 3, 3 and 2; sixteen into 6, 5 and 5.

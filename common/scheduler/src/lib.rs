@@ -17,10 +17,12 @@
 //! - [`lockstep`](Lockstep): shares for workers that step together, without an engine
 //! - [`topology`]: what is known about the [links](LinkRates), the [time](LinkTimes) that vectors take, and which workers exchange them
 //! - [`ledger`](Ledger): the costs of a run
+//! - [`goodput`](Goodput): what the steps of a second achieve
 
 mod allocation;
 mod batches;
 pub mod engine;
+mod goodput;
 mod ledger;
 mod lockstep;
 pub mod policy;
@@ -33,6 +35,7 @@ pub use engine::{
     AbortReason, Collection, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, RateScaling,
     Refusal, Report, RestoreError, SavedEngine, TaskChoice, TaskRule, Verify, WaitReason,
 };
+pub use goodput::{Goodput, progress};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{

@@ -43,7 +43,8 @@ fn spec(args: &PlanArgs, measured: &PlanMeasurements) -> Result<PlanSpec, Failur
             parse_time_unit(text).map_err(|error| Failure::usage(format!("--task-overhead: {error}")))?.as_secs_f64()
         }
     };
-    Ok(PlanSpec { machines, budget: args.budget, links: links(args, measured)?, task_overhead_s })
+    let links = links(args, measured)?;
+    Ok(PlanSpec { machines, budget: args.budget, links, task_overhead_s, noise: args.noise_scale })
 }
 
 fn links(args: &PlanArgs, measured: &PlanMeasurements) -> Result<Option<LinksSpec>, Failure> {

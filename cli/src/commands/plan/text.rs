@@ -1,7 +1,7 @@
 //! Renders a plan as text: two tables and a recommendation.
 
 use ata_figures::Table;
-use ata_plan::{Machine, Plan, StepCost, TaskSize, WORTHWHILE, Worth};
+use ata_plan::{Machine, Plan, PlannedEfficiency, StepCost, TaskSize, WORTHWHILE, Worth};
 use ata_simulator::LinksSpec;
 use ata_types::seconds;
 
@@ -12,7 +12,7 @@ use crate::output::render_table;
 pub(super) fn render(answer: &Answer) -> String {
     let tables =
         [costs(answer), machines(answer)].iter().map(|table| render_table(table, usize::MAX)).collect::<String>();
-    let advice = [Some(verdict(answer)), task_size(answer)];
+    let advice = [Some(verdict(answer)), task_size(answer), efficiency(answer)];
     let advice = advice.into_iter().flatten().map(|line| escaped(&line).into_owned() + "\n");
     format!("{tables}\n{}", advice.collect::<String>())
 }
@@ -105,4 +105,15 @@ fn task_size(Answer { plan, task_batch, .. }: &Answer) -> Option<String> {
     };
     let why = if *size < 1.0 { "Smaller tasks divide better" } else { "Larger tasks have less overhead" };
     Some(format!("{why}: --budget {budget} with {samples} takes {} per step on all machines.", seconds(*step_s)))
+}
+
+fn efficiency(Answer { plan, .. }: &Answer) -> Option<String> {
+    let PlannedEfficiency { speed_up, speeds, budget, best_speed_up } = plan.efficiency.as_ref()?;
+    let percent = 100.0 * speed_up / speeds;
+    let better =
+        budget.map_or(String::new(), |budget| format!(" With --budget {budget}, it is {best_speed_up:.2} times."));
+    Some(format!(
+        "By the noise of gradients, a second of ata on all machines achieves {speed_up:.2} times what the best one alone does: {percent:.0} % \
+         of the sum of speeds, {speeds:.2}.{better}"
+    ))
 }

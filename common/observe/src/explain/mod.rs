@@ -10,8 +10,8 @@ use ata_record::{LinkFigures, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::{Deserialize, Serialize};
 
-/// The number of recent times from which means, intervals and medians are computed, as speeds change.
-const RECENT: usize = 256;
+use crate::efficiency::{Efficiency, contributions};
+use crate::task_time::{MeanTaskTime, RECENT};
 
 /// The utilization that [`Explanation::hiding_budget`] is to reach.
 const HIDDEN: f64 = 0.9;
@@ -47,6 +47,9 @@ pub struct Explanation {
     /// the whole loss would.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_scale: Option<f64>,
+    /// What the workers achieve together, if the noise scale is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub efficiency: Option<Efficiency>,
     /// The workers, by number.
     pub workers: Vec<WorkerExplanation>,
 }
@@ -94,32 +97,9 @@ pub struct WorkerExplanation {
     pub one_more_s: Option<f64>,
     /// The time at which the iteration would end if the worker had one task less.
     pub one_less_s: Option<f64>,
-}
-
-/// The mean seconds of a task, with a 95 % interval.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_field_names, reason = "units come last")]
-struct ExplainedTime {
-    mean_s: Option<f64>,
-    low_s: Option<f64>,
-    high_s: Option<f64>,
-}
-
-impl ExplainedTime {
-    fn of(worker: &WorkerState) -> Self {
-        let times = || worker.times_s.iter().rev().take(RECENT);
-        let count = times().count() as f64;
-        if count == 0.0 {
-            return Self::default();
-        }
-        let mean_s = times().sum::<f64>() / count;
-        if count == 1.0 {
-            return Self { mean_s: Some(mean_s), low_s: None, high_s: None };
-        }
-        let variance = times().map(|time_s| (time_s - mean_s).powi(2)).sum::<f64>() / (count - 1.0);
-        let margin_s = 1.96 * (variance / count).sqrt();
-        Self { mean_s: Some(mean_s), low_s: Some((mean_s - margin_s).max(0.0)), high_s: Some(mean_s + margin_s) }
-    }
+    /// The share of what a second of the run achieves that would be missing without the worker, if the noise scale is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contribution: Option<f64>,
 }
 
 /// The expected times at which a worker finishes its share, with one task less or more; `None` if it is not to have so many.
@@ -138,7 +118,7 @@ impl Forecast {
     fn of(run: &RunState, id: WorkerId, worker: &WorkerState) -> Option<Self> {
         let tasks = tasks(run, id);
         let [one_less_s, finish_s, one_more_s] = if run.allocation.finish_s.is_empty() {
-            let (mean_s, overhead_s) = (ExplainedTime::of(worker).mean_s?, overhead_s(worker));
+            let (mean_s, overhead_s) = (MeanTaskTime::of(worker).mean_s?, overhead_s(worker));
             let after_s = |tasks: u64| if tasks == 0 { 0.0 } else { overhead_s + tasks as f64 * mean_s };
             [tasks.saturating_sub(1), tasks, tasks + 1].map(|tasks| Some(after_s(tasks)))
         } else {
@@ -209,7 +189,7 @@ fn tasks(run: &RunState, id: WorkerId) -> u64 {
 
 /// Explains the allocation of the current iteration for all workers, or only for some.
 pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation {
-    let outlook = Outlook::of(run);
+    let (outlook, contributions) = (Outlook::of(run), contributions(run));
     let workers = run.workers.iter().filter(|(id, _)| only.is_none_or(|only| only.contains(id)));
     let utilization = utilization(run).filter(|share| !run.allocation.is_race && *share > 0.0);
     let chosen = run.most_tasks.filter(|_| !run.allocation.is_race);
@@ -227,7 +207,10 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
         utilization,
         hiding_budget: utilization.filter(|share| *share < HIDDEN).map(|share| hiding(share).round() as u64),
         noise_scale: run.noise_scale,
-        workers: workers.map(|(id, worker)| explain_worker(run, &outlook, *id, worker)).collect(),
+        efficiency: Efficiency::of(run),
+        workers: workers
+            .map(|(id, worker)| explain_worker(run, &outlook, *id, worker, contributions.get(id).copied()))
+            .collect(),
     }
 }
 
@@ -236,8 +219,14 @@ fn utilization(run: &RunState) -> Option<f64> {
     (available_s > 0.0).then(|| (run.total_worker_time_s / available_s).min(1.0))
 }
 
-fn explain_worker(run: &RunState, outlook: &Outlook, id: WorkerId, worker: &WorkerState) -> WorkerExplanation {
-    let ExplainedTime { mean_s, low_s, high_s } = ExplainedTime::of(worker);
+fn explain_worker(
+    run: &RunState,
+    outlook: &Outlook,
+    id: WorkerId,
+    worker: &WorkerState,
+    contribution: Option<f64>,
+) -> WorkerExplanation {
+    let MeanTaskTime { mean_s, low_s, high_s } = MeanTaskTime::of(worker);
     let forecast = Forecast::of(run, id, worker).filter(|_| !run.allocation.is_race && worker.present);
     let with_tasks = forecast.filter(|forecast| forecast.has_tasks);
     let overhead_s = overhead_s(worker);
@@ -261,6 +250,7 @@ fn explain_worker(run: &RunState, outlook: &Outlook, id: WorkerId, worker: &Work
         finish_s: with_tasks.map(|forecast| forecast.finish_s),
         one_more_s: forecast.and_then(|forecast| outlook.with_one_more(id, forecast.one_more_s?)),
         one_less_s: one_less.map(|(_, end_s)| end_s),
+        contribution,
     };
     explanation.share.why = why::sentence(run, outlook, &explanation, worker, one_less.map(|(taker, _)| taker));
     explanation

@@ -93,7 +93,7 @@ fn a_race_needs_no_reasons() {
 fn means_have_intervals() {
     let mut worker = WorkerState::default();
     worker.times_s.extend([1.0, 3.0, 1.0, 3.0]);
-    let of = ExplainedTime::of(&worker);
+    let of = MeanTaskTime::of(&worker);
     let margin_s = 1.96 / 3.0_f64.sqrt();
     assert_eq!(of.mean_s, Some(2.0));
     assert!(

@@ -27,8 +27,19 @@ pub(super) fn sentence(
         let mb_per_s = bytes_per_s / 1e6;
         format!(" Its vector takes {} on its own link, at {mb_per_s:.3} MB/s.", seconds(vector_s))
     });
+    let contribution = of.contribution.map(|share| {
+        let percent = (100.0 * share).round();
+        let found = if percent == 0.0 {
+            "as much".into()
+        } else if percent > 0.0 {
+            format!("{percent} % less")
+        } else {
+            format!("{} % more", -percent)
+        };
+        format!(" Without it, a second would achieve {found}.")
+    });
     let probe = " It computes one task more as a probe, to learn its speed; the step does not wait for it.";
-    reasons + &link.unwrap_or_default() + if of.share.probe { probe } else { "" }
+    reasons + &link.unwrap_or_default() + &contribution.unwrap_or_default() + if of.share.probe { probe } else { "" }
 }
 
 /// Returns the reason why a worker has no tasks, if it is not the allocation.

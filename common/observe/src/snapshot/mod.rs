@@ -22,6 +22,8 @@ use ata_record::{
 use ata_types::{Iteration, seconds};
 use serde::{Deserialize, Serialize};
 
+use crate::efficiency::Efficiency;
+
 pub use cost::PolicyCost;
 pub use cursor::Cursor;
 pub use rule::rule_in_words;
@@ -151,6 +153,8 @@ pub struct Totals {
     pub gradient_norm: Option<f64>,
     /// The gradient noise scale after the last step, in tasks, if it is measured and known.
     pub noise_scale: Option<f64>,
+    /// What the workers achieve together, if the noise scale is known.
+    pub efficiency: Option<Efficiency>,
     /// The mean loss of the last evaluation.
     pub test_loss: Option<f64>,
     /// The accuracy of the last evaluation, if the problem has classes.
@@ -335,6 +339,7 @@ impl Totals {
             learning_rate: run.learning_rate,
             gradient_norm: run.gradient_norm,
             noise_scale: run.noise_scale,
+            efficiency: Efficiency::of(run),
             test_loss: run.evaluation.map(|(loss, _)| loss),
             test_accuracy: run.evaluation.and_then(|(_, accuracy)| accuracy),
             metrics: run

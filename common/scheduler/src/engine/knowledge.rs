@@ -21,7 +21,7 @@ impl Shared {
         let by_goodput = |choice: &&TaskChoice| choice.rule == TaskRule::Goodput;
         let Some(choice) = self.config.choice.as_ref().filter(by_goodput) else { return false };
         let (noise, means) = (self.noise.tasks(), self.task_means());
-        self.task_count.as_mut().is_some_and(|count| count.choose(noise, means.as_deref(), choice))
+        self.task_count.as_mut().is_some_and(|count| count.choose(noise, means, choice))
     }
 
     /// Returns the mean time of a task of each worker, if all were timed and none computes batches.
@@ -52,7 +52,7 @@ impl Shared {
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
         let allocated = decision.check(workers.len())?;
         if let Some(choice) = &self.config.choice {
-            decision.lr_factor *= choice.rate.factor(take, self.config.budget, self.noise.tasks());
+            decision.lr_factor *= choice.rate.factor(take, self.noise.tasks());
         }
         if budget > take {
             decision.collect = match decision.collect {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::goodput::progress;
+
 /// How the engine chooses the number of tasks of each iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskChoice {
@@ -29,26 +31,26 @@ pub enum TaskRule {
     Path(Arc<[(u64, u64)]>),
 }
 
-/// How the learning rate of a step follows the number of its tasks, B, if it was chosen for B₀ of them.
+/// How the learning rate of a step follows the number of its tasks, B, if it was chosen for steps on single tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateScaling {
     /// It does not.
     Constant,
-    /// It grows with √(B/B₀), which suits Adam (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
+    /// It grows with √B, which suits Adam (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
     SquareRoot,
-    /// It grows as the progress of a step does, (B/(B + N))/(B₀/(B₀ + N)), which suits SGD (Johnson et al., "AdaScale SGD", 2020, equation 3).
+    /// It grows as the progress of a step does, (B/(B + N))/(1/(1 + N)), which suits SGD (Johnson et al., "AdaScale SGD", 2020, equation 3).
     Progress,
 }
 
 impl RateScaling {
     /// Returns the factor of the learning rate of a step of `tasks` tasks. If the noise scale is not known, it is taken to be as large.
-    pub(super) fn factor(self, tasks: u64, base: u64, noise: Option<f64>) -> f64 {
-        let (tasks, base) = (tasks as f64, base as f64);
+    pub(super) fn factor(self, tasks: u64, noise: Option<f64>) -> f64 {
+        let tasks = tasks as f64;
         let noise = noise.unwrap_or(tasks);
         match self {
             Self::Constant => 1.0,
-            Self::SquareRoot => (tasks / base).sqrt(),
-            Self::Progress => tasks / (tasks + noise) * (base + noise) / base,
+            Self::SquareRoot => tasks.sqrt(),
+            Self::Progress => progress(tasks, noise) / progress(1.0, noise),
         }
     }
 }
@@ -59,12 +61,12 @@ mod tests {
 
     #[test]
     fn the_learning_rate_follows_the_number() {
-        let factor = |scaling: RateScaling, noise| scaling.factor(64, 16, noise);
+        let factor = |scaling: RateScaling, noise| scaling.factor(64, noise);
         assert_eq!(factor(RateScaling::Constant, Some(1.0)), 1.0);
-        assert_eq!(factor(RateScaling::SquareRoot, Some(1.0)), 2.0);
-        // With as much noise as gradient in 64 tasks: from a fifth of what a step could achieve to a half.
-        assert_eq!(factor(RateScaling::Progress, None), 2.5);
-        assert!((factor(RateScaling::Progress, Some(1e9)) - 4.0).abs() < 1e-6, "as the mean without a gradient");
+        assert_eq!(factor(RateScaling::SquareRoot, Some(1.0)), 8.0);
+        // With as much noise as gradient in 64 tasks: from one in 65 of what a step could achieve to a half.
+        assert_eq!(factor(RateScaling::Progress, None), 32.5);
+        assert!((factor(RateScaling::Progress, Some(1e9)) - 64.0).abs() < 1e-5, "as the mean without a gradient");
         assert!((factor(RateScaling::Progress, Some(0.0)) - 1.0).abs() < 1e-12, "more tasks give nothing");
     }
 }

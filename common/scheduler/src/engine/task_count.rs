@@ -4,20 +4,15 @@
 //! parameters travel and the step is taken. Local steps leave x as it is, however many there are. So workers compute for a share u of the
 //! time with A = R·x·u/(1 − u) tasks.
 //!
-//! The mean of B gradients achieves B/(B + N) of what the gradient without noise would (see `noise`): with B = N, half of it. Fewer take more
-//! steps, and more take more samples, than that is worth (McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, section 2.3).
-//! In a second, steps of B tasks achieve B/(B + N)/(T(B) + x), the goodput (Qiao et al., "Pollux", OSDI 2021). T is the time in which unlike workers
-//! compute B tasks in the best shares. It grows in jumps: four workers whose tasks take 1, 2, 4 and 8 s need 8 s for 15 tasks, and 9 s for 16.
+//! A number that follows the goodput (see `goodput`) is chosen between two iterations.
 
 use std::collections::VecDeque;
 
 use ata_types::Iteration;
-use rand::SeedableRng;
 use serde::{Deserialize, Serialize};
 
 use super::task_choice::{TaskChoice, TaskRule};
-use crate::allocation::ras;
-use crate::policy::SchedulerRng;
+use crate::goodput::Goodput;
 
 /// The share of the time in which workers are to compute, u. Beyond it, twice as many tasks gain a twentieth of the time at most.
 const UTILIZATION: f64 = 0.9;
@@ -108,21 +103,19 @@ impl TaskCount {
 
     /// Chooses the number of tasks that follows the goodput, between two iterations. Returns whether it has changed, and has to be saved.
     /// `means` are the mean times of the workers' tasks, if they are known.
-    pub(super) fn choose(&mut self, noise: Option<f64>, means: Option<&[f64]>, choice: &TaskChoice) -> bool {
+    pub(super) fn choose(&mut self, noise: Option<f64>, means: Option<Vec<f64>>, choice: &TaskChoice) -> bool {
         self.kept = self.kept.saturating_add(1);
         self.before = None;
         let Some((noise, (tasks_per_s, exchange_s))) = noise.zip(self.medians()).filter(|_| self.kept >= KEPT) else {
             return false;
         };
-        let goodput = |tasks: u64| {
-            let computing_s = means.map_or(tasks as f64 / tasks_per_s, |means| makespan_s(means, tasks));
-            tasks as f64 / (tasks as f64 + noise) / (computing_s + exchange_s)
-        };
+        // Otherwise they are taken to be one that is as fast as all together.
+        let goodput = Goodput { means_s: means.unwrap_or_else(|| vec![1.0 / tasks_per_s]), exchange_s, noise };
         let nearest = |factor: f64| ((self.tasks as f64 * factor) as u64).clamp(choice.least, choice.most);
         let (least, most) = (nearest(1.0 / MOST_CHANGE), nearest(MOST_CHANGE));
         let tried = (least..=most).step_by(((most - least) / TRIED + 1) as usize);
-        let best = tried.max_by(|a, b| goodput(*a).total_cmp(&goodput(*b))).unwrap_or(self.tasks);
-        let has_changed = goodput(best) >= GAIN * goodput(self.tasks);
+        let best = tried.max_by(|a, b| goodput.of(*a).total_cmp(&goodput.of(*b))).unwrap_or(self.tasks);
+        let has_changed = goodput.of(best) >= GAIN * goodput.of(self.tasks);
         if has_changed {
             (self.before, self.tasks, self.kept) = (Some(self.tasks), best, 0);
         }
@@ -164,13 +157,6 @@ impl TaskCount {
         let are_times = |of: &MeasuredIteration| is_time(of.tasks_per_s) && is_time(of.exchange_s);
         self.tasks >= 1 && self.measured.len() <= REMEMBERED && self.measured.iter().all(are_times)
     }
-}
-
-/// Returns the time in which workers compute tasks in the best shares, given the mean times of their tasks.
-fn makespan_s(means: &[f64], tasks: u64) -> f64 {
-    // Which of several best shares it is does not change their time.
-    let shares = ras(means, tasks, &mut SchedulerRng::seed_from_u64(0));
-    shares.iter().zip(means).map(|(share, mean_s)| *share as f64 * mean_s).fold(0.0, f64::max)
 }
 
 /// Returns the number of tasks of an iteration on a path.
@@ -286,18 +272,17 @@ mod tests {
         assert_eq!([run(Some(1e9), true), run(Some(0.0), true)], [Some(20), Some(10)]);
     }
 
-    /// The four workers above, in units of 20 ms, are all busy to the end with 15 tasks, and three of them with 7.
+    /// These workers are all busy to the end with 15 tasks, and three of them with 7.
     #[test]
     fn the_goodput_knows_whole_shares() {
         let choice = TaskChoice { rule: TaskRule::Goodput, least: 2, most: 128, rate: RateScaling::Constant };
         let means = [0.02, 0.04, 0.08, 0.16];
-        assert_eq!([15, 16, 7].map(|tasks| (makespan_s(&means, tasks) * 1e3).round()), [160.0, 180.0, 80.0]);
         let mut count = TaskCount::new(16);
         count.committed(16, 0.0, 0.18);
         count.measure(0.192);
         let mut next = || {
             count.kept = KEPT;
-            count.choose(Some(30.0), Some(&means), &choice);
+            count.choose(Some(30.0), Some(means.into()), &choice);
             count.tasks
         };
         assert_eq!([next(), next(), next()], [15, 7, 7]);
