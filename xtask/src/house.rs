@@ -51,15 +51,19 @@ pub(crate) fn check() -> Result<(), Failure> {
         lines(&|path| path.starts_with("research/")),
         lines(&|path| !is_product(path) && !path.starts_with("research/")),
     );
+    let longest =
+        sources.iter().filter(|source| source.path.contains("src/")).map(|source| untested(&source.text)).max();
+    let longest = longest.unwrap_or(0);
     let counts = [
-        Count { name: "lines of the product", found: own, most: 64_913 },
+        Count { name: "lines of the product", found: own, most: 65_213 },
         Count { name: "lines of research", found: research, most: 5_060 },
-        Count { name: "lines of tools", found: tools, most: 6_043 },
-        Count { name: "lines of tests", found: all - own - research - tools, most: 34_679 },
+        Count { name: "lines of tools", found: tools, most: 6_052 },
+        Count { name: "lines of tests", found: all - own - research - tools, most: 34_806 },
+        Count { name: "lines of the longest file", found: longest, most: 400 },
         Count { name: "type names that stand for two things", found: doubled(&product).len(), most: 3 },
         Count { name: "circles of imports", found: circles(&product).len(), most: 3 },
         Count { name: "doc comments that are fragments", found: fragments(&sources).len(), most: 13 },
-        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 53_130 },
+        Count { name: "words of documentation", found: words(Path::new("docs"))?, most: 49_511 },
     ];
     for (name, files) in doubled(&product) {
         println!("{name} is defined in {}", files.join(" and "));
@@ -94,6 +98,11 @@ fn is_test(path: &str) -> bool {
 fn code(text: &str) -> &str {
     let tests = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(test)]\npub(crate) mod tests {"];
     tests.iter().filter_map(|tests| text.find(tests)).min().map_or(text, |at| &text[..at])
+}
+
+/// Returns the number of lines before the first that is only for tests.
+fn untested(text: &str) -> usize {
+    text.lines().take_while(|line| *line != "#[cfg(test)]").count()
 }
 
 /// All Rust files below a folder, in order of their paths.
