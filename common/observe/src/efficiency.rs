@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use ata_record::{RunState, WorkerState};
 use ata_scheduler::Goodput;
@@ -60,6 +61,9 @@ pub fn contributions(run: &RunState) -> BTreeMap<WorkerId, f64> {
     workers.iter().enumerate().map(share).collect()
 }
 
+/// The mean times that count, in seconds. A journal may contain any number.
+const TIMES_S: Range<f64> = 1e-9..1e9;
+
 /// What is known of a run whose workers are timed.
 #[derive(Debug)]
 struct Known {
@@ -74,19 +78,22 @@ impl Known {
     fn of(run: &RunState) -> Option<Self> {
         let noise = run.noise_scale.filter(|_| !run.allocation.is_race && run.iterations > 0)?;
         let timed = |(id, worker): (&WorkerId, &WorkerState)| {
-            let mean_s = MeanTaskTime::of(worker).mean_s.filter(|mean_s| *mean_s > 0.0 && worker.present);
+            let mean_s = MeanTaskTime::of(worker).mean_s.filter(|mean_s| TIMES_S.contains(mean_s) && worker.present);
             Some((*id, mean_s?))
         };
         let (workers, means_s): (Vec<_>, Vec<_>) = run.workers.iter().filter_map(timed).unzip();
-        if workers.is_empty() {
-            return None;
-        }
+        workers.first()?;
         let mut goodput = Goodput { means_s, exchange_s: 0.0, noise };
         let (iterations, mean_tasks) = (run.iterations as f64, run.tasks_applied / run.iterations);
-        goodput.exchange_s = (run.runtime_s() / iterations - goodput.makespan_s(mean_tasks.max(1))).max(0.0);
-        let tasks = run.budgets.last().map_or(run.budget, |(tasks, _)| *tasks).max(1);
+        goodput.exchange_s = (run.runtime_s() / iterations - goodput.makespan_s(possible(mean_tasks))).max(0.0);
+        let tasks = possible(run.budgets.last().map_or(run.budget, |(tasks, _)| *tasks));
         Some(Self { workers, goodput, tasks })
     }
+}
+
+/// Returns the nearest number of tasks that an iteration can have.
+fn possible(tasks: u64) -> u64 {
+    tasks.clamp(1, u32::MAX.into())
 }
 
 #[cfg(test)]
@@ -126,6 +133,17 @@ mod tests {
         let shares: Vec<_> = contributions(&run).into_iter().map(|(id, share)| (id.number(), share)).collect();
         assert_eq!(shares.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
         assert!((shares[0].1 - (1.0 - 1.25 / 1.75)).abs() < 1e-9 && (shares[1].1 - (1.0 - 1.25 / 3.25)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn any_number_may_be_in_a_journal() {
+        for extreme in [5e-324, 1e-12, 1e12, f64::MAX] {
+            let mut run = run(Some(extreme));
+            run.budget = u64::MAX;
+            run.apply(&testing::task(5, 1, Some(extreme), TaskOutcome::Applied));
+            run.apply(&testing::task(5, 1, Some(extreme), TaskOutcome::Applied));
+            assert!(Efficiency::of(&run).is_some(), "{extreme}");
+        }
     }
 
     #[test]

@@ -43,17 +43,15 @@ pub(super) fn of(
             tried.push((budget as u64, progress(budget, noise) / run[0].cost.step_s));
         }
     }
-    let (alone, fastest_s) = spec
-        .machines
-        .iter()
-        .map(|machine| (alone(machine, noise), machine.task_s))
-        .fold((0.0, 0.0), |best, other| if other.0 > best.0 { other } else { best });
+    let of_alone = |machine: &&Machine| alone(machine, noise);
+    let fastest = spec.machines.iter().max_by(|a, b| of_alone(a).total_cmp(&of_alone(b))).expect("there is a machine");
+    let alone = of_alone(&fastest);
     let achieved = progress(spec.budget as f64, noise) / given.step_s;
     let best = tried
         .into_iter()
         .max_by(|(_, a), (_, b)| a.total_cmp(b))
         .filter(|(_, best)| *best >= (1.0 + LEAST_GAIN) * achieved);
-    let speed = |machine: &Machine| f64::from(machine.count) * fastest_s / machine.task_s;
+    let speed = |machine: &Machine| f64::from(machine.count) * fastest.task_s / machine.task_s;
     Ok(PlannedEfficiency {
         speed_up: achieved / alone,
         speeds: spec.machines.iter().map(speed).sum(),

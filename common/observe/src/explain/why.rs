@@ -29,13 +29,8 @@ pub(super) fn sentence(
     });
     let contribution = of.contribution.map(|share| {
         let percent = (100.0 * share).round();
-        let found = if percent == 0.0 {
-            "as much".into()
-        } else if percent > 0.0 {
-            format!("{percent} % less")
-        } else {
-            format!("{} % more", -percent)
-        };
+        let than = if percent > 0.0 { "less" } else { "more" };
+        let found = if percent == 0.0 { "as much".into() } else { format!("{} % {than}", percent.abs()) };
         format!(" Without it, a second would achieve {found}.")
     });
     let probe = " It computes one task more as a probe, to learn its speed; the step does not wait for it.";
