@@ -159,7 +159,7 @@ mod tests {
         assert!((may_share.shards_s(&members) - (20.0 + 0.5 * 2.0 / 3.0)).abs() < 1e-12);
     }
 
-    /// Returns links of equal rates for the workers and the coordinator, as in the table of docs/explanation/links.md.
+    /// Returns links of equal rates for the workers and the coordinator.
     fn equal(up_s: f64, down_s: f64) -> (LinkTimes, OwnTimes) {
         (LinkTimes { up_s, down_s, topology: Topology::Shards, ..LinkTimes::default() }, OwnTimes { up_s, down_s })
     }
