@@ -88,7 +88,7 @@ function drawNumbers(run) {
     task_batch && t.iterations > 0 && ["Samples/s", number(rate * trained / t.iterations), `${counted(trained, "sample")} so far`],
     samples > 0 && task_batch && ["Epochs", number(trained / samples), `of ${counted(samples, "sample")}`],
     ["Iteration time", seconds(mean(t.runtime_s, t.iterations)), t.iterations > 0 && "mean"],
-    t.noise_scale != null && ["Noise scale", number(t.noise_scale), "tasks, on which a step achieves half of one without noise"],
+    t.noise_scale != null && ["Noise scale", number(t.noise_scale), "tasks for half of a step without noise"],
     t.efficiency != null && ["Speed-up", `${number(t.efficiency.speed_up)}×`,
       `over worker ${t.efficiency.fastest} alone; the speeds sum up to ${number(t.efficiency.speeds)}×`],
     ["Runtime", seconds(t.runtime_s)],
