@@ -4,6 +4,7 @@ use ata_scheduler::progress;
 use serde::Serialize;
 
 use crate::runs::Runs;
+use crate::sizes::LEAST_GAIN;
 use crate::{MAX_PLANNED_BUDGET, Machine, PlanError, PlanSpec, StepCost, cluster};
 
 /// What a second of ata's steps on all machines achieves, relative to one of the machine that is best alone, which takes as many tasks per
@@ -22,8 +23,6 @@ pub struct PlannedEfficiency {
 
 /// The numbers of tasks per step that are tried, relative to the given one.
 const FACTORS: [f64; 6] = [0.125, 0.25, 0.5, 2.0, 4.0, 8.0];
-/// The least gain that is worth another setting.
-const LEAST_GAIN: f64 = 0.05;
 /// The most tasks per step that are tried for a machine alone.
 const MOST_ALONE: u64 = 1024;
 

@@ -21,7 +21,7 @@ pub struct TaskSize {
 /// of a task.
 const SIZES: [f64; 6] = [0.5, 0.25, 0.125, 2.0, 4.0, 8.0];
 /// The least gain that is worth another setting.
-const LEAST_GAIN: f64 = 0.05;
+pub(crate) const LEAST_GAIN: f64 = 0.05;
 /// The tolerance around the best size, as a share of its step time: of the sizes within it, the one nearest to the given size is proposed.
 const NEAR: f64 = 0.02;
 

@@ -109,7 +109,7 @@ impl TaskCount {
         let Some((noise, (tasks_per_s, exchange_s))) = noise.zip(self.medians()).filter(|_| self.kept >= KEPT) else {
             return false;
         };
-        // Otherwise they are taken to be one that is as fast as all together.
+        // Workers without mean times of single tasks count as one that is as fast as all of them together.
         let goodput = Goodput { means_s: means.unwrap_or_else(|| vec![1.0 / tasks_per_s]), exchange_s, noise };
         let nearest = |factor: f64| ((self.tasks as f64 * factor) as u64).clamp(choice.least, choice.most);
         let (least, most) = (nearest(1.0 / MOST_CHANGE), nearest(MOST_CHANGE));
