@@ -88,6 +88,18 @@ impl DriverCommand {
             _ => false,
         }
     }
+
+    /// Answers a command about a vector that came after the last step, so that the worker's session goes on. The last chunk of a vector may
+    /// complete this step before its arrival is reported.
+    pub(super) fn answer_late(self) {
+        let not_held = || Receipt::NotHeld { reason: "the last step was taken".into() };
+        match self {
+            Self::VectorArrived { values: None, reply, .. } => answer(reply, Receipt::Accepted),
+            Self::VectorArrived { reply, .. } => answer(reply, not_held()),
+            Self::AnnounceVector { reply, .. } => answer(reply, Err(Ok(not_held()))),
+            _ => {}
+        }
+    }
 }
 
 /// The facts about the run that a worker receives when it joins. They never change.

@@ -87,7 +87,7 @@ impl Driver {
     }
 
     /// Handles the messages of the run's own threads until `is_done`, and the requests that workers make to evaluate the final parameters.
-    /// All other requests are rejected, since the run is over.
+    /// Vectors come too late for a step, and all other requests are rejected, since the run is over.
     async fn settle(&mut self, commands: &mut mpsc::Receiver<DriverCommand>, is_done: impl Fn(&Self) -> bool) {
         let (since_s, since) = (self.now_s, Instant::now());
         while !is_done(self) {
@@ -102,8 +102,10 @@ impl Driver {
             let matters = |command: &DriverCommand| {
                 command.matters_at_end() || self.evaluations.by_workers && command.matters_to_evaluation()
             };
-            if let Some(command) = command.filter(matters) {
-                self.command(command);
+            match command {
+                Some(command) if matters(&command) => self.command(command),
+                Some(command) => command.answer_late(),
+                None => {}
             }
             self.check_sessions();
             self.carry_out_all();

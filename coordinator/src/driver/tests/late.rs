@@ -65,3 +65,23 @@ fn a_vector_has_the_time_that_the_others_took() {
     assert!(!pass(&mut rig, &mut clients, 2.5 * LONG_S));
     assert!(pass(&mut rig, &mut clients, LONG_S));
 }
+
+/// The last chunk of a vector may complete the last step before its arrival is reported, and others are announced too late.
+#[test]
+fn vectors_that_come_after_the_last_step_end_no_session() {
+    let mut rig = Rig::new("uta", 1, 1);
+    let mut client = asked(&mut rig, ["a"]).into_iter().next().unwrap();
+    let (session, asked) = (client.token, client.asked.remove(0));
+    let upload = rig.announce(session, &asked).upload().unwrap();
+    rig.send_chunks(&upload, sum(&asked), 0..rig.chunks());
+    let ending = rig.step().expect("the step was the last one");
+    let arrived = [None, Some(Vec::new())].map(|values| {
+        let (reply, receipt) = oneshot::channel();
+        let command = DriverCommand::VectorArrived { session, vector: asked.id, values, reply };
+        rig.sender.try_send(command).unwrap();
+        receipt
+    });
+    rig.end(ending);
+    let [passed, assembled] = arrived.map(|mut receipt| receipt.try_recv().expect("an answer"));
+    assert!(passed == Receipt::Accepted && matches!(assembled, Receipt::NotHeld { .. }));
+}

@@ -21,6 +21,7 @@ const UNIT: i16 = -10;
 pub(super) struct Rig {
     pub(super) driver: Driver,
     pub(super) commands: mpsc::Receiver<DriverCommand>,
+    pub(super) sender: mpsc::Sender<DriverCommand>,
     /// The work that the driver gave out, and the queue of the thread that does it.
     work: std_mpsc::Receiver<Work>,
     pub(super) training: std_mpsc::Sender<Work>,
@@ -64,7 +65,8 @@ impl Rig {
         let (given, work) = std_mpsc::channel();
         let training = std::mem::replace(&mut driver.steps.work, given);
         driver.notify(Event::Proceed);
-        Self { driver, commands, work, training, unreported: 0, parameters, are_units_known: true, state, folder }
+        let (unreported, are_units_known) = (0, true);
+        Self { driver, commands, sender, work, training, unreported, parameters, are_units_known, state, folder }
     }
 
     /// Ends the run as the driver's loop does, while the training thread does its remaining work.
@@ -78,8 +80,8 @@ impl Rig {
 
     /// Ends the run as the end of its process does, whose threads write nothing later. All clients must be dropped.
     pub(super) fn kill(self) -> TempDir {
-        let Self { driver, mut commands, work, training, folder, .. } = self;
-        drop((driver, work, training));
+        let Self { driver, mut commands, sender, work, training, folder, .. } = self;
+        drop((driver, sender, work, training));
         // The threads that write hold the other ends of this channel.
         while commands.blocking_recv().is_some() {}
         folder

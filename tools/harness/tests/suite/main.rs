@@ -70,11 +70,10 @@ fn is_loss(event: &RunEvent) -> bool {
     matches!(event, RunEvent::Loss { .. })
 }
 
-/// Returns why workers were lost or got no work before the last step was taken and the final parameters were evaluated.
+/// Returns why workers were lost or got no work before the run was over.
 fn losses(ended: &Ended) -> Vec<String> {
     let is_loss = |event: &&RunEvent| matches!(event, RunEvent::Loss { .. } | RunEvent::Rest { .. });
-    let training = ended.events.iter().take_while(|event| !matches!(event, RunEvent::Evaluating { .. }));
-    training.filter(is_loss).map(|event| format!("{event:?}")).collect()
+    ended.events.iter().filter(is_loss).map(|event| format!("{event:?}")).collect()
 }
 
 /// Returns the number of the worker with this name.
