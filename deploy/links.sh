@@ -3,12 +3,12 @@
 #
 #     deploy/links.sh ATA [RATE [WIDTH [WORKERS [FLAGS…]]]]
 #
-# RATE: of each link, full duplex [1gbit]; HEAD=RATE in the environment is that of the coordinator's, and BURST=SIZE what a link that was
-# idle lets through at once [512kb, which is 4 ms at 1gbit]. WIDTH: of the model; 640 is 43 MB, 128 is 8.9 MB [640]. WORKERS: how many [4],
-# of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment; 30+2 is 30 ms for a batch and 2 for each task). BUDGET:
-# tasks of a step, in the environment [23]; or LOCAL: inner steps of a round, or auto, for which ITERATIONS counts rounds of 240. ITERATIONS:
-# how many, in the environment [25]. FLAGS: of `ata coordinator`, as in --exchange star. Prints the median over the steps after the fifth,
-# and what `ata simulate` takes for them.
+# RATE: of each link, full duplex [1gbit]; HEAD=RATE in the environment is that of the coordinator's, BURST=SIZE what a link that was idle
+# lets through at once [512kb, which is 4 ms at 1gbit], and QUEUE=TIME what may wait in front of one [100ms]. WIDTH: of the model; 640 is
+# 43 MB, 128 is 8.9 MB [640]. WORKERS: how many [4], of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment; 30+2 is
+# 30 ms for a batch and 2 for each task). BUDGET: tasks of a step, in the environment [23]; or LOCAL: inner steps of a round, or auto, for
+# which ITERATIONS counts rounds of 240. ITERATIONS: how many, in the environment [25]. FLAGS: of `ata coordinator`, as in --exchange star.
+# Prints the median over the steps after the fifth, and what `ata simulate` takes for them.
 #
 # Machines at home: UP=RATE in the environment is what workers send at, as in
 #     UP=20mbit HEAD=1gbit LOCAL=240 deploy/links.sh ATA 100mbit 128
@@ -19,7 +19,7 @@ usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 ata=$(command -v "$1") || { echo "links.sh: no program $1" >&2; exit 64; }
 ata=$(realpath "$ata")
 tasks=${LOCAL:-${BUDGET:-23}} iterations=${ITERATIONS:-25}
-rate=${2:-1gbit} burst=${BURST:-512kb} width=${3:-640} workers=${4:-4}
+rate=${2:-1gbit} burst=${BURST:-512kb} queue=${QUEUE:-100ms} width=${3:-640} workers=${4:-4}
 shift $(( $# < 4 ? $# : 4 ))
 counted=(--budget "$tasks")
 [ -z "${LOCAL:-}" ] || counted=(--local-steps "$tasks")
@@ -32,12 +32,14 @@ for time in "${ms[@]}"; do
         *) laws+=("const($time)") ;;
     esac
 done
-# Those flags that `ata simulate` has, too.
+# Those flags that `ata simulate` has, too. It takes shards wherever they are shorter.
 simulated=()
 for ((at = 1; at < $#; at += 2)); do
-    case ${!at} in --policy | --exchange | --wire) next=$((at + 1)); simulated+=("${!at}" "${!next}") ;; esac
+    next=$((at + 1))
+    case "${!at} ${!next}" in --policy* | --wire* | "--exchange star") simulated+=("${!at}" "${!next}") ;; esac
 done
 [[ " ${simulated[*]} " == *" --wire "* ]] || simulated+=(--wire compact)
+[[ " ${simulated[*]} " == *" --policy "* ]] || simulated+=(--policy ata-auto)
 work=$(mktemp -d)
 switch=ata-switch
 
@@ -62,8 +64,8 @@ for host in $(seq 0 "$workers"); do
     ip -n "ata-$host" link set lo up
     up=$own
     [ "$host" = 0 ] || up=${UP:-$rate}
-    tc -n $switch qdisc add dev "port$host" root tbf rate "$own" burst "$burst" latency 100ms
-    tc -n "ata-$host" qdisc add dev eth0 root tbf rate "$up" burst "$burst" latency 100ms
+    tc -n $switch qdisc add dev "port$host" root tbf rate "$own" burst "$burst" latency "$queue"
+    tc -n "ata-$host" qdisc add dev eth0 root tbf rate "$up" burst "$burst" latency "$queue"
 done
 
 ip netns exec ata-0 "$ata" coordinator --listen 10.77.0.1:7070 --insecure --min-workers "$workers" \
@@ -91,7 +93,7 @@ mean() {
     local law
     law=$(printf '; %s' "${laws[@]}")
     "$ata" simulate --task-time "${law#; }" --workers "$workers" --budget "${BUDGET:-23}" --iterations "$1" --link "$(named "$rate")" \
-        --head-link "$(named "${HEAD:-$rate}")" --model-bytes "$((4 * (106292 + 16529 * width) >> 20))MiB" "${simulated[@]}" --json \
+        --head-link "$(named "${HEAD:-$rate}")" --model-bytes "$((4 * (106292 + 16529 * width)))B" "${simulated[@]}" --json \
         | grep -o '"mean_iteration_time": [0-9.]*' | cut -d: -f2
 }
 awk -v measured="$measured" -v all="$(mean 25)" -v first="$(mean 5)" 'BEGIN {
