@@ -77,7 +77,7 @@ def from_source(file: str, cls: str, module: str) -> str:
     node = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
     functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     created = next((each for each in functions if each.name == "__init__"), None)
-    is_public = cls in ("Uneven", "UnevenCallback", "Problem")
+    is_public = cls in ("Uneven", "Local", "UnevenCallback", "Problem")
     parts = [
         f"## `{module}.{cls}{_signature(created) if created and is_public else ''}`",
         markdown(ast.get_docstring(node) or ""),
@@ -113,6 +113,7 @@ def page() -> str:
         ("problem.py", "Problem", "ata"),
         ("torch/shards.py", "Shards", "ata.torch"),
         ("torch/uneven.py", "Uneven", "ata.torch"),
+        ("torch/local.py", "Local", "ata.torch"),
         ("torch/step.py", "Step", "ata.torch"),
         ("torch/report.py", "Report", "ata.torch.report"),
         ("torch/sampler.py", "ShareSampler", "ata.torch"),

@@ -23,6 +23,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
         ("spirals", ["torch"], [], UP, "sha256"),
         ("jax_spirals", ["jax"], [], UP, "sha256"),
         ("ddp", ["torch"], TORCHRUN, [], "even shares: about"),
+        ("local", ["torch"], TORCHRUN, [], "epoch 1: loss"),
         ("accelerate_ddp", ["torch", "accelerate"], TORCHRUN, [], "epoch 1: shares ["),
         ("lightning_ddp", ["torch", "lightning"], [], [], "shares of the last step: ["),
         ("trainer_ddp", ["torch", "transformers", "accelerate"], TORCHRUN, [], "'uneven/samples_rank1'"),
