@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Rounds of local steps on machines far apart, under faults: tasks and seconds per round, tasks per second, and the loss at the end.
 
-    deploy/far-apart.py ATA [--data DIR] [--fault kill|slow|cut] [--latency MS] [--up MBIT] [--down MBIT] [--rounds 40] [--local-steps 240|auto]
-        [--out DIR]
+    deploy/far-apart.py ATA [--data DIR] [--fault kill|slow|cut] [--latency MS] [--up MBIT] [--down MBIT] [--rounds 40]
+        [--local-steps 240|auto | --budget N|auto] [--reach LOSS] [--out DIR] [--flags="--lr 8e-4 …"]
 
 A coordinator and four workers of 20, 40, 80 and 160 ms a task, 93.75 tasks a second at most, run on this machine. --latency delays all that they
 send each other by so many milliseconds, half of a round trip; each worker's link has the rates --up and --down. With --local-steps auto, rounds
-begin with 24 steps, and the run has as many tasks as with 240 in each. --fault kill: in each round after the second, a worker is killed at a
-random moment and started again. slow: from the middle on, the fastest takes ten times as long. cut: a worker is stopped for 60 s, after a
-quarter of the rounds. Needs Python 3.10.
+begin with 24 steps, and the run has as many tasks as with 240 in each. --budget is for gradients in place of local steps. --reach prints the
+seconds after which the test loss was so low; the coordinator needs --eval-every then. --fault kill: in each round after the second, a worker
+is killed at a random moment and started again. slow: from the middle on, the fastest takes ten times as long. cut: a worker is stopped for
+60 s, after a quarter of the rounds. Needs Python 3.10.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import asyncio
 import json
 import math
 import random
+import shlex
 import signal
 import socket
 import statistics
@@ -111,8 +113,10 @@ class Cluster:
         is_auto = options.local_steps == "auto"
         iterations = options.rounds * STEPS // BUDGET if is_auto else options.rounds
         steps = ("--local-steps", options.local_steps, *(("--budget", BUDGET) if is_auto else ()))
+        if options.budget:
+            steps, iterations = ("--budget", options.budget), options.rounds
         rounds = (*steps, "--iterations", iterations, "--task-batch", 16, "--min-workers", len(TASK_MS))
-        process = await self.start("coordinator", "coordinator", *flags, *rounds, "--data", options.data, "--eval-every", 0)
+        process = await self.start("coordinator", "coordinator", *flags, *rounds, "--data", options.data, *options.flags)
         while not ready.exists():
             if process.returncode is not None:
                 sys.exit((self.out / "coordinator.log").read_text())
@@ -173,6 +177,15 @@ async def measure(options, out):
     tasks = sorted({step["tasks"] for step in steps})
     all_tasks, all_s = sum(step["tasks"] for step in steps[FIRST + 1 :]), sum(rounds)
     lost, (evaluation,) = len(cluster.events("loss")), cluster.events("evaluation")[-1:]
+    if options.reach is not None:
+        began = steps[0]["time_s"] - steps[0]["runtime_s"]
+        losses = [(each["time_s"] - began, each["loss"]) for each in cluster.events("evaluation")]
+        reached = [
+            before_s + (after_s - before_s) * (before - options.reach) / (before - after)
+            for (before_s, before), (after_s, after) in zip(losses, losses[1:])
+            if after <= options.reach < before
+        ]
+        print(f"test loss {options.reach} after {reached[0]:.0f} s" if reached else f"test loss {options.reach} was not reached: {losses}")
     print(
         f"{options.fault or 'no fault'}: {len(steps)} rounds of {tasks[0]} to {tasks[-1]} tasks, {all_tasks / all_s:.1f} a second; "
         f"seconds per round: {usual} (medians of both halves), at most {max(rounds):.2f}; "
@@ -194,6 +207,9 @@ def main():
     parser.add_argument("--down", type=float, default=math.inf)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--local-steps", type=step_count, default=STEPS, metavar="N|auto")
+    parser.add_argument("--budget", metavar="N|auto", help="gradients of so many tasks a step, in place of local steps")
+    parser.add_argument("--reach", type=float, metavar="LOSS")
+    parser.add_argument("--flags", type=shlex.split, default="--eval-every 0", help="of the coordinator [default: %(default)s]")
     parser.add_argument("--out", type=Path, help="a new folder for the run and all logs [default: a temporary one]")
     options = parser.parse_args()
     if options.rounds < FIRST + 4:
