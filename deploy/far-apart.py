@@ -95,7 +95,8 @@ async def link(port, options):
 class Cluster:
     def __init__(self, options, out):
         self.options, self.out, self.run = options, out, out / "run"
-        self.steps = STEPS if options.local_steps == "auto" else options.local_steps
+        steps = options.budget or options.local_steps
+        self.steps = STEPS if steps == "auto" else steps
         self.law = "; ".join(f"const({ms})" for ms in TASK_MS)
         if options.fault == "slow":
             before, after = (" ".join(map(str, [first, *TASK_MS[1:]])) for first in (TASK_MS[0], SLOWER * TASK_MS[0]))
@@ -110,11 +111,11 @@ class Cluster:
     async def coordinator(self):
         ready, options = self.out / "ready", self.options
         flags = ("--listen", "127.0.0.1:0", "--insecure", "--ready-file", ready, "--out", self.run, "--dashboard", "off")
-        is_auto = options.local_steps == "auto"
-        iterations = options.rounds * STEPS // BUDGET if is_auto else options.rounds
-        steps = ("--local-steps", options.local_steps, *(("--budget", BUDGET) if is_auto else ()))
+        iterations, steps = options.rounds, ("--local-steps", options.local_steps)
         if options.budget:
-            steps, iterations = ("--budget", options.budget), options.rounds
+            steps = ("--budget", options.budget)
+        elif options.local_steps == "auto":
+            iterations, steps = options.rounds * STEPS // BUDGET, (*steps, "--budget", BUDGET)
         rounds = (*steps, "--iterations", iterations, "--task-batch", 16, "--min-workers", len(TASK_MS))
         process = await self.start("coordinator", "coordinator", *flags, *rounds, "--data", options.data, *options.flags)
         while not ready.exists():
@@ -185,7 +186,7 @@ async def measure(options, out):
             for (before_s, before), (after_s, after) in zip(losses, losses[1:])
             if after <= options.reach < before
         ]
-        print(f"test loss {options.reach} after {reached[0]:.0f} s" if reached else f"test loss {options.reach} was not reached: {losses}")
+        print(f"test loss {options.reach} after {reached[0]:.0f} s" if reached else f"no test loss above {options.reach} and then below it: {losses}")
     print(
         f"{options.fault or 'no fault'}: {len(steps)} rounds of {tasks[0]} to {tasks[-1]} tasks, {all_tasks / all_s:.1f} a second; "
         f"seconds per round: {usual} (medians of both halves), at most {max(rounds):.2f}; "
@@ -207,8 +208,8 @@ def main():
     parser.add_argument("--down", type=float, default=math.inf)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--local-steps", type=step_count, default=STEPS, metavar="N|auto")
-    parser.add_argument("--budget", metavar="N|auto", help="gradients of so many tasks a step, in place of local steps")
-    parser.add_argument("--reach", type=float, metavar="LOSS")
+    parser.add_argument("--budget", type=step_count, metavar="N|auto", help="gradients of so many tasks a step, in place of local steps")
+    parser.add_argument("--reach", type=float, metavar="LOSS", help="print when the test loss was so low")
     parser.add_argument("--flags", type=shlex.split, default="--eval-every 0", help="of the coordinator [default: %(default)s]")
     parser.add_argument("--out", type=Path, help="a new folder for the run and all logs [default: a temporary one]")
     options = parser.parse_args()

@@ -90,7 +90,7 @@ impl DriverCommand {
     }
 
     /// Answers a command about a vector that came after the last step, so that the worker's session goes on. The last chunk of a vector may
-    /// complete this step before its arrival is reported.
+    /// complete that step before its arrival is reported.
     pub(super) fn answer_late(self) {
         let not_held = || Receipt::NotHeld { reason: "the last step was taken".into() };
         match self {

@@ -87,7 +87,7 @@ impl Driver {
     }
 
     /// Handles the messages of the run's own threads until `is_done`, and the requests that workers make to evaluate the final parameters.
-    /// Vectors come too late for a step, and all other requests are rejected, since the run is over.
+    /// The senders of vectors are told that these come too late. All other requests are rejected, since the run is over.
     async fn settle(&mut self, commands: &mut mpsc::Receiver<DriverCommand>, is_done: impl Fn(&Self) -> bool) {
         let (since_s, since) = (self.now_s, Instant::now());
         while !is_done(self) {

@@ -50,7 +50,7 @@ class Counter:
         return range(end - number, end)
 
 
-class BatchSampler(Sampler[list[int]]):
+class NextBatchSampler(Sampler[list[int]]):
     """Hands out each sample once per epoch, for `DataLoader(dataset, batch_sampler=...)`: the next batch to the rank that asks next.
 
     Attributes:
@@ -72,7 +72,7 @@ class BatchSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """The batches of an epoch, of all ranks together."""
-        return -(-self._samples // self._batch_size)
+        return len(range(0, self._samples, self._batch_size))
 
     def __iter__(self) -> Iterator[list[int]]:
         generator = torch.Generator().manual_seed(self._seed + self.epoch)
@@ -176,9 +176,11 @@ class Local:
         self._load()
         self._velocity = torch.zeros_like(self._base[: self._trained]) if outer_momentum else None
 
-    def sampler(self, samples: Sized | int, batch_size: int, *, shuffle: bool = True, seed: int = 0) -> BatchSampler:
+    def sampler(
+        self, samples: Sized | int, batch_size: int, *, shuffle: bool = True, seed: int = 0
+    ) -> NextBatchSampler:
         """The batch sampler for a data set or a number of samples. Which rank gets which batch of an epoch depends on their speeds."""
-        return BatchSampler(self, samples, batch_size, shuffle=shuffle, seed=seed)
+        return NextBatchSampler(self, samples, batch_size, shuffle=shuffle, seed=seed)
 
     def batches(self, loader: Iterable[Any], *, rounds: int | None = None) -> Iterator[Any]:
         """The batches that this rank computes, until the epoch ends or after so many rounds. The body of the loop is one step.
