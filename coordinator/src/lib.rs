@@ -48,6 +48,7 @@ pub use report::{RunError, RunReport, StopReason};
 use std::future::Future;
 use std::time::Duration;
 
+use ata_net::{SendAhead, serve};
 use ata_record::RunState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -73,7 +74,7 @@ pub async fn run(
 ) -> Result<RunReport, RunError> {
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let service = service::Service::new(commands.clone(), &config);
-    let (security, window_bytes) = (config.security.clone(), config.workers.transfers.memory_bytes);
+    let (security, memory_bytes) = (config.security.clone(), config.workers.transfers.memory_bytes);
     let requests = forgiveness::watch(config.run.folder.clone(), commands.clone(), state.subscribe());
     let driver = driver::Driver::new(config, &commands, state)?;
     tokio::spawn(requests);
@@ -82,7 +83,7 @@ pub async fn run(
     let served = TransferRouter::new(service, others);
     // An error means that the sender was dropped. Either way, the run is over.
     let over = async { over.await.unwrap_or(()) };
-    let server = tokio::spawn(ata_net::serve(listener, security, window_bytes, served, over));
+    let server = tokio::spawn(serve(listener, security, SendAhead::up_to(memory_bytes), served, over));
 
     let report = driver.run(received, stop).await;
 

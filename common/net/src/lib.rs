@@ -35,3 +35,4 @@ pub use security::{
 };
 pub use server::{files_for, raise_file_limit, serve};
 pub use warnings::Protocol;
+pub use windows::SendAhead;

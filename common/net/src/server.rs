@@ -28,7 +28,7 @@ use crate::obstacle::MORE_FILES;
 use crate::peer::Peer;
 use crate::security::{Guard, Security, ServerTls};
 use crate::warnings::Protocol;
-use crate::windows::{ConnectionWindow, ConnectionWindows};
+use crate::windows::{ConnectionWindow, ConnectionWindows, SendAhead};
 
 /// The number of files that a coordinator opens in addition to its workers' connections: the dashboard's connections, and its own files.
 const OTHER_FILES: usize = MAX_VISITORS + 128;
@@ -39,12 +39,11 @@ const FEW_WORKERS: usize = 256;
 /// The maximum number of connections that wait to be served.
 const QUEUED_CONNECTIONS: usize = 16;
 
-/// Serves connections until `stop` resolves, and then until all of them are closed. The data that connections may send
-/// ahead takes at most `memory_bytes`, plus the smallest of [`CONNECTION_WINDOWS`] for each connection.
+/// Serves connections until `stop` resolves, and then until all of them are closed.
 pub async fn serve<S>(
     listener: TcpListener,
     security: Arc<Security>,
-    memory_bytes: u64,
+    ahead: SendAhead,
     service: S,
     stop: impl Future<Output = ()>,
 ) where
@@ -57,15 +56,16 @@ pub async fn serve<S>(
     let queues = CONNECTION_WINDOWS.map(|window_bytes| {
         let (queue, connections) = mpsc::channel::<io::Result<ServedConnection>>(QUEUED_CONNECTIONS);
         let (service, mut is_over) = (service.clone(), is_over.clone());
+        let server = server(window_bytes, ahead.stream_bytes);
         servers.spawn(async move {
             let connections = ReceiverStream::new(connections);
             let stop = async { drop(is_over.changed().await) };
             // The only possible error is one of the stream of connections, which has none.
-            drop(server(window_bytes).serve_with_incoming_shutdown(service, connections, stop).await);
+            drop(server.serve_with_incoming_shutdown(service, connections, stop).await);
         });
         queue
     });
-    let (windows, queues) = (Arc::new(ConnectionWindows::new(memory_bytes)), Arc::new(queues));
+    let (windows, queues) = (Arc::new(ConnectionWindows::new(ahead.memory_bytes)), Arc::new(queues));
     let tls = move || security.tls().map(ServerTls::current);
     let entrance = Entrance::new(Protocol::Grpc, raise_file_limit(), tls);
     let handle = move |arrived: AcceptedConnection| {
@@ -87,10 +87,10 @@ pub async fn serve<S>(
 }
 
 /// Creates a tonic server with the limits that its defaults lack.
-fn server(window_bytes: u32) -> Server {
+fn server(window_bytes: u32, stream_bytes: u32) -> Server {
     Server::builder()
         // Gradients that wait for room are not read. The connection's window has room for them and for the one that is read.
-        .initial_stream_window_size(window_bytes / MAX_UPLOADS as u32)
+        .initial_stream_window_size(stream_bytes.min(window_bytes / MAX_UPLOADS as u32))
         .initial_connection_window_size(window_bytes)
         .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(MAX_STREAMS)

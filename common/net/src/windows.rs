@@ -9,6 +9,22 @@ use crate::limits::{CONNECTION_WINDOWS, WINDOW_SHARE};
 /// The number of bytes that a permit stands for; all windows are multiples of it.
 const UNIT_BYTES: u32 = 64 << 10;
 
+/// How much data clients may send before it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct SendAhead {
+    /// The maximum memory for the data of all connections, in bytes. Each connection has the smallest of [`CONNECTION_WINDOWS`] in addition.
+    pub memory_bytes: u64,
+    /// The maximum for each call, in bytes.
+    pub stream_bytes: u32,
+}
+
+impl SendAhead {
+    /// Lets each call send as much as its connection's window has room for.
+    pub fn up_to(memory_bytes: u64) -> Self {
+        Self { memory_bytes, stream_bytes: u32::MAX }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct ConnectionWindows(Arc<Semaphore>);
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ata_net::{Security, serve};
+use ata_net::{Security, SendAhead, serve};
 use ata_wire::{
     Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, Reader, Receipt, SessionToken, SetHeader,
     SetProducer, TransferRouter, Transfers, connect,
@@ -27,7 +27,8 @@ impl Tamper {
     pub async fn listen(address: SocketAddr, worker: SocketAddr) {
         let listener = TcpListener::bind(address).await.expect("the port is free");
         let service = TransferRouter::alone(Self(worker));
-        tokio::spawn(serve(listener, Arc::new(Security::Open), 1 << 30, service, std::future::pending()));
+        let ahead = SendAhead::up_to(1 << 30);
+        tokio::spawn(serve(listener, Arc::new(Security::Open), ahead, service, std::future::pending()));
     }
 
     async fn connection(&self) -> Result<Connection, Status> {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ata_net::limits::ANSWER_TIMEOUT;
 use ata_net::{
-    Credentials, Endpoint, JoinToken, KeepOpen, Peer, Role, Secrets, Security, ServerTls, Trust, cannot_listen,
-    memory_bytes, serve,
+    Credentials, Endpoint, JoinToken, KeepOpen, Peer, Role, Secrets, Security, SendAhead, ServerTls, Trust,
+    cannot_listen, memory_bytes, serve,
 };
-use ata_wire::limits::MAX_SHARDS;
+use ata_wire::limits::{MAX_CHUNK_BYTES, MAX_SHARDS};
 use ata_wire::{
     FramedSet, GradientHeader, GradientUpload, PeerAddress, Reader, Receipt, SessionToken, TransferRouter, Transfers,
 };
@@ -26,6 +26,10 @@ use crate::{PeerConfig, WorkerError};
 
 /// The divisor of this machine's memory for data that other workers send ahead: one part in this many.
 const MEMORY_SHARE: u64 = 16;
+
+/// The maximum size of another member's chunks that wait to be read: one that is added, and the next. If a member could send more ahead, it
+/// would take the room in front of this worker's link from the others, for which all wait.
+const AHEAD_BYTES: u32 = 2 * MAX_CHUNK_BYTES as u32;
 
 /// The number of connections of other workers that are kept open, so that none has to be made for the next step.
 const KEPT_CONNECTIONS: usize = 2 * MAX_SHARDS;
@@ -151,9 +155,9 @@ impl PeerServer {
         };
         let peers = Peers::default();
         let service = TransferRouter::alone(peers.clone());
-        let memory = memory_bytes() / MEMORY_SHARE;
+        let ahead = SendAhead { memory_bytes: memory_bytes() / MEMORY_SHARE, stream_bytes: AHEAD_BYTES };
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, Arc::new(security), memory, service, std::future::pending()));
+        serving.spawn(serve(listener, Arc::new(security), ahead, service, std::future::pending()));
         Ok(Some(Self { peers, address, _serving: serving, _folder: folder }))
     }
 }

@@ -30,7 +30,7 @@
 //! - `event`: what the engine takes in, and what it returns; `config`: how it runs; `limits`: what ends a run
 //! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`
 //! - `shared`: the state that all phases share, and what happens to it in each of them
-//! - `collect`: which results make a step, and which tasks are handed out for it
+//! - `collect`: which results make a step, and which tasks are handed out for it; `downloads`: who waits for parameters
 //! - `leaving`: workers that finish what they have begun, and go
 //! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
@@ -42,6 +42,7 @@
 mod collect;
 mod config;
 mod copies;
+mod downloads;
 mod event;
 mod failures;
 mod knowledge;

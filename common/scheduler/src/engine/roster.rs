@@ -216,6 +216,11 @@ impl Roster {
         self.proven.insert(worker);
     }
 
+    /// Returns whether a worker has the parameters of an iteration, or gets them without waiting for a lease.
+    pub(super) fn has_parameters(&self, worker: WorkerId, iteration: Iteration) -> bool {
+        self.members[worker.slot()].parameters == iteration
+    }
+
     /// Records that a worker has the parameters of an iteration, or gets them without waiting for a lease. Returns whether this was
     /// already known.
     pub(super) fn give_parameters(&mut self, worker: WorkerId, iteration: Iteration) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::downloads::Downloads;
 use super::failures::FailureStreak;
 use super::noise::NoiseScale;
 use super::task_count::TaskCount;
@@ -13,7 +14,7 @@ use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
 use crate::topology::LinkRates;
-use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 /// The multiple of its expected time after which a lease counts as hung. Task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.
@@ -73,6 +74,7 @@ pub(super) struct Shared {
     /// Whether an iteration has begun since this engine was created or restored.
     pub(super) has_begun: bool,
     pub(super) last_wait: Option<WaitReason>,
+    pub(super) downloads: Downloads,
     pub(super) now_s: f64,
     pub(super) effects: Vec<Effect>,
 }
@@ -102,6 +104,7 @@ impl Shared {
             last_step_s: None,
             has_begun: false,
             last_wait: None,
+            downloads: Downloads::default(),
             now_s: 0.0,
             effects: Vec::new(),
         }
@@ -236,7 +239,11 @@ impl Shared {
         }
         if let Some(overhead_s) = overhead_s {
             // Waiting for parameters is not an overhead of every assignment.
-            let parameters_s = if had_parameters { 0.0 } else { self.links.times().set_s(worker) };
+            let mut parameters_s = 0.0;
+            if !had_parameters {
+                parameters_s = self.links.times().sets_s(worker, self.downloads.workers(lease.iteration));
+                self.downloads.end(lease.iteration, overhead_s);
+            }
             self.observe_overhead(worker, (overhead_s - parameters_s).max(0.0));
         } else {
             self.set_deadline(worker);
@@ -295,9 +302,19 @@ impl Shared {
     /// Accounts for a lease that was revoked because it is no longer needed.
     pub(super) fn cancel(&mut self, worker: WorkerId, ended: &EndedLease) {
         self.end_unfinished(worker, ended, TaskOutcome::Cancelled);
-        if let Some(elapsed_s) = ended.elapsed_s {
-            self.observe_censored(worker, ended.lease.tasks.count, elapsed_s);
+        let computed_s = |elapsed_s| elapsed_s - self.receiving_s(worker, ended.lease.iteration);
+        if let Some(computed_s) = ended.elapsed_s.map(computed_s).filter(|seconds| *seconds > 0.0) {
+            self.observe_censored(worker, ended.lease.tasks.count, computed_s);
         }
+    }
+
+    /// Returns the seconds that a worker may have waited for the parameters of an iteration, if it has reported no result of that iteration.
+    fn receiving_s(&self, worker: WorkerId, iteration: Iteration) -> f64 {
+        if self.roster.has_parameters(worker, iteration) {
+            return 0.0;
+        }
+        let predicted_s = self.links.times().sets_s(worker, self.downloads.workers(iteration));
+        self.downloads.all_s(iteration).max(predicted_s)
     }
 
     /// Ends a lease without a result, with `outcome`, after which some of its tasks had likely begun.

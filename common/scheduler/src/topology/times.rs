@@ -101,10 +101,9 @@ impl LinkTimes {
         self.star_s(workers, workers, slowest(members).longest_s()) - self.shards_s(members)
     }
 
-    /// Returns the seconds that a set of parameters takes to a worker that did not contribute to the last step, if no other worker
-    /// downloads one.
-    pub fn set_s(&self, worker: WorkerId) -> f64 {
-        self.down_s.max(self.own(worker).down_s)
+    /// Returns the seconds that the parameters take to a worker while this many workers receive them.
+    pub fn sets_s(&self, worker: WorkerId, workers: usize) -> f64 {
+        (workers as f64 * self.down_s).max(self.own(worker).down_s)
     }
 
     /// Returns whether vectors take no time.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ata_net::{
-    ConnectError, Credentials, Endpoint, JoinToken, Role, Secret, Secrets, Security, ServerTls, TlsFiles, Trust, serve,
-    why_refused,
+    ConnectError, Credentials, Endpoint, JoinToken, Role, Secret, Secrets, Security, SendAhead, ServerTls, TlsFiles,
+    Trust, serve, why_refused,
 };
 use ata_wire::proto::{DataRequest, ParametersRequest};
 use ata_wire::{
@@ -57,7 +57,7 @@ async fn start(security: Security) -> (SocketAddr, Counting) {
     let address = listener.local_addr().unwrap();
     let counting = Counting::default();
     let service = TransferRouter::alone(counting.clone());
-    tokio::spawn(serve(listener, Arc::new(security), 1 << 30, service, std::future::pending()));
+    tokio::spawn(serve(listener, Arc::new(security), SendAhead::up_to(1 << 30), service, std::future::pending()));
     (address, counting)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ata_net::limits::{CONNECTION_WINDOWS, MAX_UPLOADS};
-use ata_net::{Security, serve};
+use ata_net::{Security, SendAhead, serve};
 use ata_types::{Iteration, VectorId};
 use ata_wire::limits::MAX_CHUNK_BYTES;
 use ata_wire::proto::{self, GradientPart, ParametersRequest, parameter_part};
@@ -84,10 +84,14 @@ impl Transfers for Own {
 }
 
 async fn at(transfers: impl Transfers) -> Connection {
+    with_ahead(SendAhead::up_to(1 << 30), transfers).await
+}
+
+async fn with_ahead(ahead: SendAhead, transfers: impl Transfers) -> Connection {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let router = TransferRouter::alone(transfers);
-    tokio::spawn(serve(listener, Arc::new(Security::Open), 1 << 30, router, std::future::pending()));
+    tokio::spawn(serve(listener, Arc::new(Security::Open), ahead, router, std::future::pending()));
     connect(&address.parse().unwrap()).await.unwrap()
 }
 
@@ -154,6 +158,7 @@ async fn errors_are_those_of_generated_code() {
 #[derive(Clone)]
 struct Counting {
     produced: Arc<AtomicUsize>,
+    window_bytes: usize,
 }
 
 impl Transfers for Counting {
@@ -167,12 +172,12 @@ impl Transfers for Counting {
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         upload.header().await?;
-        let (mut received, window_bytes) = (0, CONNECTION_WINDOWS[0] as usize / MAX_UPLOADS);
+        let mut received = 0;
         while upload.chunk(|_| ()).await?.is_some() {
             received += 1;
             let ahead = self.produced.load(Ordering::Relaxed) - received;
             // One more may wait at the sender, which sends the part of a chunk that the window has room for.
-            assert!(ahead <= window_bytes / MAX_CHUNK_BYTES + 2, "{ahead} chunks are on their way");
+            assert!(ahead <= self.window_bytes / MAX_CHUNK_BYTES + 2, "{ahead} chunks are on their way");
         }
         Ok(Receipt::Accepted)
     }
@@ -180,15 +185,20 @@ impl Transfers for Counting {
 
 #[tokio::test]
 async fn chunks_are_produced_when_they_can_be_sent() {
-    let produced = Arc::new(AtomicUsize::new(0));
-    let connection = at(Counting { produced: produced.clone() }).await;
-    let total = 4 * CONNECTION_WINDOWS[0] as usize / MAX_UPLOADS / MAX_CHUNK_BYTES;
-    let data = Bytes::from(vec![1; MAX_CHUNK_BYTES]);
-    let counted = produced.clone();
-    let chunks = tokio_stream::iter((0..total).map(move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        data.clone()
-    }));
-    assert_eq!(connection.submit_gradient(header(1), chunks).await.unwrap(), Receipt::Accepted);
-    assert_eq!(produced.load(Ordering::Relaxed), total);
+    let largest = CONNECTION_WINDOWS[0] as usize / MAX_UPLOADS;
+    let few = 2 * MAX_CHUNK_BYTES;
+    let of_stream = SendAhead { stream_bytes: few as u32, ..SendAhead::up_to(1 << 30) };
+    for (ahead, window_bytes) in [(SendAhead::up_to(1 << 30), largest), (of_stream, few)] {
+        let produced = Arc::new(AtomicUsize::new(0));
+        let connection = with_ahead(ahead, Counting { produced: produced.clone(), window_bytes }).await;
+        let total = 4 * largest / MAX_CHUNK_BYTES;
+        let data = Bytes::from(vec![1; MAX_CHUNK_BYTES]);
+        let counted = produced.clone();
+        let chunks = tokio_stream::iter((0..total).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            data.clone()
+        }));
+        assert_eq!(connection.submit_gradient(header(1), chunks).await.unwrap(), Receipt::Accepted);
+        assert_eq!(produced.load(Ordering::Relaxed), total);
+    }
 }

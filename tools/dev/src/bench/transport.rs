@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ata::Failure;
-use ata_net::{Endpoint, serve};
+use ata_net::{Endpoint, SendAhead, serve};
 use ata_sums::{decode_parameters, decode_sums, encode_parameters, encode_sums};
 use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
@@ -59,7 +59,8 @@ async fn measure_size(values: usize, times: usize, protection: Protection) -> Re
     let (sets, sent) = mpsc::channel(1);
     let endless = Endless { values, sets: Arc::new(Mutex::new(Some(sent))) };
     let service = TransferRouter::alone(endless);
-    runtime.spawn(serve(listener, protection.security.clone(), 1 << 30, service, std::future::pending()));
+    let ahead = SendAhead::up_to(1 << 30);
+    runtime.spawn(serve(listener, protection.security.clone(), ahead, service, std::future::pending()));
     let mut client = Client::connect(&protection.endpoint(address)?, values).await?;
     let mut tcp = TcpCopy::start(bytes).map_err(Failure::internal)?;
 

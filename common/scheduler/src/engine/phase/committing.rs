@@ -40,7 +40,9 @@ impl Committing {
         let cost = self.enter(shared);
         for result in &self.results {
             // Workers that contribute to a step get the resulting parameters at once, and others with their next lease.
-            shared.roster.give_parameters(result.worker, self.number.next());
+            if !shared.roster.give_parameters(result.worker, self.number.next()) {
+                shared.downloads.add(self.number.next());
+            }
             shared.effects.push(result.end(TaskOutcome::Applied));
         }
         shared.last_step_s = Some(self.finished_s);

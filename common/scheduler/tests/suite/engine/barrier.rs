@@ -1,13 +1,13 @@
 //! Barrier policies, and the behaviour that all policies share: membership, refusals, failures, evictions.
 
 use ata_scheduler::{
-    AbortReason, Decision, Effect, Engine, EngineConfig, Event, Policy, Refusal, Report, Round, Rule, SchedulerRng,
-    WaitReason,
+    AbortReason, Decision, Effect, Engine, EngineConfig, Event, LinkSetting, LinkTimes, Policy, Refusal, Report, Round,
+    Rule, SchedulerRng, WaitReason,
 };
 use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
 use crate::engine::support::{
-    Cluster, assigned, evicted, holders, indices, is_start, lease_of, ranges, step, steps, worker,
+    BUSY_S, Cluster, assigned, evicted, holders, indices, is_start, lease_of, ranges, step, steps, worker,
 };
 
 #[test]
@@ -114,6 +114,21 @@ fn reported_times_cannot_exceed_the_time_that_passed() {
     assert_eq!(cluster.engine.statistics()[0].total_s, 2.25);
     cluster.commit(1);
     assert_eq!(cluster.engine.ledger().workers[0].overhead_s, 0.75);
+}
+
+/// Three sets of parameters take 3 s on the coordinator's link.
+#[test]
+fn waiting_for_the_parameters_of_others_is_no_overhead() {
+    let mut cluster = Cluster::new("uta", 3, 3);
+    let times = LinkTimes { up_s: 1.0, down_s: 1.0, ..LinkTimes::default() };
+    cluster.engine.know_links(LinkSetting { times, up_bytes: 4.0, down_bytes: 4.0 });
+    let leases = cluster.join_all(3);
+    for ((number, lease), (waited_s, overhead_s)) in leases.iter().zip([(1.0, 0.0), (2.0, 0.0), (3.25, 0.25)]) {
+        cluster.now_s = waited_s + BUSY_S;
+        cluster.done(*number, lease).unwrap();
+        let known = cluster.engine.statistics()[worker(*number).slot()];
+        assert_eq!(known.first_overhead_s, Some(overhead_s), "worker {number}");
+    }
 }
 
 #[test]

@@ -64,16 +64,31 @@ fn a_probe_is_observed_and_not_waited_for() {
     let (mut cluster, heard) = cluster(false, 0.0);
     let leases = cluster.join_all(3);
     assert_eq!(ranges(&leases), [(1, BOTH), (2, TaskRange::single(2)), (3, TaskRange::single(3))]);
-    cluster.now_s = 2.0;
+    cluster.now_s = BUSY_S;
     assert_eq!(cluster.done(2, &leases[1].1), Ok(vec![discard(2, &leases[1].1)]));
-    cluster.now_s = 3.0;
+    cluster.now_s = 2.0 * BUSY_S;
     let ended = cluster.done(1, &leases[0].1).unwrap();
     assert_eq!(ended, [cancel(3, &leases[2].1), step(1, vec![BOTH])]);
-    assert_eq!(*heard.lock().unwrap(), [(2, BUSY_S), (1, BUSY_S), (1, BUSY_S), (3, -3.0)]);
+    assert_eq!(*heard.lock().unwrap(), [(2, BUSY_S), (1, BUSY_S), (1, BUSY_S), (3, -2.0 * BUSY_S)]);
     assert_eq!(cluster.engine.statistics()[1].observed, 1);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (2, 2));
-    assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.0 * BUSY_S + 3.0);
+    assert_eq!(cluster.engine.ledger().total_worker_time_s, 5.0 * BUSY_S);
+}
+
+/// What a cancelled worker spends before it has the parameters says nothing about its speed. Here 2 of 3 workers have them after 2 s.
+#[test]
+fn a_worker_that_waits_for_parameters_is_not_slow() {
+    for (receives_s, cut) in [(2.0, None), (0.5, Some(-0.75))] {
+        let (mut cluster, heard) = cluster(false, 0.0);
+        let leases = cluster.join_all(3);
+        cluster.now_s = receives_s + BUSY_S;
+        cluster.done(2, &leases[1].1).unwrap();
+        cluster.now_s = receives_s + 2.0 * BUSY_S;
+        cluster.done(1, &leases[0].1).unwrap();
+        let of_third = heard.lock().unwrap().iter().find(|(worker, _)| *worker == 3).map(|(_, seconds)| *seconds);
+        assert_eq!(of_third, cut, "received after {receives_s} s");
+    }
 }
 
 /// However often a probe fails, is lost or is overdue, no other worker is affected.

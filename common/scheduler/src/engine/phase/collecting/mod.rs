@@ -126,6 +126,9 @@ impl Collecting {
             shared.granted.push_back((worker, lease));
         }
         if was_free {
+            if !shared.roster.has_parameters(worker, self.number) {
+                shared.downloads.add(self.number);
+            }
             shared.roster.employ(worker);
             shared.set_deadline(worker);
         }

@@ -1,0 +1,56 @@
+//! The workers that wait for the parameters of an iteration.
+
+use ata_types::Iteration;
+
+/// The shortest wait in seconds that is not due to rounding.
+const SHORTEST_S: f64 = 1e-6;
+
+/// The workers that receive the parameters of the newest iteration. They share the coordinator's link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Downloads {
+    iteration: Iteration,
+    workers: usize,
+    /// The number of them that had to wait, and have begun to compute since.
+    begun: usize,
+    /// The longest that one of those waited, in seconds.
+    longest_s: f64,
+}
+
+impl Default for Downloads {
+    fn default() -> Self {
+        Self { iteration: Iteration(0), workers: 0, begun: 0, longest_s: 0.0 }
+    }
+}
+
+impl Downloads {
+    /// Records that one more worker receives the parameters of an iteration.
+    pub(super) fn add(&mut self, iteration: Iteration) {
+        if self.iteration != iteration {
+            *self = Self { iteration, ..Self::default() };
+        }
+        self.workers += 1;
+    }
+
+    /// Records that a worker has begun to compute after it waited for the parameters of an iteration.
+    pub(super) fn end(&mut self, iteration: Iteration, waited_s: f64) {
+        if self.iteration == iteration {
+            self.begun += 1;
+            if waited_s >= SHORTEST_S {
+                self.longest_s = self.longest_s.max(waited_s);
+            }
+        }
+    }
+
+    /// Returns the number of workers that receive the parameters of an iteration.
+    pub(super) fn workers(&self, iteration: Iteration) -> usize {
+        if self.iteration == iteration { self.workers } else { 1 }
+    }
+
+    /// Returns the seconds after which all workers have them, at the rate at which the first ones got theirs; 0 if none has begun.
+    pub(super) fn all_s(&self, iteration: Iteration) -> f64 {
+        if self.iteration != iteration || self.begun == 0 {
+            return 0.0;
+        }
+        self.longest_s * self.workers as f64 / self.begun as f64
+    }
+}
