@@ -9,10 +9,11 @@ const SHORTEST_S: f64 = 1e-6;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Downloads {
     iteration: Iteration,
+    /// The number of workers: those that contributed to the last step, and those that got a lease since.
     workers: usize,
-    /// The number of them that had to wait, and have begun to compute since.
+    /// The number of the latter that have begun to compute.
     begun: usize,
-    /// The longest that one of those waited, in seconds.
+    /// The longest that one of them waited, in seconds.
     longest_s: f64,
 }
 
@@ -35,13 +36,12 @@ impl Downloads {
     pub(super) fn end(&mut self, iteration: Iteration, waited_s: f64) {
         if self.iteration == iteration {
             self.begun += 1;
-            if waited_s >= SHORTEST_S {
-                self.longest_s = self.longest_s.max(waited_s);
-            }
+            let waited_s = if waited_s < SHORTEST_S { 0.0 } else { waited_s };
+            self.longest_s = self.longest_s.max(waited_s);
         }
     }
 
-    /// Returns the number of workers that receive the parameters of an iteration.
+    /// Returns the number of workers that receive the parameters of an iteration; 1 for an earlier one, whose sets are no longer counted.
     pub(super) fn workers(&self, iteration: Iteration) -> usize {
         if self.iteration == iteration { self.workers } else { 1 }
     }

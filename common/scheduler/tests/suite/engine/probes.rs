@@ -76,7 +76,7 @@ fn a_probe_is_observed_and_not_waited_for() {
     assert_eq!(cluster.engine.ledger().total_worker_time_s, 5.0 * BUSY_S);
 }
 
-/// What a cancelled worker spends before it has the parameters says nothing about its speed. Here 2 of 3 workers have them after 2 s.
+/// The time before a cancelled worker has the parameters says nothing about its speed: here half as long again as two of three waited.
 #[test]
 fn a_worker_that_waits_for_parameters_is_not_slow() {
     for (receives_s, cut) in [(2.0, None), (0.5, Some(-0.75))] {
